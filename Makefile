@@ -1,0 +1,40 @@
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: help install demo test lint types clean
+
+help:
+	@echo "make demo     install into $(VENV) and run the demonstration"
+	@echo "make test     install what is missing, lint, type-check, test"
+	@echo "make install  install into $(VENV) only"
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Tacit into $(VENV) (the first time takes a few minutes) ..."
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "Installing the development tools ..."
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed
+
+demo: install
+	@$(BIN)/tacit demo
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+test: lint types
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

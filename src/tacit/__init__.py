@@ -1,0 +1,1 @@
+"""Tacit: train together, tell nothing."""
