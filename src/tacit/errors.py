@@ -19,7 +19,11 @@ class Misuse(TacitError, ValueError):
 
 
 class Diverged(TacitError):
-    """A client's state became NaN or infinite; what was recorded until then is kept."""
+    """A client's state became NaN or infinite; `history` holds what was recorded until then."""
+
+    def __init__(self, message: str, history: object = None) -> None:
+        self.history = history
+        super().__init__(message)
 
 
 class Interrupted(TacitError):

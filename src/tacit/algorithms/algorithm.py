@@ -1,0 +1,50 @@
+"""What an algorithm is: a frozen dataclass of options with a `start` and a `step` over hosted rows."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar, Protocol, get_type_hints
+
+from torch import Tensor
+
+from tacit.clients import Clients
+
+S = Any  # each algorithm has its own state: a frozen dataclass of tensors, the first of them named `theta`
+
+
+class Algorithm(Protocol):
+    """A decentralized learning rule. All of it is here: no engine, no data, no network inside.
+
+    `step` may write into tensors it received from `here` (they are its own), never into the state it was given.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    requires: ClassVar[tuple[str, ...]]  # properties of the graph: see Graph.require
+    protects: ClassVar[str]  # in plain words, for `tacit algorithms`
+
+    def start(self, here: Clients) -> S:
+        """The state before the first iteration."""
+        ...
+
+    def step(self, s: S, here: Clients) -> S:
+        """One iteration: exchange, update, next state."""
+        ...
+
+
+def state_type(algorithm: Algorithm) -> type[Any]:
+    """The dataclass an algorithm keeps its state in, read off the annotation of `start`."""
+    kind = get_type_hints(type(algorithm).start).get("return")
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        raise TypeError(f"{type(algorithm).__name__}.start must be annotated with its state's dataclass.")
+    return kind
+
+
+def tensors_of(state: S) -> dict[str, Tensor]:
+    """The tensors of a state by field name."""
+    return {field.name: getattr(state, field.name) for field in fields(state)}
+
+
+def gradients_per_step(algorithm: Algorithm) -> int:
+    """How many gradients each client takes in one step: `local_steps` where an algorithm has them."""
+    return int(getattr(algorithm, "local_steps", 1))

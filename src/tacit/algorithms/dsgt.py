@@ -1,0 +1,42 @@
+"""DSGT, distributed stochastic gradient tracking: no protection, the accuracy to match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
+from tacit.clients import Clients
+from tacit.schedules import Rate, check_rate
+
+
+@dataclass(frozen=True)
+class DSGT:
+    """Distributed stochastic gradient tracking (Miao et al. 2025, section 3, eq. 2 and 3).
+
+    γᵢ⁰   = ∇Lᵢ(θᵢ⁰)
+    θᵢᵗ⁺¹ = Σⱼ wᵢⱼ θⱼᵗ − λ γᵢᵗ
+    γᵢᵗ⁺¹ = Σⱼ wᵢⱼ γⱼᵗ + ∇Lᵢ(θᵢᵗ⁺¹) − ∇Lᵢ(θᵢᵗ)
+    """
+
+    name: ClassVar[str] = "dsgt"
+    paper: ClassVar[str] = "Miao et al. 2025 (LPPA), section 3"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+    protects: ClassVar[str] = "nothing: the first message is the gradient itself"
+
+    lr: Rate
+    local_steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+        check_local_steps(self.local_steps)
+
+    def start(self, here: Clients) -> Tracking:
+        """γ⁰ is the gradient."""
+        theta = here.theta0
+        grad = here.grad(theta)
+        return Tracking(theta, gamma=grad, grad=grad)
+
+    def step(self, s: Tracking, here: Clients) -> Tracking:
+        """Mix models and trackers, descend, track."""
+        return track(s, here, self.lr, self.local_steps)

@@ -1,0 +1,64 @@
+"""LPPA, lossless privacy-preserving aggregation: masks that cancel over the whole graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
+from tacit.clients import Clients
+from tacit.errors import Misuse
+from tacit.privacy.noise import Laplace, Noise
+from tacit.schedules import Rate, check_rate
+
+
+@dataclass(frozen=True)
+class LPPA:
+    """Lossless privacy-preserving aggregation (Miao et al. 2025, Algorithm 1).
+
+    γᵢ⁰   = ∇Lᵢ(θᵢ⁰) + Σ_out δ_li − Σ_in δ_ij
+    θᵢᵗ⁺¹ = Σⱼ wᵢⱼ θⱼᵗ − λ γᵢᵗ
+    γᵢᵗ⁺¹ = Σⱼ wᵢⱼ γⱼᵗ + ∇Lᵢ(θᵢᵗ⁺¹) − ∇Lᵢ(θᵢᵗ)  (+ new Σ_out δ − Σ_in δ with fresh=True)
+
+    What one client adds another subtracts, so Σᵢγᵢᵗ = Σᵢ∇Lᵢ(θᵢᵗ) holds as without masks: nothing is lost.
+    """
+
+    name: ClassVar[str] = "lppa"
+    paper: ClassVar[str] = "Miao et al. 2025 (LPPA), Algorithm 1"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+    protects: ClassVar[str] = "the gradient, by masks that cancel in the sum"
+
+    lr: Rate
+    noise: Noise = Laplace(0.025)
+    fresh: bool = False  # True: new masks every iteration, not only at the start
+    masks: Literal["derived", "sent"] = "derived"  # from pairwise keys, or sent over a private channel as published
+    local_steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+        check_local_steps(self.local_steps)
+        if self.masks not in ("derived", "sent"):
+            raise Misuse(f"masks is {self.masks!r}.", 'Choose "derived" (no bytes) or "sent" (as published).')
+
+    def start(self, here: Clients) -> Tracking:
+        """γ⁰ is the gradient plus the noise difference."""
+        theta = here.theta0
+        grad = here.grad(theta)
+        return Tracking(theta, gamma=self._noise_difference(here).add_(grad), grad=grad)
+
+    def step(self, s: Tracking, here: Clients) -> Tracking:
+        """As DSGT; a fresh noise difference joins the tracker before it is sent again if asked for."""
+        s = track(s, here, self.lr, self.local_steps)
+        if self.fresh:
+            s.gamma.add_(self._noise_difference(here))
+        return s
+
+    def _noise_difference(self, here: Clients) -> Tensor:
+        """Σ_out δ_li − Σ_in δ_ij for each hosted client; summed over all clients this is zero."""
+        sent, received = here.edge_noise("delta", self.noise)
+        if self.masks == "derived":
+            return here.graph.net_out(sent, received)
+        delta = sent.tensor(here.graph.ids.device)
+        return here.graph.net_out(delta, here.net.send("delta", delta, private=True))

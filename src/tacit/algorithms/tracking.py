@@ -1,0 +1,51 @@
+"""Gradient tracking: the part that DSGT, its DP version and LPPA have in common (LPPA paper, eq. 2 and 3).
+
+    θᵢᵗ⁺¹ = Σⱼ wᵢⱼ θⱼᵗ − λ γᵢᵗ
+    γᵢᵗ⁺¹ = Σⱼ wᵢⱼ γⱼᵗ + ∇Lᵢ(θᵢᵗ⁺¹) − ∇Lᵢ(θᵢᵗ)
+
+If Σᵢγᵢ⁰ = Σᵢ∇Lᵢ(θᵢ⁰) and the columns of W sum to one, then Σᵢγᵢᵗ = Σᵢ∇Lᵢ(θᵢᵗ) for ever: γ tracks the global
+gradient. With `local_steps` > 1 (the paper's local epochs, section 6.3) the exchange is followed by updates in
+which everybody only listens to itself: θ ← θ − λγ, γ ← γ + ∇L(θ_new) − ∇L(θ).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.clients import Clients
+from tacit.errors import Misuse
+from tacit.schedules import Rate
+
+REQUIRES = ("connected", "doubly stochastic", "primitive")
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """Model, tracker and last gradient of each hosted client, all [n, P]."""
+
+    theta: Tensor
+    gamma: Tensor
+    grad: Tensor
+
+
+def track(s: Tracking, here: Clients, lr: Rate, local_steps: int = 1) -> Tracking:
+    """One exchange and `local_steps` updates of model and tracker."""
+    lam = here.rate(lr)
+    theta, gamma = here.net.mix(theta=s.theta, gamma=s.gamma)  # ours: written in place below
+    theta.sub_(s.gamma, alpha=lam)
+    last = s.grad
+    for local in range(local_steps):
+        if local > 0:
+            theta.sub_(gamma, alpha=lam)
+        grad = here.grad(theta, local)
+        gamma.add_(grad).sub_(last)
+        last = grad
+    return Tracking(theta, gamma, last)
+
+
+def check_local_steps(local_steps: int) -> None:
+    """Refuse a number of local steps that is not a positive integer."""
+    if not isinstance(local_steps, int) or local_steps < 1:
+        raise Misuse(f"local_steps is {local_steps!r}.", "Give a whole number of at least 1.")

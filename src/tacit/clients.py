@@ -1,0 +1,93 @@
+"""What an algorithm may touch: the clients hosted here, their network, gradients and randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from torch import Tensor
+
+from tacit.graph.neighbourhood import Neighbourhood
+from tacit.privacy.noise import Noise
+from tacit.randomness import Randomness
+from tacit.rows import LazyRows
+from tacit.schedules import Rate, rate_at
+
+
+class Network(Protocol):
+    """The only way to talk. Both verbs are collective: all clients take part, in the same order."""
+
+    def mix(self, **rows: Tensor) -> tuple[Tensor, ...]:
+        """Each client sends its row of each tensor [n, P] to its out-neighbours and gets Σⱼ wᵢⱼ xⱼ."""
+        ...
+
+    def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
+        """Deliver one row per out-edge [e, P] to the other end: one row per in-edge [f, P]."""
+        ...
+
+
+class Objective(Protocol):
+    """What the hosted clients minimise."""
+
+    def theta0(self) -> Tensor:
+        """Initial models [n, P], one row per hosted client; the caller owns the tensor."""
+        ...
+
+    def grad(self, theta: Tensor, number: int) -> Tensor:
+        """Each hosted client's stochastic gradient at its own row, on its batch `number` = 0, 1, …."""
+        ...
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The hosted clients at one moment of a run ("here" in the algorithms).
+
+    `t` is the iteration, 0 in `start` and in the first step. `tick` tells all moments apart (0 in `start`,
+    t + 1 in step t); keys of noise and numbers of batches are made from it.
+    """
+
+    graph: Neighbourhood
+    net: Network
+    objective: Objective
+    randomness: Randomness
+    gradients_per_step: int = 1
+    t: int = 0
+    tick: int = 0
+
+    def at(self, t: int) -> Clients:
+        """The same clients in step t."""
+        return replace(self, t=t, tick=t + 1)
+
+    @property
+    def theta0(self) -> Tensor:
+        """Initial models [n, P]: a new tensor each time, always with the same numbers."""
+        return self.objective.theta0()
+
+    def grad(self, theta: Tensor, local: int = 0) -> Tensor:
+        """Stochastic gradients [n, P] at each client's own row, each call of a step (`local` = 0, 1, …) on new data."""
+        first = 0 if self.tick == 0 else 1 + (self.tick - 1) * self.gradients_per_step
+        return self.objective.grad(theta, first + local)
+
+    def rate(self, rate: Rate) -> float:
+        """The value of a step size, a number or a schedule, at this iteration."""
+        return rate_at(rate, self.t)
+
+    def noise(self, tag: str, law: Noise) -> Tensor:
+        """Noise [n, P] that each client draws for itself."""
+        rows = self.randomness.rows(tag, law, self.tick, self.graph.ids, None)
+        return rows.tensor(self.graph.ids.device)
+
+    def edge_noise(self, tag: str, law: Noise) -> tuple[LazyRows, LazyRows]:
+        """Noise that the two ends of each directed edge share: rows of the out-edges and of the in-edges.
+
+        Both ends derive it from their common key, so it costs no bytes on the wire.
+        """
+        graph = self.graph
+        sent = self.randomness.rows(tag, law, self.tick, graph.out_source, graph.out_target)
+        received = self.randomness.rows(tag, law, self.tick, graph.in_source, graph.in_target)
+        return sent, received
+
+    def nonlinear(self, tag: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """Apply a non-linear `function` to own rows; declaring it lets the audit treat the result as unknown."""
+        return function(rows)

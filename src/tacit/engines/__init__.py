@@ -1,0 +1,1 @@
+"""Engines: what runs an algorithm's text, and where."""

@@ -1,0 +1,73 @@
+"""Convolutional networks of the papers, for images [C, H, W]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from tacit.errors import Misuse
+
+
+def two_layer_cnn(shape: Sequence[int], classes: int, *, filters: Sequence[int] = (16, 32)) -> nn.Module:
+    """Two 5×5 convolutions, each with ReLU and 2×2 pooling, and a linear layer (LPPA paper, section 6)."""
+    channels, height, width = _image(shape, "cnn2", least=4)
+    first, second = filters
+    return nn.Sequential(
+        nn.Conv2d(channels, first, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(first, second, 5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(second * (height // 4) * (width // 4), classes),
+    )
+
+
+def sigmoid_cnn(shape: Sequence[int], classes: int, *, filters: int = 12) -> nn.Module:
+    """Three 5×5 sigmoid convolutions and a linear layer (dual-protection paper, section 5.2).
+
+    Strides 2, 2, 1 as in the network that gradient inversion was first shown on, which the paper follows.
+    """
+    channels, height, width = _image(shape, "sigmoid-cnn3", least=4)
+    layers: list[nn.Module] = []
+    for stride in (2, 2, 1):
+        layers += [nn.Conv2d(channels, filters, 5, padding=2, stride=stride), nn.Sigmoid()]
+        channels = filters
+    cells = -(-height // 4) * -(-width // 4)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(filters * cells, classes))
+
+
+def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn.Module:
+    """LeNet-5: convolutions of 6 and 16 filters with pooling, then linear layers of 120 and 84."""
+    channels, height, width = _image(shape, "lenet", least=16)
+    activations: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
+    if activation not in activations:
+        raise Misuse(f"activation is {activation!r}.", f"Choose one of: {', '.join(activations)}.")
+    act = activations[activation]
+    cells = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5, padding=2),
+        act(),
+        nn.AvgPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        act(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * cells, 120),
+        act(),
+        nn.Linear(120, 84),
+        act(),
+        nn.Linear(84, classes),
+    )
+
+
+def _image(shape: Sequence[int], model: str, least: int) -> tuple[int, int, int]:
+    if len(shape) != 3 or min(shape[1:]) < least:
+        raise Misuse(
+            f"Model {model!r} got inputs of shape {tuple(shape)}.",
+            f'It needs images [channels, height, width] of at least {least}×{least}; use "mlp" for tables.',
+        )
+    channels, height, width = shape
+    return channels, height, width

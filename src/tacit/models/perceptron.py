@@ -1,0 +1,26 @@
+"""Fully connected networks, for inputs of any shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import nn
+
+from tacit.errors import Misuse
+
+
+def mlp(shape: Sequence[int], classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Module:
+    """Linear layers of the `hidden` sizes with ReLU between them."""
+    if not hidden or any(not isinstance(size, int) or size < 1 for size in hidden):
+        raise Misuse(f"hidden is {hidden!r}.", "Give a list of layer sizes such as [64].")
+    sizes = [math.prod(shape), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
+
+
+def linear(shape: Sequence[int], classes: int) -> nn.Module:
+    """Logistic regression."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))

@@ -1,0 +1,1 @@
+"""Protections: noise laws, and what they are worth."""

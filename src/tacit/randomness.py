@@ -1,0 +1,127 @@
+"""Keyed randomness: every number drawn is a pure function of what it is for.
+
+The simulator's generator is Philox4x32-10 (Salmon et al. 2011), a counter-based generator written in
+integer tensor operations, so that CPU and GPU, one row or a million, in any order and chunking, draw the
+same words. A word is addressed by
+
+    key      from the seed and a tag ("delta", "batches", …)
+    counter  (column // 4, source, target, tick); column % 4 picks one of the four words
+
+`source` is the client whose randomness it is, `target` the other end for noise that two clients share (plus
+one, so that zero means "nobody else"), and `tick` the iteration. Nothing is ever taken from a hidden stream.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.privacy.noise import Noise
+from tacit.rows import LazyRows
+
+WORD = 0xFFFFFFFF
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+ROUNDS = 10
+TILE = 1 << 18  # counters handled at a time: bounds the workspace and stays in cache
+
+
+def key_of(*parts: int | str) -> int:
+    """A 64-bit key for a purpose, e.g. `key_of(seed, "batches")`."""
+    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> Tensor:
+    """Philox4x32-10 of broadcastable int64 counters [...]: four 32-bit words [..., 4] as int64."""
+    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
+    k0, k1 = key & WORD, (key >> 32) & WORD
+    for _ in range(ROUNDS):
+        # A product of two 32-bit numbers wraps in int64, but its bits are right: mask after shifting.
+        p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
+        high0 = (p0 >> 32).bitwise_and_(WORD)
+        high1 = (p1 >> 32).bitwise_and_(WORD)
+        c0, c1, c2, c3 = (
+            high1.bitwise_xor_(c1).bitwise_xor_(k0),
+            p1.bitwise_and_(WORD),
+            high0.bitwise_xor_(c3).bitwise_xor_(k1),
+            p0.bitwise_and_(WORD),
+        )
+        k0, k1 = (k0 + WEYL[0]) & WORD, (k1 + WEYL[1]) & WORD
+    return torch.stack((c0, c1, c2, c3), dim=-1)
+
+
+def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns: range) -> Tensor:
+    """Words [rows, len(columns)] of the rows (source, target) at `tick`; columns start at a multiple of 4."""
+    blocks = torch.arange(columns.start // 4, -(-columns.stop // 4), device=source.device)
+    ticks = torch.as_tensor(tick, device=source.device).reshape(-1, 1)
+    drawn = philox((blocks[None, :], source[:, None], target[:, None], ticks), key)
+    return drawn.reshape(len(source), -1)[:, : len(columns)]
+
+
+def tiles(rows: int, width: int) -> Iterator[tuple[slice, range]]:
+    """Cut a [rows, width] field into pieces of about TILE counters, column ranges starting at multiples of 4."""
+    columns = min(width, 4 * TILE)
+    height = max(1, TILE // max(1, -(-columns // 4)))
+    for top in range(0, rows, height):
+        for left in range(0, width, columns):
+            yield slice(top, min(rows, top + height)), range(left, min(width, left + columns))
+
+
+class Randomness(Protocol):
+    """Where noise comes from: numbers in the simulator, keystreams in a peer, symbols in the audit."""
+
+    def rows(self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None) -> LazyRows:
+        """Rows of noise that belong to `source` alone, or that `source` and `target` share."""
+        ...
+
+
+@dataclass(frozen=True)
+class Philox:
+    """The simulator's randomness, for rows of `width` numbers."""
+
+    seed: int
+    width: int
+    dtype: torch.dtype = torch.float32
+
+    def rows(self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None) -> LazyRows:
+        """Noise rows of `law`, drawn when taken."""
+        key = key_of(self.seed, "noise", tag)
+        other = torch.zeros_like(source) if target is None else target + 1
+
+        def draw(index: Tensor) -> Tensor:
+            return self._noise(key, law, tick, source[index], other[index])
+
+        return LazyRows(len(source), self.width, self.dtype, draw)
+
+    def _noise(self, key: int, law: Noise, tick: int, source: Tensor, target: Tensor) -> Tensor:
+        out = torch.empty(len(source), self.width, dtype=self.dtype, device=source.device)
+        for rows, columns in tiles(*out.shape):
+            drawn = words(key, tick, source[rows], target[rows], columns)
+            # The middle of one of 2³² equal cells of (0, 1): never 0 or 1, so every quantile is finite.
+            uniform = drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
+            out[rows, columns.start : columns.stop] = law.quantile(uniform).to(self.dtype)
+        return out
+
+
+def permutations(key: int, epochs: Tensor, clients: Tensor, sizes: Tensor) -> Tensor:
+    """A permutation of range(sizes[i]) per row, keyed by client and epoch: [rows, max size], padded with the rest.
+
+    Columns below sizes[i] hold the permutation; what follows is padding and must not be used.
+    """
+    width = int(sizes.max())
+    out = torch.empty(len(clients), width, dtype=torch.int64, device=clients.device)
+    column = torch.arange(width, device=clients.device)
+    nobody = torch.zeros_like(clients)
+    height = max(1, TILE // width)
+    for top in range(0, len(clients), height):
+        rows = slice(top, min(len(clients), top + height))
+        drawn = words(key, epochs[rows], clients[rows], nobody[rows], range(width))
+        drawn = drawn.masked_fill(column[None, :] >= sizes[rows, None], WORD + 1)
+        out[rows] = drawn.argsort(dim=1, stable=True)
+    return out

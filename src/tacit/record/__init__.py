@@ -1,0 +1,5 @@
+"""What is kept of a run: metrics over time and checkpoints."""
+
+from tacit.record.history import History, Record, Spread
+
+__all__ = ["History", "Record", "Spread"]

@@ -1,0 +1,140 @@
+"""Metrics of a run over its rounds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.tasks.evaluation import Evaluation
+
+OBSERVED = 32  # clients whose models are judged where there are more
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A metric over the observed clients, and of the average model."""
+
+    mean: float
+    min: float
+    max: float
+    average_model: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line of the history. `consensus_distance` is the root mean square of ‖θᵢ − θ̄‖ over all clients."""
+
+    round: int
+    step: int
+    accuracy: Spread | None  # percent
+    loss: Spread
+    consensus_distance: float
+    bytes_sent: int  # by all clients together, since the start
+    wall_seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers, None where one is not finite (JSON has no NaN)."""
+        plain: dict[str, Any] = _finite(asdict(self))
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Record:
+        """The inverse of `as_dict`."""
+        spreads = {key: _spread(values[key]) for key in ("accuracy", "loss")}
+        return cls(**{**values, **spreads, "consensus_distance": _number(values["consensus_distance"])})
+
+
+class History(Sequence[Record]):
+    """The records of a run in order."""
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self.records = list(records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __getitem__(self, index: Any) -> Any:
+        """The record at a place, or a list of them for a slice."""
+        return self.records[index]
+
+    def column(self, path: str) -> list[float]:
+        """One metric over time, e.g. `column("accuracy.mean")`; NaN where it was not measured."""
+        values = []
+        for record in self.records:
+            value: Any = record
+            for name in path.split("."):
+                value = getattr(value, name) if value is not None else None
+            values.append(math.nan if value is None else float(value))
+        return values
+
+    def to_jsonl(self) -> str:
+        """One JSON object per line."""
+        return "".join(json.dumps(record.as_dict()) + "\n" for record in self.records)
+
+    @classmethod
+    def from_jsonl(cls, text: str) -> History:
+        """The inverse of `to_jsonl`."""
+        return cls(Record.from_dict(json.loads(line)) for line in text.splitlines() if line.strip())
+
+
+def observe(
+    theta: Tensor, evaluation: Evaluation, *, round: int, step: int, bytes_sent: int, wall_seconds: float
+) -> Record:
+    """Judge the models theta [N, P] of all clients."""
+    clients = observed_clients(len(theta))
+    average = mean_row(theta)
+    each = evaluation.models(theta[clients], clients)
+    together = evaluation.average(average)
+    accuracy = None
+    if each.accuracy is not None and together.accuracy is not None:
+        accuracy = _summary(each.accuracy, together.accuracy)
+    return Record(
+        round, step, accuracy, _summary(each.loss, together.loss), consensus_distance(theta, average),
+        bytes_sent, wall_seconds,
+    )  # fmt: skip
+
+
+def observed_clients(count: int) -> list[int]:
+    """All clients, or evenly spaced ones where there are many."""
+    if count <= OBSERVED:
+        return list(range(count))
+    return [k * count // OBSERVED for k in range(OBSERVED)]
+
+
+def mean_row(theta: Tensor) -> Tensor:
+    """The average model [P], summed in double precision."""
+    return theta.mean(0, dtype=torch.float64).to(theta.dtype)
+
+
+def consensus_distance(theta: Tensor, average: Tensor) -> float:
+    """(1/N Σᵢ ‖θᵢ − θ̄‖²)^½, some rows at a time."""
+    step = max(1, (1 << 24) // theta.shape[1])
+    total = sum(float((rows - average).square().sum(dtype=torch.float64)) for rows in theta.split(step))
+    return math.sqrt(total / len(theta)) if math.isfinite(total) else math.nan
+
+
+def _summary(each: Tensor, together: Tensor) -> Spread:
+    return Spread(float(each.mean()), float(each.min()), float(each.max()), float(together[0]))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _spread(values: dict[str, float | None] | None) -> Spread | None:
+    return None if values is None else Spread(**{key: _number(value) for key, value in values.items()})

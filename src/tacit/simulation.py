@@ -1,0 +1,187 @@
+"""Simulating all clients in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm, gradients_per_step, tensors_of
+from tacit.clients import Clients
+from tacit.engines.stacked import StackedNetwork
+from tacit.errors import Diverged, Misuse
+from tacit.graph import Graph
+from tacit.graph.neighbourhood import Neighbourhood
+from tacit.randomness import Philox
+from tacit.record.history import History, Record, observe
+from tacit.tasks.gradients import HostedObjective
+from tacit.tasks.plan import Plan, plan
+from tacit.tasks.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a simulation leaves: the models theta [N, P], the whole state, and the history."""
+
+    theta: Tensor
+    state: Any
+    history: History
+    gradients: Plan
+    diverged: str | None = None  # where a state first became NaN or infinite, if that was allowed
+
+
+class Simulation:
+    """A run in progress: `state` after `t` iterations, `step` by step."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        task: Task,
+        graph: Graph,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        gradients: str = "auto",
+        allow_divergence: bool = False,
+        round_length: int | None = None,
+    ) -> None:
+        _check(algorithm, task, graph, seed, device)
+        ids = np.arange(graph.clients)
+        neighbourhood = Neighbourhood.of(graph.edges, ids, device)
+        feed = task.feed(torch.arange(graph.clients), seed, device)
+        bound = task.on(device)
+        self.gradients = plan(bound, ids.tolist(), feed, seed, device, gradients)
+        objective = HostedObjective(bound, ids.tolist(), feed, self.gradients.strategy, seed, device)
+        self.net = StackedNetwork(graph, task.dtype, device)
+        self.here = Clients(
+            neighbourhood,
+            self.net,
+            objective,
+            Philox(seed, task.parameters, task.dtype),
+            gradients_per_step(algorithm),
+        )
+        self.algorithm = algorithm
+        self.evaluation = bound.evaluation
+        self.allow_divergence = allow_divergence
+        self.round_length = round_length or max(1, task.steps_per_epoch // gradients_per_step(algorithm))
+        self.t = 0
+        self.state: Any = None
+        self.diverged: str | None = None
+        # Looking costs nothing on a CPU; on a GPU it waits for all work under way.
+        self._watch_every = 1 if torch.device(device).type == "cpu" else 16
+        self._earlier_seconds = 0.0
+        self._begun = time.perf_counter()
+
+    @property
+    def wall_seconds(self) -> float:
+        """Time spent so far, earlier parts of a resumed run included."""
+        return self._earlier_seconds + time.perf_counter() - self._begun
+
+    def start(self) -> None:
+        """Make the state before the first iteration."""
+        self.state = self.algorithm.start(self.here)
+        self._watch()
+
+    def restore(self, state: Any, t: int, bytes_sent: int, wall_seconds: float) -> None:
+        """Go on from a state reached earlier."""
+        self.state, self.t = state, t
+        self.net.bytes_sent = bytes_sent
+        self._earlier_seconds = wall_seconds
+
+    def step(self) -> None:
+        """One iteration."""
+        self.state = self.algorithm.step(self.state, self.here.at(self.t))
+        self.t += 1
+        if self.t % self._watch_every == 0:
+            self._watch()
+
+    def observe(self) -> Record:
+        """Judge the models as they are now."""
+        self._watch()
+        return observe(
+            self.state.theta,
+            self.evaluation,
+            round=self.t // self.round_length,
+            step=self.t,
+            bytes_sent=self.net.bytes_sent,
+            wall_seconds=self.wall_seconds,
+        )
+
+    def _watch(self) -> None:
+        """Notice a state that is no longer finite."""
+        if self.diverged is not None:
+            return
+        for name, rows in tensors_of(self.state).items():
+            if bool(torch.isfinite(rows.sum())):
+                continue
+            finite = torch.isfinite(rows.sum(1))
+            if bool(finite.all()):
+                continue  # each client's numbers are fine, only their sum over all is too large
+            client = int(torch.where(~finite)[0][0])
+            self.diverged = f"{name} of client {client} is not finite at iteration {self.t}"
+            if not self.allow_divergence:
+                raise Diverged(
+                    f"The run diverged: {self.diverged}. Try a smaller step size or less noise; "
+                    "to let such a run go on to its end, set allow_divergence."
+                )
+
+
+def simulate(
+    algorithm: Algorithm,
+    task: Task,
+    graph: Graph,
+    *,
+    steps: int,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    gradients: str = "auto",
+    record_every: int | None = None,
+    allow_divergence: bool = False,
+    progress: Callable[[Simulation], None] | None = None,
+) -> Run:
+    """Run `steps` iterations of an algorithm with all clients in this process.
+
+    The history has a record at the start, every `record_every` iterations (default: a tenth of the run) and at
+    the end; `progress` is called after every iteration.
+
+        graph = tacit.Topology.ring(5).mixing("metropolis")
+        run = tacit.simulate(tacit.LPPA(lr=0.1), task, graph, steps=300, seed=0)
+        run.theta                                   # [N, P]
+    """
+    if not isinstance(steps, int) or steps < 0:
+        raise Misuse(f"steps is {steps!r}.", "Give a whole number that is not negative.")
+    every = record_every or max(1, steps // 10)
+    simulation = Simulation(
+        algorithm, task, graph, seed=seed, device=device, gradients=gradients, allow_divergence=allow_divergence
+    )
+    simulation.start()
+    history = History([simulation.observe()])
+    try:
+        while simulation.t < steps:
+            simulation.step()
+            if simulation.t % every == 0 or simulation.t == steps:
+                history.records.append(simulation.observe())
+            if progress is not None:
+                progress(simulation)
+    except Diverged as problem:
+        problem.history = history
+        raise
+    return Run(simulation.state.theta, simulation.state, history, simulation.gradients, simulation.diverged)
+
+
+def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int, device: torch.device | str) -> None:
+    if task.clients != graph.clients:
+        raise Misuse(
+            f"The task has {task.clients} clients, the graph {graph.clients}.",
+            "Give both the same number of clients.",
+        )
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise Misuse(f"seed is {seed!r}.", "Give a whole number.")
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise Misuse(f"device is {str(device)!r}, but this machine has no CUDA device.", 'Use device="cpu".')
+    graph.require(*algorithm.requires, by=algorithm.name)

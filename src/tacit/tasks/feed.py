@@ -1,0 +1,96 @@
+"""What data a gradient sees: the whole part of each client, or a keyed mini-batch of it.
+
+A feed yields, for hosted clients and a batch number, groups of rows with their arrays stacked [k, ...], so that
+a group can be handled in one batched pass. It is a pure function of the seed, the client and the number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.errors import Misuse
+from tacit.randomness import key_of, permutations
+from tacit.tasks.parts import Part, Parts
+
+
+class Feed(Protocol):
+    """Source of the data of hosted clients."""
+
+    def groups(self, number: int, chunk: int) -> Iterator[tuple[slice | Tensor, Part]]:
+        """Rows (at most `chunk` of them) and their arrays stacked along a new first dimension."""
+        ...
+
+
+class WholeParts:
+    """Every gradient sees all of its client's data; clients with arrays of the same shapes go together."""
+
+    def __init__(self, parts: Sequence[Part], device: torch.device | str) -> None:
+        alike: dict[tuple[torch.Size, ...], list[int]] = {}
+        for row, part in enumerate(parts):
+            alike.setdefault(tuple(array.shape for array in part), []).append(row)
+        self._groups: list[tuple[Tensor, Part]] = []
+        for rows in alike.values():
+            columns = zip(*(parts[row] for row in rows), strict=True)
+            arrays = tuple(torch.stack(column).to(device) for column in columns)
+            self._groups.append((torch.tensor(rows, device=device), arrays))
+
+    def groups(self, number: int, chunk: int) -> Iterator[tuple[slice | Tensor, Part]]:
+        """Groups of clients whose arrays have the same shapes."""
+        everyone = len(self._groups) == 1
+        for rows, arrays in self._groups:
+            for low in range(0, len(rows), chunk):
+                piece = slice(low, low + chunk)
+                yield (piece if everyone else rows[piece]), tuple(array[piece] for array in arrays)
+
+
+class MiniBatches:
+    """Batch `number` of each client: its data in a new keyed order every epoch, cut into batches of one size.
+
+    With b = ⌊samples/batch⌋ batches per epoch, batch k of a client is slot k mod b of epoch ⌊k/b⌋; the remainder of
+    an epoch is left out, other samples each time.
+    """
+
+    def __init__(
+        self, parts: Parts, ids: Tensor, batch_size: int, seed: int, device: torch.device | str
+    ) -> None:
+        sizes = parts.sizes[ids.cpu()]
+        if int(sizes.min()) < batch_size:
+            client = int(ids[int(sizes.argmin())])
+            raise Misuse(
+                f"Client {client} has {int(sizes.min())} samples, fewer than one batch of {batch_size}.",
+                "Lower batch_size or give that client more data (a partition's `minimum`).",
+            )
+        self._arrays = tuple(array.to(device) for array in parts.arrays)
+        self._order = parts.order.to(device)
+        self._first = parts.offsets[ids.cpu()].to(device)
+        self._sizes = sizes.to(device)
+        self._ids = ids.to(device)
+        self._batch = batch_size
+        self._key = key_of(seed, "batches")
+        self._slots = self._sizes // batch_size
+        # A memo of the current epoch's order of each client; it only saves work.
+        self._epoch = torch.full_like(self._sizes, -1)
+        self._shuffled = torch.empty(len(ids), int(self._sizes.max()), dtype=torch.int64, device=device)
+
+    def indices(self, number: int) -> Tensor:
+        """Which samples of the shared arrays are in batch `number` of each hosted client: [n, batch]."""
+        epoch = number // self._slots
+        (stale,) = torch.where(epoch != self._epoch)
+        if len(stale):
+            order = permutations(self._key, epoch[stale], self._ids[stale], self._sizes[stale])
+            self._shuffled[stale, : order.shape[1]] = order
+            self._epoch = epoch
+        start = (number % self._slots) * self._batch
+        within = start[:, None] + torch.arange(self._batch, device=start.device)
+        return self._order[self._first[:, None] + self._shuffled.gather(1, within)]
+
+    def groups(self, number: int, chunk: int) -> Iterator[tuple[slice | Tensor, Part]]:
+        """The batches of all hosted clients, `chunk` clients at a time."""
+        index = self.indices(number)
+        for low in range(0, len(index), chunk):
+            piece = slice(low, min(len(index), low + chunk))
+            yield piece, tuple(array[index[piece]] for array in self._arrays)

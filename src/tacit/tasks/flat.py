@@ -1,0 +1,104 @@
+"""A module as a function of one flat vector, and the checks that a user's module can be one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from tacit.errors import Misuse
+from tacit.randomness import key_of
+
+Loss = Callable[..., Tensor]
+
+
+class FlatModule:
+    """A module whose trainable parameters are one vector of P numbers, in the order of `named_parameters`."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = copy.deepcopy(module).cpu()
+        _refuse_hidden_state(self.module)
+        named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
+        if not named:
+            raise Misuse("The model has no trainable parameters.", "Give a module with parameters to train.")
+        self.names = [name for name, _ in named]
+        self.shapes = [p.shape for _, p in named]
+        self.sizes = [p.numel() for _, p in named]
+        self.width = sum(self.sizes)
+        self.dtype = named[0][1].dtype
+
+    def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
+        """Parameters by name as views of one vector [P]."""
+        pieces = theta.split(self.sizes)
+        return {n: piece.view(s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)}
+
+    def __call__(self, theta: Tensor, *inputs: Tensor) -> Tensor:
+        """The module's output with parameters `theta` [P]."""
+        output: Tensor = functional_call(self.module, self.unflatten(theta), inputs)
+        return output
+
+    def weights(self) -> Tensor:
+        """The module's own parameters as a vector [P]."""
+        parameters = dict(self.module.named_parameters())
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
+
+    def to(self, device: torch.device | str) -> FlatModule:
+        """This flat module with frozen parameters and buffers on `device`."""
+        moved = copy.copy(self)
+        moved.module = copy.deepcopy(self.module).to(device)
+        return moved
+
+    def fresh_weights(self, *key: int | str) -> Tensor:
+        """New random parameters [P] by the layers' own `reset_parameters`, keyed."""
+        module = copy.deepcopy(self.module)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(key_of(*key) >> 1)
+            for name, parameter in module.named_parameters():
+                if name in self.names:
+                    parameter.fill_(torch.nan)  # to see below which ones no layer draws again
+            for layer in module.modules():
+                if callable(reset := getattr(layer, "reset_parameters", None)):
+                    reset()
+        parameters = dict(module.named_parameters())
+        if left := [name for name in self.names if parameters[name].isnan().any()]:
+            raise Misuse(
+                f"No layer can draw {left[0]!r} anew: its module has no reset_parameters().",
+                'Add one, or let all clients start from the module\'s own weights (init="module").',
+            )
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
+
+
+def _refuse_hidden_state(module: nn.Module) -> None:
+    """Refuse layers whose behaviour is not a pure function of parameters and input."""
+    for name, layer in module.named_modules():
+        kind = type(layer).__name__
+        if getattr(layer, "track_running_stats", False) and getattr(layer, "running_mean", None) is not None:
+            raise Misuse(
+                f"Layer {name or 'model'!r} is a {kind}: its running statistics change in training and are not "
+                "part of the model that clients exchange.",
+                "Use nn.GroupNorm (or track_running_stats=False) instead.",
+            )
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            raise Misuse(
+                f"Layer {name or 'model'!r} is a {kind} with p = {layer.p}: it draws from a hidden random stream.",
+                "Remove it or set p = 0; all randomness in Tacit is keyed.",
+            )
+    if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
+        raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
+
+
+def refuse_changing_buffers(module: nn.Module, *inputs: Tensor) -> None:
+    """Run one batch and refuse a module that wrote into its buffers."""
+    trial = copy.deepcopy(module).train()
+    before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
+    with torch.no_grad():
+        trial(*inputs)
+    for name, buffer in trial.named_buffers():
+        if not torch.equal(before[name], buffer):
+            raise Misuse(
+                f"Buffer {name!r} of the model changes in training and is not part of what clients exchange.",
+                "Make it a parameter, or use a layer without such a buffer (nn.GroupNorm for BatchNorm).",
+            )

@@ -1,0 +1,92 @@
+"""The clients' data: arrays shared by all, and which of their entries belong to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.errors import Misuse
+
+Part = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Client i owns samples `order[offsets[i] : offsets[i+1]]` of each array [samples, ...]."""
+
+    arrays: Part
+    order: Tensor  # [samples] int64
+    offsets: Tensor  # [N + 1] int64
+
+    @classmethod
+    def split(cls, arrays: Sequence[Tensor], indices: Sequence[Any]) -> Parts:
+        """Parts of shared arrays, client i owning the samples `indices[i]`; nothing is copied but the indices."""
+        rows = [torch.as_tensor(np.asarray(index), dtype=torch.int64) for index in indices]
+        _check_samples(len(row) for row in rows)
+        return cls(tuple(arrays), torch.cat(rows), _offsets([len(row) for row in rows]))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Part]) -> Parts:
+        """Parts given client by client, joined along their sample dimension."""
+        for i, part in enumerate(parts):
+            sizes = [len(array) if array.ndim else -1 for array in part]
+            if len(set(sizes)) != 1 or sizes[0] < 0:
+                raise Misuse(
+                    f"The arrays of client {i} have {sizes} samples (-1: no sample dimension).",
+                    "Mini-batches need arrays of one length per client; "
+                    "for a loss of the whole part, leave batch_size out.",
+                )
+        _check_samples(len(part[0]) for part in parts)
+        arrays = tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        return cls(arrays, torch.arange(len(arrays[0])), _offsets([len(part[0]) for part in parts]))
+
+    @property
+    def clients(self) -> int:
+        """Number of clients N."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """[N] number of samples of each client."""
+        return self.offsets.diff()
+
+    def of(self, client: int) -> Part:
+        """The arrays of one client."""
+        index = self.order[self.offsets[client] : self.offsets[client + 1]]
+        return tuple(array[index] for array in self.arrays)
+
+
+def as_part(part: Any, client: int) -> Part:
+    """One client's data as a tuple of tensors: a tensor, a tuple of tensors, or a map-style torch Dataset."""
+    if isinstance(part, Tensor | np.ndarray):
+        return (torch.as_tensor(part),)
+    if isinstance(part, tuple | list):
+        if not part:
+            raise Misuse(f"Client {client} has an empty part.", "Give every client at least one array.")
+        return tuple(torch.as_tensor(array) for array in part)
+    if hasattr(part, "__getitem__") and hasattr(part, "__len__"):
+        samples = [part[k] for k in range(len(part))]
+        columns = zip(*(s if isinstance(s, tuple | list) else (s,) for s in samples), strict=True)
+        return tuple(torch.stack([torch.as_tensor(value) for value in column]) for column in columns)
+    raise Misuse(
+        f"The part of client {client} is a {type(part).__name__}.",
+        "Give a tensor, a tuple of tensors (such as (x, y)), or a torch Dataset per client.",
+    )
+
+
+def _offsets(sizes: list[int]) -> Tensor:
+    return torch.tensor([0, *np.cumsum(sizes)], dtype=torch.int64)
+
+
+def _check_samples(sizes: Any) -> None:
+    count = -1
+    for count, size in enumerate(sizes):
+        if size == 0:
+            raise Misuse(f"Client {count} has no samples.", "Give every client at least one sample.")
+    if count < 0:
+        raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")

@@ -1,0 +1,182 @@
+"""A task: what each client minimises, from which start, on which data, and how models are judged."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tacit.errors import Misuse
+from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
+from tacit.tasks.feed import Feed, MiniBatches, WholeParts
+from tacit.tasks.flat import FlatModule, Loss, refuse_changing_buffers
+from tacit.tasks.parts import Part, Parts, as_part
+
+Init = Literal["module", "same", "independent"]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Client i minimises `loss(θ, *arrays of its part)` over θ, a vector of `parameters` numbers.
+
+    Make one with `Task.from_module`, `Task.from_loss`, `quadratic` or `least_squares`.
+    """
+
+    loss: Loss
+    parts: Parts | Sequence[Part]  # Parts where mini-batches are taken, else the clients' arrays one by one
+    batch_size: int | None
+    initial: Callable[[int, Sequence[int]], Tensor]  # (seed, clients) → [n, P]
+    parameters: int
+    dtype: torch.dtype
+    evaluation: Evaluation
+    optimum: Tensor | None = None
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        parts: Sequence[Any] | Parts,
+        *,
+        loss: Callable[..., Tensor] = functional.cross_entropy,
+        batch_size: int | None = None,
+        test: Any = None,
+        init: Init = "module",
+    ) -> Task:
+        """Train `module` on each client's (inputs, targets); `loss(output, targets)` is a mean over the batch.
+
+        All clients start from the module's weights, from one keyed draw (`init="same"`), or each from its own
+        (`"independent"`). `test` is a held-out (inputs, targets); without one, models are judged on their own data.
+        """
+        if init not in ("module", "same", "independent"):
+            raise Misuse(f"init is {init!r}.", 'Choose "module", "same" or "independent".')
+        flat = FlatModule(module)
+        held = parts if isinstance(parts, Parts) else Parts.joined(_as_parts(parts))
+        if len(held.arrays) < 2:
+            raise Misuse("The parts hold one array.", "from_module needs (inputs, targets) per client.")
+        refuse_changing_buffers(flat.module, held.arrays[0][:2])
+        objective = ModuleLoss(flat, loss)
+        evaluation: Evaluation = OwnParts(objective, held)
+        if test is not None:
+            x, y = as_part(test, -1)
+            evaluation = TestSet(flat, loss, x, y)
+
+        def initial(seed: int, clients: Sequence[int]) -> Tensor:
+            if init == "independent":
+                return torch.stack([flat.fresh_weights(seed, "init", client) for client in clients])
+            one = flat.weights() if init == "module" else flat.fresh_weights(seed, "init")
+            return one.repeat(len(clients), 1)
+
+        data = held if batch_size is not None else [held.of(i) for i in range(held.clients)]
+        task = cls(objective, data, batch_size, initial, flat.width, flat.dtype, evaluation)
+        return task._checked()
+
+    @classmethod
+    def from_loss(
+        cls,
+        loss: Loss,
+        parts: Sequence[Any],
+        theta0: Tensor,
+        batch_size: int | None = None,
+    ) -> Task:
+        """Minimise any differentiable `loss(theta, *part)`, theta being a vector; parts may have any arrays.
+
+        A part is a tensor or a tuple of tensors, passed as further arguments; a loss of two arguments gets a
+        tuple whole. `theta0` is [P], the same for all, or [N, P]. Without `batch_size` every gradient is the full
+        local one; with it, batches are taken along the first dimension of each array.
+        """
+        held = _as_parts(parts)
+        start = torch.as_tensor(theta0).detach().clone()
+        if start.ndim not in (1, 2) or (start.ndim == 2 and len(start) != len(held)):
+            raise Misuse(
+                f"theta0 has shape {tuple(start.shape)} for {len(held)} clients.",
+                "Give a vector [P], or one row per client [N, P].",
+            )
+        if not start.is_floating_point():
+            raise Misuse(f"theta0 has type {start.dtype}.", "Give floating-point numbers.")
+
+        def initial(seed: int, clients: Sequence[int]) -> Tensor:
+            return start.repeat(len(clients), 1) if start.ndim == 1 else start[list(clients)]
+
+        objective = loss if not _takes_whole_part(loss, held[0]) else lambda theta, *part: loss(theta, part)
+        data = held if batch_size is None else Parts.joined(held)
+        evaluation = OwnParts(objective, data)
+        task = cls(objective, data, batch_size, initial, start.shape[-1], start.dtype, evaluation)
+        return task._checked()
+
+    @property
+    def clients(self) -> int:
+        """Number of clients N."""
+        return self.parts.clients if isinstance(self.parts, Parts) else len(self.parts)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Iterations in which the average client sees its data once; 1 with full gradients."""
+        if self.batch_size is None or not isinstance(self.parts, Parts):
+            return 1
+        return max(1, int(self.parts.sizes.sum()) // self.clients // self.batch_size)
+
+    def feed(self, ids: Tensor, seed: int, device: torch.device | str) -> Feed:
+        """The data that gradients of clients `ids` see."""
+        if isinstance(self.parts, Parts):
+            assert self.batch_size is not None
+            return MiniBatches(self.parts, ids, self.batch_size, seed, device)
+        return WholeParts([self.parts[i] for i in ids.tolist()], device)
+
+    def on(self, device: torch.device | str) -> Task:
+        """This task with its model's constants on `device`."""
+        loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
+        return replace(self, loss=loss, evaluation=self.evaluation.on(device))
+
+    def with_optimum(self, optimum: Tensor) -> Task:
+        """This task with the minimiser of the sum of all losses, where it is known."""
+        return replace(self, optimum=optimum)
+
+    def _checked(self) -> Task:
+        if self.batch_size is not None:
+            if not isinstance(self.batch_size, int) or self.batch_size < 1:
+                raise Misuse(f"batch_size is {self.batch_size!r}.", "Give a whole number of at least 1, or None.")
+            MiniBatches(self.parts, torch.arange(self.clients), self.batch_size, 0, "cpu")  # type: ignore[arg-type]
+        return self
+
+
+@dataclass(frozen=True)
+class ModuleLoss:
+    """θ, inputs, targets ↦ loss(module(inputs; θ), targets)."""
+
+    flat: FlatModule
+    criterion: Callable[..., Tensor]
+
+    def __call__(self, theta: Tensor, inputs: Tensor, *targets: Tensor) -> Tensor:
+        """The loss of parameters `theta` [P] on one batch."""
+        return self.criterion(self.flat(theta, inputs), *targets)
+
+    def to(self, device: torch.device | str) -> ModuleLoss:
+        """The same with the module's buffers on `device`."""
+        return replace(self, flat=self.flat.to(device))
+
+
+def _as_parts(parts: Sequence[Any]) -> list[Part]:
+    held = [as_part(part, i) for i, part in enumerate(parts)]
+    if not held:
+        raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
+    if len({len(part) for part in held}) != 1:
+        raise Misuse("Clients have different numbers of arrays.", "Give the same kinds of arrays to every client.")
+    return held
+
+
+def _takes_whole_part(loss: Loss, part: Part) -> bool:
+    """Whether a loss is written `loss(theta, part)` for a part of several arrays."""
+    if len(part) == 1:
+        return False
+    try:
+        signature = inspect.signature(loss)
+    except (TypeError, ValueError):
+        return False
+    kinds = [p.kind for p in signature.parameters.values() if p.default is p.empty]
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return len(kinds) == 2 and all(kind in positional for kind in kinds)
