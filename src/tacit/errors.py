@@ -1,5 +1,10 @@
 """The errors Tacit raises on purpose: each says what is wrong and what to do about it."""
 
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
 
 class TacitError(Exception):
     """Base of all errors raised on purpose; the command line prints it and exits with `exit_code`."""
@@ -16,6 +21,14 @@ class Misuse(TacitError, ValueError):
         self.problem = problem
         self.remedy = remedy
         super().__init__(f"{problem} {remedy}".strip())
+
+
+def unknown(problem: str, given: object, known: Iterable[str], also: str = "") -> Misuse:
+    """The refusal of a name that is not among those `known`: with the closest one, and all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(str(given), names, n=1)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return Misuse(problem, f"{hint}Known: {', '.join(names)}{also}.")
 
 
 class Diverged(TacitError):

@@ -157,7 +157,13 @@ def simulate(
         raise Misuse(f"steps is {steps!r}.", "Give a whole number that is not negative.")
     every = record_every or max(1, steps // 10)
     simulation = Simulation(
-        algorithm, task, graph, seed=seed, device=device, gradients=gradients, allow_divergence=allow_divergence
+        algorithm,
+        task,
+        graph,
+        seed=seed,
+        device=device,
+        gradients=gradients,
+        allow_divergence=allow_divergence,
     )
     simulation.start()
     history = History([simulation.observe()])

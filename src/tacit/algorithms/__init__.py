@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.dp_dsgt import DPDSGT
 from tacit.algorithms.dsgt import DSGT
 from tacit.algorithms.lppa import LPPA
-from tacit.errors import Misuse
+from tacit.errors import unknown
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     DSGT.name: DSGT,
@@ -20,9 +18,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 def algorithm_class(name: str) -> type[Algorithm]:
     """The registered algorithm called `name`."""
     if name not in ALGORITHMS:
-        close = difflib.get_close_matches(name, ALGORITHMS, n=1)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
-        raise Misuse(f"There is no algorithm {name!r}.", f"{hint}Choose one of: {', '.join(ALGORITHMS)}.")
+        raise unknown(f"There is no algorithm {name!r}.", name, ALGORITHMS)
     return ALGORITHMS[name]
 
 

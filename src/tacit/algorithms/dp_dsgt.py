@@ -38,7 +38,9 @@ class DPDSGT:
         check_rate("lr", self.lr)
         check_local_steps(self.local_steps)
         if self.inject not in ("start", "every"):
-            raise Misuse(f"inject is {self.inject!r}.", 'Choose "start" (the paper\'s comparison) or "every".')
+            raise Misuse(
+                f"inject is {self.inject!r}.", 'Choose "start" (the paper\'s comparison) or "every".'
+            )
 
     def start(self, here: Clients) -> Tracking:
         """γ⁰ is the gradient plus own noise."""

@@ -33,7 +33,9 @@ class LPPA:
     lr: Rate
     noise: Noise = Laplace(0.025)
     fresh: bool = False  # True: new masks every iteration, not only at the start
-    masks: Literal["derived", "sent"] = "derived"  # from pairwise keys, or sent over a private channel as published
+    masks: Literal["derived", "sent"] = (
+        "derived"  # from pairwise keys, or sent over a private channel as published
+    )
     local_steps: int = 1
 
     def __post_init__(self) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from tacit.errors import Misuse
+from tacit.errors import Misuse, unknown
 from tacit.models.convolutional import lenet, sigmoid_cnn, two_layer_cnn
 from tacit.models.perceptron import linear, mlp
 
@@ -23,16 +22,13 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 def build(name: str, shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """The model called `name` for inputs of `shape` (without the batch) and `classes` outputs."""
     if name not in MODELS:
-        close = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"Did you mean {close[0]!r}? " if close else ""
-        raise Misuse(
-            f"There is no model {name!r}.",
-            f'{hint}Choose one of: {", ".join(MODELS)}; or your own as "package.module:Class".',
-        )
+        raise unknown(f"There is no model {name!r}.", name, MODELS, '; or your own as "package.module:Class"')
     try:
         return MODELS[name](tuple(shape), classes, **options)
     except TypeError as problem:
-        raise Misuse(f"Model {name!r} does not take these options: {problem}.", "See docs/configuration.md.") from None
+        raise Misuse(
+            f"Model {name!r} does not take these options: {problem}.", "See docs/configuration.md."
+        ) from None
 
 
 __all__ = ["MODELS", "build", "lenet", "linear", "mlp", "sigmoid_cnn", "two_layer_cnn"]

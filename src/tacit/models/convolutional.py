@@ -9,19 +9,23 @@ from torch import nn
 from tacit.errors import Misuse
 
 
-def two_layer_cnn(shape: Sequence[int], classes: int, *, filters: Sequence[int] = (16, 32)) -> nn.Module:
+def two_layer_cnn(
+    shape: Sequence[int], classes: int, *, filters: Sequence[int] = (16, 32), padding: int = 0
+) -> nn.Module:
     """Two 5×5 convolutions, each with ReLU and 2×2 pooling, and a linear layer (LPPA paper, section 6)."""
-    channels, height, width = _image(shape, "cnn2", least=4)
+    channels, height, width = _image(shape, "cnn2", least=16)
     first, second = filters
+    shrink = 4 - 2 * padding  # of each convolution
+    cells = ((height - shrink) // 2 - shrink) // 2 * (((width - shrink) // 2 - shrink) // 2)
     return nn.Sequential(
-        nn.Conv2d(channels, first, 5, padding=2),
+        nn.Conv2d(channels, first, 5, padding=padding),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(first, second, 5, padding=2),
+        nn.Conv2d(first, second, 5, padding=padding),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(second * (height // 4) * (width // 4), classes),
+        nn.Linear(second * cells, classes),
     )
 
 

@@ -55,8 +55,10 @@ class TestSet:
         """Scores on the test set, the same for all clients."""
         scores = [self._score(row) for row in theta]
         accuracies = [accuracy for _, accuracy in scores if accuracy is not None]
-        loss = torch.tensor([loss for loss, _ in scores])
-        return Scores(loss, torch.tensor(accuracies) if len(accuracies) == len(scores) else None)
+        loss = torch.tensor([loss for loss, _ in scores], dtype=torch.float64)
+        if len(accuracies) < len(scores):
+            return Scores(loss, None)
+        return Scores(loss, torch.tensor(accuracies, dtype=torch.float64))
 
     def average(self, theta: Tensor) -> Scores:
         """Scores of one model on the test set."""
@@ -89,12 +91,13 @@ class OwnParts:
     def models(self, theta: Tensor, clients: Sequence[int]) -> Scores:
         """Each client's loss at its own model."""
         rows = zip(theta, clients, strict=True)
-        return Scores(torch.tensor([self._own(row, client) for row, client in rows]), None)
+        losses = [self._own(row, client) for row, client in rows]
+        return Scores(torch.tensor(losses, dtype=torch.float64), None)
 
     def average(self, theta: Tensor) -> Scores:
         """The mean over clients of the loss of one model."""
         count = self.parts.clients if isinstance(self.parts, Parts) else len(self.parts)
-        losses = torch.tensor([self._own(theta, client) for client in range(count)])
+        losses = torch.tensor([self._own(theta, client) for client in range(count)], dtype=torch.float64)
         return Scores(losses.mean()[None], None)
 
     def on(self, device: torch.device | str) -> OwnParts:

@@ -90,7 +90,11 @@ def _seconds(work: Callable[[], Tensor], like: Tensor) -> float:
 def _signature(task: Task, arrays: Part, device: torch.device | str) -> str:
     """What the outcome depends on: machine, versions, threads, loss, shapes."""
     loss = task.loss.flat.module if isinstance(task.loss, ModuleLoss) else task.loss
-    name = repr(loss) if isinstance(loss, torch.nn.Module) else getattr(loss, "__qualname__", type(loss).__name__)
+    name = (
+        repr(loss)
+        if isinstance(loss, torch.nn.Module)
+        else getattr(loss, "__qualname__", type(loss).__name__)
+    )
     gpu = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else ""
     facts = (
         platform.node(), platform.machine(), torch.__version__, torch.get_num_threads(), gpu, name,

@@ -139,7 +139,9 @@ class Task:
     def _checked(self) -> Task:
         if self.batch_size is not None:
             if not isinstance(self.batch_size, int) or self.batch_size < 1:
-                raise Misuse(f"batch_size is {self.batch_size!r}.", "Give a whole number of at least 1, or None.")
+                raise Misuse(
+                    f"batch_size is {self.batch_size!r}.", "Give a whole number of at least 1, or None."
+                )
             MiniBatches(self.parts, torch.arange(self.clients), self.batch_size, 0, "cpu")  # type: ignore[arg-type]
         return self
 
@@ -165,7 +167,9 @@ def _as_parts(parts: Sequence[Any]) -> list[Part]:
     if not held:
         raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
     if len({len(part) for part in held}) != 1:
-        raise Misuse("Clients have different numbers of arrays.", "Give the same kinds of arrays to every client.")
+        raise Misuse(
+            "Clients have different numbers of arrays.", "Give the same kinds of arrays to every client."
+        )
     return held
 
 

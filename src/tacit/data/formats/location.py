@@ -1,0 +1,39 @@
+"""Location-30: one text file, `bangkok`, loose or in the authors' archive."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tacit.data.formats.compressed import read_bytes, read_members
+from tacit.data.formats.raw import Raw, RawSplit, damaged
+from tacit.data.formats.tabular import integer_table, random_split, split_note
+from tacit.data.locate import Found
+
+FEATURES = 446
+CLASSES = 30
+MEMBER = "bangkok"
+LARGEST = 64 * 2**20
+"""No honest copy of the 4.5 MB text is larger; a crafted archive could be."""
+
+
+def read(found: Found, *, seed: int, test_fraction: float = 0.2) -> Raw:
+    """Read the records: the class in quotation marks, then 446 zeros and ones."""
+    path = found.paths["table"]
+    if path.name == MEMBER:
+        text = read_bytes(path)
+    else:
+        members = read_members(path, (MEMBER,), LARGEST)
+        if MEMBER not in members:
+            raise damaged(path, f"the archive has no file {MEMBER}", f"one text file {MEMBER}")
+        text = members[MEMBER]
+    table = integer_table(text.replace(b'"', b""), 1 + FEATURES, path)
+    classes, flags = table[:, 0], table[:, 1:]
+    if classes.min() < 1 or classes.max() > CLASSES:
+        raise damaged(path, f"classes from {classes.min()} to {classes.max()}", f"1 to {CLASSES}")
+    if flags.min() < 0 or flags.max() > 1:
+        raise damaged(path, f"features from {flags.min()} to {flags.max()}", "0 or 1")
+    train, test = (
+        RawSplit(flags[rows].astype(np.float32), classes[rows] - 1)
+        for rows in random_split(len(table), test_fraction, seed)
+    )
+    return Raw(train, test, split_note("Location-30", test_fraction, seed))

@@ -1,0 +1,142 @@
+"""The tabular datasets."""
+
+from __future__ import annotations
+
+from tacit.data.scikit import rcv1_from_scikit_learn
+from tacit.data.source import Form, RemoteFile, Source
+
+COVER_TYPES = (
+    "Spruce/Fir",
+    "Lodgepole Pine",
+    "Ponderosa Pine",
+    "Cottonwood/Willow",
+    "Aspen",
+    "Douglas-fir",
+    "Krummholz",
+)
+
+SCALE = "numeric columns: 'standard' (training mean 0, deviation 1; default), 'minmax' (to [0, 1]) or 'none'"
+TEST_FRACTION = "share of the records drawn at random, by the seed, for testing (default 0.2)"
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
+
+
+_COVTYPE = Source(
+    name="covtype",
+    title="Covertype, lodgepole pine (class 2) against the rest",
+    folder="covtype",
+    shape=(54,),
+    class_names=("other", "Lodgepole Pine"),
+    counts="581,012 records, split at random by the seed",
+    licence="CC BY 4.0",
+    citation="J. A. Blackard, D. J. Dean, C. W. Anderson: Covertype. UCI Machine Learning Repository, 1998.",
+    page="https://archive.ics.uci.edu/dataset/31/covertype",
+    forms=(Form("text", {"table": ("covtype.data.gz", "covtype.data")}),),
+    files=(
+        RemoteFile(
+            "covtype.data.gz",
+            (f"{_UCI}/covtype/covtype.data.gz",),
+            contents_sha256="0a9371cef7c964b5475d6053cc3e0894a5aa6f65ad1ed3ecb01c45aa96217945",
+        ),
+    ),
+    options={"scale": SCALE, "test_fraction": TEST_FRACTION},
+)
+
+TABLES = (
+    Source(
+        name="adult",
+        title="Adult (census income above 50K)",
+        folder="adult",
+        shape=(108,),
+        class_names=("<=50K", ">50K"),
+        counts="32,561 / 16,281",
+        licence="CC BY 4.0",
+        citation="B. Becker, R. Kohavi: Adult. UCI Machine Learning Repository, 1996.",
+        page="https://archive.ics.uci.edu/dataset/2/adult",
+        forms=(Form("text", {"train": ("adult.data",), "test": ("adult.test",)}),),
+        files=(
+            RemoteFile(
+                "adult.data",
+                (f"{_UCI}/adult/adult.data",),
+                3_974_305,
+                sha256="5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+            ),
+            RemoteFile(
+                "adult.test",
+                (f"{_UCI}/adult/adult.test",),
+                2_003_153,
+                sha256="a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+            ),
+        ),
+        options={"scale": SCALE},
+    ),
+    _COVTYPE,
+    Source(
+        name="covtype7",
+        title="Covertype, all seven cover types",
+        folder="covtype",
+        shape=_COVTYPE.shape,
+        class_names=COVER_TYPES,
+        counts=_COVTYPE.counts,
+        licence=_COVTYPE.licence,
+        citation=_COVTYPE.citation,
+        page=_COVTYPE.page,
+        forms=_COVTYPE.forms,
+        files=_COVTYPE.files,
+        options=_COVTYPE.options,
+    ),
+    Source(
+        name="rcv1",
+        title="RCV1-v2 news: corporate or economics (+1) against government or markets (-1)",
+        folder="rcv1",
+        shape=(47_236,),
+        class_names=("GCAT or MCAT", "CCAT or ECAT"),
+        counts="depends on the files: 19,319 / 4,408 (subset), 20,242 / 677,399 (whole)",
+        licence="term vectors distributed for research, with citation",
+        citation="D. D. Lewis, Y. Yang, T. G. Rose, F. Li: RCV1. JMLR 5, 2004.",
+        page="https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html#rcv1.binary",
+        forms=(
+            Form(
+                "libsvm",
+                {
+                    "train": ("rcv1_train.binary.bz2", "rcv1_train.binary"),
+                    "test": ("rcv1_test.binary.bz2", "rcv1_test.binary"),
+                },
+            ),
+            Form("arrays", {"train": ("rcv1_train.npz",), "test": ("rcv1_test.npz",)}),
+            Form(
+                "subset",
+                {
+                    "train": ("rcv1_subset_train.binary.bz2", "rcv1_subset_train.binary"),
+                    "test": ("rcv1_subset_test.binary.bz2", "rcv1_subset_test.binary"),
+                },
+            ),
+        ),
+        options={
+            "features": "keep only this many of the most frequent terms of the training set; without it all "
+            "47,236 columns become dense float32, 189 kB a document (3.7 GB for the subset's training set)"
+        },
+        otherwise=rcv1_from_scikit_learn,
+    ),
+    Source(
+        name="location30",
+        title="Location-30 (Bangkok check-ins), a membership-inference benchmark",
+        folder="location30",
+        shape=(446,),
+        class_names=tuple(f"profile {number}" for number in range(1, 31)),
+        counts="5,010 records, split at random by the seed",
+        licence="free for research, with citation",
+        citation="R. Shokri, M. Stronati, C. Song, V. Shmatikov: Membership Inference Attacks against "
+        "Machine Learning Models. IEEE S&P 2017; check-ins: D. Yang, D. Zhang, B. Qu, 2016.",
+        page="https://github.com/privacytrustlab/datasets",
+        forms=(Form("text", {"table": ("dataset_location.tgz", "bangkok")}),),
+        files=(
+            RemoteFile(
+                "dataset_location.tgz",
+                ("https://github.com/privacytrustlab/datasets/raw/master/dataset_location.tgz",),
+                287_293,
+                sha256="927203f85a868f8ee17a0ded1dc61699efe602167beabe34fbf45b4b1de94b33",
+            ),
+        ),
+        options={"test_fraction": TEST_FRACTION},
+    ),
+)

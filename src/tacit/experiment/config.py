@@ -1,0 +1,170 @@
+"""The configuration of an experiment: typed sections, read from TOML, with errors that name key, value, remedy."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+
+from tacit.errors import Misuse, unknown
+
+
+class Section(BaseModel):
+    """A section whose keys are all known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class OpenSection(BaseModel):
+    """A section with further options, checked by what they are options of."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys beyond the declared ones."""
+        return dict(self.model_extra or {})
+
+
+class DataSection(OpenSection):
+    """Which dataset; further keys are options of its loader."""
+
+    name: str = "mnist-mini"
+    limit_train: PositiveInt | None = None
+    limit_test: PositiveInt | None = None
+
+
+class PartitionSection(OpenSection):
+    """How samples are dealt to clients; further keys are options of the kind (`alpha`, `k`)."""
+
+    kind: str = "iid"
+    seed: int | None = None  # the run's seed if not given
+
+
+class ModelSection(OpenSection):
+    """Which model: a name or "package.module:Class"; further keys are its options."""
+
+    name: str = "mlp"
+    init: Literal["same", "independent"] = "same"
+
+
+class GraphSection(OpenSection):
+    """Who talks to whom (further keys are options of the kind) and with which weights."""
+
+    kind: str = "ring"
+    seed: int | None = None  # the run's seed if not given
+    mixing: Literal["metropolis", "laplacian", "sinkhorn", "matrix"] = "metropolis"
+    lazy: bool = False
+    kappa: float | None = None  # of the Laplacian rule
+    random_weights: bool = False  # Sinkhorn–Knopp from a random positive pattern, drawn by the graph's seed
+    matrix: str | None = None  # file of W for mixing = "matrix": numbers as text, one row per line, or .npy
+
+
+class AlgorithmSection(OpenSection):
+    """Which algorithm: a name or "package.module:Class"; further keys are its options."""
+
+    name: str = "lppa"
+
+
+class RunSection(Section):
+    """How long, how, and what to keep."""
+
+    rounds: PositiveInt = 20
+    batch_size: PositiveInt = 32
+    iterations_per_round: PositiveInt | None = None  # one pass over the average client's data if not given
+    seed: int = Field(default=0, ge=0)
+    device: str = "cpu"
+    gradients: Literal["auto", "batched", "looped"] = "auto"
+    evaluate_every: PositiveInt = 1
+    checkpoint_every: PositiveInt = 10
+    keep_checkpoints: PositiveInt = 2
+    allow_divergence: bool = False
+
+
+class Config(Section):
+    """A whole experiment."""
+
+    data: DataSection = DataSection()
+    partition: PartitionSection = PartitionSection()
+    model: ModelSection = ModelSection()
+    graph: GraphSection = GraphSection()
+    algorithm: AlgorithmSection = AlgorithmSection()
+    run: RunSection = RunSection()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values without the keys that are None."""
+        return self.model_dump(exclude_none=True)
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a TOML file and apply overrides such as "algorithm.lr=0.05"."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Misuse(
+            f"There is no configuration file {path}.", "Check the name; examples/ has some."
+        ) from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise Misuse(f"Cannot read {path}: {problem}.", "Give a text file in TOML format.") from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise Misuse(f"{path} is not valid TOML: {problem}.", "Correct that line.") from None
+    return make_config(values, overrides, origin=str(path))
+
+
+def make_config(
+    values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "The configuration"
+) -> Config:
+    """Check plain values and make a configuration of them."""
+    for override in overrides:
+        values = _overridden(values, override)
+    try:
+        return Config.model_validate(values)
+    except ValidationError as problem:
+        raise _explained(problem, origin) from None
+
+
+def changed(config: Config, section: str, **values: Any) -> Config:
+    """A copy of a configuration with some keys of one section replaced."""
+    plain = config.as_dict()
+    plain[section] = plain.get(section, {}) | values
+    return make_config(plain)
+
+
+def _overridden(values: dict[str, Any], override: str) -> dict[str, Any]:
+    key, equals, text = override.partition("=")
+    section, dot, name = key.strip().partition(".")
+    if not (equals and dot and section and name):
+        raise Misuse(f"The override {override!r} is not of the form section.key=value.", "E.g. run.seed=3.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string
+    old = values.get(section, {})
+    if not isinstance(old, dict):
+        raise Misuse(f"{section!r} is not a section.", f"Use one of: {', '.join(Config.model_fields)}.")
+    return values | {section: old | {name: value}}
+
+
+def _explained(problem: ValidationError, origin: str) -> Misuse:
+    """The first thing that is wrong, in words."""
+    error = problem.errors()[0]
+    path = [str(step) for step in error["loc"]]
+    key = ".".join(path)
+    if error["type"] == "extra_forbidden":
+        return unknown(f"{origin}: there is no key {key!r}.", path[-1], _known_keys(path[:-1]))
+    value = error.get("input")
+    return Misuse(f"{origin}: {key} = {value!r} is not possible.", f"{error['msg']}.")
+
+
+def _known_keys(path: list[str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for step in path:
+        annotation = model.model_fields[step].annotation
+        choices = [annotation, *get_args(annotation)]
+        model = next(c for c in choices if isinstance(c, type) and issubclass(c, BaseModel))
+    return list(model.model_fields)

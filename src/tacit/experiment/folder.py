@@ -1,0 +1,122 @@
+"""A run folder: everything that belongs to one run, and nothing of another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import Misuse
+from tacit.experiment.config import Config, make_config
+from tacit.experiment.toml import to_toml
+from tacit.graph import Graph
+from tacit.record.history import History
+
+DRAWN_EDGES = 2_000  # a drawing of more edges shows nothing
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Names of the files of a run below `path`."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The configuration as it was run."""
+        return self.path / "config.toml"
+
+    @property
+    def history(self) -> Path:
+        """One JSON record per evaluated round."""
+        return self.path / "history.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The outcome in one JSON object; it exists once the run has ended."""
+        return self.path / "summary.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where states are kept."""
+        return self.path / "checkpoints"
+
+    def refuse_if_taken(self) -> None:
+        """Refuse a folder that is not empty: nothing is ever overwritten."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            what = "holds another run" if self.config.exists() else "is not an empty folder"
+            raise Misuse(
+                f"The output folder {self.path} {what}.",
+                "Choose another with --out, continue a run with --resume, or remove it first.",
+            )
+
+    def create(self, config: Config) -> None:
+        """Take possession of an empty or new folder."""
+        self.refuse_if_taken()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise Misuse(
+                f"Cannot make the output folder {self.path}: {problem}.", "Choose another."
+            ) from None
+        write_whole(self.config, to_toml(config.as_dict()))
+
+    def read_config(self) -> Config:
+        """The configuration of the run in this folder."""
+        try:
+            values = tomllib.loads(self.config.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+            raise Misuse(
+                f"{self.path} is not a run folder: {problem}.", "Give a folder that `tacit run` made."
+            ) from None
+        return make_config(values, origin=str(self.config))
+
+    def read_history(self) -> History:
+        """The records so far."""
+        try:
+            return History.from_jsonl(self.history.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return History()
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise Misuse(f"{self.history} is damaged: {problem}.", "Start the run anew.") from None
+
+    def write_drawings(
+        self, graph: Graph, counts: list[list[int]], classes: list[str], partition: str
+    ) -> None:
+        """What the report draws besides curves: the graph and who has which data."""
+        drawn = len(graph.edges) <= DRAWN_EDGES
+        topology = graph.topology
+        picture = {
+            "description": graph.describe(),
+            "clients": graph.clients,
+            "directed": graph.directed,
+            "edges": graph.edges.tolist() if drawn else None,
+            "positions": topology.layout().tolist() if drawn else None,
+        }
+        write_whole(self.path / "graph.json", json.dumps(picture))
+        table = {"description": partition, "classes": classes, "counts": counts}
+        write_whole(self.path / "partition.json", json.dumps(table))
+
+
+def fingerprint(config: Config) -> str:
+    """What identifies the trajectory a configuration gives: all of it but where and how often to save or look."""
+    plain = config.as_dict()
+    elsewhere = ("device", "evaluate_every", "checkpoint_every", "keep_checkpoints", "gradients")
+    plain["run"] = {key: value for key, value in plain["run"].items() if key not in elsewhere}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old or the new contents, never half."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people and programs."""
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

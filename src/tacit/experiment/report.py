@@ -1,0 +1,200 @@
+"""One self-contained HTML page about one run, or about several beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import TypeVar
+
+from tacit.errors import Misuse
+from tacit.experiment import plots, tables
+from tacit.experiment.finished import FinishedRun, StoredGraph, StoredPartition, read_run
+from tacit.experiment.folder import write_whole
+from tacit.experiment.overlay import Group, differences, grouped, run_name
+from tacit.experiment.page import Section, card, folded, table, whole_page
+
+__all__ = ["Section", "write_report"]
+
+PICTURES = 6  # different graphs or partitions shown of several runs
+NUMBERED_ROWS = 60  # a longer table of counts is for programs, not for people
+
+
+def write_report(folders: Sequence[Path], out: Path, *, title: str, sections: Sequence[Section] = ()) -> Path:
+    """Write a page about the runs in these folders; `sections` are added before the configuration."""
+    distinct = list({folder.resolve(): folder for folder in folders}.values())
+    if not distinct:
+        raise Misuse("There is no run to report on.", "Give at least one folder that `tacit run` made.")
+    page = report_page([read_run(folder) for folder in distinct], title=title, sections=sections)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, page)
+    except OSError as problem:
+        raise Misuse(f"Cannot write the report {out}: {problem}.", "Choose another place for it.") from None
+    return out
+
+
+def report_page(runs: Sequence[FinishedRun], *, title: str, sections: Sequence[Section] = ()) -> str:
+    """The page as text."""
+    groups = grouped(runs)
+    parts = [
+        Section("Summary", tables.of_one_run(runs[0]) if len(runs) == 1 else tables.of_several_runs(groups)),
+        Section("Over the rounds", _curves(groups)),
+        Section("Graph and data", _pictures(groups)),
+        *sections,
+        Section("Configuration", _configurations(groups)),
+    ]
+    return whole_page(title, _lead(runs), _warnings(groups) + _notes(groups), parts)
+
+
+# --- words ---------------------------------------------------------------------------------------------
+
+
+def _lead(runs: Sequence[FinishedRun]) -> str:
+    first = runs[0].summary
+    if len(runs) == 1:
+        return (
+            f"A run of {first.algorithm}: {first.clients:,} clients train a model of {first.parameters:,} "
+            f"parameters together, without a server, for {first.rounds:,} rounds ({first.steps:,} steps)."
+        )
+    clients = sorted({run.summary.clients for run in runs})
+    many = f"{clients[0]:,}" if len(clients) == 1 else f"{clients[0]:,} to {clients[-1]:,}"
+    algorithms = ", ".join(dict.fromkeys(run.summary.algorithm for run in runs))
+    return (
+        f"{len(runs)} runs compared ({algorithms}): {many} clients train a model together, without a server."
+    )
+
+
+def _warnings(groups: Sequence[Group]) -> str:
+    alone = len(groups) == 1
+    return "".join(
+        f'<div class="box warning" role="alert"><p><strong>{"This run" if alone else escape(group.name)} '
+        f"diverged.</strong> {escape(run.summary.diverged)}</p></div>\n"
+        for group in groups
+        for run in group.runs
+        if run.summary.diverged is not None
+    )
+
+
+def _notes(groups: Sequence[Group]) -> str:
+    """The notes of all runs; one that several runs share is shown once."""
+    names: dict[str, list[str]] = {}
+    for group in groups:
+        for run in group.runs:
+            for note in dict.fromkeys(run.summary.notes):
+                names.setdefault(note, []).append(run_name(group, run))
+    if not names:
+        return ""
+    total = sum(len(group.runs) for group in groups)
+    items = ""
+    for note, whose in names.items():
+        of_some = "" if len(whose) == total else f" <em>({escape('; '.join(whose))})</em>"
+        items += f"<li>{escape(note)}{of_some}</li>"
+    return f'<div class="box" role="note"><p><strong>Notes</strong></p><ul>{items}</ul></div>\n'
+
+
+# --- pictures ------------------------------------------------------------------------------------------
+
+
+def _curves(groups: Sequence[Group]) -> str:
+    series = [group.series for group in groups]
+    histories = [history for one in series for history in one.histories]
+    if not any(histories):
+        return "<p>No round was recorded.</p>\n"
+    accurate = any(record.accuracy is not None for history in histories for record in history)
+    band = "seed" if any(len(one.histories) > 1 for one in series) else "client"
+    spread = f"Line: mean over clients; dashed: the average model; band: lowest to highest {band}."
+    wanted = [
+        ("Loss", plots.loss_figure, spread),
+        (
+            "Consensus distance",
+            plots.consensus_figure,
+            "How far the clients' models are from their average, as a root mean square.",
+        ),
+        ("Communication", plots.bytes_figure, "Sent by all clients together since the start."),
+    ]
+    if accurate:
+        wanted.insert(0, ("Accuracy", plots.accuracy_figure, spread))
+        if len({history[-1].bytes_sent for history in histories if history}) > 1:
+            wanted.append(("Accuracy for its communication", plots.accuracy_by_bytes_figure, spread))
+    names = "; ".join(one.label for one in series)
+    cards = [
+        card(name, plots.svg(draw(series), f"{name}: {names}", caption), caption)
+        for name, draw, caption in wanted
+    ]
+    return _grid(cards)
+
+
+def _pictures(groups: Sequence[Group]) -> str:
+    graphs = _distinct((group, run.graph) for group in groups for run in group.runs)
+    partitions = _distinct(
+        (group, run.partition)
+        for group in groups
+        for run in group.runs
+        if run.partition is not None and run.partition.classes and run.partition.counts
+    )
+    whose = len(graphs) > 1 or len(partitions) > 1
+    cards = [_graph(graph, names if whose else "") for names, graph in graphs[:PICTURES]]
+    cards += [_partition(held, names if whose else "") for names, held in partitions[:PICTURES]]
+    more = max(len(graphs), len(partitions)) - PICTURES
+    rest = f"<p>{more} more are not shown.</p>\n" if more > 0 else ""
+    return _grid(cards) + rest
+
+
+def _graph(graph: StoredGraph, names: str) -> str:
+    title = f"Who talks to whom{f' in {names}' if names else ''}"
+    if not plots.can_draw(graph):
+        drawing = f"<p>The graph of {graph.clients:,} clients has too many edges to draw.</p>"
+        return card(title, drawing, graph.description)
+    caption = graph.description + (". Arrows point from sender to receiver." if graph.directed else "")
+    return card(title, plots.svg(plots.graph_figure(graph), f"{title}: {graph.description}"), caption)
+
+
+def _partition(partition: StoredPartition, names: str) -> str:
+    title = f"Who holds which data{f' in {names}' if names else ''}"
+    drawing = plots.svg(plots.partition_figure(partition), f"{title}: {partition.description}")
+    if len(partition.counts) <= NUMBERED_ROWS:
+        rows = [
+            [str(client), *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
+            for client, counts in enumerate(partition.counts)
+        ]
+        drawing += folded("As numbers", table(["client", *map(escape, partition.classes), "all"], rows))
+    return card(title, drawing, partition.description)
+
+
+Kind = TypeVar("Kind", StoredGraph, StoredPartition)
+
+
+def _distinct(pictured: Iterable[tuple[Group, Kind]]) -> list[tuple[str, Kind]]:
+    """Each different thing once, with the names of the groups that have it."""
+    found: dict[str, tuple[dict[str, None], Kind]] = {}
+    for group, thing in pictured:
+        found.setdefault(thing.model_dump_json(), ({}, thing))[0][group.name] = None
+    return [("; ".join(names), thing) for names, thing in found.values()]
+
+
+def _grid(cards: Sequence[str]) -> str:
+    return f'<div class="grid">\n{"".join(cards)}</div>\n'
+
+
+# --- configurations ------------------------------------------------------------------------------------
+
+
+def _configurations(groups: Sequence[Group]) -> str:
+    named = [(run_name(group, run), run) for group in groups for run in group.runs]
+    if len(named) == 1:
+        return folded("config.toml", _source(named[0][1]))
+    differing = differences([run for _, run in named])
+    html = ""
+    if differing:
+        rows = [
+            [escape(name), *(escape(values[place]) for values in differing.values())]
+            for place, (name, _) in enumerate(named)
+        ]
+        header = ["Run", *map(escape, differing)]
+        html = table(header, rows, "What differs between the runs")
+    return html + "".join(folded(f"config.toml of {name}", _source(run)) for name, run in named)
+
+
+def _source(run: FinishedRun) -> str:
+    return f'<div class="sheet"><pre>{escape(run.config)}</pre></div>'

@@ -1,0 +1,206 @@
+"""Running a configuration into a folder: history as it goes, checkpoints, summary and report at the end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tacit
+from tacit.data import Dataset
+from tacit.errors import Diverged, Interrupted, Misuse
+from tacit.experiment.build import Experiment, build
+from tacit.experiment.config import Config
+from tacit.experiment.folder import RunFolder, fingerprint, write_json
+from tacit.record import checkpoint as checkpoints
+from tacit.record.checkpoint import Checkpoint
+from tacit.record.history import OBSERVED, History, Record
+from tacit.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """What wants to know how a run goes on; the command line draws its bars with this."""
+
+    began: Callable[[Experiment, Simulation], None] = lambda experiment, simulation: None
+    stepped: Callable[[Simulation], None] = lambda simulation: None
+    recorded: Callable[[Record], None] = lambda record: None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a finished run left in memory and on disk."""
+
+    folder: RunFolder
+    summary: dict[str, Any]
+    history: History
+    simulation: Simulation
+
+
+def run(
+    config: Config,
+    out: Path,
+    *,
+    data_folder: Path | None = None,
+    dataset: Dataset | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Outcome:
+    """Run a configuration into the folder `out`, or continue the run that is there with `resume`."""
+    watcher = watcher or Watcher()
+    folder = RunFolder(out)
+    if not resume:
+        folder.refuse_if_taken()
+    if resume and folder.config.exists() and fingerprint(folder.read_config()) != fingerprint(config):
+        raise Misuse(
+            f"The run in {out} has another configuration.",
+            f"Resume it with its own: tacit run {folder.config} --out {out} --resume.",
+        )
+    experiment = build(config, data_folder, dataset)  # everything that can be wrong is wrong before we write
+    simulation, history = _begin(experiment, folder, resume)
+    watcher.began(experiment, simulation)
+    try:
+        with _stop_signals() as stopped:
+            _advance(experiment, simulation, folder, history, watcher, stopped)
+    except Diverged as problem:
+        simulation.diverged = simulation.diverged or str(problem)
+        write_json(folder.summary, summarize(experiment, simulation, history))
+        problem.history = history
+        raise
+    summary = summarize(experiment, simulation, history)
+    write_json(folder.summary, summary)
+    return Outcome(folder, summary, history, simulation)
+
+
+def _begin(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[Simulation, History]:
+    config = experiment.config
+    mark = fingerprint(config)
+    saved = None
+    if resume:
+        device = config.run.device
+        saved = checkpoints.load_latest(folder.checkpoints, experiment.algorithm, mark, device)
+    simulation = Simulation(
+        experiment.algorithm,
+        experiment.task,
+        experiment.graph,
+        seed=config.run.seed,
+        device=config.run.device,
+        gradients=saved.gradients if saved else config.run.gradients,
+        allow_divergence=config.run.allow_divergence,
+        round_length=experiment.round_length,
+    )
+    if not folder.config.exists():
+        folder.create(config)
+    dataset, partition = experiment.dataset, experiment.partition
+    folder.write_drawings(
+        experiment.graph,
+        partition.counts(dataset.train.y.numpy(), dataset.classes).tolist(),
+        list(dataset.class_names),
+        f"{dataset.note}: {partition.description}",
+    )
+    if saved is None:
+        history = History()
+        folder.history.write_text("")
+        simulation.start()
+    else:
+        history = History(record for record in folder.read_history() if record.step <= saved.step)
+        folder.history.write_text(history.to_jsonl())
+        simulation.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
+    return simulation, history
+
+
+def _advance(
+    experiment: Experiment,
+    simulation: Simulation,
+    folder: RunFolder,
+    history: History,
+    watcher: Watcher,
+    stopped: threading.Event,
+) -> None:
+    """Step to the end, looking and saving as often as asked."""
+    plan = experiment.config.run
+    look_every = plan.evaluate_every * experiment.round_length
+    save_every = plan.checkpoint_every * experiment.round_length
+
+    def save() -> None:
+        mark = fingerprint(experiment.config)
+        state = Checkpoint(
+            simulation.state, simulation.t, simulation.net.bytes_sent, simulation.wall_seconds, mark,
+            simulation.gradients.strategy,
+        )  # fmt: skip
+        checkpoints.save(folder.checkpoints, state, plan.keep_checkpoints)
+
+    def look() -> None:
+        if history and history[-1].step == simulation.t:
+            return
+        record = simulation.observe()
+        history.records.append(record)
+        with folder.history.open("a", encoding="utf-8") as file:
+            file.write(History([record]).to_jsonl())
+        watcher.recorded(record)
+
+    look()
+    while simulation.t < experiment.steps:
+        simulation.step()
+        watcher.stepped(simulation)
+        last = simulation.t == experiment.steps
+        if last or simulation.t % look_every == 0:
+            look()
+        if last or stopped.is_set() or simulation.t % save_every == 0:
+            save()
+        if stopped.is_set() and not last:
+            raise Interrupted(
+                f"Stopped after iteration {simulation.t} of {experiment.steps}; the state is saved. Continue with\n"
+                f"  tacit run {folder.config} --out {folder.path} --resume"
+            )
+
+
+def summarize(experiment: Experiment, simulation: Simulation, history: History) -> dict[str, Any]:
+    """The outcome of a run as plain values."""
+    last = history[-1].as_dict() if history else {}
+    notes = [
+        f"gradients {simulation.gradients.strategy}: {simulation.gradients.reason}",
+        experiment.dataset.note,
+    ]
+    if experiment.graph.clients > OBSERVED:
+        notes.append(f"accuracy and loss over {OBSERVED} evenly spaced clients of {experiment.graph.clients}")
+    summary = {
+        "algorithm": experiment.algorithm.name,
+        "steps": simulation.t,
+        "rounds": simulation.t // experiment.round_length,
+        "clients": experiment.graph.clients,
+        "parameters": experiment.task.parameters,
+        **{key: last.get(key) for key in ("accuracy", "loss", "consensus_distance", "bytes_sent")},
+        "wall_seconds": simulation.wall_seconds,
+        "seed": experiment.config.run.seed,
+        "device": experiment.config.run.device,
+        "notes": notes,
+        "version": tacit.__version__,
+    }
+    return summary | ({"diverged": simulation.diverged} if simulation.diverged else {})
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C or SIGTERM into a wish to stop after the current iteration; the second one kills."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def wish(number: int, frame: object) -> None:
+        stopped.set()
+        signal.signal(number, before[number])
+
+    for number in before:
+        signal.signal(number, wish)
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

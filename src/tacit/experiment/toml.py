@@ -1,0 +1,34 @@
+"""Writing configurations as TOML (the standard library only reads it)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def to_toml(sections: dict[str, dict[str, Any]]) -> str:
+    """Sections of keys with plain values: numbers, booleans, strings, lists, and tables as inline tables."""
+    blocks = []
+    for name, values in sections.items():
+        lines = [f"[{name}]", *(f"{_key(key)} = {_value(value)}" for key, value in values.items())]
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items()) + " }"
+    raise TypeError(f"{value!r} has no TOML form")
+
+
+def _key(key: str) -> str:
+    bare = key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
+    return key if bare else json.dumps(key, ensure_ascii=False)

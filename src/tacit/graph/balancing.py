@@ -1,0 +1,106 @@
+"""Scaling a positive pattern to doubly stochastic: Sinkhorn and Knopp's alternation, finished by Newton."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator, cg
+
+from tacit.errors import Misuse
+from tacit.graph.patterns import Vector, Weights
+
+TOLERANCE = 1e-12  # of the row and column sums
+SWEEPS = 500  # of the alternation before Newton takes over
+NEWTON_STEPS = 30
+PRODUCTS = 20_000  # with the matrix, in all conjugate gradients together …
+WORK = 1_000_000_000  # … and at most so many multiplications, so that a huge graph is refused, not waited for
+
+
+def balanced(matrix: Weights) -> Weights:
+    """diag(r) A diag(c) with rows and columns that sum to one.
+
+    Sinkhorn and Knopp (1967) scale rows and columns in turn,
+
+        r ← 1 / Ac,   c ← 1 / Aᵀr.
+
+    This is quick where messages spread quickly, and needs of the order of n² sweeps on a long ring with random
+    entries; what is left after `SWEEPS` is done by Newton's method.
+    """
+    transposed = matrix.T.tocsr()
+    c = np.ones(matrix.shape[0])
+    for _ in range(SWEEPS):
+        r = 1.0 / np.asarray(matrix @ c)
+        column_sums = c * np.asarray(transposed @ r)
+        if np.abs(column_sums - 1.0).max() <= TOLERANCE / 4:
+            return _rows_to_one(_scaled(matrix, r, c))
+        c = c / column_sums
+    return _rows_to_one(_newton(_rows_to_one(_scaled(matrix, np.ones_like(c), c))))
+
+
+def _newton(matrix: Weights) -> Weights:
+    """The same limit as the minimum of the convex Σᵢⱼ aᵢⱼ exp(uᵢ + vⱼ) − Σ uᵢ − Σ vⱼ, where r = eᵘ, c = eᵛ.
+
+    With P the matrix so far, ρ its row sums and κ its column sums, a step (u, v) solves
+
+        [diag ρ   P    ] [u]   [1 − ρ]
+        [Pᵀ      diag κ] [v] = [1 − κ]
+
+    by conjugate gradients, and is halved until the sums come closer to one.
+    """
+    n = matrix.shape[0]
+    left = min(PRODUCTS, WORK // matrix.nnz)
+    wrong = _errors(matrix)
+    for _ in range(NEWTON_STEPS):
+        size = float(np.abs(wrong).max())
+        if size <= TOLERANCE / 4:
+            return matrix
+        if left <= 0:
+            break
+        hessian = _Hessian(matrix, 1.0 + wrong)
+        step, _ = cg(hessian, -wrong, rtol=min(1e-2, size), atol=TOLERANCE / 10, maxiter=left)
+        left -= hessian.products
+        fraction = 1.0
+        while fraction > 1e-3:
+            trial = _scaled(matrix, np.exp(fraction * step[:n]), np.exp(fraction * step[n:]))
+            trial_wrong = _errors(trial)
+            if np.linalg.norm(trial_wrong) < np.linalg.norm(wrong):
+                break
+            fraction /= 2
+        else:
+            break
+        matrix, wrong = trial, trial_wrong
+    raise Misuse(
+        f'mixing "sinkhorn" did not converge on {n} clients in bounded time: a row or column sum is still off by '
+        f"{np.abs(wrong).max():.1e}.",
+        'Use fewer clients or more edges, or leave out seed; on an undirected topology, use "metropolis".',
+    )
+
+
+class _Hessian(LinearOperator):
+    """The matrix of a Newton step, never formed, that counts its products."""
+
+    def __init__(self, matrix: Weights, diagonal: Vector) -> None:
+        n = matrix.shape[0]
+        super().__init__(np.dtype(np.float64), (2 * n, 2 * n))
+        self.matrix, self.transposed, self.diagonal = matrix, matrix.T.tocsr(), diagonal
+        self.products = 0
+
+    def _matvec(self, x: Vector) -> Vector:
+        self.products += 1
+        u, v = np.split(x.ravel(), 2)
+        return np.asarray(self.diagonal * x.ravel() + np.concatenate([self.matrix @ v, self.transposed @ u]))
+
+
+def _errors(matrix: Weights) -> Vector:
+    """How far the row sums, then the column sums, are from one, `[2N]`."""
+    return np.asarray(np.concatenate([matrix.sum(axis=1), matrix.sum(axis=0)]) - 1.0)
+
+
+def _scaled(matrix: Weights, r: Vector, c: Vector) -> Weights:
+    """diag(r) A diag(c)."""
+    data = matrix.data * np.repeat(r, np.diff(matrix.indptr)) * c[matrix.indices]
+    return sparse.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _rows_to_one(matrix: Weights) -> Weights:
+    return _scaled(matrix, 1.0 / matrix.sum(axis=1), np.ones(matrix.shape[0]))

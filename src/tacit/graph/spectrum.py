@@ -1,0 +1,108 @@
+"""Eigenvalues of mixing weights, by the cheapest way that is right for the matrix.
+
+Small matrices: dense. Circulant ones (rings, complete and exponential graphs, of any size): the discrete
+Fourier transform of the first row. Others: ARPACK from a fixed start vector, so that the same graph always
+gives the same number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh
+
+from tacit.errors import Misuse
+from tacit.graph.patterns import Vector, Weights
+
+DENSE_LIMIT = 600
+KRYLOV = 40  # vectors ARPACK keeps
+RESTARTS = 60  # of ARPACK: at most KRYLOV × RESTARTS products with W
+
+
+def circulant_row(weights: Weights) -> Vector | None:
+    """The first row when every row i is the first shifted by i; None otherwise."""
+    n = weights.shape[0]
+    per_row = np.diff(weights.indptr)
+    if (per_row != per_row[0]).any():
+        return None
+    offsets = (weights.indices.reshape(n, -1) - np.arange(n)[:, None]) % n
+    order = offsets.argsort(axis=1)
+    offsets = np.take_along_axis(offsets, order, axis=1)
+    values = np.take_along_axis(weights.data.reshape(n, -1), order, axis=1)
+    if (offsets != offsets[0]).any() or (np.abs(values - values[0]) > 1e-14).any():
+        return None
+    row = np.zeros(n)
+    row[offsets[0]] = values[0]
+    return row
+
+
+def second_modulus(weights: Weights, *, symmetric: bool, doubly_stochastic: bool) -> float:
+    """The second largest |λ| of W, counted with multiplicity; 0 for a single client."""
+    n = weights.shape[0]
+    if n == 1:
+        return 0.0
+    moduli: Vector
+    if n <= DENSE_LIMIT:
+        dense = weights.toarray()
+        moduli = np.abs(np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense))
+    elif (row := circulant_row(weights)) is not None:
+        moduli = np.abs(np.fft.fft(row))
+    else:
+        return _second_modulus_large(weights, symmetric, doubly_stochastic)
+    return float(np.partition(moduli, n - 2)[n - 2])
+
+
+def _second_modulus_large(weights: Weights, symmetric: bool, doubly_stochastic: bool) -> float:
+    """By ARPACK; of a doubly stochastic W the first eigenvalue is taken away, as W − 11ᵀ/N."""
+    n = weights.shape[0]
+    found: npt.NDArray[np.inexact]
+    try:
+        if not doubly_stochastic:
+            found = eigs(weights, k=3, return_eigenvectors=False, **_arpack(n))
+            return float(np.sort(np.abs(found))[-2])
+
+        def deflated(x: Vector) -> Vector:
+            x = x.ravel()
+            return np.asarray(weights @ x - x.mean())
+
+        operator = LinearOperator((n, n), matvec=deflated, dtype=np.float64)
+        if symmetric:
+            found = eigsh(operator, k=1, which="LM", return_eigenvectors=False, **_arpack(n))
+        else:
+            found = eigs(operator, k=2, which="LM", return_eigenvectors=False, **_arpack(n))
+    except ArpackError as reason:
+        raise Misuse(
+            f"the spectral gap of these {n} clients was not found in {KRYLOV * RESTARTS} products with W: "
+            "it is tiny, or many eigenvalues are close together.",
+            "Use fewer clients or a denser graph; rings, complete and exponential graphs have a closed form.",
+        ) from reason
+    return float(np.abs(found).max())
+
+
+def smallest_eigenvalue(weights: Weights) -> float:
+    """The smallest eigenvalue of a symmetric W."""
+    n = weights.shape[0]
+    if n <= DENSE_LIMIT:
+        return float(np.linalg.eigvalsh(weights.toarray())[0])
+    if (row := circulant_row(weights)) is not None:
+        return float(np.fft.fft(row).real.min())
+    try:
+        return float(eigsh(weights, k=1, which="SA", return_eigenvectors=False, **_arpack(n, 1e-6))[0])
+    except ArpackError as reason:
+        raise Misuse(
+            f"the smallest eigenvalue of these {n} clients' weights could not be computed in bounded time.",
+            "Use lazy=True: then W is positive definite by its diagonal alone.",
+        ) from reason
+
+
+def gershgorin_bound(weights: Weights) -> float:
+    """A number below every eigenvalue of a symmetric W: minᵢ (wᵢᵢ − Σⱼ≠ᵢ |wᵢⱼ|)."""
+    own = weights.diagonal()
+    return float((own + np.abs(own) - abs(weights).sum(axis=1)).min())
+
+
+def _arpack(n: int, tolerance: float = 1e-10) -> dict[str, Any]:
+    start = np.random.default_rng(0).standard_normal(n)
+    return {"v0": start, "ncv": KRYLOV, "maxiter": RESTARTS, "tol": tolerance}

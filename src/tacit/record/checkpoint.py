@@ -1,0 +1,110 @@
+"""Checkpoints: the state of a run as safetensors, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
+from tacit.errors import Misuse
+
+NAME = re.compile(r"step-(\d{9})\.safetensors")
+FORMAT = "tacit-checkpoint-1"
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The state after `step` iterations and what else a run needs to go on as if never stopped."""
+
+    state: Any
+    step: int
+    bytes_sent: int
+    wall_seconds: float
+    fingerprint: str  # of the configuration the state belongs to
+    gradients: str = "auto"  # how gradients were taken: the other way would round differently
+
+
+def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
+    """Write a checkpoint and remove all but the newest `keep`; a reader never sees half a file."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    # Fields may share memory (DSGT's first tracker is its gradient), which the format does not allow.
+    tensors = {name: rows.detach().cpu().clone() for name, rows in tensors_of(checkpoint.state).items()}
+    facts = {
+        "format": FORMAT,
+        "step": checkpoint.step,
+        "bytes_sent": checkpoint.bytes_sent,
+        "wall_seconds": checkpoint.wall_seconds,
+        "fingerprint": checkpoint.fingerprint,
+        "gradients": checkpoint.gradients,
+    }
+    path = folder / f"step-{checkpoint.step:09d}.safetensors"
+    part = path.with_suffix(".part")
+    save_file(tensors, part, metadata={"tacit": json.dumps(facts)})
+    _flush(part)
+    os.replace(part, path)
+    _flush(folder)
+    for old in _newest_first(folder)[keep:]:
+        old.unlink()
+    return path
+
+
+def load_latest(
+    folder: Path, algorithm: Algorithm, fingerprint: str, device: torch.device | str = "cpu"
+) -> Checkpoint | None:
+    """The newest readable checkpoint in a folder, or None if there is none; a damaged one is passed over."""
+    files = _newest_first(folder)
+    problems = []
+    for path in files:
+        try:
+            checkpoint = _load(path, algorithm, device)
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            problems.append(f"{path.name}: {problem}")
+            continue
+        if checkpoint.fingerprint != fingerprint:
+            raise Misuse(
+                f"{path} belongs to a run with another configuration.",
+                "Resume with the configuration of that folder, or choose another output folder.",
+            )
+        return checkpoint
+    if problems:
+        raise Misuse(f"No checkpoint in {folder} can be read ({'; '.join(problems)}).", "Start the run anew.")
+    return None
+
+
+def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Checkpoint:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            facts = json.loads((file.metadata() or {})["tacit"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except SafetensorError as problem:
+        raise ValueError(str(problem)) from None
+    if facts["format"] != FORMAT:
+        raise ValueError(f"unknown format {facts['format']!r}")
+    state = state_type(algorithm)(**tensors)
+    names = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients")
+    return Checkpoint(state, **{name: facts[name] for name in names})
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)
+
+
+def _flush(path: Path) -> None:
+    """Make sure that what was written is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,292 @@
+"""Divisions: nobody is lost, nobody is shared, nobody has less than the minimum."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tacit.data import classes_per_client, dirichlet, explicit, iid, partition, quantity
+from tacit.data.apportion import proportional_shares, raise_to, take_from_largest
+from tacit.errors import Misuse
+
+unhurried = settings(deadline=None)  # a busy machine is not a failure
+seeds = st.integers(0, 2**32)
+alphas = st.floats(1e-9, 1e9)
+
+
+@st.composite
+def cases(draw, most_classes: int = 8):
+    """Labels in any proportions, clients, a seed, and a minimum that the samples suffice for."""
+    sizes = draw(st.lists(st.integers(1, 60), min_size=1, max_size=most_classes))
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    labels = np.random.default_rng(draw(seeds)).permutation(labels)
+    clients = draw(st.integers(1, max(1, min(40, len(labels)))))
+    minimum = draw(st.integers(0, len(labels) // clients))
+    return labels, clients, draw(seeds), minimum
+
+
+def check(division, n: int, clients: int, minimum: int) -> None:
+    assert len(division) == clients
+    assert all(part.dtype == torch.int64 for part in division.indices)
+    assert torch.equal(torch.sort(torch.cat(division.indices)).values, torch.arange(n))
+    assert division.sizes.min() >= minimum
+
+
+def same(one, other) -> bool:
+    return all(map(torch.equal, one.indices, other.indices))
+
+
+@unhurried
+@given(cases())
+def test_iid(case):
+    labels, clients, seed, minimum = case
+    division = iid(len(labels), clients, seed, minimum)
+    check(division, len(labels), clients, minimum)
+    assert np.ptp(division.sizes) <= 1
+    assert same(division, iid(len(labels), clients, seed, minimum))
+
+
+@unhurried
+@given(cases(), alphas)
+def test_quantity(case, alpha):
+    labels, clients, seed, minimum = case
+    division = quantity(len(labels), clients, alpha, seed, minimum)
+    check(division, len(labels), clients, minimum)
+    assert same(division, quantity(len(labels), clients, alpha, seed, minimum))
+
+
+@unhurried
+@given(cases(), alphas)
+def test_dirichlet(case, alpha):
+    labels, clients, seed, minimum = case
+    division = dirichlet(labels, clients, alpha, seed, minimum)
+    check(division, len(labels), clients, minimum)
+    assert same(division, dirichlet(labels, clients, alpha, seed, minimum))
+
+
+@unhurried
+@given(cases(), st.integers(1, 8))
+def test_classes(case, k):
+    """Without a minimum it always succeeds, with exactly k classes wherever the data suffices."""
+    labels, clients, seed, _ = case
+    sizes = np.bincount(labels)
+    assume(k <= len(sizes) <= clients * k)
+    division = classes_per_client(labels, clients, k, seed, 0)
+    check(division, len(labels), clients, 0)
+    held = (division.counts(labels, len(sizes)) > 0).sum(1)
+    if np.minimum(sizes, clients).sum() >= clients * k:
+        assert (held == k).all()
+    else:
+        assert held.max() <= k
+    assert same(division, classes_per_client(labels, clients, k, seed, 0))
+
+
+@unhurried
+@given(cases(), st.integers(1, 8))
+def test_classes_with_a_minimum(case, k):
+    """With a minimum it keeps it, or refuses, but only where data is scarce or a class is rare."""
+    labels, clients, seed, minimum = case
+    sizes = np.bincount(labels)
+    classes = len(sizes)
+    assume(k <= classes <= clients * k)
+    scarce = np.minimum(sizes, clients).sum() < clients * k or 2 * minimum * clients > len(labels)
+    if scarce or sizes.min() < minimum:
+        try:
+            division = classes_per_client(labels, clients, k, seed, minimum)
+        except Misuse:
+            return
+    else:
+        division = classes_per_client(labels, clients, k, seed, minimum)
+    check(division, len(labels), clients, minimum)
+    assert (division.counts(labels, classes) > 0).sum(1).max() <= k
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 9, 10])
+def test_classes_of_balanced_data(k):
+    labels = np.arange(6000) % 10
+    division = classes_per_client(labels, 100, k, seed=4, minimum=60 if k % 2 else 50)
+    counts = division.counts(labels, 10)
+    assert ((counts > 0).sum(1) == k).all()
+    assert (counts > 0).any(0).all()
+    assert np.ptp(division.sizes) <= 20
+
+
+def test_classes_are_mixed_among_clients():
+    labels = np.arange(6000) % 10
+    counts = classes_per_client(labels, 200, 2, seed=0).counts(labels, 10)
+    pairs = {tuple(np.flatnonzero(row)) for row in counts}
+    assert len(pairs) > 30  # of 45; without the trades it would be 5
+
+
+def test_rare_class_moves_along_its_own_label():
+    """The client of a rare class cannot reach the minimum from it alone, but from its other class."""
+    labels = np.repeat([0, 1, 2], [3, 300, 300])
+    division = classes_per_client(labels, 6, 2, seed=1, minimum=80)
+    counts = division.counts(labels, 3)
+    assert ((counts > 0).sum(1) == 2).all()
+    assert division.sizes.min() >= 80
+
+
+def test_minimum_that_no_label_can_fill_is_refused():
+    labels = np.repeat([0, 1], [3, 300])
+    with pytest.raises(Misuse, match=r"k=1 classes per client with minimum=10: .* rarest of 2 classes has 3"):
+        classes_per_client(labels, 5, 1, minimum=10)
+
+
+def test_small_alpha_is_more_uneven_than_large():
+    labels = np.arange(5000) % 10
+    spread = [dirichlet(labels, 20, alpha, seed=0).counts(labels, 10).std() for alpha in (0.1, 1, 100)]
+    assert spread[0] > 1.5 * spread[1] > 3 * spread[2]
+    sizes = [quantity(5000, 20, alpha, seed=0).sizes.std() for alpha in (0.1, 1, 100)]
+    assert sizes[0] > 1.5 * sizes[1] > 3 * sizes[2]
+
+
+def test_seeds_matter():
+    labels = np.arange(500) % 10
+    for kind, options in (
+        ("iid", {}),
+        ("quantity", {"alpha": 1}),
+        ("dirichlet", {"alpha": 1}),
+        ("classes", {"k": 2}),
+    ):
+        first, other = (partition(kind, labels, 10, seed=seed, **options) for seed in (0, 1))
+        assert first.kind == kind
+        assert not (np.array_equal(first.sizes, other.sizes) and same(first, other))
+
+
+def test_many_clients():
+    labels = np.random.default_rng(0).integers(0, 10, 60_000)
+    for kind, options in (
+        ("iid", {}),
+        ("quantity", {"alpha": 0.3}),
+        ("dirichlet", {"alpha": 0.1}),
+        ("classes", {"k": 2}),
+    ):
+        check(partition(kind, labels, 10_000, minimum=5, **options), 60_000, 10_000, 5)
+
+
+def test_labels_may_be_tensors():
+    labels = torch.arange(40) % 4
+    division = partition("classes", labels, 8, k=2, minimum=2)
+    counts = division.counts(labels, 4)
+    assert counts.shape == (8, 4)
+    assert counts.sum(0).tolist() == [10] * 4
+    recount = [[int((labels[part] == label).sum()) for label in range(4)] for part in division.indices]
+    assert counts.tolist() == recount
+
+
+def test_counts_need_the_number_of_classes():
+    with pytest.raises(Misuse, match="labels go from 0 to 3, but classes is 3"):
+        iid(8, 2).counts([0, 1, 2, 3, 0, 1, 2, 3], 3)
+
+
+def test_explicit():
+    division = partition("explicit", [0, 0, 1, 1], 2, indices=[[3, 0], torch.tensor([1, 2])])
+    assert [part.tolist() for part in division.indices] == [[3, 0], [1, 2]]
+    assert division.kind == "explicit"
+
+
+@pytest.mark.parametrize(
+    ("indices", "problem"),
+    [
+        ([[0, 1], [1, 2]], "1 of 3 samples to more than one client, or twice to one \\(the first is 1\\)"),
+        ([[0, 0], [1, 2]], "1 of 3 samples to more than one client"),
+        ([[0], [2]], "1 of 3 samples to nobody \\(the first is 1\\)"),
+        ([[0, 3], [1, 2]], "name sample 3. Use numbers from 0 to 2"),
+        ([[0, -1], [1, 2]], "name sample -1"),
+        ([[0.5], [1, 2]], "indices of client 0 are float64"),
+        ([], "clients is 0"),
+    ],
+)
+def test_explicit_that_is_no_division(indices, problem):
+    with pytest.raises(Misuse, match=problem):
+        explicit(indices, 3)
+
+
+def test_explicit_below_the_minimum_or_for_other_clients():
+    with pytest.raises(Misuse, match="client 1 only 1 samples; minimum is 2"):
+        explicit([[0, 1, 3], [2]], 4, minimum=2)
+    with pytest.raises(Misuse, match="among 2 clients, but clients is 3"):
+        partition("explicit", [0, 0, 0], 3, indices=[[0, 1], [2]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "clients", "options", "problem"),
+    [
+        ("iid", 0, {}, "clients is 0"),
+        ("dirichlet", -2, {"alpha": 1}, "clients is -2"),
+        ("iid", 5, {"minimum": -1}, "minimum is -1"),
+        ("iid", 5, {"seed": -1}, "seed is -1"),
+        ("iid", 1000, {"minimum": 32}, "1,000 clients need at least 32,000 samples \\(32 each"),
+        ("quantity", 5, {"alpha": 0}, "alpha is 0"),
+        ("quantity", 5, {"alpha": float("nan")}, "alpha is nan"),
+        ("dirichlet", 5, {"alpha": -1.5}, "alpha is -1.5"),
+        ("dirichlet", 5, {"alpha": float("inf")}, "alpha is inf"),
+        ("dirichlet", 5, {}, "partition dirichlet needs alpha"),
+        ("dirichlet", 5, {"alpha": 1, "k": 2}, "partition dirichlet has no option 'k'"),
+        ("iid", 5, {"alpha": 1}, "partition iid has no option 'alpha'"),
+        ("classes", 5, {"k": 0}, "k is 0"),
+        ("classes", 5, {"k": 11}, "k=11 classes per client, but the samples have only 10 classes"),
+        ("classes", 4, {"k": 2}, "4 clients with k=2 classes each hold at most 8 of 10 classes"),
+        ("random", 4, {}, "there is no partition 'random'. Choose one of iid, quantity"),
+    ],
+)
+def test_misuse(kind, clients, options, problem):
+    with pytest.raises(Misuse, match=problem):
+        partition(kind, np.arange(100) % 10, clients, **options)
+
+
+def test_remedy_for_too_few_classes_works():
+    labels = np.arange(100) % 10
+    with pytest.raises(Misuse, match="Raise k to 3, or clients to 5"):
+        classes_per_client(labels, 4, 2)
+    check(classes_per_client(labels, 4, 3), 100, 4, 1)
+    check(classes_per_client(labels, 5, 2), 100, 5, 1)
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1.0], [[0, 1], [1, 0]]])
+def test_labels_must_be_class_numbers(labels):
+    with pytest.raises(Misuse, match="labels are"):
+        partition("iid", labels, 1)
+
+
+@unhurried
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
+def test_the_largest_give_first(sizes, data):
+    sizes = np.array(sizes)
+    amount = data.draw(st.integers(0, int(sizes.sum())))
+    taken = take_from_largest(sizes, sizes, amount)
+    left = sizes - taken
+    assert taken.sum() == amount
+    assert left.min() >= 0
+    # Whoever gave is not left above anybody who could still give, by more than the indivisible one.
+    if taken.any():
+        assert left.max() <= left[taken > 0].min() + 1
+
+
+@unhurried
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
+def test_raising_to_a_minimum_keeps_the_sum(sizes, data):
+    sizes = np.array(sizes)
+    minimum = data.draw(st.integers(0, int(sizes.sum()) // len(sizes)))
+    raised = raise_to(sizes, minimum)
+    assert raised.sum() == sizes.sum()
+    assert raised.min() >= minimum
+
+
+@unhurried
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=12), st.integers(1, 30), st.data())
+def test_proportional_shares(weights, clients, data):
+    weights = np.array(weights)
+    most = np.minimum(weights, clients)
+    total = data.draw(st.integers(len(weights), max(len(weights), int(most.sum()))))
+    shares = proportional_shares(total, weights, most)
+    assert shares.sum() == total
+    assert (shares >= 1).all()
+    assert (shares <= most).all()
+    # D'Hondt: no share could go to another and make the smallest weight per share larger.
+    movable, open_to_more = shares > 1, shares < most
+    if movable.any() and open_to_more.any():
+        per_share = weights / shares
+        assert per_share[movable].min() >= (weights / (shares + 1))[open_to_more].max() - 1e-9
