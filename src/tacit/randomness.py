@@ -38,8 +38,8 @@ def key_of(*parts: int | str) -> int:
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> Tensor:
-    """Philox4x32-10 of broadcastable int64 counters [...]: four 32-bit words [..., 4] as int64."""
-    c0, c1, c2, c3 = torch.broadcast_tensors(*counter)
+    """Philox4x32-10 of int64 counters of one shape [...]: four 32-bit words [..., 4] as int64."""
+    c0, c1, c2, c3 = counter
     k0, k1 = key & WORD, (key >> 32) & WORD
     for _ in range(ROUNDS):
         # A product of two 32-bit numbers wraps in int64, but its bits are right: mask after shifting.
@@ -60,7 +60,10 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
     """Words [rows, len(columns)] of the rows (source, target) at `tick`; columns start at a multiple of 4."""
     blocks = torch.arange(columns.start // 4, -(-columns.stop // 4), device=source.device)
     ticks = torch.as_tensor(tick, device=source.device).reshape(-1, 1)
-    drawn = philox((blocks[None, :], source[:, None], target[:, None], ticks), key)
+    shape = (len(source), len(blocks))
+    counter = (blocks[None, :], source[:, None], target[:, None], ticks)
+    c0, c1, c2, c3 = (part.expand(shape) for part in counter)
+    drawn = philox((c0, c1, c2, c3), key)
     return drawn.reshape(len(source), -1)[:, : len(columns)]
 
 

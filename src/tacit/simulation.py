@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,7 @@ class Simulation:
             Philox(seed, task.parameters, task.dtype),
             gradients_per_step(algorithm),
         )
+        self.device = torch.device(device)
         self.algorithm = algorithm
         self.evaluation = bound.evaluation
         self.allow_divergence = allow_divergence
@@ -73,7 +75,7 @@ class Simulation:
         self.state: Any = None
         self.diverged: str | None = None
         # Looking costs nothing on a CPU; on a GPU it waits for all work under way.
-        self._watch_every = 1 if torch.device(device).type == "cpu" else 16
+        self._watch_every = 1 if self.device.type == "cpu" else 16
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
 
@@ -84,7 +86,8 @@ class Simulation:
 
     def start(self) -> None:
         """Make the state before the first iteration."""
-        self.state = self.algorithm.start(self.here)
+        with repeatable(self.device):
+            self.state = self.algorithm.start(self.here)
         self._watch()
 
     def restore(self, state: Any, t: int, bytes_sent: int, wall_seconds: float) -> None:
@@ -95,7 +98,8 @@ class Simulation:
 
     def step(self) -> None:
         """One iteration."""
-        self.state = self.algorithm.step(self.state, self.here.at(self.t))
+        with repeatable(self.device):
+            self.state = self.algorithm.step(self.state, self.here.at(self.t))
         self.t += 1
         if self.t % self._watch_every == 0:
             self._watch()
@@ -129,6 +133,23 @@ class Simulation:
                     f"The run diverged: {self.diverged}. Try a smaller step size or less noise; "
                     "to let such a run go on to its end, set allow_divergence."
                 )
+
+
+@contextmanager
+def repeatable(device: torch.device) -> Iterator[None]:
+    """Use kernels that give the same bits every time; on a CPU they all do."""
+    if device.type == "cpu":
+        yield
+        return
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def simulate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +100,8 @@ def fetch(
     try:
         return fetch_source(source, base / source.folder, patience)
     except DownloadFailed as failure:
-        tried = "".join(f"\n  {reason}" for reason in failure.reasons)
+        tries = Counter(failure.reasons)
+        tried = "".join(f"\n  {why}" + (f" ({n} times)" if n > 1 else "") for why, n in tries.items())
         raise Misuse(f"{name}: the download failed:{tried}\n", _placement(source, base)) from failure
 
 

@@ -65,10 +65,20 @@ def build(config: Config, folder: Path | None = None, dataset: data.Dataset | No
     seed = config.run.seed
     graph = make_graph(config.graph, seed)
     check_device(config.run.device)
+    name, options = config.algorithm.name, config.algorithm.options
+    draft = make_algorithm(
+        name, options, round_length=1, steps=1
+    )  # to refuse what is wrong before loading data
+    graph.require(*draft.requires, by=draft.name)
     if dataset is None:
         section = config.data
-        limits = {"limit_train": section.limit_train, "limit_test": section.limit_test}
-        dataset = data.load(section.name, folder, **limits, **section.options)
+        dataset = data.load(
+            section.name,
+            folder,
+            limit_train=section.limit_train,
+            limit_test=section.limit_test,
+            **section.options,
+        )
     parts = partition(
         config.partition.kind,
         dataset.train.y.numpy(),
@@ -85,12 +95,9 @@ def build(config: Config, folder: Path | None = None, dataset: data.Dataset | No
         init=config.model.init,
     )
     epoch = config.run.iterations_per_round or task.steps_per_epoch
-    name, options = config.algorithm.name, config.algorithm.options
     # Local steps belong to the iteration they follow: a round is one pass over the data however it is cut.
-    per_step = gradients_per_step(make_algorithm(name, options, epoch, epoch * config.run.rounds))
-    round_length = max(1, epoch // per_step)
+    round_length = max(1, epoch // gradients_per_step(draft))
     algorithm = make_algorithm(name, options, round_length, round_length * config.run.rounds)
-    graph.require(*algorithm.requires, by=algorithm.name)
     return Experiment(config, dataset, parts, graph, task, algorithm, round_length)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
@@ -135,19 +135,36 @@ def changed(config: Config, section: str, **values: Any) -> Config:
     return make_config(plain)
 
 
-def _overridden(values: dict[str, Any], override: str) -> dict[str, Any]:
-    key, equals, text = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not (equals and dot and section and name):
-        raise Misuse(f"The override {override!r} is not of the form section.key=value.", "E.g. run.seed=3.")
+def parse_override(text: str) -> tuple[list[str], Any]:
+    """The path and the value of "section.key=value"; the value is TOML, a bare word is a string."""
+    key, equals, value = text.partition("=")
+    path = [step.strip() for step in key.split(".")]
+    if not equals or not all(path):
+        raise Misuse(
+            f"{text!r} is not of the form key=value.", "E.g. run.seed=3 or algorithm.noise.scale=0.5."
+        )
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
+        return path, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string
-    old = values.get(section, {})
-    if not isinstance(old, dict):
-        raise Misuse(f"{section!r} is not a section.", f"Use one of: {', '.join(Config.model_fields)}.")
-    return values | {section: old | {name: value}}
+        return path, value.strip()
+
+
+def _overridden(values: dict[str, Any], override: str) -> dict[str, Any]:
+    path, value = parse_override(override)
+    if len(path) < 2:
+        raise Misuse(
+            f"The override {override!r} names no section.", "Write section.key=value, e.g. run.seed=3."
+        )
+
+    def put(table: Any, steps: list[str]) -> Any:
+        if not isinstance(table, dict):
+            raise Misuse(
+                f"The override {override!r} goes into something that is no table.", "Check its path."
+            )
+        inner = put(table.get(steps[0], {}), steps[1:]) if len(steps) > 1 else value
+        return table | {steps[0]: inner}
+
+    return cast(dict[str, Any], put(values, path))
 
 
 def _explained(problem: ValidationError, origin: str) -> Misuse:

@@ -58,19 +58,22 @@ def graph_figure(graph: StoredGraph) -> Figure:
             _add(axes, strokes, facecolor="none", edgecolor=MUTED, linewidth=width)
         if heads:
             _add(axes, heads, facecolor=MUTED, edgecolor="none")
-        circles = [Outline.circle((x, y), radius) for x, y in places]
         filled = graph.clients > NUMBERED_CLIENTS
+        dot = Outline.unit_regular_polygon(12)  # small enough to pass for a circle
+        circles = [
+            Outline(place + radius * dot.vertices, dot.codes) if filled else Outline.circle(place, radius)
+            for place in places
+        ]
         colours = (PALETTE[0], "none") if filled else (PAPER, PALETTE[0])
         _add(axes, circles, facecolor=colours[0], edgecolor=colours[1], linewidth=1.6)
         if not filled:
             size = min(10.0, radius * 150 * 0.75)
             for client, (x, y) in enumerate(places):
                 axes.text(x, y, str(client), ha="center", va="center_baseline", color=INK, fontsize=size)
-        margin = 1.02 + radius
-        axes.set_xlim(-margin, margin)
-        extent = max(abs(places[:, 1]).max() + radius + 0.02, 0.3)
-        axes.set_ylim(-extent, extent)
-        figure.set_figheight(max(1.2, 4.6 * min(1.0, extent / margin)))
+        box = Outline.make_compound_path(*strokes, *circles).get_extents().padded(0.02)
+        axes.set_xlim(box.x0, box.x1)
+        axes.set_ylim(box.y0, box.y1)
+        figure.set_figheight(min(5.0, max(1.0, 4.6 * box.height / box.width)))
     return figure
 
 
@@ -126,7 +129,7 @@ def _passes_a_client(a: int, b: int, places: Numbers, radius: float) -> bool:
     """Whether the straight line from a to b runs through another client's circle."""
     along = places[b] - places[a]
     length = float(along @ along)
-    if length == 0 or len(places) > MOST_BARS:
+    if length == 0 or len(places) > NUMBERED_CLIENTS:
         return False
     share = ((places - places[a]) @ along) / length
     off = np.hypot(*(places - places[a] - share[:, None] * along).T)
@@ -140,7 +143,7 @@ def _unit(vector: Numbers) -> Numbers:
 
 def _add(axes: Any, outlines: list[Outline], **look: Any) -> None:
     """All outlines as one path: a fraction of the bytes of one element each."""
-    axes.add_patch(PathPatch(Outline.make_compound_path(*outlines), **look))
+    axes.add_artist(PathPatch(Outline.make_compound_path(*outlines), **look))
 
 
 # --- the partition -------------------------------------------------------------------------------------
@@ -174,7 +177,7 @@ def partition_figure(partition: StoredPartition) -> Figure:
             outline = Outline.make_compound_path(*bars) if bars else Outline(np.zeros((1, 2)))
             patch = PathPatch(outline, facecolor=colour, edgecolor=PAPER if named else "none", linewidth=0.5)
             patch.set_label(visible(partition.classes[k]))
-            axes.add_patch(patch)
+            axes.add_artist(patch)
             handles.append(patch)
         axes.set_xlim(-0.7, len(shown) - 0.3)
         axes.set_ylim(0, max(1.0, tops[:, -1].max()) * 1.04)

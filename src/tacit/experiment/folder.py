@@ -117,6 +117,17 @@ def write_whole(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object that a run wrote."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise Misuse(f"{path} cannot be read: {problem}.", "Run again.") from None
+    if not isinstance(value, dict):
+        raise Misuse(f"{path} does not hold a JSON object.", "Run again.")
+    return value
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON for people and programs."""
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

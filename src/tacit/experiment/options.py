@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -33,7 +33,7 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
         raise Misuse(f"algorithm.name = {name!r} is not a dataclass.", "See CONTRIBUTING.md for the shape.")
     fields = {field.name: field for field in dataclasses.fields(kind)}
     hints = get_type_hints(kind)
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in options.items():
         if key not in fields:
             raise unknown(f"algorithm.{key} is not an option of {name}.", key, fields)
@@ -47,8 +47,7 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and key not in values:
             raise Misuse(f"{name} needs algorithm.{key}, which is not set.", f"Add it, e.g. {key} = 0.05.")
-    algorithm: Algorithm = kind(**values)
-    return algorithm
+    return cast(Algorithm, kind(**values))
 
 
 def make_rate(key: str, value: Any, round_length: int, steps: int) -> Rate:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.experiment.finished import FinishedRun
-from tacit.experiment.plots import Series
+from tacit.experiment.lines import Series
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,10 @@ class Group:
 
     @property
     def label(self) -> str:
-        """The name and how many runs there are."""
-        return f"{self.name}, {len(self.runs)} seeds" if len(self.runs) > 1 else self.name
+        """The name, and how many runs there are or that the run failed."""
+        if len(self.runs) > 1:
+            return f"{self.name}, {len(self.runs)} seeds"
+        return f"{self.name} (diverged)" if diverged(self.runs[0]) else self.name
 
     @property
     def series(self) -> Series:
@@ -61,24 +63,21 @@ def run_name(group: Group, run: FinishedRun) -> str:
 def differences(runs: Sequence[FinishedRun]) -> dict[str, list[str]]:
     """The settings that are not the same in all runs, each with its value per run ("–" where unset)."""
     keys = dict.fromkeys(key for run in runs for key in run.settings)
-    columns = {
-        key: [_value(run.settings[key]) if key in run.settings else "–" for run in runs] for key in keys
+    differing = [key for key in keys if len({_exact(run.settings.get(key)) for run in runs}) > 1]
+    return {
+        key: [_value(run.settings[key]) if key in run.settings else "–" for run in runs] for key in differing
     }
-    return {key: values for key, values in columns.items() if len(set(values)) > 1}
 
 
 def _name(members: tuple[FinishedRun, ...], together: Sequence[tuple[FinishedRun, ...]]) -> str:
     first = members[0]
     rivals = [others[0] for others in together if others[0].summary.algorithm == first.summary.algorithm]
-    differing = differences(rivals)
-    settings = [key for key in differing if not _is_seed(key)]
-    if len({_key(run, seeds=False) for run in rivals}) < len(rivals):  # the settings do not tell them apart
-        settings = list(differing)
-    parts = [first.summary.algorithm]
-    parts += [
-        f"{_short(key, settings)}={_value(first.settings[key])}" for key in settings if key in first.settings
-    ]
-    return ", ".join(parts) + (" (diverged)" if diverged(first) else "")
+    twins = [run for run in rivals if _key(run, seeds=False) == _key(first, seeds=False)]
+    by_seed = len(members) == 1 and len(twins) > 1  # the other settings do not tell these apart
+    keys = [key for key in differences(rivals) if key in first.settings and (by_seed or not _is_seed(key))]
+    return ", ".join(
+        [first.summary.algorithm, *(f"{_short(key, keys)}={_value(first.settings[key])}" for key in keys)]
+    )
 
 
 def _short(key: str, among: Sequence[str]) -> str:
@@ -89,12 +88,18 @@ def _short(key: str, among: Sequence[str]) -> str:
 
 def _key(run: FinishedRun, *, seeds: bool) -> str:
     chosen = {key: value for key, value in run.settings.items() if _is_seed(key) == seeds}
-    return json.dumps([chosen, run.summary.seed if seeds else None], sort_keys=True, default=str)
+    return _exact([chosen, run.summary.seed if seeds else None])
 
 
 def _is_seed(key: str) -> bool:
     return key.rpartition(".")[2] == "seed"
 
 
+def _exact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
 def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)

@@ -13,12 +13,13 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 CSS = """
 :root{color-scheme:light dark;--ink:#1b1f24;--muted:#59626d;--grid:#d9dee4;--paper:#fefefe;--back:#f3f5f7;
 --edge:#dde2e8;--link:#005a8e;--warn:#8a2f00;--warn-back:#fdefe6;--warn-edge:#d55e00;--note-back:#eaf3f9;
---note-edge:#0072b2;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9}
+--note-edge:#0072b2;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9;
+--indigo:#332288}
 @media screen and (prefers-color-scheme:dark){:root{
 --ink:#e7eaee;--muted:#a0aab5;--grid:#343b44;--paper:#1a1f25;
 --back:#12161a;--edge:#2d343c;--link:#7cc4f0;--warn:#ffb994;--warn-back:#33201a;--warn-edge:#ec7a3c;
 --note-back:#17262f;--note-edge:#4aa3dc;--c0:#4aa3dc;--c1:#f0803f;--c2:#2cc295;--c3:#dd97bb;
---c4:#efb33a;--c5:#8fd0f5}}
+--c4:#efb33a;--c5:#8fd0f5;--indigo:#7466d8}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--back);color:var(--ink);
 font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}
@@ -41,18 +42,23 @@ margin:1rem 0;overflow-wrap:anywhere}
 .tile dd{margin:0}
 .tile .big{font-size:1.6rem;line-height:1.3;font-weight:600;font-variant-numeric:tabular-nums}
 .tile .small{font-size:.85rem;color:var(--muted)}
+.facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(7.5rem,1fr));gap:.7rem 1rem;
+padding:.8rem 1rem}
+.facts dt{font-size:.85rem;color:var(--muted)}
+.facts dd{margin:0;overflow-wrap:anywhere;font-variant-numeric:tabular-nums}
 .sheet{overflow-x:auto;margin:0 0 1rem}
 table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;padding:.7rem .9rem .3rem;font-weight:600}
-th,td{padding:.42rem .9rem;text-align:right;border-top:1px solid var(--edge);white-space:nowrap}
+th,td{padding:.42rem .75rem;text-align:right;border-top:1px solid var(--edge);white-space:nowrap}
 thead th{border-top:0;color:var(--muted);font-weight:600;vertical-align:bottom}
-th:first-child,td.words{text-align:left}
+th:first-child{text-align:left}
 tbody th{font-weight:600}
 .sign{display:inline-block;width:1.1em}
-.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:1rem;align-items:start}
+.grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,30rem),1fr));gap:1rem;align-items:start}
 figure{margin:0;padding:1rem 1rem .8rem;break-inside:avoid}
 figure h3{margin:0 0 .5rem;font-size:1rem}
-figure svg{display:block;width:100%;height:auto;max-height:34rem;margin:0 auto}
+figure svg{display:block;width:100%;height:auto;margin:0 auto}
+.square svg{max-height:24rem}
 figcaption{margin-top:.4rem;font-size:.87rem;color:var(--muted);overflow-wrap:anywhere}
 svg{overflow:visible}
 svg text{font-family:inherit}
@@ -65,7 +71,9 @@ footer{margin-top:3rem;padding-bottom:2rem;font-size:.85rem;color:var(--muted)}
 @media print{@page{margin:14mm}body{background:none;font-size:10.5pt}nav{display:none}header{padding-top:0}
 header,main,footer{max-width:none;padding:0}.grid{grid-template-columns:1fr 1fr}
 .sheet,.tile,.box{break-inside:avoid}
-h2{break-after:avoid}th,td{padding:.3rem .5rem}pre{white-space:pre-wrap}}
+h2{break-after:avoid}
+table{font-size:8pt}th,td{padding:.25rem .35rem;white-space:normal}.sheet{overflow:visible}
+pre{white-space:pre-wrap}}
 """
 
 
@@ -98,21 +106,18 @@ def whole_page(title: str, lead: str, alerts: str, sections: Sequence[Section]) 
     )
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", words: int = 1) -> str:
-    """A table whose cells are HTML already; the first column names the rows, the first `words` are text."""
-    head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
-    body = "".join(
-        "<tr>"
-        + f'<th scope="row">{row[0]}</th>'
-        + "".join(
-            f'<td class="words">{c}</td>' if k < words else f"<td>{c}</td>" for k, c in enumerate(row[1:], 1)
-        )
-        + "</tr>\n"
-        for row in rows
-    )
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
+    """A table whose cells are HTML already; the first column names the rows."""
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
-    top = f"<thead><tr>{head}</tr></thead>\n" if header else ""
-    return f'<div class="sheet"><table>{title}{top}<tbody>{body}</tbody></table></div>\n'
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
+    body = ""
+    for row in rows:
+        cells = "".join(f"<td>{cell}</td>" for cell in row[1:])
+        body += f'<tr><th scope="row">{row[0]}</th>{cells}</tr>\n'
+    return (
+        f'<div class="sheet"><table>{title}<thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>\n"
+    )
 
 
 def tile(name: str, value: str, below: str = "") -> str:
@@ -123,9 +128,17 @@ def tile(name: str, value: str, below: str = "") -> str:
     )
 
 
-def card(title: str, drawing: str, caption: str) -> str:
-    """A figure with its title and caption; `drawing` is an SVG element or other HTML."""
-    return f"<figure><h3>{escape(title)}</h3>{drawing}<figcaption>{escape(caption)}</figcaption></figure>\n"
+def facts(named: Sequence[tuple[str, str]]) -> str:
+    """Names and values in small type, side by side."""
+    pairs = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in named)
+    return f'<dl class="sheet facts">{pairs}</dl>\n'
+
+
+def card(title: str, drawing: str, caption: str = "", *, square: bool = False) -> str:
+    """A figure with its title and caption; `drawing` is HTML, and if `square` not as wide as it could be."""
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    shape = ' class="square"' if square else ""
+    return f"<figure{shape}><h3>{escape(title)}</h3>{drawing}{below}</figure>\n"
 
 
 def folded(title: str, html: str, *, opened: bool = False) -> str:

@@ -7,63 +7,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator
 
 from tacit.experiment.drawings import can_draw, graph_figure, partition_figure
+from tacit.experiment.lines import Line, Numbers, Series, finite, scalar_line, spread_line
 from tacit.experiment.style import MUTED, look, styled, svg, visible
-from tacit.record.history import History
 
 __all__ = [
     "Series", "accuracy_by_bytes_figure", "accuracy_figure", "bytes_figure", "can_draw", "consensus_figure",
     "graph_figure", "loss_figure", "partition_figure", "svg",
 ]  # fmt: skip
 
-Numbers = npt.NDArray[np.float64]
 WIDTH, HEIGHT, LEGEND_ROW = 5.6, 3.1, 0.2  # inches
-POINTS = 1_000  # more along one line are not seen, and make the page heavy
-
-
-@dataclass(frozen=True)
-class Series:
-    """What is drawn as one line: a run, or several that differ in their seeds only."""
-
-    label: str
-    histories: tuple[History, ...]
-
-
-@dataclass(frozen=True)
-class _Line:
-    rounds: Numbers
-    values: Numbers
-    low: Numbers | None = None
-    high: Numbers | None = None
-    average_model: Numbers | None = None
+CROWD = 6  # of more lines only the means are drawn
 
 
 def accuracy_figure(series: Sequence[Series]) -> Figure:
     """Accuracy in percent over rounds: mean and range, and dashed the average model."""
     figure, axes = _canvas(series, "round", "accuracy (%)", spread=True)
     with styled():
-        _draw(axes, [_spread(one, "accuracy") for one in series])
+        _draw(axes, [spread_line(one, "accuracy") for one in series])
         _within(axes, 0, 100)
     return figure
 
 
 def loss_figure(series: Sequence[Series]) -> Figure:
     """Loss over rounds likewise, on a log scale where it spans more than two decades."""
-    lines = [_spread(one, "loss") for one in series]
+    lines = [spread_line(one, "loss") for one in series]
     figure, axes = _canvas(series, "round", "loss", spread=True)
     with styled():
         _draw(axes, lines)
-        values = _finite(*(part for line in lines for part in (line.values, line.low, line.average_model)))
+        values = finite(*(part for line in lines for part in (line.values, line.low, line.average_model)))
         if len(values) and values.min() > 0 and values.max() > 100 * values.min():
             _log(axes)
         elif len(values) and values.min() >= 0:
@@ -73,11 +53,11 @@ def loss_figure(series: Sequence[Series]) -> Figure:
 
 def consensus_figure(series: Sequence[Series]) -> Figure:
     """How far the clients' models are apart over rounds, on a log scale; zeros are gaps."""
-    lines = [_scalar(one, "consensus_distance") for one in series]
+    lines = [scalar_line(one, "consensus_distance") for one in series]
     figure, axes = _canvas(series, "round", "consensus distance")
     with styled():
         _draw(axes, lines)
-        if (_finite(*(line.values for line in lines)) > 0).any():
+        if (finite(*(line.values for line in lines)) > 0).any():
             _log(axes)
     return figure
 
@@ -86,7 +66,7 @@ def bytes_figure(series: Sequence[Series]) -> Figure:
     """Bytes sent by all clients together since the start."""
     figure, axes = _canvas(series, "round", "sent by all clients")
     with styled():
-        _draw(axes, [_scalar(one, "bytes_sent") for one in series])
+        _draw(axes, [scalar_line(one, "bytes_sent") for one in series])
         axes.yaxis.set_major_formatter(EngFormatter(unit="B"))
         _within(axes, 0, math.inf)
     return figure
@@ -97,8 +77,8 @@ def accuracy_by_bytes_figure(series: Sequence[Series]) -> Figure:
     figure, axes = _canvas(series, "sent by all clients", "accuracy (%)", spread=True)
     lines = []
     for one in series:
-        line, sent = _spread(one, "accuracy"), _scalar(one, "bytes_sent").values
-        lines.append(_Line(sent, line.values, line.low, line.high, line.average_model))
+        line, sent = spread_line(one, "accuracy"), scalar_line(one, "bytes_sent").values
+        lines.append(Line(sent, line.values, line.low, line.high, line.average_model))
     with styled():
         _draw(axes, lines)
         _within(axes, 0, 100)
@@ -107,52 +87,17 @@ def accuracy_by_bytes_figure(series: Sequence[Series]) -> Figure:
     return figure
 
 
-# --- from histories to lines ---------------------------------------------------------------------------
-
-
-def _spread(series: Series, metric: str) -> _Line:
-    rounds, mean = _columns(series, f"{metric}.mean")
-    average = _columns(series, f"{metric}.average_model")[1].mean(0)
-    if len(series.histories) > 1:
-        return _Line(rounds, mean.mean(0), mean.min(0), mean.max(0), average)
-    low, high = (_columns(series, f"{metric}.{end}")[1][0] for end in ("min", "max"))
-    return _Line(rounds, mean[0], low, high, average)
-
-
-def _scalar(series: Series, metric: str) -> _Line:
-    rounds, values = _columns(series, metric)
-    if len(series.histories) > 1:
-        return _Line(rounds, values.mean(0), values.min(0), values.max(0))
-    return _Line(rounds, values[0])
-
-
-def _columns(series: Series, metric: str) -> tuple[Numbers, Numbers]:
-    """The rounds that all histories have, and the metric there: [R] and [histories, R]."""
-    tables = [
-        dict(zip((record.round for record in history), history.column(metric), strict=True))
-        for history in series.histories
-    ]
-    rounds = sorted(set.intersection(*(set(table) for table in tables)))
-    stride = max(1, math.ceil(len(rounds) / POINTS))
-    rounds = rounds[: -1 if stride > 1 else None : stride] + (rounds[-1:] if stride > 1 else [])
-    values = np.array([[table[r] for r in rounds] for table in tables], dtype=np.float64)
-    return np.array(rounds, dtype=np.float64), np.where(np.isfinite(values), values, np.nan)
-
-
-def _finite(*parts: Numbers | None) -> Numbers:
-    values: Numbers = np.concatenate([np.zeros(0), *(part for part in parts if part is not None)])
-    finite: Numbers = values[np.isfinite(values)]
-    return finite
-
-
 # --- from lines to figures -----------------------------------------------------------------------------
 
 
 def _canvas(series: Sequence[Series], x: str, y: str, *, spread: bool = False) -> tuple[Figure, Any]:
-    handles = _legend(series, spread)
-    widest = max((len(handle.get_label()) for handle in handles), default=0)
-    columns = max(1, min(3, len(handles), 78 // (widest + 7)))
+    runs, key = _legend(series, spread)
+    widest = max((len(handle.get_label()) for handle in [*runs, *key]), default=0)
+    columns = max(1, min(3, max(len(runs), len(key)), 78 // (widest + 7)))
+    blank = [Line2D([], [], alpha=0, label=" ")] * (-len(runs) % columns if key else 0)
+    handles = [*runs, *blank, *key]
     rows = math.ceil(len(handles) / columns)
+    by_column = [handle for column in range(columns) for handle in handles[column::columns]]
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT + LEGEND_ROW * rows), layout="constrained")
         axes = figure.add_subplot()
@@ -160,39 +105,51 @@ def _canvas(series: Sequence[Series], x: str, y: str, *, spread: bool = False) -
         axes.set_ylabel(y)
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=(1, 2, 5, 10)))
         if handles:
-            figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+            figure.legend(handles=by_column, loc="outside lower center", ncols=columns)
     return figure, axes
 
 
-def _legend(series: Sequence[Series], spread: bool) -> list[Any]:
-    over_seeds = any(len(one.histories) > 1 for one in series)
+def _legend(series: Sequence[Series], spread: bool) -> tuple[list[Any], list[Any]]:
+    """One entry per run where there are several, and what lines and bands mean."""
+    over = [name for name, some in _ranges(series, spread).items() if some]
+    averages = spread and len(series) <= CROWD
     key: list[Any] = []
     colour = look(0)[0] if len(series) == 1 else MUTED
     with styled():
         if spread:
             key.append(Line2D([], [], color=colour, label="mean over clients"))
+        if averages:
             key.append(Line2D([], [], color=colour, linestyle="--", linewidth=1.3, label="average model"))
-        if spread or over_seeds:
-            what = "range over " + ("seeds" if over_seeds else "clients")
-            key.append(Patch(facecolor=colour, alpha=0.2, label=what))
+        if over:
+            key.append(Patch(facecolor=colour, alpha=0.2, label=f"range over {' or '.join(over)}"))
         if len(series) == 1:
-            return key
+            return [], key
         runs: list[Any] = []
         for number, one in enumerate(series):
             colour, shape, _ = look(number)
             runs.append(Line2D([], [], color=colour, marker=shape, label=visible(one.label)))
-    return runs + key
+    return runs, key
 
 
-def _draw(axes: Any, lines: Sequence[_Line]) -> None:
+def _ranges(series: Sequence[Series], spread: bool) -> dict[str, bool]:
+    """Over what the bands range: the seeds of several runs, the clients of one."""
+    drawn = len(series) <= CROWD
+    return {
+        "seeds": drawn and any(len(one.histories) > 1 for one in series),
+        "clients": drawn and spread and any(len(one.histories) == 1 for one in series),
+    }
+
+
+def _draw(axes: Any, lines: Sequence[Line]) -> None:
     for number, line in enumerate(lines):
         colour, shape, _ = look(number)
-        if line.low is not None and line.high is not None:
+        crowded = len(lines) > CROWD
+        if line.low is not None and line.high is not None and not crowded:
             band = axes.fill_between(
-                line.rounds, line.low, line.high, color=colour, alpha=0.2 if len(lines) == 1 else 0.13
+                line.rounds, line.low, line.high, color=colour, alpha=0.2 if len(lines) == 1 else 0.16
             )
             band.set_linewidth(0)
-        if line.average_model is not None:
+        if line.average_model is not None and not crowded:
             axes.plot(line.rounds, line.average_model, color=colour, linestyle="--", linewidth=1.3, zorder=2)
         marked = _alone(line.values)
         if len(lines) > 1:
@@ -227,7 +184,7 @@ def _log(axes: Any) -> None:
     bottom, top = axes.get_ylim()
     axes.yaxis.set_major_formatter(FuncFormatter(_power))
     if top < 30 * bottom:
-        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2, 5) if top > 6 * bottom else (1.5, 2, 3, 4, 5, 6, 8)))
         axes.yaxis.set_minor_formatter(FuncFormatter(_power))
     else:
         axes.yaxis.set_minor_formatter(FuncFormatter(lambda value, place: ""))

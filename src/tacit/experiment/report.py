@@ -102,25 +102,23 @@ def _curves(groups: Sequence[Group]) -> str:
     if not any(histories):
         return "<p>No round was recorded.</p>\n"
     accurate = any(record.accuracy is not None for history in histories for record in history)
-    band = "seed" if any(len(one.histories) > 1 for one in series) else "client"
-    spread = f"Line: mean over clients; dashed: the average model; band: lowest to highest {band}."
+    legend = spread = "Solid: the mean over clients. Dashed: the average model. Band: from lowest to highest."
+    if len(series) > plots.CROWD:
+        spread = "The mean over clients; ranges and average models are left out with so many lines."
+    apart = "Root mean square distance of the clients' models from their average."
     wanted = [
         ("Loss", plots.loss_figure, spread),
-        (
-            "Consensus distance",
-            plots.consensus_figure,
-            "How far the clients' models are from their average, as a root mean square.",
-        ),
-        ("Communication", plots.bytes_figure, "Sent by all clients together since the start."),
+        ("Consensus distance", plots.consensus_figure, apart),
+        ("Communication", plots.bytes_figure, "Bytes sent by all clients together since the start."),
     ]
     if accurate:
         wanted.insert(0, ("Accuracy", plots.accuracy_figure, spread))
-        if len({history[-1].bytes_sent for history in histories if history}) > 1:
+        if len({history[-1].bytes_sent / max(1, history[-1].round) for history in histories if history}) > 1:
             wanted.append(("Accuracy for its communication", plots.accuracy_by_bytes_figure, spread))
     names = "; ".join(one.label for one in series)
     cards = [
-        card(name, plots.svg(draw(series), f"{name}: {names}", caption), caption)
-        for name, draw, caption in wanted
+        card(name, plots.svg(draw(series), f"{name}: {names}", told), told if told != legend else "")
+        for name, draw, told in wanted
     ]
     return _grid(cards)
 
@@ -133,44 +131,45 @@ def _pictures(groups: Sequence[Group]) -> str:
         for run in group.runs
         if run.partition is not None and run.partition.classes and run.partition.counts
     )
-    whose = len(graphs) > 1 or len(partitions) > 1
-    cards = [_graph(graph, names if whose else "") for names, graph in graphs[:PICTURES]]
-    cards += [_partition(held, names if whose else "") for names, held in partitions[:PICTURES]]
+    cards = [_graph(graph, whose) for whose, graph in graphs[:PICTURES]]
+    cards += [_partition(partition, whose) for whose, partition in partitions[:PICTURES]]
     more = max(len(graphs), len(partitions)) - PICTURES
     rest = f"<p>{more} more are not shown.</p>\n" if more > 0 else ""
     return _grid(cards) + rest
 
 
-def _graph(graph: StoredGraph, names: str) -> str:
-    title = f"Who talks to whom{f' in {names}' if names else ''}"
+def _graph(graph: StoredGraph, whose: str) -> str:
+    told = whose + graph.description
     if not plots.can_draw(graph):
         drawing = f"<p>The graph of {graph.clients:,} clients has too many edges to draw.</p>"
-        return card(title, drawing, graph.description)
-    caption = graph.description + (". Arrows point from sender to receiver." if graph.directed else "")
-    return card(title, plots.svg(plots.graph_figure(graph), f"{title}: {graph.description}"), caption)
+    else:
+        drawing = plots.svg(plots.graph_figure(graph), f"Graph of {told}")
+        told += ". Arrows point from sender to receiver." if graph.directed else ""
+    return card("Who talks to whom", drawing, told, square=True)
 
 
-def _partition(partition: StoredPartition, names: str) -> str:
-    title = f"Who holds which data{f' in {names}' if names else ''}"
-    drawing = plots.svg(plots.partition_figure(partition), f"{title}: {partition.description}")
+def _partition(partition: StoredPartition, whose: str) -> str:
+    told = whose + partition.description
+    drawing = plots.svg(plots.partition_figure(partition), f"Samples per client and class of {told}")
     if len(partition.counts) <= NUMBERED_ROWS:
         rows = [
             [str(client), *(f"{count:,}" for count in counts), f"{sum(counts):,}"]
             for client, counts in enumerate(partition.counts)
         ]
         drawing += folded("As numbers", table(["client", *map(escape, partition.classes), "all"], rows))
-    return card(title, drawing, partition.description)
+    return card("Who holds which data", drawing, told)
 
 
 Kind = TypeVar("Kind", StoredGraph, StoredPartition)
 
 
 def _distinct(pictured: Iterable[tuple[Group, Kind]]) -> list[tuple[str, Kind]]:
-    """Each different thing once, with the names of the groups that have it."""
+    """Each different thing once; where there are several, with the names of the groups that have it."""
     found: dict[str, tuple[dict[str, None], Kind]] = {}
     for group, thing in pictured:
         found.setdefault(thing.model_dump_json(), ({}, thing))[0][group.name] = None
-    return [("; ".join(names), thing) for names, thing in found.values()]
+    several = len(found) > 1
+    return [(f"{'; '.join(names)}: " if several else "", thing) for names, thing in found.values()]
 
 
 def _grid(cards: Sequence[str]) -> str:

@@ -195,7 +195,7 @@ def _stop_signals() -> Iterator[threading.Event]:
 
     def wish(number: int, frame: object) -> None:
         stopped.set()
-        signal.signal(number, before[number])
+        signal.signal(number, before[signal.Signals(number)])
 
     for number in before:
         signal.signal(number, wish)

@@ -27,6 +27,7 @@ SIGNS = ("●", "■", "▲", "◆", "▼", "✚", "✖")  # the shapes as text
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} | {
     colour: f"--c{number}" for number, colour in enumerate(PALETTE) if colour != INK
 }
+VARIABLES["#332288"] = "--indigo"  # of the classes' colours the one that is too dark on a dark page
 
 _STYLE = {
     "svg.fonttype": "none",  # text stays text: searchable, readable by a screen reader, small
@@ -92,12 +93,10 @@ def svg(figure: Figure, title: str = "", description: str = "") -> str:
     drawing = buffer.getvalue()
     drawing = drawing[drawing.index("<svg") :]
     drawing = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", drawing, flags=re.S)
-    drawing = re.sub(r"-?\d+\.\d{3,}", _shorter, drawing)
-    drawing = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", drawing)
-    drawing = re.sub(r"font-family: [^;\"]*;?", "", drawing)
-    drawing = re.sub(r">\s+<", "><", drawing)
-    for colour, variable in VARIABLES.items():
-        drawing = re.sub(rf"(?<=: ){colour}\b", f"var({variable},{colour})", drawing)
+    drawing = re.sub(
+        r"<[^>]+>", lambda tag: _tidy(tag.group()), drawing
+    )  # the tags; the texts stay as they are
+    drawing = re.sub(r">\n\s*<", "><", drawing)
     opening, inside = drawing.split(">", 1)
     viewbox = re.search(r'viewBox="[^"]*"', opening)
     names = "".join(
@@ -113,8 +112,20 @@ def svg(figure: Figure, title: str = "", description: str = "") -> str:
     ).strip()
 
 
+def _tidy(tag: str) -> str:
+    """Fewer digits, the page's fonts and the theme's colours."""
+    tag = re.sub(r"-?\d+\.\d{3,}", _shorter, tag)
+    tag = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", tag)
+    tag = re.sub(r"font-family: [^;\"]*;?", "", tag)
+    return re.sub(r"(?<=: )#[0-9a-f]{6}\b", lambda found: _themed(found.group()), tag)
+
+
 def _shorter(number: re.Match[str]) -> str:
     return f"{float(number.group()):.2f}".rstrip("0").rstrip(".")
+
+
+def _themed(colour: str) -> str:
+    return f"var({VARIABLES[colour]},{colour})" if colour in VARIABLES else colour
 
 
 def _own_ids(drawing: str, prefix: str) -> str:

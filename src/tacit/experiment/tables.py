@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from tacit.experiment.finished import FinalSpread, FinishedRun, Summary
 from tacit.experiment.overlay import Group, run_name
-from tacit.experiment.page import amount, duration, number, table, tile
+from tacit.experiment.page import amount, duration, facts, number, table, tile
 from tacit.experiment.style import VARIABLES, look
 
 
@@ -32,14 +34,17 @@ def of_one_run(run: FinishedRun) -> str:
     rows = [["Loss", *_spread(loss, ".4g")]]
     if done.accuracy is not None:
         rows.insert(0, ["Accuracy", *_spread(accuracy, ".2f", " %")])
-    facts = [
-        ["Algorithm", escape(done.algorithm)], ["Clients", f"{done.clients:,}"],
-        ["Parameters of the model", f"{done.parameters:,}"], ["Rounds", f"{done.rounds:,}"],
-        ["Steps", f"{done.steps:,}"], ["Consensus distance", number(done.consensus_distance)],
-        ["Bytes sent", f"{amount(done.bytes_sent)} ({number(done.bytes_sent, ',.0f')})"],
-        ["Wall time", duration(done.wall_seconds)], ["Seed", escape(str(done.seed))],
-    ]  # fmt: skip
-    return f'<dl class="tiles">{"".join(tiles)}</dl>\n' + table(header, rows) + table([], facts, words=2)
+    about = [
+        ("Algorithm", done.algorithm),
+        ("Clients", f"{done.clients:,}"),
+        ("Parameters", f"{done.parameters:,}"),
+        ("Rounds", f"{done.rounds:,}"),
+        ("Steps", f"{done.steps:,}"),
+        ("Consensus distance", number(done.consensus_distance)),
+        ("Bytes sent", number(done.bytes_sent, ",.0f")),
+        ("Seed", str(done.seed)),
+    ]
+    return f'<dl class="tiles">{"".join(tiles)}</dl>\n' + table(header, rows) + facts(about)
 
 
 def _spread(spread: FinalSpread, form: str, unit: str = "") -> list[str]:
@@ -48,52 +53,65 @@ def _spread(spread: FinalSpread, form: str, unit: str = "") -> list[str]:
 
 def of_several_runs(groups: Sequence[Group]) -> str:
     """One row per run and, where runs differ in seeds only, one per group before."""
-    with_accuracy = any(run.summary.accuracy is not None for group in groups for run in group.runs)
-    header = ["Run", *["mean", "lowest", "highest", "average model"] * with_accuracy]
-    header[1 : 5 * with_accuracy] = [f"Accuracy<br>{kind}" for kind in header[1 : 5 * with_accuracy]]
-    header += ["Loss<br>mean", "Loss<br>average model", "Consensus<br>distance", "Sent", "Wall time", "Seed"]
-    rows = []
-    for place, group in enumerate(groups):
-        for run in group.runs:
-            done, loss = run.summary, run.summary.loss or FinalSpread()
-            rows.append([
-                _sign(place) + escape(run_name(group, run)),
-                *(_spread(done.accuracy or FinalSpread(), ".2f", " %") if with_accuracy else []),
-                number(loss.mean), number(loss.average_model), number(done.consensus_distance, ".3g"),
-                amount(done.bytes_sent), duration(done.wall_seconds), escape(str(done.seed)),
-            ])  # fmt: skip
-    html = table(header, rows, "At the end of each run")
-    if any(len(group.runs) > 1 for group in groups):
-        html = _over_seeds(groups, with_accuracy) + html
-    return html
-
-
-def _over_seeds(groups: Sequence[Group], with_accuracy: bool) -> str:
-    none = FinalSpread()
-    columns: list[tuple[str, Callable[[Summary], float | None], str, str]] = [
-        ("Loss<br>mean", lambda done: (done.loss or none).mean, ".4g", ""),
-        ("Consensus<br>distance", lambda done: done.consensus_distance, ".3g", ""),
-    ]
-    if with_accuracy:
-        columns[:0] = [
-            ("Accuracy<br>mean", lambda done: (done.accuracy or none).mean, ".2f", " %"),
-            ("Accuracy<br>lowest client", lambda done: (done.accuracy or none).min, ".2f", " %"),
-            ("Accuracy<br>average model", lambda done: (done.accuracy or none).average_model, ".2f", " %"),
+    columns = _columns(any(run.summary.accuracy is not None for group in groups for run in group.runs))
+    rows = [
+        [
+            _sign(place) + escape(run_name(group, run)),
+            *(number(column.of(run.summary), column.form) for column in columns),
+            amount(run.summary.bytes_sent),
+            duration(run.summary.wall_seconds),
+            escape(str(run.summary.seed)),
         ]
-    rows = []
-    for place, group in enumerate(groups):
-        cells = []
-        for _, value, form, unit in columns:
-            values = [value(run.summary) for run in group.runs]
-            known = [one for one in values if one is not None]
-            if len(known) < len(values):
-                cells.append("–")
-                continue
-            deviation = f" ± {statistics.stdev(known):{form}}" if len(known) > 1 else ""
-            cells.append(f"{statistics.mean(known):{form}}{deviation}{unit}")
-        rows.append([_sign(place) + escape(group.label), *cells])
-    header = ["Over the seeds", *(column[0] for column in columns)]
-    return table(header, rows, "Mean ± standard deviation over seeds")
+        for place, group in enumerate(groups)
+        for run in group.runs
+    ]
+    names = [column.name for column in columns]
+    each = table(["Run", *names, "Sent", "Wall time", "Seed"], rows, "At the end of each run")
+    if all(len(group.runs) == 1 for group in groups):
+        return each
+    chief = [column for column in columns if column.chief]
+    rows = [
+        [
+            _sign(place) + escape(group.label),
+            *(_over_seeds([column.of(run.summary) for run in group.runs], column.form) for column in chief),
+        ]
+        for place, group in enumerate(groups)
+    ]
+    header = ["Runs", *(column.name for column in chief)]
+    return table(header, rows, "Mean ± standard deviation over seeds") + each
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    of: Callable[[Summary], float | None]
+    form: str
+    chief: bool = True  # worth a column over the seeds
+
+
+def _columns(with_accuracy: bool) -> list[_Column]:
+    none = FinalSpread()
+    accuracy = [
+        _Column("Accuracy (%)<br>mean", lambda done: (done.accuracy or none).mean, ".2f"),
+        _Column("<br>lowest", lambda done: (done.accuracy or none).min, ".2f"),
+        _Column("<br>highest", lambda done: (done.accuracy or none).max, ".2f", chief=False),
+        _Column("of average<br>model", lambda done: (done.accuracy or none).average_model, ".2f"),
+    ]
+    others = [
+        _Column("Loss<br>mean", lambda done: (done.loss or none).mean, ".4g"),
+        _Column("of average<br>model", lambda done: (done.loss or none).average_model, ".4g", chief=False),
+        _Column("Consensus<br>distance", lambda done: done.consensus_distance, ".3g"),
+    ]
+    return accuracy * with_accuracy + others
+
+
+def _over_seeds(values: Sequence[float | None], form: str) -> str:
+    """Mean and sample deviation, or a dash where a value is missing."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if len(known) < len(values):
+        return "–"
+    deviation = f" ± {statistics.stdev(known):#.2g}".rstrip(".") if len(known) > 1 else ""
+    return number(statistics.mean(known), form) + deviation
 
 
 def _sign(place: int) -> str:

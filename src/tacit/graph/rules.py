@@ -39,7 +39,7 @@ def sinkhorn(topology: Topology, *, seed: int | None = None) -> Weights:
     """The doubly stochastic diag(r) A diag(c), A positive on edges and self loops; directed graphs too.
 
     A is one on its pattern, or uniform in (0.1, 1] when `seed` is given. A strongly connected pattern with
-    self loops has total support, so the limit exists and is unique (Sinkhorn and Knopp 1967); `balancing` finds it.
+    self loops has total support, so the limit exists and is unique (Sinkhorn and Knopp 1967).
     """
     n = topology.clients
     own = np.arange(n)
@@ -49,7 +49,13 @@ def sinkhorn(topology: Topology, *, seed: int | None = None) -> Weights:
     if seed is not None:
         rng = np.random.default_rng(whole_number("seed", seed, at_least=0))
         entries = 1.0 - 0.9 * rng.random(len(rows))  # random() is in [0, 1), so this is in (0.1, 1]
-    return balanced(sparse.csr_array((entries, (rows, columns)), shape=(n, n)))
+    weights = balanced(sparse.csr_array((entries, (rows, columns)), shape=(n, n)))
+    if topology.directed or seed is not None:
+        return weights
+    # The limit of a symmetric pattern is symmetric; make it so to the last bit. Off the diagonal, its entries
+    # by row and column are in the order of the edges.
+    halves = ((weights + weights.T) / 2).tocoo()
+    return _completed(topology, halves.data[halves.coords[0] != halves.coords[1]])
 
 
 def _completed(topology: Topology, weights: Vector) -> Weights:

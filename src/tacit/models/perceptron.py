@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import nn
 
@@ -16,7 +17,7 @@ def mlp(shape: Sequence[int], classes: int, *, hidden: Sequence[int] = (64,)) ->
         raise Misuse(f"hidden is {hidden!r}.", "Give a list of layer sizes such as [64].")
     sizes = [math.prod(shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+    for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
 

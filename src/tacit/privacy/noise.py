@@ -61,7 +61,8 @@ class Gaussian:
 
     def quantile(self, u: Tensor) -> Tensor:
         """σ Φ⁻¹(u)."""
-        return torch.special.ndtri(u).mul_(self.scale)
+        standard: Tensor = torch.special.ndtri(u)
+        return standard.mul_(self.scale)
 
 
 def _check_scale(law: str, scale: float) -> None:

@@ -118,7 +118,9 @@ def mean_row(theta: Tensor) -> Tensor:
 def consensus_distance(theta: Tensor, average: Tensor) -> float:
     """(1/N Σᵢ ‖θᵢ − θ̄‖²)^½, some rows at a time."""
     step = max(1, (1 << 24) // theta.shape[1])
-    total = sum(float((rows - average).square().sum(dtype=torch.float64)) for rows in theta.split(step))
+    total = 0.0
+    for rows in torch.split(theta, step):
+        total += float((rows - average).square().sum(dtype=torch.float64))
     return math.sqrt(total / len(theta)) if math.isfinite(total) else math.nan
 
 

@@ -71,7 +71,7 @@ class TestSet:
     @torch.no_grad()
     def _score(self, theta: Tensor) -> tuple[float, float | None]:
         loss, right, classified = 0.0, 0, False
-        for x, y in zip(self.x.split(TEST_BATCH), self.y.split(TEST_BATCH), strict=True):
+        for x, y in zip(torch.split(self.x, TEST_BATCH), torch.split(self.y, TEST_BATCH), strict=True):
             output = self.flat(theta, x)
             loss += float(self.criterion(output, y)) * len(x)
             if output.ndim == 2 and y.ndim == 1 and not y.is_floating_point():

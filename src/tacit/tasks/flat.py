@@ -32,7 +32,7 @@ class FlatModule:
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
-        pieces = theta.split(self.sizes)
+        pieces = torch.split(theta, self.sizes)
         return {n: piece.view(s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)}
 
     def __call__(self, theta: Tensor, *inputs: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def plan(
 ) -> Plan:
     """Take the wish, or else choose by timing both ways once on this machine; a remembered choice is taken again."""
     if wish in PASSES:
-        return Plan(wish, "as asked")  # type: ignore[arg-type]
+        return Plan(wish, "as asked")
     if wish != "auto":
         raise Misuse(f"gradients is {wish!r}.", 'Choose "auto", "batched" or "looped".')
     if len(clients) == 1:

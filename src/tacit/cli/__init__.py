@@ -1,0 +1,28 @@
+"""The command line: thin; parse, call, print. Exit codes: 0 good, 1 failed, 2 misuse, 130 stopped."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the `tacit` command."""
+    from rich.console import Console
+
+    from tacit.cli.app import app
+    from tacit.errors import Interrupted, TacitError
+
+    try:
+        app()
+    except TacitError as problem:
+        kind = "Stopped" if isinstance(problem, Interrupted) else "Error"
+        Console(stderr=True, soft_wrap=True).print(
+            f"{kind}: {problem}", style="bold red", markup=False, highlight=False
+        )
+        sys.exit(problem.exit_code)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("Stopped.", style="bold red")
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output went away
+        sys.stderr.close()
+        sys.exit(1)

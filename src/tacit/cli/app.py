@@ -1,0 +1,193 @@
+"""The verbs of the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tacit.cli.data import app as data_app
+from tacit.cli.progress import Progress
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train together, tell nothing: privacy-preserving decentralized federated learning.",
+)
+app.add_typer(data_app, name="data")
+
+ConfigFile = Annotated[Path, typer.Argument(help="TOML file of the experiment; see examples/.")]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results; new or empty.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Override a key, e.g. --set algorithm.lr=0.05 (repeatable).")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in the output folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """Answer `tacit --version`."""
+    if show:
+        import tacit
+
+        print(f"tacit {tacit.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for the report; new or empty.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train five clients with three rules on real digits and see what a neighbour sees."""
+    from tacit.experiment.demo import demonstrate, percent
+
+    folder = out or _free_folder(Path("tacit-demo"))
+    console = Console(stderr=True)
+    if not as_json:
+        console.print("Five clients on a ring, 800 handwritten digits each, no server, three rules:")
+    with Progress(console) as progress:
+        shown = demonstrate(folder, progress.watch)
+    if as_json:
+        lines = [
+            {
+                **line.row.as_dict(),
+                "protection": line.protection,
+                "first_message_error": line.first_message_error,
+            }
+            for line in shown.lines
+        ]
+        print(json.dumps({"rules": lines, "report": str(shown.report)}))
+        return
+    table = Table(caption="first gradient: ‖γ⁰ − ∇L‖ / ‖∇L‖, what a neighbour receives against the truth")
+    for name in ("rule", "protection"):
+        table.add_column(name)
+    for name in ("accuracy", "error of the first gradient\na neighbour sees"):
+        table.add_column(name, justify="right")
+    for line in shown.lines:
+        error = f"{100 * line.first_message_error:.0f} %"
+        exposed = line.first_message_error == 0
+        error = "0 %  (sees it all)" if exposed else error
+        table.add_row(line.row.label, line.protection, percent(line.row), error)
+    Console().print(table)
+    print(f"Report: {shown.report}")
+
+
+@app.command()
+def run(
+    config: ConfigFile,
+    out: Out = Path("runs/latest"),
+    data: Data = None,
+    overrides: Set = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Run one experiment into a folder: history, checkpoints, summary and report."""
+    from tacit.experiment.config import load_config
+    from tacit.experiment.report import write_report
+    from tacit.experiment.run import run as run_config
+
+    plan = load_config(config, overrides or [])
+    with Progress(Console(stderr=True)) as progress:
+        watcher = progress.watch(plan.algorithm.name, plan.run.seed)
+        outcome = run_config(plan, out, data_folder=data, resume=resume, watcher=watcher)
+    title = f"{plan.algorithm.name} on {plan.data.name}"
+    report = write_report([out], out / "report.html", title=title)
+    if as_json:
+        print(json.dumps(outcome.summary))
+        return
+    accuracy, loss = outcome.summary["accuracy"], outcome.summary["loss"]
+    if accuracy is not None:
+        print(
+            f"accuracy {accuracy['mean']:.2f} % (clients {accuracy['min']:.2f} to {accuracy['max']:.2f}, "
+            f"average model {accuracy['average_model']:.2f})"
+        )
+    print(f"loss {loss['mean']:.4f}, {outcome.summary['bytes_sent']:,} bytes sent")
+    if "diverged" in outcome.summary:
+        print(f"diverged: {outcome.summary['diverged']}")
+    print(f"Report: {report}")
+
+
+@app.command()
+def compare(
+    config: ConfigFile,
+    algorithms: Annotated[
+        str, typer.Option(help="Names with commas between; options with +, e.g. dsgt,lppa,lppa+fresh=true.")
+    ],
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted up from the run's own.")] = 3,
+    out: Out = Path("runs/compare"),
+    data: Data = None,
+    overrides: Set = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Run several algorithms on the same experiment, paired by seed: mean ± deviation and a report."""
+    from tacit.cli.tables import comparison_table
+    from tacit.experiment.compare import compare as compare_configs
+    from tacit.experiment.config import load_config
+    from tacit.experiment.report import write_report
+
+    plan = load_config(config, overrides or [])
+    names = [name.strip() for name in algorithms.split(",") if name.strip()]
+    with Progress(Console(stderr=True)) as progress:
+        comparison = compare_configs(
+            plan, names, seeds, out, data_folder=data, resume=resume, watch=progress.watch
+        )
+    report = write_report(comparison.folders, out / "report.html", title=f"Comparison on {plan.data.name}")
+    if as_json:
+        print(json.dumps(comparison.as_dict()))
+        return
+    Console().print(comparison_table(comparison))
+    print(f"Report: {report}")
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders, or one folder that holds several.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The page (default: report.html in the folder).")
+    ] = None,
+) -> None:
+    """Write the report of one run, or of several beside each other."""
+    from tacit.experiment.report import write_report
+
+    found = [run for folder in folders for run in _runs_below(folder)]
+    target = out or folders[0] / "report.html"
+    title = found[0].name if len(found) == 1 else f"{len(found)} runs"
+    print(f"Report: {write_report(found, target, title=title)}")
+
+
+@app.command()
+def algorithms(
+    parameters: Annotated[int, typer.Option("-p", "--parameters", min=1, help="P, for the bytes.")] = 100_000,
+    as_json: Json = False,
+) -> None:
+    """List the algorithms: what they send, need and protect."""
+    from tacit.cli.tables import algorithm_rows, algorithm_table
+
+    if as_json:
+        print(json.dumps(algorithm_rows(parameters)))
+    else:
+        Console().print(algorithm_table(parameters))
+
+
+def _free_folder(wanted: Path) -> Path:
+    """The wanted folder, or the first of wanted-2, wanted-3, … that does not exist."""
+    candidate, number = wanted, 2
+    while candidate.exists():
+        candidate, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
+    return candidate
+
+
+def _runs_below(folder: Path) -> list[Path]:
+    """The folder itself if it is a run, else the runs directly in it."""
+    if (folder / "history.jsonl").exists() or not folder.is_dir():
+        return [folder]
+    return sorted(path.parent for path in folder.glob("*/history.jsonl")) or [folder]

@@ -1,0 +1,73 @@
+"""How a long run shows that it goes on: bars in a terminal, lines elsewhere; always on the error stream."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich import progress as bars
+from rich.console import Console
+
+from tacit.experiment.build import Experiment
+from tacit.experiment.run import Watcher
+from tacit.record.history import Record
+from tacit.simulation import Simulation
+
+QUIET_SECONDS = 15.0  # between two lines where there is no terminal
+
+
+class Progress:
+    """A bar per run."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.TextColumn("round {task.fields[round]}/{task.fields[rounds]}"),
+            bars.TextColumn("{task.fields[metric]}"),
+            bars.TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> Progress:
+        self._bars.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.__exit__(kind, error, trace)
+
+    def watch(self, label: str, seed: int) -> Watcher:
+        """A watcher that draws the bar of one run."""
+        name = f"{label} (seed {seed})"
+        task = self._bars.add_task(name, total=None, round=0, rounds="?", metric="loading", start=False)
+        last_line = time.monotonic()
+
+        def began(experiment: Experiment, simulation: Simulation) -> None:
+            self._bars.start_task(task)
+            rounds = experiment.config.run.rounds
+            self._bars.update(task, total=experiment.steps, completed=simulation.t, rounds=rounds, metric="")
+            plan = simulation.gradients
+            self._console.print(f"{name}: {experiment.graph.describe()}", highlight=False)
+            self._console.print(f"{name}: gradients {plan.strategy} ({plan.reason})", highlight=False)
+            if simulation.t:
+                self._console.print(f"{name}: resumed after iteration {simulation.t}", highlight=False)
+
+        def stepped(simulation: Simulation) -> None:
+            number = simulation.t // simulation.round_length
+            self._bars.update(task, completed=simulation.t, round=number)
+
+        def recorded(record: Record) -> None:
+            nonlocal last_line
+            text = f"loss {record.loss.mean:.4f}"
+            if record.accuracy is not None:
+                text = f"accuracy {record.accuracy.mean:.2f} %"
+            self._bars.update(task, metric=text)
+            if not self._console.is_terminal and time.monotonic() - last_line > QUIET_SECONDS:
+                last_line = time.monotonic()
+                self._console.print(f"{name}: round {record.round}, {text}", highlight=False)
+
+        return Watcher(began, stepped, recorded)

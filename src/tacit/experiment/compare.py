@@ -1,0 +1,170 @@
+"""Comparing algorithms on the same experiment: same data, graph and first weights, paired by seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tacit import data
+from tacit.algorithms import algorithm_class
+from tacit.errors import Misuse
+from tacit.experiment.build import build
+from tacit.experiment.config import Config, make_config, parse_override
+from tacit.experiment.folder import RunFolder, fingerprint, read_json, write_json
+from tacit.experiment.options import by_path
+from tacit.experiment.run import Watcher, run
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm over all seeds: mean ± standard deviation, and the paired difference to the first row."""
+
+    label: str
+    accuracy: tuple[float, float] | None
+    difference: tuple[float, float] | None
+    loss: tuple[float, float]
+    bytes_sent: float
+    diverged: int  # how many of its runs
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, None where a number is not finite."""
+        plain = dataclasses.asdict(self)
+        for key in ("accuracy", "difference", "loss"):
+            pair = getattr(self, key)
+            plain[key] = None if pair is None else {"mean": _finite(pair[0]), "deviation": _finite(pair[1])}
+        return plain
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The rows of the table, and the folders of the runs behind them."""
+
+    rows: list[Row]
+    folders: list[Path]
+    seeds: list[int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"seeds": self.seeds, "rows": [row.as_dict() for row in self.rows]}
+
+
+def compare(
+    config: Config,
+    variants: Sequence[str],
+    seeds: int,
+    out: Path,
+    *,
+    data_folder: Path | None = None,
+    resume: bool = False,
+    watch: Callable[[str, int], Watcher] = lambda label, seed: Watcher(),
+) -> Comparison:
+    """Run each variant ("lppa", "lppa+fresh=true") with each of `seeds` seeds, starting from the run's own.
+
+    Runs that ended are not run again with `resume`. Everything is checked before the first run begins.
+    """
+    if seeds < 1:
+        raise Misuse(f"--seeds is {seeds}.", "Give at least 1.")
+    if not resume:
+        RunFolder(out).refuse_if_taken()
+    numbers = [config.run.seed + k for k in range(seeds)]
+    configs = {label: variant(config, label, variants) for label in dict.fromkeys(variants)}
+    section = config.data
+    dataset = data.load(
+        section.name,
+        data_folder,
+        limit_train=section.limit_train,
+        limit_test=section.limit_test,
+        **section.options,
+    )
+    for one in configs.values():
+        build(one, dataset=dataset)
+    summaries: dict[str, list[dict[str, Any]]] = {}
+    folders = []
+    for label, one in configs.items():
+        for seed in numbers:
+            seeded = make_config(one.as_dict() | {"run": one.as_dict()["run"] | {"seed": seed}})
+            folder = RunFolder(out / f"{label}-seed{seed}")
+            summaries.setdefault(label, []).append(
+                _ended(folder, seeded)
+                or run(
+                    seeded, folder.path, dataset=dataset, resume=resume, watcher=watch(label, seed)
+                ).summary
+            )
+            folders.append(folder.path)
+    first = next(iter(summaries.values()))
+    comparison = Comparison([_row(label, runs, first) for label, runs in summaries.items()], folders, numbers)
+    write_json(out / "compare.json", comparison.as_dict())
+    return comparison
+
+
+def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
+    """The configuration with another algorithm: options it does not have are left out, further ones set."""
+    name, *settings = label.split("+")
+    known = _options_of(name)
+    everyone = {option for other in variants for option in _options_of(other.split("+")[0])}
+    options: dict[str, Any] = {}
+    for key, value in config.algorithm.options.items():
+        if key not in everyone:
+            raise Misuse(f"algorithm.{key} is an option of none of {', '.join(variants)}.", "Remove it.")
+        if key in known:
+            options[key] = value
+    for setting in settings:
+        path, value = parse_override(setting)
+        head, *rest = path
+        if rest:
+            inner = options.get(head)
+            if not isinstance(inner, dict) or len(rest) != 1:
+                raise Misuse(
+                    f"{setting!r} in --algorithms has no table to go into.", f"Set {head} in the config."
+                )
+            value = inner | {rest[0]: value}
+        options[head] = value
+    return make_config(config.as_dict() | {"algorithm": {"name": name, **options}})
+
+
+def _options_of(name: str) -> list[str]:
+    kind: Any = by_path(name, "--algorithms") if ":" in name else algorithm_class(name)
+    return [field.name for field in dataclasses.fields(kind)]
+
+
+def _ended(folder: RunFolder, config: Config) -> dict[str, Any] | None:
+    """The summary of a run that was finished before, if it is the same run."""
+    if not folder.summary.exists() or fingerprint(folder.read_config()) != fingerprint(config):
+        return None
+    return read_json(folder.summary)
+
+
+def _row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> Row:
+    accuracy = _accuracies(runs)
+    base = _accuracies(first)
+    return Row(
+        label,
+        _mean_and_deviation(accuracy) if accuracy else None,
+        _mean_and_deviation([a - b for a, b in zip(accuracy, base, strict=True)])
+        if runs is not first and accuracy and base
+        else None,
+        _mean_and_deviation([_number(run["loss"]["mean"]) for run in runs]),
+        statistics.fmean(run["bytes_sent"] for run in runs),
+        sum("diverged" in run for run in runs),
+    )
+
+
+def _accuracies(runs: list[dict[str, Any]]) -> list[float]:
+    return [_number(run["accuracy"]["mean"]) for run in runs if run["accuracy"] is not None]
+
+
+def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
