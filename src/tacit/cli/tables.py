@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Any
+from typing import Any, cast
 
 import torch
 from rich.table import Table
 
-from tacit.algorithms import ALGORITHMS
+from tacit.algorithms import ALGORITHMS, Algorithm
 from tacit.experiment.compare import Comparison
-from tacit.experiment.options import make_algorithm
 from tacit.experiment.page import amount
 from tacit.graph import Topology
 from tacit.simulation import Simulation
@@ -40,7 +40,7 @@ def algorithm_rows(parameters: int) -> list[dict[str, Any]]:
     """What each registered algorithm sends, needs and protects; messages are counted by running it."""
     rows = []
     for name, kind in ALGORITHMS.items():
-        start, step = _rows_sent_per_edge(name)
+        start, step = _rows_sent_per_edge(kind)
         rows.append(
             {
                 "name": name,
@@ -72,12 +72,14 @@ def algorithm_table(parameters: int) -> Table:
     return table
 
 
-def _rows_sent_per_edge(name: str) -> tuple[float, float]:
+def _rows_sent_per_edge(kind: type[Algorithm]) -> tuple[float, float]:
     """How many rows cross one directed edge in the start and in one step, seen on a tiny run."""
     width, clients = 2, 3
     task = quadratic(torch.eye(width).repeat(clients, 1, 1), torch.zeros(clients, width))
     graph = Topology.ring(clients).mixing("metropolis")
-    simulation = Simulation(make_algorithm(name, {"lr": 0.1}, 1, 1), task, graph, gradients="looped")
+    fields = dataclasses.fields(cast(Any, kind))
+    options = {field.name: 0.1 for field in fields if field.default is dataclasses.MISSING}  # step sizes
+    simulation = Simulation(kind(**options), task, graph, gradients="looped")
     simulation.start()
     row = len(graph.edges) * width * 4
     start = simulation.net.bytes_sent / row

@@ -71,6 +71,8 @@ def as_part(part: Any, client: int) -> Part:
         return tuple(torch.as_tensor(array) for array in part)
     if hasattr(part, "__getitem__") and hasattr(part, "__len__"):
         samples = [part[k] for k in range(len(part))]
+        if not samples:
+            raise Misuse(f"Client {client} has no samples.", "Give every client at least one sample.")
         columns = zip(*(s if isinstance(s, tuple | list) else (s,) for s in samples), strict=True)
         return tuple(torch.stack([torch.as_tensor(value) for value in column]) for column in columns)
     raise Misuse(

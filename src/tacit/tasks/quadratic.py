@@ -23,7 +23,7 @@ def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
         return 0.5 * theta @ (A @ theta) - b @ theta
 
     task = Task.from_loss(loss, list(zip(A, b, strict=True)), theta0=_start(theta0, b[0]))
-    return task.with_optimum(torch.linalg.solve(A.sum(0), b.sum(0)))
+    return task.with_optimum(_minimiser(A.sum(0), b.sum(0)))
 
 
 def least_squares(
@@ -43,7 +43,13 @@ def least_squares(
     task = Task.from_loss(loss, parts, theta0=_start(theta0, parts[0][0][0]), batch_size=batch_size)
     normal = sum((u.T @ u / len(u) for u, _ in parts), start=torch.zeros(()))
     right = sum((u.T @ v / len(u) for u, v in parts), start=torch.zeros(()))
-    return task.with_optimum(torch.linalg.lstsq(normal.double(), right.double()[:, None]).solution[:, 0])
+    return task.with_optimum(_minimiser(normal, right))
+
+
+def _minimiser(hessian: Tensor, right: Tensor) -> Tensor:
+    """The smallest θ with hessian · θ = right."""
+    solution: Tensor = torch.linalg.pinv(hessian.double(), hermitian=True) @ right.double()
+    return solution
 
 
 def _start(theta0: Tensor | None, like: Tensor) -> Tensor:

@@ -1,0 +1,200 @@
+"""One suite over every registered algorithm: a new one gets its tests by being registered.
+
+The worked example of CONTRIBUTING.md takes part too, so that it stays true.
+"""
+
+import re
+import sys
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tacit import ALGORITHMS, Graph, Laplace, Misuse, Simulation, Topology, quadratic, simulate
+from tacit.algorithms.algorithm import state_type, tensors_of
+from tacit.record import checkpoint as checkpoints
+from tacit.record.checkpoint import Checkpoint
+
+N, P = 6, 3
+ROOT = Path(__file__).parents[2]
+
+# Algorithms whose limit on a strongly convex problem is not its optimum: (what it is, how far at most).
+OTHER_LIMITS = {
+    "dp-dsgt": "the optimum of a sum shifted by its noise",
+    "gossip": "the average of the first models",
+}
+
+
+def worked_example():
+    """The algorithm that CONTRIBUTING.md shows, taken from its text."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(# src/tacit/algorithms/gossip\.py\n.*?)```", text, flags=re.S)
+    return code
+
+
+@pytest.fixture(scope="module")
+def gossip():
+    namespace = type(sys)("worked_example_gossip")
+    sys.modules[namespace.__name__] = namespace
+    exec(compile(worked_example(), "gossip.py", "exec"), namespace.__dict__)
+    yield namespace.GossipAveraging
+    del sys.modules[namespace.__name__]
+
+
+def made(kind):
+    """An algorithm with the options it must be given."""
+    given = {"lr": 0.05}
+    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+
+
+@pytest.fixture(params=[*ALGORITHMS, "gossip"])
+def algorithm(request, gossip):
+    return made(gossip if request.param == "gossip" else ALGORITHMS[request.param])
+
+
+@pytest.fixture
+def graph():
+    return Topology.ring(N).mixing("metropolis", lazy=True)  # meets every requirement an algorithm may have
+
+
+@pytest.fixture
+def task():
+    rng = np.random.default_rng(5)
+    root = rng.normal(size=(N, P, P))
+    A = torch.tensor(root @ root.transpose(0, 2, 1) / P + np.eye(P))
+    start = torch.tensor(rng.normal(size=(N, P)))
+    return quadratic(A, torch.tensor(rng.normal(size=(N, P))), theta0=start)
+
+
+def advanced(algorithm, task, graph, steps, seed=1):
+    simulation = Simulation(algorithm, task, graph, seed=seed, gradients="batched")
+    simulation.start()
+    for _ in range(steps):
+        simulation.step()
+    return simulation
+
+
+def equal(first, second):
+    one, other = tensors_of(first), tensors_of(second)
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_is_described(algorithm):
+    assert is_dataclass(algorithm)
+    assert algorithm.__dataclass_params__.frozen
+    for text in (algorithm.name, algorithm.paper, algorithm.protects):
+        assert text.strip()
+    assert algorithm.requires
+    assert next(field.name for field in fields(state_type(algorithm))) == "theta"
+
+
+def test_same_seed_same_bits(algorithm, task, graph):
+    assert equal(advanced(algorithm, task, graph, 5).state, advanced(algorithm, task, graph, 5).state)
+
+
+def test_nothing_is_kept_outside_the_state(algorithm, task, graph):
+    """Two runs of one algorithm object, interleaved, are each as if alone."""
+    alone = [advanced(algorithm, task, graph, 4, seed).state for seed in (1, 2)]
+    both = [advanced(algorithm, task, graph, 0, seed) for seed in (1, 2)]
+    for _ in range(4):
+        for simulation in both:
+            simulation.step()
+    assert equal(both[0].state, alone[0])
+    assert equal(both[1].state, alone[1])
+
+
+def test_a_step_does_not_write_into_the_state_it_was_given(algorithm, task, graph):
+    simulation = advanced(algorithm, task, graph, 2)
+    before = simulation.state
+    copy = {name: rows.clone() for name, rows in tensors_of(before).items()}
+    simulation.step()
+    assert all(torch.equal(copy[name], rows) for name, rows in tensors_of(before).items())
+
+
+def test_resuming_from_a_checkpoint_changes_nothing(algorithm, task, graph, tmp_path):
+    whole = advanced(algorithm, task, graph, 7)
+    half = advanced(algorithm, task, graph, 3)
+    checkpoints.save(tmp_path, Checkpoint(half.state, 3, half.net.bytes_sent, 0.0, "mark"))
+    saved = checkpoints.load_latest(tmp_path, algorithm, "mark")
+    again = Simulation(algorithm, task, graph, seed=1, gradients="batched")
+    again.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
+    for _ in range(4):
+        again.step()
+    assert equal(again.state, whole.state)
+    assert again.net.bytes_sent == whole.net.bytes_sent
+
+
+class Deaf:
+    """A network on which nobody hears anybody else: everyone receives zeros from the others."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.own = graph.W.diagonal()[:, None]
+        self.edges = len(graph.edges)
+
+    def mix(self, **rows):
+        return tuple(self.own * x for x in rows.values())
+
+    def send(self, tag, edge_rows, *, private=False):
+        return torch.zeros_like(edge_rows)
+
+
+def test_clients_learn_of_each_other_through_the_network_only(algorithm, task, graph):
+    """On a deaf network a client's rows do not depend on what the others hold."""
+    parts = list(task.parts)
+    parts[0] = tuple(3 * array + 1 for array in parts[0])
+    other = replace(task, parts=parts)
+    results = []
+    for one in (task, other):
+        simulation = Simulation(algorithm, one, graph, seed=1, gradients="batched")
+        simulation.here = replace(simulation.here, net=Deaf(graph))
+        simulation.start()
+        for _ in range(3):
+            simulation.step()
+        results.append(tensors_of(simulation.state))
+    for name, rows in results[0].items():
+        assert torch.equal(rows[1:], results[1][name][1:])
+
+
+def test_reaches_its_limit_on_a_strongly_convex_problem(algorithm, task, graph):
+    run = simulate(algorithm, task, graph, steps=1500, seed=3)
+    average = run.theta.mean(0)
+    torch.testing.assert_close(run.theta, average.expand(N, P), rtol=0, atol=1e-9)
+    if algorithm.name not in OTHER_LIMITS:
+        torch.testing.assert_close(average, task.optimum, rtol=0, atol=1e-9)
+    elif algorithm.name == "gossip":
+        torch.testing.assert_close(average, task.initial(3, range(N)).mean(0), rtol=0, atol=1e-12)
+    else:
+        assert 1e-6 < float((average - task.optimum).norm()) < 1.0
+
+
+UNSUITABLE = {
+    "doubly stochastic": lambda: Graph.from_matrix([[0.9, 0.1, 0], [0, 0.5, 0.5], [0.3, 0.3, 0.4]]),
+    "row stochastic": lambda: Graph.from_matrix([[0.9, 0.3, 0], [0, 0.5, 0.5], [0.3, 0.3, 0.4]]),
+    "connected": lambda: Graph.from_matrix(torch.eye(3)),
+    "primitive": lambda: Graph.from_matrix([[0.0, 1, 0], [0, 0, 1], [1, 0, 0]]),
+    "undirected": lambda: Topology.directed_ring(3).mixing("sinkhorn"),
+    "symmetric": lambda: Topology.directed_ring(3).mixing("sinkhorn"),
+    "positive definite": lambda: Graph.from_matrix([[0.0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]]),
+}
+
+
+def test_unsuitable_graphs_are_refused_with_reason_and_remedy(algorithm):
+    task = quadratic(torch.eye(P).repeat(3, 1, 1), torch.zeros(3, P))
+    for requirement in algorithm.requires:
+        with pytest.raises(Misuse, match=requirement) as refusal:
+            simulate(algorithm, task, UNSUITABLE[requirement](), steps=1)
+        assert algorithm.name in str(refusal.value)
+        assert refusal.value.remedy
+
+
+def test_the_worked_example_is_short_and_registered_by_one_line():
+    code = worked_example()
+    assert len(code.splitlines()) < 60
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert "GossipAveraging.name: GossipAveraging," in text
+
+
+def test_laplace_noise_is_the_default_of_the_papers():
+    assert ALGORITHMS["lppa"](lr=0.1).noise == Laplace(0.025)
