@@ -87,7 +87,8 @@ def rate_at(rate: Rate, t: int) -> float:
 def check_rate(name: str, rate: Rate) -> None:
     """Refuse a rate that is neither a schedule nor a positive number."""
     if not callable(rate):
-        _check(name, rate, isinstance(rate, int | float) and rate > 0, "a positive number or a schedule")
+        number = isinstance(rate, int | float) and not isinstance(rate, bool)
+        _check(name, rate, number and rate > 0, "a positive number or a schedule")
 
 
 def _check(name: str, value: float, good: bool, wanted: str) -> None:

@@ -209,6 +209,10 @@ def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int, device: to
         )
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise Misuse(f"seed is {seed!r}.", "Give a whole number.")
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise Misuse(f"device is {device!r}, which is not a device.", 'Use "cpu" or "cuda".') from None
+    if kind == "cuda" and not torch.cuda.is_available():
         raise Misuse(f"device is {str(device)!r}, but this machine has no CUDA device.", 'Use device="cpu".')
     graph.require(*algorithm.requires, by=algorithm.name)

@@ -15,10 +15,8 @@ def main() -> None:
     try:
         app()
     except TacitError as problem:
-        kind = "Stopped" if isinstance(problem, Interrupted) else "Error"
-        Console(stderr=True, soft_wrap=True).print(
-            f"{kind}: {problem}", style="bold red", markup=False, highlight=False
-        )
+        text = str(problem) if isinstance(problem, Interrupted) else f"Error: {problem}"
+        Console(stderr=True, soft_wrap=True).print(text, style="bold red", markup=False, highlight=False)
         sys.exit(problem.exit_code)
     except KeyboardInterrupt:
         Console(stderr=True).print("Stopped.", style="bold red")

@@ -21,7 +21,9 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 
-ConfigFile = Annotated[Path, typer.Argument(help="TOML file of the experiment; see examples/.")]
+ConfigFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="TOML file of the experiment; see examples/.")
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; new or empty.")]
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")]
 Set = Annotated[
@@ -66,7 +68,7 @@ def demo(
         ]
         print(json.dumps({"rules": lines, "report": str(shown.report)}))
         return
-    table = Table(caption="first gradient: ‖γ⁰ − ∇L‖ / ‖∇L‖, what a neighbour receives against the truth")
+    table = Table(caption="error: ‖γ⁰ − ∇L‖ / ‖∇L‖, what a neighbour receives against the truth")
     for name in ("rule", "protection"):
         table.add_column(name)
     for name in ("accuracy", "error of the first gradient\na neighbour sees"):
@@ -109,7 +111,8 @@ def run(
             f"accuracy {accuracy['mean']:.2f} % (clients {accuracy['min']:.2f} to {accuracy['max']:.2f}, "
             f"average model {accuracy['average_model']:.2f})"
         )
-    print(f"loss {loss['mean']:.4f}, {outcome.summary['bytes_sent']:,} bytes sent")
+    mean = "not finite" if loss["mean"] is None else f"{loss['mean']:.4f}"
+    print(f"loss {mean}, {outcome.summary['bytes_sent']:,} bytes sent")
     if "diverged" in outcome.summary:
         print(f"diverged: {outcome.summary['diverged']}")
     print(f"Report: {report}")

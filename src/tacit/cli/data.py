@@ -42,8 +42,11 @@ def fetch(name: Name, data: Folder = None) -> None:
     """Download a dataset into the data folder, with checksums."""
     from tacit import data as datasets
 
-    for path in datasets.fetch(name, data):
+    paths = datasets.fetch(name, data)
+    for path in paths:
         print(path)
+    if not paths:
+        print(f"{name} ships with the package: there is nothing to fetch.")
 
 
 @app.command()
@@ -63,7 +66,8 @@ def show(name: Name, data: Folder = None, as_json: Json = False) -> None:
             value = "\n".join(f"{option}: {meaning}" for option, meaning in value.items())
         elif isinstance(value, list):
             value = ", ".join(map(str, value))
-        table.add_row(key.replace("_", " "), str(value))
+        if value != "":
+            table.add_row(key.replace("_", " "), str(value))
     Console().print(table)
 
 

@@ -40,6 +40,9 @@ class Progress:
     ) -> None:
         self._bars.__exit__(kind, error, trace)
 
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
     def watch(self, label: str, seed: int) -> Watcher:
         """A watcher that draws the bar of one run."""
         name = f"{label} (seed {seed})"
@@ -51,10 +54,10 @@ class Progress:
             rounds = experiment.config.run.rounds
             self._bars.update(task, total=experiment.steps, completed=simulation.t, rounds=rounds, metric="")
             plan = simulation.gradients
-            self._console.print(f"{name}: {experiment.graph.describe()}", highlight=False)
-            self._console.print(f"{name}: gradients {plan.strategy} ({plan.reason})", highlight=False)
+            self._say(f"{name}: {experiment.graph.describe()}")
+            self._say(f"{name}: gradients {plan.strategy} ({plan.reason})")
             if simulation.t:
-                self._console.print(f"{name}: resumed after iteration {simulation.t}", highlight=False)
+                self._say(f"{name}: resumed after iteration {simulation.t}")
 
         def stepped(simulation: Simulation) -> None:
             number = simulation.t // simulation.round_length
@@ -68,6 +71,6 @@ class Progress:
             self._bars.update(task, metric=text)
             if not self._console.is_terminal and time.monotonic() - last_line > QUIET_SECONDS:
                 last_line = time.monotonic()
-                self._console.print(f"{name}: round {record.round}, {text}", highlight=False)
+                self._say(f"{name}: round {record.round}, {text}")
 
         return Watcher(began, stepped, recorded)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit import data
-from tacit.algorithms import algorithm_class
-from tacit.errors import Misuse
+from tacit.data import Dataset
+from tacit.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.build import build
-from tacit.experiment.config import Config, make_config, parse_override
+from tacit.experiment.config import Config, changed, make_config, parse_override
 from tacit.experiment.folder import RunFolder, fingerprint, read_json, write_json
-from tacit.experiment.options import by_path
+from tacit.experiment.options import algorithm_kind
 from tacit.experiment.run import Watcher, run
 
 
@@ -69,35 +69,33 @@ def compare(
     """
     if seeds < 1:
         raise Misuse(f"--seeds is {seeds}.", "Give at least 1.")
+    if not variants:
+        raise Misuse("--algorithms names none.", "Give at least one; see `tacit algorithms`.")
     if not resume:
         RunFolder(out).refuse_if_taken()
     numbers = [config.run.seed + k for k in range(seeds)]
     configs = {label: variant(config, label, variants) for label in dict.fromkeys(variants)}
-    section = config.data
-    dataset = data.load(
-        section.name,
-        data_folder,
-        limit_train=section.limit_train,
-        limit_test=section.limit_test,
-        **section.options,
-    )
+    dataset: Dataset | None = None
     for one in configs.values():
-        build(one, dataset=dataset)
+        dataset = build(one, data_folder, dataset).dataset
+    planned = {
+        (label, seed): (changed(one, "run", seed=seed), RunFolder(out / f"{label}-seed{seed}"))
+        for label, one in configs.items()
+        for seed in numbers
+    }
+    for seeded, folder in planned.values():
+        _refuse_another(folder, seeded)
     summaries: dict[str, list[dict[str, Any]]] = {}
-    folders = []
-    for label, one in configs.items():
-        for seed in numbers:
-            seeded = make_config(one.as_dict() | {"run": one.as_dict()["run"] | {"seed": seed}})
-            folder = RunFolder(out / f"{label}-seed{seed}")
-            summaries.setdefault(label, []).append(
-                _ended(folder, seeded)
-                or run(
-                    seeded, folder.path, dataset=dataset, resume=resume, watcher=watch(label, seed)
-                ).summary
-            )
-            folders.append(folder.path)
+    for (label, seed), (seeded, folder) in planned.items():
+        summary = _ended(folder, seeded)
+        if summary is None:
+            with _named(f"{label}, seed {seed}"):
+                watcher = watch(label, seed)
+                summary = run(seeded, folder.path, dataset=dataset, resume=resume, watcher=watcher).summary
+        summaries.setdefault(label, []).append(summary)
     first = next(iter(summaries.values()))
-    comparison = Comparison([_row(label, runs, first) for label, runs in summaries.items()], folders, numbers)
+    rows = [_row(label, runs, first) for label, runs in summaries.items()]
+    comparison = Comparison(rows, [folder.path for _, folder in planned.values()], numbers)
     write_json(out / "compare.json", comparison.as_dict())
     return comparison
 
@@ -128,15 +126,35 @@ def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
 
 
 def _options_of(name: str) -> list[str]:
-    kind: Any = by_path(name, "--algorithms") if ":" in name else algorithm_class(name)
-    return [field.name for field in dataclasses.fields(kind)]
+    return [field.name for field in dataclasses.fields(algorithm_kind(name, "--algorithms"))]
+
+
+def _refuse_another(folder: RunFolder, config: Config) -> None:
+    """Refuse to go on with a run that was begun with another configuration."""
+    if folder.config.exists() and fingerprint(folder.read_config()) != fingerprint(config):
+        raise Misuse(
+            f"The run in {folder.path} has another configuration.",
+            "Choose another --out, or resume with the configuration of that comparison.",
+        )
 
 
 def _ended(folder: RunFolder, config: Config) -> dict[str, Any] | None:
-    """The summary of a run that was finished before, if it is the same run."""
-    if not folder.summary.exists() or fingerprint(folder.read_config()) != fingerprint(config):
+    """The summary of a run that went to its end before; one that diverged on the way did not."""
+    if not folder.summary.exists():
         return None
-    return read_json(folder.summary)
+    summary = read_json(folder.summary)
+    return summary if summary.get("rounds") == config.run.rounds else None
+
+
+@contextmanager
+def _named(which: str) -> Iterator[None]:
+    """Say of a run that failed or was stopped which of the comparison it was."""
+    try:
+        yield
+    except Diverged as problem:
+        raise Diverged(f"{which}: {problem}", problem.history) from None
+    except Interrupted:
+        raise Interrupted(f"Stopped in {which}. Continue with the same command and --resume.") from None
 
 
 def _row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> Row:

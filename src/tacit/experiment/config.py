@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from tacit.errors import Misuse, unknown
 
@@ -35,13 +35,14 @@ class DataSection(OpenSection):
     name: str = "mnist-mini"
     limit_train: PositiveInt | None = None
     limit_test: PositiveInt | None = None
+    seed: NonNegativeInt = 0  # of what is drawn at random from the files; the same for all seeds of a run
 
 
 class PartitionSection(OpenSection):
     """How samples are dealt to clients; further keys are options of the kind (`alpha`, `k`)."""
 
     kind: str = "iid"
-    seed: int | None = None  # the run's seed if not given
+    seed: NonNegativeInt | None = None  # the run's seed if not given
 
 
 class ModelSection(OpenSection):
@@ -55,7 +56,7 @@ class GraphSection(OpenSection):
     """Who talks to whom (further keys are options of the kind) and with which weights."""
 
     kind: str = "ring"
-    seed: int | None = None  # the run's seed if not given
+    seed: NonNegativeInt | None = None  # the run's seed if not given
     mixing: Literal["metropolis", "laplacian", "sinkhorn", "matrix"] = "metropolis"
     lazy: bool = False
     kappa: float | None = None  # of the Laplacian rule
@@ -75,7 +76,7 @@ class RunSection(Section):
     rounds: PositiveInt = 20
     batch_size: PositiveInt = 32
     iterations_per_round: PositiveInt | None = None  # one pass over the average client's data if not given
-    seed: int = Field(default=0, ge=0)
+    seed: NonNegativeInt = 0
     device: str = "cpu"
     gradients: Literal["auto", "batched", "looped"] = "auto"
     evaluate_every: PositiveInt = 1
@@ -113,7 +114,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise Misuse(f"{path} is not valid TOML: {problem}.", "Correct that line.") from None
-    return make_config(values, overrides, origin=str(path))
+    return make_config(values, overrides, origin=f"{path} with --set" if overrides else str(path))
 
 
 def make_config(
@@ -172,10 +173,14 @@ def _explained(problem: ValidationError, origin: str) -> Misuse:
     error = problem.errors()[0]
     path = [str(step) for step in error["loc"]]
     key = ".".join(path)
-    if error["type"] == "extra_forbidden":
-        return unknown(f"{origin}: there is no key {key!r}.", path[-1], _known_keys(path[:-1]))
     value = error.get("input")
-    return Misuse(f"{origin}: {key} = {value!r} is not possible.", f"{error['msg']}.")
+    if error["type"] == "extra_forbidden":
+        what = "section" if isinstance(value, dict) else "key"
+        return unknown(f"{origin}: there is no {what} {key!r}.", path[-1], _known_keys(path[:-1]))
+    impossible = f"{origin}: {key} = {value!r} is not possible."
+    if error["type"] == "model_type":
+        return Misuse(impossible, f"Write a section [{key}] with its keys below.")
+    return Misuse(impossible, f"{error['msg']}.".replace("Input", "It", 1))
 
 
 def _known_keys(path: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from tacit.errors import Interrupted
 from tacit.experiment.build import build
 from tacit.experiment.compare import Row, compare, variant
 from tacit.experiment.config import Config, make_config
@@ -56,7 +57,10 @@ def demo_config() -> Config:
 def demonstrate(out: Path, watch: Callable[[str, int], Watcher]) -> Demonstration:
     """Train with DSGT, DP and LPPA on `mnist-mini` and write the report."""
     config = demo_config()
-    comparison = compare(config, list(RULES), 1, out, watch=watch)
+    try:
+        comparison = compare(config, list(RULES), 1, out, watch=watch)
+    except Interrupted:
+        raise Interrupted("Stopped before the end; start again with `tacit demo`.") from None
     errors = {name: first_message_error(config, name) for name in RULES}
     lines = [Line(row, RULES[row.label], errors[row.label]) for row in comparison.rows]
     report = write_report(

@@ -47,12 +47,15 @@ class RunFolder:
 
     def refuse_if_taken(self) -> None:
         """Refuse a folder that is not empty: nothing is ever overwritten."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
-            what = "holds another run" if self.config.exists() else "is not an empty folder"
+        if self.path.exists() and not self.path.is_dir():
+            raise Misuse(f"The output folder {self.path} is a file.", "Choose another with --out.")
+        if self.config.exists():
             raise Misuse(
-                f"The output folder {self.path} {what}.",
-                "Choose another with --out, continue a run with --resume, or remove it first.",
+                f"The output folder {self.path} holds another run.",
+                "Choose another with --out, continue that run with --resume, or remove it first.",
             )
+        if self.path.exists() and any(self.path.iterdir()):
+            raise Misuse(f"The output folder {self.path} is not empty.", "Choose another with --out.")
 
     def create(self, config: Config) -> None:
         """Take possession of an empty or new folder."""
@@ -76,9 +79,10 @@ class RunFolder:
         return make_config(values, origin=str(self.config))
 
     def read_history(self) -> History:
-        """The records so far."""
+        """The records so far; a last line without its end was being written when the run was killed."""
         try:
-            return History.from_jsonl(self.history.read_text(encoding="utf-8"))
+            whole, _, _ = self.history.read_text(encoding="utf-8").rpartition("\n")
+            return History.from_jsonl(whole)
         except FileNotFoundError:
             return History()
         except (OSError, ValueError, KeyError, TypeError) as problem:
@@ -105,7 +109,9 @@ class RunFolder:
 def fingerprint(config: Config) -> str:
     """What identifies the trajectory a configuration gives: all of it but where and how often to save or look."""
     plain = config.as_dict()
-    elsewhere = ("device", "evaluate_every", "checkpoint_every", "keep_checkpoints", "gradients")
+    elsewhere = (
+        "device", "evaluate_every", "checkpoint_every", "keep_checkpoints", "gradients", "allow_divergence",
+    )  # fmt: skip
     plain["run"] = {key: value for key, value in plain["run"].items() if key not in elsewhere}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,7 +16,7 @@ from tacit.errors import Misuse, unknown
 from tacit.privacy.noise import LAWS, Noise
 from tacit.schedules import Constant, Cosine, Exponential, Inverse, Rate
 
-SCHEDULES: dict[str, Callable[..., Any]] = {
+SCHEDULES: dict[str, type[Any]] = {
     "constant": Constant,
     "exponential": Exponential,
     "inverse": Inverse,
@@ -28,26 +29,40 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
 
     A schedule that counts in `every` or `steps` and does not say so gets the length of a round or of the run.
     """
-    kind = by_path(name, "algorithm.name") if ":" in name else algorithm_class(name)
-    if not dataclasses.is_dataclass(kind):
-        raise Misuse(f"algorithm.name = {name!r} is not a dataclass.", "See CONTRIBUTING.md for the shape.")
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+    kind = algorithm_kind(name, "algorithm.name")
     hints = get_type_hints(kind)
+    _check_names("algorithm", name, kind, options)
     values: dict[str, Any] = {}
-    for key, value in options.items():
-        if key not in fields:
-            raise unknown(f"algorithm.{key} is not an option of {name}.", key, fields)
-        if hints[key] == Rate:
-            values[key] = make_rate(f"algorithm.{key}", value, round_length, steps)
-        elif hints[key] == Noise:
-            values[key] = make_noise(f"algorithm.{key}", value)
+    for option, value in options.items():
+        key = f"algorithm.{option}"
+        if hints[option] == Rate:
+            values[option] = make_rate(key, value, round_length, steps)
+        elif hints[option] == Noise:
+            values[option] = make_noise(key, value)
         else:
-            values[key] = _typed(f"algorithm.{key}", value, hints[key])
-    for key, field in fields.items():
-        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and key not in values:
-            raise Misuse(f"{name} needs algorithm.{key}, which is not set.", f"Add it, e.g. {key} = 0.05.")
-    return cast(Algorithm, kind(**values))
+            values[option] = typed(key, value, hints[option])
+    with said_of("[algorithm]"):
+        return cast(Algorithm, kind(**values))
+
+
+def algorithm_kind(name: str, key: str) -> type[Any]:
+    """The class of an algorithm, registered or the user's own; one that cannot work is refused."""
+    if ":" not in name:
+        return algorithm_class(name)
+    kind = by_path(name, key)
+    like = "Write it in the shape of tacit.algorithms.dsgt."
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
+        raise Misuse(f"{key} = {name!r} is not a dataclass.", like)
+    lacking = [part for part in ("name", "requires", "start", "step") if not hasattr(kind, part)]
+    if lacking:
+        raise Misuse(f"{key} = {name!r} has no {', no '.join(lacking)}.", like)
+    try:
+        state = get_type_hints(kind.start).get("return")  # type: ignore[attr-defined]
+    except NameError as problem:
+        raise Misuse(f"{key} = {name!r} has an annotation that means nothing: {problem}.", like) from None
+    if not (isinstance(state, type) and dataclasses.is_dataclass(state)):
+        raise Misuse(f"{key} = {name!r} does not say what its state is.", f"Annotate start. {like}")
+    return kind
 
 
 def make_rate(key: str, value: Any, round_length: int, steps: int) -> Rate:
@@ -59,55 +74,80 @@ def make_rate(key: str, value: Any, round_length: int, steps: int) -> Rate:
             f"{key} = {value!r} is not a step size.",
             'Give a number, or { schedule = "exponential", start = 0.02, decay = 0.95 }.',
         )
-    options = {name: item for name, item in value.items() if name != "schedule"}
-    name = value["schedule"]
-    if name not in SCHEDULES:
-        raise unknown(f"{key}.schedule = {name!r} is not a schedule.", name, SCHEDULES)
+    name, options = _split(f"{key}.schedule", value, "schedule", SCHEDULES)
     kind = SCHEDULES[name]
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    for given in options:
-        if given not in known:
-            raise unknown(f"{key}.{given} is not an option of the {name} schedule.", given, known)
     for implied, length in (("every", round_length), ("steps", steps)):
-        if implied in known:
+        if implied in (field.name for field in dataclasses.fields(kind)):
             options.setdefault(implied, length)
-    try:
-        schedule: Rate = kind(**options)
-    except TypeError as problem:
-        raise Misuse(
-            f"{key} is incomplete: {problem}.", f"A {name} schedule has: {', '.join(known)}."
-        ) from None
-    return schedule
+    return cast(Rate, _make(key, f"the {name} schedule", kind, options))
 
 
 def make_noise(key: str, value: Any) -> Noise:
     """A table such as { law = "laplace", scale = 0.025 }."""
-    if not isinstance(value, dict) or set(value) != {"law", "scale"}:
+    if not isinstance(value, dict) or "law" not in value:
         raise Misuse(f"{key} = {value!r} is not a noise law.", 'Give { law = "laplace", scale = 0.025 }.')
-    if value["law"] not in LAWS:
-        raise unknown(f"{key}.law = {value['law']!r} is not a noise law.", value["law"], LAWS)
-    return LAWS[value["law"]](value["scale"])
+    name, options = _split(f"{key}.law", value, "noise law", LAWS)
+    return cast(Noise, _make(key, f"the {name} law", LAWS[name], options))
 
 
 def by_path(path: str, key: str) -> Any:
     """The object named "package.module:Name"."""
     module, _, name = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as problem:
+        return getattr(importlib.import_module(module), name)
+    except Exception as problem:  # an import runs the user's code, which may raise anything
         raise Misuse(
-            f"{key} = {path!r} cannot be imported: {problem}.",
-            'Give "package.module:Name" of something on the Python path.',
+            f"{key} = {path!r} cannot be imported: {type(problem).__name__}: {problem}.",
+            'Give "package.module:Name" of something on the Python path (PYTHONPATH=. for this folder).',
         ) from None
-    return found
 
 
-def _typed(key: str, value: Any, hint: Any) -> Any:
+def typed(key: str, value: Any, hint: Any) -> Any:
+    """A value of the type that an option is annotated with."""
     try:
         return TypeAdapter(hint, config={"strict": True}).validate_python(value)
     except ValidationError as problem:
         wanted = f"one of {', '.join(map(repr, get_args(hint)))}" if get_origin(hint) is Literal else ""
+        message = f"{problem.errors()[0]['msg']}.".replace("Input", "It", 1)
         raise Misuse(
-            f"{key} = {value!r} is not possible.",
-            f"Choose {wanted}." if wanted else f"{problem.errors()[0]['msg']}.",
+            f"{key} = {value!r} is not possible.", f"Choose {wanted}." if wanted else message
         ) from None
+
+
+@contextmanager
+def said_of(where: str) -> Iterator[None]:
+    """Put the place in the configuration before a refusal by something that knows of no configuration."""
+    try:
+        yield
+    except Misuse as problem:
+        raise Misuse(f"{where}: {problem.problem}", problem.remedy) from None
+
+
+def _split(key: str, table: dict[str, Any], what: str, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name in a table such as { schedule = "constant", start = 0.1 }, and the rest of it."""
+    chooser = key.rsplit(".", 1)[1]
+    name = table[chooser]
+    if not isinstance(name, str) or name not in known:
+        raise unknown(f"{key} = {name!r} is not a {what}.", name, known)
+    return name, {option: value for option, value in table.items() if option != chooser}
+
+
+def _make(key: str, what: str, kind: type[Any], options: dict[str, Any]) -> Any:
+    """A dataclass of plain values from a table."""
+    _check_names(key, what, kind, options)
+    hints = get_type_hints(kind)
+    values = {name: typed(f"{key}.{name}", value, hints[name]) for name, value in options.items()}
+    with said_of(key):
+        return kind(**values)
+
+
+def _check_names(key: str, what: str, kind: type[Any], options: dict[str, Any]) -> None:
+    """Refuse an option that a dataclass does not have, and the lack of one that it needs."""
+    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
+    for name in options:
+        if name not in fields:
+            raise unknown(f"{key}.{name} is not an option of {what}.", name, fields)
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in options:
+            raise Misuse(f"{what} needs {key}.{name}, which is not set.", f"Add it, e.g. {name} = 0.05.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TypeVar
@@ -124,13 +124,8 @@ def _curves(groups: Sequence[Group]) -> str:
 
 
 def _pictures(groups: Sequence[Group]) -> str:
-    graphs = _distinct((group, run.graph) for group in groups for run in group.runs)
-    partitions = _distinct(
-        (group, run.partition)
-        for group in groups
-        for run in group.runs
-        if run.partition is not None and run.partition.classes and run.partition.counts
-    )
+    graphs = _distinct(groups, lambda run: run.graph)
+    partitions = _distinct(groups, _drawable_partition)
     cards = [_graph(graph, whose) for whose, graph in graphs[:PICTURES]]
     cards += [_partition(partition, whose) for whose, partition in partitions[:PICTURES]]
     more = max(len(graphs), len(partitions)) - PICTURES
@@ -163,13 +158,24 @@ def _partition(partition: StoredPartition, whose: str) -> str:
 Kind = TypeVar("Kind", StoredGraph, StoredPartition)
 
 
-def _distinct(pictured: Iterable[tuple[Group, Kind]]) -> list[tuple[str, Kind]]:
-    """Each different thing once; where there are several, with the names of the groups that have it."""
-    found: dict[str, tuple[dict[str, None], Kind]] = {}
-    for group, thing in pictured:
-        found.setdefault(thing.model_dump_json(), ({}, thing))[0][group.name] = None
-    several = len(found) > 1
-    return [(f"{'; '.join(names)}: " if several else "", thing) for names, thing in found.values()]
+def _distinct(groups: Sequence[Group], of: Callable[[FinishedRun], Kind | None]) -> list[tuple[str, Kind]]:
+    """Each different thing once, with whose it is where that is not plain; of a group its first run's."""
+    found: dict[str, tuple[list[str], Kind]] = {}
+    by_seed = False
+    for group in groups:
+        thing = of(group.runs[0])
+        if thing is None:
+            continue
+        varies = any(of(run) != thing for run in group.runs)
+        by_seed |= varies
+        name = run_name(group, group.runs[0]) if varies else group.name
+        found.setdefault(thing.model_dump_json(), ([], thing))[0].append(name)
+    plain = len(found) == 1 and not by_seed
+    return [("" if plain else f"{'; '.join(names)}: ", thing) for names, thing in found.values()]
+
+
+def _drawable_partition(run: FinishedRun) -> StoredPartition | None:
+    return run.partition if run.partition and run.partition.classes and run.partition.counts else None
 
 
 def _grid(cards: Sequence[str]) -> str:

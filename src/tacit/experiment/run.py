@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from tacit.data import Dataset
 from tacit.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.build import Experiment, build
 from tacit.experiment.config import Config
-from tacit.experiment.folder import RunFolder, fingerprint, write_json
+from tacit.experiment.folder import RunFolder, fingerprint, write_json, write_whole
 from tacit.record import checkpoint as checkpoints
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import OBSERVED, History, Record
@@ -58,25 +59,34 @@ def run(
     if resume and folder.config.exists() and fingerprint(folder.read_config()) != fingerprint(config):
         raise Misuse(
             f"The run in {out} has another configuration.",
-            f"Resume it with its own: tacit run {folder.config} --out {out} --resume.",
+            f"Resume it with its own:\n  {resume_command(folder, data_folder)}",
         )
     experiment = build(config, data_folder, dataset)  # everything that can be wrong is wrong before we write
-    simulation, history = _begin(experiment, folder, resume)
+    simulation, history = _prepare(experiment, folder, resume)
     watcher.began(experiment, simulation)
     try:
         with _stop_signals() as stopped:
+            if simulation.state is None:
+                simulation.start()
             _advance(experiment, simulation, folder, history, watcher, stopped)
+    except Interrupted as stop:
+        raise Interrupted(f"{stop} Continue with\n  {resume_command(folder, data_folder)}") from None
     except Diverged as problem:
         simulation.diverged = simulation.diverged or str(problem)
         write_json(folder.summary, summarize(experiment, simulation, history))
-        problem.history = history
-        raise
+        raise Diverged(f"{problem} What was recorded until then is in {folder.history}.", history) from None
     summary = summarize(experiment, simulation, history)
     write_json(folder.summary, summary)
     return Outcome(folder, summary, history, simulation)
 
 
-def _begin(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[Simulation, History]:
+def resume_command(folder: RunFolder, data_folder: Path | None) -> str:
+    """What to type to go on with the run in a folder."""
+    words = ["tacit", "run", folder.config, "--out", folder.path, "--resume"]
+    return shlex.join(map(str, words if data_folder is None else [*words, "--data", data_folder]))
+
+
+def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[Simulation, History]:
     config = experiment.config
     mark = fingerprint(config)
     saved = None
@@ -104,12 +114,12 @@ def _begin(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[Sim
     )
     if saved is None:
         history = History()
-        folder.history.write_text("")
-        simulation.start()
     else:
         history = History(record for record in folder.read_history() if record.step <= saved.step)
-        folder.history.write_text(history.to_jsonl())
         simulation.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
+    write_whole(folder.history, history.to_jsonl())
+    if simulation.t < experiment.steps:
+        folder.summary.unlink(missing_ok=True)  # of a run that diverged: this one has not ended
     return simulation, history
 
 
@@ -150,12 +160,12 @@ def _advance(
         last = simulation.t == experiment.steps
         if last or simulation.t % look_every == 0:
             look()
-        if last or stopped.is_set() or simulation.t % save_every == 0:
+        stop = stopped.is_set()  # asked once: a wish that comes while we save waits for the next iteration
+        if last or stop or simulation.t % save_every == 0:
             save()
-        if stopped.is_set() and not last:
+        if stop and not last:
             raise Interrupted(
-                f"Stopped after iteration {simulation.t} of {experiment.steps}; the state is saved. Continue with\n"
-                f"  tacit run {folder.config} --out {folder.path} --resume"
+                f"Stopped after iteration {simulation.t} of {experiment.steps}; the state is saved."
             )
 
 

@@ -44,7 +44,7 @@ def symmetric(graph: Graph) -> str | None:
     if not difference.nnz or difference.data.max() <= 1e-12:
         return None
     worst = difference.data.argmax()
-    i, j = int(difference.coords[0][worst]), int(difference.coords[1][worst])
+    i, j = int(difference.row[worst]), int(difference.col[worst])
     return f"W[{i}, {j}] = {graph.weights[i, j]:.4g} but W[{j}, {i}] = {graph.weights[j, i]:.4g}"
 
 
@@ -86,7 +86,7 @@ def primitive(graph: Graph) -> str | None:
         return apart
     carries = _carries(graph).tocoo()
     level = csgraph.shortest_path(carries.tocsr(), method="D", unweighted=True, indices=0).astype(np.int64)
-    period = int(np.gcd.reduce(np.abs(level[carries.coords[0]] + 1 - level[carries.coords[1]]), initial=0))
+    period = int(np.gcd.reduce(np.abs(level[carries.row] + 1 - level[carries.col]), initial=0))
     return (
         None
         if period == 1
@@ -122,9 +122,7 @@ def _negative(graph: Graph) -> str | None:
     if not entries.nnz or entries.data.min() >= 0:
         return None
     worst = entries.data.argmin()
-    return (
-        f"W[{entries.coords[0][worst]}, {entries.coords[1][worst]}] = {entries.data[worst]:.4g} is negative"
-    )
+    return f"W[{entries.row[worst]}, {entries.col[worst]}] = {entries.data[worst]:.4g} is negative"
 
 
 def _sums(graph: Graph, line: str, axis: int) -> str | None:

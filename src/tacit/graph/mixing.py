@@ -47,7 +47,7 @@ class Graph:
         weights.eliminate_zeros()
         object.__setattr__(self, "weights", weights)
         entries = weights.tocoo()
-        rows, columns = (index.astype(np.int64) for index in entries.coords)
+        rows, columns = (index.astype(np.int64) for index in (entries.row, entries.col))
         for at in np.flatnonzero(~np.isfinite(entries.data))[:1]:
             raise Misuse(f"W[{rows[at]}, {columns[at]}] is {entries.data[at]}.", "Give finite weights.")
         unheard = not_listed(columns, rows, self.edges, n)
@@ -72,7 +72,7 @@ class Graph:
         weights = sparse.csr_array(matrix, dtype=np.float64)
         if topology is None:
             entries = weights.tocoo()
-            listeners, speakers = entries.coords
+            listeners, speakers = entries.row, entries.col
             edges = np.stack([speakers, listeners], axis=1)[(listeners != speakers) & (entries.data != 0)]
             n = weights.shape[0]
             topology = Topology.from_edges(edges, clients=n, directed=True)

@@ -55,7 +55,7 @@ def sinkhorn(topology: Topology, *, seed: int | None = None) -> Weights:
     # The limit of a symmetric pattern is symmetric; make it so to the last bit. Off the diagonal, its entries
     # by row and column are in the order of the edges.
     halves = ((weights + weights.T) / 2).tocoo()
-    return _completed(topology, halves.data[halves.coords[0] != halves.coords[1]])
+    return _completed(topology, halves.data[halves.row != halves.col])
 
 
 def _completed(topology: Topology, weights: Vector) -> Weights:

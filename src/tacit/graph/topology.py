@@ -23,9 +23,7 @@ from tacit.graph.patterns import Edges, Positions, whole_number
 if TYPE_CHECKING:
     from tacit.graph.mixing import Graph
 
-SPRING_LIMIT = (
-    200  # springs are quadratic in the clients; above this a graph of one's own is drawn on a circle
-)
+SPRING_LIMIT = 200  # springs are slow on many clients: a larger graph of one's own is drawn on a circle
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +173,7 @@ class Topology:
         pairs = edge_lists.whole_pairs(edges)
         if clients is None and not len(pairs):
             raise Misuse("edges is empty and clients is not given.", "Say how many clients there are.")
-        n = int(pairs.max()) + 1 if clients is None else clients
+        n = max(int(pairs.max()), 0) + 1 if clients is None else clients
         return cls(n, pairs, directed, f"edges({n})")
 
     @classmethod
@@ -232,7 +230,7 @@ class Topology:
     def layout(self) -> Positions:
         """Where to draw each client, `[N, 2]`."""
         if self.positions is not None:
-            return self.positions
+            return self.positions.copy()
         if self.clients > SPRING_LIMIT:
             return patterns.circle(self.clients)
         springs = nx.spring_layout(self.to_networkx(), seed=0)

@@ -66,7 +66,8 @@ class Gaussian:
 
 
 def _check_scale(law: str, scale: float) -> None:
-    if not (isinstance(scale, int | float) and math.isfinite(scale) and scale >= 0):
+    number = isinstance(scale, int | float) and not isinstance(scale, bool)
+    if not (number and math.isfinite(scale) and scale >= 0):
         raise Misuse(
             f"The scale of {law} noise is {scale!r}.",
             "Give a finite number that is not negative (0 means no noise).",

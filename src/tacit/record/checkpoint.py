@@ -35,8 +35,10 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    # Fields may share memory (DSGT's first tracker is its gradient), which the format does not allow.
-    tensors = {name: rows.detach().cpu().clone() for name, rows in tensors_of(checkpoint.state).items()}
+    # Fields may share memory (DSGT's first tracker is its gradient) or be views, which the format does not allow.
+    whole = torch.contiguous_format
+    fields = tensors_of(checkpoint.state)
+    tensors = {name: rows.detach().cpu().clone(memory_format=whole) for name, rows in fields.items()}
     facts = {
         "format": FORMAT,
         "step": checkpoint.step,

@@ -90,12 +90,19 @@ def _refuse_hidden_state(module: nn.Module) -> None:
         raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
 
 
-def refuse_changing_buffers(module: nn.Module, *inputs: Tensor) -> None:
-    """Run one batch and refuse a module that wrote into its buffers."""
+def refuse_impure(module: nn.Module, *inputs: Tensor) -> None:
+    """Run one batch and refuse a module that drew from torch's random stream or wrote into its buffers."""
     trial = copy.deepcopy(module).train()
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        stream = torch.get_rng_state()
         trial(*inputs)
+        drew = not torch.equal(stream, torch.get_rng_state())
+    if drew:
+        raise Misuse(
+            "The model draws from a hidden random stream in training.",
+            "Remove its dropout or other random step; all randomness in Tacit is keyed.",
+        )
     for name, buffer in trial.named_buffers():
         if not torch.equal(before[name], buffer):
             raise Misuse(

@@ -53,21 +53,33 @@ def plan(
     theta = task.initial(seed, clients[: len(arrays[0])]).to(device)
     memory = _Memory.default()
     key = _signature(task, arrays, device)
-    if (known := memory.recall(key)) is not None:
+    known = memory.recall(key)
+    if known is not None and known.strategy == "looped":
+        return known
+    # Tried even where remembered: another loss of the same name and shapes may have been the one that was timed.
+    if (refusal := _refusal(task.loss, theta, arrays)) is not None:
+        return Plan("looped", refusal)
+    if known is not None:
         return known
     choice = _time_both(task.loss, theta, arrays)
     memory.remember(key, choice)
     return choice
 
 
-def _time_both(loss: Loss, theta: Tensor, arrays: Part) -> Plan:
-    few = tuple(array[:2] for array in arrays)
-    alone = _seconds(lambda: looped(loss, theta[:2], few), theta) / 2
+def _refusal(loss: Loss, theta: Tensor, arrays: Part) -> str | None:
+    """Why this loss cannot be batched, or None if it can."""
     try:
-        together = _seconds(lambda: batched(loss, theta, arrays), theta) / len(theta)
+        batched(loss, theta, arrays)
     except (RuntimeError, ValueError) as problem:  # what torch.func cannot batch, it refuses with these
         first_line = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        return Plan("looped", f"this loss cannot be batched ({first_line})")
+        return f"this loss cannot be batched ({first_line})"
+    return None
+
+
+def _time_both(loss: Loss, theta: Tensor, arrays: Part) -> Plan:
+    few = tuple(array[:2] for array in arrays)
+    alone = _seconds(lambda: looped(loss, theta[:2], few), theta) / len(few[0])
+    together = _seconds(lambda: batched(loss, theta, arrays), theta) / len(theta)
     strategy: Strategy = "batched" if together < alone else "looped"
     timing = f"batched {1e3 * together:.3g} ms, looped {1e3 * alone:.3g} ms per client"
     return Plan(strategy, f"timed once on this machine: {timing}")

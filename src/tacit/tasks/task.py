@@ -14,7 +14,7 @@ from torch.nn import functional
 from tacit.errors import Misuse
 from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
 from tacit.tasks.feed import Feed, MiniBatches, WholeParts
-from tacit.tasks.flat import FlatModule, Loss, refuse_changing_buffers
+from tacit.tasks.flat import FlatModule, Loss, refuse_impure
 from tacit.tasks.parts import Part, Parts, as_part
 
 Init = Literal["module", "same", "independent"]
@@ -58,7 +58,7 @@ class Task:
         held = parts if isinstance(parts, Parts) else Parts.joined(_as_parts(parts))
         if len(held.arrays) < 2:
             raise Misuse("The parts hold one array.", "from_module needs (inputs, targets) per client.")
-        refuse_changing_buffers(flat.module, held.arrays[0][:2])
+        refuse_impure(flat.module, held.arrays[0][:2])
         objective = ModuleLoss(flat, loss)
         evaluation: Evaluation = OwnParts(objective, held)
         if test is not None:

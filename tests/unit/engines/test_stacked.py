@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.engines import stacked
+from tacit.engines.stacked import StackedNetwork
+from tacit.graph import Graph, Topology
+from tacit.graph.neighbourhood import Neighbourhood
+
+GRAPHS = {  # all with less than a quarter of W filled, so that the slot path can be had
+    "ring": Topology.ring(16).mixing("metropolis"),
+    "star": Topology.star(20).mixing("laplacian"),
+    "directed ring": Topology.directed_ring(16).mixing("sinkhorn", seed=3),
+    "random directed": Topology.random_directed(24, 0.08, seed=1).mixing("sinkhorn", seed=2),
+    "lazy grid": Topology.grid(4, 6).mixing("metropolis", lazy=True),
+}
+
+
+def network(graph, *, dense, dtype=torch.float64):
+    with pytest.MonkeyPatch.context() as patch:
+        if not dense:
+            patch.setattr(stacked, "DENSE_UP_TO", 0)
+        net = StackedNetwork(graph, dtype, "cpu")
+    assert (net._dense is not None) == dense
+    return net
+
+
+def rows(count, width=5, seed=0):
+    return torch.randn(count, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(params=GRAPHS)
+def graph(request):
+    return GRAPHS[request.param]
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_mix_is_the_product_with_w(graph, dense):
+    x, y = rows(graph.clients), rows(graph.clients, width=2, seed=1)
+    mixed_x, mixed_y = network(graph, dense=dense).mix(theta=x, gamma=y)
+    torch.testing.assert_close(mixed_x, graph.W @ x, rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(mixed_y, graph.W @ y, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_each_client_hears_only_itself_and_its_in_neighbours(dense):
+    graph = GRAPHS["directed ring"]
+    (mixed,) = network(graph, dense=dense).mix(x=torch.eye(16, dtype=torch.float64))
+    heard = {(int(i), int(j)) for i, j in mixed.nonzero()}
+    assert heard == {(i, i) for i in range(16)} | {((i + 1) % 16, i) for i in range(16)}
+
+
+@settings(max_examples=20)
+@given(tile=st.integers(1, 40))
+def test_the_size_of_a_tile_changes_nothing(tile):
+    graph = GRAPHS["random directed"]
+    net = network(graph, dense=False)
+    (whole,) = net.mix(x=rows(graph.clients))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stacked, "TILE", tile)
+        (tiled,) = net.mix(x=rows(graph.clients))
+    assert torch.equal(whole, tiled)
+
+
+def test_a_full_graph_is_dense_however_many_clients(monkeypatch):
+    monkeypatch.setattr(stacked, "DENSE_UP_TO", 0)
+    assert StackedNetwork(Topology.complete(6).mixing(), torch.float64, "cpu")._dense is not None
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_results_belong_to_the_caller(graph, dense):
+    x = rows(graph.clients)
+    net = network(graph, dense=dense)
+    before = x.clone()
+    (mixed,) = net.mix(x=x)
+    first = mixed.clone()
+    mixed.fill_(torch.nan)
+    assert torch.equal(x, before)
+    assert torch.equal(net.mix(x=x)[0], first)
+
+
+def test_two_results_of_one_call_do_not_share_memory(graph):
+    x = rows(graph.clients)
+    a, b = network(graph, dense=True).mix(a=x, b=x)
+    kept = b.clone()
+    a.zero_()
+    assert torch.equal(b, kept)
+
+
+def test_send_delivers_to_the_other_end(graph):
+    here = Neighbourhood.of(graph.edges, np.arange(graph.clients))
+    letters = torch.stack([here.out_source, here.out_target], dim=1).double()
+    before = letters.clone()
+    arrived = network(graph, dense=True).send("letter", letters, private=True)
+    assert torch.equal(arrived, torch.stack([here.in_source, here.in_target], dim=1).double())
+    arrived.fill_(-1)
+    assert torch.equal(letters, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dense", [True, False])
+def test_bytes_are_counted_exactly(graph, dense, dtype):
+    net = network(graph, dense=dense, dtype=dtype)
+    edges, size = len(graph.edges), torch.finfo(dtype).bits // 8
+    assert net.bytes_sent == 0
+    net.mix(theta=rows(graph.clients, 5).to(dtype), gamma=rows(graph.clients, 2).to(dtype))
+    assert net.bytes_sent == edges * (5 + 2) * size
+    net.send("z", torch.zeros(edges, 3, dtype=dtype))
+    assert net.bytes_sent == edges * (5 + 2 + 3) * size
+
+
+def test_one_client_alone_keeps_its_row():
+    graph = Graph.from_matrix(np.ones((1, 1)))
+    net = StackedNetwork(graph, torch.float64, "cpu")
+    assert torch.equal(net.mix(x=rows(1))[0], rows(1))
+    assert net.bytes_sent == 0

@@ -1,0 +1,66 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tacit.tasks import evaluation
+from tacit.tasks.evaluation import OwnParts, TestSet
+from tacit.tasks.flat import FlatModule
+from tacit.tasks.parts import Parts
+
+
+def points(count, width=3, seed=0):
+    return torch.randn(count, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def classifier():
+    return FlatModule(nn.Linear(3, 4).double())
+
+
+@pytest.mark.parametrize("batch", [7, 1000])
+def test_accuracy_and_loss_are_those_of_the_whole_test_set(batch, monkeypatch):
+    monkeypatch.setattr(evaluation, "TEST_BATCH", batch)
+    flat, x, y = classifier(), points(25), torch.arange(25) % 4
+    theta = points(2, flat.width, seed=1)
+    scores = TestSet(flat, functional.cross_entropy, x, y).models(theta, [0, 1])
+    for row in range(2):
+        output = x @ theta[row, :12].view(4, 3).T + theta[row, 12:]
+        assert float(scores.loss[row]) == pytest.approx(float(functional.cross_entropy(output, y)))
+        right = sum(int(o.argmax()) == int(label) for o, label in zip(output, y, strict=True))
+        assert float(scores.accuracy[row]) == pytest.approx(100 * right / 25)
+
+
+def test_a_perfect_and_a_hopeless_model():
+    flat, x = FlatModule(nn.Linear(2, 2, bias=False)), torch.tensor([[1.0, 0], [0, 1], [2, 1], [1, 3]])
+    judge = TestSet(flat, functional.cross_entropy, x, x.argmax(1))
+    identity = torch.tensor([1.0, 0, 0, 1])
+    assert judge.models(torch.stack([identity, -identity]), [0, 1]).accuracy.tolist() == [100.0, 0.0]
+
+
+def test_the_average_model_is_judged_alone():
+    flat, x, y = classifier(), points(9), torch.arange(9) % 4
+    judge = TestSet(flat, functional.cross_entropy, x, y)
+    theta = points(1, flat.width)
+    assert torch.equal(judge.average(theta[0]).loss, judge.models(theta, [0]).loss)
+    assert torch.equal(judge.average(theta[0]).accuracy, judge.models(theta, [0]).accuracy)
+
+
+def test_a_regression_has_a_loss_and_no_accuracy():
+    flat, x = FlatModule(nn.Linear(3, 1).double()), points(8)
+    y = points(8, 1, seed=2)
+    scores = TestSet(flat, functional.mse_loss, x, y).models(flat.weights()[None], [0])
+    assert scores.accuracy is None
+    assert float(scores.loss[0]) == pytest.approx(float((flat(flat.weights(), x) - y).square().mean()))
+
+
+@pytest.mark.parametrize("joined", [True, False])
+def test_own_parts_judge_each_model_on_its_clients_data(joined):
+    parts = [(points(size, seed=size),) for size in (2, 5, 3)]
+    judge = OwnParts(lambda theta, x: (x @ theta).square().mean(), Parts.joined(parts) if joined else parts)
+    theta = points(2)
+    scores = judge.models(theta, [2, 0])
+    assert scores.accuracy is None
+    expected = [float((parts[c][0] @ row).square().mean()) for row, c in zip(theta, (2, 0), strict=True)]
+    assert scores.loss.tolist() == pytest.approx(expected)
+    mean = sum(float((x @ theta[0]).square().mean()) for (x,) in parts) / 3
+    assert judge.average(theta[0]).loss.tolist() == pytest.approx([mean])

@@ -1,0 +1,127 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.errors import Misuse
+from tacit.tasks.feed import MiniBatches, WholeParts
+from tacit.tasks.parts import Parts
+
+
+def owned(sizes):
+    """Parts in which client i owns `sizes[i]` samples, scattered over a shared array that holds their numbers."""
+    count = sum(sizes)
+    scattered = torch.randperm(count, generator=torch.Generator().manual_seed(count)).split(sizes)
+    return Parts.split((torch.arange(count), torch.arange(count) * 10), [index.numpy() for index in scattered])
+
+
+def feed(parts, batch, ids=None, seed=0):
+    return MiniBatches(parts, torch.arange(parts.clients) if ids is None else torch.tensor(ids), batch, seed, "cpu")
+
+
+@st.composite
+def unequal(draw):
+    batch = draw(st.integers(1, 5))
+    return draw(st.lists(st.integers(batch, 17), min_size=1, max_size=5)), batch
+
+
+@settings(max_examples=40)
+@given(unequal(), st.integers(0, 3))
+def test_an_epoch_visits_each_sample_at_most_once_and_as_many_as_fit(case, epoch):
+    sizes, batch = case
+    parts = owned(sizes)
+    batches = feed(parts, batch)
+    for client, size in enumerate(sizes):
+        per_epoch = size // batch
+        numbers = range(epoch * per_epoch, (epoch + 1) * per_epoch)
+        seen = [int(k) for number in numbers for k in batches.indices(number)[client]]
+        assert len(seen) == len(set(seen)) == size // batch * batch
+        assert set(seen) <= set(parts.of(client)[0].tolist())
+
+
+@settings(max_examples=40)
+@given(unequal(), st.lists(st.integers(0, 40), min_size=1, max_size=8))
+def test_a_batch_is_a_function_of_its_number_alone(case, numbers):
+    sizes, batch = case
+    parts = owned(sizes)
+    in_any_order = feed(parts, batch)
+    for number in numbers:
+        assert torch.equal(in_any_order.indices(number), feed(parts, batch).indices(number))
+
+
+@settings(max_examples=40)
+@given(unequal(), st.data())
+def test_a_client_gets_the_same_batches_whoever_else_is_hosted(case, data):
+    sizes, batch = case
+    ids = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1)))
+    parts = owned(sizes)
+    everyone, some = feed(parts, batch), feed(parts, batch, ids)
+    for number in range(8):
+        assert torch.equal(some.indices(number), everyone.indices(number)[ids])
+
+
+def test_epochs_seeds_and_clients_have_orders_of_their_own():
+    parts = Parts.split((torch.arange(60),), [range(60), range(60)])
+    first = feed(parts, 60).indices(0)
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first, feed(parts, 60).indices(1))
+    assert not torch.equal(first, feed(parts, 60, seed=1).indices(0))
+    assert torch.equal(first, feed(parts, 60).indices(0))
+
+
+def test_the_remainder_of_an_epoch_changes():
+    batches = feed(owned([7]), 3)
+    left_out = {
+        frozenset(range(7)) - {int(k) for number in (2 * e, 2 * e + 1) for k in batches.indices(number)[0]}
+        for e in range(20)
+    }
+    assert all(len(one) == 1 for one in left_out)
+    assert len(left_out) > 3
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 100])
+def test_groups_hold_the_batches_of_all_arrays(chunk):
+    parts = owned([6, 9, 4])
+    batches = feed(parts, 2)
+    index = batches.indices(5)
+    seen = torch.zeros(3, dtype=torch.int64)
+    for rows, (x, y) in batches.groups(5, chunk):
+        assert len(x) <= chunk
+        assert torch.equal(x, index[rows])
+        assert torch.equal(y, index[rows] * 10)
+        seen[rows] += 1
+    assert seen.tolist() == [1, 1, 1]
+
+
+def test_a_client_with_less_than_a_batch_is_refused_by_its_number():
+    parts = owned([8, 3, 8])
+    with pytest.raises(Misuse, match=r"Client 1 has 3 samples.*Lower batch_size"):
+        feed(parts, 4)
+    with pytest.raises(Misuse, match="Client 1"):
+        feed(parts, 4, ids=[1, 2])
+    feed(parts, 4, ids=[0, 2])
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 100])
+def test_whole_parts_go_together_by_shape(chunk):
+    parts = [(torch.full((size, 2), float(k)), torch.full((size,), k)) for k, size in enumerate((3, 5, 3, 3, 5))]
+    seen = []
+    for rows, (x, y) in WholeParts(parts, "cpu").groups(0, chunk):
+        members = torch.arange(5)[rows].tolist()
+        assert len(members) <= chunk
+        assert len({len(parts[k][0]) for k in members}) == 1
+        for at, k in enumerate(members):
+            assert torch.equal(x[at], parts[k][0])
+            assert torch.equal(y[at], parts[k][1])
+        seen += members
+    assert sorted(seen) == [0, 1, 2, 3, 4]
+    if chunk == 100:
+        assert seen == [0, 2, 3, 1, 4]
+
+
+def test_whole_parts_are_the_same_for_every_number():
+    parts = [(torch.randn(2),) for _ in range(3)]
+    whole = WholeParts(parts, "cpu")
+    ((_, first),) = whole.groups(0, 10)
+    ((_, later),) = whole.groups(77, 10)
+    assert torch.equal(first[0], later[0])
