@@ -133,6 +133,7 @@ class Simulation:
                     f"The run diverged: {self.diverged}. Try a smaller step size or less noise; "
                     "to let such a run go on to its end, set allow_divergence."
                 )
+            return  # the first field that failed is the one to name
 
 
 @contextmanager
@@ -176,7 +177,9 @@ def simulate(
     """
     if not isinstance(steps, int) or steps < 0:
         raise Misuse(f"steps is {steps!r}.", "Give a whole number that is not negative.")
-    every = record_every or max(1, steps // 10)
+    every = max(1, steps // 10) if record_every is None else record_every
+    if not isinstance(every, int) or every < 1:
+        raise Misuse(f"record_every is {record_every!r}.", "Give a whole number of at least 1, or None.")
     simulation = Simulation(
         algorithm,
         task,

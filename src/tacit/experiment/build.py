@@ -154,7 +154,7 @@ def make_model(section: ModelSection, dataset: data.Dataset) -> nn.Module:
     make = by_path(section.name, "name")
     try:
         module = make(**section.options)
-    except TypeError as problem:
+    except Exception as problem:  # whatever the user's code raises
         raise Misuse(f"name = {section.name!r} cannot be made: {problem}.", "Check its options.") from None
     if not isinstance(module, nn.Module):
         raise Misuse(f"name = {section.name!r} is not a torch.nn.Module.", "Name a module class.")
@@ -226,6 +226,6 @@ def _read_matrix(file: str | None) -> Any:
             return np.loadtxt(file, delimiter=separator, ndmin=2)
     except (OSError, EOFError, ValueError, UserWarning) as problem:
         raise Misuse(
-            f"graph.matrix = {file!r} cannot be read: {str(problem).rstrip('.')}.",
+            f"graph.matrix = {file!r} cannot be read: {str(problem).split(';')[0].rstrip('.')}.",
             "Give the numbers of W as text, one row per line, or as a .npy file.",
         ) from None

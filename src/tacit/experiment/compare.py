@@ -177,7 +177,8 @@ def _accuracies(runs: list[dict[str, Any]]) -> list[float]:
 
 
 def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan
+    several = len(values) > 1 and all(map(math.isfinite, values))  # stdev fails on NaN
+    return statistics.fmean(values), statistics.stdev(values) if several else math.nan
 
 
 def _number(value: float | None) -> float:

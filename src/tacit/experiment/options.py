@@ -48,7 +48,8 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
 def algorithm_kind(name: str, key: str) -> type[Any]:
     """The class of an algorithm, registered or the user's own; one that cannot work is refused."""
     if ":" not in name:
-        return algorithm_class(name)
+        with said_of(key):
+            return algorithm_class(name)
     kind = by_path(name, key)
     like = "Write it in the shape of tacit.algorithms.dsgt."
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):

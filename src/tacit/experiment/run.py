@@ -153,7 +153,8 @@ def _advance(
             file.write(History([record]).to_jsonl())
         watcher.recorded(record)
 
-    look()
+    if simulation.t % look_every == 0:  # a resumed run goes on wherever it was stopped
+        look()
     while simulation.t < experiment.steps:
         simulation.step()
         watcher.stepped(simulation)

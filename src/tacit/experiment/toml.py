@@ -21,7 +21,7 @@ def _value(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return _quoted(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     if isinstance(value, dict):
@@ -31,4 +31,9 @@ def _value(value: Any) -> str:
 
 def _key(key: str) -> str:
     bare = key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
-    return key if bare else json.dumps(key, ensure_ascii=False)
+    return key if bare else _quoted(key)
+
+
+def _quoted(text: str) -> str:
+    # JSON's escapes are TOML's; only DEL is a control character to TOML alone.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -34,7 +34,10 @@ def least_squares(
 ) -> Task:
     """Client i minimises ½ mean((xᵢθ − yᵢ)²) with xᵢ [nᵢ, P] and yᵢ [nᵢ]; `task.optimum` solves the sum."""
     parts = list(zip(x, y, strict=True))
-    if not parts or any(u.ndim != 2 or v.shape != u.shape[:1] for u, v in parts):
+    bad = (
+        u.ndim != 2 or not len(u) or v.shape != u.shape[:1] or u.shape[1:] != x[0].shape[1:] for u, v in parts
+    )
+    if not parts or any(bad):
         raise Misuse("least_squares got other shapes.", "Give x as matrices [nᵢ, P] and y as vectors [nᵢ].")
 
     def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:

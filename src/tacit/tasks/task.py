@@ -62,8 +62,10 @@ class Task:
         objective = ModuleLoss(flat, loss)
         evaluation: Evaluation = OwnParts(objective, held)
         if test is not None:
-            x, y = as_part(test, -1)
-            evaluation = TestSet(flat, loss, x, y)
+            held_out = as_part(test, -1)
+            if len(held_out) != 2:
+                raise Misuse(f"test holds {len(held_out)} array(s).", "Give held-out (inputs, targets).")
+            evaluation = TestSet(flat, loss, *held_out)
 
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
             if init == "independent":

@@ -21,7 +21,9 @@ SAME = [
 def test_quantiles_are_scipys(law, oracle):
     word = np.unique(np.logspace(0, np.log10(2**31), 200).astype(np.int64))
     u = (np.concatenate([[0], word, 2**32 - 1 - word, [2**32 - 1]]) + 0.5) * 2.0**-32  # what can be drawn
-    np.testing.assert_allclose(law.quantile(torch.from_numpy(u)).numpy(), oracle.ppf(u), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        law.quantile(torch.from_numpy(u)).numpy(), oracle.ppf(u), rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("law", [Laplace(1.0), Gaussian(1.0)])

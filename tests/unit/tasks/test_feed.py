@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import Misuse
+from tacit.randomness import permutations
 from tacit.tasks.feed import MiniBatches, WholeParts
 from tacit.tasks.parts import Parts
 
@@ -12,11 +13,15 @@ def owned(sizes):
     """Parts in which client i owns `sizes[i]` samples, scattered over a shared array that holds their numbers."""
     count = sum(sizes)
     scattered = torch.randperm(count, generator=torch.Generator().manual_seed(count)).split(sizes)
-    return Parts.split((torch.arange(count), torch.arange(count) * 10), [index.numpy() for index in scattered])
+    return Parts.split(
+        (torch.arange(count), torch.arange(count) * 10), [index.numpy() for index in scattered]
+    )
 
 
 def feed(parts, batch, ids=None, seed=0):
-    return MiniBatches(parts, torch.arange(parts.clients) if ids is None else torch.tensor(ids), batch, seed, "cpu")
+    return MiniBatches(
+        parts, torch.arange(parts.clients) if ids is None else torch.tensor(ids), batch, seed, "cpu"
+    )
 
 
 @st.composite
@@ -69,6 +74,20 @@ def test_epochs_seeds_and_clients_have_orders_of_their_own():
     assert torch.equal(first, feed(parts, 60).indices(0))
 
 
+def test_an_order_is_drawn_once_per_epoch(monkeypatch):
+    drawn = []
+
+    def counting(key, epochs, clients, sizes):
+        drawn.extend(zip(clients.tolist(), epochs.tolist(), strict=True))
+        return permutations(key, epochs, clients, sizes)
+
+    monkeypatch.setattr("tacit.tasks.feed.permutations", counting)
+    batches = feed(owned([6, 9]), 3)
+    for number in range(6):
+        batches.indices(number)
+    assert sorted(drawn) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+
+
 def test_the_remainder_of_an_epoch_changes():
     batches = feed(owned([7]), 3)
     left_out = {
@@ -104,7 +123,9 @@ def test_a_client_with_less_than_a_batch_is_refused_by_its_number():
 
 @pytest.mark.parametrize("chunk", [1, 2, 100])
 def test_whole_parts_go_together_by_shape(chunk):
-    parts = [(torch.full((size, 2), float(k)), torch.full((size,), k)) for k, size in enumerate((3, 5, 3, 3, 5))]
+    parts = [
+        (torch.full((size, 2), float(k)), torch.full((size,), k)) for k, size in enumerate((3, 5, 3, 3, 5))
+    ]
     seen = []
     for rows, (x, y) in WholeParts(parts, "cpu").groups(0, chunk):
         members = torch.arange(5)[rows].tolist()

@@ -214,7 +214,7 @@ def test_a_buffer_that_changes_is_refused_by_name():
         (FunctionalDropout(), torch.randn(2, 2)),
         (FunctionalDropout().eval(), torch.randn(2, 2)),
         (nn.LSTM(2, 2, num_layers=2, dropout=0.5), torch.randn(3, 2, 2)),
-        (nn.Sequential(nn.Linear(2, 2), nn.RReLU()), torch.full((4, 2), -1.0)),
+        (nn.Sequential(nn.RReLU(), nn.Linear(2, 2)), torch.full((4, 2), -1.0)),
     ],
 )
 def test_randomness_that_is_no_dropout_layer_is_refused_too(module, x):

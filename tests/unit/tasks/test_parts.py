@@ -101,7 +101,11 @@ def test_a_part_can_be_a_dataset():
 
 @pytest.mark.parametrize(
     ("part", "problem"),
-    [((), "Client 7 has an empty part"), (Squares(0), "Client 7 has no samples"), (3.5, "client 7 is a float")],
+    [
+        ((), "Client 7 has an empty part"),
+        (Squares(0), "Client 7 has no samples"),
+        (3.5, "client 7 is a float"),
+    ],
 )
 def test_other_parts_are_refused(part, problem):
     with pytest.raises(Misuse, match=problem):

@@ -22,7 +22,9 @@ def total_gradient(task):
 
 def test_the_total_gradient_is_zero_at_the_optimum_of_quadratics():
     task = quadratic(spd(4, 3), draw(4, 3, seed=1))
-    torch.testing.assert_close(total_gradient(task), torch.zeros(1, 3, dtype=torch.float64), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        total_gradient(task), torch.zeros(1, 3, dtype=torch.float64), rtol=0, atol=1e-10
+    )
 
 
 def test_no_client_alone_is_at_its_optimum_there():
@@ -36,7 +38,9 @@ def test_no_client_alone_is_at_its_optimum_there():
 def test_the_total_gradient_is_zero_at_the_optimum_of_least_squares(sizes):
     xs = [draw(size, 3, seed=k) for k, size in enumerate(sizes)]
     task = least_squares(xs, [draw(size, seed=k + 50) for k, size in enumerate(sizes)])
-    torch.testing.assert_close(total_gradient(task), torch.zeros(1, 3, dtype=torch.float64), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        total_gradient(task), torch.zeros(1, 3, dtype=torch.float64), rtol=0, atol=1e-10
+    )
 
 
 def test_exact_data_are_fitted_exactly_with_batches_too():

@@ -1,0 +1,216 @@
+"""Each mistake gets one clear message with key, value and remedy, exit code 2, and nothing on disk."""
+
+import gzip
+
+import pytest
+
+NETS = """
+from torch import nn
+class Narrow(nn.Linear):
+    def __init__(self):
+        super().__init__(100, 10)
+"""
+EDGES = ("graph.kind=edges", "graph.edges=[[0,1],[2,3]]", "graph.clients=4")
+CLASSES = ("partition.kind=classes", "partition.k=11")
+MATRIX = ("graph.mixing=matrix",)
+
+MISTAKES = {
+    "unknown key": (["run.round=3"], ["base.toml", "'run.round'", "Did you mean 'rounds'?"]),
+    "unknown section": (["runs.rounds=3"], ["'runs'", "Did you mean 'run'?"]),
+    "no section": (["rounds=3"], ["'rounds=3'", "section.key=value"]),
+    "not key=value": (["run.rounds"], ["'run.rounds'", "key=value"]),
+    "wrong type": (["run.rounds=soon"], ["run.rounds = 'soon'", "integer"]),
+    "fraction": (["run.batch_size=1.5"], ["run.batch_size = 1.5", "integer"]),
+    "table expected": (["algorithm.lr.start=1"], ["'algorithm.lr.start=1'", "no table"]),
+    "too many clients": (["graph.clients=241"], ["241 clients", "240", "Lower the number of clients"]),
+    "disconnected graph": (EDGES, ["[graph]", "not connected", "Add edges"]),
+    "negative noise": (["algorithm.noise.scale=-0.5"], ["algorithm.noise", "-0.5", "not negative"]),
+    "lr of zero": (["algorithm.lr=0"], ["[algorithm]", "lr", "positive"]),
+    "negative lr": (["algorithm.lr=-1"], ["[algorithm]", "lr", "-1.0", "positive"]),
+    "too many classes": (CLASSES, ["[partition]", "k=11", "at most 10"]),
+    "bad weights": ([*MATRIX, "graph.matrix=bad.csv"], ["doubly stochastic", "row 1 sums to 0.9", "metropolis"]),
+    "no matrix": ([*MATRIX, "graph.matrix=no.csv"], ["graph.matrix = 'no.csv'", "No such file", "row per line"]),
+    "corrupt matrix": ([*MATRIX, "graph.matrix=corrupt.csv"], ["'corrupt.csv'", "'x'", "row per line"]),
+    "wrong shape": ([*MATRIX, "graph.matrix=two.csv"], ["'two.csv'", "(2, 2)", "3 × 3"]),
+    "matrix not named": (MATRIX, ["graph.matrix", "Name a file"]),
+    "unknown dataset": (["data.name=mnst"], ["[data]", "'mnst'", "Did you mean 'mnist'?"]),
+    "unknown model": (["model.name=mpl"], ["[model]", "'mpl'", "Did you mean 'mlp'?"]),
+    "unknown algorithm": (["algorithm.name=lpa"], ["algorithm.name", "'lpa'", "Did you mean 'lppa'?"]),
+    "unknown graph": (["graph.kind=rign"], ["graph.kind = 'rign'", "Did you mean 'ring'?"]),
+    "unknown partition": (["partition.kind=dirichle"], ["[partition]", "'dirichle'", "dirichlet"]),
+    "unknown mixing": (["graph.mixing=metro"], ["graph.mixing = 'metro'", "'metropolis'"]),
+    "option of another graph": (["graph.p=0.5"], ["graph.p", "'ring'", "Known: clients"]),
+    "option of another partition": (["partition.alpha=1"], ["[partition]", "iid", "'alpha'"]),
+    "option of another algorithm": (["algorithm.inject=every"], ["algorithm.inject", "lppa", "Known: lr"]),
+    "option of another model": (["model.channels=3"], ["[model]", "channels"]),
+    "option of another dataset": (["data.test_fraction=0.5"], ["[data]", "test_fraction", "mnist-mini"]),
+    "missing option of a graph": (["graph.kind=erdos-renyi"], ["'erdos-renyi' needs graph.p"]),
+    "batch too large": (["run.batch_size=81"], ["81 each", "batch size", "Lower"]),
+    "no cuda": (["run.device=cuda"], ["run.device = 'cuda'", '"cpu"']),
+    "unknown device": (["run.device=gpu"], ["run.device = 'gpu'", '"cpu" or "cuda"']),
+    "model not found": (["model.name=nopkg.nets:Tiny"], ["'nopkg.nets:Tiny'", "No module", "PYTHONPATH"]),
+    "class not found": (["model.name=bad_nets:Tiny"], ["'bad_nets:Tiny'", "no attribute 'Tiny'"]),
+    "algorithm not found": (["algorithm.name=nopkg:A"], ["algorithm.name = 'nopkg:A'", "No module"]),
+    "not an algorithm": (["algorithm.name=json:loads"], ["'json:loads'", "not a dataclass"]),
+    "negative seed": (["run.seed=-1"], ["run.seed = -1", "greater than or equal to 0"]),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, config, monkeypatch):
+    (tmp_path / "bad.csv").write_text("0.6,0.2,0.2\n0.2,0.6,0.1\n0.2,0.2,0.7\n")
+    (tmp_path / "corrupt.csv").write_text("0.5,0.5,x\n")
+    (tmp_path / "two.csv").write_text("0.5,0.5\n0.5,0.5\n")
+    (tmp_path / "bad_nets.py").write_text(NETS)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.fixture
+def refused(tacit_here, contents):
+    """Run a command that must be refused, and leave nothing; returns its message."""
+
+    def running(*arguments):
+        before = {name: text for name, text in contents().items() if "__pycache__" not in name}
+        answer = tacit_here(*arguments)
+        assert (answer.code, answer.out) == (2, "")
+        assert "Traceback" not in answer.err
+        after = {name: text for name, text in contents().items() if "__pycache__" not in name}
+        assert after == before
+        return answer.err
+
+    return running
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_in_a_value(refused, config, tmp_path, mistake):
+    if mistake == "no cuda" and __import__("torch").cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    overrides, words = MISTAKES[mistake]
+    sets = [word for override in overrides for word in ("--set", override)]
+    message = refused("run", config, "--out", "out", *sets)
+    assert message.startswith("Error: ")
+    assert message.count("\n") == 1
+    for word in words:
+        assert word in message
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("[graph]\nclients = 3\n", ["lppa needs algorithm.lr", "lr = 0.05"]),
+        ("[algorithm]\nlr = 0.1\n", ["'ring' needs graph.clients"]),
+        ("[run]\nrounds = = 3\n", ["e.toml", "not valid TOML", "line 2"]),
+        ("[run]\nrounds = 3\n[run]\n", ["e.toml", "not valid TOML", "line 3"]),
+        ("run = 3\n", ["e.toml", "run = 3", "[run]"]),
+        ("rounds = 3\n", ["e.toml", "'rounds'"]),
+    ],
+)
+def test_a_mistake_in_the_file(refused, tmp_path, lines, words):
+    (tmp_path / "e.toml").write_text(lines)
+    message = refused("run", "e.toml", "--out", "out")
+    for word in words:
+        assert word in message
+
+
+def test_a_file_that_is_none(refused, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    for name, word in [("absent.toml", "There is no"), ("folder", "directory"), ("binary", "Cannot read")]:
+        for command in (["run", name], ["compare", name, "--algorithms", "dsgt"]):
+            message = refused(*command, "--out", "out")
+            assert name in message
+            assert word in message
+
+
+def test_an_own_model_that_does_not_fit(refused, tmp_path, config):
+    (tmp_path / config).write_text((tmp_path / config).read_text().replace("hidden = [8]\n", ""))
+    message = refused("run", config, "--out", "out", "--set", "model.name=bad_nets:Narrow")
+    assert "'bad_nets:Narrow' fails on inputs of shape (2, 1, 28, 28)" in message
+
+
+def test_an_output_folder_that_is_taken(refused, tmp_path, config):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text("[run]\n")
+    words = {"file": "is a file", "full": "is not empty", "run": "holds another run", "file/x": "Cannot make"}
+    for out, word in words.items():
+        message = refused("run", config, "--out", out)
+        assert out in message
+        assert word in message
+    for out in ("file", "full", "run"):
+        assert out in refused("compare", config, "--algorithms", "dsgt,lppa", "--out", out)
+    for out in ("file", "full"):
+        assert out in refused("run", config, "--out", out, "--resume")
+        assert out in refused("demo", "--out", out)
+
+
+def test_a_damaged_dataset(refused, tmp_path, config):
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (folder / f"{part}-ubyte.gz").write_bytes(gzip.compress(b"nonsense"))
+    message = refused("run", config, "--out", "out", "--data", "data", "--set", "data.name=mnist")
+    assert "data/mnist/train-images-idx3-ubyte.gz" in message
+    assert "tacit data fetch" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--algorithms", "dsgt,lpa"], ["'lpa'", "Did you mean 'lppa'?"]),
+        (["--algorithms", ","], ["--algorithms", "at least one"]),
+        (["--algorithms", "dsgt", "--seeds", "0"], ["--seeds", "greater than or equal to 1"]),
+        (["--algorithms", "dsgt", "--seeds", "few"], ["--seeds", "integer"]),
+        (
+            ["--algorithms", "dsgt,dp-dsgt", "--set", "algorithm.fresh=true"],
+            ["algorithm.fresh", "dsgt, dp-dsgt"],
+        ),
+        (["--algorithms", "dsgt,lppa+fresch=true"], ["algorithm.fresch", "Did you mean 'fresh'?"]),
+        ([], ["--algorithms"]),
+    ],
+)
+def test_a_comparison_that_cannot_be(refused, config, tmp_path, arguments, words):
+    message = refused("compare", config, "--out", "out", *arguments)
+    for word in words:
+        assert word in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_report_of_no_run(refused, tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name in ("folder", "absent", "base.toml"):
+        message = refused("report", name)
+        assert name in message
+        assert "is not a run folder" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["rum"], "Did you mean 'run'?"),
+        (["run"], "Missing argument"),
+        (["run", "base.toml", "--sett", "run.seed=1"], "--sett"),
+        (["data", "show"], "Missing argument"),
+        (["data", "show", "mnst"], "Did you mean 'mnist'?"),
+        (["algorithms", "-p", "0"], "greater than or equal to 1"),
+    ],
+)
+def test_a_mistake_on_the_command_line_itself(refused, arguments, word):
+    assert word in refused(*arguments)
+
+
+def test_a_refusal_of_the_real_process_and_a_dataset_that_cannot_be_had(tacit, config, tmp_path, contents):
+    (tmp_path / "empty").mkdir()
+    before = contents()
+    # Nothing listens there: every download fails at once, with a network or without.
+    proxy = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    answer = tacit("run", config, "--out", "out", "--data", "empty", "--set", "data.name=covtype", **proxy)
+    assert (answer.code, answer.out) == (2, "")
+    for word in ("[data]", "covtype", "the download failed", "Put ", "empty", "TACIT_DATA"):
+        assert word in answer.err
+    assert "Traceback" not in answer.err
+    assert contents() == before
+    assert not (tmp_path / "out").exists()

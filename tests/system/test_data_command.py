@@ -1,0 +1,61 @@
+"""`tacit data`: list, show, fetch."""
+
+import json
+
+import pytest
+
+
+def test_the_datasets_are_listed(tacit_here, tmp_path):
+    answer = tacit_here("data", "list", "--data", "empty", "--json")
+    assert answer.code == 0
+    known = {row["name"]: row for row in json.loads(answer.out)}
+    assert known["mnist-mini"]["present"] is True
+    assert known["mnist"]["present"] is False
+    assert known["mnist"]["shape"] == [1, 28, 28]
+    assert not (tmp_path / "empty").exists()  # looking makes nothing
+    table = tacit_here("data", "list", "--data", "empty").out
+    for name in known:
+        assert name in table
+
+
+def test_a_dataset_that_is_there_is_found(tacit_here, tmp_path):
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    for part in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (folder / f"{part}-ubyte").write_bytes(b"")
+    shown = json.loads(tacit_here("data", "show", "mnist", "--data", "data", "--json").out)
+    assert shown["present"] is True
+    assert all(path.startswith("data/mnist/") for path in shown["files"])
+    assert len(shown["files"]) == 4
+
+
+def test_a_dataset_is_shown(tacit_here):
+    answer = tacit_here("data", "show", "mnist-mini")
+    assert answer.code == 0
+    assert "4,000 / 1,000" in answer.out
+    assert "looked in" not in answer.out  # nothing is looked for: it ships with the package
+    assert "looked in" in tacit_here("data", "show", "cifar10").out
+
+
+def test_what_ships_with_the_package_needs_no_fetching(tacit_here):
+    answer = tacit_here("data", "fetch", "mnist-mini")
+    assert answer.code == 0
+    assert "nothing to fetch" in answer.out
+
+
+@pytest.mark.parametrize("command", ["show", "fetch"])
+def test_an_unknown_name_is_refused_with_the_closest(tacit_here, command):
+    answer = tacit_here("data", command, "fashon-mnist")
+    assert (answer.code, answer.out) == (2, "")
+    assert "Did you mean 'fashion-mnist'?" in answer.err
+
+
+def test_a_download_that_fails_says_what_to_do(tacit_here, tmp_path, monkeypatch):
+    for name in ("http_proxy", "https_proxy"):  # nothing listens there
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.setattr("tacit.data.download.time.sleep", lambda seconds: None)
+    answer = tacit_here("data", "fetch", "covtype", "--data", "data")
+    assert (answer.code, answer.out) == (2, "")
+    for word in ("covtype", "the download failed", "Put ", "data", "TACIT_DATA"):
+        assert word in answer.err
+    assert not [path for path in (tmp_path / "data").rglob("*") if path.is_file()]

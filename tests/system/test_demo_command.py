@@ -1,0 +1,39 @@
+"""`tacit demo`: the first minute, for real."""
+
+import json
+
+
+def test_the_demonstration_shows_that_masks_cost_no_accuracy(tacit, tmp_path):
+    (tmp_path / "tacit-demo").mkdir()  # as if it had been run before: nothing is overwritten
+    (tmp_path / "tacit-demo" / "report.html").write_text("mine")
+    answer = tacit("demo", "--json")
+    assert answer.code == 0, answer.err
+    shown = json.loads(answer.out)
+    assert shown["report"] == "tacit-demo-2/report.html"
+    assert "What a neighbour sees" in (tmp_path / shown["report"]).read_text()
+    assert (tmp_path / "tacit-demo" / "report.html").read_text() == "mine"
+    dsgt, dp, lppa = shown["rules"]
+    assert [rule["label"] for rule in shown["rules"]] == ["dsgt", "dp-dsgt", "lppa"]
+    assert dsgt["first_message_error"] == 0
+    assert min(dp["first_message_error"], lppa["first_message_error"]) > 0.5
+    accuracy = {rule["label"]: rule["accuracy"]["mean"] for rule in shown["rules"]}
+    assert abs(accuracy["lppa"] - accuracy["dsgt"]) <= 2
+    assert accuracy["dsgt"] - accuracy["dp-dsgt"] > 3
+    assert accuracy["lppa"] - accuracy["dp-dsgt"] > 3
+    assert accuracy["dsgt"] > 80
+
+
+def test_the_demonstration_is_tabled(tacit_here, monkeypatch, tmp_path):
+    from tacit.experiment import demo
+    from tacit.experiment.config import changed
+
+    short = changed(changed(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50)
+    monkeypatch.setattr(demo, "demo_config", lambda: short)
+    answer = tacit_here("demo", "--out", "shown")
+    assert answer.code == 0, answer.err
+    for word in ("dsgt", "dp-dsgt", "lppa", "sees it all", "Report: shown/report.html"):
+        assert word in answer.out
+    assert (tmp_path / "shown" / "report.html").exists()
+    again = tacit_here("demo", "--out", "shown")
+    assert again.code == 2
+    assert "shown is not empty" in again.err

@@ -1,0 +1,186 @@
+import json
+import signal
+import statistics
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tacit.errors import Diverged, Interrupted, Misuse
+from tacit.experiment.compare import compare, variant
+from tacit.experiment.run import Watcher
+
+
+def options(config, label, *others):
+    return variant(config, label, [label, *others]).algorithm
+
+
+@pytest.fixture
+def small(tiny):
+    return lambda *overrides: tiny("run.rounds=1", *overrides)
+
+
+def refusal(*arguments, **options):
+    with pytest.raises(Misuse) as caught:
+        compare(*arguments, **options)
+    assert caught.value.remedy
+    return str(caught.value)
+
+
+def test_a_variant_keeps_the_options_its_algorithm_has(tiny):
+    made = options(tiny("algorithm.fresh=true"), "dsgt", "lppa")
+    assert (made.name, made.options) == ("dsgt", {"lr": 0.1})
+    made = options(tiny("algorithm.fresh=true"), "dp-dsgt", "lppa")
+    assert made.options == {"lr": 0.1, "noise": {"law": "laplace", "scale": 0.01}}
+
+
+def test_a_variant_sets_further_options(tiny):
+    made = options(tiny(), "lppa+fresh=true+noise.scale=0.5+lr=0.2")
+    assert made.options == {"lr": 0.2, "noise": {"law": "laplace", "scale": 0.5}, "fresh": True}
+
+
+def test_a_variant_changes_nothing_but_the_algorithm(tiny):
+    before, after = tiny().as_dict(), variant(tiny(), "dsgt", ["dsgt", "lppa"]).as_dict()
+    del before["algorithm"], after["algorithm"]
+    assert before == after
+
+
+def test_rows_are_recomputed_from_the_summaries(small, tmp_path):
+    out = tmp_path / "out"
+    labels = ["dsgt", "dp-dsgt", "lppa+fresh=true"]
+    comparison = compare(small("run.seed=4", "algorithm.fresh=true"), labels, 3, out)
+    assert comparison.seeds == [4, 5, 6]
+    stored = json.loads((out / "compare.json").read_text())
+    assert stored == comparison.as_dict()
+    assert [row["label"] for row in stored["rows"]] == labels
+    summaries = {
+        label: [json.loads((out / f"{label}-seed{seed}" / "summary.json").read_text()) for seed in (4, 5, 6)]
+        for label in labels
+    }
+    assert [path.name for path in comparison.folders] == [
+        f"{label}-seed{s}" for label in labels for s in (4, 5, 6)
+    ]
+    base = [summary["accuracy"]["mean"] for summary in summaries["dsgt"]]
+    for row in stored["rows"]:
+        runs = summaries[row["label"]]
+        accuracy = [summary["accuracy"]["mean"] for summary in runs]
+        losses = [summary["loss"]["mean"] for summary in runs]
+        assert row["accuracy"] == {
+            "mean": statistics.fmean(accuracy),
+            "deviation": statistics.stdev(accuracy),
+        }
+        assert row["loss"] == {"mean": statistics.fmean(losses), "deviation": statistics.stdev(losses)}
+        assert row["bytes_sent"] == statistics.fmean(summary["bytes_sent"] for summary in runs)
+        assert row["diverged"] == 0
+        apart = [a - b for a, b in zip(accuracy, base, strict=True)]
+        paired = {"mean": statistics.fmean(apart), "deviation": statistics.stdev(apart)}
+        assert row["difference"] == (None if row["label"] == "dsgt" else paired)
+
+
+def test_runs_are_paired_by_data_graph_first_weights_and_batches(small, tmp_path):
+    config = small(
+        "graph.kind=erdos-renyi", "graph.p=0.8", "algorithm.noise.scale=0", "model.init=independent"
+    )
+    comparison = compare(config, ["dsgt", "lppa"], 2, tmp_path / "out")
+    assert comparison.rows[1].difference == (0.0, 0.0)
+    for seed in (0, 1):
+        folders = [tmp_path / "out" / f"{name}-seed{seed}" for name in ("dsgt", "lppa")]
+        for name in ("graph.json", "partition.json"):
+            assert (folders[0] / name).read_text() == (folders[1] / name).read_text()
+        final = [load_file(next((folder / "checkpoints").iterdir())) for folder in folders]
+        assert all(torch.equal(final[0][name], final[1][name]) for name in ("theta", "gamma", "grad"))
+    assert (tmp_path / "out/dsgt-seed0/partition.json").read_text() != (
+        tmp_path / "out/dsgt-seed1/partition.json"
+    ).read_text()
+
+
+def test_one_seed_has_no_deviation(small, tmp_path):
+    row = compare(small(), ["dsgt", "dsgt", "lppa"], 1, tmp_path / "out").as_dict()["rows"][1]
+    assert row["label"] == "lppa"  # a name given twice is run once
+    assert row["accuracy"]["deviation"] is None
+    assert isinstance(row["difference"]["mean"], float)
+
+
+def test_resuming_runs_only_what_has_not_ended(small, tmp_path):
+    out = tmp_path / "out"
+    ran = []
+
+    def watch(label, seed):
+        ran.append((label, seed))
+        return Watcher()
+
+    first = compare(small(), ["dp-dsgt"], 2, out, watch=watch)
+    times = [(folder / "summary.json").stat().st_mtime_ns for folder in first.folders]
+    (out / "dp-dsgt-seed1" / "summary.json").unlink()
+    ran.clear()
+    second = compare(small(), ["dp-dsgt", "lppa"], 2, out, resume=True, watch=watch)
+    assert ran == [("dp-dsgt", 1), ("lppa", 0), ("lppa", 1)]
+    assert (first.folders[0] / "summary.json").stat().st_mtime_ns == times[0]
+    assert second.rows[0] == first.rows[0]
+    assert json.loads((out / "compare.json").read_text()) == second.as_dict()
+
+
+def test_a_comparison_that_is_stopped_says_where_and_how_to_go_on(small, tmp_path):
+    def watch(label, seed):
+        return Watcher(
+            stepped=lambda simulation: (
+                (label, simulation.t) == ("lppa", 2) and signal.raise_signal(signal.SIGINT)
+            )
+        )
+
+    with pytest.raises(Interrupted, match="in lppa, seed 0") as caught:
+        compare(small(), ["dsgt", "lppa"], 1, tmp_path / "out", watch=watch)
+    assert "--resume" in str(caught.value)
+    assert "tacit run" not in str(caught.value)
+    resumed = compare(small(), ["dsgt", "lppa"], 1, tmp_path / "out", resume=True)
+    assert resumed.rows == compare(small(), ["dsgt", "lppa"], 1, tmp_path / "whole").rows
+
+
+def test_a_run_that_diverges_is_named_and_is_not_taken_for_ended(small, tmp_path):
+    for resume in (False, True):
+        with pytest.raises(Diverged, match="lppa, seed 0"):
+            compare(small("algorithm.lr=1e20"), ["lppa"], 1, tmp_path / "out", resume=resume)
+
+
+def test_runs_that_may_diverge_are_counted(small, tmp_path):
+    config = small("algorithm.lr=1e20", "run.allow_divergence=true")
+    row = compare(config, ["lppa"], 2, tmp_path / "out").as_dict()["rows"][0]
+    assert row["diverged"] == 2
+    assert row["loss"] == {"mean": None, "deviation": None}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "labels", "seeds", "words"),
+    [
+        ((), ["dsgt"], 0, ["--seeds is 0", "at least 1"]),
+        ((), [], 1, ["--algorithms", "at least one"]),
+        ((), ["dsgt", "lpa"], 1, ["--algorithms", "'lpa'", "Did you mean 'lppa'?"]),
+        ((), ["json:loads"], 1, ["--algorithms = 'json:loads'", "dataclass"]),
+        ((), ["lppa+fresch=true"], 1, ["algorithm.fresch", "Did you mean 'fresh'?"]),
+        ((), ["lppa+fresh"], 1, ["'fresh'", "key=value"]),
+        ((), ["lppa+fresh.x=1"], 1, ["'fresh.x=1'", "table"]),
+        (("algorithm.fresh=true",), ["dsgt", "dp-dsgt"], 1, ["algorithm.fresh", "dsgt, dp-dsgt", "Remove"]),
+        (("algorithm.noise.scale=-1",), ["dsgt", "lppa"], 1, ["algorithm.noise", "-1"]),
+        (("data.name=mnst",), ["dsgt", "lppa"], 1, ["[data]", "'mnst'"]),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_written(
+    small, tmp_path, overrides, labels, seeds, words
+):
+    message = refusal(small(*overrides), labels, seeds, tmp_path / "out")
+    for word in words:
+        assert word in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_taken_is_refused(small, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "not empty" in refusal(small(), ["dsgt"], 1, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_resuming_with_another_configuration_is_refused_before_any_run(small, tmp_path):
+    compare(small(), ["lppa"], 1, tmp_path / "out")
+    with pytest.raises(Misuse, match="another configuration"):
+        compare(small("algorithm.lr=0.3"), ["dsgt", "lppa"], 1, tmp_path / "out", resume=True)
+    assert not (tmp_path / "out" / "dsgt-seed0").exists()

@@ -1,0 +1,51 @@
+import pytest
+
+from tacit.errors import Misuse
+from tacit.experiment import demo
+from tacit.experiment.compare import Row
+from tacit.experiment.config import changed
+from tacit.experiment.run import Watcher
+
+
+def quiet(label, seed):
+    return Watcher()
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """The demonstration with one round on few digits."""
+    config = changed(changed(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50)
+    monkeypatch.setattr(demo, "demo_config", lambda: config)
+    return config
+
+
+def test_the_three_rules_are_shown_with_what_a_neighbour_sees(short, tmp_path):
+    shown = demo.demonstrate(tmp_path / "out", quiet)
+    assert [line.row.label for line in shown.lines] == ["dsgt", "dp-dsgt", "lppa"]
+    assert [line.protection for line in shown.lines] == ["no protection", "own noise", "noise that cancels"]
+    errors = [line.first_message_error for line in shown.lines]
+    assert errors[0] == 0
+    assert min(errors[1:]) > 0.5
+    page = shown.report.read_text()
+    assert shown.report == tmp_path / "out" / "report.html"
+    assert "What a neighbour sees" in page
+    assert f"{100 * errors[2]:.0f} %" in page
+
+
+def test_the_error_grows_with_the_noise(short):
+    louder = changed(short, "algorithm", noise={"law": "laplace", "scale": 0.1})
+    for name in ("dp-dsgt", "lppa"):
+        few, many = (demo.first_message_error(config, name) for config in (short, louder))
+        assert many == pytest.approx(10 * few, rel=1e-3)
+
+
+def test_a_folder_that_is_taken_is_refused_before_training(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(Misuse, match="not empty"):
+        demo.demonstrate(tmp_path, quiet)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_percent_is_what_people_write():
+    assert demo.percent(Row("a", (90.06, 0.1), None, (1.0, 0.1), 8, 0)) == "90.1 %"
+    assert demo.percent(Row("a", None, None, (1.0, 0.1), 8, 0)) == "–"

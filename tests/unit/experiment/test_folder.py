@@ -1,0 +1,145 @@
+import json
+
+import pytest
+
+from tacit.errors import Misuse
+from tacit.experiment.config import make_config
+from tacit.experiment.folder import DRAWN_EDGES, RunFolder, fingerprint, read_json, write_json, write_whole
+from tacit.graph import Topology
+from tacit.record.history import History, Record, Spread
+
+
+def record(step):
+    spread = Spread(1.0, 0.5, 1.5, 0.9)
+    return Record(step, step, None, spread, 0.1, 8 * step, 0.25)
+
+
+def test_a_new_or_empty_folder_is_taken_with_the_configuration(tmp_path, tiny):
+    for folder in (RunFolder(tmp_path), RunFolder(tmp_path / "a" / "b")):
+        folder.create(tiny())
+        assert folder.read_config() == tiny()
+        assert [path.name for path in folder.path.iterdir() if path.is_file()] == ["config.toml"]
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda path: path.write_text("x"), "is a file"),
+        (lambda path: (path.mkdir(), (path / "notes").write_text("x")), "is not empty"),
+        (lambda path: (path.mkdir(), (path / "config.toml").write_text("x")), "holds another run"),
+    ],
+)
+def test_a_place_that_is_taken_is_refused_and_left_alone(tmp_path, tiny, make, word):
+    path = tmp_path / "out"
+    make(path)
+    before = {file: file.read_text() for file in [path, *path.glob("*")] if file.is_file()}
+    with pytest.raises(Misuse, match=word) as caught:
+        RunFolder(path).create(tiny())
+    assert str(path) in str(caught.value)
+    assert "--out" in caught.value.remedy
+    assert {file: file.read_text() for file in [path, *path.glob("*")] if file.is_file()} == before
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path, tiny):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(Misuse, match="Cannot make the output folder"):
+        RunFolder(tmp_path / "file" / "out").create(tiny())
+
+
+@pytest.mark.parametrize("contents", [None, b"= 3", b"\xff\xfe"])
+def test_a_folder_without_a_readable_configuration_is_not_a_run(tmp_path, contents):
+    if contents is not None:
+        (tmp_path / "config.toml").write_bytes(contents)
+    with pytest.raises(Misuse, match="is not a run folder"):
+        RunFolder(tmp_path).read_config()
+
+
+def test_the_history_is_read_as_far_as_it_was_written(tmp_path):
+    folder = RunFolder(tmp_path)
+    assert list(folder.read_history()) == []
+    text = History([record(0), record(5)]).to_jsonl()
+    folder.history.write_text(text)
+    assert list(folder.read_history()) == [record(0), record(5)]
+    folder.history.write_text(text[:-9])  # killed in the middle of a line
+    assert list(folder.read_history()) == [record(0)]
+
+
+@pytest.mark.parametrize("text", ["nonsense\n", '{"round": 1}\n', "[]\n"])
+def test_a_damaged_history_is_refused_by_name(tmp_path, text):
+    folder = RunFolder(tmp_path)
+    folder.history.write_text(text)
+    with pytest.raises(Misuse, match=r"history\.jsonl is damaged"):
+        folder.read_history()
+
+
+def test_the_graph_and_the_data_are_kept_for_drawing(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.write_drawings(Topology.ring(4).mixing("metropolis"), [[1, 2]] * 4, ["a", "b"], "by hand")
+    graph = json.loads((tmp_path / "graph.json").read_text())
+    assert (graph["clients"], graph["directed"], len(graph["edges"]), len(graph["positions"])) == (
+        4,
+        False,
+        8,
+        4,
+    )
+    table = json.loads((tmp_path / "partition.json").read_text())
+    assert table == {"description": "by hand", "classes": ["a", "b"], "counts": [[1, 2]] * 4}
+
+
+def test_a_graph_of_too_many_edges_is_not_drawn(tmp_path):
+    many = Topology.ring(DRAWN_EDGES).mixing("metropolis")
+    RunFolder(tmp_path).write_drawings(many, [], [], "")
+    graph = json.loads((tmp_path / "graph.json").read_text())
+    assert graph["edges"] is graph["positions"] is None
+    assert graph["clients"] == DRAWN_EDGES
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["run.seed=1", "run.rounds=4", "run.batch_size=8", "algorithm.lr=0.2", "algorithm.noise.scale=0.02",
+     "graph.clients=4", "data.limit_train=200", "data.seed=1", "model.init=independent", "partition.seed=0"],
+)  # fmt: skip
+def test_the_fingerprint_tells_trajectories_apart(tiny, override):
+    assert fingerprint(tiny()) != fingerprint(tiny(override))
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["run.device=cuda", "run.evaluate_every=2", "run.checkpoint_every=7", "run.keep_checkpoints=5",
+     "run.gradients=looped", "run.allow_divergence=true"],
+)  # fmt: skip
+def test_the_fingerprint_does_not_depend_on_where_and_how_often(tiny, override):
+    assert fingerprint(tiny()) == fingerprint(tiny(override))
+
+
+def test_the_fingerprint_survives_the_file(tmp_path, tiny):
+    folder = RunFolder(tmp_path)
+    config = tiny('algorithm.lr={schedule="cosine", start=0.30000000000000004}')
+    folder.create(config)
+    assert (
+        fingerprint(folder.read_config()) == fingerprint(config) == fingerprint(make_config(config.as_dict()))
+    )
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    path = tmp_path / "x.json"
+    write_whole(path, "old")
+    write_json(path, {"γ": 1})
+    assert read_json(path) == {"γ": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_a_failed_write_leaves_the_old_contents(tmp_path):
+    path = tmp_path / "x.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert read_json(path) == {"a": 1}
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", ""])
+def test_json_that_is_no_object_is_refused_by_name(tmp_path, text):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(Misuse, match=r"x\.json"):
+        read_json(path)

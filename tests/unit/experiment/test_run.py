@@ -1,0 +1,315 @@
+import json
+import signal
+import threading
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tacit import data
+from tacit.errors import Diverged, Interrupted, Misuse
+from tacit.experiment import run as run_module
+from tacit.experiment.config import make_config
+from tacit.experiment.run import Watcher, resume_command, run
+from tacit.record import checkpoint as checkpoints
+
+KEYS = [
+    "algorithm", "steps", "rounds", "clients", "parameters", "accuracy", "loss", "consensus_distance",
+    "bytes_sent", "wall_seconds", "seed",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return data.load("mnist-mini", limit_train=240, limit_test=60)
+
+
+@pytest.fixture
+def go(tiny, dataset, tmp_path):
+    """Run the small experiment with overrides into a folder below the test's own."""
+
+    def going(*overrides, out="out", **options):
+        return run(tiny(*overrides), tmp_path / out, dataset=dataset, **options)
+
+    return going
+
+
+def numbers(outcome):
+    """The history without the time it took."""
+    lines = outcome.folder.history.read_text().splitlines()
+    return [
+        {key: value for key, value in json.loads(line).items() if key != "wall_seconds"} for line in lines
+    ]
+
+
+def state(outcome):
+    """The tensors of the last checkpoint (copied: they are read lazily from a file that tests damage)."""
+    tensors = load_file(max(outcome.folder.checkpoints.iterdir()))
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def stop_at(step, number=signal.SIGINT):
+    return Watcher(stepped=lambda simulation: simulation.t == step and signal.raise_signal(number))
+
+
+def test_a_run_leaves_everything_in_its_folder(go, tmp_path):
+    outcome = go()
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "checkpoints", "config.toml", "graph.json", "history.jsonl", "partition.json", "summary.json",
+    ]  # fmt: skip
+    summary = json.loads(outcome.folder.summary.read_text())
+    assert summary == outcome.summary
+    assert list(summary)[: len(KEYS)] == KEYS
+    assert set(summary["accuracy"]) == set(summary["loss"]) == {"mean", "min", "max", "average_model"}
+    assert (summary["algorithm"], summary["steps"], summary["rounds"], summary["clients"]) == (
+        "lppa",
+        15,
+        3,
+        3,
+    )
+    assert "diverged" not in summary
+    assert [record["step"] for record in numbers(outcome)] == [0, 5, 10, 15]
+    for key in ("accuracy", "loss", "consensus_distance", "bytes_sent"):
+        assert summary[key] == numbers(outcome)[-1][key]
+    assert torch.equal(state(outcome)["theta"], outcome.simulation.state.theta)
+    assert set(state(outcome)) == {"theta", "gamma", "grad"}
+
+
+def test_the_same_configuration_gives_the_same_bits(go):
+    one, other = go(), go(out="other")
+    assert numbers(one) == numbers(other)
+    assert same(state(one), state(other))
+    assert numbers(one) != numbers(go("run.seed=1", out="third"))
+
+
+def test_the_configuration_in_the_folder_gives_the_same_bits(go, dataset, tmp_path):
+    one = go('algorithm.lr={schedule="exponential", start=0.1, decay=0.9}', "model.init=independent")
+    again = run(one.folder.read_config(), tmp_path / "again", dataset=dataset)
+    assert numbers(one) == numbers(again)
+    assert same(state(one), state(again))
+
+
+def test_masks_cost_no_bytes_unless_they_are_sent(go, tiny, dataset, tmp_path):
+    plain = tiny("run.rounds=1").as_dict() | {"algorithm": {"name": "dsgt", "lr": 0.1}}
+    dsgt = run(make_config(plain), tmp_path / "dsgt", dataset=dataset).summary["bytes_sent"]
+    derived = go("run.rounds=1", out="derived").summary["bytes_sent"]
+    sent = go("run.rounds=1", "algorithm.masks=sent", out="sent").summary["bytes_sent"]
+    row = 6 * 4 * (784 * 8 + 8 + 80 + 10)  # one row over each of six directed edges
+    assert dsgt == derived == 5 * 2 * row  # five iterations, θ and γ
+    assert sent == derived + row
+
+
+def test_looking_and_saving_are_as_often_as_asked_and_at_the_end(go, tmp_path):
+    outcome = go("run.rounds=5", "run.evaluate_every=2", "run.checkpoint_every=2", "run.keep_checkpoints=5")
+    assert [record["round"] for record in numbers(outcome)] == [0, 2, 4, 5]
+    kept = sorted(path.name for path in outcome.folder.checkpoints.iterdir())
+    assert kept == [f"step-{step:09d}.safetensors" for step in (10, 20, 25)]
+
+
+def test_only_the_newest_checkpoints_are_kept(go):
+    kept = sorted(path.name for path in go().folder.checkpoints.iterdir())
+    assert kept == ["step-000000010.safetensors", "step-000000015.safetensors"]
+
+
+def test_a_watcher_sees_the_beginning_every_step_and_every_record(go):
+    seen = []
+    go(
+        "run.rounds=1",
+        watcher=Watcher(
+            lambda experiment, simulation: seen.append(("began", simulation.t, experiment.steps)),
+            lambda simulation: seen.append(("stepped", simulation.t)),
+            lambda record: seen.append(("recorded", record.step)),
+        ),
+    )
+    steps = [("stepped", t) for t in range(1, 6)]
+    assert seen == [("began", 0, 5), ("recorded", 0), *steps, ("recorded", 5)]
+
+
+# --- stopping and going on -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_after_the_iteration_and_resuming_gives_the_same_bits(go, number):
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(Interrupted, match="after iteration 7 of 15; the state is saved") as caught:
+        go(watcher=stop_at(7, number))
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+    assert "--resume" in str(caught.value)
+    began = []
+    resumed = go(resume=True, watcher=Watcher(lambda experiment, simulation: began.append(simulation.t)))
+    assert began == [7]
+    whole = go(out="whole")
+    assert numbers(resumed) == numbers(whole)
+    assert same(state(resumed), state(whole))
+    assert resumed.summary["bytes_sent"] == whole.summary["bytes_sent"]
+
+
+def test_a_run_that_was_stopped_has_no_summary_yet(go, tmp_path):
+    with pytest.raises(Interrupted):
+        go(watcher=stop_at(7))
+    assert not (tmp_path / "out" / "summary.json").exists()
+
+
+def test_a_wish_that_comes_while_a_checkpoint_is_written_is_not_lost(go, monkeypatch, tmp_path):
+    save, wished = checkpoints.save, []
+
+    def save_and_stop(*arguments):
+        path = save(*arguments)
+        if not wished:
+            wished.append(signal.raise_signal(signal.SIGINT))
+        return path
+
+    monkeypatch.setattr(run_module.checkpoints, "save", save_and_stop)
+    with pytest.raises(Interrupted, match="after iteration 6 of 15"):
+        go()
+    newest = max((tmp_path / "out" / "checkpoints").iterdir())
+    assert newest.name == "step-000000006.safetensors"
+
+
+def test_a_second_signal_does_not_wait(go):
+    def twice(simulation):
+        if simulation.t == 3:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        go(watcher=Watcher(stepped=twice))
+
+
+def test_a_signal_in_the_last_iteration_changes_nothing(go):
+    assert go(watcher=stop_at(15)).summary["steps"] == 15
+
+
+def test_a_run_in_another_thread_leaves_signals_alone(go):
+    outcomes = []
+    thread = threading.Thread(target=lambda: outcomes.append(go("run.rounds=1")))
+    thread.start()
+    thread.join()
+    assert outcomes[0].summary["steps"] == 5
+
+
+def test_resuming_in_a_fresh_folder_just_starts(go):
+    assert numbers(go(resume=True)) == numbers(go(out="plain"))
+
+
+def test_resuming_a_finished_run_changes_nothing_but_the_time(go):
+    first = go()
+    history, last = numbers(first), state(first)
+    again = go(resume=True)
+    assert numbers(again) == history
+    assert same(state(again), last)
+    kept = [key for key in KEYS if key != "wall_seconds"]
+    assert [again.summary[key] for key in kept] == [first.summary[key] for key in kept]
+
+
+def killed(outcome, keep):
+    """Make a folder look as after a kill: no summary, only some checkpoints, half a line of history."""
+    outcome.folder.summary.unlink()
+    for path in sorted(outcome.folder.checkpoints.iterdir())[keep:]:
+        path.unlink()
+    text = outcome.folder.history.read_text()
+    outcome.folder.history.write_text(text[:-20])
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_a_killed_run_goes_on_from_its_checkpoint_or_from_the_start(go, keep):
+    whole = go("run.keep_checkpoints=1", out="whole")
+    broken = go()
+    killed(broken, keep)
+    resumed = go(resume=True)
+    assert numbers(resumed) == numbers(whole)
+    assert same(state(resumed), state(whole))
+
+
+def test_a_truncated_newest_checkpoint_is_passed_over(go):
+    whole = go()
+    history, last = numbers(whole), state(whole)
+    newest = max(whole.folder.checkpoints.iterdir())
+    newest.write_bytes(newest.read_bytes()[:1000])
+    began = []
+    resumed = go(resume=True, watcher=Watcher(lambda experiment, simulation: began.append(simulation.t)))
+    assert began == [10]
+    assert numbers(resumed) == history
+    assert same(state(resumed), last)
+
+
+def test_resuming_where_no_checkpoint_can_be_read_is_refused(go):
+    outcome = go()
+    for path in outcome.folder.checkpoints.iterdir():
+        path.write_bytes(b"nonsense")
+    history = outcome.folder.history.read_bytes()
+    with pytest.raises(Misuse, match=r"No checkpoint in .* can be read"):
+        go(resume=True)
+    assert outcome.folder.history.read_bytes() == history
+
+
+def test_resuming_with_another_configuration_is_refused_and_nothing_is_touched(go, tmp_path):
+    outcome = go("run.rounds=1")
+    before = {path: path.read_bytes() for path in outcome.folder.path.rglob("*") if path.is_file()}
+    with pytest.raises(Misuse, match="another configuration") as caught:
+        go("run.rounds=1", "algorithm.lr=0.2", resume=True)
+    assert resume_command(outcome.folder, None) in str(caught.value)
+    assert {path: path.read_bytes() for path in outcome.folder.path.rglob("*") if path.is_file()} == before
+
+
+def test_resuming_may_look_and_save_otherwise(go):
+    with pytest.raises(Interrupted):
+        go(watcher=stop_at(7))
+    resumed = go("run.evaluate_every=3", "run.keep_checkpoints=1", resume=True)
+    assert [record["step"] for record in numbers(resumed)] == [0, 5, 15]
+    assert len(list(resumed.folder.checkpoints.iterdir())) == 1
+    assert same(state(resumed), state(go(out="whole")))
+
+
+def test_a_folder_with_another_run_is_refused(go):
+    outcome = go("run.rounds=1")
+    before = outcome.folder.history.read_bytes()
+    with pytest.raises(Misuse, match="holds another run"):
+        go("run.rounds=1")
+    assert outcome.folder.history.read_bytes() == before
+
+
+def test_the_command_to_resume_can_be_pasted_into_a_shell(tmp_path):
+    folder = run_module.RunFolder(tmp_path / "my run")
+    command = resume_command(folder, tmp_path / "my data")
+    assert command == (
+        f"tacit run '{tmp_path}/my run/config.toml' --out '{tmp_path}/my run' --resume --data '{tmp_path}/my data'"
+    )
+
+
+# --- divergence ----------------------------------------------------------------------------------------
+
+
+def test_divergence_stops_the_run_and_keeps_what_was_recorded(go, tmp_path):
+    with pytest.raises(Diverged) as caught:
+        go("algorithm.lr=1e20")
+    message = str(caught.value)
+    for word in ("client 0", "iteration", "smaller step size", "allow_divergence", "history.jsonl"):
+        assert word in message
+    lines = (tmp_path / "out" / "history.jsonl").read_text().splitlines()
+    assert len(lines) == len(caught.value.history) == 1
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert "not finite" in summary["diverged"]
+    assert summary["steps"] < 15
+
+
+def test_divergence_may_be_allowed_also_when_resuming(go):
+    allowed = go("algorithm.lr=1e20", "run.allow_divergence=true")
+    assert allowed.summary["steps"] == 15
+    assert "not finite" in allowed.summary["diverged"]
+    assert allowed.summary["loss"]["mean"] is None  # JSON has no NaN
+    with pytest.raises(Diverged):
+        go("algorithm.lr=1e20", out="refused")
+    resumed = go("algorithm.lr=1e20", "run.allow_divergence=true", out="refused", resume=True)
+    assert resumed.summary["steps"] == 15
+    assert numbers(resumed) == numbers(allowed)
+
+
+def test_what_cannot_be_built_writes_nothing(go, tmp_path):
+    with pytest.raises(Misuse):
+        go("graph.clients=1000")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,96 @@
+import math
+
+import pytest
+import torch
+
+from tacit import models
+from tacit.errors import Misuse
+from tacit.tasks.flat import FlatModule, refuse_impure
+
+
+def parameters(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 16, 16), (2, 17, 23)])
+@pytest.mark.parametrize("name", sorted(models.MODELS))
+def test_outputs_have_one_column_per_class(name, shape):
+    module = models.build(name, shape, 7)
+    assert module(torch.randn(2, *shape)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("name", sorted(models.MODELS))
+def test_all_models_can_be_trained_and_drawn_anew(name):
+    flat = FlatModule(models.build(name, (1, 16, 16), 3))
+    refuse_impure(flat.module, torch.randn(2, 1, 16, 16))
+    assert torch.isfinite(flat.fresh_weights(0)).all()
+
+
+def test_cnn2_on_mnist_has_the_papers_layers():
+    convolutions = (1 * 25 + 1) * 16 + (16 * 25 + 1) * 32
+    assert parameters(models.build("cnn2", (1, 28, 28), 10)) == convolutions + (32 * 4 * 4 + 1) * 10
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_cnn2_options(padding):
+    module = models.build("cnn2", (1, 21, 28), 10, filters=(3, 5), padding=padding)
+    assert module(torch.randn(1, 1, 21, 28)).shape == (1, 10)
+    assert [layer.out_channels for layer in module if isinstance(layer, torch.nn.Conv2d)] == [3, 5]
+
+
+def test_lenet_is_lenet5_on_its_own_size():
+    expected = (25 + 1) * 6 + (6 * 25 + 1) * 16 + (400 + 1) * 120 + (120 + 1) * 84 + (84 + 1) * 10
+    assert parameters(models.build("lenet", (1, 28, 28), 10)) == expected
+
+
+@pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh"])
+def test_lenet_has_the_activation_asked_for(activation):
+    module = models.build("lenet", (1, 16, 16), 2, activation=activation)
+    assert sum(type(layer).__name__.lower() == activation for layer in module) == 4
+
+
+def test_sigmoid_cnn_halves_twice_rounding_up():
+    module = models.build("sigmoid-cnn3", (3, 5, 9), 4, filters=6)
+    assert parameters(module) == (3 * 25 + 1) * 6 + 2 * (6 * 25 + 1) * 6 + (6 * 2 * 3 + 1) * 4
+    assert module(torch.randn(2, 3, 5, 9)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3), (1, 4, 4)])
+def test_mlp_and_linear_take_any_shape(shape):
+    inputs = math.prod(shape)
+    assert parameters(models.build("linear", shape, 3)) == (inputs + 1) * 3
+    assert parameters(models.build("mlp", shape, 3, hidden=[8, 6])) == (inputs + 1) * 8 + 9 * 6 + 7 * 3
+    assert models.build("mlp", shape, 3)(torch.randn(4, *shape)).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("cnn2", (28, 28)),
+        ("cnn2", (1, 15, 28)),
+        ("lenet", (784,)),
+        ("lenet", (1, 28, 15)),
+        ("sigmoid-cnn3", (1, 3, 9)),
+    ],
+)
+def test_inputs_too_small_or_no_images_are_refused(name, shape):
+    with pytest.raises(Misuse, match=r"got inputs of shape .*at least \d+×\d+.*\"mlp\""):
+        models.build(name, shape, 10)
+
+
+@pytest.mark.parametrize("hidden", [(), (0,), (8, -1), (2.5,)])
+def test_impossible_hidden_layers_are_refused(hidden):
+    with pytest.raises(Misuse, match="hidden is"):
+        models.build("mlp", (4,), 2, hidden=hidden)
+
+
+def test_an_unknown_model_is_refused_with_the_closest_name():
+    with pytest.raises(Misuse, match=r"'lenett'.*Did you mean 'lenet'"):
+        models.build("lenett", (1, 28, 28), 10)
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(Misuse, match=r"'linear'.*hidden"):
+        models.build("linear", (4,), 2, hidden=(3,))
+    with pytest.raises(Misuse, match="relu, sigmoid, tanh"):
+        models.build("lenet", (1, 28, 28), 10, activation="softmax")

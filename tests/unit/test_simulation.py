@@ -1,0 +1,281 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tacit
+from tacit.graph import Graph
+from tacit.simulation import Simulation
+from tacit.tasks import gradients
+
+RING = tacit.Topology.ring(6).mixing("metropolis")
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def squares(clients=6, batch_size=4, dtype=torch.float64):
+    """Mini-batch least squares with parts of unequal sizes."""
+    sizes = [8 + 3 * (k % 3) for k in range(clients)]
+    xs = [draw(size, 3, seed=k, dtype=dtype) for k, size in enumerate(sizes)]
+    ys = [draw(size, seed=k + 40, dtype=dtype) for k, size in enumerate(sizes)]
+    return tacit.least_squares(xs, ys, batch_size=batch_size)
+
+
+def network_task(dtype=torch.float32):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).to(dtype)
+    parts = [(draw(9, 3, seed=k, dtype=dtype), torch.arange(9) % 2) for k in range(6)]
+    test = (draw(20, 3, seed=99, dtype=dtype), torch.arange(20) % 2)
+    return tacit.Task.from_module(module, parts, batch_size=3, test=test, init="independent")
+
+
+def explosive():
+    """Client 2's loss is so steep that any step size is too large; the others' are harmless."""
+    A = torch.eye(2, dtype=torch.float64).repeat(6, 1, 1)
+    A[2] *= 1e150
+    return tacit.quadratic(A, draw(6, 2))
+
+
+ALGORITHMS = [
+    tacit.DSGT(lr=0.05),
+    tacit.DPDSGT(lr=0.05, inject="every"),
+    tacit.LPPA(lr=0.05, noise=tacit.Gaussian(0.5), fresh=True, local_steps=2),
+    tacit.LPPA(lr=0.05, masks="sent"),
+]
+
+
+def same_state(a, b):
+    return all(torch.equal(getattr(a, f), getattr(b, f)) for f in ("theta", "gamma", "grad"))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["dsgt", "dp-dsgt", "lppa", "lppa-sent"])
+@pytest.mark.parametrize("task", [squares, network_task])
+def test_the_same_seed_gives_the_same_bits(algorithm, task):
+    one = tacit.simulate(algorithm, task(), RING, steps=12, seed=4)
+    torch.manual_seed(12345)  # the global stream plays no part
+    again = tacit.simulate(algorithm, task(), RING, steps=12, seed=4)
+    assert same_state(one.state, again.state)
+    assert one.history.column("loss.mean") == again.history.column("loss.mean")
+    other = tacit.simulate(algorithm, task(), RING, steps=12, seed=5)
+    assert not torch.equal(one.theta, other.theta)
+
+
+def test_a_simulation_leaves_the_global_stream_alone():
+    torch.manual_seed(3)
+    tacit.simulate(ALGORITHMS[2], network_task(), RING, steps=3, seed=0)
+    drawn = torch.rand(4)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(4))
+
+
+def test_a_run_holds_models_state_and_history():
+    run = tacit.simulate(tacit.DSGT(lr=0.05), squares(), RING, steps=20)
+    assert run.theta is run.state.theta
+    assert run.theta.shape == (6, 3)
+    assert run.diverged is None
+    assert run.gradients.strategy in ("batched", "looped")
+    assert run.history[-1].loss.mean < run.history[0].loss.mean
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "recorded"),
+    [
+        (10, 3, [0, 3, 6, 9, 10]),
+        (10, 5, [0, 5, 10]),
+        (4, 100, [0, 4]),
+        (40, None, list(range(0, 41, 4))),
+        (3, None, [0, 1, 2, 3]),
+        (0, None, [0]),
+    ],
+)
+def test_records_are_kept_at_the_start_every_so_often_and_at_the_end(steps, every, recorded):
+    run = tacit.simulate(tacit.DSGT(lr=0.01), squares(), RING, steps=steps, record_every=every)
+    assert run.history.column("step") == recorded
+
+
+def test_records_count_rounds_and_bytes():
+    task = squares()  # 11 samples on average in batches of 4: two iterations are a round
+    run = tacit.simulate(tacit.DSGT(lr=0.01), task, RING, steps=6, record_every=1)
+    assert run.history.column("round") == [0, 0, 1, 1, 2, 2, 3]
+    per_step = 12 * 2 * 3 * 8  # directed edges, θ and γ, parameters, bytes of a double
+    assert run.history.column("bytes_sent") == [k * per_step for k in range(7)]
+
+
+def test_masks_that_are_sent_cost_bytes_and_change_nothing():
+    derived = tacit.simulate(tacit.LPPA(lr=0.05, fresh=True), squares(), RING, steps=5)
+    sent = tacit.simulate(tacit.LPPA(lr=0.05, fresh=True, masks="sent"), squares(), RING, steps=5)
+    assert same_state(derived.state, sent.state)
+    assert sent.history[-1].bytes_sent - derived.history[-1].bytes_sent == 6 * 12 * 3 * 8
+
+
+def test_progress_is_called_after_every_iteration():
+    seen = []
+    tacit.simulate(tacit.DSGT(lr=0.01), squares(), RING, steps=4, progress=lambda s: seen.append(s.t))
+    assert seen == [1, 2, 3, 4]
+
+
+def test_a_run_that_diverges_is_stopped_naming_iteration_and_client():
+    with pytest.raises(
+        tacit.Diverged, match=r"of client \d+ is not finite at iteration \d+.*smaller step"
+    ) as stop:
+        tacit.simulate(tacit.DSGT(lr=0.1), explosive(), RING, steps=50, record_every=1)
+    where = stop.value.args[0].split(" at iteration ")[1].split(".")[0]
+    steps = stop.value.history.column("step")
+    assert steps == list(range(int(where)))
+    assert len(steps) > 1
+
+
+def test_the_first_client_that_is_not_finite_is_the_one_named():
+    x = torch.ones(6, 1)
+    x[4:] = torch.inf
+    task = tacit.Task.from_loss(lambda theta, x: (theta * x).sum(), list(x), torch.ones(1))
+    with pytest.raises(tacit.Diverged, match="gamma of client 4 is not finite at iteration 0"):
+        tacit.simulate(tacit.DSGT(lr=0.1), task, RING, steps=5)
+
+
+def test_a_run_may_be_allowed_to_diverge_and_says_where():
+    run = tacit.simulate(
+        tacit.DSGT(lr=0.1), explosive(), RING, steps=10, allow_divergence=True, record_every=1
+    )
+    assert run.history.column("step") == list(range(11))
+    with pytest.raises(tacit.Diverged, match=run.diverged):
+        tacit.simulate(tacit.DSGT(lr=0.1), explosive(), RING, steps=10)
+    assert not torch.isfinite(run.theta).all()
+
+
+def test_large_numbers_whose_sum_overflows_are_not_a_divergence():
+    half = torch.finfo(torch.float32).max / 2
+    task = tacit.Task.from_loss(
+        lambda theta, x: (theta * x).sum(), list(torch.zeros(6, 1)), torch.full((1,), half)
+    )
+    run = tacit.simulate(tacit.DSGT(lr=0.1), task, RING, steps=1)
+    assert torch.isfinite(run.theta).all()
+
+
+def test_a_task_for_other_clients_is_refused():
+    with pytest.raises(tacit.Misuse, match="task has 5 clients, the graph 6"):
+        tacit.simulate(tacit.DSGT(lr=0.1), squares(5), RING, steps=1)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS[:3], ids=lambda a: a.name)
+def test_weights_that_are_not_doubly_stochastic_are_refused(algorithm):
+    W = np.full((3, 3), 1 / 3)
+    W[0] = [0.5, 0.5, 0.0]
+    graph = Graph.from_matrix(W)
+    with pytest.raises(tacit.Misuse, match=rf"{algorithm.name} needs a graph that is doubly stochastic"):
+        tacit.simulate(algorithm, squares(3), graph, steps=1)
+
+
+def test_an_unknown_device_is_refused():
+    with pytest.raises(tacit.Misuse, match=r"'gpu7'.*\"cpu\""):
+        tacit.simulate(tacit.DSGT(lr=0.1), squares(), RING, steps=1, device="gpu7")
+
+
+def test_a_device_that_is_not_here_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(tacit.Misuse, match="no CUDA device"):
+        tacit.simulate(tacit.DSGT(lr=0.1), squares(), RING, steps=1, device="cuda")
+
+
+@pytest.mark.parametrize("steps", [-1, 2.0, "3", None])
+def test_impossible_numbers_of_steps_are_refused(steps):
+    with pytest.raises(tacit.Misuse, match="steps is"):
+        tacit.simulate(tacit.DSGT(lr=0.1), squares(), RING, steps=steps)
+
+
+@pytest.mark.parametrize("every", [0, -2, 1.5])
+def test_impossible_intervals_of_records_are_refused(every):
+    with pytest.raises(tacit.Misuse, match="record_every is"):
+        tacit.simulate(tacit.DSGT(lr=0.1), squares(), RING, steps=3, record_every=every)
+
+
+@pytest.mark.parametrize("seed", [1.5, "0", None, True])
+def test_impossible_seeds_are_refused(seed):
+    with pytest.raises(tacit.Misuse, match="seed is"):
+        tacit.simulate(tacit.DSGT(lr=0.1), squares(), RING, steps=1, seed=seed)
+
+
+def test_an_unknown_way_of_taking_gradients_is_refused():
+    with pytest.raises(tacit.Misuse, match="gradients is 'fast'"):
+        tacit.simulate(tacit.DSGT(lr=0.1), squares(), RING, steps=1, gradients="fast")
+
+
+def test_batched_and_looped_gradients_lead_to_the_same_models():
+    runs = [
+        tacit.simulate(ALGORITHMS[2], network_task(torch.float64), RING, steps=8, gradients=way)
+        for way in ("batched", "looped")
+    ]
+    torch.testing.assert_close(runs[0].theta, runs[1].theta, rtol=1e-10, atol=1e-12)
+    assert [run.gradients.strategy for run in runs] == ["batched", "looped"]
+
+
+def begun(workspace=None, threads=None, steps=0):
+    """A simulation on float32 after some steps, with chunks and threads of its own."""
+    before = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        if workspace is not None:
+            patch.setattr(gradients, "WORKSPACE", workspace)
+        if threads is not None:
+            torch.set_num_threads(threads)
+        try:
+            simulation = Simulation(ALGORITHMS[2], network_task(), RING, seed=2, gradients="batched")
+            simulation.start()
+            for _ in range(steps):
+                simulation.step()
+        finally:
+            torch.set_num_threads(before)
+    return simulation
+
+
+@pytest.mark.parametrize("how", [{"workspace": 1}, {"workspace": 2000}, {"threads": 1}])
+def test_chunks_and_threads_change_nothing_but_rounding(how):
+    plain, other = begun(steps=6), begun(**how, steps=6)
+    torch.testing.assert_close(other.state.theta, plain.state.theta, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(other.state.gamma, plain.state.gamma, rtol=1e-4, atol=1e-5)
+    noise = [s.here.at(3).noise("zeta", tacit.Laplace(1.0)) for s in (plain, other)]
+    assert torch.equal(*noise)
+    edge_noise = [s.here.at(3).edge_noise("delta", tacit.Laplace(1.0))[0].tensor() for s in (plain, other)]
+    assert torch.equal(*edge_noise)
+    for number in range(8):
+        batches = [s.here.objective.feed.indices(number) for s in (plain, other)]
+        assert torch.equal(*batches)
+
+
+def test_a_restored_simulation_goes_on_as_if_never_stopped():
+    whole = begun(steps=7)
+    first, second = begun(steps=3), begun()
+    second.restore(first.state, first.t, first.net.bytes_sent, 1.5)
+    for _ in range(4):
+        second.step()
+    assert same_state(second.state, whole.state)
+    assert (second.t, second.net.bytes_sent) == (whole.t, whole.net.bytes_sent)
+    assert second.wall_seconds > 1.5
+
+
+def test_a_step_never_writes_into_the_state_it_was_given():
+    for algorithm in ALGORITHMS:
+        simulation = Simulation(algorithm, squares(), RING, seed=2)
+        simulation.start()
+        for _ in range(2):
+            given = simulation.state
+            before = [given.theta.clone(), given.gamma.clone(), given.grad.clone()]
+            simulation.step()
+            after = [given.theta, given.gamma, given.grad]
+            assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_a_step_size_may_follow_a_schedule():
+    scheduled = tacit.simulate(tacit.DSGT(lr=lambda t: 0.05), squares(), RING, steps=5)
+    plain = tacit.simulate(tacit.DSGT(lr=0.05), squares(), RING, steps=5)
+    assert torch.equal(scheduled.theta, plain.theta)
+    seen = []
+
+    def rate(t):
+        seen.append(t)
+        return 0.01
+
+    tacit.simulate(tacit.DSGT(lr=rate), squares(), RING, steps=4)
+    assert seen == [0, 1, 2, 3]
