@@ -29,7 +29,7 @@ def test_a_comparison_is_tabled_paired_and_stored(tacit, config, tmp_path):
             }
             assert f"{statistics.fmean(apart):+.2f}" in answer.out
     assert "Report: c/report.html" in answer.out
-    assert "lppa+fresh=true" in (tmp_path / "c" / "report.html").read_text()
+    assert "fresh=true" in (tmp_path / "c" / "report.html").read_text()
     assert "dsgt (seed 5)" in answer.err
 
 

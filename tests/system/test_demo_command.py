@@ -6,7 +6,7 @@ import json
 def test_the_demonstration_shows_that_masks_cost_no_accuracy(tacit, tmp_path):
     (tmp_path / "tacit-demo").mkdir()  # as if it had been run before: nothing is overwritten
     (tmp_path / "tacit-demo" / "report.html").write_text("mine")
-    answer = tacit("demo", "--json")
+    answer = tacit("demo", "--json", OMP_NUM_THREADS="1")
     assert answer.code == 0, answer.err
     shown = json.loads(answer.out)
     assert shown["report"] == "tacit-demo-2/report.html"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 
 def main() -> None:
     """Entry point of the `tacit` command."""
+    # Threads that wait by spinning are ten times slower when another program wants the core; set before torch loads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from rich.console import Console
 
     from tacit.cli.app import app
     from tacit.errors import Interrupted, TacitError
 
     try:
-        app()
+        app(prog_name="tacit")
     except TacitError as problem:
         text = str(problem) if isinstance(problem, Interrupted) else f"Error: {problem}"
         Console(stderr=True, soft_wrap=True).print(text, style="bold red", markup=False, highlight=False)

@@ -1,0 +1,40 @@
+import importlib
+import subprocess
+import sys
+
+import tacit
+
+
+def test_every_public_name_is_there_and_no_other():
+    assert set(tacit._ROOM_OF) == set(tacit.__all__)
+    for name in tacit.__all__:
+        assert getattr(tacit, name) is getattr(importlib.import_module(tacit._ROOM_OF[name]), name)
+    assert not hasattr(tacit, "nonsense")
+
+
+def test_the_core_needs_only_torch_numpy_scipy_and_networkx():
+    """`import tacit` and `tacit.simulate` run where config, plots and the rest are not installed."""
+    code = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"pydantic", "typer", "rich", "matplotlib", "safetensors", "sklearn", "PIL"}:
+            raise ImportError(name)
+sys.meta_path.insert(0, Absent())
+import torch, tacit
+task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.ones(3, 2))
+run = tacit.simulate(tacit.LPPA(lr=0.1), task, tacit.Topology.ring(3).mixing("metropolis"), steps=3)
+assert run.theta.shape == (3, 2)
+print(tacit.Task.from_module, "fine")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "fine" in done.stdout
+
+
+def test_asking_for_help_does_not_load_torch():
+    code = "import sys; sys.argv = ['tacit', '--help']\nfrom tacit.cli import main\n" + (
+        "try:\n    main()\nexcept SystemExit:\n    pass\nassert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
