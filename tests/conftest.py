@@ -6,7 +6,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("tacit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tacit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("tacit")
 
 

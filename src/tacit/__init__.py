@@ -1,11 +1,11 @@
 """Tacit: train together, tell nothing. Privacy-preserving decentralized federated learning.
 
-    import tacit
+import tacit
 
-    graph = tacit.Topology.ring(5).mixing("metropolis")
-    task = tacit.Task.from_module(module, parts, batch_size=32)
-    run = tacit.simulate(tacit.LPPA(lr=0.1, noise=tacit.Laplace(1.0)), task, graph, steps=300, seed=0)
-    run.theta, run.history
+graph = tacit.Topology.ring(5).mixing("metropolis")
+task = tacit.Task.from_module(module, parts, batch_size=32)
+run = tacit.simulate(tacit.LPPA(lr=0.1, noise=tacit.Laplace(1.0)), task, graph, steps=300, seed=0)
+run.theta, run.history
 """
 
 from importlib import import_module

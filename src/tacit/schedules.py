@@ -19,7 +19,7 @@ class Constant:
     start: float
 
     def __post_init__(self) -> None:
-        _check("start", self.start, self.start > 0, "a positive number")
+        _check("start", self.start, lambda value: value > 0, "a positive number")
 
     def __call__(self, t: int) -> float:
         """The rate at iteration t."""
@@ -35,9 +35,9 @@ class Exponential:
     every: int = 1
 
     def __post_init__(self) -> None:
-        _check("start", self.start, self.start > 0, "a positive number")
-        _check("decay", self.decay, 0 < self.decay <= 1, "a number in (0, 1]")
-        _check("every", self.every, self.every >= 1, "at least 1 iteration")
+        _check("start", self.start, lambda value: value > 0, "a positive number")
+        _check("decay", self.decay, lambda value: 0 < value <= 1, "a number in (0, 1]")
+        _check("every", self.every, lambda value: value >= 1, "at least 1 iteration")
 
     def __call__(self, t: int) -> float:
         """The rate at iteration t."""
@@ -52,8 +52,8 @@ class Inverse:
     every: int = 1
 
     def __post_init__(self) -> None:
-        _check("start", self.start, self.start > 0, "a positive number")
-        _check("every", self.every, self.every >= 1, "at least 1 iteration")
+        _check("start", self.start, lambda value: value > 0, "a positive number")
+        _check("every", self.every, lambda value: value >= 1, "at least 1 iteration")
 
     def __call__(self, t: int) -> float:
         """The rate at iteration t."""
@@ -69,9 +69,9 @@ class Cosine:
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        _check("start", self.start, self.start > 0, "a positive number")
-        _check("steps", self.steps, self.steps >= 1, "at least 1 iteration")
-        _check("end", self.end, 0 <= self.end <= self.start, "between 0 and start")
+        _check("start", self.start, lambda value: value > 0, "a positive number")
+        _check("steps", self.steps, lambda value: value >= 1, "at least 1 iteration")
+        _check("end", self.end, lambda value: 0 <= value <= self.start, "between 0 and start")
 
     def __call__(self, t: int) -> float:
         """The rate at iteration t."""
@@ -87,10 +87,10 @@ def rate_at(rate: Rate, t: int) -> float:
 def check_rate(name: str, rate: Rate) -> None:
     """Refuse a rate that is neither a schedule nor a positive number."""
     if not callable(rate):
-        number = isinstance(rate, int | float) and not isinstance(rate, bool)
-        _check(name, rate, number and rate > 0, "a positive number or a schedule")
+        _check(name, rate, lambda value: value > 0, "a positive number or a schedule")
 
 
-def _check(name: str, value: float, good: bool, wanted: str) -> None:
-    if not (good and math.isfinite(value)):
+def _check(name: str, value: float, good: Callable[[float], bool], wanted: str) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and good(value)):
         raise Misuse(f"The step size's {name} is {value!r}.", f"Give {wanted}.")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich import progress as bars
 from rich.console import Console
 
-from tacit.experiment.build import Experiment
-from tacit.experiment.run import Watcher
-from tacit.record.history import Record
-from tacit.simulation import Simulation
+if TYPE_CHECKING:  # these load torch, which `tacit --help` need not wait for
+    from tacit.experiment.build import Experiment
+    from tacit.experiment.run import Watcher
+    from tacit.record.history import Record
+    from tacit.simulation import Simulation
 
 QUIET_SECONDS = 15.0  # between two lines where there is no terminal
 
@@ -45,6 +47,8 @@ class Progress:
 
     def watch(self, label: str, seed: int) -> Watcher:
         """A watcher that draws the bar of one run."""
+        from tacit.experiment.run import Watcher
+
         name = f"{label} (seed {seed})"
         task = self._bars.add_task(name, total=None, round=0, rounds="?", metric="loading", start=False)
         last_line = time.monotonic()

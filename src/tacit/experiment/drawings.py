@@ -60,8 +60,9 @@ def graph_figure(graph: StoredGraph) -> Figure:
             _add(axes, heads, facecolor=MUTED, edgecolor="none")
         filled = graph.clients > NUMBERED_CLIENTS
         dot = Outline.unit_regular_polygon(12)  # small enough to pass for a circle
+        corners = np.asarray(dot.vertices, dtype=np.float64)
         circles = [
-            Outline(place + radius * dot.vertices, dot.codes) if filled else Outline.circle(place, radius)
+            Outline(place + radius * corners, dot.codes) if filled else Outline.circle(place, radius)
             for place in places
         ]
         colours = (PALETTE[0], "none") if filled else (PAPER, PALETTE[0])
@@ -90,11 +91,16 @@ def _places(graph: StoredGraph) -> Numbers:
     else:
         places = np.array(graph.positions, dtype=np.float64)
     low, high = places.min(0), places.max(0)
-    return (places - (low + high) / 2) * (2 / (max(high - low) or 1.0))
+    extent = float(np.max(high - low)) or 1.0
+    scaled: Numbers = (places - (low + high) / 2) * (2 / extent)
+    return scaled
 
 
 def _radius(places: Numbers, numbered: bool) -> float:
-    nearest = float(cKDTree(places).query(places, k=2)[0][:, 1].min()) if len(places) > 1 else 1.0
+    nearest = 1.0
+    if len(places) > 1:
+        distances = np.asarray(cKDTree(places).query(places, k=2)[0])
+        nearest = float(distances[:, 1].min())
     most, least = (0.095, 0.035) if numbered else (0.035, 0.006)
     return max(least, min(most, 0.36 * nearest))
 

@@ -54,7 +54,8 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
     os.replace(part, path)
     _flush(folder)
     for old in _newest_first(folder)[keep:]:
-        old.unlink()
+        if old != path:
+            old.unlink()
     return path
 
 

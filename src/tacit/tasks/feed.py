@@ -47,6 +47,16 @@ class WholeParts:
                 yield (piece if everyone else rows[piece]), tuple(array[piece] for array in arrays)
 
 
+def refuse_small_parts(parts: Parts, batch_size: int) -> None:
+    """Refuse clients that cannot fill one batch."""
+    if int(parts.sizes.min()) < batch_size:
+        client = int(parts.sizes.argmin())
+        raise Misuse(
+            f"Client {client} has {int(parts.sizes[client])} samples, fewer than one batch of {batch_size}.",
+            "Lower batch_size or give that client more data (a partition's `minimum`).",
+        )
+
+
 class MiniBatches:
     """Batch `number` of each client: its data in a new keyed order every epoch, cut into batches of one size.
 
@@ -58,12 +68,6 @@ class MiniBatches:
         self, parts: Parts, ids: Tensor, batch_size: int, seed: int, device: torch.device | str
     ) -> None:
         sizes = parts.sizes[ids.cpu()]
-        if int(sizes.min()) < batch_size:
-            client = int(ids[int(sizes.argmin())])
-            raise Misuse(
-                f"Client {client} has {int(sizes.min())} samples, fewer than one batch of {batch_size}.",
-                "Lower batch_size or give that client more data (a partition's `minimum`).",
-            )
         self._arrays = tuple(array.to(device) for array in parts.arrays)
         self._order = parts.order.to(device)
         self._first = parts.offsets[ids.cpu()].to(device)

@@ -55,7 +55,7 @@ class FlatModule:
         """New random parameters [P] by the layers' own `reset_parameters`, keyed."""
         module = copy.deepcopy(self.module)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(key_of(*key) >> 1)
+            torch.default_generator.manual_seed(key_of(*key) >> 1)  # the CPU's only, which fork_rng restores
             for name, parameter in module.named_parameters():
                 if name in self.names:
                     parameter.fill_(torch.nan)  # to see below which ones no layer draws again

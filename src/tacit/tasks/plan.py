@@ -51,6 +51,7 @@ def plan(
     _, arrays = next(iter(feed.groups(0, min(SAMPLE, clients_per_pass(task)))))
     arrays = tuple(array[:SAMPLE] for array in arrays)
     theta = task.initial(seed, clients[: len(arrays[0])]).to(device)
+    _refuse_many_numbers(task.loss, theta, arrays)
     memory = _Memory.default()
     key = _signature(task, arrays, device)
     known = memory.recall(key)
@@ -64,6 +65,16 @@ def plan(
     choice = _time_both(task.loss, theta, arrays)
     memory.remember(key, choice)
     return choice
+
+
+@torch.no_grad()
+def _refuse_many_numbers(loss: Loss, theta: Tensor, arrays: Part) -> None:
+    value = loss(theta[0], *(array[0] for array in arrays))
+    if value.ndim:
+        raise Misuse(
+            f"The loss of one client has the shape {tuple(value.shape)}.",
+            "Return one number, e.g. the mean over the samples.",
+        )
 
 
 def _refusal(loss: Loss, theta: Tensor, arrays: Part) -> str | None:

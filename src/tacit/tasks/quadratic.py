@@ -18,6 +18,8 @@ def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
     """
     if A.ndim != 3 or A.shape[1] != A.shape[2] or b.shape != A.shape[:2]:
         raise Misuse(f"A has shape {tuple(A.shape)}, b {tuple(b.shape)}.", "Give A [N, P, P] and b [N, P].")
+    if not torch.allclose(A, A.mT):
+        raise Misuse("A is not symmetric.", "Give (A + Aᵀ)/2: it has the same values of θᵀAθ.")
 
     def loss(theta: Tensor, A: Tensor, b: Tensor) -> Tensor:
         return 0.5 * theta @ (A @ theta) - b @ theta

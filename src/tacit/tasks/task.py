@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from tacit.errors import Misuse
 from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
-from tacit.tasks.feed import Feed, MiniBatches, WholeParts
+from tacit.tasks.feed import Feed, MiniBatches, WholeParts, refuse_small_parts
 from tacit.tasks.flat import FlatModule, Loss, refuse_impure
 from tacit.tasks.parts import Part, Parts, as_part
 
@@ -144,7 +144,8 @@ class Task:
                 raise Misuse(
                     f"batch_size is {self.batch_size!r}.", "Give a whole number of at least 1, or None."
                 )
-            MiniBatches(self.parts, torch.arange(self.clients), self.batch_size, 0, "cpu")  # type: ignore[arg-type]
+            if isinstance(self.parts, Parts):
+                refuse_small_parts(self.parts, self.batch_size)
         return self
 
 

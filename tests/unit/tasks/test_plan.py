@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tacit import DSGT, Topology, simulate
 from tacit.errors import Misuse
 from tacit.tasks import Task, plan
 from tacit.tasks.gradients import HostedObjective
@@ -159,3 +160,11 @@ def test_another_wish_is_refused():
 def test_one_client_needs_no_batching(monkeypatch):
     monkeypatch.setattr(plan, "_time_both", no_timing)
     assert planned(task_of(smooth, clients=1)).strategy == "looped"
+
+
+def test_a_loss_of_several_numbers_is_refused():
+    task = Task.from_loss(
+        lambda theta, x: (theta - x).square(), [torch.ones(3), torch.zeros(3)], torch.zeros(3)
+    )
+    with pytest.raises(Misuse, match=r"shape \(3,\).*Return one number"):
+        simulate(DSGT(lr=0.1), task, Topology.ring(2).mixing("metropolis"), steps=1)
