@@ -309,6 +309,14 @@ def test_divergence_may_be_allowed_also_when_resuming(go):
     assert numbers(resumed) == numbers(allowed)
 
 
+def test_the_summary_of_a_run_that_diverged_goes_when_the_run_goes_on(go, tmp_path):
+    with pytest.raises(Diverged):
+        go("algorithm.lr=1e20")
+    with pytest.raises(Interrupted):
+        go("algorithm.lr=1e20", "run.allow_divergence=true", resume=True, watcher=stop_at(7))
+    assert not (tmp_path / "out" / "summary.json").exists()
+
+
 def test_what_cannot_be_built_writes_nothing(go, tmp_path):
     with pytest.raises(Misuse):
         go("graph.clients=1000")
