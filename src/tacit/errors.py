@@ -20,7 +20,8 @@ class Misuse(TacitError, ValueError):
     def __init__(self, problem: str, remedy: str = "") -> None:
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"{problem} {remedy}".strip())
+        between = "" if problem.endswith("\n") else " "  # a problem may be a list of lines
+        super().__init__(f"{problem}{between}{remedy}".strip())
 
 
 def unknown(problem: str, given: object, known: Iterable[str], also: str = "") -> Misuse:

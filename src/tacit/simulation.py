@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, gradients_per_step, tensors_of
 from tacit.clients import Clients
+from tacit.engines.device import check_device
 from tacit.engines.stacked import StackedNetwork
 from tacit.errors import Diverged, Misuse
 from tacit.graph import Graph
@@ -51,7 +52,8 @@ class Simulation:
         allow_divergence: bool = False,
         round_length: int | None = None,
     ) -> None:
-        _check(algorithm, task, graph, seed, device)
+        self.device = check_device(device)
+        _check(algorithm, task, graph, seed)
         ids = np.arange(graph.clients)
         neighbourhood = Neighbourhood.of(graph.edges, ids, device)
         feed = task.feed(torch.arange(graph.clients), seed, device)
@@ -66,7 +68,6 @@ class Simulation:
             Philox(seed, task.parameters, task.dtype),
             gradients_per_step(algorithm),
         )
-        self.device = torch.device(device)
         self.algorithm = algorithm
         self.evaluation = bound.evaluation
         self.allow_divergence = allow_divergence
@@ -204,7 +205,7 @@ def simulate(
     return Run(simulation.state.theta, simulation.state, history, simulation.gradients, simulation.diverged)
 
 
-def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int, device: torch.device | str) -> None:
+def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:
     if task.clients != graph.clients:
         raise Misuse(
             f"The task has {task.clients} clients, the graph {graph.clients}.",
@@ -212,10 +213,4 @@ def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int, device: to
         )
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise Misuse(f"seed is {seed!r}.", "Give a whole number.")
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise Misuse(f"device is {device!r}, which is not a device.", 'Use "cpu" or "cuda".') from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise Misuse(f"device is {str(device)!r}, but this machine has no CUDA device.", 'Use device="cpu".')
     graph.require(*algorithm.requires, by=algorithm.name)

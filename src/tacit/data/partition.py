@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.data.apportion import Counts, dirichlet_shares, equal_shares, raise_to
 from tacit.data.label_deal import deal_labels
-from tacit.errors import Misuse
+from tacit.errors import Misuse, unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,12 +148,12 @@ def partition(
     [24, 5, 50, 21]
     """
     if kind not in _KINDS:
-        raise Misuse(f"there is no partition {kind!r}.", f"Choose one of {', '.join(_KINDS)}.")
+        raise unknown(f"there is no partition {kind!r}.", kind, _KINDS)
     divide, option = _KINDS[kind]
-    unknown = sorted(set(options) - {option})
-    if unknown:
+    strange = sorted(set(options) - {option})
+    if strange:
         has = f"its only option is {option}" if option else "it has none"
-        raise Misuse(f"partition {kind} has no option {unknown[0]!r}.", f"Leave it out; {has}.")
+        raise Misuse(f"partition {kind} has no option {strange[0]!r}.", f"Leave it out; {has}.")
     if option is not None and option not in options:
         raise Misuse(f"partition {kind} needs {option}.", f"Set {option}.")
     labels = _labels(labels)

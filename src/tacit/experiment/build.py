@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from tacit import data, models
 from tacit.algorithms.algorithm import Algorithm, gradients_per_step
 from tacit.data.partition import Partition, partition
+from tacit.engines.device import check_device
 from tacit.errors import Misuse, unknown
-from tacit.experiment.config import Config, DataSection, GraphSection, ModelSection
+from tacit.experiment.config import Config, DataSection, ModelSection
+from tacit.experiment.graphs import make_graph
 from tacit.experiment.options import by_path, make_algorithm, said_of, typed
-from tacit.graph import Graph, Topology
+from tacit.graph import Graph
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 
-TOPOLOGIES: dict[str, Callable[..., Topology]] = {
-    "ring": Topology.ring,
-    "directed-ring": Topology.directed_ring,
-    "complete": Topology.complete,
-    "star": Topology.star,
-    "grid": Topology.grid,
-    "torus": Topology.torus,
-    "random-regular": Topology.random_regular,
-    "erdos-renyi": Topology.erdos_renyi,
-    "random-geometric": Topology.random_geometric,
-    "exponential": Topology.exponential,
-    "random-directed": Topology.random_directed,
-    "edges": Topology.from_edges,
-    "edge-file": Topology.from_edge_file,
-}
 PARTITION_OPTIONS = {"alpha": float, "k": int, "indices": list[list[int]]}
 
 
@@ -66,7 +49,7 @@ def build(config: Config, folder: Path | None = None, dataset: data.Dataset | No
     """
     seed = config.run.seed
     graph = make_graph(config.graph, seed)
-    check_device(config.run.device)
+    check_device(config.run.device, "run.device")
     name, options = config.algorithm.name, config.algorithm.options
     # A first one, of no length, to refuse what is wrong before data is loaded.
     draft = make_algorithm(name, options, round_length=1, steps=1)
@@ -88,30 +71,6 @@ def build(config: Config, folder: Path | None = None, dataset: data.Dataset | No
     round_length = max(1, epoch // gradients_per_step(draft))
     algorithm = make_algorithm(name, options, round_length, round_length * config.run.rounds)
     return Experiment(config, dataset, parts, graph, task, algorithm, round_length)
-
-
-def make_graph(section: GraphSection, seed: int) -> Graph:
-    """The topology and its weights."""
-    if section.kind not in TOPOLOGIES:
-        raise unknown(f"graph.kind = {section.kind!r} is not a kind of graph.", section.kind, TOPOLOGIES)
-    make = TOPOLOGIES[section.kind]
-    seed = seed if section.seed is None else section.seed
-    options = _topology_options(section, make, seed)
-    with said_of("[graph]"):
-        topology = make(**options)
-    if section.mixing == "matrix":
-        matrix = _read_matrix(section.matrix)
-        with said_of(f"graph.matrix = {section.matrix!r}"):
-            return Graph.from_matrix(matrix, topology)
-    if section.matrix is not None:
-        raise Misuse(f"graph.matrix = {section.matrix!r} is set.", 'Set graph.mixing = "matrix" to use it.')
-    weighing: dict[str, Any] = {}
-    if section.kappa is not None:
-        weighing["kappa"] = section.kappa
-    if section.random_weights:
-        weighing["seed"] = seed
-    with said_of("[graph]"):
-        return topology.mixing(section.mixing, lazy=section.lazy, **weighing)
 
 
 def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
@@ -178,54 +137,3 @@ def _try_model(module: nn.Module, name: str, dataset: data.Dataset) -> None:
             f"name = {name!r} gives an output of shape {shape} for {len(x)} samples.",
             f"{dataset.name} has {dataset.classes} classes: make it ({len(x)}, {dataset.classes}).",
         )
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that is not here."""
-    try:
-        wanted = torch.device(device)
-    except RuntimeError:
-        wanted = torch.device("meta")
-    if wanted.type not in ("cpu", "cuda"):
-        raise Misuse(f"run.device = {device!r} is not a device for this.", 'Use "cpu" or "cuda".')
-    present = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if wanted.type == "cuda" and (wanted.index or 0) >= present:
-        raise Misuse(
-            f"run.device = {device!r}, but this machine has {present or 'no'} CUDA devices.", 'Use "cpu".'
-        )
-
-
-def _topology_options(section: GraphSection, make: Callable[..., Topology], seed: int) -> dict[str, Any]:
-    """The options of one kind of graph; `clients` is what the constructors call n."""
-    parameters, hints = inspect.signature(make).parameters, get_type_hints(make)
-    names = {"clients" if name == "n" else name: name for name in parameters}
-    options: dict[str, Any] = {}
-    for key, value in section.options.items():
-        if key not in names:
-            raise unknown(f"graph.{key} is not an option of kind {section.kind!r}.", key, names)
-        options[names[key]] = typed(f"graph.{key}", value, hints[names[key]])
-    if (clients := options.get("n", 1)) < 1:
-        raise Misuse(f"graph.clients = {clients} is too small.", "Give at least 1.")
-    for key, name in names.items():
-        if parameters[name].default is inspect.Parameter.empty and name not in options:
-            raise Misuse(f"graph.kind = {section.kind!r} needs graph.{key}.", f"Set {key} in [graph].")
-    if "seed" in parameters:
-        options["seed"] = seed
-    return options
-
-
-def _read_matrix(file: str | None) -> Any:
-    if file is None:
-        raise Misuse('graph.mixing = "matrix" needs graph.matrix.', "Name a file with the numbers of W.")
-    try:
-        if file.endswith(".npy"):
-            return np.load(file, allow_pickle=False)
-        separator = "," if "," in Path(file).read_text(encoding="utf-8")[:4096] else None
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # numpy only warns of an empty file
-            return np.loadtxt(file, delimiter=separator, ndmin=2)
-    except (OSError, EOFError, ValueError, UserWarning) as problem:
-        raise Misuse(
-            f"graph.matrix = {file!r} cannot be read: {str(problem).split(';')[0].rstrip('.')}.",
-            "Give the numbers of W as text, one row per line, or as a .npy file.",
-        ) from None

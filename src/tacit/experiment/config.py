@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 
 from tacit.errors import Misuse, unknown
 
+FILES = ("matrix", "path")  # keys of [graph] that name files
+
 
 class Section(BaseModel):
     """A section whose keys are all known."""
@@ -114,7 +116,17 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise Misuse(f"{path} is not valid TOML: {problem}.", "Correct that line.") from None
-    return make_config(values, overrides, origin=f"{path} with --set" if overrides else str(path))
+    origin = f"{path} with --set" if overrides else str(path)
+    return make_config(_located(values, path.parent), overrides, origin)
+
+
+def _located(values: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Files named relative to `base`, with their full names, so that a run's config.toml finds them from anywhere."""
+    graph = values.get("graph")
+    if not isinstance(graph, dict):
+        return values
+    named = {key: graph[key] for key in FILES if isinstance(graph.get(key), str)}
+    return values | {"graph": graph | {key: str((base / name).resolve()) for key, name in named.items()}}
 
 
 def make_config(
@@ -122,7 +134,7 @@ def make_config(
 ) -> Config:
     """Check plain values and make a configuration of them."""
     for override in overrides:
-        values = _overridden(values, override)
+        values = _located(_overridden(values, override), Path())
     try:
         return Config.model_validate(values)
     except ValidationError as problem:

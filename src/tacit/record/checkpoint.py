@@ -88,7 +88,8 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
             facts = json.loads((file.metadata() or {})["tacit"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            # Cloned: what the file hands out is mapped from it, and would change with it.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except SafetensorError as problem:
         raise ValueError(str(problem)) from None
     if facts["format"] != FORMAT:

@@ -229,7 +229,7 @@ def test_explicit_below_the_minimum_or_for_other_clients():
         ("classes", 5, {"k": 0}, "k is 0"),
         ("classes", 5, {"k": 11}, "k=11 classes per client, but the samples have only 10 classes"),
         ("classes", 4, {"k": 2}, "4 clients with k=2 classes each hold at most 8 of 10 classes"),
-        ("random", 4, {}, "there is no partition 'random'. Choose one of iid, quantity"),
+        ("random", 4, {}, "there is no partition 'random'. Known: iid, quantity"),
     ],
 )
 def test_misuse(kind, clients, options, problem):

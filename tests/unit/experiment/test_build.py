@@ -3,9 +3,11 @@ import pytest
 import torch
 
 from tacit import data
+from tacit.engines.device import check_device
 from tacit.errors import Misuse
-from tacit.experiment.build import TOPOLOGIES, build, check_device, make_graph
+from tacit.experiment.build import build
 from tacit.experiment.config import GraphSection, make_config
+from tacit.experiment.graphs import TOPOLOGIES, make_graph
 
 OPTIONS = {
     "grid": {"rows": 2, "columns": 3},
@@ -264,7 +266,7 @@ def test_what_is_wrong_with_the_algorithm_shows_before_data_is_looked_for(tiny, 
 
 @pytest.mark.parametrize("device", ["gpu", "meta", "mps", "", "cuda:x"])
 def test_only_devices_that_work_are_taken(device):
-    assert f"run.device = {device!r}" in refusal(check_device, device)
+    assert f"run.device = {device!r}" in refusal(check_device, device, "run.device")
 
 
 def test_a_cuda_device_must_be_here(monkeypatch):
@@ -276,3 +278,13 @@ def test_a_cuda_device_must_be_here(monkeypatch):
     check_device("cuda")
     check_device("cuda:1")
     assert "2 CUDA devices" in refusal(check_device, "cuda:2")
+
+
+def test_a_graph_can_be_the_pattern_of_its_matrix(tmp_path):
+    path = tmp_path / "W.csv"
+    path.write_text("0.5,0.5,0\n0,0.5,0.5\n0.5,0,0.5\n")
+    made = graph(kind="matrix", matrix=str(path))
+    assert made.edges.tolist() == [[0, 2], [1, 0], [2, 1]]
+    assert made.directed
+    assert "is not an option of kind 'matrix'" in refusal(graph, kind="matrix", matrix=str(path), clients=3)
+    assert "graph.matrix is not set" in refusal(graph, kind="matrix")

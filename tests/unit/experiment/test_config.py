@@ -144,3 +144,12 @@ def test_plain_values_leave_out_what_is_not_set_and_come_back_equal(tiny):
 def test_a_configuration_does_not_change(tiny):
     with pytest.raises(ValidationError):
         tiny().run.seed = 3
+
+
+def test_files_are_relative_to_the_configuration_and_overrides_to_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "there" / "a.toml"
+    path.write_text('[graph]\nkind = "matrix"\nmatrix = "W.csv"\n')
+    assert load_config(path).graph.matrix == str(tmp_path / "there" / "W.csv")
+    assert load_config(path, ["graph.matrix=V.csv"]).graph.matrix == str(tmp_path / "V.csv")
