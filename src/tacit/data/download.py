@@ -112,7 +112,8 @@ def _try(url: str, file: RemoteFile, target: Path, timeout: float) -> Path:
 
 def _transfer(url: str, file: RemoteFile, part: Path, timeout: float) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "tacit"})
-    with urllib.request.urlopen(request, timeout=timeout) as answer, part.open("wb") as out:
+    opener = urllib.request.build_opener()  # of our own: urlopen keeps one with the proxies of its first call
+    with opener.open(request, timeout=timeout) as answer, part.open("wb") as out:
         length = answer.headers.get("Content-Length")
         promised = int(length) if length and length.isdigit() else None
         arrived = 0
