@@ -20,7 +20,7 @@ def test_a_comparison_is_tabled_paired_and_stored(tacit, config, tmp_path):
         first = first or accuracy
         mean, deviation = statistics.fmean(accuracy), statistics.stdev(accuracy)
         assert row["accuracy"] == {"mean": mean, "deviation": deviation}
-        assert f"{mean:.2f} ± {deviation:.2g}" in answer.out
+        assert f"{mean:.2f} ± {deviation:.2f}" in answer.out
         if accuracy is not first:
             apart = [a - b for a, b in zip(accuracy, first, strict=True)]
             assert row["difference"] == {

@@ -21,9 +21,9 @@ def comparison_table(comparison: Comparison) -> Table:
     """Mean ± deviation over the seeds; differences are paired by seed."""
     first = comparison.rows[0].label
     table = Table(caption=f"mean ± deviation over {len(comparison.seeds)} seeds")
-    table.add_column("algorithm")
-    for name in ("accuracy, %", f"difference to {first}", "loss", "bytes sent"):
-        table.add_column(name, justify="right")
+    table.add_column("algorithm", overflow="fold")
+    for name in ("accuracy, %", f"difference\nto {first}", "loss", "sent"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in comparison.rows:
         label = f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label
         table.add_row(
@@ -91,4 +91,4 @@ def _spread(pair: tuple[float, float] | None, form: str) -> str:
     if pair is None:
         return ""
     mean, deviation = pair
-    return f"{mean:{form}}" if math.isnan(deviation) else f"{mean:{form}} ± {deviation:.2g}"
+    return f"{mean:{form}}" if math.isnan(deviation) else f"{mean:{form}} ± {deviation:{form.lstrip('+')}}"
