@@ -60,7 +60,9 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use."""
+    """Import a public name, or a room such as tacit.data, on first use."""
+    if name in ("data", "models"):
+        return import_module(f"tacit.{name}")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")
     value = getattr(import_module(_ROOM_OF[name]), name)

@@ -14,12 +14,17 @@ from tacit.randomness import Randomness
 from tacit.rows import LazyRows
 from tacit.schedules import Rate, rate_at
 
+Function = Callable[[Tensor], Tensor]
+
 
 class Network(Protocol):
     """The only way to talk. Both verbs are collective: all clients take part, in the same order."""
 
     def mix(self, **rows: Tensor) -> tuple[Tensor, ...]:
-        """Each client sends its row of each tensor [n, P] to its out-neighbours and gets Σⱼ wᵢⱼ xⱼ."""
+        """Each client sends its row of each tensor [n, P] to its out-neighbours and gets Σⱼ wᵢⱼ xⱼ.
+
+        What comes back are new tensors, the caller's to write into.
+        """
         ...
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
@@ -52,6 +57,7 @@ class Clients:
     objective: Objective
     randomness: Randomness
     gradients_per_step: int = 1
+    apply: Callable[[str, Function, Tensor], Tensor] = lambda tag, function, rows: function(rows)
     t: int = 0
     tick: int = 0
 
@@ -65,7 +71,12 @@ class Clients:
         return self.objective.theta0()
 
     def grad(self, theta: Tensor, local: int = 0) -> Tensor:
-        """Stochastic gradients [n, P] at each client's own row, each call of a step (`local` = 0, 1, …) on new data."""
+        """Stochastic gradients [n, P] at each client's own row, a new tensor.
+
+        Gradient `local` = 0, 1, … of a step is on the step's next batch; the same `local` is the same batch.
+        """
+        if not 0 <= local < self.gradients_per_step:
+            raise ValueError(f"gradient {local} of {self.gradients_per_step} in a step: declare local_steps")
         first = 0 if self.tick == 0 else 1 + (self.tick - 1) * self.gradients_per_step
         return self.objective.grad(theta, first + local)
 
@@ -76,7 +87,7 @@ class Clients:
     def noise(self, tag: str, law: Noise) -> Tensor:
         """Noise [n, P] that each client draws for itself."""
         rows = self.randomness.rows(tag, law, self.tick, self.graph.ids, None)
-        return rows.tensor(self.graph.ids.device)
+        return rows.tensor()
 
     def edge_noise(self, tag: str, law: Noise) -> tuple[LazyRows, LazyRows]:
         """Noise that the two ends of each directed edge share: rows of the out-edges and of the in-edges.
@@ -88,6 +99,6 @@ class Clients:
         received = self.randomness.rows(tag, law, self.tick, graph.in_source, graph.in_target)
         return sent, received
 
-    def nonlinear(self, tag: str, function: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    def nonlinear(self, tag: str, function: Function, rows: Tensor) -> Tensor:
         """Apply a non-linear `function` to own rows; declaring it lets the audit treat the result as unknown."""
-        return function(rows)
+        return self.apply(tag, function, rows)

@@ -100,7 +100,7 @@ class Philox:
         def draw(index: Tensor) -> Tensor:
             return self._noise(key, law, tick, source[index], other[index])
 
-        return LazyRows(len(source), self.width, self.dtype, draw)
+        return LazyRows(len(source), self.width, self.dtype, source.device, draw)
 
     def _noise(self, key: int, law: Noise, tick: int, source: Tensor, target: Tensor) -> Tensor:
         out = torch.empty(len(source), self.width, dtype=self.dtype, device=source.device)
@@ -113,18 +113,33 @@ class Philox:
 
 
 def permutations(key: int, epochs: Tensor, clients: Tensor, sizes: Tensor) -> Tensor:
-    """A permutation of range(sizes[i]) per row, keyed by client and epoch: [rows, max size], padded with the rest.
+    """A permutation of range(sizes[i]) per client, keyed by client and epoch, one after the other: [Σ sizes]."""
+    blocks = (sizes + 3) // 4
+    owner = torch.repeat_interleave(blocks)  # which client each counter belongs to
+    counter = (
+        spans(torch.zeros_like(blocks), blocks),
+        clients[owner],
+        torch.zeros_like(owner),
+        epochs[owner],
+    )
+    drawn = torch.cat(
+        [
+            philox(tuple(part[low : low + TILE] for part in counter), key)  # type: ignore[arg-type]
+            for low in range(0, len(owner), TILE)
+        ]
+    )
+    first = 4 * (blocks.cumsum(0) - blocks)
+    words_of_samples = drawn.reshape(-1)[spans(first, sizes)]
+    # Sorted by client first and word second; equal words, which happen, keep their order.
+    client = torch.repeat_interleave(sizes)
+    by_word = words_of_samples.argsort(stable=True)
+    order = by_word[client[by_word].argsort(stable=True)]
+    begin = sizes.cumsum(0) - sizes
+    return order - begin[client]
 
-    Columns below sizes[i] hold the permutation; what follows is padding and must not be used.
-    """
-    width = int(sizes.max())
-    out = torch.empty(len(clients), width, dtype=torch.int64, device=clients.device)
-    column = torch.arange(width, device=clients.device)
-    nobody = torch.zeros_like(clients)
-    height = max(1, TILE // width)
-    for top in range(0, len(clients), height):
-        rows = slice(top, min(len(clients), top + height))
-        drawn = words(key, epochs[rows], clients[rows], nobody[rows], range(width))
-        drawn = drawn.masked_fill(column[None, :] >= sizes[rows, None], WORD + 1)
-        out[rows] = drawn.argsort(dim=1, stable=True)
-    return out
+
+def spans(first: Tensor, lengths: Tensor) -> Tensor:
+    """The numbers first[i], first[i] + 1, … (lengths[i] of them) for every i, one after the other."""
+    begin = lengths.cumsum(0) - lengths
+    shift = torch.repeat_interleave(first - begin, lengths)
+    return shift + torch.arange(len(shift), device=first.device)

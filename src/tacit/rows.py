@@ -16,6 +16,7 @@ class LazyRows:
     count: int
     width: int
     dtype: torch.dtype
+    device: torch.device
     draw: Callable[[Tensor], Tensor]
 
     def __len__(self) -> int:
@@ -25,9 +26,9 @@ class LazyRows:
         """The rows at `index` [k] as a tensor [k, width]."""
         return self.draw(index)
 
-    def tensor(self, device: torch.device | str = "cpu") -> Tensor:
+    def tensor(self) -> Tensor:
         """All rows at once: [count, width]."""
-        return self.draw(torch.arange(self.count, device=device))
+        return self.draw(torch.arange(self.count, device=self.device))
 
 
 Rows = Tensor | LazyRows

@@ -16,11 +16,13 @@ from tacit.algorithms.algorithm import Algorithm, gradients_per_step, tensors_of
 from tacit.clients import Clients
 from tacit.engines.device import check_device
 from tacit.engines.stacked import StackedNetwork
+from tacit.engines.watchdog import Watchdog
 from tacit.errors import Diverged, Misuse
 from tacit.graph import Graph
 from tacit.graph.neighbourhood import Neighbourhood
 from tacit.randomness import Philox
 from tacit.record.history import History, Record, observe
+from tacit.record.transcript import Recorder, Transcript
 from tacit.tasks.gradients import HostedObjective
 from tacit.tasks.plan import Plan, plan
 from tacit.tasks.task import Task
@@ -34,6 +36,7 @@ class Run:
     state: Any
     history: History
     gradients: Plan
+    transcript: Transcript | None = None  # every message, if asked for
     diverged: str | None = None  # where a state first became NaN or infinite, if that was allowed
 
 
@@ -51,9 +54,11 @@ class Simulation:
         gradients: str = "auto",
         allow_divergence: bool = False,
         round_length: int | None = None,
+        transcript: Transcript | None = None,
     ) -> None:
         self.device = check_device(device)
         _check(algorithm, task, graph, seed)
+        seed = int(seed)
         ids = np.arange(graph.clients)
         neighbourhood = Neighbourhood.of(graph.edges, ids, device)
         feed = task.feed(torch.arange(graph.clients), seed, device)
@@ -61,9 +66,10 @@ class Simulation:
         self.gradients = plan(bound, ids.tolist(), feed, seed, device, gradients)
         objective = HostedObjective(bound, ids.tolist(), feed, self.gradients.strategy, seed, device)
         self.net = StackedNetwork(graph, task.dtype, device)
+        self.recorder = None if transcript is None else Recorder(self.net, transcript)
         self.here = Clients(
             neighbourhood,
-            self.net,
+            self.recorder or self.net,
             objective,
             Philox(seed, task.parameters, task.dtype),
             gradients_per_step(algorithm),
@@ -75,8 +81,10 @@ class Simulation:
         self.t = 0
         self.state: Any = None
         self.diverged: str | None = None
-        # Looking costs nothing on a CPU; on a GPU it waits for all work under way.
-        self._watch_every = 1 if self.device.type == "cpu" else 16
+        self._watchdog = Watchdog(self.device)
+        self._check_every = (
+            1 if self.device.type == "cpu" else 16
+        )  # asking a GPU waits for all work under way
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
 
@@ -89,25 +97,31 @@ class Simulation:
         """Make the state before the first iteration."""
         with repeatable(self.device):
             self.state = self.algorithm.start(self.here)
-        self._watch()
+        self._watchdog.look(0, tensors_of(self.state))
+        self.check()
 
-    def restore(self, state: Any, t: int, bytes_sent: int, wall_seconds: float) -> None:
+    def restore(
+        self, state: Any, t: int, bytes_sent: int, wall_seconds: float, diverged: str | None = None
+    ) -> None:
         """Go on from a state reached earlier."""
-        self.state, self.t = state, t
+        self.state, self.t, self.diverged = state, t, diverged
         self.net.bytes_sent = bytes_sent
         self._earlier_seconds = wall_seconds
 
     def step(self) -> None:
         """One iteration."""
+        if self.recorder is not None:
+            self.recorder.tick = self.t + 1
         with repeatable(self.device):
             self.state = self.algorithm.step(self.state, self.here.at(self.t))
         self.t += 1
-        if self.t % self._watch_every == 0:
-            self._watch()
+        self._watchdog.look(self.t, tensors_of(self.state))
+        if self.t % self._check_every == 0:
+            self.check()
 
     def observe(self) -> Record:
         """Judge the models as they are now."""
-        self._watch()
+        self.check()
         return observe(
             self.state.theta,
             self.evaluation,
@@ -117,24 +131,19 @@ class Simulation:
             wall_seconds=self.wall_seconds,
         )
 
-    def _watch(self) -> None:
-        """Notice a state that is no longer finite."""
-        if self.diverged is not None:
+    def check(self) -> None:
+        """Stop, or remember where, if a state is no longer finite."""
+        if self.diverged is not None or (found := self._watchdog.finding()) is None:
             return
-        for name, rows in tensors_of(self.state).items():
-            if bool(torch.isfinite(rows.sum())):
-                continue
-            finite = torch.isfinite(rows.sum(1))
-            if bool(finite.all()):
-                continue  # each client's numbers are fine, only their sum over all is too large
-            client = int(torch.where(~finite)[0][0])
-            self.diverged = f"{name} of client {client} is not finite at iteration {self.t}"
-            if not self.allow_divergence:
-                raise Diverged(
-                    f"The run diverged: {self.diverged}. Try a smaller step size or less noise; "
-                    "to let such a run go on to its end, set allow_divergence."
-                )
-            return  # the first field that failed is the one to name
+        rows = getattr(self.state, found.field)
+        what = "client" if len(rows) == len(self.here.graph.ids) else "row"
+        where = f"{found.field} of {what} {found.row}"
+        self.diverged = f"{where} is not finite at iteration {found.iteration}"
+        if not self.allow_divergence:
+            raise Diverged(
+                f"The run diverged: {self.diverged}. Try a smaller step size or less noise; "
+                "to let such a run go on to its end, set allow_divergence."
+            )
 
 
 @contextmanager
@@ -165,12 +174,13 @@ def simulate(
     gradients: str = "auto",
     record_every: int | None = None,
     allow_divergence: bool = False,
+    transcript: bool = False,
     progress: Callable[[Simulation], None] | None = None,
 ) -> Run:
     """Run `steps` iterations of an algorithm with all clients in this process.
 
     The history has a record at the start, every `record_every` iterations (default: a tenth of the run) and at
-    the end; `progress` is called after every iteration.
+    the end; `progress` is called after every iteration. `transcript=True` keeps every message in `run.transcript`.
 
         graph = tacit.Topology.ring(5).mixing("metropolis")
         run = tacit.simulate(tacit.LPPA(lr=0.1), task, graph, steps=300, seed=0)
@@ -181,6 +191,7 @@ def simulate(
     every = max(1, steps // 10) if record_every is None else record_every
     if not isinstance(every, int) or every < 1:
         raise Misuse(f"record_every is {record_every!r}.", "Give a whole number of at least 1, or None.")
+    said = Transcript() if transcript else None
     simulation = Simulation(
         algorithm,
         task,
@@ -189,6 +200,7 @@ def simulate(
         device=device,
         gradients=gradients,
         allow_divergence=allow_divergence,
+        transcript=said,
     )
     simulation.start()
     history = History([simulation.observe()])
@@ -202,7 +214,8 @@ def simulate(
     except Diverged as problem:
         problem.history = history
         raise
-    return Run(simulation.state.theta, simulation.state, history, simulation.gradients, simulation.diverged)
+    state = simulation.state
+    return Run(state.theta, state, history, simulation.gradients, said, simulation.diverged)
 
 
 def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:
@@ -211,6 +224,6 @@ def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:
             f"The task has {task.clients} clients, the graph {graph.clients}.",
             "Give both the same number of clients.",
         )
-    if not isinstance(seed, int) or isinstance(seed, bool):
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
         raise Misuse(f"seed is {seed!r}.", "Give a whole number.")
     graph.require(*algorithm.requires, by=algorithm.name)

@@ -62,5 +62,5 @@ class LPPA:
         sent, received = here.edge_noise("delta", self.noise)
         if self.masks == "derived":
             return here.graph.net_out(sent, received)
-        delta = sent.tensor(here.graph.ids.device)
+        delta = sent.tensor()
         return here.graph.net_out(delta, here.net.send("delta", delta, private=True))

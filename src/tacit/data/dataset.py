@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,10 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def parts(self, indices: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The samples of each client, e.g. `split.parts(iid(len(split), 5).indices)`, as tasks take them."""
+        return [(self.x[mine], self.y[mine]) for mine in indices]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from tacit.data.formats.raw import Raw, RawSplit
 from tacit.data.locate import Found, data_folder, locate, places, refuse_unreadable
 from tacit.data.source import Source
 from tacit.data.sources import SOURCES
-from tacit.errors import Misuse
+from tacit.errors import Misuse, unknown
 
 Folder = str | os.PathLike[str] | None
 
@@ -141,9 +140,7 @@ def load(
 def _source(name: str, sources: Mapping[str, Source]) -> Source:
     if name in sources:
         return sources[name]
-    close = difflib.get_close_matches(str(name).lower().replace("_", "-"), sources, n=1, cutoff=0.5)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
-    raise Misuse(f"there is no dataset {name!r}.", f"{hint}Choose one of {', '.join(sources)}.")
+    raise unknown(f"there is no dataset {name!r}.", str(name).lower().replace("_", "-"), sources)
 
 
 def _check(source: Source, options: Mapping[str, Any], **numbers: int | None) -> None:

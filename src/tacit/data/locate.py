@@ -27,7 +27,7 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     if named := os.environ.get("TACIT_DATA"):
         return Path(named).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "tacit" / "data"
+    return Path(cache or os.path.expanduser("~/.cache")) / "tacit" / "data"
 
 
 def places(source: Source, base: Path, other_folders: frozenset[str]) -> list[Path]:

@@ -18,6 +18,7 @@ from tacit.experiment.config import Config, DataSection, ModelSection
 from tacit.experiment.graphs import make_graph
 from tacit.experiment.options import by_path, make_algorithm, said_of, typed
 from tacit.graph import Graph
+from tacit.randomness import key_of
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 
@@ -60,15 +61,15 @@ def build(config: Config, folder: Path | None = None, dataset: data.Dataset | No
     parts = make_partition(config, dataset, graph.clients)
     with said_of("[model]"):
         task = Task.from_module(
-            make_model(config.model, dataset),
+            make_model(config.model, dataset, seed),
             Parts.split((dataset.train.x, dataset.train.y), parts.indices),
             batch_size=config.run.batch_size,
             test=(dataset.test.x, dataset.test.y),
             init=config.model.init,
         )
-    epoch = config.run.iterations_per_round or task.steps_per_epoch
     # Local steps belong to the iteration they follow: a round is one pass over the data however it is cut.
-    round_length = max(1, epoch // gradients_per_step(draft))
+    epoch = max(1, task.steps_per_epoch // gradients_per_step(draft))
+    round_length = config.run.iterations_per_round or epoch
     algorithm = make_algorithm(name, options, round_length, round_length * config.run.rounds)
     return Experiment(config, dataset, parts, graph, task, algorithm, round_length)
 
@@ -106,8 +107,14 @@ def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Parti
         )
 
 
-def make_model(section: ModelSection, dataset: data.Dataset) -> nn.Module:
-    """The model for a dataset's inputs and classes, named or the user's own."""
+def make_model(section: ModelSection, dataset: data.Dataset, seed: int) -> nn.Module:
+    """The model for a dataset's inputs and classes, named or the user's own; what it draws is keyed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key_of(seed, "model") >> 1)
+        return _make_model(section, dataset)
+
+
+def _make_model(section: ModelSection, dataset: data.Dataset) -> nn.Module:
     if ":" not in section.name:
         return models.build(section.name, dataset.train.x.shape[1:], dataset.classes, **section.options)
     make = by_path(section.name, "name")

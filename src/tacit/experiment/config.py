@@ -51,7 +51,7 @@ class ModelSection(OpenSection):
     """Which model: a name or "package.module:Class"; further keys are its options."""
 
     name: str = "mlp"
-    init: Literal["same", "independent"] = "same"
+    init: Literal["same", "independent", "module"] = "same"  # module: as its constructor leaves it, keyed
 
 
 class GraphSection(OpenSection):

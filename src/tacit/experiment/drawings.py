@@ -15,11 +15,11 @@ from scipy.spatial import cKDTree
 
 from tacit.errors import Misuse
 from tacit.experiment.finished import StoredGraph, StoredPartition
+from tacit.experiment.folder import DRAWN_EDGES
 from tacit.experiment.style import INK, MUTED, PALETTE, PAPER, styled, visible
 from tacit.graph import Topology
 
 Numbers = npt.NDArray[np.float64]
-DRAWN_EDGES = 2_000  # a drawing of more shows nothing
 NUMBERED_CLIENTS = 40
 NAMED_BARS = 60
 MOST_BARS = 200

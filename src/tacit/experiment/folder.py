@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import Misuse
-from tacit.experiment.config import Config, make_config
+from tacit.experiment.config import FILES, Config, make_config
 from tacit.experiment.toml import to_toml
 from tacit.graph import Graph
 from tacit.record.history import History
 
-DRAWN_EDGES = 2_000  # a drawing of more edges shows nothing
+DRAWN_EDGES = 2_000  # a drawing of more shows nothing
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class RunFolder:
         self, graph: Graph, counts: list[list[int]], classes: list[str], partition: str
     ) -> None:
         """What the report draws besides curves: the graph and who has which data."""
-        drawn = len(graph.edges) <= DRAWN_EDGES
+        drawn = len(graph.edges) <= 2 * DRAWN_EDGES  # an undirected edge is listed both ways
         topology = graph.topology
         picture = {
             "description": graph.describe(),
@@ -109,6 +109,9 @@ class RunFolder:
 def fingerprint(config: Config) -> str:
     """What identifies the trajectory a configuration gives: all of it but where and how often to save or look."""
     plain = config.as_dict()
+    for key in FILES:
+        if (name := plain["graph"].get(key)) and Path(name).is_file():
+            plain["graph"][key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
     elsewhere = (
         "device", "evaluate_every", "checkpoint_every", "keep_checkpoints", "gradients", "allow_divergence",
     )  # fmt: skip

@@ -15,7 +15,7 @@ import tacit
 from tacit.data import Dataset
 from tacit.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.build import Experiment, build
-from tacit.experiment.config import Config
+from tacit.experiment.config import Config, changed
 from tacit.experiment.folder import RunFolder, fingerprint, write_json, write_whole
 from tacit.record import checkpoint as checkpoints
 from tacit.record.checkpoint import Checkpoint
@@ -104,7 +104,8 @@ def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[S
         round_length=experiment.round_length,
     )
     if not folder.config.exists():
-        folder.create(config)
+        # With the way gradients were taken, so that this file runs again to the same bits.
+        folder.create(changed(config, "run", gradients=simulation.gradients.strategy))
     dataset, partition = experiment.dataset, experiment.partition
     folder.write_drawings(
         experiment.graph,
@@ -116,7 +117,7 @@ def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[S
         history = History()
     else:
         history = History(record for record in folder.read_history() if record.step <= saved.step)
-        simulation.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
+        simulation.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds, saved.diverged)
     write_whole(folder.history, history.to_jsonl())
     if simulation.t < experiment.steps:
         folder.summary.unlink(missing_ok=True)  # of a run that diverged: this one has not ended
@@ -137,10 +138,11 @@ def _advance(
     save_every = plan.checkpoint_every * experiment.round_length
 
     def save() -> None:
+        simulation.check()  # a state that is not finite must not push out one that is
         mark = fingerprint(experiment.config)
         state = Checkpoint(
             simulation.state, simulation.t, simulation.net.bytes_sent, simulation.wall_seconds, mark,
-            simulation.gradients.strategy,
+            simulation.diverged, simulation.gradients.strategy,
         )  # fmt: skip
         checkpoints.save(folder.checkpoints, state, plan.keep_checkpoints)
 

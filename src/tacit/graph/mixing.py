@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from tacit.errors import Misuse
+from tacit.errors import Misuse, unknown
 from tacit.graph import rules, spectrum
 from tacit.graph.checks import CHECKS, REMEDY
 from tacit.graph.edge_lists import not_listed
@@ -202,9 +201,7 @@ class Graph:
 def weigh(topology: Topology, rule: str = "metropolis", *, lazy: bool = False, **options: Any) -> Graph:
     """The topology with weights by `rule`; refused when the rule is unknown or the topology falls apart."""
     if rule not in RULES:
-        closest = difflib.get_close_matches(str(rule), RULES, n=1)
-        guess = f'Did you mean "{closest[0]}"? ' if closest else ""
-        raise Misuse(f"mixing rule {rule!r} is unknown.", f"{guess}Choose from {', '.join(RULES)}.")
+        raise unknown(f"mixing rule {rule!r} is unknown.", rule, RULES)
     accepted = [name for name in inspect.signature(RULES[rule]).parameters if name != "topology"]
     for option in options:
         if option not in accepted:

@@ -93,7 +93,7 @@ class Neighbourhood:
     def _total(self, edge_rows: Rows, degree: Tensor, onto: Tensor | None) -> Tensor:
         """Sum edges sorted by client: the k-th edges of all clients together, k = 0, 1, … (a fixed order)."""
         if isinstance(edge_rows, LazyRows) and edge_rows.count * edge_rows.width <= WORKSPACE:
-            edge_rows = edge_rows.tensor(self.ids.device)
+            edge_rows = edge_rows.tensor()
         if onto is None:
             width = edge_rows.width if isinstance(edge_rows, LazyRows) else edge_rows.shape[1]
             onto = torch.zeros(len(self.ids), width, dtype=edge_rows.dtype, device=self.ids.device)

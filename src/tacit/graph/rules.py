@@ -47,7 +47,9 @@ def sinkhorn(topology: Topology, *, seed: int | None = None) -> Weights:
     columns = np.concatenate([topology.edges[:, 0], own])
     entries = np.ones(len(rows))
     if seed is not None:
-        rng = np.random.default_rng(whole_number("seed", seed, at_least=0))
+        rng = np.random.default_rng(
+            [whole_number("seed", seed, at_least=0), 1]
+        )  # not the stream that drew the edges
         entries = 1.0 - 0.9 * rng.random(len(rows))  # random() is in [0, 1), so this is in (0.1, 1]
     weights = balanced(sparse.csr_array((entries, (rows, columns)), shape=(n, n)))
     if topology.directed or seed is not None:

@@ -25,9 +25,12 @@ def build(name: str, shape: Sequence[int], classes: int, **options: object) -> n
         raise unknown(f"There is no model {name!r}.", name, MODELS, '; or your own as "package.module:Class"')
     try:
         return MODELS[name](tuple(shape), classes, **options)
-    except TypeError as problem:
+    except (TypeError, ValueError, RuntimeError, ZeroDivisionError) as problem:
+        if isinstance(problem, Misuse):
+            raise
+        given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
         raise Misuse(
-            f"Model {name!r} does not take these options: {problem}.", "See docs/configuration.md."
+            f"Model {name!r} cannot be made with {given}: {problem}.", "See docs/configuration.md."
         ) from None
 
 

@@ -27,6 +27,7 @@ class Checkpoint:
     bytes_sent: int
     wall_seconds: float
     fingerprint: str  # of the configuration the state belongs to
+    diverged: str | None = None  # where it first did, if that was allowed
     gradients: str = "auto"  # how gradients were taken: the other way would round differently
 
 
@@ -46,6 +47,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
         "wall_seconds": checkpoint.wall_seconds,
         "fingerprint": checkpoint.fingerprint,
         "gradients": checkpoint.gradients,
+        "diverged": checkpoint.diverged,
     }
     path = folder / f"step-{checkpoint.step:09d}.safetensors"
     part = path.with_suffix(".part")
@@ -95,7 +97,7 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
     if facts["format"] != FORMAT:
         raise ValueError(f"unknown format {facts['format']!r}")
     state = state_type(algorithm)(**tensors)
-    names = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients")
+    names = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged")
     return Checkpoint(state, **{name: facts[name] for name in names})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -10,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.tasks.flat import FlatModule, Loss
+from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.parts import Part, Parts
 
 TEST_BATCH = 1_000
@@ -74,7 +73,7 @@ class TestSet:
         for x, y in zip(torch.split(self.x, TEST_BATCH), torch.split(self.y, TEST_BATCH), strict=True):
             output = self.flat(theta, x)
             loss += float(self.criterion(output, y)) * len(x)
-            if output.ndim == 2 and y.ndim == 1 and not y.is_floating_point():
+            if output.ndim == 2 and output.shape[1] > 1 and y.ndim == 1 and not y.is_floating_point():
                 classified = True
                 right += int((output.argmax(1) == y).sum())
         return loss / len(self.x), 100 * right / len(self.x) if classified else None
@@ -102,8 +101,8 @@ class OwnParts:
 
     def on(self, device: torch.device | str) -> OwnParts:
         """The same with data taken to `device` as it is used."""
-        moved = copy.copy(self.loss.to(device)) if hasattr(self.loss, "to") else self.loss
-        return replace(self, loss=moved, device=device)
+        loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
+        return replace(self, loss=loss, device=device)
 
     @torch.no_grad()
     def _own(self, theta: Tensor, client: int) -> float:

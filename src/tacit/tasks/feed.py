@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import Misuse
-from tacit.randomness import key_of, permutations
+from tacit.randomness import key_of, permutations, spans
 from tacit.tasks.parts import Part, Parts
 
 
@@ -65,32 +65,41 @@ class MiniBatches:
     """
 
     def __init__(
-        self, parts: Parts, ids: Tensor, batch_size: int, seed: int, device: torch.device | str
+        self,
+        parts: Parts,
+        places: Tensor,
+        ids: Tensor,
+        batch_size: int,
+        seed: int,
+        device: torch.device | str,
     ) -> None:
-        sizes = parts.sizes[ids.cpu()]
+        """Batches of the clients `ids`, whose data are at `places` in `parts`."""
+        places = places.cpu()
         self._arrays = tuple(array.to(device) for array in parts.arrays)
         self._order = parts.order.to(device)
-        self._first = parts.offsets[ids.cpu()].to(device)
-        self._sizes = sizes.to(device)
+        self._first = parts.offsets[places].to(device)
+        self._sizes = parts.sizes[places].to(device)
         self._ids = ids.to(device)
         self._batch = batch_size
         self._key = key_of(seed, "batches")
         self._slots = self._sizes // batch_size
-        # A memo of the current epoch's order of each client; it only saves work.
+        # A memo of the current epoch's order of each client, one after the other; it only saves work.
         self._epoch = torch.full_like(self._sizes, -1)
-        self._shuffled = torch.empty(len(ids), int(self._sizes.max()), dtype=torch.int64, device=device)
+        self._begin = self._sizes.cumsum(0) - self._sizes
+        self._shuffled = torch.empty(int(self._sizes.sum()), dtype=torch.int64, device=device)
 
     def indices(self, number: int) -> Tensor:
         """Which samples of the shared arrays are in batch `number` of each hosted client: [n, batch]."""
         epoch = number // self._slots
         (stale,) = torch.where(epoch != self._epoch)
         if len(stale):
-            order = permutations(self._key, epoch[stale], self._ids[stale], self._sizes[stale])
-            self._shuffled[stale, : order.shape[1]] = order
+            sizes = self._sizes[stale]
+            order = permutations(self._key, epoch[stale], self._ids[stale], sizes)
+            self._shuffled[spans(self._begin[stale], sizes)] = order
             self._epoch = epoch
-        start = (number % self._slots) * self._batch
+        start = self._begin + (number % self._slots) * self._batch
         within = start[:, None] + torch.arange(self._batch, device=start.device)
-        return self._order[self._first[:, None] + self._shuffled.gather(1, within)]
+        return self._order[self._first[:, None] + self._shuffled[within]]
 
     def groups(self, number: int, chunk: int) -> Iterator[tuple[slice | Tensor, Part]]:
         """The batches of all hosted clients, `chunk` clients at a time."""

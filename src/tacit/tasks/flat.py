@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class FlatModule:
         self.shapes = [p.shape for _, p in named]
         self.sizes = [p.numel() for _, p in named]
         self.width = sum(self.sizes)
-        self.dtype = named[0][1].dtype
+        self.dtype = _one_dtype([p.dtype for _, p in named])
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
@@ -71,6 +72,22 @@ class FlatModule:
         return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
 
 
+@dataclass(frozen=True)
+class ModuleLoss:
+    """θ, inputs, targets ↦ loss(module(inputs; θ), targets)."""
+
+    flat: FlatModule
+    criterion: Callable[..., Tensor]
+
+    def __call__(self, theta: Tensor, inputs: Tensor, *targets: Tensor) -> Tensor:
+        """The loss of parameters `theta` [P] on one batch."""
+        return self.criterion(self.flat(theta, inputs), *targets)
+
+    def to(self, device: torch.device | str) -> ModuleLoss:
+        """The same with the module's buffers on `device`."""
+        return replace(self, flat=self.flat.to(device))
+
+
 def _refuse_hidden_state(module: nn.Module) -> None:
     """Refuse layers whose behaviour is not a pure function of parameters and input."""
     for name, layer in module.named_modules():
@@ -90,19 +107,34 @@ def _refuse_hidden_state(module: nn.Module) -> None:
         raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
 
 
+def _one_dtype(found: list[torch.dtype]) -> torch.dtype:
+    if len(set(found)) > 1 or found[0] not in (torch.float32, torch.float64):
+        raise Misuse(
+            f"The model's parameters are {', '.join(sorted({str(kind) for kind in found}))}.",
+            "Make them all float32 or all float64: model.float() or model.double().",
+        )
+    return found[0]
+
+
+def refuse_hidden_stream(what: str, work: Callable[[], Tensor]) -> Tensor:
+    """Do the work once and refuse it if it drew from torch's random stream; gives what it gave."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        stream = torch.get_rng_state()
+        result = work()
+        drew = not torch.equal(stream, torch.get_rng_state())
+    if drew:
+        raise Misuse(
+            f"The {what} draws from a hidden random stream in training.",
+            "Remove its dropout or other random step; all randomness in Tacit is keyed.",
+        )
+    return result
+
+
 def refuse_impure(module: nn.Module, *inputs: Tensor) -> None:
     """Run one batch and refuse a module that drew from torch's random stream or wrote into its buffers."""
     trial = copy.deepcopy(module).train()
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        stream = torch.get_rng_state()
-        trial(*inputs)
-        drew = not torch.equal(stream, torch.get_rng_state())
-    if drew:
-        raise Misuse(
-            "The model draws from a hidden random stream in training.",
-            "Remove its dropout or other random step; all randomness in Tacit is keyed.",
-        )
+    refuse_hidden_stream("model", lambda: trial(*inputs))
     for name, buffer in trial.named_buffers():
         if not torch.equal(before[name], buffer):
             raise Misuse(

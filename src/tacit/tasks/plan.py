@@ -22,10 +22,10 @@ from torch import Tensor
 
 from tacit.errors import Misuse
 from tacit.tasks.feed import Feed
-from tacit.tasks.flat import Loss
+from tacit.tasks.flat import Loss, ModuleLoss, refuse_hidden_stream
 from tacit.tasks.gradients import PASSES, Strategy, batched, clients_per_pass, looped
 from tacit.tasks.parts import Part
-from tacit.tasks.task import ModuleLoss, Task
+from tacit.tasks.task import Task
 
 SAMPLE = 8  # clients in the trial
 
@@ -51,7 +51,7 @@ def plan(
     _, arrays = next(iter(feed.groups(0, min(SAMPLE, clients_per_pass(task)))))
     arrays = tuple(array[:SAMPLE] for array in arrays)
     theta = task.initial(seed, clients[: len(arrays[0])]).to(device)
-    _refuse_many_numbers(task.loss, theta, arrays)
+    _refuse_unfit(task.loss, theta, arrays)
     memory = _Memory.default()
     key = _signature(task, arrays, device)
     known = memory.recall(key)
@@ -67,9 +67,9 @@ def plan(
     return choice
 
 
-@torch.no_grad()
-def _refuse_many_numbers(loss: Loss, theta: Tensor, arrays: Part) -> None:
-    value = loss(theta[0], *(array[0] for array in arrays))
+def _refuse_unfit(loss: Loss, theta: Tensor, arrays: Part) -> None:
+    """Refuse a loss that is random or not one number."""
+    value = refuse_hidden_stream("loss", lambda: loss(theta[0], *(array[0] for array in arrays)))
     if value.ndim:
         raise Misuse(
             f"The loss of one client has the shape {tuple(value.shape)}.",
@@ -120,7 +120,7 @@ def _signature(task: Task, arrays: Part, device: torch.device | str) -> str:
     )
     gpu = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else ""
     facts = (
-        platform.node(), platform.machine(), torch.__version__, torch.get_num_threads(), gpu, name,
+        platform.machine(), os.cpu_count(), torch.__version__, torch.get_num_threads(), gpu, name,
         task.parameters, str(task.dtype), [tuple(array.shape) for array in arrays],
     )  # fmt: skip
     return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
@@ -134,7 +134,7 @@ class _Memory:
 
     @classmethod
     def default(cls) -> _Memory:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         return cls(Path(root) / "tacit" / "gradients.json")
 
     def _read(self) -> dict[str, dict[str, str]]:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from tacit.errors import Misuse
 from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
 from tacit.tasks.feed import Feed, MiniBatches, WholeParts, refuse_small_parts
-from tacit.tasks.flat import FlatModule, Loss, refuse_impure
+from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, refuse_impure
 from tacit.tasks.parts import Part, Parts, as_part
 
 Init = Literal["module", "same", "independent"]
@@ -122,12 +122,16 @@ class Task:
             return 1
         return max(1, int(self.parts.sizes.sum()) // self.clients // self.batch_size)
 
-    def feed(self, ids: Tensor, seed: int, device: torch.device | str) -> Feed:
-        """The data that gradients of clients `ids` see."""
+    def feed(self, ids: Tensor, seed: int, device: torch.device | str, places: Tensor | None = None) -> Feed:
+        """The data that gradients of clients `ids` see.
+
+        `places` says where in `parts` theirs are, if not at their own numbers: a peer holds its own part only.
+        """
+        places = ids if places is None else places
         if isinstance(self.parts, Parts):
             assert self.batch_size is not None
-            return MiniBatches(self.parts, ids, self.batch_size, seed, device)
-        return WholeParts([self.parts[i] for i in ids.tolist()], device)
+            return MiniBatches(self.parts, places, ids, self.batch_size, seed, device)
+        return WholeParts([self.parts[i] for i in places.tolist()], device)
 
     def on(self, device: torch.device | str) -> Task:
         """This task with its model's constants on `device`."""
@@ -149,22 +153,6 @@ class Task:
         return self
 
 
-@dataclass(frozen=True)
-class ModuleLoss:
-    """θ, inputs, targets ↦ loss(module(inputs; θ), targets)."""
-
-    flat: FlatModule
-    criterion: Callable[..., Tensor]
-
-    def __call__(self, theta: Tensor, inputs: Tensor, *targets: Tensor) -> Tensor:
-        """The loss of parameters `theta` [P] on one batch."""
-        return self.criterion(self.flat(theta, inputs), *targets)
-
-    def to(self, device: torch.device | str) -> ModuleLoss:
-        """The same with the module's buffers on `device`."""
-        return replace(self, flat=self.flat.to(device))
-
-
 def _as_parts(parts: Sequence[Any]) -> list[Part]:
     held = [as_part(part, i) for i, part in enumerate(parts)]
     if not held:
@@ -184,6 +172,5 @@ def _takes_whole_part(loss: Loss, part: Part) -> bool:
         signature = inspect.signature(loss)
     except (TypeError, ValueError):
         return False
-    kinds = [p.kind for p in signature.parameters.values() if p.default is p.empty]
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return len(kinds) == 2 and all(kind in positional for kind in kinds)
+    kinds = [p.kind for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY]
+    return len(kinds) == 2 and inspect.Parameter.VAR_POSITIONAL not in kinds

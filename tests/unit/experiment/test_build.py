@@ -163,7 +163,7 @@ def test_everything_is_made_from_one_configuration(tiny):
 def test_a_round_is_a_pass_however_local_steps_cut_it(tiny):
     assert build(tiny("algorithm.local_steps=2")).round_length == 2
     assert build(tiny("run.iterations_per_round=12")).round_length == 12
-    assert build(tiny("run.iterations_per_round=12", "algorithm.local_steps=5")).round_length == 2
+    assert build(tiny("run.iterations_per_round=12", "algorithm.local_steps=5")).round_length == 12
 
 
 def test_a_schedule_gets_the_lengths_of_this_run(tiny):

@@ -81,7 +81,7 @@ def test_overrides_go_into_inline_tables_and_the_last_one_counts():
         ("data.limit_train=0", ["data.limit_train = 0", "greater than 0"]),
         ("graph.lazy=1", ["graph.lazy = 1", "boolean"]),
         ("graph.mixing=metro", ["graph.mixing = 'metro'", "metropolis", "sinkhorn"]),
-        ("model.init=other", ["model.init = 'other'", "'same' or 'independent'"]),
+        ("model.init=other", ["model.init = 'other'", "'same', 'independent' or 'module'"]),
         ("run.gradients=fast", ["run.gradients = 'fast'", "batched"]),
     ],
 )

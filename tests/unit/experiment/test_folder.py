@@ -87,11 +87,11 @@ def test_the_graph_and_the_data_are_kept_for_drawing(tmp_path):
 
 
 def test_a_graph_of_too_many_edges_is_not_drawn(tmp_path):
-    many = Topology.ring(DRAWN_EDGES).mixing("metropolis")
+    many = Topology.ring(DRAWN_EDGES + 1).mixing("metropolis")
     RunFolder(tmp_path).write_drawings(many, [], [], "")
     graph = json.loads((tmp_path / "graph.json").read_text())
     assert graph["edges"] is graph["positions"] is None
-    assert graph["clients"] == DRAWN_EDGES
+    assert graph["clients"] == DRAWN_EDGES + 1
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_sinkhorn_scales_the_drawn_entries_by_rows_and_columns():
     assert np.array_equal(W, again)
     assert np.abs(W - other).max() > 1e-3
     # Of a directed ring, diag(r) A diag(c) keeps Π aᵢᵢ / Π aᵢ₊₁,ᵢ, and the limit is constant on both bands.
-    rng = np.random.default_rng(7)
+    rng = np.random.default_rng([7, 1])
     entries = 1 - 0.9 * rng.random(10)
     ring = Topology.directed_ring(5).mixing("sinkhorn", seed=7).W.numpy()
     ratio = (entries[5:].prod() / entries[:5].prod()) ** (1 / 5)
@@ -375,7 +375,7 @@ def test_require_is_silent_when_all_is_there():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PATH.mixing("metropols"), 'Did you mean "metropolis".*metropolis, laplacian, sinkhorn'),
+        (lambda: PATH.mixing("metropols"), "Did you mean 'metropolis'.*metropolis, laplacian, sinkhorn"),
         (lambda: PATH.mixing("uniform"), "'uniform' is unknown"),
         (lambda: PATH.mixing("metropolis", kappa=3), "no option 'kappa'. It takes no options"),
         (lambda: PATH.mixing("laplacian", seed=3), "no option 'seed'. It takes kappa"),

@@ -19,9 +19,8 @@ def owned(sizes):
 
 
 def feed(parts, batch, ids=None, seed=0):
-    return MiniBatches(
-        parts, torch.arange(parts.clients) if ids is None else torch.tensor(ids), batch, seed, "cpu"
-    )
+    hosted = torch.arange(parts.clients) if ids is None else torch.tensor(ids)
+    return MiniBatches(parts, hosted, hosted, batch, seed, "cpu")
 
 
 @st.composite
@@ -144,3 +143,12 @@ def test_whole_parts_are_the_same_for_every_number():
     ((_, first),) = whole.groups(0, 10)
     ((_, later),) = whole.groups(77, 10)
     assert torch.equal(first[0], later[0])
+
+
+def test_a_peer_that_holds_only_its_own_part_draws_the_same_batches():
+    parts = owned([8, 12, 9])
+    alone = Parts(parts.arrays, parts.order[8:20], torch.tensor([0, 12]))
+    here = MiniBatches(alone, torch.tensor([0]), torch.tensor([1]), 4, 7, "cpu")
+    everyone = feed(parts, 4, seed=7)
+    for number in (0, 2, 3, 7):
+        assert torch.equal(here.indices(number)[0], everyone.indices(number)[1])

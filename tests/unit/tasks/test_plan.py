@@ -140,7 +140,7 @@ def test_nothing_else_is_left_in_the_cache(cache):
 
 def test_without_a_setting_the_cache_is_in_the_home(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     planned(task_of(smooth))
     assert (tmp_path / ".cache" / "tacit" / "gradients.json").is_file()
 

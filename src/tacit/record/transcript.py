@@ -1,0 +1,55 @@
+"""What was said: every message of a run, kept by a network that passes all on to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+from tacit.clients import Network
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """Rows that were sent together: of all clients with `mix` [n, P], of all out-edges with `send` [e, P].
+
+    With `mix` each client's row went to all of its out-neighbours. `tick` is 0 in `start` and t + 1 in step t.
+    """
+
+    tick: int
+    verb: Literal["mix", "send"]
+    tag: str
+    rows: Tensor
+    private: bool
+
+
+@dataclass(eq=False)
+class Transcript:
+    """The messages of a run in order."""
+
+    messages: list[Message] = field(default_factory=list)
+
+    def of(self, tag: str) -> list[Message]:
+        """The messages with a tag, e.g. "gamma"."""
+        return [message for message in self.messages if message.tag == tag]
+
+
+class Recorder:
+    """A network that writes down what passes through it."""
+
+    def __init__(self, network: Network, transcript: Transcript) -> None:
+        self.tick = 0
+        self._network = network
+        self._transcript = transcript
+
+    def mix(self, **rows: Tensor) -> tuple[Tensor, ...]:
+        """As the network behind it."""
+        for tag, sent in rows.items():
+            self._transcript.messages.append(Message(self.tick, "mix", tag, sent.clone(), private=False))
+        return self._network.mix(**rows)
+
+    def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
+        """As the network behind it."""
+        self._transcript.messages.append(Message(self.tick, "send", tag, edge_rows.clone(), private))
+        return self._network.send(tag, edge_rows, private=private)

@@ -1,0 +1,24 @@
+"""The claim of the LPPA paper on its data, shortened: masks cost no accuracy, noise of one's own does."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tacit.experiment.compare import compare
+from tacit.experiment.config import load_config
+
+PROTOCOL = Path(__file__).parents[2] / "examples" / "lppa-fashion-mnist.toml"
+SHORTER = ["model.name=mlp", "algorithm.lr.start=0.1", "run.rounds=8", "run.evaluate_every=8"]
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not os.environ.get("TACIT_DATA"), reason="TACIT_DATA does not name the real datasets")
+def test_masks_cost_nothing_and_noise_costs_much(tmp_path):
+    rules = ["dsgt", "lppa", "lppa+noise.scale=0.5", "lppa+fresh=true", "dp-dsgt"]
+    rows = compare(load_config(PROTOCOL, SHORTER), rules, 1, tmp_path / "out").rows
+    accuracy = {row.label: row.accuracy[0] for row in rows}
+    assert accuracy["dsgt"] > 75
+    for masked in ("lppa", "lppa+noise.scale=0.5", "lppa+fresh=true"):
+        assert abs(accuracy[masked] - accuracy["dsgt"]) <= 0.5, accuracy
+    assert accuracy["dp-dsgt"] < min(accuracy[rule] for rule in rules if rule != "dp-dsgt") - 1, accuracy
