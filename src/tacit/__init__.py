@@ -12,7 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tacit.algorithms import ALGORITHMS, DPDSGT, DSGT, LPPA
+    from tacit.algorithms import ALGORITHMS
+    from tacit.algorithms.dp_dsgt import DPDSGT
+    from tacit.algorithms.dsgt import DSGT
+    from tacit.algorithms.lppa import LPPA
     from tacit.errors import Diverged, Misuse, TacitError
     from tacit.graph import Graph, Topology
     from tacit.privacy.noise import Gaussian, Laplace
@@ -48,7 +51,10 @@ __all__ = [
 
 # Where each public name lives. They are imported when first used, so that `tacit --help` need not load torch.
 _ROOMS = {
-    "tacit.algorithms": ("ALGORITHMS", "DPDSGT", "DSGT", "LPPA"),
+    "tacit.algorithms": ("ALGORITHMS",),
+    "tacit.algorithms.dp_dsgt": ("DPDSGT",),
+    "tacit.algorithms.dsgt": ("DSGT",),
+    "tacit.algorithms.lppa": ("LPPA",),
     "tacit.errors": ("Diverged", "Misuse", "TacitError"),
     "tacit.graph": ("Graph", "Topology"),
     "tacit.privacy.noise": ("Gaussian", "Laplace"),

@@ -40,6 +40,10 @@ class Diverged(TacitError):
         super().__init__(message)
 
 
+class Caution(UserWarning):
+    """Something that runs but should not go unnoticed."""
+
+
 class Interrupted(TacitError):
     """The run was stopped by the user; a checkpoint was left where there is a run folder."""
 

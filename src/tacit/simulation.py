@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm, gradients_per_step, tensors_of
+from tacit.algorithms.algorithm import Algorithm, cautions, gradients_per_step, tensors_of
 from tacit.clients import Clients
 from tacit.engines.device import check_device
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
-from tacit.errors import Diverged, Misuse
-from tacit.graph import Graph
+from tacit.errors import Caution, Diverged, Misuse
+from tacit.graph import Graph, Topology
 from tacit.graph.neighbourhood import Neighbourhood
 from tacit.randomness import Philox
 from tacit.record.history import History, Record, observe
@@ -31,6 +32,10 @@ from tacit.tasks.task import Task
 @dataclass(frozen=True, eq=False)
 class Run:
     """What a simulation leaves: the models theta [N, P], the whole state, and the history."""
+
+    def __repr__(self) -> str:
+        clients, parameters = self.theta.shape
+        return f"Run({clients} clients, {parameters:,} parameters, {self.history!r})"
 
     theta: Tensor
     state: Any
@@ -59,6 +64,7 @@ class Simulation:
         self.device = check_device(device)
         _check(algorithm, task, graph, seed)
         seed = int(seed)
+        self.cautions = cautions(algorithm, graph)
         ids = np.arange(graph.clients)
         neighbourhood = Neighbourhood.of(graph.edges, ids, device)
         feed = task.feed(torch.arange(graph.clients), seed, device)
@@ -202,6 +208,8 @@ def simulate(
         allow_divergence=allow_divergence,
         transcript=said,
     )
+    for caution in simulation.cautions:
+        warnings.warn(caution, Caution, stacklevel=2)
     simulation.start()
     history = History([simulation.observe()])
     try:
@@ -219,6 +227,13 @@ def simulate(
 
 
 def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:
+    if isinstance(graph, Topology):
+        raise Misuse("The graph has no weights yet.", 'Give them: topology.mixing("metropolis").')
+    for name, value, kind in (("task", task, Task), ("graph", graph, Graph)):
+        if not isinstance(value, kind):
+            raise Misuse(f"{name} is a {type(value).__name__}.", f"Give a tacit.{kind.__name__}.")
+    if not hasattr(algorithm, "step"):
+        raise Misuse(f"algorithm is {algorithm!r}.", "Give an algorithm, e.g. tacit.LPPA(lr=0.1).")
     if task.clients != graph.clients:
         raise Misuse(
             f"The task has {task.clients} clients, the graph {graph.clients}.",

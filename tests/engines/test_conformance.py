@@ -20,7 +20,7 @@ from tacit.record.checkpoint import Checkpoint
 N, P = 6, 3
 ROOT = Path(__file__).parents[2]
 
-# Algorithms whose limit on a strongly convex problem is not its optimum: (what it is, how far at most).
+# Algorithms whose limit on a strongly convex problem is not its optimum, and what it is instead.
 OTHER_LIMITS = {
     "dp-dsgt": "the optimum of a sum shifted by its noise",
     "gossip": "the average of the first models",
@@ -193,7 +193,7 @@ def test_the_worked_example_is_short_and_registered_by_one_line():
     code = worked_example()
     assert len(code.splitlines()) < 60
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert "GossipAveraging.name: GossipAveraging," in text
+    assert '    "gossip": "GossipAveraging",\n' in text
 
 
 def test_laplace_noise_is_the_default_of_the_papers():

@@ -1,4 +1,7 @@
-"""The claim of the LPPA paper on its data, shortened: masks cost no accuracy, noise of one's own does."""
+"""The claim of the LPPA paper on its data: masks cost no accuracy, noise of one's own does.
+
+Shortened for a CPU: the protocol of examples/lppa-fashion-mnist.toml with a perceptron for ten rounds.
+"""
 
 import os
 from pathlib import Path
@@ -9,7 +12,7 @@ from tacit.experiment.compare import compare
 from tacit.experiment.config import load_config
 
 PROTOCOL = Path(__file__).parents[2] / "examples" / "lppa-fashion-mnist.toml"
-SHORTER = ["model.name=mlp", "algorithm.lr.start=0.1", "run.rounds=8", "run.evaluate_every=8"]
+SHORTER = ["model.name=mlp", "algorithm.lr.start=0.05", "run.rounds=10", "run.evaluate_every=10"]
 
 
 @pytest.mark.realdata
@@ -20,5 +23,5 @@ def test_masks_cost_nothing_and_noise_costs_much(tmp_path):
     accuracy = {row.label: row.accuracy[0] for row in rows}
     assert accuracy["dsgt"] > 75
     for masked in ("lppa", "lppa+noise.scale=0.5", "lppa+fresh=true"):
-        assert abs(accuracy[masked] - accuracy["dsgt"]) <= 0.5, accuracy
-    assert accuracy["dp-dsgt"] < min(accuracy[rule] for rule in rules if rule != "dp-dsgt") - 1, accuracy
+        assert abs(accuracy[masked] - accuracy["dsgt"]) <= 0.3, accuracy
+    assert accuracy["dp-dsgt"] < min(accuracy[rule] for rule in rules if rule != "dp-dsgt") - 3, accuracy

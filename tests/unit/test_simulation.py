@@ -279,3 +279,54 @@ def test_a_step_size_may_follow_a_schedule():
 
     tacit.simulate(tacit.DSGT(lr=rate), squares(), RING, steps=4)
     assert seen == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((tacit.DSGT(lr=0.1), None, RING), "task is a NoneType"),
+        ((tacit.DSGT(lr=0.1), "task", tacit.Topology.ring(4)), "no weights yet"),
+        (("lppa", None, RING), "task is a NoneType"),
+    ],
+)
+def test_something_else_than_a_task_or_graph_is_refused(arguments, words):
+    with pytest.raises(tacit.Misuse, match=words):
+        tacit.simulate(*arguments, steps=1)
+
+
+def test_a_name_is_not_an_algorithm():
+    with pytest.raises(tacit.Misuse, match=r"algorithm is 'lppa'.*tacit\.LPPA"):
+        tacit.simulate("lppa", squares(), RING, steps=1)
+
+
+def test_numpy_seeds_are_seeds():
+    runs = [tacit.simulate(tacit.LPPA(lr=0.1), squares(), RING, steps=2, seed=s) for s in (7, np.int64(7))]
+    assert torch.equal(runs[0].theta, runs[1].theta)
+
+
+def test_results_are_described_in_a_line():
+    run = tacit.simulate(tacit.DSGT(lr=0.1), squares(), RING, steps=2)
+    for thing in (run, run.history, squares(), RING, RING.topology):
+        assert "\n" not in repr(thing)
+        assert len(repr(thing)) < 120
+    assert "2" in repr(run.history)
+
+
+def test_divergence_names_client_and_iteration_however_seldom_one_asks():
+    """On a GPU the finding is read only now and then; it must still be the first one."""
+
+    def advance(simulation):
+        for _ in range(50):
+            simulation.step()
+
+    simulation = tacit.Simulation(tacit.DSGT(lr=1e200), squares(), RING)
+    simulation._check_every = 1000
+    simulation.start()
+    plain = tacit.Simulation(tacit.DSGT(lr=1e200), squares(), RING)
+    plain.start()
+    with pytest.raises(tacit.Diverged) as at_once:
+        advance(plain)
+    advance(simulation)
+    with pytest.raises(tacit.Diverged) as later:
+        simulation.check()
+    assert str(later.value) == str(at_once.value)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.dp_dsgt import DPDSGT
-from tacit.algorithms.dsgt import DSGT
-from tacit.algorithms.lppa import LPPA
 from tacit.errors import unknown
 
-ALGORITHMS: dict[str, type[Algorithm]] = {
-    DSGT.name: DSGT,
-    DPDSGT.name: DPDSGT,
-    LPPA.name: LPPA,
+# file and class of each algorithm
+FILES = {
+    "dsgt": "DSGT",
+    "dp_dsgt": "DPDSGT",
+    "lppa": "LPPA",
 }
+
+_CLASSES = [getattr(import_module(f"tacit.algorithms.{file}"), name) for file, name in FILES.items()]
+ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in _CLASSES}
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
@@ -22,4 +25,4 @@ def algorithm_class(name: str) -> type[Algorithm]:
     return ALGORITHMS[name]
 
 
-__all__ = ["ALGORITHMS", "DPDSGT", "DSGT", "LPPA", "Algorithm", "algorithm_class"]
+__all__ = ["ALGORITHMS", "Algorithm", "algorithm_class"]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, get_type_hints
 from torch import Tensor
 
 from tacit.clients import Clients
+from tacit.graph import Graph
 
 S = Any  # each algorithm has its own state: a frozen dataclass of tensors, the first of them named `theta`
 
@@ -43,6 +44,12 @@ def state_type(algorithm: Algorithm) -> type[Any]:
 def tensors_of(state: S) -> dict[str, Tensor]:
     """The tensors of a state by field name."""
     return {field.name: getattr(state, field.name) for field in fields(state)}
+
+
+def cautions(algorithm: Algorithm, graph: Graph) -> list[str]:
+    """What a user should know before running an algorithm on a graph, where the algorithm has something to say."""
+    said: list[str] = algorithm.cautions(graph) if hasattr(algorithm, "cautions") else []
+    return said
 
 
 def gradients_per_step(algorithm: Algorithm) -> int:

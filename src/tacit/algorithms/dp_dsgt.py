@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
 from tacit.clients import Clients
 from tacit.errors import Misuse
-from tacit.privacy.noise import Laplace, Noise
+from tacit.privacy.noise import Laplace, Noise, check_noise
 from tacit.schedules import Rate, check_rate
 
 
@@ -36,6 +36,7 @@ class DPDSGT:
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
+        check_noise(self.noise)
         check_local_steps(self.local_steps)
         if self.inject not in ("start", "every"):
             raise Misuse(

@@ -12,7 +12,7 @@ from tacit.schedules import Rate, check_rate
 
 @dataclass(frozen=True)
 class DSGT:
-    """Distributed stochastic gradient tracking (Miao et al. 2025, section 3, eq. 2 and 3).
+    """Distributed stochastic gradient tracking (Pu and Nedić 2021; as in Miao et al. 2025, eq. 2 and 3).
 
     γᵢ⁰   = ∇Lᵢ(θᵢ⁰)
     θᵢᵗ⁺¹ = Σⱼ wᵢⱼ θⱼᵗ − λ γᵢᵗ
@@ -20,7 +20,7 @@ class DSGT:
     """
 
     name: ClassVar[str] = "dsgt"
-    paper: ClassVar[str] = "Miao et al. 2025 (LPPA), section 3"
+    paper: ClassVar[str] = "Pu and Nedić 2021; Miao et al. 2025, section 3"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     protects: ClassVar[str] = "nothing: the first message is the gradient itself"
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 from torch import Tensor
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
 from tacit.clients import Clients
 from tacit.errors import Misuse
-from tacit.privacy.noise import Laplace, Noise
+from tacit.graph import Graph
+from tacit.privacy.noise import Laplace, Noise, check_noise
 from tacit.schedules import Rate, check_rate
 
 
@@ -40,9 +42,23 @@ class LPPA:
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
+        check_noise(self.noise)
         check_local_steps(self.local_steps)
         if self.masks not in ("derived", "sent"):
             raise Misuse(f"masks is {self.masks!r}.", 'Choose "derived" (no bytes) or "sent" (as published).')
+
+    def cautions(self, graph: Graph) -> list[str]:
+        """Clients whose whole mask one neighbour knows, because it shares every term of it."""
+        both_ways = np.unique(np.concatenate((graph.edges, graph.edges[:, ::-1])), axis=0)
+        neighbours = np.bincount(both_ways[:, 0], minlength=graph.clients)
+        exposed = np.flatnonzero(neighbours == 1)
+        if not len(exposed):
+            return []
+        who = ", ".join(map(str, exposed[:5])) + (", …" if len(exposed) > 5 else "")
+        return [
+            f"lppa protects {len(exposed)} of {graph.clients} clients from nobody who talks to them: "
+            f"the only neighbour of client {who} knows every mask there; give each client two neighbours or more"
+        ]
 
     def start(self, here: Clients) -> Tracking:
         """γ⁰ is the gradient plus the noise difference."""

@@ -55,7 +55,7 @@ def demo(
     console = Console(stderr=True)
     if not as_json:
         console.print("Five clients on a ring, 800 handwritten digits each, no server, three rules:")
-    with Progress(console) as progress:
+    with Progress(console, runs=3) as progress:
         shown = demonstrate(folder, progress.watch)
     if as_json:
         lines = [
@@ -68,7 +68,8 @@ def demo(
         ]
         print(json.dumps({"rules": lines, "report": str(shown.report)}))
         return
-    table = Table(caption="error: ‖γ⁰ − ∇L‖ / ‖∇L‖, what a neighbour receives against the truth")
+    what = "error: ‖γ⁰ − ∇L‖ / ‖∇L‖ of the message"
+    table = Table(caption=f"{what}; of LPPA's four masks\na neighbour on the ring knows the two it shares")
     for name in ("rule", "protection"):
         table.add_column(name)
     for name in ("accuracy", "error of the first gradient\na neighbour sees"):
@@ -139,7 +140,7 @@ def compare(
 
     plan = load_config(config, overrides or [])
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
-    with Progress(Console(stderr=True)) as progress:
+    with Progress(Console(stderr=True), runs=len(names) * seeds) as progress:
         comparison = compare_configs(
             plan, names, seeds, out, data_folder=data, resume=resume, watch=progress.watch
         )

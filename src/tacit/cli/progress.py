@@ -21,8 +21,11 @@ QUIET_SECONDS = 15.0  # between two lines where there is no terminal
 class Progress:
     """A bar per run."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, runs: int = 1) -> None:
         self._console = console
+        self._runs = runs
+        self._begun = 0
+        self._said: set[str] = set()
         self._bars = bars.Progress(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
@@ -45,11 +48,20 @@ class Progress:
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
+    def _say_once(self, line: str) -> None:
+        """What several runs have in common is said for the first of them."""
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
     def watch(self, label: str, seed: int) -> Watcher:
         """A watcher that draws the bar of one run."""
         from tacit.experiment.run import Watcher
 
         name = f"{label} (seed {seed})"
+        self._begun += 1
+        if self._runs > 1:
+            name = f"{self._begun}/{self._runs} {name}"
         task = self._bars.add_task(name, total=None, round=0, rounds="?", metric="loading", start=False)
         last_line = time.monotonic()
 
@@ -58,8 +70,10 @@ class Progress:
             rounds = experiment.config.run.rounds
             self._bars.update(task, total=experiment.steps, completed=simulation.t, rounds=rounds, metric="")
             plan = simulation.gradients
-            self._say(f"{name}: {experiment.graph.describe()}")
-            self._say(f"{name}: gradients {plan.strategy} ({plan.reason})")
+            self._say_once(experiment.graph.describe())
+            self._say_once(f"gradients {plan.strategy} ({plan.reason})")
+            for caution in simulation.cautions:
+                self._say_once(f"Caution: {caution}")
             if simulation.t:
                 self._say(f"{name}: resumed after iteration {simulation.t}")
 

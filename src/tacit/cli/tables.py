@@ -20,7 +20,8 @@ from tacit.tasks import quadratic
 def comparison_table(comparison: Comparison) -> Table:
     """Mean ± deviation over the seeds; differences are paired by seed."""
     first = comparison.rows[0].label
-    table = Table(caption=f"mean ± deviation over {len(comparison.seeds)} seeds")
+    count = len(comparison.seeds)
+    table = Table(caption=f"mean ± deviation over {count} seeds" if count > 1 else "one seed")
     table.add_column("algorithm", overflow="fold")
     for name in ("accuracy, %", f"difference\nto {first}", "loss", "sent"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -87,7 +87,8 @@ def _section(lines: list[Line]) -> Section:
     words = (
         "<p>Each client sends its model and its gradient tracker γ to its neighbours. The first γ is the gradient "
         "of its data: exactly (an error of 0 %), hidden under noise of its own that stays in the sum for ever, or "
-        "hidden under noise that its neighbours subtract again, so that the sum is untouched.</p>"
+        "hidden under noise that its neighbours subtract again, so that the sum is untouched. The error is that of "
+        "the message itself; of the four masks in it, a neighbour on this ring knows the two that it shares.</p>"
     )
     head = ["rule", "protection", "accuracy", "error of the first gradient a neighbour sees"]
     return Section("What a neighbour sees", words + table(head, rows))

@@ -179,6 +179,7 @@ def summarize(experiment: Experiment, simulation: Simulation, history: History) 
         f"gradients {simulation.gradients.strategy}: {simulation.gradients.reason}",
         experiment.dataset.note,
     ]
+    notes += simulation.cautions
     if experiment.graph.clients > OBSERVED:
         notes.append(f"accuracy and loss over {OBSERVED} evenly spaced clients of {experiment.graph.clients}")
     summary = {

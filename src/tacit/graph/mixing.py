@@ -183,6 +183,9 @@ class Graph:
             f"{len(self.edges)} directed edges, {gap}"
         )
 
+    def __repr__(self) -> str:
+        return f"Graph({self.topology.name}, {self.rule} weights, {self.clients} clients)"
+
     def require(self, *properties: str, by: str) -> None:
         """Refuse, in the name of the algorithm `by`, when a property is missing: reason and remedy."""
         for what in properties:

@@ -53,6 +53,9 @@ class Topology:
         object.__setattr__(self, "clients", n)
         object.__setattr__(self, "edges", edges)
 
+    def __repr__(self) -> str:
+        return f"Topology({self.name}: {self.clients} clients, {len(self.edges)} directed edges)"
+
     # --- families --------------------------------------------------------------------------------------
 
     @classmethod

@@ -65,6 +65,12 @@ class Gaussian:
         return standard.mul_(self.scale)
 
 
+def check_noise(noise: Noise) -> None:
+    """Refuse what is not a noise law, such as a bare scale."""
+    if not callable(getattr(noise, "quantile", None)):
+        raise Misuse(f"noise is {noise!r}.", "Give a law, e.g. tacit.Laplace(0.025) or tacit.Gaussian(0.1).")
+
+
 def _check_scale(law: str, scale: float) -> None:
     number = isinstance(scale, int | float) and not isinstance(scale, bool)
     if not (number and math.isfinite(scale) and scale >= 0):

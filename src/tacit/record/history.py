@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.errors import unknown
 from tacit.tasks.evaluation import Evaluation
 
 OBSERVED = 32  # clients whose models are judged where there are more
@@ -50,6 +51,13 @@ class Record:
         return cls(**{**values, **spreads, "consensus_distance": _number(values["consensus_distance"])})
 
 
+_MISSING = object()
+COLUMNS = [
+    *(f"{metric}.{field}" for metric in ("accuracy", "loss") for field in Spread.__dataclass_fields__),
+    *(name for name in Record.__dataclass_fields__ if name not in ("accuracy", "loss")),
+]
+
+
 class History(Sequence[Record]):
     """The records of a run in order."""
 
@@ -58,6 +66,13 @@ class History(Sequence[Record]):
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def __repr__(self) -> str:
+        if not self.records:
+            return "History(empty)"
+        last = self.records[-1]
+        accuracy = f", accuracy {last.accuracy.mean:.2f} %" if last.accuracy else ""
+        return f"History({len(self)} records to step {last.step}: loss {last.loss.mean:.4g}{accuracy})"
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -72,7 +87,9 @@ class History(Sequence[Record]):
         for record in self.records:
             value: Any = record
             for name in path.split("."):
-                value = getattr(value, name) if value is not None else None
+                value = getattr(value, name, _MISSING) if value is not None else None
+            if value is _MISSING or isinstance(value, Spread):
+                raise unknown(f"There is no column {path!r}.", path, COLUMNS)
             values.append(math.nan if value is None else float(value))
         return values
 

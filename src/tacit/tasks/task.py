@@ -36,6 +36,10 @@ class Task:
     evaluation: Evaluation
     optimum: Tensor | None = None
 
+    def __repr__(self) -> str:
+        batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
+        return f"Task({self.clients} clients, {self.parameters:,} parameters, {batch})"
+
     @classmethod
     def from_module(
         cls,
@@ -54,7 +58,13 @@ class Task:
         """
         if init not in ("module", "same", "independent"):
             raise Misuse(f"init is {init!r}.", 'Choose "module", "same" or "independent".')
+        if not isinstance(module, nn.Module):
+            raise Misuse(f"module is a {type(module).__name__}.", "Give a torch.nn.Module.")
         flat = FlatModule(module)
+        if init != "module":
+            flat.fresh_weights(
+                "trial"
+            )  # refuses what cannot be drawn anew, now and not in the middle of a run
         held = parts if isinstance(parts, Parts) else Parts.joined(_as_parts(parts))
         if len(held.arrays) < 2:
             raise Misuse("The parts hold one array.", "from_module needs (inputs, targets) per client.")

@@ -288,3 +288,38 @@ def test_a_graph_can_be_the_pattern_of_its_matrix(tmp_path):
     assert made.directed
     assert "is not an option of kind 'matrix'" in refusal(graph, kind="matrix", matrix=str(path), clients=3)
     assert "graph.matrix is not set" in refusal(graph, kind="matrix")
+
+
+class Noisy(torch.nn.Module):
+    """A model whose constructor draws a constant and a bare parameter."""
+
+    def __init__(self, hidden):
+        super().__init__()
+        self.register_buffer("fixed", torch.randn(784))
+        self.shift = torch.nn.Parameter(torch.randn(10))
+        self.last = torch.nn.Linear(784, 10)
+
+    def forward(self, x):
+        return self.last(x.flatten(1) * self.fixed) + self.shift
+
+
+def test_what_a_models_constructor_draws_is_keyed_by_the_seed(tiny):
+    name = f"model.name={__name__}:Noisy"
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    made = [build(tiny(name, "model.init=module", f"run.seed={seed}")).task for seed in (1, 1, 2)]
+    assert torch.equal(torch.get_rng_state(), before)
+    starts = [task.initial(0, [0]) for task in made]
+    fixed = [task.loss.flat.module.fixed for task in made]
+    assert torch.equal(starts[0], starts[1])
+    assert torch.equal(fixed[0], fixed[1])
+    assert not torch.equal(starts[0], starts[2])
+    assert not torch.equal(fixed[0], fixed[2])
+
+
+def test_a_parameter_no_layer_can_draw_is_refused_with_a_remedy_that_works(tiny):
+    message = refusal(
+        build,
+        tiny(f"model.name={__name__}:Noisy"),
+    )
+    assert 'init="module"' in message

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.errors import Misuse
 from tacit.record import history
 from tacit.record.history import (
     History,
@@ -152,3 +153,11 @@ def test_only_some_of_many_models_are_judged_but_all_are_averaged():
     assert seen.loss.max == chosen[-1]
     assert seen.loss.mean == pytest.approx(sum(chosen) / len(chosen))
     assert seen.loss.average_model == pytest.approx(49.5)
+
+
+@pytest.mark.parametrize("path", ["acc", "loss", "accuracy.average", "step.mean"])
+def test_an_unknown_column_is_refused_with_the_known_ones(path):
+    spread = Spread(1.0, 1.0, 1.0, 1.0)
+    records = History([Record(0, 0, spread, spread, 0.0, 0, 0.0)])
+    with pytest.raises(Misuse, match=r"no column.*accuracy\.mean"):
+        records.column(path)

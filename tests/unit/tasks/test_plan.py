@@ -1,6 +1,5 @@
 import json
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -168,3 +167,11 @@ def test_a_loss_of_several_numbers_is_refused():
     )
     with pytest.raises(Misuse, match=r"shape \(3,\).*Return one number"):
         simulate(DSGT(lr=0.1), task, Topology.ring(2).mixing("metropolis"), steps=1)
+
+
+def test_a_loss_that_draws_at_random_is_refused():
+    def shaky(theta, x):
+        return (theta * x).sum() + torch.rand(())
+
+    with pytest.raises(Misuse, match="loss draws from a hidden random stream"):
+        simulate(DSGT(lr=0.1), task_of(shaky), Topology.ring(3).mixing("metropolis"), steps=1)

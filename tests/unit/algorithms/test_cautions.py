@@ -1,0 +1,55 @@
+import warnings
+
+import pytest
+import torch
+
+from tacit import DSGT, LPPA, Misuse, Topology, quadratic, simulate
+from tacit.algorithms.algorithm import cautions
+from tacit.errors import Caution
+
+
+def task(clients):
+    return quadratic(torch.eye(2).repeat(clients, 1, 1), torch.ones(clients, 2))
+
+
+@pytest.mark.parametrize(
+    ("topology", "exposed"),
+    [
+        (Topology.star(4), "3 of 4 clients"),
+        (Topology.ring(2), "2 of 2 clients"),
+        (Topology.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)]), "1 of 4 clients"),
+    ],
+)
+def test_lppa_says_which_clients_have_one_neighbour_who_knows_all_their_masks(topology, exposed):
+    graph = topology.mixing("metropolis")
+    with pytest.warns(Caution, match=exposed):
+        simulate(LPPA(lr=0.1), task(graph.clients), graph, steps=1)
+
+
+def test_with_two_neighbours_or_without_masks_there_is_nothing_to_say():
+    assert cautions(LPPA(lr=0.1), Topology.directed_ring(3).mixing("sinkhorn")) == []
+    assert cautions(DSGT(lr=0.1), Topology.star(4).mixing("metropolis")) == []
+    graph = Topology.ring(4).mixing("metropolis")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        simulate(LPPA(lr=0.1), task(4), graph, steps=1)
+
+
+def test_that_neighbour_really_can_subtract_the_masks():
+    """The leaf of a star sends γ⁰; the hub knows both of its masks and is left with the gradient."""
+    from tacit import Simulation
+
+    graph = Topology.star(4).mixing("metropolis")
+    algorithm = LPPA(lr=0.1)
+    simulation = Simulation(algorithm, task(4), graph)
+    simulation.start()
+    rows = simulation.here.edge_noise("delta", algorithm.noise)[0].tensor()
+    delta = dict(zip(map(tuple, graph.edges.tolist()), rows, strict=True))
+    unmasked = simulation.state.gamma[2] - delta[2, 0] + delta[0, 2]
+    torch.testing.assert_close(unmasked, simulation.state.grad[2])
+
+
+@pytest.mark.parametrize("noise", [0.1, None, "laplace"])
+def test_a_bare_scale_is_no_noise_law(noise):
+    with pytest.raises(Misuse, match="Give a law"):
+        LPPA(lr=0.1, noise=noise)
