@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tacit import DPDSGT, DSGT, LPPA, Gaussian, Laplace, Simulation, Topology, quadratic, simulate
@@ -157,17 +157,17 @@ def test_the_perturbation_is_the_mixed_noise(graph, seed, law):
 
 
 @given(st.integers(0, 10_000), noise_laws, st.sampled_from(["ring", "directed"]))
-@settings(max_examples=8)
+@settings(max_examples=8, phases=[Phase.explicit, Phase.generate])  # a long run: shrinking would take hours
 def test_lppa_reaches_the_optimum_and_dp_misses_it_by_its_noise(seed, law, kind):
     """LPPA's limit is (ΣA)⁻¹Σb for every β; DP's tracker is off by ΣZ, so its limit is (ΣA)⁻¹(Σb − ΣZ)."""
-    topology = Topology.ring(5) if kind == "ring" else Topology.random_directed(5, 0.5, seed=seed)
-    graph = topology.mixing("sinkhorn", seed=seed)
+    topology = Topology.ring(5) if kind == "ring" else Topology.random_directed(5, 0.8, seed=seed)
+    graph = topology.mixing("sinkhorn")
     task = quadratics(5, seed)
-    exact = simulate(LPPA(lr=0.04, noise=law), task, graph, steps=900, seed=seed)
+    exact = simulate(LPPA(lr=0.04, noise=law), task, graph, steps=1000, seed=seed)
     scale = max(1.0, law.scale)
     torch.testing.assert_close(exact.theta, task.optimum.expand(5, P), rtol=0, atol=1e-8 * scale)
 
-    biased = simulate(DPDSGT(lr=0.04, noise=law), task, graph, steps=900, seed=seed)
+    biased = simulate(DPDSGT(lr=0.04, noise=law), task, graph, steps=1000, seed=seed)
     total = biased.state.gamma.sum(0) - biased.state.grad.sum(0)
     A = torch.stack([part[0] for part in task.parts]).sum(0)
     missed = task.optimum - torch.linalg.solve(A, total)

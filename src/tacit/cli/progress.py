@@ -74,6 +74,8 @@ class Progress:
             self._say_once(f"gradients {plan.strategy} ({plan.reason})")
             for caution in simulation.cautions:
                 self._say_once(f"Caution: {caution}")
+            if not self._console.is_terminal:  # elsewhere the bar says it
+                self._say(f"{name}: {rounds} rounds of {experiment.round_length} iterations")
             if simulation.t:
                 self._say(f"{name}: resumed after iteration {simulation.t}")
 

@@ -108,8 +108,10 @@ class Task:
                 f"theta0 has shape {tuple(start.shape)} for {len(held)} clients.",
                 "Give a vector [P], or one row per client [N, P].",
             )
-        if not start.is_floating_point():
-            raise Misuse(f"theta0 has type {start.dtype}.", "Give floating-point numbers.")
+        if start.dtype not in (torch.float32, torch.float64):
+            raise Misuse(
+                f"theta0 has type {start.dtype}.", "Give floating-point numbers: float32 or float64."
+            )
 
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
             return start.repeat(len(clients), 1) if start.ndim == 1 else start[list(clients)]
