@@ -183,9 +183,8 @@ class TestFromModule:
             def forward(self, x):
                 return x * self.scale
 
-        task = Task.from_module(Scale(), labelled(), init="independent")
         with pytest.raises(Misuse, match=r"'scale'.*reset_parameters"):
-            task.initial(0, [0])
+            Task.from_module(Scale(), labelled(), init="independent")
         assert torch.equal(Task.from_module(Scale(), labelled()).initial(0, [0]), torch.ones(1, 3))
 
     def test_another_init_is_refused(self):
