@@ -33,7 +33,7 @@ def test_unknown_name_suggests_the_closest(typed, meant):
     with pytest.raises(Misuse) as caught:
         data.load(typed)
     assert caught.value.problem == f"there is no dataset {typed!r}."
-    assert caught.value.remedy.startswith(f"Did you mean {meant!r}? Choose one of mnist-mini, mnist,")
+    assert caught.value.remedy.startswith(f"Did you mean {meant!r}? Known: mnist-mini, mnist,")
 
 
 def test_missing_files_name_what_to_put_where(tmp_path):
