@@ -29,8 +29,8 @@ class Watchdog:
         """Look at the rows of all fields of a state."""
         self._fields = list(tensors)
         for number, rows in enumerate(tensors.values()):
-            # A row's sum is finite if and only if all of it is: in double precision it cannot overflow.
-            bad = ~torch.isfinite(rows.sum(1, dtype=torch.float64))
+            # Both pass NaN on, so they are finite if and only if all of the row is.
+            bad = ~(torch.isfinite(rows.amax(1)) & torch.isfinite(rows.amin(1)))
             place = torch.tensor((iteration, number, 0), device=bad.device) + bad.int().argmax() * self._row
             self._seen = torch.where((self._seen[0] < 0) & bad.any(), place, self._seen)
 
