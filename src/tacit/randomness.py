@@ -122,14 +122,12 @@ def permutations(key: int, epochs: Tensor, clients: Tensor, sizes: Tensor) -> Te
         torch.zeros_like(owner),
         epochs[owner],
     )
-    drawn = torch.cat(
-        [
-            philox(tuple(part[low : low + TILE] for part in counter), key)  # type: ignore[arg-type]
-            for low in range(0, len(owner), TILE)
-        ]
-    )
+    drawn = []
+    for low in range(0, len(owner), TILE):
+        c0, c1, c2, c3 = (part[low : low + TILE] for part in counter)
+        drawn.append(philox((c0, c1, c2, c3), key))
     first = 4 * (blocks.cumsum(0) - blocks)
-    words_of_samples = drawn.reshape(-1)[spans(first, sizes)]
+    words_of_samples = torch.cat(drawn).reshape(-1)[spans(first, sizes)]
     # Sorted by client first and word second; equal words, which happen, keep their order.
     client = torch.repeat_interleave(sizes)
     by_word = words_of_samples.argsort(stable=True)

@@ -87,7 +87,7 @@ def test_is_described(algorithm):
     for text in (algorithm.name, algorithm.paper, algorithm.protects):
         assert text.strip()
     assert algorithm.requires
-    assert next(field.name for field in fields(state_type(algorithm))) == "theta"
+    assert next(field.name for field in fields(state_type(type(algorithm)))) == "theta"
 
 
 def test_same_seed_same_bits(algorithm, task, graph):

@@ -33,12 +33,12 @@ class Algorithm(Protocol):
         ...
 
 
-def state_type(algorithm: Algorithm) -> type[Any]:
+def state_type(kind: type[Algorithm]) -> type[Any]:
     """The dataclass an algorithm keeps its state in, read off the annotation of `start`."""
-    kind = get_type_hints(type(algorithm).start).get("return")
-    if not (isinstance(kind, type) and is_dataclass(kind)):
-        raise TypeError(f"{type(algorithm).__name__}.start must be annotated with its state's dataclass.")
-    return kind
+    state = get_type_hints(kind.start).get("return")
+    if not (isinstance(state, type) and is_dataclass(state)):
+        raise TypeError(f"{kind.__name__}.start must be annotated with its state's dataclass.")
+    return state
 
 
 def tensors_of(state: S) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from tacit.algorithms import algorithm_class
-from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.algorithm import Algorithm, state_type
 from tacit.errors import Misuse, unknown
 from tacit.privacy.noise import LAWS, Noise
 from tacit.schedules import Constant, Cosine, Exponential, Inverse, Rate
@@ -58,11 +58,11 @@ def algorithm_kind(name: str, key: str) -> type[Any]:
     if lacking:
         raise Misuse(f"{key} = {name!r} has no {', no '.join(lacking)}.", like)
     try:
-        state = get_type_hints(kind.start).get("return")  # type: ignore[attr-defined]
+        state_type(cast(type[Algorithm], kind))
     except NameError as problem:
         raise Misuse(f"{key} = {name!r} has an annotation that means nothing: {problem}.", like) from None
-    if not (isinstance(state, type) and dataclasses.is_dataclass(state)):
-        raise Misuse(f"{key} = {name!r} does not say what its state is.", f"Annotate start. {like}")
+    except TypeError:
+        raise Misuse(f"{key} = {name!r} does not say what its state is.", f"Annotate start. {like}") from None
     return kind
 
 

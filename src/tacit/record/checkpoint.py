@@ -96,7 +96,7 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
         raise ValueError(str(problem)) from None
     if facts["format"] != FORMAT:
         raise ValueError(f"unknown format {facts['format']!r}")
-    state = state_type(algorithm)(**tensors)
+    state = state_type(type(algorithm))(**tensors)
     names = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged")
     return Checkpoint(state, **{name: facts[name] for name in names})
 
