@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.formats.idx import SIDE, encode
+from tacit.data.progress import progress
 
 TRAINING_IMAGES = 60_000
 POSITIVE, NEGATIVE = ("CCAT", "ECAT"), ("GCAT", "MCAT")
@@ -21,7 +22,8 @@ def idx_from_openml(openml_name: str, folder: Path) -> list[Path]:
     from sklearn.datasets import fetch_openml
 
     # liac-arff is slow, but it is the parser that does not need pandas.
-    bunch = fetch_openml(openml_name, version=1, as_frame=False, parser="liac-arff", cache=False)
+    with progress(f"{openml_name} by scikit-learn", None):
+        bunch = fetch_openml(openml_name, version=1, as_frame=False, parser="liac-arff", cache=False)
     images = np.asarray(bunch.data).astype(np.uint8).reshape(-1, SIDE, SIDE)
     labels = np.asarray(bunch.target).astype(np.uint8)
     arrays: dict[str, NDArray[np.uint8]] = {
@@ -41,7 +43,8 @@ def rcv1_from_scikit_learn(folder: Path) -> list[Path]:
     """
     from sklearn.datasets import fetch_rcv1
 
-    with tempfile.TemporaryDirectory(prefix="scikit-learn-", dir=folder) as scratch:
+    scratch_folder = tempfile.TemporaryDirectory(prefix="scikit-learn-", dir=folder)
+    with scratch_folder as scratch, progress("RCV1 by scikit-learn (about 650 MB)", None):
         return [
             _write_rows(folder / f"rcv1_{subset}.npz", fetch_rcv1(data_home=scratch, subset=subset))
             for subset in ("train", "test")
