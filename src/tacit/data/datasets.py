@@ -89,7 +89,7 @@ def fetch(
     folder: Folder = None,
     *,
     sources: Mapping[str, Source] = SOURCES,
-    patience: Patience = Patience(),  # noqa: B008 (frozen, so a shared default is safe)
+    patience: Patience = Patience(),
 ) -> list[Path]:
     """Download a dataset now, check it, and return its files; what is there and right is kept."""
     source = _source(name, sources)
@@ -113,7 +113,7 @@ def load(
     limit_train: int | None = None,
     limit_test: int | None = None,
     sources: Mapping[str, Source] = SOURCES,
-    patience: Patience = Patience(),  # noqa: B008
+    patience: Patience = Patience(),
     **options: Any,
 ) -> Dataset:
     """Load a dataset from the data folder, downloading it first where it is missing and that is allowed.

@@ -65,7 +65,8 @@ def compare(
 ) -> Comparison:
     """Run each variant ("lppa", "lppa+fresh=true") with each of `seeds` seeds, starting from the run's own.
 
-    Runs that ended are not run again with `resume`. Everything is checked before the first run begins.
+    Runs that ended are not run again with `resume`. Every variant is built once, with the run's own seed, before
+    the first run begins.
     """
     if seeds < 1:
         raise Misuse(f"--seeds is {seeds}.", "Give at least 1.")

@@ -62,6 +62,7 @@ class RunFolder:
         self.refuse_if_taken()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self.config.touch(exist_ok=False)  # fails for the second of two runs that found the folder empty
         except OSError as problem:
             raise Misuse(
                 f"Cannot make the output folder {self.path}: {problem}.", "Choose another."

@@ -95,9 +95,9 @@ class Graph:
         """Whether the topology is directed."""
         return self.topology.directed
 
-    @cached_property
+    @property
     def W(self) -> torch.Tensor:
-        """The weights as a dense float64 tensor, `[N, N]`."""
+        """The weights as a dense float64 tensor, `[N, N]`: a new one each time."""
         import torch
 
         if self.clients > DENSE_W_LIMIT:

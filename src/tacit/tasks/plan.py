@@ -146,9 +146,10 @@ class _Memory:
 
     def recall(self, key: str) -> Plan | None:
         entry = self._read().get(key)
-        if isinstance(entry, dict) and entry.get("strategy") in PASSES:
-            return Plan(entry["strategy"], entry.get("reason", ""))  # type: ignore[arg-type]
-        return None
+        if not isinstance(entry, dict):
+            return None
+        chosen = [strategy for strategy in PASSES if strategy == entry.get("strategy")]
+        return Plan(chosen[0], str(entry.get("reason", ""))) if chosen else None
 
     def remember(self, key: str, choice: Plan) -> None:
         known = self._read() | {key: {"strategy": choice.strategy, "reason": choice.reason}}
