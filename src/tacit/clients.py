@@ -8,19 +8,20 @@ from typing import Protocol
 
 from torch import Tensor
 
+from tacit.compression.codec import Codec
 from tacit.graph.neighbourhood import Neighbourhood
 from tacit.privacy.noise import Noise
 from tacit.randomness import Randomness
-from tacit.rows import LazyRows
+from tacit.rows import CodedRows, LazyRows, Sent
 from tacit.schedules import Rate, rate_at
 
 Function = Callable[[Tensor], Tensor]
 
 
 class Network(Protocol):
-    """The only way to talk. Both verbs are collective: all clients take part, in the same order."""
+    """The only way to talk. All verbs are collective: all clients take part, in the same order."""
 
-    def mix(self, **rows: Tensor) -> tuple[Tensor, ...]:
+    def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         """Each client sends its row of each tensor [n, P] to its out-neighbours and gets Σⱼ wᵢⱼ xⱼ.
 
         What comes back are new tensors, the caller's to write into.
@@ -29,6 +30,14 @@ class Network(Protocol):
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         """Deliver one row per out-edge [e, P] to the other end: one row per in-edge [f, P]."""
+        ...
+
+    def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
+        """Each client sends its row to a server and gets back the mean over all clients.
+
+        No decentralized algorithm needs this: it is here so that training with a server runs, is counted and is
+        attacked by the same means.
+        """
         ...
 
 
@@ -41,6 +50,10 @@ class Objective(Protocol):
 
     def grad(self, theta: Tensor, number: int) -> Tensor:
         """Each hosted client's stochastic gradient at its own row, on its batch `number` = 0, 1, …."""
+        ...
+
+    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
+        """Each argmin_w fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P] where it is known exactly; refused elsewhere."""
         ...
 
 
@@ -75,19 +88,34 @@ class Clients:
 
         Gradient `local` = 0, 1, … of a step is on the step's next batch; the same `local` is the same batch.
         """
+        return self.objective.grad(theta, self._batch(local))
+
+    def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
+        """Each argmin_w fᵢ(w) + bᵢᵀw + cᵢ/2 ‖w‖² [n, P] for b [n, P], c [n, 1]; tasks that do not know it refuse."""
+        return self.objective.minimise(linear, curvature, self._batch(0))
+
+    def _batch(self, local: int) -> int:
+        """The number of the batch that gradient `local` of this step is taken on."""
         if not 0 <= local < self.gradients_per_step:
             raise ValueError(f"gradient {local} of {self.gradients_per_step} in a step: declare local_steps")
         first = 0 if self.tick == 0 else 1 + (self.tick - 1) * self.gradients_per_step
-        return self.objective.grad(theta, first + local)
+        return first + local
 
     def rate(self, rate: Rate) -> float:
         """The value of a step size, a number or a schedule, at this iteration."""
         return rate_at(rate, self.t)
 
-    def noise(self, tag: str, law: Noise) -> Tensor:
-        """Noise [n, P] that each client draws for itself."""
-        rows = self.randomness.rows(tag, law, self.tick, self.graph.ids, None)
+    def noise(self, tag: str, law: Noise, width: int | None = None) -> Tensor:
+        """Noise [n, P], or [n, width], that each client draws for itself."""
+        rows = self.randomness.rows(tag, law, self.tick, self.graph.ids, None, width)
         return rows.tensor()
+
+    def words(self, tag: str, width: int) -> Tensor:
+        """Uniform 32-bit words [n, width] (int64) that each client draws for itself.
+
+        Draw them inside a function given to `nonlinear`: what is made of them is not linear in anything.
+        """
+        return self.randomness.words(tag, self.tick, self.graph.ids, width)
 
     def edge_noise(self, tag: str, law: Noise) -> tuple[LazyRows, LazyRows]:
         """Noise that the two ends of each directed edge share: rows of the out-edges and of the in-edges.
@@ -102,3 +130,13 @@ class Clients:
     def nonlinear(self, tag: str, function: Function, rows: Tensor) -> Tensor:
         """Apply a non-linear `function` to own rows; declaring it lets the audit treat the result as unknown."""
         return self.apply(tag, function, rows)
+
+    def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
+        """Own rows [n, P] as they travel by a codec, ready for `net.mix`."""
+
+        def draw(purpose: str, count: int) -> Tensor:
+            return self.words(f"{tag}/{purpose}", count)
+
+        decoded = self.nonlinear(tag, lambda x: codec.received(x, draw), rows)
+        size = codec.size(rows.shape[1], rows.dtype)
+        return CodedRows(decoded, size, lambda: codec.encode(rows, draw))

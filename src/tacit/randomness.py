@@ -79,8 +79,17 @@ def tiles(rows: int, width: int) -> Iterator[tuple[slice, range]]:
 class Randomness(Protocol):
     """Where noise comes from: numbers in the simulator, keystreams in a peer, symbols in the audit."""
 
-    def rows(self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None) -> LazyRows:
-        """Rows of noise that belong to `source` alone, or that `source` and `target` share."""
+    def rows(
+        self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None, width: int | None = None
+    ) -> LazyRows:
+        """Rows of noise that belong to `source` alone, or that `source` and `target` share.
+
+        They are as wide as a model unless `width` says otherwise.
+        """
+        ...
+
+    def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
+        """Uniform 32-bit words [len(source), width] as int64, each row of them its client's own secret."""
         ...
 
 
@@ -92,18 +101,30 @@ class Philox:
     width: int
     dtype: torch.dtype = torch.float32
 
-    def rows(self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None) -> LazyRows:
+    def rows(
+        self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None, width: int | None = None
+    ) -> LazyRows:
         """Noise rows of `law`, drawn when taken."""
         key = key_of(self.seed, "noise", tag)
         other = torch.zeros_like(source) if target is None else target + 1
+        columns = self.width if width is None else width
 
         def draw(index: Tensor) -> Tensor:
-            return self._noise(key, law, tick, source[index], other[index])
+            return self._noise(key, law, tick, source[index], other[index], columns)
 
-        return LazyRows(len(source), self.width, self.dtype, source.device, draw)
+        return LazyRows(len(source), columns, self.dtype, source.device, draw)
 
-    def _noise(self, key: int, law: Noise, tick: int, source: Tensor, target: Tensor) -> Tensor:
-        out = torch.empty(len(source), self.width, dtype=self.dtype, device=source.device)
+    def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
+        """Words of the clients `source`, each from its own counter."""
+        key = key_of(self.seed, "words", tag)
+        out = torch.empty(len(source), width, dtype=torch.int64, device=source.device)
+        for rows, columns in tiles(*out.shape):
+            part = source[rows]
+            out[rows, columns.start : columns.stop] = words(key, tick, part, torch.zeros_like(part), columns)
+        return out
+
+    def _noise(self, key: int, law: Noise, tick: int, source: Tensor, target: Tensor, width: int) -> Tensor:
+        out = torch.empty(len(source), width, dtype=self.dtype, device=source.device)
         for rows, columns in tiles(*out.shape):
             drawn = words(key, tick, source[rows], target[rows], columns)
             # The middle of one of 2³² equal cells of (0, 1): never 0 or 1, so every quantile is finite.

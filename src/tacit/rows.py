@@ -1,4 +1,4 @@
-"""Rows that are computed when taken, so that a row per edge never has to exist all at once."""
+"""Rows that are more than a tensor: computed when taken, or encoded when sent."""
 
 from __future__ import annotations
 
@@ -31,4 +31,24 @@ class LazyRows:
         return self.draw(torch.arange(self.count, device=self.device))
 
 
+@dataclass(frozen=True)
+class CodedRows:
+    """Rows that travel encoded: what the receivers decode [n, P], and what is on the wire meanwhile."""
+
+    rows: Tensor
+    size: int  # bytes of one row on the wire, header included
+    encode: Callable[[], Tensor]  # those bytes, uint8 [n, size], for networks that really send them
+
+
 Rows = Tensor | LazyRows
+Sent = Tensor | CodedRows
+
+
+def received(sent: Sent) -> Tensor:
+    """What arrives where `sent` was sent."""
+    return sent.rows if isinstance(sent, CodedRows) else sent
+
+
+def row_bytes(sent: Sent) -> int:
+    """Bytes on the wire of one row."""
+    return sent.size if isinstance(sent, CodedRows) else sent.shape[1] * sent.element_size()

@@ -13,7 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm, cautions, gradients_per_step, tensors_of
+from tacit.algorithms.algorithm import (
+    Algorithm,
+    cautions,
+    gradients_per_step,
+    refuse_width,
+    remarks,
+    tensors_of,
+)
 from tacit.clients import Clients
 from tacit.engines.device import check_device
 from tacit.engines.stacked import StackedNetwork
@@ -65,8 +72,9 @@ class Simulation:
         _check(algorithm, task, graph, seed)
         seed = int(seed)
         self.cautions = cautions(algorithm, graph)
+        self.remarks = remarks(algorithm, graph)
         ids = np.arange(graph.clients)
-        neighbourhood = Neighbourhood.of(graph.edges, ids, device)
+        neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal())
         feed = task.feed(torch.arange(graph.clients), seed, device)
         bound = task.on(device)
         self.gradients = plan(bound, ids.tolist(), feed, seed, device, gradients)
@@ -81,7 +89,7 @@ class Simulation:
             gradients_per_step(algorithm),
         )
         self.algorithm = algorithm
-        self.evaluation = bound.evaluation
+        self.task = bound
         self.allow_divergence = allow_divergence
         self.round_length = round_length or max(1, task.steps_per_epoch // gradients_per_step(algorithm))
         self.t = 0
@@ -126,11 +134,13 @@ class Simulation:
             self.check()
 
     def observe(self) -> Record:
-        """Judge the models as they are now."""
+        """Judge the models as they are now, by what held when the last gradient was taken."""
         self.check()
+        number = self.t * self.here.gradients_per_step  # of that gradient's batch
         return observe(
             self.state.theta,
-            self.evaluation,
+            self.task.evaluation.at(number),
+            optimum=self.task.optimum_at(number),
             round=self.t // self.round_length,
             step=self.t,
             bytes_sent=self.net.bytes_sent,
@@ -242,3 +252,4 @@ def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):
         raise Misuse(f"seed is {seed!r}.", "Give a whole number.")
     graph.require(*algorithm.requires, by=algorithm.name)
+    refuse_width(algorithm, task.parameters)

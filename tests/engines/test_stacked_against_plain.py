@@ -1,20 +1,15 @@
 """The stacked engine against the equations, written out client by client with plain Python loops."""
 
 import functools
-from dataclasses import dataclass, fields, replace
 
-import numpy as np
 import pytest
 import torch
+from hosting import rows_of, run_apart, run_together
 
 import tacit
-from tacit.algorithms.algorithm import gradients_per_step
-from tacit.clients import Clients
 from tacit.engines import stacked
-from tacit.graph.neighbourhood import Neighbourhood
 from tacit.randomness import Philox
 from tacit.simulation import Simulation
-from tacit.tasks.gradients import HostedObjective
 
 SEED = 6
 STEPS = 6
@@ -187,80 +182,11 @@ def test_neighbour_slots_follow_the_equations_too(algorithm, graph):
 # --- hosting some of the rows ------------------------------------------------------------------------------
 
 
-class Overheard:
-    """A network that keeps what all clients said."""
-
-    def __init__(self, net):
-        self.net = net
-        self.mixed = []
-        self.sent = []
-
-    def mix(self, **rows):
-        self.mixed.append({name: x.clone() for name, x in rows.items()})
-        return self.net.mix(**rows)
-
-    def send(self, tag, edge_rows, *, private=False):
-        self.sent.append(edge_rows.clone())
-        return self.net.send(tag, edge_rows, private=private)
-
-
-@dataclass
-class Replayed:
-    """The network of some clients: what the others say is played back."""
-
-    overheard: Overheard
-    graph: tacit.Graph
-    ids: list[int]
-    mixes: int = 0
-    sends: int = 0
-
-    def mix(self, **rows):
-        said = self.overheard.mixed[self.mixes]
-        self.mixes += 1
-        out = []
-        for name, x in rows.items():
-            everyone = said[name].clone()
-            everyone[self.ids] = x  # our own words, not the recording's
-            out.append((self.graph.W @ everyone)[self.ids])
-        return tuple(out)
-
-    def send(self, tag, edge_rows, *, private=False):
-        everyone = Neighbourhood.of(self.graph.edges, np.arange(CLIENTS))
-        letters = dict(zip(pairs(everyone), self.overheard.sent[self.sends], strict=True))
-        self.sends += 1
-        ours = Neighbourhood.of(self.graph.edges, np.array(self.ids))
-        letters |= dict(zip(pairs(ours), edge_rows, strict=True))
-        entering = zip(ours.in_source.tolist(), ours.in_target.tolist(), strict=True)
-        return torch.stack([letters[edge] for edge in entering])
-
-
-def pairs(here):
-    return list(zip(here.out_source.tolist(), here.out_target.tolist(), strict=True))
-
-
 @pytest.mark.parametrize("ids", [[CLIENTS - 1], [1, 2, 5]], ids=str)
 def test_hosting_some_clients_gives_their_rows(algorithm, graph, ids):
     task = squares(BATCH)
-    simulation = Simulation(algorithm, task, graph, seed=SEED, gradients="looped")
-    overheard = Overheard(simulation.net)
-    simulation.here = replace(simulation.here, net=overheard)
-    simulation.start()
-    states = [simulation.state]
-    for _ in range(STEPS):
-        simulation.step()
-        states.append(simulation.state)
-
-    feed = task.feed(torch.tensor(ids), SEED, "cpu")
-    here = Clients(
-        Neighbourhood.of(graph.edges, np.array(ids)),
-        Replayed(overheard, graph, ids),
-        HostedObjective(task, ids, feed, "looped", SEED, "cpu"),
-        Philox(SEED, WIDTH, torch.float64),
-        gradients_per_step(algorithm),
-    )
-    state = algorithm.start(here)
-    for t, expected in enumerate(states):
-        if t > 0:
-            state = algorithm.step(state, here.at(t - 1))
-        for field in fields(state):
-            close(getattr(state, field.name), getattr(expected, field.name)[ids])
+    together, overheard = run_together(algorithm, task, graph, STEPS, SEED)
+    apart = run_apart(algorithm, task, graph, STEPS, SEED, ids, overheard)
+    for state, everyone in zip(apart, together, strict=True):
+        for name, expected in rows_of(ids, everyone, graph).items():
+            close(getattr(state, name), expected)

@@ -330,3 +330,28 @@ def test_divergence_names_client_and_iteration_however_seldom_one_asks():
     with pytest.raises(tacit.Diverged) as later:
         simulation.check()
     assert str(later.value) == str(at_once.value)
+
+
+@pytest.mark.parametrize(("local_steps", "jump"), [(1, 6), (2, 3), (4, 2)])
+def test_deviations_are_from_the_optimum_of_the_last_gradients_batch(local_steps, jump):
+    """Batch 6 is the first after the flip; with g gradients per step, step t ends with batch t·g."""
+    task, still = (tacit.adaptive_filtering(6, exact=True, flip_at=at) for at in (6, None))
+    simulation = Simulation(tacit.DSGT(lr=0.001, local_steps=local_steps), task, RING)
+    simulation.start()
+    for t in range(8):
+        sign = 1 if t < jump else -1
+        theta, seen = simulation.state.theta, simulation.observe()
+        deviation = (theta - sign * still.optimum).square().sum(1).mean()
+        assert seen.msd == pytest.approx(float(deviation), rel=1e-9)
+        losses = still.evaluation.models(sign * theta, range(6)).loss
+        assert seen.loss.mean == pytest.approx(float(losses.mean()), rel=1e-9)
+        simulation.step()
+
+
+def test_deviations_are_recorded_of_tasks_that_know_their_optimum_only():
+    run = tacit.simulate(tacit.DSGT(lr=0.05), squares(batch_size=None), RING, steps=40)
+    deviations = run.history.column("msd")
+    assert deviations[-1] < deviations[0]
+    optimum = squares(batch_size=None).optimum
+    assert deviations[-1] == pytest.approx(float((run.theta - optimum).square().sum(1).mean()), rel=1e-9)
+    assert tacit.simulate(tacit.DSGT(lr=0.05), network_task(), RING, steps=2).history[-1].msd is None

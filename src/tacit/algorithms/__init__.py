@@ -12,6 +12,19 @@ FILES = {
     "dsgt": "DSGT",
     "dp_dsgt": "DPDSGT",
     "lppa": "LPPA",
+    "dsg": "DSG",
+    "edsg": "EDSG",
+    "dsg_rms": "DSGRMS",
+    "edsg_rms": "EDSGRMS",
+    "dsgt_rms": "DSGTRMS",
+    "pd_lms": "PDLMS",
+    "psgt": "PSGT",
+    "mdsg": "MDSG",
+    "d_psgd": "DPSGD",
+    "defl_vp": "DeFLVP",
+    "pdmm": "PDMM",
+    "admm": "ADMM",
+    "fedavg": "FedAvg",
 }
 
 _CLASSES = [getattr(import_module(f"tacit.algorithms.{file}"), name) for file, name in FILES.items()]

@@ -17,6 +17,9 @@ class Algorithm(Protocol):
     """A decentralized learning rule. All of it is here: no engine, no data, no network inside.
 
     `step` may write into tensors it received from `here` (they are its own), never into the state it was given.
+
+    An algorithm may also have `local_steps` (gradients per step, if not one), `cautions(graph)` and
+    `remarks(graph)` (lists of sentences to warn with and to note) and `check_width(parameters)` (refuses models).
     """
 
     name: ClassVar[str]
@@ -50,6 +53,18 @@ def cautions(algorithm: Algorithm, graph: Graph) -> list[str]:
     """What a user should know before running an algorithm on a graph, where the algorithm has something to say."""
     said: list[str] = algorithm.cautions(graph) if hasattr(algorithm, "cautions") else []
     return said
+
+
+def remarks(algorithm: Algorithm, graph: Graph) -> list[str]:
+    """What theory says of an algorithm's options on a graph, where the algorithm computes it."""
+    said: list[str] = algorithm.remarks(graph) if hasattr(algorithm, "remarks") else []
+    return said
+
+
+def refuse_width(algorithm: Algorithm, width: int) -> None:
+    """Let an algorithm refuse models of `width` parameters that its options do not fit."""
+    if hasattr(algorithm, "check_width"):
+        algorithm.check_width(width)
 
 
 def gradients_per_step(algorithm: Algorithm) -> int:

@@ -96,12 +96,13 @@ def run(
     from tacit.experiment.config import load_config
     from tacit.experiment.report import write_report
     from tacit.experiment.run import run as run_config
+    from tacit.record.history import decibels
 
     plan = load_config(config, overrides or [])
     with Progress(Console(stderr=True)) as progress:
         watcher = progress.watch(plan.algorithm.name, plan.run.seed)
         outcome = run_config(plan, out, data_folder=data, resume=resume, watcher=watcher)
-    title = f"{plan.algorithm.name} on {plan.data.name}"
+    title = f"{plan.algorithm.name} on {plan.subject}"
     report = write_report([out], out / "report.html", title=title)
     if as_json:
         print(json.dumps(outcome.summary))
@@ -112,6 +113,8 @@ def run(
             f"accuracy {accuracy['mean']:.2f} % (clients {accuracy['min']:.2f} to {accuracy['max']:.2f}, "
             f"average model {accuracy['average_model']:.2f})"
         )
+    if outcome.summary["msd"] is not None:
+        print(f"mean-square deviation {decibels(outcome.summary['msd']):.1f} dB")
     mean = "not finite" if loss["mean"] is None else f"{loss['mean']:.4f}"
     print(f"loss {mean}, {outcome.summary['bytes_sent']:,} bytes sent")
     if "diverged" in outcome.summary:
@@ -133,7 +136,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Run several algorithms on the same experiment, paired by seed: mean ± deviation and a report."""
-    from tacit.cli.tables import comparison_table
+    from tacit.cli.comparison import comparison_table
     from tacit.experiment.compare import compare as compare_configs
     from tacit.experiment.config import load_config
     from tacit.experiment.report import write_report
@@ -144,7 +147,7 @@ def compare(
         comparison = compare_configs(
             plan, names, seeds, out, data_folder=data, resume=resume, watch=progress.watch
         )
-    report = write_report(comparison.folders, out / "report.html", title=f"Comparison on {plan.data.name}")
+    report = write_report(comparison.folders, out / "report.html", title=f"Comparison on {plan.subject}")
     if as_json:
         print(json.dumps(comparison.as_dict()))
         return

@@ -57,6 +57,7 @@ class Progress:
     def watch(self, label: str, seed: int) -> Watcher:
         """A watcher that draws the bar of one run."""
         from tacit.experiment.run import Watcher
+        from tacit.record.history import decibels
 
         name = f"{label} (seed {seed})"
         self._begun += 1
@@ -72,6 +73,8 @@ class Progress:
             plan = simulation.gradients
             self._say_once(experiment.graph.describe())
             self._say_once(f"gradients {plan.strategy} ({plan.reason})")
+            for remark in simulation.remarks:
+                self._say_once(remark)
             for caution in simulation.cautions:
                 self._say_once(f"Caution: {caution}")
             if not self._console.is_terminal:  # elsewhere the bar says it
@@ -86,6 +89,8 @@ class Progress:
         def recorded(record: Record) -> None:
             nonlocal last_line
             text = f"loss {record.loss.mean:.4f}"
+            if record.msd is not None:
+                text = f"MSD {decibels(record.msd):.1f} dB"
             if record.accuracy is not None:
                 text = f"accuracy {record.accuracy.mean:.2f} %"
             self._bars.update(task, metric=text)

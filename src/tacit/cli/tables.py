@@ -13,8 +13,9 @@ from tacit.algorithms import ALGORITHMS, Algorithm
 from tacit.experiment.compare import Comparison
 from tacit.experiment.page import amount
 from tacit.graph import Topology
+from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
-from tacit.tasks import quadratic
+from tacit.tasks import Task
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -38,18 +39,18 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def algorithm_rows(parameters: int) -> list[dict[str, Any]]:
-    """What each registered algorithm sends, needs and protects; messages are counted by running it."""
+    """What each registered algorithm sends, needs and protects; messages and bytes are counted by running it."""
     rows = []
     for name, kind in ALGORITHMS.items():
-        start, step = _rows_sent_per_edge(kind)
+        start, step = _traffic(kind, parameters)
         rows.append(
             {
                 "name": name,
                 "paper": kind.paper,
-                "messages_per_iteration": step,
-                "messages_at_start": start,
-                "bytes_per_iteration": step * parameters * 4,
-                "needs": list(kind.requires),
+                "messages_per_iteration": step.messages,
+                "messages_at_start": start.messages,
+                "bytes_per_iteration": step.bytes,
+                "needs": ["a server"] if step.server else list(kind.requires),
                 "protects": kind.protects,
             }
         )
@@ -58,14 +59,17 @@ def algorithm_rows(parameters: int) -> list[dict[str, Any]]:
 
 def algorithm_table(parameters: int) -> Table:
     """The registered algorithms for people."""
-    table = Table(caption=f"messages and bytes per out-neighbour and iteration, {parameters:,} parameters")
+    table = Table(
+        caption=f"messages and bytes per iteration and out-neighbour (with a server: per client, up and down), "
+        f"{parameters:,} parameters, options as they are by default"
+    )
     for name in ("name", "paper", "messages", "bytes", "needs", "protects"):
         table.add_column(name, justify="right" if name in ("messages", "bytes") else "left", overflow="fold")
     for row in algorithm_rows(parameters):
         table.add_row(
             row["name"],
             row["paper"],
-            f"{row['messages_per_iteration']:g}",
+            str(row["messages_per_iteration"]),
             amount(row["bytes_per_iteration"]),
             ", ".join(row["needs"]),
             row["protects"],
@@ -73,19 +77,37 @@ def algorithm_table(parameters: int) -> Table:
     return table
 
 
-def _rows_sent_per_edge(kind: type[Algorithm]) -> tuple[float, float]:
-    """How many rows cross one directed edge in the start and in one step, seen on a tiny run."""
-    width, clients = 2, 3
-    task = quadratic(torch.eye(width).repeat(clients, 1, 1), torch.zeros(clients, width))
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """What crosses one directed edge, or goes between one client and the server and back."""
+
+    messages: int
+    bytes: int
+    server: bool
+
+
+def _traffic(kind: type[Algorithm], parameters: int) -> tuple[Traffic, Traffic]:
+    """The traffic of the start and of one step with default options, seen on a tiny run."""
+    clients = 3
+    parts = list(torch.zeros(clients, parameters))
+    task = Task.from_loss(lambda theta, x: (theta - x).square().sum(), parts, torch.zeros(parameters))
     graph = Topology.ring(clients).mixing("metropolis", lazy=True)  # meets every requirement
     fields = dataclasses.fields(cast(Any, kind))
     options = {field.name: 0.1 for field in fields if field.default is dataclasses.MISSING}  # step sizes
-    simulation = Simulation(kind(**options), task, graph, gradients="looped")
+    transcript = Transcript()
+    simulation = Simulation(kind(**options), task, graph, gradients="looped", transcript=transcript)
     simulation.start()
-    row = len(graph.edges) * width * 4
-    start = simulation.net.bytes_sent / row
+    at_start = simulation.net.bytes_sent
     simulation.step()
-    return start, simulation.net.bytes_sent / row - start
+    sent = (at_start, simulation.net.bytes_sent - at_start)
+
+    def seen(tick: int) -> Traffic:
+        said = [message for message in transcript.messages if message.tick == tick]
+        server = any(message.verb == "average" for message in said)
+        links, ways = (clients, 2) if server else (len(graph.edges), 1)
+        return Traffic(ways * len(said), sent[tick] // links, server)
+
+    return seen(0), seen(1)
 
 
 def _spread(pair: tuple[float, float] | None, form: str) -> str:

@@ -9,6 +9,7 @@ from tacit.data.partition import (
     dirichlet,
     explicit,
     iid,
+    missing_classes,
     partition,
     quantity,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "fetch",
     "iid",
     "load",
+    "missing_classes",
     "names",
     "partition",
     "quantity",

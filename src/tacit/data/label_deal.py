@@ -1,4 +1,6 @@
-"""#C = k: dealing classes, then samples, so that every client holds exactly k classes.
+"""Dealing classes, then samples: every client holds exactly k classes (#C = k), or all but k.
+
+For #C = k:
 
 1. Each class c gets d_c holders, in proportion to its samples, so that shards are of like size.
 2. The classes' cards are laid round the table of clients: d_c ≤ N neighbours never include one twice.
@@ -36,6 +38,32 @@ def deal_labels(
         f"with less (the rarest of {len(present)} classes has {sizes.min():,} samples).",
         "Lower minimum (the batch size) or the number of clients, or raise k.",
     )
+
+
+def deal_all_but(labels: NDArray[np.int64], clients: int, k: int, seed: int) -> NDArray[np.int64]:
+    """Return the owner of each sample, [n], where client i holds all classes but k: those from number i·k on, in turn.
+
+    Each class is cut equally among its holders, and what is left over goes to the smallest of them.
+    """
+    present, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    classes = len(present)
+    if not 1 <= k < classes:
+        raise Misuse(
+            f"k={k} classes are missing at each client, but the samples have {classes} classes.",
+            f"Set k from 1 to {classes - 1}." if classes > 1 else "Use data of several classes.",
+        )
+    first = np.arange(clients)[:, None] * k
+    holds = np.ones((clients, classes), dtype=bool)
+    holds[np.arange(clients)[:, None], (first + np.arange(k)) % classes] = False
+    nobodys = np.flatnonzero(~holds.any(axis=0))
+    if len(nobodys):
+        raise Misuse(
+            f"With k={k} classes missing at each of {clients:,} clients, nobody would hold class "
+            f"{present[nobodys[0]]}.",
+            "Lower k or take more clients.",
+        )
+    rng = np.random.default_rng(seed)
+    return _owners(_share_out(holds, sizes, rng), codes, rng)
 
 
 def _check(clients: int, k: int, classes: int) -> None:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.data.apportion import Counts, dirichlet_shares, equal_shares, raise_to
-from tacit.data.label_deal import deal_labels
+from tacit.data.label_deal import deal_all_but, deal_labels
 from tacit.errors import Misuse, unknown
 
 
@@ -106,6 +106,25 @@ def classes_per_client(labels: ArrayLike, clients: int, k: int, seed: int = 0, m
     )
 
 
+def missing_classes(labels: ArrayLike, clients: int, k: int, seed: int = 0, minimum: int = 1) -> Partition:
+    """Let each client miss `k` classes: client i those from number i·k on, counted round (dual-protection paper).
+
+    The samples of a class are dealt out at random, in equal numbers, among the clients that do not miss it.
+    """
+    labels = _labels(labels)
+    _check(len(labels), clients, seed, minimum)
+    owner = deal_all_but(labels, clients, k, seed)
+    sizes = np.bincount(owner, minlength=clients)
+    if sizes.min() < minimum:
+        raise Misuse(
+            f"k={k} missing classes leave client {sizes.argmin()} with {sizes.min():,} samples; minimum is {minimum}.",
+            "Lower minimum (the batch size) or the number of clients, or use more data.",
+        )
+    return _from_owners(
+        owner, clients, "missing", f"{k} classes missing each, {_over(len(labels), clients, minimum)}"
+    )
+
+
 def explicit(indices: Sequence[ArrayLike], n: int, minimum: int = 0) -> Partition:
     """Take the user's own division, if it gives each of the n samples to exactly one client."""
     parts = tuple(torch.from_numpy(_index_array(part, client)) for client, part in enumerate(indices))
@@ -135,6 +154,7 @@ _KINDS: Mapping[str, tuple[Callable[..., Partition], str | None]] = {
     "quantity": (lambda labels, *rest: quantity(len(labels), *rest), "alpha"),
     "dirichlet": (dirichlet, "alpha"),
     "classes": (classes_per_client, "k"),
+    "missing": (missing_classes, "k"),
     "explicit": (explicit, "indices"),
 }
 
@@ -142,7 +162,7 @@ _KINDS: Mapping[str, tuple[Callable[..., Partition], str | None]] = {
 def partition(
     kind: str, labels: ArrayLike, clients: int, *, seed: int = 0, minimum: int = 1, **options: Any
 ) -> Partition:
-    """Divide by the name of the division: iid, quantity (alpha), dirichlet (alpha), classes (k), explicit.
+    """Divide by its name: iid, quantity (alpha), dirichlet (alpha), classes (k), missing (k), explicit (indices).
 
     >>> [len(part) for part in partition("quantity", [0] * 100, 4, alpha=0.5, minimum=5).indices]
     [24, 5, 50, 21]

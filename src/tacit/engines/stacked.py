@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tacit.graph import Graph
 from tacit.graph.neighbourhood import slots
+from tacit.rows import Sent, received, row_bytes
 
 DENSE_UP_TO = 64  # clients; beyond that W is dense only if at least a quarter of it is filled
 TILE = 1 << 22  # numbers mixed at a time
@@ -31,16 +32,20 @@ class StackedNetwork:
         source, target = graph.edges[:, 0], graph.edges[:, 1]
         self._delivery = torch.as_tensor(np.lexsort((source, target)), device=device)
 
-    def mix(self, **rows: Tensor) -> tuple[Tensor, ...]:
+    def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         """Σⱼ wᵢⱼ xⱼ for every client and tensor."""
-        for x in rows.values():
-            self.bytes_sent += self._edges * x.shape[1] * x.element_size()
-        return tuple(self._product(x) for x in rows.values())
+        self.bytes_sent += self._edges * sum(map(row_bytes, rows.values()))
+        return tuple(self._product(received(sent)) for sent in rows.values())
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         """Rows in out-edge order arrive in in-edge order."""
         self.bytes_sent += edge_rows.numel() * edge_rows.element_size()
         return edge_rows[self._delivery]
+
+    def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
+        """The mean row for every client; each row goes to the server and each client gets one back."""
+        self.bytes_sent += sum(2 * len(x) * row_bytes(x) for x in rows.values())
+        return tuple(x.mean(0, keepdim=True).repeat(len(x), 1) for x in rows.values())
 
     def _product(self, x: Tensor) -> Tensor:
         if self._dense is not None:

@@ -16,6 +16,7 @@ from tacit.engines.device import check_device
 from tacit.errors import Misuse, unknown
 from tacit.experiment.config import Config, DataSection, ModelSection
 from tacit.experiment.graphs import make_graph
+from tacit.experiment.named_tasks import make_task
 from tacit.experiment.options import by_path, make_algorithm, said_of, typed
 from tacit.graph import Graph
 from tacit.randomness import key_of
@@ -30,12 +31,12 @@ class Experiment:
     """Everything a run needs, made from one configuration."""
 
     config: Config
-    dataset: data.Dataset
-    partition: Partition
     graph: Graph
     task: Task
     algorithm: Algorithm
     round_length: int
+    dataset: data.Dataset | None  # None where the task makes its own data
+    partition: Partition | None
 
     @property
     def steps(self) -> int:
@@ -56,22 +57,18 @@ def build(config: Config, folder: Path | None = None, dataset: data.Dataset | No
     draft = make_algorithm(name, options, round_length=1, steps=1)
     with said_of("[graph]"):
         graph.require(*draft.requires, by=draft.name)
-    if dataset is None:
-        dataset = load_data(config.data, folder)
-    parts = make_partition(config, dataset, graph.clients)
-    with said_of("[model]"):
-        task = Task.from_module(
-            make_model(config.model, dataset, seed),
-            Parts.split((dataset.train.x, dataset.train.y), parts.indices),
-            batch_size=config.run.batch_size,
-            test=(dataset.test.x, dataset.test.y),
-            init=config.model.init,
-        )
+    parts: Partition | None = None
+    if config.task is not None:
+        task, dataset = make_task(config.task, graph.clients), None
+    else:
+        dataset = dataset or load_data(config.data, folder)
+        parts = make_partition(config, dataset, graph.clients)
+        task = make_training(config, dataset, parts)
     # Local steps belong to the iteration they follow: a round is one pass over the data however it is cut.
     epoch = max(1, task.steps_per_epoch // gradients_per_step(draft))
     round_length = config.run.iterations_per_round or epoch
     algorithm = make_algorithm(name, options, round_length, round_length * config.run.rounds)
-    return Experiment(config, dataset, parts, graph, task, algorithm, round_length)
+    return Experiment(config, graph, task, algorithm, round_length, dataset, parts)
 
 
 def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
@@ -104,6 +101,18 @@ def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Parti
             seed=config.run.seed if section.seed is None else section.seed,
             minimum=config.run.batch_size,
             **section.options,
+        )
+
+
+def make_training(config: Config, dataset: data.Dataset, parts: Partition) -> Task:
+    """The task of training the model on data that were dealt out."""
+    with said_of("[model]"):
+        return Task.from_module(
+            make_model(config.model, dataset, config.run.seed),
+            Parts.split((dataset.train.x, dataset.train.y), parts.indices),
+            batch_size=config.run.batch_size,
+            test=(dataset.test.x, dataset.test.y),
+            init=config.model.init,
         )
 
 

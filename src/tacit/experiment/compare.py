@@ -18,11 +18,15 @@ from tacit.experiment.config import Config, changed, make_config, parse_override
 from tacit.experiment.folder import RunFolder, fingerprint, read_json, write_json
 from tacit.experiment.options import algorithm_kind
 from tacit.experiment.run import Watcher, run
+from tacit.record.history import decibels
 
 
 @dataclass(frozen=True)
 class Row:
-    """One algorithm over all seeds: mean ± standard deviation, and the paired difference to the first row."""
+    """One algorithm over all seeds: mean ± standard deviation, and the paired difference to the first row.
+
+    The difference is that of the accuracies or, where there are none, of the mean-square deviations in decibels.
+    """
 
     label: str
     accuracy: tuple[float, float] | None
@@ -30,11 +34,12 @@ class Row:
     loss: tuple[float, float]
     bytes_sent: float
     diverged: int  # how many of its runs
+    msd_db: tuple[float, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, None where a number is not finite."""
         plain = dataclasses.asdict(self)
-        for key in ("accuracy", "difference", "loss"):
+        for key in ("accuracy", "difference", "loss", "msd_db"):
             pair = getattr(self, key)
             plain[key] = None if pair is None else {"mean": _finite(pair[0]), "deviation": _finite(pair[1])}
         return plain
@@ -159,22 +164,29 @@ def _named(which: str) -> Iterator[None]:
 
 
 def _row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> Row:
-    accuracy = _accuracies(runs)
-    base = _accuracies(first)
+    accuracy, deviation = _accuracies(runs), _deviations(runs)
+    chief, base = (accuracy, _accuracies(first)) if accuracy else (deviation, _deviations(first))
     return Row(
         label,
         _mean_and_deviation(accuracy) if accuracy else None,
-        _mean_and_deviation([a - b for a, b in zip(accuracy, base, strict=True)])
-        if runs is not first and accuracy and base
+        _mean_and_deviation([a - b for a, b in zip(chief, base, strict=True)])
+        if runs is not first and chief and base
         else None,
         _mean_and_deviation([_number(run["loss"]["mean"]) for run in runs]),
         statistics.fmean(run["bytes_sent"] for run in runs),
         sum("diverged" in run for run in runs),
+        _mean_and_deviation(deviation) if deviation else None,
     )
 
 
 def _accuracies(runs: list[dict[str, Any]]) -> list[float]:
     return [_number(run["accuracy"]["mean"]) for run in runs if run["accuracy"] is not None]
+
+
+def _deviations(runs: list[dict[str, Any]]) -> list[float]:
+    """Mean-square deviations in decibels; none where the optimum is not known."""
+    known = any(run.get("msd") is not None for run in runs)
+    return [decibels(run.get("msd")) for run in runs] if known else []
 
 
 def _mean_and_deviation(values: list[float]) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 from tacit.errors import Misuse, unknown
 
 FILES = ("matrix", "path")  # keys of [graph] that name files
+REPLACED = ("data", "partition", "model")  # sections that a [task] stands for
 
 
 class Section(BaseModel):
@@ -29,6 +30,12 @@ class OpenSection(BaseModel):
     def options(self) -> dict[str, Any]:
         """The keys beyond the declared ones."""
         return dict(self.model_extra or {})
+
+
+class TaskSection(OpenSection):
+    """A task that makes its own data, instead of [data], [partition] and [model]; further keys are its options."""
+
+    name: str
 
 
 class DataSection(OpenSection):
@@ -88,8 +95,9 @@ class RunSection(Section):
 
 
 class Config(Section):
-    """A whole experiment."""
+    """A whole experiment: a model trained on data that were dealt out, or a task that makes its own data."""
 
+    task: TaskSection | None = None
     data: DataSection = DataSection()
     partition: PartitionSection = PartitionSection()
     model: ModelSection = ModelSection()
@@ -97,9 +105,19 @@ class Config(Section):
     algorithm: AlgorithmSection = AlgorithmSection()
     run: RunSection = RunSection()
 
+    @property
+    def subject(self) -> str:
+        """What is learnt from: the name of the task or of the dataset."""
+        return self.data.name if self.task is None else self.task.name
+
     def as_dict(self) -> dict[str, Any]:
-        """Plain values without the keys that are None."""
-        return self.model_dump(exclude_none=True)
+        """Plain values without the keys that are None or that a task replaces."""
+        plain = self.model_dump(exclude_none=True)
+        if self.task is not None:
+            for section in REPLACED:
+                del plain[section]
+            del plain["run"]["batch_size"]
+        return plain
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -136,9 +154,22 @@ def make_config(
     for override in overrides:
         values = _located(_overridden(values, override), Path())
     try:
-        return Config.model_validate(values)
+        config = Config.model_validate(values)
     except ValidationError as problem:
         raise _explained(problem, origin) from None
+    _refuse_what_a_task_replaces(config, origin)
+    return config
+
+
+def _refuse_what_a_task_replaces(config: Config, origin: str) -> None:
+    if config.task is None:
+        return
+    why = f"does not go with [task]: {config.task.name} makes its own data."
+    for section in REPLACED:
+        if section in config.model_fields_set:
+            raise Misuse(f"{origin}: [{section}] {why}", "Remove one of the two sections.")
+    if "batch_size" in config.run.model_fields_set:
+        raise Misuse(f"{origin}: run.batch_size {why}", "Set task.batch_size instead.")
 
 
 def changed(config: Config, section: str, **values: Any) -> Config:
@@ -189,6 +220,8 @@ def _explained(problem: ValidationError, origin: str) -> Misuse:
     if error["type"] == "extra_forbidden":
         what = "section" if isinstance(value, dict) else "key"
         return unknown(f"{origin}: there is no {what} {key!r}.", path[-1], _known_keys(path[:-1]))
+    if error["type"] == "missing":
+        return Misuse(f"{origin}: {key} is not set.", f"Add {path[-1]} to [{'.'.join(path[:-1])}].")
     impossible = f"{origin}: {key} = {value!r} is not possible."
     if error["type"] == "model_type":
         return Misuse(impossible, f"Write a section [{key}] with its keys below.")

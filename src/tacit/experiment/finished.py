@@ -49,6 +49,7 @@ class Summary(_Stored):
     bytes_sent: float | None = None
     wall_seconds: float | None = None
     seed: int | str | None = None
+    msd: float | None = None  # mean-square deviation from the optimum, where that is known
     diverged: str | None = None
     notes: list[str] = Field(default_factory=list)
 

@@ -89,10 +89,8 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise Misuse(f"{self.history} is damaged: {problem}.", "Start the run anew.") from None
 
-    def write_drawings(
-        self, graph: Graph, counts: list[list[int]], classes: list[str], partition: str
-    ) -> None:
-        """What the report draws besides curves: the graph and who has which data."""
+    def write_graph(self, graph: Graph) -> None:
+        """The graph as the report draws it."""
         drawn = len(graph.edges) <= 2 * DRAWN_EDGES  # an undirected edge is listed both ways
         topology = graph.topology
         picture = {
@@ -103,7 +101,10 @@ class RunFolder:
             "positions": topology.layout().tolist() if drawn else None,
         }
         write_whole(self.path / "graph.json", json.dumps(picture))
-        table = {"description": partition, "classes": classes, "counts": counts}
+
+    def write_partition(self, counts: list[list[int]], classes: list[str], description: str) -> None:
+        """Who has which data, as the report draws it: a row of counts per client, one number per class."""
+        table = {"description": description, "classes": classes, "counts": counts}
         write_whole(self.path / "partition.json", json.dumps(table))
 
 

@@ -43,18 +43,28 @@ def spread_line(series: Series, metric: str) -> Line:
     return Line(rounds, mean[0], low, high, average)
 
 
-def scalar_line(series: Series, metric: str) -> Line:
-    """A metric of all clients together, with the range over seeds if there are several."""
-    rounds, values = _columns(series, metric)
+def scalar_line(series: Series, metric: str, over: str = "round") -> Line:
+    """A metric of all clients together over rounds or steps, with the range over seeds if there are several."""
+    places, values = _columns(series, metric, over)
     if len(series.histories) > 1:
-        return Line(rounds, values.mean(0), values.min(0), values.max(0))
-    return Line(rounds, values[0])
+        return Line(places, values.mean(0), values.min(0), values.max(0))
+    return Line(places, values[0])
 
 
-def _columns(series: Series, metric: str) -> tuple[Numbers, Numbers]:
-    """The rounds that all histories have, and the metric there: [R] and [histories, R]."""
+def in_decibels(line: Line) -> Line:
+    """The same line as 10 log₁₀ of its numbers; what is not positive becomes a gap."""
+
+    def converted(values: Numbers) -> Numbers:
+        return 10 * np.log10(np.where(values > 0, values, np.nan))
+
+    low, high = (None if end is None else converted(end) for end in (line.low, line.high))
+    return Line(line.rounds, converted(line.values), low, high)
+
+
+def _columns(series: Series, metric: str, over: str = "round") -> tuple[Numbers, Numbers]:
+    """The rounds (or steps) that all histories have, and the metric there: [R] and [histories, R]."""
     tables = [
-        dict(zip((record.round for record in history), history.column(metric), strict=True))
+        dict(zip((getattr(record, over) for record in history), history.column(metric), strict=True))
         for history in series.histories
     ]
     rounds = sorted(set.intersection(*(set(table) for table in tables)))

@@ -1,19 +1,23 @@
-"""From plain configuration values to typed objects: algorithms, schedules, noise laws, classes by dotted path."""
+"""From plain configuration values to typed objects: algorithms and their parts, schedules, classes by dotted path."""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from tacit.algorithms import algorithm_class
 from tacit.algorithms.algorithm import Algorithm, state_type
+from tacit.algorithms.solvers import SOLVERS, Solver
+from tacit.compression import CODECS, Codec
 from tacit.errors import Misuse, unknown
 from tacit.privacy.noise import LAWS, Noise
+from tacit.privacy.protection import PROTECTIONS, Protection
 from tacit.schedules import Constant, Cosine, Exponential, Inverse, Rate
 
 SCHEDULES: dict[str, type[Any]] = {
@@ -21,6 +25,25 @@ SCHEDULES: dict[str, type[Any]] = {
     "exponential": Exponential,
     "inverse": Inverse,
     "cosine": Cosine,
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Parts of one sort to choose from: `chooser` is the key that names one in a table."""
+
+    chooser: str
+    what: str
+    members: Mapping[str, type[Any]]
+    example: str
+
+
+# What an option is made of, by the type it is annotated with.
+FAMILIES: dict[Any, Family] = {
+    Noise: Family("law", "noise law", LAWS, '{ law = "laplace", scale = 0.025 }'),
+    Codec: Family("codec", "codec", CODECS, '{ codec = "rand-k", fraction = 0.4 }'),
+    Protection: Family("kind", "protection vector", PROTECTIONS, '{ kind = "norm", tau = 0.1 }'),
+    Solver: Family("solver", "local solver", SOLVERS, '{ solver = "quadratic", mu = 0.05 }'),
 }
 
 
@@ -37,10 +60,8 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
         key = f"algorithm.{option}"
         if hints[option] == Rate:
             values[option] = make_rate(key, value, round_length, steps)
-        elif hints[option] == Noise:
-            values[option] = make_noise(key, value)
         else:
-            values[option] = typed(key, value, hints[option])
+            values[option] = make_option(key, value, hints[option])
     with said_of("[algorithm]"):
         return cast(Algorithm, kind(**values))
 
@@ -83,12 +104,25 @@ def make_rate(key: str, value: Any, round_length: int, steps: int) -> Rate:
     return cast(Rate, _make(key, f"the {name} schedule", kind, options))
 
 
-def make_noise(key: str, value: Any) -> Noise:
-    """A table such as { law = "laplace", scale = 0.025 }."""
-    if not isinstance(value, dict) or "law" not in value:
-        raise Misuse(f"{key} = {value!r} is not a noise law.", 'Give { law = "laplace", scale = 0.025 }.')
-    name, options = _split(f"{key}.law", value, "noise law", LAWS)
-    return cast(Noise, _make(key, f"the {name} law", LAWS[name], options))
+def make_option(key: str, value: Any, hint: Any) -> Any:
+    """A value of the type that an option is annotated with: one of a family, a dataclass, or a plain value."""
+    if hint in FAMILIES:
+        return make_member(key, value, FAMILIES[hint])
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            example = ", ".join(f"{field.name} = …" for field in dataclasses.fields(hint)[:2])
+            raise Misuse(f"{key} = {value!r} is not a table.", f"Give {{ {example} }}.")
+        return _make(key, key, hint, value)
+    return typed(key, value, hint)
+
+
+def make_member(key: str, value: Any, family: Family) -> Any:
+    """One of a family: a table such as { law = "laplace", scale = 0.025 }, or its name where that says it all."""
+    table = {family.chooser: value} if isinstance(value, str) else value
+    if not isinstance(table, dict) or family.chooser not in table:
+        raise Misuse(f"{key} = {value!r} is not a {family.what}.", f"Give {family.example}.")
+    name, options = _split(f"{key}.{family.chooser}", table, family.what, family.members)
+    return _make(key, f"the {name} {family.what}", family.members[name], options)
 
 
 def by_path(path: str, key: str) -> Any:
@@ -124,7 +158,9 @@ def said_of(where: str) -> Iterator[None]:
         raise Misuse(f"{where}: {problem.problem}", problem.remedy) from None
 
 
-def _split(key: str, table: dict[str, Any], what: str, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _split(
+    key: str, table: dict[str, Any], what: str, known: Mapping[str, Any]
+) -> tuple[str, dict[str, Any]]:
     """The name in a table such as { schedule = "constant", start = 0.1 }, and the rest of it."""
     chooser = key.rsplit(".", 1)[1]
     name = table[chooser]
@@ -137,7 +173,7 @@ def _make(key: str, what: str, kind: type[Any], options: dict[str, Any]) -> Any:
     """A dataclass of plain values from a table."""
     _check_names(key, what, kind, options)
     hints = get_type_hints(kind)
-    values = {name: typed(f"{key}.{name}", value, hints[name]) for name, value in options.items()}
+    values = {name: make_option(f"{key}.{name}", value, hints[name]) for name, value in options.items()}
     with said_of(key):
         return kind(**values)
 

@@ -16,12 +16,12 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator
 
 from tacit.experiment.drawings import can_draw, graph_figure, partition_figure
-from tacit.experiment.lines import Line, Numbers, Series, finite, scalar_line, spread_line
+from tacit.experiment.lines import Line, Numbers, Series, finite, in_decibels, scalar_line, spread_line
 from tacit.experiment.style import MUTED, look, styled, svg, visible
 
 __all__ = [
     "Series", "accuracy_by_bytes_figure", "accuracy_figure", "bytes_figure", "can_draw", "consensus_figure",
-    "graph_figure", "loss_figure", "partition_figure", "svg",
+    "graph_figure", "loss_figure", "msd_figure", "partition_figure", "svg",
 ]  # fmt: skip
 
 WIDTH, HEIGHT, LEGEND_ROW = 5.6, 3.1, 0.2  # inches
@@ -48,6 +48,14 @@ def loss_figure(series: Sequence[Series]) -> Figure:
             _log(axes)
         elif len(values) and values.min() >= 0:
             _within(axes, 0, math.inf)
+    return figure
+
+
+def msd_figure(series: Sequence[Series]) -> Figure:
+    """Mean-square deviation from the optimum over iterations in decibels; of several seeds, that of their mean."""
+    figure, axes = _canvas(series, "iteration", "MSD (dB)")
+    with styled():
+        _draw(axes, [in_decibels(scalar_line(one, "msd", over="step")) for one in series])
     return figure
 
 

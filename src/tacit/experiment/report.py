@@ -101,7 +101,8 @@ def _curves(groups: Sequence[Group]) -> str:
     histories = [history for one in series for history in one.histories]
     if not any(histories):
         return "<p>No round was recorded.</p>\n"
-    accurate = any(record.accuracy is not None for history in histories for record in history)
+    records = [record for history in histories for record in history]
+    accurate = any(record.accuracy is not None for record in records)
     legend = spread = "Solid: the mean over clients. Dashed: the average model. Band: from lowest to highest."
     if len(series) > plots.CROWD:
         spread = "The mean over clients; ranges and average models are left out with so many lines."
@@ -111,6 +112,9 @@ def _curves(groups: Sequence[Group]) -> str:
         ("Consensus distance", plots.consensus_figure, apart),
         ("Communication", plots.bytes_figure, "Bytes sent by all clients together since the start."),
     ]
+    if any(record.msd is not None for record in records):
+        told = "Mean of ‖θᵢ − θ*‖² over clients and seeds, θ* being the optimum when the last gradient was taken."
+        wanted.insert(0, ("Mean-square deviation", plots.msd_figure, told))
     if accurate:
         wanted.insert(0, ("Accuracy", plots.accuracy_figure, spread))
         if len({history[-1].bytes_sent / max(1, history[-1].round) for history in histories if history}) > 1:

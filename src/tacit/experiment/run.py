@@ -107,12 +107,13 @@ def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[S
         # With the way gradients were taken, so that this file runs again to the same bits.
         folder.create(changed(config, "run", gradients=simulation.gradients.strategy))
     dataset, partition = experiment.dataset, experiment.partition
-    folder.write_drawings(
-        experiment.graph,
-        partition.counts(dataset.train.y.numpy(), dataset.classes).tolist(),
-        list(dataset.class_names),
-        f"{dataset.note}: {partition.description}",
-    )
+    folder.write_graph(experiment.graph)
+    if dataset is not None and partition is not None:
+        folder.write_partition(
+            partition.counts(dataset.train.y.numpy(), dataset.classes).tolist(),
+            list(dataset.class_names),
+            f"{dataset.note}: {partition.description}",
+        )
     if saved is None:
         history = History()
     else:
@@ -175,11 +176,9 @@ def _advance(
 def summarize(experiment: Experiment, simulation: Simulation, history: History) -> dict[str, Any]:
     """The outcome of a run as plain values."""
     last = history[-1].as_dict() if history else {}
-    notes = [
-        f"gradients {simulation.gradients.strategy}: {simulation.gradients.reason}",
-        experiment.dataset.note,
-    ]
-    notes += simulation.cautions
+    notes = [f"gradients {simulation.gradients.strategy}: {simulation.gradients.reason}"]
+    notes += [] if experiment.dataset is None else [experiment.dataset.note]
+    notes += simulation.remarks + simulation.cautions
     if experiment.graph.clients > OBSERVED:
         notes.append(f"accuracy and loss over {OBSERVED} evenly spaced clients of {experiment.graph.clients}")
     summary = {
@@ -191,6 +190,7 @@ def summarize(experiment: Experiment, simulation: Simulation, history: History) 
         **{key: last.get(key) for key in ("accuracy", "loss", "consensus_distance", "bytes_sent")},
         "wall_seconds": simulation.wall_seconds,
         "seed": experiment.config.run.seed,
+        "msd": last.get("msd"),
         "device": experiment.config.run.device,
         "notes": notes,
         "version": tacit.__version__,

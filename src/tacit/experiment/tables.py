@@ -12,6 +12,7 @@ from tacit.experiment.finished import FinalSpread, FinishedRun, Summary
 from tacit.experiment.overlay import Group, run_name
 from tacit.experiment.page import amount, duration, facts, number, table, tile
 from tacit.experiment.style import VARIABLES, look
+from tacit.record.history import decibels
 
 
 def of_one_run(run: FinishedRun) -> str:
@@ -24,6 +25,8 @@ def of_one_run(run: FinishedRun) -> str:
         tiles.append(tile("Accuracy, mean over clients", number(accuracy.mean, ".2f", " %"), spread))
         tiles.append(tile("Accuracy of the average model", number(accuracy.average_model, ".2f", " %")))
     else:
+        if done.msd is not None:
+            tiles.append(tile("Mean-square deviation", number(decibels(done.msd), ".1f", " dB")))
         spread = f"clients from {number(loss.min)} to {number(loss.max)}"
         tiles.append(tile("Loss, mean over clients", number(loss.mean), spread))
         tiles.append(tile("Loss of the average model", number(loss.average_model)))
@@ -44,6 +47,8 @@ def of_one_run(run: FinishedRun) -> str:
         ("Bytes sent", number(done.bytes_sent, ",.0f")),
         ("Seed", str(done.seed)),
     ]
+    if done.msd is not None:
+        about.insert(-2, ("Mean-square deviation", number(done.msd)))
     return f'<dl class="tiles">{"".join(tiles)}</dl>\n' + table(header, rows) + facts(about)
 
 
@@ -53,7 +58,11 @@ def _spread(spread: FinalSpread, form: str, unit: str = "") -> list[str]:
 
 def of_several_runs(groups: Sequence[Group]) -> str:
     """One row per run and, where runs differ in seeds only, one per group before."""
-    columns = _columns(any(run.summary.accuracy is not None for group in groups for run in group.runs))
+    summaries = [run.summary for group in groups for run in group.runs]
+    columns = _columns(
+        with_accuracy=any(done.accuracy is not None for done in summaries),
+        with_deviation=any(done.msd is not None for done in summaries),
+    )
     rows = [
         [
             _sign(place) + escape(run_name(group, run)),
@@ -89,7 +98,7 @@ class _Column:
     chief: bool = True  # worth a column over the seeds
 
 
-def _columns(with_accuracy: bool) -> list[_Column]:
+def _columns(with_accuracy: bool, with_deviation: bool) -> list[_Column]:
     none = FinalSpread()
     accuracy = [
         _Column("Accuracy (%)<br>mean", lambda done: (done.accuracy or none).mean, ".2f"),
@@ -97,12 +106,13 @@ def _columns(with_accuracy: bool) -> list[_Column]:
         _Column("<br>highest", lambda done: (done.accuracy or none).max, ".2f", chief=False),
         _Column("of average<br>model", lambda done: (done.accuracy or none).average_model, ".2f"),
     ]
+    deviation = [_Column("MSD (dB)", lambda done: decibels(done.msd), ".1f")]
     others = [
         _Column("Loss<br>mean", lambda done: (done.loss or none).mean, ".4g"),
         _Column("of average<br>model", lambda done: (done.loss or none).average_model, ".4g", chief=False),
         _Column("Consensus<br>distance", lambda done: done.consensus_distance, ".3g"),
     ]
-    return accuracy * with_accuracy + others
+    return accuracy * with_accuracy + deviation * with_deviation + others
 
 
 def _over_seeds(values: Sequence[float | None], form: str) -> str:

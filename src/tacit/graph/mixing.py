@@ -172,6 +172,12 @@ class Graph:
             self.weights, symmetric=self.symmetric, doubly_stochastic=self.doubly_stochastic
         )
 
+    @cached_property
+    def smallest_eigenvalue(self) -> float:
+        """The smallest eigenvalue of W, which must be symmetric."""
+        self.require("symmetric", by="the smallest eigenvalue")
+        return spectrum.smallest_eigenvalue(self.weights)
+
     def describe(self) -> str:
         """One line for people."""
         try:

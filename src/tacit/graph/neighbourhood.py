@@ -28,10 +28,20 @@ class Neighbourhood:
     out_target: Tensor  # [e] client at the other end
     in_row: Tensor  # [f] row of the hosted target of each in-edge
     in_source: Tensor  # [f] client at the other end
+    own_weight: Tensor  # [n, 1] what each hosted client gives to its own row; float64
 
     @classmethod
-    def of(cls, edges: np.ndarray, ids: np.ndarray, device: torch.device | str = "cpu") -> Neighbourhood:
-        """The neighbourhood of clients `ids` in a graph with directed `edges` [E, 2] of (source, target)."""
+    def of(
+        cls,
+        edges: np.ndarray,
+        ids: np.ndarray,
+        device: torch.device | str = "cpu",
+        own_weight: np.ndarray | None = None,
+    ) -> Neighbourhood:
+        """The neighbourhood of clients `ids` in a graph with directed `edges` [E, 2] of (source, target).
+
+        `own_weight` are their wᵢᵢ [n]; without them what is asked of `own` is not a number.
+        """
         source, target = edges[:, 0], edges[:, 1]
         leaving, entering = np.isin(source, ids), np.isin(target, ids)
         out, into = edges[leaving], edges[entering]
@@ -47,6 +57,9 @@ class Neighbourhood:
             out_target=tensor(out[:, 1]),
             in_row=tensor(np.searchsorted(ids, into[:, 1])),
             in_source=tensor(into[:, 0]),
+            own_weight=torch.as_tensor(
+                np.full(len(ids), np.nan) if own_weight is None else own_weight, device=device
+            )[:, None],
         )
 
     @property
@@ -73,6 +86,10 @@ class Neighbourhood:
     def signs(self) -> Tensor:
         """[e, 1] Bᵢⱼ of each out-edge i→j: +1 if i < j, else −1."""
         return torch.where(self.out_source < self.out_target, 1.0, -1.0)[:, None]
+
+    def own(self, rows: Tensor) -> Tensor:
+        """[n, P] → [n, P]: the share wᵢᵢxᵢ of its own row in what `mix` gives each client."""
+        return self.own_weight.to(rows.dtype) * rows
 
     def lift(self, rows: Tensor) -> Tensor:
         """[n, P] → [e, P]: each out-edge gets the row of the client it leaves."""

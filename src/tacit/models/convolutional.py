@@ -29,18 +29,56 @@ def two_layer_cnn(
     )
 
 
-def sigmoid_cnn(shape: Sequence[int], classes: int, *, filters: int = 12) -> nn.Module:
+def sigmoid_cnn(
+    shape: Sequence[int], classes: int, *, filters: int = 12, uniform: float | None = None
+) -> nn.Module:
     """Three 5×5 sigmoid convolutions and a linear layer (dual-protection paper, section 5.2).
 
-    Strides 2, 2, 1 as in the network that gradient inversion was first shown on, which the paper follows.
+    Strides 2, 2, 1 as in the network that gradient inversion was first shown on, which the paper follows. With
+    `uniform`, all weights start uniform between −uniform and uniform: from torch's own, smaller ones the sigmoids
+    hardly learn. That network has 0.5, the paper 1.
     """
     channels, height, width = _image(shape, "sigmoid-cnn3", least=4)
+    if uniform is not None and not uniform > 0:
+        raise Misuse(f"uniform is {uniform!r}.", "Give a positive number, such as 0.5.")
     layers: list[nn.Module] = []
     for stride in (2, 2, 1):
-        layers += [nn.Conv2d(channels, filters, 5, padding=2, stride=stride), nn.Sigmoid()]
+        layers += [UniformConv2d(channels, filters, 5, stride, uniform), nn.Sigmoid()]
         channels = filters
     cells = -(-height // 4) * -(-width // 4)
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(filters * cells, classes))
+    return nn.Sequential(*layers, nn.Flatten(), UniformLinear(filters * cells, classes, uniform))
+
+
+class UniformConv2d(nn.Conv2d):
+    """A padded convolution whose weights start uniform between −uniform and uniform, or by torch's own law."""
+
+    def __init__(self, inputs: int, outputs: int, size: int, stride: int, uniform: float | None) -> None:
+        self.uniform = uniform  # before the rest: that draws the weights
+        super().__init__(inputs, outputs, size, stride, padding=size // 2)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        super().reset_parameters()
+        _draw_uniform(self, self.uniform)
+
+
+class UniformLinear(nn.Linear):
+    """A linear layer likewise."""
+
+    def __init__(self, inputs: int, outputs: int, uniform: float | None) -> None:
+        self.uniform = uniform
+        super().__init__(inputs, outputs)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        super().reset_parameters()
+        _draw_uniform(self, self.uniform)
+
+
+def _draw_uniform(layer: nn.Module, bound: float | None) -> None:
+    if bound is not None:
+        for parameter in layer.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
 
 
 def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn.Module:

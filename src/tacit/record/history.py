@@ -29,7 +29,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Record:
-    """One line of the history. `consensus_distance` is the root mean square of ‖θᵢ − θ̄‖ over all clients."""
+    """One line of the history. `consensus_distance` is the root mean square of ‖θᵢ − θ̄‖ over all clients.
+
+    `msd` is the mean-square deviation (1/N) Σᵢ ‖θᵢ − θ*‖² over all clients, where the optimum θ* is known. Where it
+    moves, it is the one at the time of the last gradient's batch.
+    """
 
     round: int
     step: int
@@ -38,6 +42,7 @@ class Record:
     consensus_distance: float
     bytes_sent: int  # by all clients together, since the start
     wall_seconds: float
+    msd: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers, None where one is not finite (JSON has no NaN)."""
@@ -72,7 +77,8 @@ class History(Sequence[Record]):
             return "History(empty)"
         last = self.records[-1]
         accuracy = f", accuracy {last.accuracy.mean:.2f} %" if last.accuracy else ""
-        return f"History({len(self)} records to step {last.step}: loss {last.loss.mean:.4g}{accuracy})"
+        deviation = f", MSD {decibels(last.msd):.1f} dB" if last.msd is not None else ""
+        return f"History({len(self)} records to step {last.step}: loss {last.loss.mean:.4g}{accuracy}{deviation})"
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.records)
@@ -104,9 +110,16 @@ class History(Sequence[Record]):
 
 
 def observe(
-    theta: Tensor, evaluation: Evaluation, *, round: int, step: int, bytes_sent: int, wall_seconds: float
+    theta: Tensor,
+    evaluation: Evaluation,
+    *,
+    optimum: Tensor | None = None,
+    round: int,
+    step: int,
+    bytes_sent: int,
+    wall_seconds: float,
 ) -> Record:
-    """Judge the models theta [N, P] of all clients."""
+    """Judge the models theta [N, P] of all clients, also by their distance from the optimum [P] where one is known."""
     clients = observed_clients(len(theta))
     average = mean_row(theta)
     each = evaluation.models(theta[clients], clients)
@@ -116,7 +129,7 @@ def observe(
         accuracy = _summary(each.accuracy, together.accuracy)
     return Record(
         round, step, accuracy, _summary(each.loss, together.loss), consensus_distance(theta, average),
-        bytes_sent, wall_seconds,
+        bytes_sent, wall_seconds, None if optimum is None else mean_square_deviation(theta, optimum),
     )  # fmt: skip
 
 
@@ -133,12 +146,25 @@ def mean_row(theta: Tensor) -> Tensor:
 
 
 def consensus_distance(theta: Tensor, average: Tensor) -> float:
-    """(1/N Σᵢ ‖θᵢ − θ̄‖²)^½, some rows at a time."""
+    """(1/N Σᵢ ‖θᵢ − θ̄‖²)^½."""
+    return math.sqrt(mean_square_deviation(theta, average))
+
+
+def mean_square_deviation(theta: Tensor, point: Tensor) -> float:
+    """1/N Σᵢ ‖θᵢ − point‖², some rows at a time; NaN where that is not finite."""
     step = max(1, (1 << 24) // theta.shape[1])
+    point = point.to(theta)
     total = 0.0
     for rows in torch.split(theta, step):
-        total += float((rows - average).square().sum(dtype=torch.float64))
-    return math.sqrt(total / len(theta)) if math.isfinite(total) else math.nan
+        total += float((rows - point).square().sum(dtype=torch.float64))
+    return total / len(theta) if math.isfinite(total) else math.nan
+
+
+def decibels(value: float | None) -> float:
+    """10 log₁₀ of a power; −∞ of zero, NaN where there is none."""
+    if value is None or not value >= 0:
+        return math.nan
+    return 10 * math.log10(value) if value > 0 else -math.inf
 
 
 def _summary(each: Tensor, together: Tensor) -> Spread:

@@ -8,17 +8,21 @@ from typing import Literal
 from torch import Tensor
 
 from tacit.clients import Network
+from tacit.rows import Sent, received
+
+Verb = Literal["mix", "send", "average"]
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """Rows that were sent together: of all clients with `mix` [n, P], of all out-edges with `send` [e, P].
+    """Rows that were sent together: of all clients with `mix` and `average` [n, P], of all out-edges with `send`.
 
-    With `mix` each client's row went to all of its out-neighbours. `tick` is 0 in `start` and t + 1 in step t.
+    With `mix` each client's row went to all of its out-neighbours, with `average` to the server. Rows that travel
+    encoded are kept as received. `tick` is 0 in `start` and t + 1 in step t.
     """
 
     tick: int
-    verb: Literal["mix", "send"]
+    verb: Verb
     tag: str
     rows: Tensor
     private: bool
@@ -43,13 +47,22 @@ class Recorder:
         self._network = network
         self._transcript = transcript
 
-    def mix(self, **rows: Tensor) -> tuple[Tensor, ...]:
+    def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         """As the network behind it."""
         for tag, sent in rows.items():
-            self._transcript.messages.append(Message(self.tick, "mix", tag, sent.clone(), private=False))
+            self._keep("mix", tag, received(sent))
         return self._network.mix(**rows)
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         """As the network behind it."""
-        self._transcript.messages.append(Message(self.tick, "send", tag, edge_rows.clone(), private))
+        self._keep("send", tag, edge_rows, private)
         return self._network.send(tag, edge_rows, private=private)
+
+    def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
+        """As the network behind it."""
+        for tag, sent in rows.items():
+            self._keep("average", tag, sent)
+        return self._network.average(**rows)
+
+    def _keep(self, verb: Verb, tag: str, rows: Tensor, private: bool = False) -> None:
+        self._transcript.messages.append(Message(self.tick, verb, tag, rows.clone(), private))

@@ -1,6 +1,8 @@
 """Tasks: what each client minimises, as a function of a flat vector of P numbers."""
 
+from tacit.tasks.filtering import adaptive_filtering
+from tacit.tasks.localization import localization
 from tacit.tasks.quadratic import least_squares, quadratic
 from tacit.tasks.task import Task
 
-__all__ = ["Task", "least_squares", "quadratic"]
+__all__ = ["Task", "adaptive_filtering", "least_squares", "localization", "quadratic"]

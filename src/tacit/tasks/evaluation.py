@@ -1,4 +1,4 @@
-"""Judging models: on a held-out test set, or each client's on its own data."""
+"""Judging models: on a held-out test set, or each client's on its own data or by its expected loss."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.parts import Part, Parts
+from tacit.tasks.stream import Stream
 
 TEST_BATCH = 1_000
 
@@ -36,6 +38,10 @@ class Evaluation(Protocol):
 
     def on(self, device: torch.device | str) -> Evaluation:
         """The same with data and constants on `device`."""
+        ...
+
+    def at(self, number: int) -> Evaluation:
+        """The same at the time of batch `number`: itself unless what is judged by changes."""
         ...
 
 
@@ -66,6 +72,10 @@ class TestSet:
     def on(self, device: torch.device | str) -> TestSet:
         """The same on `device`."""
         return replace(self, flat=self.flat.to(device), x=self.x.to(device), y=self.y.to(device))
+
+    def at(self, number: int) -> TestSet:
+        """Itself."""
+        return self
 
     @torch.no_grad()
     def _score(self, theta: Tensor) -> tuple[float, float | None]:
@@ -104,7 +114,46 @@ class OwnParts:
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
         return replace(self, loss=loss, device=device)
 
+    def at(self, number: int) -> OwnParts:
+        """Itself."""
+        return self
+
     @torch.no_grad()
     def _own(self, theta: Tensor, client: int) -> float:
         part = self.parts.of(client) if isinstance(self.parts, Parts) else self.parts[client]
         return float(self.loss(theta, *(array.to(self.device) for array in part)))
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedLoss:
+    """Each model is judged by its client's expected loss at one time; the average model by the mean of them all.
+
+    `stream` gives what the expectation depends on at each time, and draws nothing.
+    """
+
+    loss: Loss
+    stream: Stream
+    number: int = 0
+    device: torch.device | str = "cpu"
+
+    def models(self, theta: Tensor, clients: Sequence[int]) -> Scores:
+        """Each client's expected loss at its own model."""
+        ids = torch.tensor(clients)
+        feed = self.stream.feed(ids, ids, seed=0, device=self.device)
+        ((_, arrays),) = feed.groups(self.number, len(ids))
+        loss: Tensor = vmap(self.loss)(theta, *arrays)
+        return Scores(loss.double().cpu(), None)
+
+    def average(self, theta: Tensor) -> Scores:
+        """The mean over clients of the expected loss of one model."""
+        count = self.stream.clients
+        each = self.models(theta.expand(count, -1), range(count))
+        return Scores(each.loss.mean()[None], None)
+
+    def on(self, device: torch.device | str) -> ExpectedLoss:
+        """The same with constants taken to `device` as they are used."""
+        return replace(self, device=device)
+
+    def at(self, number: int) -> ExpectedLoss:
+        """The same at the time of batch `number`."""
+        return replace(self, number=number)

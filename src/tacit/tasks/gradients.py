@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from tacit.errors import Misuse
 from tacit.tasks.feed import Feed
 from tacit.tasks.flat import Loss
 from tacit.tasks.parts import Part
@@ -39,12 +40,7 @@ PASSES: dict[Strategy, Callable[[Loss, Tensor, Part], Tensor]] = {"batched": bat
 
 def clients_per_pass(task: Task) -> int:
     """Clients per batched pass, so that its workspace stays bounded."""
-    if isinstance(task.parts, Sequence):
-        inputs = max(sum(array.numel() for array in part) for part in task.parts)
-    else:
-        per_sample = sum(array[0].numel() for array in task.parts.arrays)
-        inputs = (task.batch_size or 1) * per_sample
-    return max(1, WORKSPACE // (4 * task.parameters + 16 * inputs))
+    return max(1, WORKSPACE // (4 * task.parameters + 16 * task.source.numbers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,4 +64,16 @@ class HostedObjective:
         out = torch.empty_like(theta)
         for rows, arrays in self.feed.groups(number, clients_per_pass(self.task)):
             out[rows] = compute(self.task.loss, theta[rows], arrays)
+        return out
+
+    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
+        """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""
+        if self.task.proximal is None:
+            raise Misuse(
+                "The exact solver needs a task that knows its minimisers, and this one does not.",
+                "Use tacit.quadratic or tacit.least_squares, or another solver: quadratic, gradient or inner.",
+            )
+        out = torch.empty_like(linear)
+        for rows, arrays in self.feed.groups(number, clients_per_pass(self.task)):
+            out[rows] = vmap(self.task.proximal)(linear[rows], curvature[rows, 0], *arrays)
         return out

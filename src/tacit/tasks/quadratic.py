@@ -24,8 +24,11 @@ def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
     def loss(theta: Tensor, A: Tensor, b: Tensor) -> Tensor:
         return 0.5 * theta @ (A @ theta) - b @ theta
 
+    def proximal(linear: Tensor, curvature: Tensor, A: Tensor, b: Tensor) -> Tensor:
+        return _solve(A, curvature, b - linear)
+
     task = Task.from_loss(loss, list(zip(A, b, strict=True)), theta0=_start(theta0, b[0]))
-    return task.with_optimum(_minimiser(A.sum(0), b.sum(0)))
+    return task.with_optimum(_minimiser(A.sum(0), b.sum(0))).with_proximal(proximal)
 
 
 def least_squares(
@@ -45,10 +48,20 @@ def least_squares(
     def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return 0.5 * (x @ theta - y).square().mean()
 
+    def proximal(linear: Tensor, curvature: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return _solve(x.T @ x / len(x), curvature, x.T @ y / len(x) - linear)
+
     task = Task.from_loss(loss, parts, theta0=_start(theta0, parts[0][0][0]), batch_size=batch_size)
     normal = sum((u.T @ u / len(u) for u, _ in parts), start=torch.zeros(()))
     right = sum((u.T @ v / len(u) for u, v in parts), start=torch.zeros(()))
-    return task.with_optimum(_minimiser(normal, right))
+    return task.with_optimum(_minimiser(normal, right)).with_proximal(proximal)
+
+
+def _solve(hessian: Tensor, curvature: Tensor, right: Tensor) -> Tensor:
+    """(hessian + curvature · I)⁻¹ right."""
+    identity = torch.eye(len(right), dtype=right.dtype, device=right.device)
+    solution: Tensor = torch.linalg.solve(hessian + curvature * identity, right)
+    return solution
 
 
 def _minimiser(hessian: Tensor, right: Tensor) -> Tensor:

@@ -13,9 +13,10 @@ from torch.nn import functional
 
 from tacit.errors import Misuse
 from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
-from tacit.tasks.feed import Feed, MiniBatches, WholeParts, refuse_small_parts
+from tacit.tasks.feed import Feed, refuse_small_parts
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, refuse_impure
 from tacit.tasks.parts import Part, Parts, as_part
+from tacit.tasks.source import Source, source_of
 
 Init = Literal["module", "same", "independent"]
 
@@ -24,17 +25,21 @@ Init = Literal["module", "same", "independent"]
 class Task:
     """Client i minimises `loss(θ, *arrays of its part)` over θ, a vector of `parameters` numbers.
 
-    Make one with `Task.from_module`, `Task.from_loss`, `quadratic` or `least_squares`.
+    Make one with `Task.from_module`, `Task.from_loss`, `quadratic`, `least_squares`, `adaptive_filtering` or
+    `localization`.
     """
 
     loss: Loss
-    parts: Parts | Sequence[Part]  # Parts where mini-batches are taken, else the clients' arrays one by one
+    # Parts where mini-batches are taken, the clients' arrays one by one where gradients see all, or a stream.
+    parts: Parts | Sequence[Part] | Source
     batch_size: int | None
     initial: Callable[[int, Sequence[int]], Tensor]  # (seed, clients) → [n, P]
     parameters: int
     dtype: torch.dtype
     evaluation: Evaluation
-    optimum: Tensor | None = None
+    optimum: Tensor | Callable[[int], Tensor] | None = None  # a function of the batch's number where it moves
+    # (b, c, *arrays) → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², where that is known
+    proximal: Callable[..., Tensor] | None = None
 
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
@@ -125,25 +130,24 @@ class Task:
     @property
     def clients(self) -> int:
         """Number of clients N."""
-        return self.parts.clients if isinstance(self.parts, Parts) else len(self.parts)
+        return self.source.clients
 
     @property
     def steps_per_epoch(self) -> int:
-        """Iterations in which the average client sees its data once; 1 with full gradients."""
-        if self.batch_size is None or not isinstance(self.parts, Parts):
-            return 1
-        return max(1, int(self.parts.sizes.sum()) // self.clients // self.batch_size)
+        """Iterations in which the average client sees its data once; 1 with full gradients and streams."""
+        return self.source.steps_per_epoch
+
+    @property
+    def source(self) -> Source:
+        """Where the data come from."""
+        return source_of(self.parts, self.batch_size)
 
     def feed(self, ids: Tensor, seed: int, device: torch.device | str, places: Tensor | None = None) -> Feed:
         """The data that gradients of clients `ids` see.
 
         `places` says where in `parts` theirs are, if not at their own numbers: a peer holds its own part only.
         """
-        places = ids if places is None else places
-        if isinstance(self.parts, Parts):
-            assert self.batch_size is not None
-            return MiniBatches(self.parts, places, ids, self.batch_size, seed, device)
-        return WholeParts([self.parts[i] for i in places.tolist()], device)
+        return self.source.feed(ids, ids if places is None else places, seed, device)
 
     def on(self, device: torch.device | str) -> Task:
         """This task with its model's constants on `device`."""
@@ -153,6 +157,14 @@ class Task:
     def with_optimum(self, optimum: Tensor) -> Task:
         """This task with the minimiser of the sum of all losses, where it is known."""
         return replace(self, optimum=optimum)
+
+    def with_proximal(self, proximal: Callable[..., Tensor]) -> Task:
+        """This task with the exact solution of its local problems: see the field of that name."""
+        return replace(self, proximal=proximal)
+
+    def optimum_at(self, number: int) -> Tensor | None:
+        """The minimiser [P] of the sum of all losses at the time of batch `number`, where it is known."""
+        return self.optimum(number) if callable(self.optimum) else self.optimum
 
     def _checked(self) -> Task:
         if self.batch_size is not None:

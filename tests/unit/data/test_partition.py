@@ -6,7 +6,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tacit.data import classes_per_client, dirichlet, explicit, iid, partition, quantity
+from tacit.data import classes_per_client, dirichlet, explicit, iid, missing_classes, partition, quantity
 from tacit.data.apportion import proportional_shares, raise_to, take_from_largest
 from tacit.errors import Misuse
 
@@ -102,6 +102,43 @@ def test_classes_with_a_minimum(case, k):
     assert (division.counts(labels, classes) > 0).sum(1).max() <= k
 
 
+@unhurried
+@given(cases(), st.integers(1, 7))
+def test_missing(case, k):
+    """Each client misses its own k classes, and each class is cut equally among the others."""
+    labels, clients, seed, _ = case
+    sizes = np.bincount(labels)
+    classes = len(sizes)
+    assume(k < classes)
+    held = np.array([[(label - i * k) % classes >= k for label in range(classes)] for i in range(clients)])
+    if not held.any(0).all():
+        with pytest.raises(Misuse, match="nobody would hold class"):
+            missing_classes(labels, clients, k, seed, 0)
+        return
+    division = missing_classes(labels, clients, k, seed, 0)
+    check(division, len(labels), clients, 0)
+    counts = division.counts(labels, classes)
+    assert not counts[~held].any()
+    for label in range(classes):
+        assert np.ptp(counts[held[:, label], label]) <= 1
+    assert same(division, missing_classes(labels, clients, k, seed, 0))
+
+
+def test_missing_digits_as_in_the_paper():
+    labels = np.arange(4000) % 10
+    division = partition("missing", labels, 5, k=2, minimum=800)
+    expected = np.full((5, 10), 100)
+    for client in range(5):
+        expected[client, 2 * client : 2 * client + 2] = 0
+    assert np.array_equal(division.counts(labels, 10), expected)
+
+
+def test_missing_below_the_minimum_is_refused():
+    labels = np.repeat([0, 1], [3, 300])
+    with pytest.raises(Misuse, match=r"k=1 missing classes leave client 1 with 3 samples; minimum is 4"):
+        missing_classes(labels, 2, 1, minimum=4)
+
+
 @pytest.mark.parametrize("k", [1, 2, 3, 9, 10])
 def test_classes_of_balanced_data(k):
     labels = np.arange(6000) % 10
@@ -149,6 +186,7 @@ def test_seeds_matter():
         ("quantity", {"alpha": 1}),
         ("dirichlet", {"alpha": 1}),
         ("classes", {"k": 2}),
+        ("missing", {"k": 2}),
     ):
         first, other = (partition(kind, labels, 10, seed=seed, **options) for seed in (0, 1))
         assert first.kind == kind
@@ -229,6 +267,15 @@ def test_explicit_below_the_minimum_or_for_other_clients():
         ("classes", 5, {"k": 0}, "k is 0"),
         ("classes", 5, {"k": 11}, "k=11 classes per client, but the samples have only 10 classes"),
         ("classes", 4, {"k": 2}, "4 clients with k=2 classes each hold at most 8 of 10 classes"),
+        ("missing", 5, {}, "partition missing needs k"),
+        ("missing", 5, {"k": 0}, "k=0 classes are missing at each client"),
+        (
+            "missing",
+            5,
+            {"k": 10},
+            "k=10 classes are missing at each client, but the samples have 10 classes. Set k",
+        ),
+        ("missing", 1, {"k": 2}, "nobody would hold class 0. Lower k or take more clients"),
         ("random", 4, {}, "there is no partition 'random'. Known: iid, quantity"),
     ],
 )

@@ -74,7 +74,8 @@ def test_a_damaged_history_is_refused_by_name(tmp_path, text):
 
 def test_the_graph_and_the_data_are_kept_for_drawing(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.write_drawings(Topology.ring(4).mixing("metropolis"), [[1, 2]] * 4, ["a", "b"], "by hand")
+    folder.write_graph(Topology.ring(4).mixing("metropolis"))
+    folder.write_partition([[1, 2]] * 4, ["a", "b"], "by hand")
     graph = json.loads((tmp_path / "graph.json").read_text())
     assert (graph["clients"], graph["directed"], len(graph["edges"]), len(graph["positions"])) == (
         4,
@@ -88,7 +89,7 @@ def test_the_graph_and_the_data_are_kept_for_drawing(tmp_path):
 
 def test_a_graph_of_too_many_edges_is_not_drawn(tmp_path):
     many = Topology.ring(DRAWN_EDGES + 1).mixing("metropolis")
-    RunFolder(tmp_path).write_drawings(many, [], [], "")
+    RunFolder(tmp_path).write_graph(many)
     graph = json.loads((tmp_path / "graph.json").read_text())
     assert graph["edges"] is graph["positions"] is None
     assert graph["clients"] == DRAWN_EDGES + 1

@@ -2,7 +2,8 @@ import pytest
 
 import tacit
 from tacit.errors import Misuse
-from tacit.experiment.options import by_path, make_algorithm, make_noise, make_rate, said_of, typed
+from tacit.experiment.options import by_path, make_algorithm, make_option, make_rate, said_of, typed
+from tacit.privacy.noise import Noise
 from tacit.schedules import Constant, Cosine, Exponential, Inverse
 
 OWN = """
@@ -131,7 +132,7 @@ def test_an_unknown_algorithm_is_refused_with_the_closest():
 
 
 def test_noise_is_made_alone():
-    assert make_noise("algorithm.noise", {"law": "laplace", "scale": 0}) == tacit.Laplace(0.0)
+    assert make_option("algorithm.noise", {"law": "laplace", "scale": 0}, Noise) == tacit.Laplace(0.0)
 
 
 def test_an_own_algorithm_gets_typed_options_too(own):

@@ -101,6 +101,31 @@ def test_consensus_is_logarithmic_unless_always_zero():
     assert "10⁻⁶" in plots.svg(falling)
 
 
+def deviations(*values, every=1):
+    spread = Spread(1.0, 1.0, 1.0, 1.0)
+    records = [Record(k, every * k, None, spread, 0.1, k, 0.1, value) for k, value in enumerate(values)]
+    return History(records)
+
+
+def test_deviations_are_drawn_in_decibels_over_iterations():
+    runs = (deviations(1.0, 0.1, 0.0, 0.001, None, every=50),)
+    figure = plots.msd_figure([plots.Series("dsgt", runs)])
+    (line,) = means(figure)
+    assert list(line.get_xdata()) == [0, 50, 100, 150, 200]
+    np.testing.assert_allclose(line.get_ydata(), [0, -10, np.nan, -30, np.nan], atol=1e-12)
+    assert axes_of(figure).get_ylabel() == "MSD (dB)"
+    assert axes_of(figure).get_xlabel() == "iteration"
+
+
+def test_seeds_are_averaged_before_they_become_decibels():
+    figure = plots.msd_figure([plots.Series("dsgt", (deviations(1.0, 0.02), deviations(3.0, 0.18)))])
+    np.testing.assert_allclose(means(figure)[0].get_ydata(), [10 * math.log10(2), -10])
+    heights = axes_of(figure).collections[0].get_paths()[0].vertices[:, 1]
+    assert heights.max() == pytest.approx(10 * math.log10(3))
+    assert heights.min() == pytest.approx(10 * math.log10(0.02))
+    assert "range over seeds" in texts(figure)
+
+
 def test_a_crowd_of_runs_shows_only_means():
     series = [plots.Series(f"run {k}", (history([1, 2]),)) for k in range(plots.CROWD + 1)]
     assert len(axes_of(plots.loss_figure(series)).lines) == len(series)

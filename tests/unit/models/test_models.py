@@ -55,6 +55,28 @@ def test_sigmoid_cnn_halves_twice_rounding_up():
     assert module(torch.randn(2, 3, 5, 9)).shape == (2, 4)
 
 
+def test_sigmoid_cnn_on_mnist_has_the_papers_layers():
+    module = models.build("sigmoid-cnn3", (1, 28, 28), 10)
+    convolutions = [layer for layer in module if isinstance(layer, torch.nn.Conv2d)]
+    assert [(layer.out_channels, layer.kernel_size) for layer in convolutions] == [(12, (5, 5))] * 3
+    assert sum(isinstance(layer, torch.nn.Sigmoid) for layer in module) == 3
+    assert [layer.out_features for layer in module if isinstance(layer, torch.nn.Linear)] == [10]
+
+
+def test_sigmoid_cnn_starts_as_wide_as_asked():
+    wide = models.build("sigmoid-cnn3", (1, 28, 28), 10, uniform=0.5)
+    for weights in (
+        FlatModule(wide).weights(),
+        FlatModule(wide).fresh_weights(0),
+    ):
+        assert 0.49 < float(weights.abs().max()) <= 0.5
+        assert float(weights.std()) == pytest.approx(0.5 / math.sqrt(3), rel=0.03)
+    own = models.build("sigmoid-cnn3", (1, 28, 28), 10)
+    assert float(FlatModule(own).fresh_weights(0).abs().max()) <= 0.2  # torch's law: 1/√25 at most
+    with pytest.raises(Misuse, match="uniform is 0"):
+        models.build("sigmoid-cnn3", (1, 28, 28), 10, uniform=0)
+
+
 @pytest.mark.parametrize("shape", [(5,), (2, 3), (1, 4, 4)])
 def test_mlp_and_linear_take_any_shape(shape):
     inputs = math.prod(shape)

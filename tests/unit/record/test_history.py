@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from tacit.record.history import (
     Record,
     Spread,
     consensus_distance,
+    decibels,
     mean_row,
+    mean_square_deviation,
     observe,
     observed_clients,
 )
@@ -22,8 +25,9 @@ from tacit.tasks.evaluation import Scores
 numbers = st.floats(allow_infinity=False)
 spreads = st.builds(Spread, numbers, numbers, numbers, numbers)
 counts = st.integers(0, 2**60)
+seconds = st.floats(0, 1e9, allow_nan=False)
 records = st.builds(
-    Record, counts, counts, st.none() | spreads, spreads, numbers, counts, st.floats(0, 1e9, allow_nan=False)
+    Record, counts, counts, st.none() | spreads, spreads, numbers, counts, seconds, st.none() | seconds
 )
 
 
@@ -153,6 +157,48 @@ def test_only_some_of_many_models_are_judged_but_all_are_averaged():
     assert seen.loss.max == chosen[-1]
     assert seen.loss.mean == pytest.approx(sum(chosen) / len(chosen))
     assert seen.loss.average_model == pytest.approx(49.5)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 99))
+def test_the_mean_square_deviation_is_over_all_clients(clients, width, seed):
+    generator = torch.Generator().manual_seed(seed)
+    theta = torch.randn(clients, width, dtype=torch.float64, generator=generator)
+    optimum = torch.randn(width, dtype=torch.float64, generator=generator)
+    expected = sum(float(torch.dist(row, optimum)) ** 2 for row in theta) / clients
+    assert mean_square_deviation(theta, optimum) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_mean_square_deviation_is_recorded_where_the_optimum_is_known():
+    theta = torch.arange(100.0)[:, None]  # of which 32 are judged
+    told = {"round": 0, "step": 0, "bytes_sent": 0, "wall_seconds": 0.0}
+    seen = observe(theta, FirstNumber(False), optimum=torch.tensor([2.0], dtype=torch.float64), **told)
+    assert seen.msd == pytest.approx(sum((k - 2) ** 2 for k in range(100)) / 100)
+    assert observe(theta, FirstNumber(False), **told).msd is None
+    theta[3] = math.inf
+    assert math.isnan(observe(theta, FirstNumber(False), optimum=torch.zeros(1), **told).msd)
+
+
+def test_deviations_are_written_and_lines_without_them_are_read():
+    kept = History([replace(record(1), msd=0.25), record(2)])
+    lines = kept.to_jsonl().splitlines()
+    assert json.loads(lines[0])["msd"] == 0.25
+    back = History.from_jsonl(kept.to_jsonl()).column("msd")
+    assert back[0] == 0.25
+    assert math.isnan(back[1])
+    old = json.loads(lines[0])
+    del old["msd"]
+    assert History.from_jsonl(json.dumps(old))[0].msd is None
+    assert "MSD -6.0 dB" in repr(History(kept[:1]))
+    assert "MSD" not in repr(kept)
+
+
+def test_decibels():
+    assert decibels(0.001) == pytest.approx(-30)
+    assert decibels(2.0) == pytest.approx(3.0103, rel=1e-4)
+    assert decibels(0.0) == -math.inf
+    assert math.isnan(decibels(None))
+    assert math.isnan(decibels(math.nan))
 
 
 @pytest.mark.parametrize("path", ["acc", "loss", "accuracy.average", "step.mean"])

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from tacit import models
-from tacit.tasks import Task, gradients, least_squares, quadratic
+from tacit.tasks import Task, adaptive_filtering, gradients, least_squares, localization, quadratic
 from tacit.tasks.gradients import HostedObjective, batched, clients_per_pass, looped
 from tacit.tasks.parts import Parts
 
@@ -48,6 +48,9 @@ TASKS = {
     "mlp, whole unequal parts": lambda: module_task("mlp", (4,), None, sizes=(3, 5, 3)),
     "quadratic": quadratic_task,
     "least squares, unequal": unequal_squares,
+    "adaptive filtering": lambda: adaptive_filtering(CLIENTS, 4, batch_size=2),
+    "adaptive filtering, exact": lambda: adaptive_filtering(CLIENTS, 4, exact=True),
+    "localization": lambda: localization([[0, 0], [1, 0], [1, 1]]),
 }
 
 

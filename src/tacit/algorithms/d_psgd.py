@@ -1,0 +1,71 @@
+"""D-PSGD, decentralized parallel stochastic gradient descent, in both orders and with momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from tacit.algorithms.diffusion import REQUIRES
+from tacit.clients import Clients
+from tacit.errors import Misuse
+from tacit.schedules import Rate, check_rate
+
+
+@dataclass(frozen=True)
+class Moving:
+    """Model and momentum of each hosted client, both [n, P]."""
+
+    theta: Tensor
+    momentum: Tensor
+
+
+@dataclass(frozen=True)
+class DPSGD:
+    """Decentralized parallel SGD (Lian et al. 2017; Xiu et al. 2026, eq. 17 without its protections).
+
+    mᵢ⁺ = β mᵢ + ∇Lᵢ(xᵢ)
+    xᵢ⁺ = Σⱼ wᵢⱼ (xⱼ − η mⱼ⁺)       order = "adapt-then-combine"
+    xᵢ⁺ = Σⱼ wᵢⱼ xⱼ − η mᵢ⁺         order = "combine-then-adapt", the classic one
+
+    Adapting first, one message x − ηm does what the paper's two messages x and m do.
+    """
+
+    name: ClassVar[str] = "d-psgd"
+    paper: ClassVar[str] = "Lian et al. 2017; DeFL-VP, section 5.2"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+    protects: ClassVar[str] = "nothing: two messages give the gradient"
+
+    lr: Rate  # η
+    order: Literal["adapt-then-combine", "combine-then-adapt"] = "adapt-then-combine"
+    momentum: float = 0.0  # β
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+        check_momentum(self.momentum)
+        if self.order not in ("adapt-then-combine", "combine-then-adapt"):
+            raise Misuse(f"order is {self.order!r}.", 'Choose "adapt-then-combine" or "combine-then-adapt".')
+
+    def start(self, here: Clients) -> Moving:
+        """The first models, at rest."""
+        theta = here.theta0
+        return Moving(theta, momentum=theta.new_zeros(theta.shape))
+
+    def step(self, s: Moving, here: Clients) -> Moving:
+        """One gradient, one message."""
+        momentum = here.grad(s.theta).add_(s.momentum, alpha=self.momentum)
+        descent = here.rate(self.lr) * momentum
+        if self.order == "adapt-then-combine":
+            (theta,) = here.net.mix(theta=s.theta - descent)
+        else:
+            (theta,) = here.net.mix(theta=s.theta)
+            theta.sub_(descent)
+        return Moving(theta, momentum)
+
+
+def check_momentum(momentum: float) -> None:
+    """Refuse a momentum outside [0, 1)."""
+    number = isinstance(momentum, int | float) and not isinstance(momentum, bool)
+    if not (number and 0 <= momentum < 1):
+        raise Misuse(f"momentum is {momentum!r}.", "Give a number from 0 (none) to below 1, e.g. 0.9.")

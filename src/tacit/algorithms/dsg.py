@@ -1,0 +1,38 @@
+"""DSG, the decentralized stochastic gradient algorithm: adapt, then combine. No protection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit.algorithms.diffusion import REQUIRES, Model, adapt
+from tacit.clients import Clients
+from tacit.schedules import Rate, check_rate
+
+
+@dataclass(frozen=True)
+class DSG:
+    """Decentralized stochastic gradient (dual-protection paper, eq. 2; diffusion, Sayed 2014).
+
+    ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
+    wᵢ⁺ = Σⱼ aᵢⱼ ψⱼ
+    """
+
+    name: ClassVar[str] = "dsg"
+    paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.1; Sayed 2014"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+    protects: ClassVar[str] = "nothing: two messages give the model and the gradient"
+
+    lr: Rate  # γ
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+
+    def start(self, here: Clients) -> Model:
+        """The first models."""
+        return Model(here.theta0)
+
+    def step(self, s: Model, here: Clients) -> Model:
+        """Descend on one's own, then mix."""
+        (theta,) = here.net.mix(psi=adapt(s.theta, here, self.lr))
+        return Model(theta)

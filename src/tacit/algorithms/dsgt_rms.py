@@ -1,0 +1,58 @@
+"""DSGT-RMS: gradient tracking with random matrix steps and protection vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit.algorithms.tracking import REQUIRES, Tracking
+from tacit.clients import Clients
+from tacit.privacy.matrix_step import MatrixStep
+from tacit.privacy.protection import NormVector, Protection, check_protection, mix_protected
+from tacit.schedules import Rate, check_rate
+
+
+@dataclass(frozen=True)
+class DSGTRMS:
+    """Dually protected gradient tracking: what the dual-protection paper's Remark 2 says can be done.
+
+    θᵢ⁺ = Σⱼ wᵢⱼ (θⱼ + c(θⱼ)) − c(θᵢ) − λ Mᵢ γᵢ
+    γᵢ⁺ = Σⱼ wᵢⱼ (γⱼ + c(γⱼ)) − c(γᵢ) + ∇Lᵢ(θᵢ⁺) − ∇Lᵢ(θᵢ)
+
+    The remark gives no equations; these protect both messages, since the tracker tells more than the model. Shifts
+    cancel in the sum, so Σᵢγᵢ = Σᵢ∇Lᵢ(θᵢ) holds, and M multiplies a tracker that goes to zero: unlike EDSG-RMS it
+    ends at the optimum itself. The paper has no bound on τ for it.
+    """
+
+    name: ClassVar[str] = "dsgt-rms"
+    paper: ClassVar[str] = "Dual Privacy Protection, Remark 2"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+    protects: ClassVar[str] = (
+        "tracker and model, by a shift that averaging leaves; the step, by a secret matrix"
+    )
+
+    lr: Rate
+    matrix: MatrixStep = MatrixStep()
+    protection: Protection = NormVector(0.1)
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+        check_protection(self.protection)
+
+    def check_width(self, width: int) -> None:
+        """Refuse a matrix that is too large."""
+        self.matrix.check_width(width)
+
+    def start(self, here: Clients) -> Tracking:
+        """γ⁰ is the gradient."""
+        theta = here.theta0
+        grad = here.grad(theta)
+        return Tracking(theta, gamma=grad, grad=grad)
+
+    def step(self, s: Tracking, here: Clients) -> Tracking:
+        """Mix what is shifted, descend by a random matrix, track."""
+        theta = mix_protected("theta", s.theta, self.protection.vector(s.theta, here), here)
+        gamma = mix_protected("gamma", s.gamma, self.protection.vector(s.gamma, here), here)
+        theta.sub_(self.matrix.times(s.gamma, here), alpha=here.rate(self.lr))
+        grad = here.grad(theta)
+        return Tracking(theta, gamma.add_(grad).sub_(s.grad), grad)

@@ -1,0 +1,40 @@
+"""EDSG, exact diffusion: one message as DSG, but its limit is the optimum also when clients disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit.algorithms.diffusion import REQUIRES_EXACT, Corrected, adapt
+from tacit.clients import Clients
+from tacit.schedules import Rate, check_rate
+
+
+@dataclass(frozen=True)
+class EDSG:
+    """Exact diffusion (dual-protection paper, eq. 3; Sayed 2022).
+
+    ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
+    φᵢ  = ψᵢ + wᵢ − ψᵢ⁻          ψᵢ⁻ the ψ of the iteration before, at first wᵢ
+    wᵢ⁺ = Σⱼ aᵢⱼ φⱼ
+    """
+
+    name: ClassVar[str] = "edsg"
+    paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.2; Sayed 2022"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
+    protects: ClassVar[str] = "nothing: messages give the model and the gradient"
+
+    lr: Rate  # γ
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+
+    def start(self, here: Clients) -> Corrected:
+        """ψ⁻ = w."""
+        return Corrected(here.theta0, psi=here.theta0)
+
+    def step(self, s: Corrected, here: Clients) -> Corrected:
+        """Descend, correct, mix."""
+        psi = adapt(s.theta, here, self.lr)
+        (theta,) = here.net.mix(phi=psi + s.theta - s.psi)
+        return Corrected(theta, psi)

@@ -1,0 +1,46 @@
+"""PD-LMS, diffusion with own noise on every message: a comparison of the dual-protection paper."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit.algorithms.diffusion import REQUIRES, Model, adapt
+from tacit.clients import Clients
+from tacit.privacy.noise import Gaussian, Noise, check_noise
+from tacit.schedules import Rate, check_rate
+
+
+@dataclass(frozen=True)
+class PDLMS:
+    """Privatized diffusion (Rizk et al. 2023, in the local version of the dual-protection paper's footnote 3).
+
+    ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
+    wᵢ⁺ = Σⱼ aᵢⱼ (ψⱼ + zⱼ)
+
+    The noise z has mean zero, so a sliding mean over what a client sends shows its model.
+    """
+
+    name: ClassVar[str] = "pd-lms"
+    paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; Rizk et al. 2023"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+    protects: ClassVar[str] = (
+        "the gradient, by own noise that costs accuracy; not the model, which averaging shows"
+    )
+
+    lr: Rate  # γ
+    noise: Noise = Gaussian(0.01)
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+        check_noise(self.noise)
+
+    def start(self, here: Clients) -> Model:
+        """The first models."""
+        return Model(here.theta0)
+
+    def step(self, s: Model, here: Clients) -> Model:
+        """Descend, add noise, mix."""
+        psi = adapt(s.theta, here, self.lr).add_(here.noise("z", self.noise))
+        (theta,) = here.net.mix(psi=psi)
+        return Model(theta)

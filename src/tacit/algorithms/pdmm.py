@@ -1,0 +1,55 @@
+"""PDMM, the primal-dual method of multipliers, telling differences only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tacit.algorithms import splitting
+from tacit.algorithms.solvers import QuadraticSolver, Solver, check_solver
+from tacit.algorithms.splitting import REQUIRES, Masks, Split, check_masks, check_rho
+from tacit.clients import Clients
+from tacit.privacy.noise import Gaussian, Noise, check_noise
+
+
+@dataclass(frozen=True)
+class PDMM:
+    """Differential PDMM (Yu et al. 2025, Algorithm 1 with θ = 1).
+
+    wᵢ    = argmin fᵢ(w) + Σⱼ Bᵢⱼ zᵢ|ⱼᵀw + (ρdᵢ/2)‖w‖²
+    zⱼ|ᵢ⁺ = zᵢ|ⱼ + 2ρ Bᵢⱼ wᵢ
+    Δzⱼ|ᵢ = zⱼ|ᵢ⁺ − zⱼ|ᵢ                      the only message; z⁰ is shared in private
+
+    Converges for differentiable, strongly convex f; faster than ADMM where local problems are solved exactly.
+    """
+
+    name: ClassVar[str] = "pdmm"
+    paper: ClassVar[str] = "Yu et al. 2025 (distributed optimization), Algorithm 1"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+    protects: ClassVar[str] = (
+        "the gradient, by noise outside the subspace of convergence; not its differences"
+    )
+
+    rho: float = 0.4
+    solver: Solver = QuadraticSolver()
+    noise: Noise = Gaussian(0.01)  # of z⁰: σ_z = 0.01 is the paper's σ_z² = 10⁻⁴
+    masks: Masks = "derived"  # z⁰ from pairwise keys, or sent over a private channel as published
+
+    def __post_init__(self) -> None:
+        check_rho(self.rho)
+        check_solver(self.solver)
+        check_noise(self.noise)
+        check_masks(self.masks)
+
+    @property
+    def local_steps(self) -> int:
+        """Gradients per iteration."""
+        return self.solver.gradients
+
+    def start(self, here: Clients) -> Split:
+        """The first models, and noise shared along each edge."""
+        return splitting.begin(here, self.noise, self.masks)
+
+    def step(self, s: Split, here: Clients) -> Split:
+        """Solve locally, tell the neighbours what changed."""
+        return splitting.exchange(s, here, self.rho, self.solver, averaging=1.0)

@@ -1,0 +1,130 @@
+"""Local solvers of PDMM and ADMM: ways to take the step
+
+    w = argmin f(w) + bᵀw + (c/2)‖w‖²,    b = Σⱼ Bᵢⱼ zᵢ|ⱼ,  c = ρ dᵢ
+
+(distributed-optimization paper, eq. 4 and section VII-B). At a fixed point, w = w⁻, all of them satisfy
+∇f(w) + b + cw = 0 (eq. 12), so the limit is the optimum whichever is used, if it is reached.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from tacit.clients import Clients
+from tacit.errors import Misuse
+
+
+class Solver(Protocol):
+    """A way to take the local step; `gradients` is how many gradients it takes."""
+
+    @property
+    def gradients(self) -> int:
+        """Gradients per step."""
+        ...
+
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+        """The next w [n, P] from the one before [n, P], b [n, P] and c [n, 1]."""
+        ...
+
+
+@dataclass(frozen=True)
+class QuadraticSolver:
+    """f replaced by its linearization at w⁻ plus ‖w − w⁻‖²/(2μ):  w = (w⁻/μ − ∇f(w⁻) − b)/(1/μ + c)."""
+
+    mu: float = 1 / 30
+
+    def __post_init__(self) -> None:
+        _check_mu(self.mu)
+
+    @property
+    def gradients(self) -> int:
+        """One."""
+        return 1
+
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+        """One linear equation per coordinate."""
+        return (before / self.mu).sub_(here.grad(before)).sub_(linear).div_(1 / self.mu + curvature)
+
+
+@dataclass(frozen=True)
+class InnerSolver:
+    """`steps` gradient steps on the whole local problem:  w ← w − μ(∇f(w) + b + cw)."""
+
+    mu: float = 0.05
+    steps: int = 5
+
+    def __post_init__(self) -> None:
+        _check_mu(self.mu)
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise Misuse(
+                f"steps of the inner solver is {self.steps!r}.", "Give a whole number of at least 1."
+            )
+
+    @property
+    def gradients(self) -> int:
+        """One per inner step, each on a batch of its own."""
+        return self.steps
+
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+        """Descend from where we are."""
+        w = before
+        for local in range(self.steps):
+            w = w - self.mu * (here.grad(w, local) + linear + curvature * w)
+        return w
+
+
+@dataclass(frozen=True)
+class GradientSolver:
+    """One gradient step on the whole local problem:  w = w⁻ − μ(∇f(w⁻) + b + cw⁻)."""
+
+    mu: float = 0.05
+
+    def __post_init__(self) -> None:
+        _check_mu(self.mu)
+
+    @property
+    def gradients(self) -> int:
+        """One."""
+        return 1
+
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+        """The inner solver with one step."""
+        return InnerSolver(self.mu, steps=1).solve(before, linear, curvature, here)
+
+
+@dataclass(frozen=True)
+class ExactSolver:
+    """The minimiser itself, for tasks that know it: quadratics and least squares with whole gradients."""
+
+    @property
+    def gradients(self) -> int:
+        """None, which counts as one batch."""
+        return 1
+
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+        """Asked of the task."""
+        return here.minimise(linear, curvature)
+
+
+SOLVERS: dict[str, type[Any]] = {
+    "quadratic": QuadraticSolver,
+    "gradient": GradientSolver,
+    "inner": InnerSolver,
+    "exact": ExactSolver,
+}
+
+
+def check_solver(solver: Solver) -> None:
+    """Refuse what is not a solver, such as a name."""
+    if not callable(getattr(solver, "solve", None)):
+        raise Misuse(f"solver is {solver!r}.", "Give a solver, e.g. tacit.QuadraticSolver(mu=1/30).")
+
+
+def _check_mu(mu: float) -> None:
+    number = isinstance(mu, int | float) and not isinstance(mu, bool)
+    if not (number and math.isfinite(mu) and mu > 0):
+        raise Misuse(f"mu of the solver is {mu!r}.", "Give a number above zero, e.g. mu = 0.05.")

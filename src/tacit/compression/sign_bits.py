@@ -1,0 +1,83 @@
+"""One bit per number: the sign, drawn so that its mean is the number; exact for vectors of one size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tacit.compression.bands import bands
+from tacit.compression.codec import Codec, Draw, check_rows, check_wide_enough
+from tacit.compression.identity import Identity
+from tacit.compression.magnitudes import largest
+from tacit.compression.packing import pack, packed_size, unpack
+from tacit.compression.rand_k import RandK
+from tacit.compression.rounding import rounded_at_random
+from tacit.compression.wire import HEADER, message, numbers, payload
+
+
+@dataclass(frozen=True)
+class SignBits:
+    """C(u)ᵢ = +m with probability (1 + uᵢ/m)/2, else −m, with m = max|uᵢ|; β = P − 1.
+
+    A row whose entries all are ±m, such as a scaled sign vector, arrives exactly and needs no random words. On the
+    wire: header, m as one number, one bit per number (1 is +; packing.py).
+
+    A zero row arrives as zero. A row with NaN or infinity has m = NaN and arrives as NaN everywhere.
+    """
+
+    def size(self, width: int, dtype: torch.dtype) -> int:
+        """8 + one number + P/8, rounded up."""
+        return HEADER + dtype.itemsize + packed_size(width, 1)
+
+    def variance_bound(self, width: int) -> float:
+        """P − 1, since ‖C(u)‖² = P·m² ≤ P‖u‖²."""
+        return float(width - 1)
+
+    def check_width(self, width: int) -> None:
+        """Any width of at least 1."""
+        check_wide_enough(width)
+
+    def received(self, rows: Tensor, draw: Draw) -> Tensor:
+        """±m."""
+        return _restored(*self._signs(rows, draw))
+
+    def encode(self, rows: Tensor, draw: Draw) -> Tensor:
+        """Header, m and bits."""
+        m, plus = self._signs(rows, draw)
+        return message("sign", rows.shape[1], rows.dtype, m, pack(plus, 1))
+
+    def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+        """±m, from the bytes."""
+        content = payload(wire, "sign", width, dtype, self.size(width, dtype))
+        m = numbers(content[:, : dtype.itemsize], dtype)
+        return _restored(m, unpack(content[:, dtype.itemsize :], 1, width))
+
+    def _signs(self, rows: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
+        """The scales m [n, 1] and one for each +, zero for each − [n, P]."""
+        check_rows(rows)
+        self.check_width(rows.shape[1])
+        m = largest(rows)
+        if bool((rows.abs() == m).all()):
+            return m, (rows >= 0).view(torch.uint8)  # what any words would give below
+        words = draw("signs", rows.shape[1])
+        plus = torch.empty(rows.shape, dtype=torch.uint8, device=rows.device)
+        for band in bands(*rows.shape):
+            share = rows[band].to(torch.float64) / m[band].to(torch.float64)
+            share.nan_to_num_(1.0)  # 0/0 and NaN: any sign will do, so long as it is always the same
+            plus[band] = rounded_at_random(share.add_(1.0).mul_(0.5), words[band])
+        return m, plus
+
+
+def for_signs(codec: Codec) -> Codec:
+    """The same codec for vectors whose entries all have one size: numbers sent as they are become bits."""
+    if isinstance(codec, Identity):
+        return SignBits()
+    if isinstance(codec, RandK):
+        return replace(codec, values=for_signs(codec.values))
+    return codec
+
+
+def _restored(m: Tensor, plus: Tensor) -> Tensor:
+    return plus.to(m.dtype).mul_(2).sub_(1).mul_(m)

@@ -1,0 +1,60 @@
+"""Randomized response on signs: each coordinate tells its sign, or with some probability the other one.
+
+    s̃ₖ = sign(vₖ) with probability p = e^ε/(1 + e^ε), −sign(vₖ) otherwise;   RR(v) = s̃/(2p − 1)
+
+(Xiu et al. 2026, Algorithm 3.) E[RR(v)] = sign(v), where sign(0) = +1. Each coordinate is ε-locally differentially
+private, so a vector of d coordinates is dε-private and T of them Tdε: the paper's ε is per coordinate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.clients import Clients
+from tacit.errors import Misuse
+
+WORDS = 2**32
+
+
+@dataclass(frozen=True)
+class RandomizedResponse:
+    """Signs that are kept with probability e^ε/(1 + e^ε) and scaled so that their mean is right."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+
+    @property
+    def threshold(self) -> int:
+        """A sign is kept when its random word is below this: p in units of 2⁻³², rounded to the private side."""
+        return min(int(WORDS / (1.0 + math.exp(-self.epsilon))), WORDS - 1)
+
+    @property
+    def scale(self) -> float:
+        """1/(2p − 1), the size of every coordinate of the response."""
+        return WORDS / (2 * self.threshold - WORDS)
+
+    def respond(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
+        """RR(v) for each hosted client's row v [n, P]."""
+
+        def response(v: Tensor) -> Tensor:
+            kept = here.words(tag, v.shape[1]) < self.threshold
+            told = ((v < 0) ^ kept).to(v.dtype).mul_(2 * self.scale).sub_(self.scale)  # ± scale, exactly
+            return torch.where(v.isnan(), v, told)  # a run that diverged shall be seen to
+
+        return here.nonlinear(tag, response, rows)
+
+
+def check_epsilon(epsilon: float) -> None:
+    """Refuse a privacy budget that is not a positive number, or too small for 32 random bits."""
+    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if not (number and math.isfinite(epsilon) and epsilon >= 1e-6):
+        raise Misuse(
+            f"epsilon is {epsilon!r}.",
+            "Give a number above zero (at least 1e-6), the budget of one coordinate, e.g. epsilon = 4.0.",
+        )

@@ -1,0 +1,94 @@
+"""Streams of linear measurements, d = xᵀwᵒ + v, and what their losses are on average."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from tacit.errors import Misuse
+from tacit.randomness import key_of
+from tacit.tasks.evaluation import ExpectedLoss
+from tacit.tasks.parts import Part
+from tacit.tasks.stream import Stream, uniforms
+from tacit.tasks.task import Task
+
+Initial = Callable[[int, Sequence[int]], Tensor]
+
+
+def squared_error(w: Tensor, x: Tensor, d: Tensor) -> Tensor:
+    """½ (d − xᵀw)², mean over the batch."""
+    return 0.5 * (d - x @ w).square().mean()
+
+
+def streaming_regression(
+    regressors: Callable[..., Tensor],
+    power: Callable[..., Tensor],
+    shape: Part,
+    targets: Tensor,
+    noise_variances: Tensor,
+    optimum: Tensor,
+    *,
+    batch_size: int = 1,
+    exact: bool = False,
+    flip_at: int | None = None,
+) -> Task:
+    """Client k measures d = xᵀwᵒ + v with wᵒ = targets[k] and Gaussian v, and minimises ½ (d − xᵀw)².
+
+    `regressors(normals [k, batch, P], *shape)` makes x [k, batch, P] of k clients from standard normal numbers and
+    their rows of `shape`; `power(e, *shape)` is eᵀRe with R = E xxᵀ of one client. With `exact`, gradients are those
+    of the expected loss ½ (w − wᵒ)ᵀR(w − wᵒ) + ½ E v². From batch `flip_at` on, wᵒ has the other sign, and so has
+    the optimum. The first estimates are uniform in [−1, 1], each client's its own.
+    """
+    _check_count("batch_size", batch_size, least=1)
+    if flip_at is not None:
+        _check_count("flip_at", flip_at, least=0)
+    width, dtype = targets.shape[1], targets.dtype
+
+    def sign(number: int) -> int:
+        return 1 if flip_at is None or number < flip_at else -1
+
+    def samples(
+        number: int, normals: Tensor, targets: Tensor, noise_variances: Tensor, *shape: Tensor
+    ) -> Part:
+        drawn = normals.to(dtype).view(-1, batch_size, width + 1)
+        x = regressors(drawn[..., :width], *shape)
+        v = noise_variances.sqrt()[:, None] * drawn[..., width]
+        return x, sign(number) * (x @ targets[:, :, None]).squeeze(2) + v
+
+    def expectation(
+        number: int, normals: Tensor, targets: Tensor, noise_variances: Tensor, *shape: Tensor
+    ) -> Part:
+        return sign(number) * targets, noise_variances, *shape
+
+    def expected_error(w: Tensor, target: Tensor, noise_variance: Tensor, *shape: Tensor) -> Tensor:
+        return 0.5 * (power(w - target, *shape) + noise_variance)
+
+    constants = (targets, noise_variances, *shape)
+    expected = Stream(constants, 0, expectation)
+    return Task(
+        loss=expected_error if exact else squared_error,
+        parts=expected if exact else Stream(constants, batch_size * (width + 1), samples),
+        batch_size=None if exact else batch_size,
+        initial=uniform_start(width, dtype),
+        parameters=width,
+        dtype=dtype,
+        evaluation=ExpectedLoss(expected_error, expected),
+        optimum=optimum if flip_at is None else lambda number: sign(number) * optimum,
+    )
+
+
+def uniform_start(width: int, dtype: torch.dtype) -> Initial:
+    """First estimates uniform in [−1, 1], keyed by the run's seed and the client."""
+
+    def initial(seed: int, clients: Sequence[int]) -> Tensor:
+        drawn = uniforms(key_of(seed, "first estimates"), 0, torch.tensor(list(clients)), width)
+        return (2 * drawn - 1).to(dtype)
+
+    return initial
+
+
+def _check_count(name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Misuse(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")

@@ -1,0 +1,597 @@
+"""Every algorithm against its equations, written out with loops over clients, neighbours, edges and coordinates.
+
+The equations are those of ALGORITHMS.md, sections 2 to 4, and of the three papers there; gradient tracking with and
+without masks is in test_stacked_against_plain.py. Random numbers come from the same keys, one client at a time.
+"""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hosting import rows_of, run_apart, run_together
+
+import tacit
+from tacit.algorithms import ALGORITHMS
+from tacit.algorithms.admm import ADMM
+from tacit.algorithms.algorithm import tensors_of
+from tacit.algorithms.d_psgd import DPSGD
+from tacit.algorithms.defl_vp import DeFLVP
+from tacit.algorithms.dsg import DSG
+from tacit.algorithms.dsg_rms import DSGRMS
+from tacit.algorithms.dsgt_rms import DSGTRMS
+from tacit.algorithms.edsg import EDSG
+from tacit.algorithms.edsg_rms import EDSGRMS
+from tacit.algorithms.fedavg import FedAvg
+from tacit.algorithms.mdsg import MDSG
+from tacit.algorithms.pd_lms import PDLMS
+from tacit.algorithms.pdmm import PDMM
+from tacit.algorithms.psgt import PSGT
+from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
+from tacit.compression import QSGD, Identity, RandK, for_signs
+from tacit.engines import stacked
+from tacit.privacy.matrix_step import MatrixStep
+from tacit.privacy.protection import ErfVector, NormVector, TanhVector
+from tacit.randomness import Philox
+from tacit.simulation import Simulation
+
+SEED = 6
+STEPS = 6
+P = 5
+SIZES = (6, 9, 7, 12, 8, 6, 10)
+N = len(SIZES)
+BATCH = 3
+
+GRAPHS = {
+    "ring": tacit.Topology.ring(N).mixing("metropolis", lazy=True),
+    "random": tacit.Topology.erdos_renyi(N, 0.5, seed=1).mixing("metropolis", lazy=True),
+}
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+XS = [draw(size, P, seed=k) for k, size in enumerate(SIZES)]
+XS[3][:, 2] = 0  # one coordinate of one gradient is always zero, and a zero has a sign, too: +1
+YS = [draw(size, seed=k + 50) for k, size in enumerate(SIZES)]
+START = draw(N, P, seed=99)
+ZERO = torch.zeros(P, dtype=torch.float64)
+
+
+@functools.cache
+def squares(batch_size):
+    return tacit.least_squares(XS, YS, theta0=START, batch_size=batch_size)
+
+
+# --- what one client has: its data, its random numbers, its neighbours --------------------------------------
+
+
+@functools.cache
+def feed_of(i, batch_size):
+    return squares(batch_size).feed(torch.tensor([i]), SEED, "cpu")
+
+
+@functools.cache
+def samples(i, number, batch_size):
+    """The data (x, y) that client i sees in its batch `number`."""
+    if batch_size is None:
+        return XS[i], YS[i]
+    rows = feed_of(i, batch_size).indices(number)[0] - sum(SIZES[:i])  # of the joined arrays; ours are apart
+    return XS[i][rows], YS[i][rows]
+
+
+@functools.cache
+def noise(tag, law, tick, i, j=None, width=P):
+    """The noise of client i, or that which i and j share for what i sends to j."""
+    target = None if j is None else torch.tensor([j])
+    randomness = Philox(SEED, P, torch.float64)
+    return randomness.rows(tag, law, tick, torch.tensor([i]), target, width).tensor()[0]
+
+
+@functools.cache
+def words(tag, tick, i, count):
+    """Random 32-bit words of client i."""
+    return Philox(SEED, P, torch.float64).words(tag, tick, torch.tensor([i]), count)[0]
+
+
+class Plain:
+    """The clients of a graph, each with its neighbours, and who may see what of whom."""
+
+    def __init__(self, graph, batch_size):
+        self.W = graph.weights.toarray()
+        self.edges = sorted((i, j) for i, j in graph.edges.tolist())
+        self.neighbours = [[j for j in range(N) if (i, j) in self.edges] for i in range(N)]
+        self.batch_size = batch_size
+
+    def start(self):
+        return [START[i] for i in range(N)]
+
+    def gradient(self, i, w, number):
+        """∇fᵢ of fᵢ(w) = ½ mean((xw − y)²), by hand."""
+        x, y = samples(i, number, self.batch_size)
+        return x.T @ (x @ w - y) / len(x)
+
+    def mixed(self, i, rows):
+        """Σⱼ wᵢⱼ xⱼ over i itself and its neighbours."""
+        total = self.W[i, i] * rows[i]
+        for j in self.neighbours[i]:
+            total = total + self.W[i, j] * rows[j]
+        return total
+
+
+def rate(schedule, t):
+    return schedule(t) if callable(schedule) else schedule
+
+
+# --- section 2: diffusion, exact diffusion and their protection ---------------------------------------------
+
+
+def dsg(a, plain):
+    """Eq. 2: ψ = w − γ∇J(w); w⁺ = Aψ."""
+    w = plain.start()
+    yield {"theta": w}
+    for t in range(STEPS):
+        psi = [w[i] - rate(a.lr, t) * plain.gradient(i, w[i], 1 + t) for i in range(N)]
+        w = [plain.mixed(i, psi) for i in range(N)]
+        yield {"theta": w}
+
+
+def edsg(a, plain):
+    """Eq. 3: ψ = w − γ∇J(w); φ = ψ + w − ψ⁻; w⁺ = Aφ; ψ⁻(0) = w(0)."""
+    w = plain.start()
+    psi_before = plain.start()
+    yield {"theta": w, "psi": psi_before}
+    for t in range(STEPS):
+        psi = [w[i] - rate(a.lr, t) * plain.gradient(i, w[i], 1 + t) for i in range(N)]
+        phi = [psi[i] + w[i] - psi_before[i] for i in range(N)]
+        w = [plain.mixed(i, phi) for i in range(N)]
+        psi_before = psi
+        yield {"theta": w, "psi": psi_before}
+
+
+def matrix(law, i, tick):
+    """M of client i as P × P numbers (eq. 4; section 4.3 and eq. 22 for the structures)."""
+    M = torch.zeros(P, P, dtype=torch.float64)
+    for a in range(P):
+        M[a, a] = law.mean + noise("M/diagonal", tacit.Gaussian(law.deviation), tick, i)[a]
+    off = tacit.Gaussian(law.off_diagonal)
+    if law.structure == "upper":
+        for a in range(P - 1):
+            M[a, a + 1] = noise("M/upper", off, tick, i)[a]
+    if law.structure == "sparse":  # one entry in each row, off the diagonal
+        for a in range(P):
+            b = (a + 1 + int(words("M/columns", tick, i, P)[a]) % (P - 1)) % P
+            assert b != a
+            M[a, b] = noise("M/sparse", off, tick, i)[a]
+    if law.structure == "dense":
+        for a in range(P):
+            for b in range(P):
+                if a != b:
+                    M[a, b] = noise("M/dense", off, tick, i, width=P**2)[a * P + b]
+    return M
+
+
+def protection(vector, w):
+    """(τ/√L)‖w‖·1, τ·erf(0.1w) or τ·tanh(w) (eq. 5b and Remark 1)."""
+    norm = math.sqrt(sum(float(x) ** 2 for x in w))
+    of_coordinate = {
+        NormVector: lambda x: vector.tau / math.sqrt(P) * norm,
+        ErfVector: lambda x: vector.tau * math.erf(0.1 * x),
+        TanhVector: lambda x: vector.tau * math.tanh(x),
+    }[type(vector)]
+    return torch.tensor([of_coordinate(float(x)) for x in w], dtype=torch.float64)
+
+
+def dsg_rms(a, plain):
+    """Eq. 5: ψ = w − γM∇J(w); ψᶜ = ψ + (τ/√L)‖w‖·1; w⁺ = Aψᶜ − ψᶜ + ψ."""
+    w = plain.start()
+    yield {"theta": w}
+    for t in range(STEPS):
+        psi, psi_c = [], []
+        for i in range(N):
+            M = matrix(a.matrix, i, t + 1)
+            psi.append(w[i] - rate(a.lr, t) * M @ plain.gradient(i, w[i], 1 + t))
+            psi_c.append(psi[i] + protection(a.protection, w[i]))
+        w = [plain.mixed(i, psi_c) - psi_c[i] + psi[i] for i in range(N)]
+        yield {"theta": w}
+
+
+def edsg_rms(a, plain):
+    """Eq. 6: ψ = w − γM∇J; φ = ψ + w − ψ⁻; φᶜ = φ + (τ/√L)c(n−2); w⁺ = Aφᶜ − φᶜ + φ; c(−1) is random."""
+    w = plain.start()
+    psi_before = plain.start()
+    c = [noise("c(-1)", tacit.Gaussian(abs(a.protection.tau)), 0, i) for i in range(N)]
+    yield {"theta": w, "psi": psi_before, "shift": c}
+    for t in range(STEPS):
+        psi, phi, phi_c = [], [], []
+        for i in range(N):
+            M = matrix(a.matrix, i, t + 1)
+            psi.append(w[i] - rate(a.lr, t) * M @ plain.gradient(i, w[i], 1 + t))
+            phi.append(psi[i] + w[i] - psi_before[i])
+            phi_c.append(phi[i] + c[i])
+        c = [protection(a.protection, w[i]) for i in range(N)]  # of w(n−1): for the message after the next w
+        w = [plain.mixed(i, phi_c) - phi_c[i] + phi[i] for i in range(N)]
+        psi_before = psi
+        yield {"theta": w, "psi": psi_before, "shift": c}
+
+
+def dsgt_rms(a, plain):
+    """Remark 2: xᶜ = x + c(x) and x⁺ = Wxᶜ − xᶜ + x for θ and γ; then θ − λMγ and γ + ∇L⁺ − ∇L."""
+    theta = plain.start()
+    grad = [plain.gradient(i, theta[i], 0) for i in range(N)]
+    gamma = list(grad)
+    yield {"theta": theta, "gamma": gamma, "grad": grad}
+    for t in range(STEPS):
+        theta_c = [theta[i] + protection(a.protection, theta[i]) for i in range(N)]
+        gamma_c = [gamma[i] + protection(a.protection, gamma[i]) for i in range(N)]
+        new_theta, new_gamma, new_grad = [], [], []
+        for i in range(N):
+            combined = plain.mixed(i, theta_c) - theta_c[i] + theta[i]
+            new_theta.append(combined - rate(a.lr, t) * matrix(a.matrix, i, t + 1) @ gamma[i])
+            new_grad.append(plain.gradient(i, new_theta[i], 1 + t))
+            combined = plain.mixed(i, gamma_c) - gamma_c[i] + gamma[i]
+            new_gamma.append(combined + new_grad[i] - grad[i])
+        theta, gamma, grad = new_theta, new_gamma, new_grad
+        yield {"theta": theta, "gamma": gamma, "grad": grad}
+
+
+def pd_lms(a, plain):
+    """w⁺ = A(ψ + z): DSG with noise on each ψ."""
+    w = plain.start()
+    yield {"theta": w}
+    for t in range(STEPS):
+        told = []
+        for i in range(N):
+            psi = w[i] - rate(a.lr, t) * plain.gradient(i, w[i], 1 + t)
+            told.append(psi + noise("z", a.noise, t + 1, i))
+        w = [plain.mixed(i, told) for i in range(N)]
+        yield {"theta": w}
+
+
+def mdsg(a, plain):
+    """wᵢ⁺ = aᵢᵢψᵢ + Σⱼ≠ᵢ aᵢⱼ(ψⱼ + zⱼ): the sent copy carries noise, the own term stays exact."""
+    w = plain.start()
+    yield {"theta": w}
+    for t in range(STEPS):
+        psi = [w[i] - rate(a.lr, t) * plain.gradient(i, w[i], 1 + t) for i in range(N)]
+        told = [psi[i] + noise("z", a.noise, t + 1, i) for i in range(N)]
+        w = [ZERO] * N
+        for i in range(N):
+            w[i] = w[i] + plain.W[i, i] * psi[i]
+            for j in plain.neighbours[i]:
+                w[i] = w[i] + plain.W[i, j] * told[j]
+        yield {"theta": w}
+
+
+def psgt(a, plain):
+    """θ⁺ = W(θ + ξ) − λ(γ + ζ); γ⁺ = W(γ + ζ) + ∇L⁺ − ∇L; noise of variance √(0.1·0.8ⁿ) unless told otherwise."""
+    theta = plain.start()
+    grad = [plain.gradient(i, theta[i], 0) for i in range(N)]
+    gamma = list(grad)
+    yield {"theta": theta, "gamma": gamma, "grad": grad}
+    for t in range(STEPS):
+        variance = a.scale**2 if isinstance(a.scale, float) else math.sqrt(0.1 * 0.8**t)
+        law = tacit.Gaussian(math.sqrt(variance))
+        told_theta = [theta[i] + noise("xi", law, t + 1, i) for i in range(N)]
+        told_gamma = [gamma[i] + noise("zeta", law, t + 1, i) for i in range(N)]
+        theta = [plain.mixed(i, told_theta) - rate(a.lr, t) * told_gamma[i] for i in range(N)]
+        new = [plain.gradient(i, theta[i], 1 + t) for i in range(N)]
+        gamma = [plain.mixed(i, told_gamma) + new[i] - grad[i] for i in range(N)]
+        grad = new
+        yield {"theta": theta, "gamma": gamma, "grad": grad}
+
+
+# --- section 3: D-PSGD and DeFL-VP ------------------------------------------------------------------------
+
+
+def d_psgd(a, plain):
+    """m⁺ = βm + ∇; x⁺ = Wx − ηWm⁺ (adapt, then combine), or Wx − ηm⁺ (combine, then adapt)."""
+    x = plain.start()
+    m = [ZERO] * N
+    yield {"theta": x, "momentum": m}
+    for t in range(STEPS):
+        m = [a.momentum * m[i] + plain.gradient(i, x[i], 1 + t) for i in range(N)]
+        step = [plain.mixed(i, m) for i in range(N)] if a.order == "adapt-then-combine" else m
+        x = [plain.mixed(i, x) - rate(a.lr, t) * step[i] for i in range(N)]
+        yield {"theta": x, "momentum": m}
+
+
+def randomized_response(v, epsilon, i, tick):
+    """Algorithm 3: keep each sign with p = e^ε/(1 + e^ε), else flip it; rescale by 1/(2p − 1).
+
+    32 random bits per coordinate: p is a multiple of 2⁻³², the next one below.
+    """
+    p = math.floor(math.exp(epsilon) / (1 + math.exp(epsilon)) * 2**32) / 2**32
+    drawn = words("response", tick, i, P)
+    told = torch.empty(P, dtype=torch.float64)
+    for k in range(P):
+        s = 1.0 if v[k] >= 0 else -1.0
+        kept = int(drawn[k]) / 2**32 < p
+        told[k] = (s if kept else -s) / (2 * p - 1)
+    return told
+
+
+def compressed(codec, u, i, tick):
+    """Algorithm 2: what a neighbour of client i decodes from the bytes that i encodes.
+
+    For signs these are the bytes of the codec as it was given, numbers and all: that they travel as bits with one
+    scale must not change what arrives.
+    """
+
+    def drawn(purpose, count):
+        return words(f"codec/{purpose}", tick, i, count)[None]
+
+    return codec.decode(codec.encode(u[None], drawn), P, torch.float64)[0]
+
+
+def defl_vp(a, plain):
+    """Algorithm 1, each part with its switch, and momentum on what was received."""
+    x = plain.start()
+    m = [ZERO] * N
+    h = [ZERO] * N
+    yield {"theta": x, "momentum": m, "variate": h}
+    for t in range(STEPS):
+        q, h_new = [], []
+        for i in range(N):
+            g = plain.gradient(i, x[i], 1 + t)
+            v = g - h[i] + plain.mixed(i, h) if a.variance_reduction else g
+            v_told = randomized_response(v, a.epsilon, i, t + 1) if a.randomized_response else v
+            q.append(compressed(a.codec, v_told, i, t + 1))
+            seen = v_told if a.private_variates else g
+            h_new.append((1 - a.alpha) * h[i] + a.alpha * seen if a.variance_reduction else ZERO)
+        h = h_new
+        m = [a.momentum * m[i] + plain.mixed(i, q) for i in range(N)]
+        x = [plain.mixed(i, x) - rate(a.lr, t) * m[i] for i in range(N)]
+        yield {"theta": x, "momentum": m, "variate": h}
+
+
+# --- section 4: PDMM, ADMM and the server -----------------------------------------------------------------
+
+
+def solved(solver, i, before, b, c, t, plain):
+    """The argmin of fᵢ(w) + bᵀw + c/2 ‖w‖² (eq. 4), or a way towards it."""
+    mu = getattr(solver, "mu", None)
+    if isinstance(solver, QuadraticSolver):
+        return (before / mu - plain.gradient(i, before, 1 + t) - b) / (1 / mu + c)
+    if isinstance(solver, GradientSolver):
+        return before - mu * (plain.gradient(i, before, 1 + t) + b + c * before)
+    if isinstance(solver, InnerSolver):
+        w = before
+        for k in range(solver.steps):
+            w = w - mu * (plain.gradient(i, w, 1 + t * solver.steps + k) + b + c * w)
+        return w
+    x, y = (array.numpy() for array in samples(i, 1 + t, plain.batch_size))
+    hessian = x.T @ x / len(x) + c * np.eye(P)
+    return torch.from_numpy(np.linalg.solve(hessian, x.T @ y / len(x) - b.numpy()))
+
+
+def splitting(a, plain):
+    """Algorithm 1. z[i, j] is zᵢ|ⱼ, which node i uses; its neighbour j computes it and tells i the difference."""
+    theta = {"pdmm": 1.0, "admm": 0.5}[a.name]
+    w = plain.start()
+    z = {(i, j): noise("z0", a.noise, 0, i, j) for i, j in plain.edges}
+
+    def state():
+        own = [z[i, j] for i, j in plain.edges]
+        there = [z[j, i] for i, j in plain.edges]
+        return {"theta": w, "z": own, "z_there": there}
+
+    yield state()
+    for t in range(STEPS):
+        new = {}
+        w_before, w = w, []
+        for i in range(N):
+            B = {j: 1.0 if i < j else -1.0 for j in plain.neighbours[i]}
+            b, d = ZERO, len(plain.neighbours[i])
+            for j in plain.neighbours[i]:
+                b = b + B[j] * z[i, j]
+            w.append(solved(a.solver, i, w_before[i], b, a.rho * d, t, plain))
+            for j in plain.neighbours[i]:  # eq. 5
+                new[j, i] = (1 - theta) * z[j, i] + theta * (z[i, j] + 2 * a.rho * B[j] * w[i])
+        told = {edge: new[edge] - z[edge] for edge in z}  # eq. 13
+        z = {edge: z[edge] + told[edge] for edge in z}
+        yield state()
+
+
+def fedavg(a, plain):
+    """Eq. 1: w⁺ = w − (μ/n)Σ∇fᵢ(w); with local steps, the gradients along each client's own descent."""
+    w = sum(plain.start()) / N
+    yield {"theta": [w] * N}
+    for t in range(STEPS):
+        mu = rate(a.lr, t)
+        total = ZERO
+        for i in range(N):
+            own = w
+            for local in range(a.local_steps):
+                gradient = plain.gradient(i, own, 1 + t * a.local_steps + local)
+                own = own - mu * gradient
+                total = total + gradient
+        w = w - mu / N * total
+        yield {"theta": [w] * N}
+
+
+# --- the cases -----------------------------------------------------------------------------------------------
+
+EQUATIONS = {
+    "dsg": dsg,
+    "edsg": edsg,
+    "dsg-rms": dsg_rms,
+    "edsg-rms": edsg_rms,
+    "dsgt-rms": dsgt_rms,
+    "pd-lms": pd_lms,
+    "mdsg": mdsg,
+    "psgt": psgt,
+    "d-psgd": d_psgd,
+    "defl-vp": defl_vp,
+    "pdmm": splitting,
+    "admm": splitting,
+    "fedavg": fedavg,
+}
+ELSEWHERE = {"dsgt", "dp-dsgt", "lppa"}  # test_stacked_against_plain.py
+
+DECAYING = tacit.Exponential(0.1, 0.8, every=2)
+CLASSIC = "combine-then-adapt"
+
+
+def law(structure):
+    """A random matrix whose every entry matters."""
+    return MatrixStep(structure, mean=0.9, deviation=0.2, off_diagonal=0.3)
+
+
+CASES = {
+    "dsg": DSG(lr=0.05),
+    "dsg, decaying": DSG(lr=DECAYING),
+    "edsg": EDSG(lr=0.05),
+    "edsg, decaying": EDSG(lr=DECAYING),
+    "dsg-rms, upper, norm": DSGRMS(lr=0.05, matrix=law("upper"), protection=NormVector(0.4)),
+    "dsg-rms, diagonal, erf": DSGRMS(lr=0.05, matrix=law("diagonal"), protection=ErfVector(0.5)),
+    "dsg-rms, sparse, tanh": DSGRMS(lr=DECAYING, matrix=law("sparse"), protection=TanhVector(-0.3)),
+    "dsg-rms, dense, norm": DSGRMS(lr=0.05, matrix=law("dense"), protection=NormVector(-0.2)),
+    "edsg-rms, upper, norm": EDSGRMS(lr=0.05, matrix=law("upper"), protection=NormVector(-0.4)),
+    "edsg-rms, sparse, erf": EDSGRMS(lr=0.05, matrix=law("sparse"), protection=ErfVector(0.5)),
+    "edsg-rms, dense, tanh": EDSGRMS(lr=DECAYING, matrix=law("dense"), protection=TanhVector(0.3)),
+    "dsgt-rms, upper, norm": DSGTRMS(lr=0.05, matrix=law("upper"), protection=NormVector(0.4)),
+    "dsgt-rms, sparse, tanh": DSGTRMS(lr=DECAYING, matrix=law("sparse"), protection=TanhVector(0.3)),
+    "pd-lms": PDLMS(lr=0.05, noise=tacit.Gaussian(0.3)),
+    "pd-lms, laplace": PDLMS(lr=DECAYING, noise=tacit.Laplace(0.2)),
+    "mdsg": MDSG(lr=DECAYING, noise=tacit.Gaussian(0.3)),
+    "psgt": PSGT(lr=0.05),
+    "psgt, constant noise": PSGT(lr=DECAYING, scale=0.2),
+    "d-psgd": DPSGD(lr=0.05),
+    "d-psgd, momentum": DPSGD(lr=DECAYING, momentum=0.9),
+    "d-psgd, classic": DPSGD(lr=0.05, order=CLASSIC),
+    "d-psgd, classic, momentum": DPSGD(lr=DECAYING, order=CLASSIC, momentum=0.9),
+    "defl-vp": DeFLVP(lr=0.05),
+    "defl-vp, private variates": DeFLVP(lr=0.05, epsilon=1.0, alpha=0.3, private_variates=True),
+    "defl-vp, momentum": DeFLVP(lr=DECAYING, epsilon=1.0, momentum=0.9, codec=QSGD(bits=2)),
+    "defl-vp, without variance reduction": DeFLVP(lr=0.05, epsilon=1.0, variance_reduction=False),
+    "defl-vp, without response": DeFLVP(lr=0.05, alpha=0.3, randomized_response=False),
+    "defl-vp, without compression": DeFLVP(lr=0.05, epsilon=0.5, alpha=0.3, codec=Identity()),
+    "defl-vp, qsgd": DeFLVP(lr=0.05, epsilon=1.0, alpha=0.3, codec=QSGD(bits=4)),
+    "defl-vp, qsgd without response": DeFLVP(lr=0.05, randomized_response=False, codec=QSGD(bits=8)),
+    "defl-vp, rand-k of qsgd": DeFLVP(
+        lr=0.05, randomized_response=False, momentum=0.5, codec=RandK(k=3, values=QSGD(bits=4))
+    ),
+    "defl-vp, response alone": DeFLVP(lr=0.05, epsilon=0.5, variance_reduction=False, codec=Identity()),
+    "defl-vp, variance reduction alone": DeFLVP(
+        lr=0.05, alpha=0.3, randomized_response=False, codec=Identity()
+    ),
+    "defl-vp, compression alone": DeFLVP(lr=0.05, variance_reduction=False, randomized_response=False),
+    "defl-vp, all off": DeFLVP(
+        lr=DECAYING, momentum=0.9, variance_reduction=False, randomized_response=False, codec=Identity()
+    ),
+    "fedavg": FedAvg(lr=0.05),
+    "fedavg, three local steps": FedAvg(lr=DECAYING, local_steps=3),
+}
+for kind in (PDMM, ADMM):
+    for solver in (
+        QuadraticSolver(mu=0.1),
+        GradientSolver(mu=0.07),
+        InnerSolver(mu=0.06, steps=3),
+        ExactSolver(),
+    ):
+        label = f"{kind.name}, {type(solver).__name__.lower()}"
+        CASES[label] = kind(rho=0.3, solver=solver, noise=tacit.Gaussian(0.5))
+    CASES[f"{kind.name}, sent masks"] = kind(rho=0.3, noise=tacit.Laplace(0.5), masks="sent")
+
+
+@functools.cache
+def reference(case, graph, batch_size):
+    """The states after 0, 1, …, STEPS iterations, as tensors by field name."""
+    algorithm = CASES[case]
+    states = EQUATIONS[algorithm.name](algorithm, Plain(GRAPHS[graph], batch_size))
+    return [{name: torch.stack(rows) for name, rows in state.items()} for state in states]
+
+
+def compare(state, expected):
+    got = tensors_of(state)
+    assert got.keys() == expected.keys()
+    for name, rows in expected.items():
+        assert got[name].shape == rows.shape
+        distance = float((got[name] - rows).abs().max())
+        assert distance <= 1e-12 * float(rows.abs().max()), f"{name} is {distance:.2g} away"
+
+
+def test_every_algorithm_has_equations():
+    assert EQUATIONS.keys() | ELSEWHERE == ALGORITHMS.keys()
+    assert {algorithm.name for algorithm in CASES.values()} == EQUATIONS.keys()
+
+
+@pytest.mark.parametrize(("batch_size", "way"), [(BATCH, "batched"), (None, "looped")])
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("case", CASES)
+def test_stacked_rows_follow_the_equations(case, graph, batch_size, way):
+    task = squares(batch_size)
+    simulation = Simulation(CASES[case], task, GRAPHS[graph], seed=SEED, gradients=way)
+    simulation.start()
+    states = reference(case, graph, batch_size)
+    compare(simulation.state, states[0])
+    for expected in states[1:]:
+        simulation.step()
+        compare(simulation.state, expected)
+
+
+FIRST = {algorithm.name: case for case, algorithm in reversed(CASES.items())}  # one case of each algorithm
+
+
+@pytest.mark.parametrize("case", FIRST.values())
+def test_neighbour_slots_follow_the_equations_too(case):
+    """The same by neighbour slots, which larger and sparser graphs take."""
+    graph = GRAPHS["random"]
+    simulation = Simulation(CASES[case], squares(BATCH), graph, seed=SEED, gradients="looped")
+    simulation.net._dense = None
+    simulation.net._slots = stacked._weighted_slots(graph.weights, torch.float64, "cpu")
+    simulation.start()
+    for _ in range(STEPS):
+        simulation.step()
+    compare(simulation.state, reference(case, "random", BATCH)[-1])
+
+
+# --- hosting some of the rows --------------------------------------------------------------------------------
+
+
+def made(kind):
+    """An algorithm with default options, and a step size where one must be given."""
+    return kind(lr=0.05) if "lr" in kind.__dataclass_fields__ else kind()
+
+
+HOSTED = {name: made(kind) for name, kind in ALGORITHMS.items()} | {
+    name: CASES[name]
+    for name in (
+        "defl-vp, private variates",
+        "defl-vp, without compression",
+        "defl-vp, qsgd",
+        "admm, sent masks",
+        "fedavg, three local steps",
+    )
+}
+
+
+@functools.cache
+def heard(name):
+    return run_together(HOSTED[name], squares(BATCH), GRAPHS["random"], STEPS, SEED)
+
+
+@pytest.mark.parametrize("ids", [[N - 1], [1, 2, 5]], ids=str)
+@pytest.mark.parametrize("name", HOSTED)
+def test_hosting_some_clients_gives_their_rows(name, ids):
+    graph = GRAPHS["random"]
+    together, overheard = heard(name)
+    apart = run_apart(HOSTED[name], squares(BATCH), graph, STEPS, SEED, ids, overheard)
+    for state, everyone in zip(apart, together, strict=True):
+        compare(state, rows_of(ids, everyone, graph))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("defl-vp")])
+def test_bytes_on_the_wire_are_the_rows_that_arrive(case):
+    algorithm = CASES[case]
+    codec = for_signs(algorithm.codec) if algorithm.randomized_response else algorithm.codec
+    _, overheard = run_together(algorithm, squares(BATCH), GRAPHS["random"], STEPS, SEED)
+    coded = [message for _, said in overheard.said for message in said.values() if message.wire is not None]
+    assert len(coded) == (0 if isinstance(codec, Identity) else STEPS)
+    for message in coded:
+        assert message.wire.dtype == torch.uint8
+        assert message.wire.shape == (N, codec.size(P, torch.float64))
+        assert torch.equal(codec.decode(message.wire, P, torch.float64), message.rows)

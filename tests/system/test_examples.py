@@ -1,0 +1,61 @@
+"""The examples run, cut short, as their own comments say."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SHORT = {
+    "adaptive-filtering": ["run.rounds=6", "run.evaluate_every=2", "task.flip_at=3"],
+    "localization": ["run.rounds=6", "run.evaluate_every=2"],
+    "digits-missing": [
+        "run.rounds=2",
+        "run.iterations_per_round=2",
+        "data.limit_train=300",
+        "data.limit_test=50",
+    ],
+}
+
+
+@pytest.fixture
+def short(tacit_here):
+    """Run an example cut short."""
+
+    def running(name, *arguments):
+        sets = [word for override in SHORT[name] for word in ("--set", override)]
+        answer = tacit_here("run", EXAMPLES / f"{name}.toml", *sets, *arguments)
+        assert answer.code == 0, answer.err
+        return answer.out
+
+    return running
+
+
+@pytest.mark.parametrize("name", ["adaptive-filtering", "localization"])
+def test_a_task_with_streaming_data(short, tacit_here, tmp_path, history, name):
+    summary = json.loads(short(name, "--out", "one", "--json"))
+    assert summary["steps"] == summary["rounds"] == 6
+    assert summary["accuracy"] is None
+    assert [record["step"] for record in history("one")] == [0, 2, 4, 6]
+    assert all(record["msd"] > 0 for record in history("one"))
+    printed = short(name, "--out", "two")
+    assert f"mean-square deviation {10 * math.log10(summary['msd']):.1f} dB" in printed
+    assert "accuracy" not in printed
+    assert history("two") == history("one")
+    page = (tmp_path / "two" / "report.html").read_text()
+    assert f"on {name}</h1>" in page
+    assert "MSD (dB)" in page
+    both = tacit_here("report", "one", "two", "--out", "both.html")
+    assert both.code == 0, both.err
+    assert "MSD (dB)" in (tmp_path / "both.html").read_text()
+
+
+def test_digits_that_each_client_misses(short, tmp_path, history):
+    summary = json.loads(short("digits-missing", "--out", "one", "--json"))
+    assert summary["clients"] == 5
+    assert 0 <= summary["accuracy"]["mean"] <= 100
+    assert summary["msd"] is None
+    table = json.loads((tmp_path / "one" / "partition.json").read_text())
+    for client, counts in enumerate(table["counts"]):
+        assert [label for label in range(10) if not counts[label]] == [2 * client, 2 * client + 1]

@@ -1,0 +1,21 @@
+import numpy as np
+import pytest
+import torch
+
+from tacit import Topology
+from tacit.clients import Clients
+from tacit.engines.stacked import StackedNetwork
+from tacit.graph.neighbourhood import Neighbourhood
+from tacit.randomness import Philox
+
+
+@pytest.fixture
+def hosted():
+    """Clients on a ring, with numbers for noise and nothing to minimise."""
+
+    def make(clients, width, seed=0, dtype=torch.float64):
+        graph = Topology.ring(clients).mixing("metropolis", lazy=True)
+        here = Neighbourhood.of(graph.edges, np.arange(clients), "cpu", graph.weights.diagonal())
+        return Clients(here, StackedNetwork(graph, dtype, "cpu"), None, Philox(seed, width, dtype))
+
+    return make
