@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import tacit
 from tacit import ALGORITHMS, Graph, Laplace, Misuse, Simulation, Topology, quadratic, simulate
 from tacit.algorithms.algorithm import state_type, tensors_of
 from tacit.record import checkpoint as checkpoints
@@ -61,7 +62,7 @@ def gossip():
 
 def made(kind):
     """An algorithm with the options it must be given."""
-    given = {"lr": 0.05}
+    given = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
     return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
 
 
@@ -189,7 +190,7 @@ def diffusion_fixed_point(task, graph, rate):
 
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 def test_reaches_its_limit_on_a_strongly_convex_problem(algorithm, task, graph):
-    run = simulate(algorithm, task, graph, steps=2500, seed=3)
+    run = simulate(algorithm, task, graph, steps=900, seed=3)
     limit, radius = LIMITS.get(algorithm.name, ("optimum", 1e-9))
     if limit == "somewhere else together":
         assert float((run.theta - run.theta.mean(0)).abs().max()) < 1e-9
