@@ -3,8 +3,8 @@
     python benches/dual_protection.py                       # γ = 0.01, about two minutes
     python benches/dual_protection.py --rate 0.001 --steps 90000
 
-Prints, for each algorithm, the mean-square deviation over the last tenth of the run with exact gradients, and how far an
-eavesdropper's mean over the last messages of a client is from the optimum, with streaming gradients.
+Prints, for each algorithm, the mean-square deviation over the last tenth of the run with exact gradients, and how
+far an eavesdropper's mean over the last messages of a client is from the optimum, with streaming gradients.
 """
 
 from __future__ import annotations

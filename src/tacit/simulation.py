@@ -17,6 +17,7 @@ from tacit.algorithms.algorithm import (
     Algorithm,
     cautions,
     gradients_per_step,
+    minimises,
     refuse_width,
     remarks,
     tensors_of,
@@ -252,4 +253,11 @@ def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:
     if isinstance(seed, bool) or not hasattr(seed, "__index__"):
         raise Misuse(f"seed is {seed!r}.", "Give a whole number.")
     graph.require(*algorithm.requires, by=algorithm.name)
+    check_fit(algorithm, task)
+
+
+def check_fit(algorithm: Algorithm, task: Task) -> None:
+    """Refuse an algorithm whose options do not fit the task."""
     refuse_width(algorithm, task.parameters)
+    if minimises(algorithm):
+        task.known_minimisers()

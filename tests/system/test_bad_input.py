@@ -95,6 +95,53 @@ def test_a_mistake_in_a_value(refused, config, tmp_path, mistake):
     assert not (tmp_path / "out").exists()
 
 
+DEFL = 'name = "defl-vp"\nlr = 0.1\n'
+RMS = 'name = "dsg-rms"\nlr = 0.1\n'
+PDMM = 'name = "pdmm"\n'
+ALGORITHM_MISTAKES = [
+    (DEFL + "epsilon = 0.0", ["[algorithm]", "epsilon is 0.0", "above zero"]),
+    (DEFL + "epsilon = -1.0", ["epsilon is -1.0", "above zero"]),
+    (DEFL + "alpha = 1.5", ["alpha is 1.5", "at most 1"]),
+    (DEFL + "alpha = 0.0", ["alpha is 0.0", "above 0"]),
+    (DEFL + 'codec = { codec = "rand-k", k = 10000 }', ["[algorithm]", "k = 10000", "6370 numbers", "up to 6370"]),
+    (DEFL + 'codec = { codec = "rand-k", k = 10, fraction = 0.1 }', ["both of fraction and k", "Give one"]),
+    (DEFL + 'codec = { codec = "rand-k", fraction = 0.0 }', ["algorithm.codec", "fraction", "(0, 1]"]),
+    (DEFL + 'codec = { codec = "rand-k", k = 9, values = "qsdg" }', ["algorithm.codec.values", "Did you mean 'qsgd'?"]),
+    (DEFL + 'codec = "qsdg"', ["algorithm.codec.codec = 'qsdg'", "Did you mean 'qsgd'?"]),
+    (DEFL + 'codec = { codec = "qsgd", bits = 3 }', ["algorithm.codec", "bits", "2, 4, 8 or 16"]),
+    (DEFL + "private_variates = true\nrandomized_response = false", ["private_variates", "nothing private"]),
+    (DEFL + "momentum = 1.0", ["momentum is 1.0", "below 1"]),
+    (PDMM + "rho = 0.0", ["rho is 0.0", "above zero"]),
+    (PDMM + 'noise = { law = "gaussian", scale = -1.0 }', ["algorithm.noise", "-1.0", "not negative"]),
+    (PDMM + 'solver = "exakt"', ["algorithm.solver.solver", "Did you mean 'exact'?"]),
+    (PDMM + 'solver = "exact"', ["[algorithm]", "minimisers", "quadratic"]),
+    (PDMM + 'solver = { solver = "inner", mu = 0.0 }', ["algorithm.solver", "mu", "above zero"]),
+    (PDMM + "lr = 0.1", ["algorithm.lr is not an option of pdmm"]),
+    (RMS + 'matrix = { structure = "dense" }', ["6,370 parameters", "40,576,900", '"upper"']),
+    (RMS + "matrix = { deviation = -0.1 }", ["algorithm.matrix", "-0.1", "not negative"]),
+    (RMS + "matrix = 0.1", ["algorithm.matrix = 0.1", "not a table"]),
+    (RMS + "protection = 0.1", ["algorithm.protection = 0.1", 'kind = "norm"']),
+    (RMS + 'protection = { kind = "norm", tau = "x" }', ["algorithm.protection.tau = 'x'", "number"]),
+    ('name = "edsg"\nlr = 0.1', ["[graph]", "edsg", "positive definite", "lazy=True"]),
+    ('name = "d-psgd"\nlr = 0.1\norder = "both"', ["algorithm.order = 'both'", "'combine-then-adapt'"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("section", "words"), ALGORITHM_MISTAKES)
+def test_a_mistake_in_an_option_of_an_algorithm(refused, config, tmp_path, section, words):
+    text = (tmp_path / config).read_text().replace("clients = 3", "clients = 4")
+    before, _, after = text.partition("[algorithm]")
+    path = tmp_path / "other.toml"
+    path.write_text(f"{before}[algorithm]\n{section}\n\n[run]{after.partition('[run]')[2]}")
+    message = refused("run", path.name, "--out", "out")
+    assert message.startswith("Error: ")
+    for word in words:
+        assert word in message
+    # A comparison refuses it before its first run, too.
+    if "not an option" not in message:
+        assert refused("compare", path.name, "--algorithms", section.split('"')[1], "--out", "out")
+
+
 @pytest.mark.parametrize(
     ("lines", "words"),
     [

@@ -199,3 +199,22 @@ def test_permutations_are_uniform():
     for row in rows.reshape(draws, 4).tolist():
         counts[orders.index(tuple(row))] += 1
     assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_words_of_a_client_are_its_own_and_do_not_depend_on_who_else_is_drawn_for():
+    source = Philox(3, 5)
+    everyone = source.words("rr", 4, torch.arange(6), 9)
+    assert everyone.dtype == torch.int64
+    assert int(everyone.min()) >= 0
+    assert int(everyone.max()) < 2**32
+    assert torch.equal(source.words("rr", 4, torch.tensor([2, 5]), 9), everyone[[2, 5]])
+    assert len(everyone.unique()) == everyone.numel()
+    for other in (source.words("rs", 4, torch.arange(6), 9), source.words("rr", 5, torch.arange(6), 9)):
+        assert not torch.equal(everyone, other)
+    assert source.words("rr", 4, torch.arange(0), 9).shape == (0, 9)
+
+
+def test_noise_can_be_wider_than_a_model():
+    rows = Philox(3, 5, torch.float64).rows("M", Gaussian(1.0), 1, torch.arange(4), None, 25)
+    assert rows.tensor().shape == (4, 25)
+    assert rows.width == 25

@@ -18,8 +18,9 @@ class Algorithm(Protocol):
 
     `step` may write into tensors it received from `here` (they are its own), never into the state it was given.
 
-    An algorithm may also have `local_steps` (gradients per step, if not one), `cautions(graph)` and
-    `remarks(graph)` (lists of sentences to warn with and to note) and `check_width(parameters)` (refuses models).
+    An algorithm may also have `local_steps` (gradients per step, if not one), `minimises` (whether it asks for exact
+    minimisers), `cautions(graph)` and `remarks(graph)` (sentences to warn with and to note) and
+    `check_width(parameters)` (refuses models that do not fit its options).
     """
 
     name: ClassVar[str]
@@ -65,6 +66,11 @@ def refuse_width(algorithm: Algorithm, width: int) -> None:
     """Let an algorithm refuse models of `width` parameters that its options do not fit."""
     if hasattr(algorithm, "check_width"):
         algorithm.check_width(width)
+
+
+def minimises(algorithm: Algorithm) -> bool:
+    """Whether an algorithm asks for exact minimisers of local problems."""
+    return bool(getattr(algorithm, "minimises", False))
 
 
 def gradients_per_step(algorithm: Algorithm) -> int:

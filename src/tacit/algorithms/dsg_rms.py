@@ -28,7 +28,9 @@ class DSGRMS:
     name: ClassVar[str] = "dsg-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 4.1, eq. 5"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
-    protects: ClassVar[str] = "gradient and model, by a secret matrix step and a shift that averaging leaves"
+    protects: ClassVar[str] = (
+        "gradient and model, by a secret matrix step and a shift that averaging does not undo"
+    )
 
     lr: Rate  # γ
     matrix: MatrixStep = MatrixStep()

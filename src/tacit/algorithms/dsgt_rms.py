@@ -28,7 +28,7 @@ class DSGTRMS:
     paper: ClassVar[str] = "Dual Privacy Protection, Remark 2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     protects: ClassVar[str] = (
-        "tracker and model, by a shift that averaging leaves; the step, by a secret matrix"
+        "tracker and model, by a shift that averaging does not undo; the step, by a secret matrix"
     )
 
     lr: Rate

@@ -42,7 +42,9 @@ class EDSGRMS:
     name: ClassVar[str] = "edsg-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 4.1, eq. 6"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
-    protects: ClassVar[str] = "gradient and model, by a secret matrix step and a shift that averaging leaves"
+    protects: ClassVar[str] = (
+        "gradient and model, by a secret matrix step and a shift that averaging does not undo"
+    )
 
     lr: Rate  # γ
     matrix: MatrixStep = MatrixStep()

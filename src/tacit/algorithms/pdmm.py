@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms import splitting
-from tacit.algorithms.solvers import QuadraticSolver, Solver, check_solver
+from tacit.algorithms.solvers import ExactSolver, QuadraticSolver, Solver, check_solver
 from tacit.algorithms.splitting import REQUIRES, Masks, Split, check_masks, check_rho
 from tacit.clients import Clients
 from tacit.privacy.noise import Gaussian, Noise, check_noise
@@ -45,6 +45,11 @@ class PDMM:
     def local_steps(self) -> int:
         """Gradients per iteration."""
         return self.solver.gradients
+
+    @property
+    def minimises(self) -> bool:
+        """Whether local problems are solved exactly."""
+        return isinstance(self.solver, ExactSolver)
 
     def start(self, here: Clients) -> Split:
         """The first models, and noise shared along each edge."""

@@ -98,7 +98,7 @@ class GradientSolver:
 
 @dataclass(frozen=True)
 class ExactSolver:
-    """The minimiser itself, for tasks that know it: quadratics and least squares with whole gradients."""
+    """The minimiser itself, for tasks that know it: quadratics and least squares (of a batch's loss, if batched)."""
 
     @property
     def gradients(self) -> int:

@@ -177,7 +177,7 @@ def algorithms(
     as_json: Json = False,
 ) -> None:
     """List the algorithms: what they send, need and protect."""
-    from tacit.cli.tables import algorithm_rows, algorithm_table
+    from tacit.cli.listing import algorithm_rows, algorithm_table
 
     if as_json:
         print(json.dumps(algorithm_rows(parameters)))

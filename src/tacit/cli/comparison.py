@@ -15,14 +15,14 @@ def comparison_table(comparison: Comparison) -> Table:
 
     The chief metric is accuracy or, for tasks whose optimum is known, the mean-square deviation from it.
     """
-    first = comparison.rows[0].label
     count = len(comparison.seeds)
     deviations = all(row.accuracy is None for row in comparison.rows) and any(
         row.msd_db is not None for row in comparison.rows
     )
-    table = Table(caption=f"mean ± deviation over {count} seeds" if count > 1 else "one seed")
+    seeds = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"
+    table = Table(caption=f"{seeds}; differences to {comparison.rows[0].label}, paired by seed")
     table.add_column("algorithm", overflow="fold")
-    for name in ("MSD, dB" if deviations else "accuracy, %", f"difference\nto {first}", "loss", "sent"):
+    for name in ("MSD, dB" if deviations else "accuracy, %", "difference", "loss", "sent"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in comparison.rows:
         label = f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label

@@ -20,6 +20,7 @@ from tacit.experiment.named_tasks import make_task
 from tacit.experiment.options import by_path, make_algorithm, said_of, typed
 from tacit.graph import Graph
 from tacit.randomness import key_of
+from tacit.simulation import check_fit
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 
@@ -64,6 +65,8 @@ def build(config: Config, folder: Path | None = None, dataset: data.Dataset | No
         dataset = dataset or load_data(config.data, folder)
         parts = make_partition(config, dataset, graph.clients)
         task = make_training(config, dataset, parts)
+    with said_of("[algorithm]"):
+        check_fit(draft, task)
     # Local steps belong to the iteration they follow: a round is one pass over the data however it is cut.
     epoch = max(1, task.steps_per_epoch // gradients_per_step(draft))
     round_length = config.run.iterations_per_round or epoch

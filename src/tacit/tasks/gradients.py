@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tacit.errors import Misuse
 from tacit.tasks.feed import Feed
 from tacit.tasks.flat import Loss
 from tacit.tasks.parts import Part
@@ -68,12 +67,8 @@ class HostedObjective:
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""
-        if self.task.proximal is None:
-            raise Misuse(
-                "The exact solver needs a task that knows its minimisers, and this one does not.",
-                "Use tacit.quadratic or tacit.least_squares, or another solver: quadratic, gradient or inner.",
-            )
+        proximal = self.task.known_minimisers()
         out = torch.empty_like(linear)
         for rows, arrays in self.feed.groups(number, clients_per_pass(self.task)):
-            out[rows] = vmap(self.task.proximal)(linear[rows], curvature[rows, 0], *arrays)
+            out[rows] = vmap(proximal)(linear[rows], curvature[rows, 0], *arrays)
         return out

@@ -162,6 +162,15 @@ class Task:
         """This task with the exact solution of its local problems: see the field of that name."""
         return replace(self, proximal=proximal)
 
+    def known_minimisers(self) -> Callable[..., Tensor]:
+        """The exact solution of local problems; refused where it is not known."""
+        if self.proximal is None:
+            raise Misuse(
+                "The exact solver needs a task that knows its minimisers, and this one does not.",
+                "Choose the quadratic, gradient or inner solver, or tacit.quadratic or tacit.least_squares as task.",
+            )
+        return self.proximal
+
     def optimum_at(self, number: int) -> Tensor | None:
         """The minimiser [P] of the sum of all losses at the time of batch `number`, where it is known."""
         return self.optimum(number) if callable(self.optimum) else self.optimum

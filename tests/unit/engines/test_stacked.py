@@ -8,6 +8,7 @@ from tacit.engines import stacked
 from tacit.engines.stacked import StackedNetwork
 from tacit.graph import Graph, Topology
 from tacit.graph.neighbourhood import Neighbourhood
+from tacit.rows import CodedRows
 
 GRAPHS = {  # all with less than a quarter of W filled, so that the slot path can be had
     "ring": Topology.ring(16).mixing("metropolis"),
@@ -116,3 +117,21 @@ def test_one_client_alone_keeps_its_row():
     net = StackedNetwork(graph, torch.float64, "cpu")
     assert torch.equal(net.mix(x=rows(1))[0], rows(1))
     assert net.bytes_sent == 0
+
+
+def test_rows_that_travel_encoded_count_by_their_bytes_and_mix_as_decoded(graph):
+    net, x = network(graph, dense=True), rows(graph.clients)
+    (mixed,) = net.mix(x=CodedRows(x, 7, lambda: pytest.fail("nobody needs the bytes here")))
+    torch.testing.assert_close(mixed, graph.W @ x, rtol=1e-14, atol=1e-14)
+    assert net.bytes_sent == 7 * len(graph.edges)
+
+
+def test_the_server_gives_everyone_the_mean_and_is_counted_both_ways(graph):
+    net, x = network(graph, dense=True), rows(graph.clients)
+    before = x.clone()
+    (mean,) = net.average(grad=x)
+    torch.testing.assert_close(mean, x.mean(0).expand_as(x))
+    assert net.bytes_sent == 2 * graph.clients * 5 * 8
+    mean[0].zero_()  # a tensor of the caller's own, row by row
+    assert torch.equal(x, before)
+    assert float(mean[1].abs().max()) > 0

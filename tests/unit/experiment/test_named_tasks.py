@@ -176,7 +176,7 @@ def test_a_comparison_and_its_page_are_in_decibels(tmp_path):
         == first.msd_db[0]
     )
     columns = [column.header for column in comparison_table(comparison).columns]
-    assert columns == ["algorithm", "MSD, dB", "difference\nto dsgt", "loss", "sent"]
+    assert columns == ["algorithm", "MSD, dB", "difference", "loss", "sent"]
     page = write_report(comparison.folders, tmp_path / "report.html", title="A comparison").read_text()
     assert "Mean-square deviation" in page
     assert "MSD (dB)" in page

@@ -189,3 +189,22 @@ def test_said_of_puts_the_place_before_a_refusal_and_lets_the_rest_through():
     assert caught.value.remedy == "Add one."
     with pytest.raises(KeyError), said_of("[graph]"):
         raise KeyError("x")
+
+
+def test_parts_of_algorithms_are_made_from_tables_and_names():
+    codec = {"codec": "rand-k", "k": 5, "values": {"codec": "qsgd", "bits": 8}}
+    assert algorithm("defl-vp", lr=0.1, codec=codec).codec == tacit.RandK(k=5, values=tacit.QSGD(8))
+    assert algorithm("defl-vp", lr=0.1, codec="sign").codec == tacit.SignBits()
+    made = algorithm(
+        "edsg-rms",
+        lr=0.1,
+        matrix={"structure": "sparse", "deviation": 1},
+        protection={"kind": "tanh", "tau": 0.5},
+    )
+    assert made.matrix == tacit.MatrixStep("sparse", deviation=1.0)
+    assert made.protection == tacit.TanhVector(0.5)
+    assert algorithm("admm", solver={"solver": "inner", "steps": 3}).solver == tacit.InnerSolver(steps=3)
+    assert algorithm("pdmm", solver="exact").minimises
+    assert "algorithm.noise.scale" in refusal(
+        algorithm, "pdmm", noise="gaussian"
+    )  # a name that does not say it all

@@ -1,6 +1,9 @@
 import torch
 
 from tacit import LPPA, Laplace, Topology, quadratic, simulate
+from tacit.engines.stacked import StackedNetwork
+from tacit.record.transcript import Recorder, Transcript
+from tacit.rows import CodedRows
 
 GRAPH = Topology.ring(4).mixing("metropolis")
 TASK = quadratic(torch.eye(3).repeat(4, 1, 1), torch.ones(4, 3))
@@ -33,3 +36,17 @@ def test_recording_changes_nothing_and_is_off_by_default():
     assert torch.equal(recorded.theta, silent.theta)
     assert recorded.history[-1].bytes_sent == silent.history[-1].bytes_sent
     assert silent.transcript is None
+
+
+def test_the_server_and_encoded_rows_are_written_down_too():
+    transcript = Transcript()
+    recorder = Recorder(StackedNetwork(GRAPH, torch.float64, "cpu"), transcript)
+    rows = torch.ones(4, 2, dtype=torch.float64)
+    recorder.mix(update=CodedRows(rows, 3, lambda: rows))
+    recorder.average(grad=rows)
+    assert [(message.verb, message.tag) for message in transcript.messages] == [
+        ("mix", "update"),
+        ("average", "grad"),
+    ]
+    rows.zero_()
+    assert all(float(message.rows.min()) == 1 for message in transcript.messages)  # copies

@@ -1,41 +1,19 @@
-"""Tables for the terminal."""
+"""The table of the algorithms for the terminal, counted by running them."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, cast
 
 import torch
 from rich.table import Table
 
 from tacit.algorithms import ALGORITHMS, Algorithm
-from tacit.experiment.compare import Comparison
 from tacit.experiment.page import amount
 from tacit.graph import Topology
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 from tacit.tasks import Task
-
-
-def comparison_table(comparison: Comparison) -> Table:
-    """Mean ± deviation over the seeds; differences are paired by seed."""
-    first = comparison.rows[0].label
-    count = len(comparison.seeds)
-    table = Table(caption=f"mean ± deviation over {count} seeds" if count > 1 else "one seed")
-    table.add_column("algorithm", overflow="fold")
-    for name in ("accuracy, %", f"difference\nto {first}", "loss", "sent"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in comparison.rows:
-        label = f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label
-        table.add_row(
-            label,
-            _spread(row.accuracy, ".2f"),
-            _spread(row.difference, "+.2f"),
-            _spread(row.loss, ".4f"),
-            amount(row.bytes_sent),
-        )
-    return table
 
 
 def algorithm_rows(parameters: int) -> list[dict[str, Any]]:
@@ -60,18 +38,21 @@ def algorithm_rows(parameters: int) -> list[dict[str, Any]]:
 def algorithm_table(parameters: int) -> Table:
     """The registered algorithms for people."""
     table = Table(
-        caption=f"messages and bytes per iteration and out-neighbour (with a server: per client, up and down), "
-        f"{parameters:,} parameters, options as they are by default"
+        show_lines=True,
+        caption="Messages and bytes are per iteration and out-neighbour (with a server: per client, up and down), for "
+        f"{parameters:,} parameters and default options. Needs are beyond a connected graph whose weights mix.",
     )
-    for name in ("name", "paper", "messages", "bytes", "needs", "protects"):
-        table.add_column(name, justify="right" if name in ("messages", "bytes") else "left", overflow="fold")
+    table.add_column("algorithm", overflow="fold", max_width=28)
+    table.add_column("sends", justify="right", no_wrap=True)
+    for name in ("needs", "protects"):
+        table.add_column(name, overflow="fold")
     for row in algorithm_rows(parameters):
+        count = row["messages_per_iteration"]
+        needs = [what for what in row["needs"] if what not in ("connected", "primitive")]
         table.add_row(
-            row["name"],
-            row["paper"],
-            str(row["messages_per_iteration"]),
-            amount(row["bytes_per_iteration"]),
-            ", ".join(row["needs"]),
+            f"[bold]{row['name']}[/bold]\n[dim]{row['paper']}[/dim]",
+            f"{count} message{'' if count == 1 else 's'}\n{amount(row['bytes_per_iteration'])}",
+            ", ".join(needs),
             row["protects"],
         )
     return table
@@ -108,10 +89,3 @@ def _traffic(kind: type[Algorithm], parameters: int) -> tuple[Traffic, Traffic]:
         return Traffic(ways * len(said), sent[tick] // links, server)
 
     return seen(0), seen(1)
-
-
-def _spread(pair: tuple[float, float] | None, form: str) -> str:
-    if pair is None:
-        return ""
-    mean, deviation = pair
-    return f"{mean:{form}}" if math.isnan(deviation) else f"{mean:{form}} ± {deviation:{form.lstrip('+')}}"

@@ -1,0 +1,61 @@
+"""Algorithms are named in their own room and nowhere in the engine."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tacit
+from tacit.algorithms import ALGORITHMS, FILES
+
+SOURCE = Path(tacit.__file__).parent
+# Rooms that may speak of algorithms by name: their own, the configurations that ship with the package, and the
+# public names.
+ALLOWED = {"algorithms", "__init__.py", "experiment/demo.py", "experiment/config.py"}
+
+
+def engine_files():
+    for path in sorted(SOURCE.rglob("*.py")):
+        inside = path.relative_to(SOURCE).as_posix()
+        if not any(inside == allowed or inside.startswith(f"{allowed}/") for allowed in ALLOWED):
+            yield inside
+
+
+def words_of(path):
+    """Names and strings of a module, but not its docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    prose = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
+            yield node.value
+        if isinstance(node, ast.Name):
+            yield node.id
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        if isinstance(node, ast.alias):
+            yield from node.name.split(".")
+
+
+@pytest.mark.parametrize("inside", list(engine_files()))
+def test_no_algorithm_is_named_outside_its_room(inside):
+    names = {*ALGORITHMS, *FILES, *FILES.values()}
+    assert names.isdisjoint(words_of(SOURCE / inside))
+
+
+def test_the_check_would_see_a_name():
+    assert {"lppa", "dsgt"} <= set(words_of(SOURCE / "experiment" / "demo.py"))
+
+
+def test_every_algorithm_has_a_file_of_its_own_and_a_public_name():
+    for file, name in FILES.items():
+        assert (SOURCE / "algorithms" / f"{file}.py").exists()
+        kind = getattr(tacit, name)
+        assert ALGORITHMS[kind.name] is kind
+        assert kind.__module__ == f"tacit.algorithms.{file}"
+        assert kind.name == file.replace("_", "-")

@@ -1,0 +1,46 @@
+"""Exact solutions of local problems, which PDMM and ADMM can ask a task for."""
+
+import pytest
+import torch
+
+import tacit
+from tacit.errors import Misuse
+from tacit.simulation import Simulation
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def objective(task):
+    graph = tacit.Topology.ring(task.clients).mixing("metropolis")
+    return Simulation(tacit.PDMM(), task, graph, gradients="looped").here.objective
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        tacit.quadratic(
+            torch.eye(3).double().repeat(4, 1, 1) * torch.arange(1, 5)[:, None, None], draw(4, 3)
+        ),
+        tacit.least_squares(
+            [draw(n, 3, seed=n) for n in (5, 6, 5, 7)], [draw(n, seed=n + 9) for n in (5, 6, 5, 7)]
+        ),
+    ],
+    ids=["quadratic", "least squares of unequal parts"],
+)
+def test_the_gradient_of_the_local_problem_vanishes_at_its_minimiser(task):
+    held = objective(task)
+    linear, curvature = draw(4, 3, seed=3), torch.tensor([[0.3], [1.0], [2.0], [0.1]], dtype=torch.float64)
+    w = held.minimise(linear, curvature, 0)
+    residual = held.grad(w, 0) + linear + curvature * w
+    torch.testing.assert_close(residual, torch.zeros_like(residual), rtol=0, atol=1e-12)
+
+
+def test_a_task_that_does_not_know_them_refuses_before_anything_runs():
+    task = tacit.Task.from_loss(lambda theta, x: (theta - x).abs().sum(), list(draw(4, 3)), draw(3))
+    graph = tacit.Topology.ring(4).mixing("metropolis")
+    with pytest.raises(Misuse, match="knows its minimisers") as refusal:
+        tacit.simulate(tacit.ADMM(solver=tacit.ExactSolver()), task, graph, steps=1)
+    assert "quadratic" in refusal.value.remedy
+    tacit.simulate(tacit.ADMM(), task, graph, steps=1)
