@@ -1,6 +1,7 @@
 """What the codecs cost in bytes and in time: `python benches/codecs.py --parameters 1000000 --rows 4`.
 
-Times are nanoseconds per number of the rows, medians over the repeats. Everything is measured in turn within each
+Times are nanoseconds per number of the rows, medians over the repeats, and below them how many copies of the rows
+would take as long. Everything is measured in turn within each
 repeat, a plain copy of the rows too, so that a busy machine slows all of it alike. Random words are drawn
 beforehand: what they cost is the generator's affair and has a column of its own. (The subset of rand-k is computed
 from its seed by the codec, and counted there.)
@@ -119,10 +120,13 @@ def main() -> None:
     header = f"{'codec':<20}{'bytes/row':>12}{'bits/number':>13}{'of float32':>12}"
     print(header + "".join(f"{column:>10}" for column in COLUMNS))
     print(f"{'(a copy)':<20}{'':>12}{'':>13}{'':>12}{'':>10}{nanoseconds['copy', 'received']:>10.2f}")
+    copy = nanoseconds["copy", "received"]
     for name, codec in SUBJECTS.items():
         size = codec.size(given.parameters, rows.dtype)
         costs = f"{size:>12,}{8 * size / given.parameters:>13.3f}{size / (4 * given.parameters):>12.4f}"
-        print(f"{name:<20}{costs}" + "".join(f"{nanoseconds[name, column]:>10.2f}" for column in COLUMNS))
+        times = [nanoseconds[name, column] for column in COLUMNS]
+        print(f"{name:<20}{costs}" + "".join(f"{time:>10.2f}" for time in times))
+        print(f"{'  in copies':<57}" + "".join(f"{time / copy:>10.1f}" for time in times))
 
 
 if __name__ == "__main__":

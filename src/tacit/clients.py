@@ -137,6 +137,9 @@ class Clients:
         def draw(purpose: str, count: int) -> Tensor:
             return self.words(f"{tag}/{purpose}", count)
 
-        decoded = self.nonlinear(tag, lambda x: codec.received(x, draw), rows)
-        size = codec.size(rows.shape[1], rows.dtype)
-        return CodedRows(decoded, size, lambda: codec.encode(rows, draw))
+        decoded = rows if codec.lossless else self.nonlinear(tag, lambda x: codec.received(x, draw), rows)
+        return CodedRows(
+            decoded,
+            size=lambda: codec.size(rows.shape[1], rows.dtype),
+            encode=lambda: codec.encode(rows, draw),
+        )

@@ -36,7 +36,7 @@ class CodedRows:
     """Rows that travel encoded: what the receivers decode [n, P], and what is on the wire meanwhile."""
 
     rows: Tensor
-    size: int  # bytes of one row on the wire, header included
+    size: Callable[[], int]  # bytes of one row on the wire, header included
     encode: Callable[[], Tensor]  # those bytes, uint8 [n, size], for networks that really send them
 
 
@@ -51,4 +51,4 @@ def received(sent: Sent) -> Tensor:
 
 def row_bytes(sent: Sent) -> int:
     """Bytes on the wire of one row."""
-    return sent.size if isinstance(sent, CodedRows) else sent.shape[1] * sent.element_size()
+    return sent.size() if isinstance(sent, CodedRows) else sent.shape[1] * sent.element_size()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tacit.arguments import is_number
 from tacit.errors import Misuse
 
 Schedule = Callable[[int], float]
@@ -86,11 +87,10 @@ def rate_at(rate: Rate, t: int) -> float:
 
 def check_rate(name: str, rate: Rate) -> None:
     """Refuse a rate that is neither a schedule nor a positive number."""
-    if not callable(rate):
+    if isinstance(rate, type) or not callable(rate):
         _check(name, rate, lambda value: value > 0, "a positive number or a schedule")
 
 
-def _check(name: str, value: float, good: Callable[[float], bool], wanted: str) -> None:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (number and math.isfinite(value) and good(value)):
+def _check(name: str, value: object, good: Callable[[float], bool], wanted: str) -> None:
+    if not (is_number(value) and good(value)):
         raise Misuse(f"The step size's {name} is {value!r}.", f"Give {wanted}.")

@@ -244,7 +244,10 @@ def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:
         if not isinstance(value, kind):
             raise Misuse(f"{name} is a {type(value).__name__}.", f"Give a tacit.{kind.__name__}.")
     if not hasattr(algorithm, "step"):
-        raise Misuse(f"algorithm is {algorithm!r}.", "Give an algorithm, e.g. tacit.LPPA(lr=0.1).")
+        raise Misuse(
+            f"algorithm is {algorithm!r}.",
+            "Give one of tacit.ALGORITHMS, made with its options.",
+        )
     if task.clients != graph.clients:
         raise Misuse(
             f"The task has {task.clients} clients, the graph {graph.clients}.",

@@ -212,8 +212,8 @@ def test_a_damaged_dataset(refused, tmp_path, config):
         (["--algorithms", "dsgt", "--seeds", "0"], ["--seeds", "greater than or equal to 1"]),
         (["--algorithms", "dsgt", "--seeds", "few"], ["--seeds", "integer"]),
         (
-            ["--algorithms", "dsgt,dp-dsgt", "--set", "algorithm.fresh=true"],
-            ["algorithm.fresh", "dsgt, dp-dsgt"],
+            ["--algorithms", "dsgt,dp-dsgt", "--set", "algorithm.fresch=true"],
+            ["algorithm.fresch", "dsgt, dp-dsgt"],
         ),
         (["--algorithms", "dsgt,lppa+fresch=true"], ["algorithm.fresch", "Did you mean 'fresh'?"]),
         ([], ["--algorithms"]),

@@ -16,6 +16,14 @@ SHORT = {
         "data.limit_train=300",
         "data.limit_test=50",
     ],
+    # the papers' data are not here: the digits that ship with the package stand in
+    "pdmm-mnist": ["run.rounds=1", "run.iterations_per_round=2", "data.name=mnist-mini", "run.batch_size=8"],
+    "defl-vp-fashion-mnist": [
+        "run.rounds=1",
+        "run.iterations_per_round=2",
+        "data.name=mnist-mini",
+        "run.batch_size=8",
+    ],
 }
 
 
@@ -59,3 +67,22 @@ def test_digits_that_each_client_misses(short, tmp_path, history):
     table = json.loads((tmp_path / "one" / "partition.json").read_text())
     for client, counts in enumerate(table["counts"]):
         assert [label for label in range(10) if not counts[label]] == [2 * client, 2 * client + 1]
+
+
+@pytest.mark.parametrize("name", ["pdmm-mnist", "defl-vp-fashion-mnist"])
+def test_an_example_of_another_family(short, name):
+    summary = json.loads(short(name, "--out", "one", "--json"))
+    assert summary["steps"] == 2
+    assert summary["bytes_sent"] > 0
+
+
+def test_an_example_is_compared_with_algorithms_that_lack_its_options(tacit_here):
+    """What belongs to the algorithm of the file is left out for others, and said; what belongs to none is refused."""
+    sets = [word for override in SHORT["localization"] for word in ("--set", override)]
+    command = ["compare", EXAMPLES / "localization.toml", *sets, "--seeds", "1", "--algorithms", "dsg,pdmm"]
+    answer = tacit_here(*command, "--out", "c")
+    assert answer.code == 0
+    assert "Left out, as none of these has it: algorithm.matrix, algorithm.protection" in answer.err
+    answer = tacit_here(*command, "--set", "algorithm.fresh=true", "--out", "d")
+    assert answer.code == 2
+    assert "algorithm.fresh is an option of none of" in answer.err

@@ -26,10 +26,11 @@ def accuracies(example, settings, variants, folder):
     return [row.accuracy[0] for row in rows]
 
 
-def test_pdmm_is_as_accurate_with_noise_in_z_as_without(tmp_path):
+@pytest.mark.parametrize("name", ["pdmm", "admm"])
+def test_accuracy_is_the_same_with_noise_in_z_as_without(tmp_path, name):
     """σ_z² = 0 and 10⁻² on MNIST."""
     settings = ["run.rounds=4", "algorithm.solver.mu=0.1"]
-    plain, noisy = accuracies("pdmm-mnist.toml", settings, ["pdmm+noise.scale=0.0", "pdmm"], tmp_path)
+    plain, noisy = accuracies("pdmm-mnist.toml", settings, [f"{name}+noise.scale=0.0", name], tmp_path)
     assert plain > 85
     assert abs(noisy - plain) <= 0.5
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.compression import QSGD, Identity, RandK, SignBits
-from tacit.compression.rand_k import subset
+from tacit.compression.rand_k import _permuted, subset
 from tacit.randomness import key_of, words
 
 DRAWS = 10_000
@@ -146,11 +146,41 @@ def test_rand_k_has_exactly_its_variance():
 @given(width=st.integers(2, 12), data=st.data(), seed=seeds)
 def test_subsets_are_uniform_in_single_columns_and_in_pairs(width, data, seed):
     k = data.draw(st.integers(1, width))
-    seeds_of_rows = words(
-        key_of(seed, "subset"), 0, torch.arange(DRAWS), torch.zeros(DRAWS, dtype=torch.int64), range(2)
-    )
+    is_uniform_in_single_columns_and_in_pairs(subset(random_seeds(seed), width, k), width)
+
+
+@pytest.mark.parametrize(
+    ("width", "k"),
+    [
+        (16, 5),
+        (33, 16),
+        (40, 7),
+        (40, 33),
+        (256, 8),
+        (257, 40),
+        (300, 150),
+        (300, 260),
+        (513, 100),
+        (1025, 9),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_subsets_of_more_columns_are_uniform_in_single_columns_and_in_pairs(width, k, seed):
+    """Also those of the permutation for fewer columns than it is used for, where it would fail first."""
+    is_uniform_in_single_columns_and_in_pairs(subset(random_seeds(seed), width, k), width)
+    if width >= 40:
+        is_uniform_in_single_columns_and_in_pairs(_permuted(random_seeds(seed), width, k), width)
+
+
+def random_seeds(seed):
+    source = torch.arange(DRAWS)
+    return words(key_of(seed, "subset"), 0, source, torch.zeros_like(source), range(2))
+
+
+def is_uniform_in_single_columns_and_in_pairs(columns, width):
+    k = columns.shape[1]
     kept = torch.zeros(DRAWS, width, dtype=torch.float64)
-    kept.scatter_(1, subset(seeds_of_rows, width, k), 1.0)
+    kept.scatter_(1, columns, 1.0)
     assert bool((kept.sum(1) == k).all())
     together = kept.T @ kept / DRAWS
     one, two = k / width, k * (k - 1) / (width * (width - 1))
@@ -168,3 +198,53 @@ def test_all_subsets_are_equally_likely():
     counts = torch.unique(names, return_counts=True)[1]
     assert len(counts) == math.comb(7, 3)
     assert stats.chisquare(counts.numpy()).pvalue > 1e-4
+
+
+def seeds_that_vary(count):
+    """Seeds that differ in one word only, in both, and everywhere."""
+    counting = torch.arange(count)
+    none = torch.zeros_like(counting)
+    return {
+        "first word": torch.stack([counting, none], dim=1),
+        "second word": torch.stack([none, counting], dim=1),
+        "both words": torch.stack([counting % 250, counting // 250], dim=1),
+        "random": words(9, 0, counting, none, range(2)),
+    }
+
+
+def chance_of(columns, width):
+    """The p-value of a chi-square test over all subsets of this size."""
+    count, k = columns.shape
+    powers = width ** torch.arange(k)
+    counts = torch.unique(columns.sort(dim=1).values @ powers, return_counts=True)[1]
+    expected = count / math.comb(width, k)
+    missing = math.comb(width, k) - len(counts)
+    statistic = float((counts - expected).square().sum() / expected) + missing * expected
+    return stats.chi2.sf(statistic, math.comb(width, k) - 1)
+
+
+@pytest.mark.parametrize(("width", "k"), [(2, 1), (5, 2), (6, 3), (7, 5), (8, 4)])
+@pytest.mark.parametrize("varies", ["first word", "second word", "both words", "random"])
+def test_all_subsets_are_equally_likely_whichever_word_of_the_seed_varies(width, k, varies):
+    assert chance_of(subset(seeds_that_vary(50_000)[varies], width, k), width) > 1e-4
+
+
+@pytest.mark.parametrize(("width", "k"), [(40, 2), (64, 2), (100, 2), (256, 2), (257, 2), (300, 2)])
+@pytest.mark.parametrize("varies", ["first word", "second word", "both words", "random"])
+def test_all_pairs_are_equally_likely_in_the_permutation(width, k, varies):
+    """With a pair of rounds less, 40 columns fail this."""
+    assert chance_of(_permuted(seeds_that_vary(400_000)[varies], width, k), width) > 1e-4
+
+
+@pytest.mark.parametrize("width", [256, 1000, 1_000_003])
+def test_columns_next_to_each_other_in_the_permutation_are_unrelated(width):
+    """π(i), and π(i + 1) − π(i) modulo the width, in 16 equal parts each: chi-square over 256 cells, over seeds."""
+    columns = _permuted(random_seeds(4), width, 8)
+    differences = (columns[:, 1:] - columns[:, :-1]) % width
+    cells = columns[:, :-1] * 16 // width * 16 + differences * 16 // width
+    part = torch.bincount(torch.arange(width) * 16 // width, minlength=16).double() / width
+    first = torch.bincount(torch.arange(1, width) * 16 // width, minlength=16).double() / (width - 1)
+    expected = (part[:, None] * first).flatten()
+    for column in cells.T:
+        counts = torch.bincount(column, minlength=256).double()
+        assert stats.chisquare(counts.numpy(), (expected * len(cells)).numpy()).pvalue > 1e-5

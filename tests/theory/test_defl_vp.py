@@ -183,18 +183,18 @@ def test_the_hole_is_told_and_the_mended_variant_has_none():
 
 
 @pytest.mark.parametrize(
-    ("codec", "response", "most"),
+    ("codec", "response", "sent_as", "most"),
     [
-        (Identity(), True, 1000 / 8 + 64),  # a sign vector goes as bits with one scale
-        (SignBits(), True, 1000 / 8 + 64),
-        (RandK(fraction=0.4), True, 400 / 8 + 64),
-        (RandK(fraction=0.4), False, 400 * 8 + 64),
-        (QSGD(bits=4), False, 1000 / 2 + 64),
-        (Identity(), False, 1000 * 8),
+        (Identity(), True, SignBits(), 1000 / 8 + 64),  # a sign vector goes as bits with one scale
+        (SignBits(), True, SignBits(), 1000 / 8 + 64),
+        (RandK(fraction=0.4), True, RandK(fraction=0.4, values=SignBits()), 400 / 8 + 64),
+        (RandK(fraction=0.4), False, RandK(fraction=0.4), 400 * 8 + 64),
+        (QSGD(bits=4), False, QSGD(bits=4), 1000 / 2 + 64),
+        (Identity(), False, Identity(), 1000 * 8 + 64),
     ],
     ids=str,
 )
-def test_bytes_counted_are_those_of_the_codec(codec, response, most):
+def test_bytes_counted_are_those_of_the_codec(codec, response, sent_as, most):
     task = tacit.Task.from_loss(
         lambda theta, x: (theta - x).square().sum(),
         list(torch.zeros(CLIENTS, 1000, dtype=torch.float64)),
@@ -204,4 +204,4 @@ def test_bytes_counted_are_those_of_the_codec(codec, response, most):
     run = tacit.simulate(algorithm, task, GRAPH, steps=3)
     per_edge = run.history[-1].bytes_sent / 3 / len(GRAPH.edges)
     model_and_variate = 2 * 1000 * 8
-    assert 0 < per_edge - model_and_variate <= most
+    assert per_edge - model_and_variate == sent_as.size(1000, torch.float64) <= most

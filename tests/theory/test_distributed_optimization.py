@@ -209,11 +209,17 @@ def test_one_gradient_difference_gives_the_sample_of_logistic_regression(solver)
         torch.testing.assert_close(recovered, x[client], rtol=0, atol=1e-6)
 
 
+END = 350
+
+
 def test_noisy_gradients_differences_and_the_sum_over_honest_clients_are_known():
-    """Proposition 1, claims i to iii, for a corrupt client 0 that also hears every clear message."""
+    """Proposition 1, claims i to iii, for a corrupt client 0 that also hears every clear message.
+
+    Models are known too: in the end all are equal, that of client 0 is known, and their changes follow from messages.
+    """
     task = strongly_convex(GRAPH.clients, seed=8)
     algorithm = ALGORITHMS["pdmm"](rho=0.4, solver=ExactSolver(), noise=tacit.Gaussian(10.0))
-    spy, states = overheard(algorithm, task, GRAPH, steps=8)
+    spy, states = overheard(algorithm, task, GRAPH, steps=END)
     edges = sorted(map(tuple, GRAPH.edges.tolist()))
     z0 = dict(
         zip(edges, states[0].z, strict=True)
@@ -221,7 +227,14 @@ def test_noisy_gradients_differences_and_the_sum_over_honest_clients_are_known()
     hessians, linear = (torch.stack(arrays) for arrays in zip(*task.parts, strict=True))
     honest = [i for i in range(GRAPH.clients) if i != 0]
     t = 5
-    model = states[t + 1].theta  # the step of iteration t solves for w with z of iteration t
+
+    def known_model(i, t):
+        """What client 0 ends with, less all changes that i told since iteration t."""
+        return states[END].theta[0] - sum(spy.change_of_model(i, s) for s in range(t + 1, END))
+
+    model = torch.stack([known_model(i, t) for i in range(GRAPH.clients)])
+    # the step of iteration t solves for w with z of iteration t
+    torch.testing.assert_close(model, states[t + 1].theta, rtol=0, atol=1e-9)
     gradient = torch.einsum("nij,nj->ni", hessians, model) - linear
 
     def known_noisy_gradient(i):
@@ -242,7 +255,7 @@ def test_noisy_gradients_differences_and_the_sum_over_honest_clients_are_known()
             spy.change_of_gradient_exact(i, t), gradient[i] - before, rtol=0, atol=1e-9
         )
     # eq. 32 and 34: zⱼ|ₖ⁰ − zₖ|ⱼ⁰ along an honest edge follows from its first message and the model
-    first = states[1].theta
+    first = torch.stack([known_model(i, 0) for i in range(GRAPH.clients)])
     gap = sum(
         spy.sign(j, k) * (2 * algorithm.rho * spy.sign(j, k) * first[j] - spy.told[0][j, k]) * -1
         for j, k in edges

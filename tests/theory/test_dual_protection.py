@@ -199,6 +199,16 @@ def test_psgt_tracks_the_gradient_plus_all_noise_so_far(heterogeneous, graph):
         torch.testing.assert_close(tracked, noise, rtol=0, atol=1e-10)
 
 
+def test_shifts_cancel_in_the_sum_of_trackers(heterogeneous, graph):
+    """Σγ = Σ∇L at every iteration of dsgt-rms, however strong the protection."""
+    simulation = Simulation(tacit.DSGTRMS(lr=0.05, protection=NormVector(0.9)), heterogeneous, graph, seed=4)
+    simulation.start()
+    for _ in range(20):
+        simulation.step()
+        s = simulation.state
+        torch.testing.assert_close(s.gamma.sum(0), s.grad.sum(0), rtol=0, atol=1e-11)
+
+
 def test_mdsg_keeps_its_own_term_exact(heterogeneous, graph):
     """One step of it and of pd-lms with the same noise differ by the own share of that noise."""
     models = {}

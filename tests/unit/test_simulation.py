@@ -295,7 +295,7 @@ def test_something_else_than_a_task_or_graph_is_refused(arguments, words):
 
 
 def test_a_name_is_not_an_algorithm():
-    with pytest.raises(tacit.Misuse, match=r"algorithm is 'lppa'.*tacit\.LPPA"):
+    with pytest.raises(tacit.Misuse, match=r"algorithm is .lppa..*tacit\.ALGORITHMS"):
         tacit.simulate("lppa", squares(), RING, steps=1)
 
 

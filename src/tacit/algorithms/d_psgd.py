@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from tacit.algorithms.diffusion import REQUIRES
+from tacit.arguments import is_number
 from tacit.clients import Clients
 from tacit.errors import Misuse
 from tacit.schedules import Rate, check_rate
@@ -66,6 +67,5 @@ class DPSGD:
 
 def check_momentum(momentum: float) -> None:
     """Refuse a momentum outside [0, 1)."""
-    number = isinstance(momentum, int | float) and not isinstance(momentum, bool)
-    if not (number and 0 <= momentum < 1):
+    if not (is_number(momentum) and 0 <= momentum < 1):
         raise Misuse(f"momentum is {momentum!r}.", "Give a number from 0 (none) to below 1, e.g. 0.9.")

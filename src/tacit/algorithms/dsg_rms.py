@@ -9,7 +9,7 @@ from tacit.algorithms import tau_bounds
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
 from tacit.clients import Clients
 from tacit.graph import Graph
-from tacit.privacy.matrix_step import MatrixStep
+from tacit.privacy.matrix_step import MatrixStep, check_matrix
 from tacit.privacy.protection import NormVector, Protection, check_protection, mix_protected
 from tacit.schedules import Rate, check_rate
 
@@ -38,6 +38,7 @@ class DSGRMS:
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
+        check_matrix(self.matrix)
         check_protection(self.protection)
 
     def check_width(self, width: int) -> None:
@@ -59,5 +60,5 @@ class DSGRMS:
     def step(self, s: Model, here: Clients) -> Model:
         """Descend by a random matrix, mix what is shifted."""
         psi = adapt(s.theta, here, self.lr, self.matrix)
-        shift = self.protection.vector(s.theta, here)
+        shift = self.protection.vector("c", s.theta, here)
         return Model(mix_protected("psi", psi, shift, here))

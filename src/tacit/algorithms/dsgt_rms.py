@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tacit.algorithms.tracking import REQUIRES, Tracking
 from tacit.clients import Clients
-from tacit.privacy.matrix_step import MatrixStep
+from tacit.privacy.matrix_step import MatrixStep, check_matrix
 from tacit.privacy.protection import NormVector, Protection, check_protection, mix_protected
 from tacit.schedules import Rate, check_rate
 
@@ -37,6 +37,7 @@ class DSGTRMS:
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
+        check_matrix(self.matrix)
         check_protection(self.protection)
 
     def check_width(self, width: int) -> None:
@@ -51,8 +52,8 @@ class DSGTRMS:
 
     def step(self, s: Tracking, here: Clients) -> Tracking:
         """Mix what is shifted, descend by a random matrix, track."""
-        theta = mix_protected("theta", s.theta, self.protection.vector(s.theta, here), here)
-        gamma = mix_protected("gamma", s.gamma, self.protection.vector(s.gamma, here), here)
+        theta = mix_protected("theta", s.theta, self.protection.vector("c/theta", s.theta, here), here)
+        gamma = mix_protected("gamma", s.gamma, self.protection.vector("c/gamma", s.gamma, here), here)
         theta.sub_(self.matrix.times(s.gamma, here), alpha=here.rate(self.lr))
         grad = here.grad(theta)
         return Tracking(theta, gamma.add_(grad).sub_(s.grad), grad)

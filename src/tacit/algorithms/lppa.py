@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
 from tacit.clients import Clients
-from tacit.errors import Misuse
 from tacit.graph import Graph
+from tacit.privacy.masks import Masks, check_masks, shared
 from tacit.privacy.noise import Laplace, Noise, check_noise
 from tacit.schedules import Rate, check_rate
 
@@ -35,17 +35,14 @@ class LPPA:
     lr: Rate
     noise: Noise = Laplace(0.025)
     fresh: bool = False  # True: new masks every iteration, not only at the start
-    masks: Literal["derived", "sent"] = (
-        "derived"  # from pairwise keys, or sent over a private channel as published
-    )
+    masks: Masks = "derived"  # from pairwise keys, or sent over a private channel as published
     local_steps: int = 1
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_noise(self.noise)
         check_local_steps(self.local_steps)
-        if self.masks not in ("derived", "sent"):
-            raise Misuse(f"masks is {self.masks!r}.", 'Choose "derived" (no bytes) or "sent" (as published).')
+        check_masks(self.masks)
 
     def cautions(self, graph: Graph) -> list[str]:
         """Clients whose whole mask one neighbour knows, because it shares every term of it."""
@@ -75,8 +72,4 @@ class LPPA:
 
     def _noise_difference(self, here: Clients) -> Tensor:
         """Σ_out δ_li − Σ_in δ_ij for each hosted client; summed over all clients this is zero."""
-        sent, received = here.edge_noise("delta", self.noise)
-        if self.masks == "derived":
-            return here.graph.net_out(sent, received)
-        delta = sent.tensor()
-        return here.graph.net_out(delta, here.net.send("delta", delta, private=True))
+        return here.graph.net_out(*shared("delta", self.noise, self.masks, here))

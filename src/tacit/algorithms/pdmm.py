@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms import splitting
-from tacit.algorithms.solvers import ExactSolver, QuadraticSolver, Solver, check_solver
-from tacit.algorithms.splitting import REQUIRES, Masks, Split, check_masks, check_rho
+from tacit.algorithms.solvers import QuadraticSolver, Solver
+from tacit.algorithms.splitting import REQUIRES, Split
 from tacit.clients import Clients
-from tacit.privacy.noise import Gaussian, Noise, check_noise
+from tacit.graph import Graph
+from tacit.privacy.masks import Masks
+from tacit.privacy.noise import Gaussian, Noise
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class PDMM:
     zⱼ|ᵢ⁺ = zᵢ|ⱼ + 2ρ Bᵢⱼ wᵢ
     Δzⱼ|ᵢ = zⱼ|ᵢ⁺ − zⱼ|ᵢ                      the only message; z⁰ is shared in private
 
-    Converges for differentiable, strongly convex f; faster than ADMM where local problems are solved exactly.
+    Solved exactly, it converges for differentiable, strongly convex f, and faster than ADMM.
     """
 
     name: ClassVar[str] = "pdmm"
@@ -36,10 +38,7 @@ class PDMM:
     masks: Masks = "derived"  # z⁰ from pairwise keys, or sent over a private channel as published
 
     def __post_init__(self) -> None:
-        check_rho(self.rho)
-        check_solver(self.solver)
-        check_noise(self.noise)
-        check_masks(self.masks)
+        splitting.check(self.rho, self.solver, self.noise, self.masks)
 
     @property
     def local_steps(self) -> int:
@@ -49,7 +48,11 @@ class PDMM:
     @property
     def minimises(self) -> bool:
         """Whether local problems are solved exactly."""
-        return isinstance(self.solver, ExactSolver)
+        return self.solver.minimises
+
+    def cautions(self, graph: Graph) -> list[str]:
+        """Local steps that are too long."""
+        return splitting.cautions(self.rho, self.solver, graph)
 
     def start(self, here: Clients) -> Split:
         """The first models, and noise shared along each edge."""

@@ -32,7 +32,8 @@ class PSGT:
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
-        check_rate("scale", self.scale)
+        if not callable(self.scale):
+            Gaussian(self.scale)  # refuses what is not a deviation
 
     def start(self, here: Clients) -> Tracking:
         """γ⁰ is the gradient."""

@@ -8,22 +8,32 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
+from tacit.arguments import is_count, is_number, offers
 from tacit.clients import Clients
 from tacit.errors import Misuse
 
 
 class Solver(Protocol):
-    """A way to take the local step; `gradients` is how many gradients it takes."""
+    """A way to take the local step."""
 
     @property
     def gradients(self) -> int:
         """Gradients per step."""
+        ...
+
+    @property
+    def minimises(self) -> bool:
+        """Whether it asks the task for exact minimisers."""
+        ...
+
+    @property
+    def step_size(self) -> float:
+        """The length of explicit gradient steps, 0 where there are none: long ones diverge on dense graphs."""
         ...
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
@@ -36,14 +46,12 @@ class QuadraticSolver:
     """f replaced by its linearization at w⁻ plus ‖w − w⁻‖²/(2μ):  w = (w⁻/μ − ∇f(w⁻) − b)/(1/μ + c)."""
 
     mu: float = 1 / 30
+    gradients: ClassVar[int] = 1
+    minimises: ClassVar[bool] = False
+    step_size: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         _check_mu(self.mu)
-
-    @property
-    def gradients(self) -> int:
-        """One."""
-        return 1
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
         """One linear equation per coordinate."""
@@ -56,10 +64,11 @@ class InnerSolver:
 
     mu: float = 0.05
     steps: int = 5
+    minimises: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_mu(self.mu)
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+        if not is_count(self.steps):
             raise Misuse(
                 f"steps of the inner solver is {self.steps!r}.", "Give a whole number of at least 1."
             )
@@ -68,6 +77,11 @@ class InnerSolver:
     def gradients(self) -> int:
         """One per inner step, each on a batch of its own."""
         return self.steps
+
+    @property
+    def step_size(self) -> float:
+        """μ."""
+        return self.mu
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
         """Descend from where we are."""
@@ -82,14 +96,16 @@ class GradientSolver:
     """One gradient step on the whole local problem:  w = w⁻ − μ(∇f(w⁻) + b + cw⁻)."""
 
     mu: float = 0.05
+    gradients: ClassVar[int] = 1
+    minimises: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_mu(self.mu)
 
     @property
-    def gradients(self) -> int:
-        """One."""
-        return 1
+    def step_size(self) -> float:
+        """μ."""
+        return self.mu
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
         """The inner solver with one step."""
@@ -100,10 +116,9 @@ class GradientSolver:
 class ExactSolver:
     """The minimiser itself, for tasks that know it: quadratics and least squares (of a batch's loss, if batched)."""
 
-    @property
-    def gradients(self) -> int:
-        """None, which counts as one batch."""
-        return 1
+    gradients: ClassVar[int] = 1  # none, but the iteration has its batch
+    minimises: ClassVar[bool] = True
+    step_size: ClassVar[float] = 0.0
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
         """Asked of the task."""
@@ -120,11 +135,10 @@ SOLVERS: dict[str, type[Any]] = {
 
 def check_solver(solver: Solver) -> None:
     """Refuse what is not a solver, such as a name."""
-    if not callable(getattr(solver, "solve", None)):
+    if not offers(solver, "solve"):
         raise Misuse(f"solver is {solver!r}.", "Give a solver, e.g. tacit.QuadraticSolver(mu=1/30).")
 
 
 def _check_mu(mu: float) -> None:
-    number = isinstance(mu, int | float) and not isinstance(mu, bool)
-    if not (number and math.isfinite(mu) and mu > 0):
+    if not (is_number(mu) and mu > 0):
         raise Misuse(f"mu of the solver is {mu!r}.", "Give a number above zero, e.g. mu = 0.05.")

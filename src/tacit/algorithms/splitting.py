@@ -15,20 +15,20 @@ round. The numbers are not in doubt: θ = 1 is PDMM and θ = ½ ADMM.)
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Literal
 
+import numpy as np
 from torch import Tensor
 
-from tacit.algorithms.solvers import Solver
+from tacit.algorithms.solvers import Solver, check_solver
+from tacit.arguments import is_number
 from tacit.clients import Clients
 from tacit.errors import Misuse
-from tacit.privacy.noise import Noise
+from tacit.graph import Graph
+from tacit.privacy.masks import Masks, check_masks, shared
+from tacit.privacy.noise import Noise, check_noise
 
 REQUIRES = ("connected", "undirected")
-
-Masks = Literal["derived", "sent"]
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,11 @@ class Split:
 
 
 def begin(here: Clients, noise: Noise, masks: Masks) -> Split:
-    """z⁰ at both ends of each edge: derived from their common key, or sent over a private channel."""
-    told, heard = here.edge_noise("z0", noise)
-    z = told.tensor()
-    if masks == "derived":
-        return Split(here.theta0, z, z_there=heard.tensor())
-    return Split(here.theta0, z, z_there=here.net.send("z0", z, private=True))
+    """The first models, and z⁰ at both ends of each edge."""
+    told, heard = (
+        rows if isinstance(rows, Tensor) else rows.tensor() for rows in shared("z0", noise, masks, here)
+    )
+    return Split(here.theta0, z=told, z_there=heard)
 
 
 def exchange(s: Split, here: Clients, rho: float, solver: Solver, averaging: float) -> Split:
@@ -59,14 +58,21 @@ def exchange(s: Split, here: Clients, rho: float, solver: Solver, averaging: flo
     return Split(w, s.z + received, s.z_there + change)
 
 
-def check_rho(rho: float) -> None:
-    """Refuse a ρ that is not a positive number."""
-    number = isinstance(rho, int | float) and not isinstance(rho, bool)
-    if not (number and math.isfinite(rho) and rho > 0):
+def check(rho: float, solver: Solver, noise: Noise, masks: str) -> None:
+    """Refuse options that cannot be."""
+    if not (is_number(rho) and rho > 0):
         raise Misuse(f"rho is {rho!r}.", "Give a number above zero, e.g. rho = 0.4.")
+    check_solver(solver)
+    check_noise(noise)
+    check_masks(masks)
 
 
-def check_masks(masks: str) -> None:
-    """Refuse another way to share z⁰."""
-    if masks not in ("derived", "sent"):
-        raise Misuse(f"masks is {masks!r}.", 'Choose "derived" (no bytes) or "sent" (as published).')
+def cautions(rho: float, solver: Solver, graph: Graph) -> list[str]:
+    """Gradient steps that are too long for the pull of the neighbours: w ← w − μ(… + ρdw) needs μρd < 2."""
+    pull = rho * float(np.bincount(graph.edges[:, 0], minlength=1).max())
+    if pull * solver.step_size < 2:
+        return []
+    return [
+        f"the solver's steps of mu = {solver.step_size:.3g} are too long for rho · largest degree = {pull:.3g}: "
+        f"expect divergence unless mu < {2 / pull:.3g}; lower mu or rho, or use the quadratic solver"
+    ]

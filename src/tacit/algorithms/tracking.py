@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from tacit.arguments import is_count
 from tacit.clients import Clients
 from tacit.errors import Misuse
 from tacit.schedules import Rate
@@ -47,5 +48,5 @@ def track(s: Tracking, here: Clients, lr: Rate, local_steps: int = 1) -> Trackin
 
 def check_local_steps(local_steps: int) -> None:
     """Refuse a number of local steps that is not a positive integer."""
-    if not isinstance(local_steps, int) or local_steps < 1:
+    if not is_count(local_steps):
         raise Misuse(f"local_steps is {local_steps!r}.", "Give a whole number of at least 1.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +50,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Train five clients with three rules on real digits and see what a neighbour sees."""
-    from tacit.experiment.demo import demonstrate, percent
+    from tacit.experiment.demo import CAVEAT, demonstrate, percent
 
     folder = out or _free_folder(Path("tacit-demo"))
     console = Console(stderr=True)
@@ -69,7 +70,7 @@ def demo(
         print(json.dumps({"rules": lines, "report": str(shown.report)}))
         return
     what = "error: ‖γ⁰ − ∇L‖ / ‖∇L‖ of the message"
-    table = Table(caption=f"{what}; of LPPA's four masks\na neighbour on the ring knows the two it shares")
+    table = Table(caption=f"{what};\n{CAVEAT}")
     for name in ("rule", "protection"):
         table.add_column(name)
     for name in ("accuracy", "error of the first gradient\na neighbour sees"):
@@ -126,7 +127,7 @@ def run(
 def compare(
     config: ConfigFile,
     algorithms: Annotated[
-        str, typer.Option(help="Names with commas between; options with +, e.g. dsgt,lppa,lppa+fresh=true.")
+        str, typer.Option(help="Names with commas between; options with +, e.g. NAME,NAME+fresh=true.")
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted up from the run's own.")] = 3,
     out: Out = Path("runs/compare"),
@@ -138,6 +139,7 @@ def compare(
     """Run several algorithms on the same experiment, paired by seed: mean ± deviation and a report."""
     from tacit.cli.comparison import comparison_table
     from tacit.experiment.compare import compare as compare_configs
+    from tacit.experiment.compare import options_of_none
     from tacit.experiment.config import load_config
     from tacit.experiment.report import write_report
 
@@ -147,6 +149,8 @@ def compare(
         comparison = compare_configs(
             plan, names, seeds, out, data_folder=data, resume=resume, watch=progress.watch
         )
+    if unused := options_of_none(plan, names):
+        print(f"Left out, as none of these has it: algorithm.{', algorithm.'.join(unused)}", file=sys.stderr)
     report = write_report(comparison.folders, out / "report.html", title=f"Comparison on {plan.subject}")
     if as_json:
         print(json.dumps(comparison.as_dict()))

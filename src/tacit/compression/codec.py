@@ -26,6 +26,11 @@ class Codec(Protocol):
     and a simulator that encodes all of them produce the same bytes.
     """
 
+    @property
+    def lossless(self) -> bool:
+        """Whether every row arrives as it is: then what is sent is linear in it, and hides nothing."""
+        ...
+
     def size(self, width: int, dtype: torch.dtype) -> int:
         """Bytes of one encoded row of `width` numbers, header included, whatever the numbers are."""
         ...

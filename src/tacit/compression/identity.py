@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ class Identity:
 
     NaN and infinity arrive as they were sent.
     """
+
+    lossless: ClassVar[bool] = True
 
     def size(self, width: int, dtype: torch.dtype) -> int:
         """8 + P numbers."""

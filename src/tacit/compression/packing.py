@@ -27,10 +27,12 @@ def pack(fields: Tensor, bits: int) -> Tensor:
 
 
 def unpack(packed: Tensor, bits: int, width: int) -> Tensor:
-    """The fields that `pack` made these bytes of: uint8 [n, width]."""
+    """The fields that `pack` made these bytes of: [n, width], uint8, or of bytes given as int8 with their signs."""
     step = packed.shape[1]
     fields = packed.new_empty(len(packed), width)
     for plane in range(8 // bits):
         part = fields[:, plane * step : (plane + 1) * step]
-        torch.bitwise_and(packed[:, : part.shape[1]] >> plane * bits, (1 << bits) - 1, out=part)
+        # Moved to the top of its byte and down again, a field is rid of the others.
+        top = packed[:, : part.shape[1]] << 8 - (plane + 1) * bits
+        torch.bitwise_right_shift(top, 8 - bits, out=part)
     return fields

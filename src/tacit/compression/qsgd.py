@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from tacit.compression.bands import bands
 from tacit.compression.codec import Draw, check_rows, check_wide_enough
 from tacit.compression.magnitudes import euclidean
 from tacit.compression.packing import pack, packed_size, unpack
-from tacit.compression.rounding import rounded_at_random
+from tacit.compression.rounding import quotients, rounded_at_random
 from tacit.compression.wire import HEADER, message, numbers, payload
 from tacit.errors import Misuse
 
@@ -32,9 +33,10 @@ class QSGD:
     """
 
     bits: int = 4
+    lossless: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.bits, bool) or self.bits not in WIDTHS:
+        if type(self.bits) is not int or self.bits not in WIDTHS:
             raise Misuse(f"The bits of QSGD are {self.bits!r}.", "Give 2, 4, 8 or 16.")
 
     @property
@@ -73,9 +75,7 @@ class QSGD:
         packed = content[:, dtype.itemsize :]
         if self.bits == 16:
             return self._restored(norm, numbers(packed, torch.int16))
-        unused = 8 - self.bits  # moved to the top of its byte and back, a field brings its sign along
-        xi = unpack(packed, self.bits, width).bitwise_left_shift_(unused).view(torch.int8)
-        return self._restored(norm, xi.bitwise_right_shift_(unused))
+        return self._restored(norm, unpack(packed.view(torch.int8), self.bits, width))
 
     def _quantized(self, rows: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
         """The norms [n, 1], rounded as they travel, and ξ [n, P]."""
@@ -84,14 +84,18 @@ class QSGD:
         norm = euclidean(rows)
         words = draw("levels", rows.shape[1])
         xi = torch.empty(rows.shape, dtype=torch.int16 if self.bits == 16 else torch.int8, device=rows.device)
-        for band in bands(*rows.shape):
-            share = rows[band].to(torch.float64) / norm[band].to(torch.float64)
-            share.nan_to_num_(0.0)  # 0/0, and rows that are not finite
-            # No rounding gives |share| > 1, hence |ξ| > s: `euclidean` is never below the largest number.
-            xi[band] = rounded_at_random(share.mul_(self.levels), words[band])
+        for band, part in bands(*rows.shape):
+            # No rounding gives |share| > s, hence |ξ| > s: `euclidean` is never below the largest number.
+            share = quotients(rows[band, part], norm[band], self.levels)
+            xi[band, part] = rounded_at_random(share, words[band, part])
+        odd = ~(norm > 0).squeeze(1)
+        if bool(odd.any()):
+            xi[odd] = 0  # 0/0, and rows that are not finite
         return norm, xi
 
     def _restored(self, norm: Tensor, xi: Tensor) -> Tensor:
-        # A tensor, since a GPU divides by a plain number by multiplying with its inverse, which rounds otherwise.
-        levels = norm.new_full((1,), self.levels)
-        return xi.to(norm.dtype).div_(levels).mul_(norm)
+        out = torch.empty(xi.shape, dtype=norm.dtype, device=norm.device)
+        for band, part in bands(*xi.shape):
+            # s times 1/s is rounded to 1 for each of our s, so that ±s is ±‖u‖₂.
+            out[band, part].copy_(xi[band, part]).mul_(1 / self.levels).mul_(norm[band])
+        return out

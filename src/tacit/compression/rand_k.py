@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tacit.compression.bands import bands
+from tacit.compression.bands import bands, whole_rows
 from tacit.compression.codec import Codec, Draw, check_codec, check_rows, check_wide_enough
 from tacit.compression.identity import Identity
 from tacit.compression.wire import HEADER, message, numbers, payload
@@ -16,19 +16,27 @@ from tacit.errors import Misuse
 from tacit.randomness import WORD, key_of, tiles, words
 
 SEED = 8  # bytes
-WIDEST = 1 << 31  # a column shares 63 bits with a random word
+WIDEST = 1 << 31  # columns are computed in 32 bits
+NARROW = (
+    256  # fewer columns are drawn, not permuted: a Feistel network of so few is not uniform (seen up to 8)
+)
+ROUNDS = 4  # pairs of them; with three, 40 columns are not uniform, and would not be with any round function
 KEY = key_of("rand-k")
+MULTIPLIER = 0x2C1B3C6D  # an odd number that mixes well (Wellons 2018, triple32)
 
 
 @dataclass(frozen=True)
 class RandK:
-    """C(u)ᵢ = (P/k)·uᵢ on a uniformly random subset of k coordinates, zero elsewhere; β = P/k − 1.
+    """C(u)ᵢ = (P/k)·uᵢ on a random subset of k coordinates, zero elsewhere; β = P/k − 1.
+
+    Every coordinate is kept with probability k/P (`subset` says how they are chosen).
 
     Give k itself, or the `fraction` of the numbers to keep: k = max(1, round(fraction·P)). The numbers kept
     are encoded by the codec `values` (with its β₂ at width k, β is (1 + β₁)(1 + β₂) − 1).
 
     On the wire: header, a seed of 64 bits from which both ends compute the subset, then the message of `values`
-    with the numbers kept, in ascending order of their coordinates. NaN and infinity arrive if they are kept.
+    with the numbers kept, in the order in which `subset` names their coordinates. NaN and infinity arrive if
+    they are kept.
     """
 
     fraction: float | None = None
@@ -44,6 +52,11 @@ class RandK:
         if self.k is not None and (type(self.k) is not int or self.k < 1):
             raise Misuse(f"The k of RandK is {self.k!r}.", "Give a whole number of at least 1.")
         check_codec(self.values, "The `values` of RandK")
+
+    @property
+    def lossless(self) -> bool:
+        """Only where everything is kept, and arrives as it is."""
+        return self.fraction == 1 and self.values.lossless
 
     def kept(self, width: int) -> int:
         """The k for rows of `width` numbers."""
@@ -108,25 +121,91 @@ class RandK:
 
 
 def subset(seed: Tensor, width: int, k: int) -> Tensor:
-    """A uniformly random subset of range(width) per seed (two words [n, 2]): its k columns, ascending: [n, k].
+    """A pseudorandom subset of range(width) per seed (two words [n, 2]): its k columns, all different: [n, k].
 
-    Every column gets a random word, and those with the k smallest are taken. Words may be equal; with the
-    column in the lowest bits no two keys are, so that every device takes the same.
+    Below NARROW columns, every column gets a random word, and those with the k smallest are taken: uniform over all
+    subsets, as far as the words are. From there on they are the first k values of a pseudorandom permutation with the
+    seed as its key (or all but the first P − k, where that is less work), in time proportional to k. A column is then
+    in the subset with probability k/P, and a pair as often as it should be, as far as our tests can tell; that is
+    measured, not proved, there are only 2⁶⁴ seeds, and it is no cipher.
+
+    The columns ascend if they are below NARROW or more than half of all; else they come as the permutation has them.
+    """
+    if k == width:
+        return torch.arange(width, device=seed.device).expand(len(seed), k)
+    if width < NARROW:
+        return _smallest_words(seed, width, k)
+    if 2 * k <= width:
+        return _permuted(seed, width, k)
+    columns = torch.empty(len(seed), k, dtype=torch.int64, device=seed.device)
+    for band in whole_rows(len(seed), width):
+        kept = torch.ones(len(seed[band]), width, dtype=torch.bool, device=seed.device)
+        kept.scatter_(1, _permuted(seed[band], width, width - k), False)
+        columns[band] = kept.nonzero()[:, 1].view(-1, k)
+    return columns
+
+
+def _smallest_words(seed: Tensor, width: int, k: int) -> Tensor:
+    """The columns with the k smallest of `width` random words, ascending: [n, k].
+
+    Words may be equal; with the column in the lowest bits no two keys are, so that every device takes the same.
     """
     columns = torch.empty(len(seed), k, dtype=torch.int64, device=seed.device)
-    every = torch.arange(width, device=seed.device)
-    if k == width:
-        return columns.copy_(every.expand_as(columns))
-    for band in bands(len(seed), width):
-        first, second = seed[band].unbind(1)
-        keys = torch.empty(len(first), width, dtype=torch.int64, device=seed.device)
-        for rows, part in tiles(*keys.shape):
-            drawn = words(KEY, 0, first[rows], second[rows], part)
-            keys[rows, part.start : part.stop] = drawn << 31 | every[part.start : part.stop]
+    for band, _ in tiles(len(seed), width):
+        drawn = words(KEY, 0, seed[band, 0], seed[band, 1], range(width))
+        keys = drawn << 31 | torch.arange(width, device=seed.device)
         # Twice as fast as kthvalue on a CPU, and much more on a GPU.
         last = keys.topk(k, dim=1, largest=False, sorted=False).values.amax(dim=1, keepdim=True)
         columns[band] = (keys <= last).nonzero()[:, 1].view(-1, k)
     return columns
+
+
+def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
+    """π(0), …, π(k − 1) for a permutation π of range(width) per seed: [n, k].
+
+    A generalized Feistel network (Black and Rogaway 2002) permutes the numbers below b·2^s ≥ width, and is applied
+    again to what falls beyond the width, until it does not (cycle walking).
+    """
+    bits = (width - 1).bit_length()
+    s = max(bits // 2, bits - 10)  # halves of about one size, but b at most 2¹⁰
+    b = -(-width >> s)
+    keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
+    columns = torch.empty(len(seed), k, dtype=torch.int64, device=seed.device)
+    for band, part in bands(len(seed), k):
+        every = torch.arange(part.start, part.stop, dtype=torch.int32, device=seed.device)
+        found = _feistel(every[None], keys[band], s, b)
+        row, column = (found > width - 1).nonzero(as_tuple=True)  # ≥ width, were 2³¹ a number of 32 bits
+        while len(row):
+            again = _feistel(found[row, column, None], keys[band][row], s, b).squeeze(1)
+            found[row, column] = again
+            beyond = again > width - 1
+            row, column = row[beyond], column[beyond]
+        columns[band, part] = found
+    return columns
+
+
+def _feistel(numbers: Tensor, keys: Tensor, s: int, b: int) -> Tensor:
+    """A permutation of the numbers below b·2^s, int32 [n or 1, w], for each row of keys [n, 4·ROUNDS]: [n, w].
+
+    A number is R·2^s + L. In turn, R is moved on by a function of L modulo b, and L is XORed with one of R. Products
+    wrap at 32 bits. With b ≤ 2¹⁰, 21 random bits times b fit, and choose every residue with the same
+    probability but for one part in 2¹¹.
+    """
+    left, right = numbers & (1 << s) - 1, numbers >> s
+    for at in range(0, 4 * ROUNDS, 4):
+        step = _mixed(left, keys[:, at, None], keys[:, at + 1, None])
+        step = step.bitwise_right_shift_(11).bitwise_or_(-1 << 21).mul_(b).bitwise_right_shift_(21)
+        right = step.add_(right)  # between −b and b − 2
+        right += (right >> 31).bitwise_and_(b)
+        flip = _mixed(right, keys[:, at + 2, None], keys[:, at + 3, None])
+        left = flip.bitwise_right_shift_(32 - s).bitwise_and_((1 << s) - 1).bitwise_xor_(left)
+    return right.bitwise_left_shift_(s).bitwise_or_(left)
+
+
+def _mixed(half: Tensor, factor: Tensor, term: Tensor) -> Tensor:
+    """32 bits of which the highest depend on all of `half`, the factor (made odd) and the term."""
+    mixed = (half * (factor | 1)).add_(term)
+    return mixed.bitwise_xor_(mixed >> 15).mul_(MULTIPLIER)
 
 
 def _for_values(draw: Draw) -> Draw:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,10 +11,10 @@ from torch import Tensor
 from tacit.compression.bands import bands
 from tacit.compression.codec import Codec, Draw, check_rows, check_wide_enough
 from tacit.compression.identity import Identity
-from tacit.compression.magnitudes import largest
+from tacit.compression.magnitudes import extremes
 from tacit.compression.packing import pack, packed_size, unpack
 from tacit.compression.rand_k import RandK
-from tacit.compression.rounding import rounded_at_random
+from tacit.compression.rounding import quotients, rounded_at_random
 from tacit.compression.wire import HEADER, message, numbers, payload
 
 
@@ -26,6 +27,8 @@ class SignBits:
 
     A zero row arrives as zero. A row with NaN or infinity has m = NaN and arrives as NaN everywhere.
     """
+
+    lossless: ClassVar[bool] = False
 
     def size(self, width: int, dtype: torch.dtype) -> int:
         """8 + one number + P/8, rounded up."""
@@ -41,11 +44,16 @@ class SignBits:
 
     def received(self, rows: Tensor, draw: Draw) -> Tensor:
         """±m."""
-        return _restored(*self._signs(rows, draw))
+        low, m = self._extremes(rows)
+        if torch.equal(low, m):
+            return rows + 0.0  # as they are, but that −0 is 0
+        return _restored(m, _drawn(rows, m, draw))
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
         """Header, m and bits."""
-        m, plus = self._signs(rows, draw)
+        low, m = self._extremes(rows)
+        # Of rows of one size, any words would give the signs that they have.
+        plus = (rows >= 0).view(torch.uint8) if torch.equal(low, m) else _drawn(rows, m, draw)
         return message("sign", rows.shape[1], rows.dtype, m, pack(plus, 1))
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
@@ -54,20 +62,11 @@ class SignBits:
         m = numbers(content[:, : dtype.itemsize], dtype)
         return _restored(m, unpack(content[:, dtype.itemsize :], 1, width))
 
-    def _signs(self, rows: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
-        """The scales m [n, 1] and one for each +, zero for each − [n, P]."""
+    def _extremes(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """The smallest |uᵢ| and the largest, which is m: both [n, 1]."""
         check_rows(rows)
         self.check_width(rows.shape[1])
-        m = largest(rows)
-        if bool((rows.abs() == m).all()):
-            return m, (rows >= 0).view(torch.uint8)  # what any words would give below
-        words = draw("signs", rows.shape[1])
-        plus = torch.empty(rows.shape, dtype=torch.uint8, device=rows.device)
-        for band in bands(*rows.shape):
-            share = rows[band].to(torch.float64) / m[band].to(torch.float64)
-            share.nan_to_num_(1.0)  # 0/0 and NaN: any sign will do, so long as it is always the same
-            plus[band] = rounded_at_random(share.add_(1.0).mul_(0.5), words[band])
-        return m, plus
+        return extremes(rows)
 
 
 def for_signs(codec: Codec) -> Codec:
@@ -79,5 +78,21 @@ def for_signs(codec: Codec) -> Codec:
     return codec
 
 
+def _drawn(rows: Tensor, m: Tensor, draw: Draw) -> Tensor:
+    """One for each +, zero for each −: uint8 [n, P]."""
+    words = draw("signs", rows.shape[1])
+    plus = torch.empty(rows.shape, dtype=torch.uint8, device=rows.device)
+    for band, part in bands(*rows.shape):
+        share = quotients(rows[band, part], m[band], 0.5).add_(0.5)
+        plus[band, part] = rounded_at_random(share, words[band, part])
+    odd = ~(m > 0).squeeze(1)
+    if bool(odd.any()):
+        plus[odd] = 1  # 0/0 and NaN: any sign will do, so long as it is always the same
+    return plus
+
+
 def _restored(m: Tensor, plus: Tensor) -> Tensor:
-    return plus.to(m.dtype).mul_(2).sub_(1).mul_(m)
+    out = torch.empty(plus.shape, dtype=m.dtype, device=m.device)
+    for band, part in bands(*plus.shape):
+        out[band, part].copy_(plus[band, part]).mul_(2).sub_(1).mul_(m[band])
+    return out

@@ -110,13 +110,11 @@ def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
     """The configuration with another algorithm: options it does not have are left out, further ones set."""
     name, *settings = label.split("+")
     known = _options_of(name)
-    everyone = {option for other in variants for option in _options_of(other.split("+")[0])}
-    options: dict[str, Any] = {}
-    for key, value in config.algorithm.options.items():
-        if key not in everyone:
+    own = _options_of(config.algorithm.name)
+    for key in options_of_none(config, variants):
+        if key not in own:
             raise Misuse(f"algorithm.{key} is an option of none of {', '.join(variants)}.", "Remove it.")
-        if key in known:
-            options[key] = value
+    options: dict[str, Any] = {key: value for key, value in config.algorithm.options.items() if key in known}
     for setting in settings:
         path, value = parse_override(setting)
         head, *rest = path
@@ -129,6 +127,12 @@ def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
             value = inner | {rest[0]: value}
         options[head] = value
     return make_config(config.as_dict() | {"algorithm": {"name": name, **options}})
+
+
+def options_of_none(config: Config, variants: Sequence[str]) -> list[str]:
+    """Options in the configuration that none of the variants has, and that are therefore left out."""
+    had = {option for label in variants for option in _options_of(label.split("+")[0])}
+    return [key for key in config.algorithm.options if key not in had]
 
 
 def _options_of(name: str) -> list[str]:

@@ -22,6 +22,7 @@ RULES = {
     "dp-dsgt": "own noise",
     "lppa": "noise that cancels",
 }
+CAVEAT = "of the four masks on a message of lppa, a neighbour on the ring knows the two it shares"
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,8 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
     for option, value in options.items():
         key = f"algorithm.{option}"
         if hints[option] == Rate:
-            values[option] = make_rate(key, value, round_length, steps)
+            # Step sizes decay by rounds unless they say otherwise; what else changes, by iterations.
+            values[option] = make_rate(key, value, round_length if option == "lr" else 1, steps)
         else:
             values[option] = make_option(key, value, hints[option])
     with said_of("[algorithm]"):
@@ -72,7 +73,7 @@ def algorithm_kind(name: str, key: str) -> type[Any]:
         with said_of(key):
             return algorithm_class(name)
     kind = by_path(name, key)
-    like = "Write it in the shape of tacit.algorithms.dsgt."
+    like = "Write it in the shape that CONTRIBUTING.md shows."
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise Misuse(f"{key} = {name!r} is not a dataclass.", like)
     lacking = [part for part in ("name", "requires", "start", "step") if not hasattr(kind, part)]

@@ -54,15 +54,13 @@ def _lead(runs: Sequence[FinishedRun]) -> str:
     first = runs[0].summary
     if len(runs) == 1:
         return (
-            f"A run of {first.algorithm}: {first.clients:,} clients train a model of {first.parameters:,} "
-            f"parameters together, without a server, for {first.rounds:,} rounds ({first.steps:,} steps)."
+            f"A run of {first.algorithm}: {first.clients:,} clients learn {first.parameters:,} "
+            f"parameters together for {first.rounds:,} rounds ({first.steps:,} steps)."
         )
     clients = sorted({run.summary.clients for run in runs})
     many = f"{clients[0]:,}" if len(clients) == 1 else f"{clients[0]:,} to {clients[-1]:,}"
     algorithms = ", ".join(dict.fromkeys(run.summary.algorithm for run in runs))
-    return (
-        f"{len(runs)} runs compared ({algorithms}): {many} clients train a model together, without a server."
-    )
+    return f"{len(runs)} runs compared ({algorithms}): {many} clients learn together."
 
 
 def _warnings(groups: Sequence[Group]) -> str:

@@ -28,7 +28,7 @@ class Neighbourhood:
     out_target: Tensor  # [e] client at the other end
     in_row: Tensor  # [f] row of the hosted target of each in-edge
     in_source: Tensor  # [f] client at the other end
-    own_weight: Tensor  # [n, 1] what each hosted client gives to its own row; float64
+    own_weight: Tensor | None = None  # [n, 1] what each hosted client gives to its own row; float64
 
     @classmethod
     def of(
@@ -40,7 +40,7 @@ class Neighbourhood:
     ) -> Neighbourhood:
         """The neighbourhood of clients `ids` in a graph with directed `edges` [E, 2] of (source, target).
 
-        `own_weight` are their wᵢᵢ [n]; without them what is asked of `own` is not a number.
+        `own_weight` are their wᵢᵢ [n], which only `own` needs.
         """
         source, target = edges[:, 0], edges[:, 1]
         leaving, entering = np.isin(source, ids), np.isin(target, ids)
@@ -57,9 +57,7 @@ class Neighbourhood:
             out_target=tensor(out[:, 1]),
             in_row=tensor(np.searchsorted(ids, into[:, 1])),
             in_source=tensor(into[:, 0]),
-            own_weight=torch.as_tensor(
-                np.full(len(ids), np.nan) if own_weight is None else own_weight, device=device
-            )[:, None],
+            own_weight=None if own_weight is None else torch.as_tensor(own_weight, device=device)[:, None],
         )
 
     @property
@@ -89,6 +87,8 @@ class Neighbourhood:
 
     def own(self, rows: Tensor) -> Tensor:
         """[n, P] → [n, P]: the share wᵢᵢxᵢ of its own row in what `mix` gives each client."""
+        if self.own_weight is None:
+            raise ValueError("a neighbourhood without own weights: give them to Neighbourhood.of")
         return self.own_weight.to(rows.dtype) * rows
 
     def lift(self, rows: Tensor) -> Tensor:

@@ -8,18 +8,18 @@ of plain descent. The entries are Gaussian, drawn anew by each client in each it
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from tacit.arguments import is_number
 from tacit.clients import Clients
 from tacit.errors import Misuse
 from tacit.privacy.noise import Gaussian
 
-DENSE_LIMIT = 512  # parameters: beyond that a dense matrix costs more than a quarter million draws per client
+DENSE_LIMIT = 128  # parameters: beyond that a dense matrix costs more than 16,000 draws per client
 
 Structure = Literal["diagonal", "upper", "sparse", "dense"]
 
@@ -46,8 +46,7 @@ class MatrixStep:
             )
         for name in ("mean", "deviation", "off_diagonal"):
             value = getattr(self, name)
-            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            if not number or value < 0 or (name == "mean" and value == 0):
+            if not is_number(value) or value < 0 or (name == "mean" and value == 0):
                 sort = "above zero" if name == "mean" else "that is not negative (a standard deviation)"
                 raise Misuse(f"{name} of the matrix step is {value!r}.", f"Give a finite number {sort}.")
 
@@ -61,6 +60,8 @@ class MatrixStep:
 
     def times(self, rows: Tensor, here: Clients) -> Tensor:
         """M·v for each hosted client's row v [n, L], with this iteration's M."""
+        if self.deviation == 0 and (self.structure == "diagonal" or self.off_diagonal == 0):
+            return self.mean * rows  # not random: linear, and it protects nothing
         return here.nonlinear("M", lambda v: self._product(v, here), rows)
 
     def _product(self, v: Tensor, here: Clients) -> Tensor:
@@ -81,3 +82,9 @@ class MatrixStep:
             Z.diagonal(dim1=1, dim2=2).zero_()
             out += torch.bmm(Z, v[:, :, None])[:, :, 0]
         return out
+
+
+def check_matrix(matrix: MatrixStep) -> None:
+    """Refuse what is not a matrix step, such as the name of a structure."""
+    if not isinstance(matrix, MatrixStep):
+        raise Misuse(f"matrix is {matrix!r}.", 'Give a law, e.g. tacit.MatrixStep("upper", deviation=0.01).')

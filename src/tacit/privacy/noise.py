@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from tacit.arguments import is_number, offers
 from tacit.errors import Misuse
 
 
@@ -67,13 +67,12 @@ class Gaussian:
 
 def check_noise(noise: Noise) -> None:
     """Refuse what is not a noise law, such as a bare scale."""
-    if not callable(getattr(noise, "quantile", None)):
+    if not offers(noise, "quantile"):
         raise Misuse(f"noise is {noise!r}.", "Give a law, e.g. tacit.Laplace(0.025) or tacit.Gaussian(0.1).")
 
 
 def _check_scale(law: str, scale: float) -> None:
-    number = isinstance(scale, int | float) and not isinstance(scale, bool)
-    if not (number and math.isfinite(scale) and scale >= 0):
+    if not (is_number(scale) and scale >= 0):
         raise Misuse(
             f"The scale of {law} noise is {scale!r}.",
             "Give a finite number that is not negative (0 means no noise).",

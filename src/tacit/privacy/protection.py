@@ -9,12 +9,14 @@ mean. When all clients agree their vectors are equal and Σⱼ aᵢⱼ cⱼ − 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
+from tacit.arguments import is_number, offers
 from tacit.clients import Clients
 from tacit.errors import Misuse
 
@@ -29,8 +31,8 @@ class Protection(Protocol):
         """How strong it is."""
         ...
 
-    def vector(self, rows: Tensor, here: Clients) -> Tensor:
-        """c(w) for each hosted client's row w [n, L]."""
+    def vector(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
+        """c(w) for each hosted client's row w [n, L]; the tag says of what, once per iteration."""
         ...
 
 
@@ -44,14 +46,14 @@ class NormVector:
     def __post_init__(self) -> None:
         _check_tau(self.tau)
 
-    def vector(self, rows: Tensor, here: Clients) -> Tensor:
+    def vector(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
         """The norm of the model in every coordinate."""
 
         def shift(w: Tensor) -> Tensor:
             size: Tensor = torch.linalg.vector_norm(w, dim=1, keepdim=True)
             return torch.ones_like(w).mul_(size * (self.tau / math.sqrt(w.shape[1])))
 
-        return here.nonlinear("c", shift, rows)
+        return _declared(tag, self.tau, shift, rows, here)
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ class ErfVector:
     def __post_init__(self) -> None:
         _check_tau(self.tau)
 
-    def vector(self, rows: Tensor, here: Clients) -> Tensor:
+    def vector(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
         """The error function of the model."""
-        return here.nonlinear("c", lambda w: self.tau * torch.erf(0.1 * w), rows)
+        return _declared(tag, self.tau, lambda w: self.tau * torch.erf(0.1 * w), rows, here)
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,9 @@ class TanhVector:
     def __post_init__(self) -> None:
         _check_tau(self.tau)
 
-    def vector(self, rows: Tensor, here: Clients) -> Tensor:
+    def vector(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
         """The hyperbolic tangent of the model."""
-        return here.nonlinear("c", lambda w: self.tau * torch.tanh(w), rows)
+        return _declared(tag, self.tau, lambda w: self.tau * torch.tanh(w), rows, here)
 
 
 PROTECTIONS: dict[str, type[Any]] = {"norm": NormVector, "erf": ErfVector, "tanh": TanhVector}
@@ -93,13 +95,17 @@ def mix_protected(tag: str, rows: Tensor, shift: Tensor, here: Clients) -> Tenso
     return mixed.sub_(shift)
 
 
+def _declared(tag: str, tau: float, shift: Callable[[Tensor], Tensor], rows: Tensor, here: Clients) -> Tensor:
+    """The shift, declared not to be linear in the rows; no shift at all is, and protects nothing."""
+    return here.nonlinear(tag, shift, rows) if tau else torch.zeros_like(rows)
+
+
 def check_protection(protection: Protection) -> None:
     """Refuse what is not a protection vector, such as a bare τ."""
-    if not callable(getattr(protection, "vector", None)):
+    if not offers(protection, "vector"):
         raise Misuse(f"protection is {protection!r}.", "Give a vector, e.g. tacit.NormVector(tau=0.1).")
 
 
 def _check_tau(tau: float) -> None:
-    number = isinstance(tau, int | float) and not isinstance(tau, bool)
-    if not (number and math.isfinite(tau)):
+    if not is_number(tau):
         raise Misuse(f"tau is {tau!r}.", "Give a finite number (0 switches the protection vector off).")

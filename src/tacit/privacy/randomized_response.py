@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.arguments import is_number
 from tacit.clients import Clients
 from tacit.errors import Misuse
 
@@ -52,8 +53,7 @@ class RandomizedResponse:
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse a privacy budget that is not a positive number, or too small for 32 random bits."""
-    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-    if not (number and math.isfinite(epsilon) and epsilon >= 1e-6):
+    if not (is_number(epsilon) and epsilon >= 1e-6):
         raise Misuse(
             f"epsilon is {epsilon!r}.",
             "Give a number above zero (at least 1e-6), the budget of one coordinate, e.g. epsilon = 4.0.",

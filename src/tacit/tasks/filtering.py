@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tacit.arguments import is_count
 from tacit.errors import Misuse
 from tacit.randomness import key_of
-from tacit.tasks.regression import streaming_regression
+from tacit.tasks.regression import as_array, streaming_regression
 from tacit.tasks.stream import normals, uniforms
 from tacit.tasks.task import Task
 
@@ -39,7 +40,7 @@ def adaptive_filtering(
         task = tacit.adaptive_filtering(clients=5, flip_at=2000)
     """
     for name, value in (("clients", clients), ("width", width)):
-        if not isinstance(value, int) or value < 1:
+        if not is_count(value):
             raise Misuse(f"{name} is {value!r}.", "Give a whole number of at least 1.")
     ids = torch.arange(clients)
 
@@ -76,7 +77,7 @@ def _array(
     shape: tuple[int, ...],
     dtype: torch.dtype,
 ) -> Tensor:
-    array = torch.as_tensor(values, dtype=dtype)
+    array = as_array(name, values, dtype)
     if array.shape != shape:
         raise Misuse(f"{name} has shape {tuple(array.shape)}.", f"Give numbers of shape {shape}.")
     return array

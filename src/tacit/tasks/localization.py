@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from tacit.arguments import is_number
 from tacit.errors import Misuse
-from tacit.tasks.regression import streaming_regression
+from tacit.tasks.regression import as_array, streaming_regression
 from tacit.tasks.task import Task
 
 CORNERS = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))
@@ -39,14 +39,14 @@ def localization(
 
         task = tacit.localization(target=(0.5, 0.2))
     """
-    places, goal = torch.as_tensor(anchors, dtype=dtype), torch.as_tensor(target, dtype=dtype)
+    places, goal = as_array("anchors", anchors, dtype), as_array("target", target, dtype)
     if places.ndim != 2 or not len(places) or places.shape[1] != 2 or goal.shape != (2,):
         raise Misuse(
             f"anchors have shape {tuple(places.shape)}, target {tuple(goal.shape)}.",
             "Give places in the plane: anchors [[x, y], …] and target [x, y].",
         )
     for name, deviation in (("across", across), ("along", along), ("noise", noise)):
-        if not (math.isfinite(deviation) and deviation >= 0):
+        if not (is_number(deviation) and deviation >= 0):
             raise Misuse(f"{name} is {deviation!r}.", "Give a standard deviation that is not negative.")
     away = goal - places
     distances = away.norm(dim=1, keepdim=True)

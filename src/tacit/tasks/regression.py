@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from tacit.arguments import is_count
 from tacit.errors import Misuse
 from tacit.randomness import key_of
 from tacit.tasks.evaluation import ExpectedLoss
@@ -89,6 +91,19 @@ def uniform_start(width: int, dtype: torch.dtype) -> Initial:
     return initial
 
 
+def as_array(name: str, values: Tensor | Sequence[Any], dtype: torch.dtype) -> Tensor:
+    """Finite numbers as a tensor of `dtype`, float32 or float64; refuses what is none, such as ragged lists."""
+    if dtype not in (torch.float32, torch.float64):
+        raise Misuse(f"dtype is {dtype}.", "Give torch.float32 or torch.float64.")
+    try:
+        array = torch.as_tensor(values, dtype=dtype)
+    except (TypeError, ValueError) as problem:
+        raise Misuse(f"{name} is no array of numbers: {problem}.", "Give lists of one length.") from None
+    if not bool(torch.isfinite(array).all()):
+        raise Misuse(f"{name} holds a number that is not finite.", "Give finite numbers.")
+    return array
+
+
 def _check_count(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not is_count(value, least):
         raise Misuse(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")

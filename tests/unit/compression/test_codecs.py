@@ -9,7 +9,7 @@ import torch
 from tacit.compression import CODECS, QSGD, Identity, RandK, SignBits, bands, check_codec, for_signs
 from tacit.compression.magnitudes import euclidean, largest
 from tacit.compression.packing import pack, packed_size, unpack
-from tacit.compression.rand_k import subset
+from tacit.compression.rand_k import NARROW, WIDEST, _permuted, subset
 from tacit.errors import Misuse
 from tacit.randomness import key_of, words
 
@@ -92,11 +92,14 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(codec, dtype):
 
 
 @every_codec
-def test_the_workspace_does_not_change_the_bytes(codec, monkeypatch):
+@pytest.mark.parametrize("size", [120, 31])
+def test_the_workspace_does_not_change_the_bytes(codec, size, monkeypatch):
     rows, draw = some_rows(7, 50), drawing(7)
-    whole = codec.encode(rows, draw)
-    monkeypatch.setattr(bands, "BAND", 120)
+    whole, received = codec.encode(rows, draw), codec.received(rows, draw)
+    monkeypatch.setattr(bands, "BAND", size)
     assert torch.equal(codec.encode(rows, draw), whole)
+    assert same_bits(codec.received(rows, draw), received)
+    assert same_bits(codec.decode(whole, 50, rows.dtype), received)
 
 
 @every_codec
@@ -197,7 +200,6 @@ def test_rand_k_is_a_header_a_seed_and_the_message_of_its_values():
     wire = RandK(k=3).encode(rows, draw)
     low, high = draw("subset", 2)[0].tolist()
     columns = subset(draw("subset", 2), 10, 3)[0].tolist()
-    assert columns == sorted(set(columns))
     head = struct.pack("<BBBBIII", 2, 0, 1, 1, 10, low, high)
     assert bytes(wire[0].tolist()) == head + struct.pack("<BBBBI3f", 1, 0, 1, 1, 3, *columns)
     expected = torch.zeros(1, 10)
@@ -211,6 +213,8 @@ def test_packing_is_undone_by_unpacking(bits, width):
     fields = torch.randint(0, 1 << bits, (3, width), generator=torch.Generator().manual_seed(width))
     fields = fields.to(torch.uint8)
     packed = pack(fields, bits)
+    signed = torch.where(fields < 1 << bits - 1, fields.int(), fields.int() - (1 << bits))
+    assert torch.equal(unpack(packed.view(torch.int8), bits, width).int(), signed)
     assert packed.shape == (3, packed_size(width, bits))
     assert torch.equal(unpack(packed, bits, width), fields)
     assert bytes(packed[0].tolist()) == planes(fields[0].tolist(), bits)
@@ -343,7 +347,7 @@ def test_a_norm_that_overflows_is_seen():
 
 
 @both_floats
-@pytest.mark.parametrize("width", [1, 2, 3, 1000, 100_003])
+@pytest.mark.parametrize("width", [1, 2, 3, 1000, 100_003, 300_007])
 def test_magnitudes_are_those_of_numpy_and_of_each_row_alone(dtype, width):
     rows = some_rows(5, width, dtype)
     norm = euclidean(rows)
@@ -357,18 +361,69 @@ def test_magnitudes_are_those_of_numpy_and_of_each_row_alone(dtype, width):
 # The random subset
 
 
-def test_a_subset_has_k_ascending_columns_and_depends_on_the_whole_seed():
+WIDTHS_OF_SUBSETS = [
+    (2, 1),
+    (100, 30),
+    (255, 254),
+    (256, 1),
+    (256, 128),
+    (257, 129),
+    (1000, 999),
+    (65_537, 9000),
+]
+
+
+@pytest.mark.parametrize(("width", "k"), WIDTHS_OF_SUBSETS)
+def test_a_subset_has_k_different_columns(width, k):
     seeds = torch.tensor([[0, 0], [1, 0], [0, 1], [ONES, ONES], [ONES, 0]])
-    columns = subset(seeds, 100, 30)
-    assert bool((columns.diff(dim=1) > 0).all())
+    columns = subset(seeds, width, k)
+    assert columns.shape == (5, k)
+    assert columns.dtype == torch.int64
+    in_order = columns.sort(dim=1).values
+    assert bool((in_order.diff(dim=1) > 0).all())
     assert columns.min() >= 0
-    assert columns.max() < 100
-    assert len({tuple(row) for row in columns.tolist()}) == 5
-    assert torch.equal(subset(seeds[3:4], 100, 30), columns[3:4])
-    assert torch.equal(subset(seeds, 6, 6), torch.arange(6).expand(5, 6))
+    assert columns.max() < width
+    if width < NARROW or 2 * k > width:
+        assert torch.equal(columns, in_order)
+    assert torch.equal(subset(seeds[3:4], width, k), columns[3:4])
 
 
-def test_a_subset_has_the_smallest_words():
+@pytest.mark.parametrize(("width", "k"), [(100, 30), (1000, 300), (1000, 700), (WIDEST, 1000)])
+def test_a_subset_depends_on_the_whole_seed(width, k):
+    seeds = torch.tensor([[0, 0], [1, 0], [0, 1], [ONES, ONES], [ONES, 0], [1 << 31, 0], [0, 1 << 31]])
+    assert len({tuple(sorted(row)) for row in subset(seeds, width, k).tolist()}) == len(seeds)
+
+
+def test_a_subset_of_all_columns_is_all_of_them():
+    for width in (1, 6, 1000):
+        assert torch.equal(subset(torch.zeros(5, 2, dtype=torch.int64), width, width)[4], torch.arange(width))
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 6, 7, 16, 17, 255, 256, 257, 1000, 1024, 1025, 100_003])
+def test_every_seed_permutes_the_columns(width):
+    """From the smallest to one where b·2^s is far from the width: all columns, each once."""
+    seeds = torch.tensor([[0, 0], [123, 456], [ONES, ONES]])
+    assert torch.equal(_permuted(seeds, width, width).sort(dim=1).values, torch.arange(width).expand(3, -1))
+
+
+@pytest.mark.parametrize("width", [WIDEST, WIDEST - 1, (1 << 30) + 1])
+def test_the_widest_rows_have_columns_everywhere(width):
+    columns = _permuted(torch.tensor([[1, 2]]), width, 100_000)[0]
+    assert len(columns.unique()) == 100_000
+    assert int(columns.min()) >= 0
+    assert width - 1_000_000 < int(columns.max()) < width
+    assert abs(float(columns.double().mean()) / width - 0.5) < 6 / math.sqrt(12 * 100_000)
+
+
+@pytest.mark.parametrize(("width", "k"), [(1000, 300), (1000, 700)])
+def test_the_workspace_does_not_change_the_subset(width, k, monkeypatch):
+    seeds = torch.arange(14).view(7, 2)
+    whole = subset(seeds, width, k)
+    monkeypatch.setattr(bands, "BAND", 120)
+    assert torch.equal(subset(seeds, width, k), whole)
+
+
+def test_a_subset_of_few_columns_has_the_smallest_words():
     seed = torch.tensor([[123456, 789]])
     drawn = words(key_of("rand-k"), 0, seed[:, 0], seed[:, 1], range(50))[0]
     expected = drawn.argsort(stable=True)[:20].sort().values
@@ -544,3 +599,10 @@ def test_the_gpu_sends_the_same_bytes(dtype):
         received = codec.received(rows.cuda(), there)
         assert same_bits(codec.decode(wire, 1031, dtype), received), codec
         torch.testing.assert_close(received.cpu(), codec.received(rows, here), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("width", "k"), WIDTHS_OF_SUBSETS)
+def test_the_gpu_chooses_the_same_subset(width, k):
+    seeds = torch.arange(14).view(7, 2)
+    assert torch.equal(subset(seeds.cuda(), width, k).cpu(), subset(seeds, width, k))

@@ -159,7 +159,7 @@ def test_runs_that_may_diverge_are_counted(small, tmp_path):
         ((), ["lppa+fresch=true"], 1, ["algorithm.fresch", "Did you mean 'fresh'?"]),
         ((), ["lppa+fresh"], 1, ["'fresh'", "key=value"]),
         ((), ["lppa+fresh.x=1"], 1, ["'fresh.x=1'", "table"]),
-        (("algorithm.fresh=true",), ["dsgt", "dp-dsgt"], 1, ["algorithm.fresh", "dsgt, dp-dsgt", "Remove"]),
+        (("algorithm.rho=1.0",), ["dsgt", "dp-dsgt"], 1, ["algorithm.rho", "dsgt, dp-dsgt", "Remove"]),
         (("algorithm.noise.scale=-1",), ["dsgt", "lppa"], 1, ["algorithm.noise", "-1"]),
         (("data.name=mnst",), ["dsgt", "lppa"], 1, ["[data]", "'mnst'"]),
     ],

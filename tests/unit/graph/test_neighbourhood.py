@@ -178,5 +178,5 @@ def test_the_own_share_is_what_mixing_gives_a_client_of_its_row():
     rows = whole_numbers(2).to(torch.float32)
     expected = graph.W.diagonal()[[0, 3]][:, None].float() * rows
     assert torch.equal(here.own(rows), expected)
-    unknown = Neighbourhood.of(graph.edges, ids)
-    assert bool(unknown.own(rows).isnan().all())  # not told, not guessed
+    with pytest.raises(ValueError, match="own weights"):
+        Neighbourhood.of(graph.edges, ids).own(rows)
