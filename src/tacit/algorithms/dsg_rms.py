@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from tacit.algorithms import tau_bounds
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
+from tacit.algorithms.dual_protection import DualProtection
 from tacit.clients import Clients
-from tacit.graph import Graph
-from tacit.privacy.matrix_step import MatrixStep, check_matrix
-from tacit.privacy.protection import NormVector, Protection, check_protection, mix_protected
-from tacit.schedules import Rate, check_rate
+from tacit.privacy.protection import mix_protected
 
 
 @dataclass(frozen=True)
-class DSGRMS:
+class DSGRMS(DualProtection):
     """Dually protected diffusion (dual-protection paper, eq. 5).
 
     ψᵢ  = wᵢ − γ Mᵢ ∇Jᵢ(wᵢ)
@@ -31,27 +28,7 @@ class DSGRMS:
     protects: ClassVar[str] = (
         "gradient and model, by a secret matrix step and a shift that averaging does not undo"
     )
-
-    lr: Rate  # γ
-    matrix: MatrixStep = MatrixStep()
-    protection: Protection = NormVector(0.1)
-
-    def __post_init__(self) -> None:
-        check_rate("lr", self.lr)
-        check_matrix(self.matrix)
-        check_protection(self.protection)
-
-    def check_width(self, width: int) -> None:
-        """Refuse a matrix that is too large."""
-        self.matrix.check_width(width)
-
-    def remarks(self, graph: Graph) -> list[str]:
-        """The bound on τ."""
-        return tau_bounds.remarks(self.protection, graph, exact=False)
-
-    def cautions(self, graph: Graph) -> list[str]:
-        """A τ beyond its bound."""
-        return tau_bounds.cautions(self.protection, graph, exact=False)
+    theorem: ClassVar[Literal[1, 2] | None] = 1
 
     def start(self, here: Clients) -> Model:
         """The first models."""

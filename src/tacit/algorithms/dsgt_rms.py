@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from tacit.algorithms.dual_protection import DualProtection
 from tacit.algorithms.tracking import REQUIRES, Tracking
 from tacit.clients import Clients
-from tacit.privacy.matrix_step import MatrixStep, check_matrix
-from tacit.privacy.protection import NormVector, Protection, check_protection, mix_protected
-from tacit.schedules import Rate, check_rate
+from tacit.privacy.protection import mix_protected
 
 
 @dataclass(frozen=True)
-class DSGTRMS:
+class DSGTRMS(DualProtection):
     """Dually protected gradient tracking: what the dual-protection paper's Remark 2 says can be done.
 
     θᵢ⁺ = Σⱼ wᵢⱼ (θⱼ + c(θⱼ)) − c(θᵢ) − λ Mᵢ γᵢ
@@ -30,19 +29,7 @@ class DSGTRMS:
     protects: ClassVar[str] = (
         "tracker and model, by a shift that averaging does not undo; the step, by a secret matrix"
     )
-
-    lr: Rate
-    matrix: MatrixStep = MatrixStep()
-    protection: Protection = NormVector(0.1)
-
-    def __post_init__(self) -> None:
-        check_rate("lr", self.lr)
-        check_matrix(self.matrix)
-        check_protection(self.protection)
-
-    def check_width(self, width: int) -> None:
-        """Refuse a matrix that is too large."""
-        self.matrix.check_width(width)
+    theorem: ClassVar[Literal[1, 2] | None] = None
 
     def start(self, here: Clients) -> Tracking:
         """γ⁰ is the gradient."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from tacit.algorithms import tau_bounds
 from tacit.algorithms.diffusion import REQUIRES_EXACT, adapt
+from tacit.algorithms.dual_protection import DualProtection
 from tacit.clients import Clients
-from tacit.graph import Graph
-from tacit.privacy.matrix_step import MatrixStep, check_matrix
 from tacit.privacy.noise import Gaussian
-from tacit.privacy.protection import NormVector, Protection, check_protection, mix_protected
-from tacit.schedules import Rate, check_rate
+from tacit.privacy.protection import NormVector, Protection, mix_protected
 
 
 @dataclass(frozen=True)
@@ -27,7 +24,7 @@ class Guarded:
 
 
 @dataclass(frozen=True)
-class EDSGRMS:
+class EDSGRMS(DualProtection):
     """Dually protected exact diffusion (dual-protection paper, eq. 6).
 
     ψᵢ  = wᵢ − γ Mᵢ ∇Jᵢ(wᵢ)
@@ -45,27 +42,9 @@ class EDSGRMS:
     protects: ClassVar[str] = (
         "gradient and model, by a secret matrix step and a shift that averaging does not undo"
     )
+    theorem: ClassVar[Literal[1, 2] | None] = 2
 
-    lr: Rate  # γ
-    matrix: MatrixStep = MatrixStep()
     protection: Protection = NormVector(0.01)  # Theorem 2 allows less than 0.09 on any graph
-
-    def __post_init__(self) -> None:
-        check_rate("lr", self.lr)
-        check_matrix(self.matrix)
-        check_protection(self.protection)
-
-    def check_width(self, width: int) -> None:
-        """Refuse a matrix that is too large."""
-        self.matrix.check_width(width)
-
-    def remarks(self, graph: Graph) -> list[str]:
-        """The bound on τ."""
-        return tau_bounds.remarks(self.protection, graph, exact=True)
-
-    def cautions(self, graph: Graph) -> list[str]:
-        """A τ beyond its bound."""
-        return tau_bounds.cautions(self.protection, graph, exact=True)
 
     def start(self, here: Clients) -> Guarded:
         """ψ⁻ = w and a random shift."""

@@ -16,19 +16,18 @@ round. The numbers are not in doubt: θ = 1 is PDMM and θ = ½ ADMM.)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from torch import Tensor
 
-from tacit.algorithms.solvers import Solver, check_solver
+from tacit.algorithms.solvers import QuadraticSolver, Solver, check_solver
 from tacit.arguments import is_number
 from tacit.clients import Clients
 from tacit.errors import Misuse
 from tacit.graph import Graph
 from tacit.privacy.masks import Masks, check_masks, shared
-from tacit.privacy.noise import Noise, check_noise
-
-REQUIRES = ("connected", "undirected")
+from tacit.privacy.noise import Gaussian, Noise, check_noise
 
 
 @dataclass(frozen=True)
@@ -40,39 +39,60 @@ class Split:
     z_there: Tensor
 
 
-def begin(here: Clients, noise: Noise, masks: Masks) -> Split:
-    """The first models, and z⁰ at both ends of each edge."""
-    told, heard = (
-        rows if isinstance(rows, Tensor) else rows.tensor() for rows in shared("z0", noise, masks, here)
+@dataclass(frozen=True)
+class Splitting:
+    """Options and steps of both; each gives θ, its `averaging`."""
+
+    averaging: ClassVar[float]
+    requires: ClassVar[tuple[str, ...]] = ("connected", "undirected")
+    protects: ClassVar[str] = (
+        "the gradient, by noise outside the subspace of convergence; not its differences"
     )
-    return Split(here.theta0, z=told, z_there=heard)
 
+    rho: float = 0.4
+    solver: Solver = QuadraticSolver()
+    noise: Noise = Gaussian(0.01)  # of z⁰: σ_z = 0.01 is the paper's σ_z² = 10⁻⁴
+    masks: Masks = "derived"  # z⁰ from pairwise keys, or sent over a private channel as published
 
-def exchange(s: Split, here: Clients, rho: float, solver: Solver, averaging: float) -> Split:
-    """One iteration with θ = `averaging`; the k-th out-edge and the k-th in-edge are one edge."""
-    graph = here.graph
-    signs, degree = graph.signs.to(s.z.dtype), graph.out_degree[:, None].to(s.z.dtype)
-    w = solver.solve(s.theta, graph.total_out(signs * s.z), rho * degree, here)
-    change = averaging * (s.z - s.z_there + graph.lift(w) * (2 * rho * signs))
-    received = here.net.send("dz", change)
-    return Split(w, s.z + received, s.z_there + change)
+    def __post_init__(self) -> None:
+        if not (is_number(self.rho) and self.rho > 0):
+            raise Misuse(f"rho is {self.rho!r}.", "Give a number above zero, e.g. rho = 0.4.")
+        check_solver(self.solver)
+        check_noise(self.noise)
+        check_masks(self.masks)
 
+    @property
+    def local_steps(self) -> int:
+        """Gradients per iteration."""
+        return self.solver.gradients
 
-def check(rho: float, solver: Solver, noise: Noise, masks: str) -> None:
-    """Refuse options that cannot be."""
-    if not (is_number(rho) and rho > 0):
-        raise Misuse(f"rho is {rho!r}.", "Give a number above zero, e.g. rho = 0.4.")
-    check_solver(solver)
-    check_noise(noise)
-    check_masks(masks)
+    @property
+    def minimises(self) -> bool:
+        """Whether local problems are solved exactly."""
+        return self.solver.minimises
 
+    def cautions(self, graph: Graph) -> list[str]:
+        """Gradient steps that are too long for the pull of the neighbours: w ← w − μ(… + ρdw) needs μρd < 2."""
+        pull = self.rho * float(np.bincount(graph.edges[:, 0], minlength=1).max())
+        step = self.solver.step_size
+        if pull * step < 2:
+            return []
+        return [
+            f"the solver's steps of mu = {step:.3g} are too long for rho · largest degree = {pull:.3g}: expect "
+            f"divergence unless mu < {2 / pull:.3g}; lower mu or rho, or use the quadratic solver"
+        ]
 
-def cautions(rho: float, solver: Solver, graph: Graph) -> list[str]:
-    """Gradient steps that are too long for the pull of the neighbours: w ← w − μ(… + ρdw) needs μρd < 2."""
-    pull = rho * float(np.bincount(graph.edges[:, 0], minlength=1).max())
-    if pull * solver.step_size < 2:
-        return []
-    return [
-        f"the solver's steps of mu = {solver.step_size:.3g} are too long for rho · largest degree = {pull:.3g}: "
-        f"expect divergence unless mu < {2 / pull:.3g}; lower mu or rho, or use the quadratic solver"
-    ]
+    def start(self, here: Clients) -> Split:
+        """The first models, and noise shared along each edge."""
+        shares = shared("z0", self.noise, self.masks, here)
+        z, z_there = (rows if isinstance(rows, Tensor) else rows.tensor() for rows in shares)
+        return Split(here.theta0, z, z_there)
+
+    def step(self, s: Split, here: Clients) -> Split:
+        """Solve locally, tell the neighbours what changed; the k-th out-edge and the k-th in-edge are one edge."""
+        graph = here.graph
+        signs, degree = graph.signs.to(s.z.dtype), graph.out_degree[:, None].to(s.z.dtype)
+        w = self.solver.solve(s.theta, graph.total_out(signs * s.z), self.rho * degree, here)
+        change = self.averaging * (s.z - s.z_there + graph.lift(w) * (2 * self.rho * signs))
+        received = here.net.send("dz", change)
+        return Split(w, s.z + received, s.z_there + change)

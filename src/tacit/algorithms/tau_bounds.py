@@ -26,32 +26,41 @@ def bound_of_exact_diffusion(graph: Graph) -> float:
     return graph.spectral_gap * math.sqrt(max(smallest, 0.0) / (32.0 * (1.0 - smallest)))
 
 
-def remark(protection: Protection, graph: Graph, *, exact: bool) -> tuple[str, bool]:
-    """How a protection vector compares with its bound on a graph, in words, and whether it is within.
+BOUNDS = {1: bound_of_diffusion, 2: bound_of_exact_diffusion}
+
+
+def remarks(protection: Protection, graph: Graph, theorem: int | None) -> list[str]:
+    """That a protection vector is within its bound."""
+    if theorem is None:
+        return []
+    strength, bound = _compared(protection, graph, theorem)
+    if bound is None:
+        return [f"the bound of Theorem {theorem} on tau was not computed: the graph is too large"]
+    if strength >= bound:
+        return []
+    return [f"protection of strength {strength:.3g}, within the bound {bound:.3g} of Theorem {theorem} here"]
+
+
+def cautions(protection: Protection, graph: Graph, theorem: int | None) -> list[str]:
+    """That a protection vector is beyond its bound."""
+    if theorem is None:
+        return []
+    strength, bound = _compared(protection, graph, theorem)
+    if bound is None or strength < bound:
+        return []
+    return [
+        f"protection of strength {strength:.3g} is beyond the bound {bound:.3g} of Theorem {theorem} for this graph: "
+        "convergence is not guaranteed; lower tau or use a denser graph"
+    ]
+
+
+def _compared(protection: Protection, graph: Graph, theorem: int) -> tuple[float, float | None]:
+    """The strength of a vector and its bound, None where that is out of reach.
 
     The theorems are about the norm vector, whose Lipschitz constant is |τ|; other vectors are compared by theirs.
     """
     strength = abs(protection.tau) * protection.lipschitz
-    theorem = "Theorem 2" if exact else "Theorem 1"
     try:
-        bound = bound_of_exact_diffusion(graph) if exact else bound_of_diffusion(graph)
+        return strength, BOUNDS[theorem](graph)
     except Misuse:
-        return f"the bound of {theorem} on tau was not computed: the graph is too large", True
-    if strength < bound:
-        return f"protection of strength {strength:.3g}, within the bound {bound:.3g} of {theorem} here", True
-    return (
-        f"protection of strength {strength:.3g} is beyond the bound {bound:.3g} of {theorem} for this graph: "
-        "convergence is not guaranteed; lower tau or use a denser graph"
-    ), False
-
-
-def remarks(protection: Protection, graph: Graph, *, exact: bool) -> list[str]:
-    """The remark, where there is nothing to be cautious about."""
-    said, within = remark(protection, graph, exact=exact)
-    return [said] if within else []
-
-
-def cautions(protection: Protection, graph: Graph, *, exact: bool) -> list[str]:
-    """The remark, where the bound is exceeded."""
-    said, within = remark(protection, graph, exact=exact)
-    return [] if within else [said]
+        return strength, None
