@@ -1,6 +1,6 @@
 """The claim of the LPPA paper on its data: masks cost no accuracy, noise of one's own does.
 
-Shortened for a CPU: the protocol of examples/lppa-fashion-mnist.toml with a perceptron for seven rounds.
+Shortened for a CPU: the protocol of examples/lppa-fashion-mnist.toml with a perceptron for ten rounds.
 """
 
 import os
@@ -12,7 +12,7 @@ from tacit.experiment.compare import compare
 from tacit.experiment.config import load_config
 
 PROTOCOL = Path(__file__).parents[2] / "examples" / "lppa-fashion-mnist.toml"
-SHORTER = ["model.name=mlp", "algorithm.lr.start=0.05", "run.rounds=7", "run.evaluate_every=7"]
+SHORTER = ["model.name=mlp", "algorithm.lr.start=0.05", "run.rounds=10", "run.evaluate_every=10"]
 
 
 @pytest.mark.realdata
