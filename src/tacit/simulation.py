@@ -22,6 +22,7 @@ from tacit.algorithms.algorithm import (
     remarks,
     tensors_of,
 )
+from tacit.arguments import offers
 from tacit.clients import Clients
 from tacit.engines.device import check_device
 from tacit.engines.stacked import StackedNetwork
@@ -243,7 +244,7 @@ def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:
     for name, value, kind in (("task", task, Task), ("graph", graph, Graph)):
         if not isinstance(value, kind):
             raise Misuse(f"{name} is a {type(value).__name__}.", f"Give a tacit.{kind.__name__}.")
-    if not hasattr(algorithm, "step"):
+    if not offers(algorithm, "start", "step"):
         raise Misuse(
             f"algorithm is {algorithm!r}.",
             "Give one of tacit.ALGORITHMS, made with its options.",

@@ -79,7 +79,8 @@ class Splitting:
             return []
         return [
             f"the solver's steps of mu = {step:.3g} are too long for rho · largest degree = {pull:.3g}: expect "
-            f"divergence unless mu < {2 / pull:.3g}; lower mu or rho, or use the quadratic solver"
+            f"divergence unless mu < {2 / pull:.3g}, or less where losses are curved; lower mu or rho, or use the "
+            "quadratic solver"
         ]
 
     def start(self, here: Clients) -> Split:

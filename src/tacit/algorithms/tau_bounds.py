@@ -30,9 +30,11 @@ BOUNDS = {1: bound_of_diffusion, 2: bound_of_exact_diffusion}
 
 
 def remarks(protection: Protection, graph: Graph, theorem: int | None) -> list[str]:
-    """That a protection vector is within its bound."""
+    """That a protection vector is within its bound, or that there is none."""
     if theorem is None:
-        return []
+        return [
+            f"protection of strength {abs(protection.tau) * protection.lipschitz:.3g}; no theorem bounds it here"
+        ]
     strength, bound = _compared(protection, graph, theorem)
     if bound is None:
         return [f"the bound of Theorem {theorem} on tau was not computed: the graph is too large"]

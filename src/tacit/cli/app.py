@@ -139,12 +139,12 @@ def compare(
     """Run several algorithms on the same experiment, paired by seed: mean ± deviation and a report."""
     from tacit.cli.comparison import comparison_table
     from tacit.experiment.compare import compare as compare_configs
-    from tacit.experiment.compare import options_of_none
+    from tacit.experiment.compare import options_of_none, split_outside_brackets
     from tacit.experiment.config import load_config
     from tacit.experiment.report import write_report
 
     plan = load_config(config, overrides or [])
-    names = [name.strip() for name in algorithms.split(",") if name.strip()]
+    names = [name.strip() for name in split_outside_brackets(algorithms, ",") if name.strip()]
     with Progress(Console(stderr=True), runs=len(names) * seeds) as progress:
         comparison = compare_configs(
             plan, names, seeds, out, data_folder=data, resume=resume, watch=progress.watch

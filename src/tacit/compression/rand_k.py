@@ -46,7 +46,9 @@ class RandK:
     def __post_init__(self) -> None:
         if (self.fraction is None) == (self.k is None):
             given = "neither" if self.k is None else "both"
-            raise Misuse(f"RandK was given {given} of fraction and k.", "Give one, e.g. RandK(fraction=0.1).")
+            raise Misuse(
+                f"RandK was given {given} of fraction and k.", "Give one: fraction = 0.1, or k = 100."
+            )
         if self.fraction is not None and not _is_fraction(self.fraction):
             raise Misuse(f"The fraction of RandK is {self.fraction!r}.", "Give a number in (0, 1].")
         if self.k is not None and (type(self.k) is not int or self.k < 1):

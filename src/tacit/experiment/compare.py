@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from tacit.data import Dataset
 from tacit.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.build import build
 from tacit.experiment.config import Config, changed, make_config, parse_override
 from tacit.experiment.folder import RunFolder, fingerprint, read_json, write_json
-from tacit.experiment.options import algorithm_kind
+from tacit.experiment.options import FAMILIES, algorithm_kind
 from tacit.experiment.run import Watcher, run
 from tacit.record.history import decibels
 
@@ -108,7 +108,7 @@ def compare(
 
 def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
     """The configuration with another algorithm: options it does not have are left out, further ones set."""
-    name, *settings = label.split("+")
+    name, *settings = split_outside_brackets(label, "+")
     known = _options_of(name)
     own = _options_of(config.algorithm.name)
     for key in options_of_none(config, variants):
@@ -119,7 +119,7 @@ def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
         path, value = parse_override(setting)
         head, *rest = path
         if rest:
-            inner = options.get(head)
+            inner = _as_table(name, head, options.get(head))
             if not isinstance(inner, dict) or len(rest) != 1:
                 raise Misuse(
                     f"{setting!r} in --algorithms has no table to go into.", f"Set {head} in the config."
@@ -129,9 +129,29 @@ def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
     return make_config(config.as_dict() | {"algorithm": {"name": name, **options}})
 
 
+def split_outside_brackets(text: str, separator: str) -> list[str]:
+    """The parts of a text, where a separator between brackets does not count: "a+b={x=[1,2]},c" has two by commas."""
+    parts, depth = [""], 0
+    for sign in text:
+        depth += (sign in "{[") - (sign in "}]")
+        if sign == separator and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return parts
+
+
+def _as_table(name: str, option: str, value: Any) -> Any:
+    """A value that is the name of one of a family, as the table it stands for; others as they are."""
+    hint = get_type_hints(algorithm_kind(name, "--algorithms")).get(option)
+    family = FAMILIES.get(hint)
+    return {family.chooser: value} if family is not None and isinstance(value, str) else value
+
+
 def options_of_none(config: Config, variants: Sequence[str]) -> list[str]:
     """Options in the configuration that none of the variants has, and that are therefore left out."""
-    had = {option for label in variants for option in _options_of(label.split("+")[0])}
+    names = (split_outside_brackets(label, "+")[0] for label in variants)
+    had = {option for name in names for option in _options_of(name)}
     return [key for key in config.algorithm.options if key not in had]
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from tacit.clients import Network
+from tacit.errors import unknown
 from tacit.rows import Sent, received
 
 Verb = Literal["mix", "send", "average"]
@@ -34,8 +35,18 @@ class Transcript:
 
     messages: list[Message] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        return f"Transcript({len(self.messages)} messages: {', '.join(self.tags)})"
+
+    @property
+    def tags(self) -> list[str]:
+        """What messages were sent under, in the order of their first use."""
+        return list(dict.fromkeys(message.tag for message in self.messages))
+
     def of(self, tag: str) -> list[Message]:
-        """The messages with a tag, e.g. "gamma"."""
+        """The messages with a tag, e.g. "gamma"; a tag that none has is refused."""
+        if tag not in self.tags:
+            raise unknown(f"No message has the tag {tag!r}.", tag, self.tags)
         return [message for message in self.messages if message.tag == tag]
 
 

@@ -58,7 +58,7 @@ def adaptive_filtering(
     local = _array("targets", targets, (clients, width), dtype)
     if not bool((powers > 0).all()) or not bool((noise >= 0).all()):
         raise Misuse("A variance is negative, or one of x is zero.", "Give positive variances.")
-    return streaming_regression(
+    task = streaming_regression(
         regressors=lambda normals, variances: variances.sqrt()[:, None, None] * normals,
         power=lambda e, variance: variance * e.square().sum(),
         shape=(powers,),
@@ -69,6 +69,12 @@ def adaptive_filtering(
         exact=exact,
         flip_at=flip_at,
     )
+    return task.with_proximal(_expected_minimiser) if exact else task
+
+
+def _expected_minimiser(b: Tensor, c: Tensor, target: Tensor, noise: Tensor, variance: Tensor) -> Tensor:
+    """The argmin of ½σ²‖w − wᵒ‖² + bᵀw + c/2 ‖w‖²."""
+    return (variance * target - b) / (variance + c)
 
 
 def _array(

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from tacit.errors import Diverged, Interrupted, Misuse
-from tacit.experiment.compare import compare, variant
+from tacit.experiment.compare import compare, split_outside_brackets, variant
 from tacit.experiment.run import Watcher
 
 
@@ -184,3 +184,13 @@ def test_resuming_with_another_configuration_is_refused_before_any_run(small, tm
     with pytest.raises(Misuse, match="another configuration"):
         compare(small("algorithm.lr=0.3"), ["dsgt", "lppa"], 1, tmp_path / "out", resume=True)
     assert not (tmp_path / "out" / "dsgt-seed0").exists()
+
+
+def test_variants_may_choose_within_families_and_use_tables(small):
+    config = small()
+    labels = ["defl-vp+codec=qsgd+codec.bits=8", 'pdmm+solver={solver="inner",mu=0.1,steps=2}+rho=0.5']
+    assert split_outside_brackets(",".join(labels), ",") == labels
+    first, second = (variant(config, label, labels).algorithm for label in labels)
+    assert first.options["codec"] == {"codec": "qsgd", "bits": 8}
+    assert second.options["solver"] == {"solver": "inner", "mu": 0.1, "steps": 2}
+    assert second.options["rho"] == 0.5

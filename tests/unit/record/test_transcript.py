@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from tacit import LPPA, Laplace, Topology, quadratic, simulate
+from tacit import LPPA, Laplace, Misuse, Topology, quadratic, simulate
 from tacit.engines.stacked import StackedNetwork
 from tacit.record.transcript import Recorder, Transcript
 from tacit.rows import CodedRows
@@ -50,3 +51,11 @@ def test_the_server_and_encoded_rows_are_written_down_too():
     ]
     rows.zero_()
     assert all(float(message.rows.min()) == 1 for message in transcript.messages)  # copies
+
+
+def test_a_tag_that_no_message_has_is_refused_with_those_there_are():
+    run = simulate(LPPA(lr=0.1), TASK, GRAPH, steps=1, transcript=True)
+    assert run.transcript.tags == ["theta", "gamma"]
+    assert repr(run.transcript) == "Transcript(2 messages: theta, gamma)"
+    with pytest.raises(Misuse, match=r"gama.*Did you mean 'gamma'"):
+        run.transcript.of("gama")

@@ -44,3 +44,11 @@ def test_a_task_that_does_not_know_them_refuses_before_anything_runs():
         tacit.simulate(tacit.ADMM(solver=tacit.ExactSolver()), task, graph, steps=1)
     assert "quadratic" in refusal.value.remedy
     tacit.simulate(tacit.ADMM(), task, graph, steps=1)
+
+
+def test_expected_losses_of_filters_have_known_minimisers():
+    task = tacit.adaptive_filtering(4, 3, exact=True)
+    held = objective(task)
+    b, c = draw(4, 3, seed=3), torch.full((4, 1), 0.7, dtype=torch.float64)
+    w = held.minimise(b, c, 0)
+    torch.testing.assert_close(held.grad(w, 0) + b + c * w, torch.zeros_like(w), rtol=0, atol=1e-12)
