@@ -149,8 +149,8 @@ def run(algorithm, simulation, book, on_numbers):
     return transcript.messages
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_messages_are_the_linear_combinations_that_the_symbols_say(case):
+def both_ways(case):
+    """The unknowns of a run, and its messages in numbers and in symbols."""
     kind, options = ALGORITHMS[case.split(",")[0]], CASES[case]
     rate = {"lr": 0.05} if "lr" in kind.__dataclass_fields__ else {}
     algorithm = kind(**rate, **options)
@@ -167,8 +167,23 @@ def test_messages_are_the_linear_combinations_that_the_symbols_say(case):
     book = Book()
     numbers = run(algorithm, simulation, book, on_numbers=True)
     assert len(book.place) <= UNKNOWNS
-    symbols = run(algorithm, simulation, book, on_numbers=False)
+    return book, numbers, run(algorithm, simulation, book, on_numbers=False)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_messages_are_the_linear_combinations_that_the_symbols_say(case):
+    book, numbers, symbols = both_ways(case)
     assert [message.tag for message in symbols] == [message.tag for message in numbers]
     assert numbers
     for number, symbol in zip(numbers, symbols, strict=True):
         torch.testing.assert_close(symbol.rows @ book.values, number.rows, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(("case", "leaks"), [("defl-vp", True), ("defl-vp, private", False)])
+def test_with_private_variates_no_message_has_a_gradient_in_it(case, leaks):
+    """Every message is made of first models and responses; as published, the variates are made of gradients."""
+    book, _, symbols = both_ways(case)
+    gradients = [place for name, place in book.place.items() if name[0] == "grad"]
+    assert gradients
+    tags = {message.tag for message in symbols if bool((message.rows[:, gradients] != 0).any())}
+    assert tags == ({"variate"} if leaks else set())

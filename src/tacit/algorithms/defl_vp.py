@@ -44,8 +44,8 @@ class DeFLVP:
     of one coordinate and one iteration in the algorithm, of the whole vector in Corollary 1; here of one coordinate.
 
     As published the variates h go out in clear, and g = (h⁺ − (1 − α)h)/α: the randomized response protects nothing.
-    `private_variates` makes h of ṽ alone, so that all messages but x are made of private ones. It costs accuracy: h
-    then has the size of a scaled sign, not of a gradient, and for small gradients v is mostly h̄ − h.
+    `private_variates` makes h of ṽ alone, so that every message is made of x⁰ and responses. It costs accuracy: h then
+    has the size of a scaled sign, not of a gradient, and for small gradients v is mostly h̄ − h.
     """
 
     name: ClassVar[str] = "defl-vp"
