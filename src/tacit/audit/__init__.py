@@ -1,0 +1,1 @@
+"""What leaks: proved (knowledge), bounded (ledger) and measured (attacks, scoring)."""

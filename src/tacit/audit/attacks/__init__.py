@@ -1,0 +1,1 @@
+"""Attacks on evidence: all that an adversary does with what it saw; the truth is never here."""

@@ -1,0 +1,1 @@
+"""Scores of attacks: the only place that holds the truth."""
