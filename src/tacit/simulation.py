@@ -32,7 +32,7 @@ from tacit.graph import Graph, Topology
 from tacit.graph.neighbourhood import Neighbourhood
 from tacit.randomness import Philox
 from tacit.record.history import History, Record, observe
-from tacit.record.transcript import Recorder, Transcript
+from tacit.record.transcript import Keep, Recorder, Transcript
 from tacit.tasks.gradients import HostedObjective
 from tacit.tasks.plan import Plan, plan
 from tacit.tasks.task import Task
@@ -82,14 +82,11 @@ class Simulation:
         self.gradients = plan(bound, ids.tolist(), feed, seed, device, gradients)
         objective = HostedObjective(bound, ids.tolist(), feed, self.gradients.strategy, seed, device)
         self.net = StackedNetwork(graph, task.dtype, device)
-        self.recorder = None if transcript is None else Recorder(self.net, transcript)
-        self.here = Clients(
-            neighbourhood,
-            self.recorder or self.net,
-            objective,
-            Philox(seed, task.parameters, task.dtype),
-            gradients_per_step(algorithm),
-        )
+        randomness = Philox(seed, task.parameters, task.dtype)
+        self.here = Clients(neighbourhood, self.net, objective, randomness, gradients_per_step(algorithm))
+        self.recorder = None if transcript is None else Recorder(self.net, transcript, neighbourhood)
+        if self.recorder is not None:
+            self.here = self.recorder.witness(self.here)
         self.algorithm = algorithm
         self.task = bound
         self.allow_divergence = allow_divergence
@@ -127,7 +124,7 @@ class Simulation:
     def step(self) -> None:
         """One iteration."""
         if self.recorder is not None:
-            self.recorder.tick = self.t + 1
+            self.recorder.at(self.t + 1)
         with repeatable(self.device):
             self.state = self.algorithm.step(self.state, self.here.at(self.t))
         self.t += 1
@@ -192,13 +189,14 @@ def simulate(
     gradients: str = "auto",
     record_every: int | None = None,
     allow_divergence: bool = False,
-    transcript: bool = False,
+    transcript: bool | Keep = False,
     progress: Callable[[Simulation], None] | None = None,
 ) -> Run:
     """Run `steps` iterations of an algorithm with all clients in this process.
 
     The history has a record at the start, every `record_every` iterations (default: a tenth of the run) and at
-    the end; `progress` is called after every iteration. `transcript=True` keeps every message in `run.transcript`.
+    the end; `progress` is called after every iteration. `transcript=True` keeps every message in `run.transcript`,
+    a `tacit.Keep` those of some clients, iterations and tags.
 
         graph = tacit.Topology.ring(5).mixing("metropolis")
         run = tacit.simulate(tacit.LPPA(lr=0.1), task, graph, steps=300, seed=0)
@@ -209,7 +207,9 @@ def simulate(
     every = max(1, steps // 10) if record_every is None else record_every
     if not isinstance(every, int) or every < 1:
         raise Misuse(f"record_every is {record_every!r}.", "Give a whole number of at least 1, or None.")
-    said = Transcript() if transcript else None
+    said = None
+    if transcript:
+        said = Transcript(transcript if isinstance(transcript, Keep) else Keep())
     simulation = Simulation(
         algorithm,
         task,

@@ -274,7 +274,8 @@ def test_fedavg_tells_every_gradient_and_a_server_hears_it():
     simulation.step()
     hessians, linear = (torch.stack(arrays) for arrays in zip(*task.parts, strict=True))
     gradients = torch.einsum("nij,nj->ni", hessians, before) - linear
-    (message,) = transcript.of("grad")
+    message, answer = transcript.of("grad")
+    assert (message.verb, answer.verb) == ("average", "broadcast")
     assert (message.verb, message.private) == ("average", False)
     torch.testing.assert_close(message.rows, gradients)
     torch.testing.assert_close(simulation.state.theta, before - 0.1 * gradients.mean(0))

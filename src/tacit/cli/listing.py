@@ -85,7 +85,7 @@ def _traffic(kind: type[Algorithm], parameters: int) -> tuple[Traffic, Traffic]:
     def seen(tick: int) -> Traffic:
         said = [message for message in transcript.messages if message.tick == tick]
         server = any(message.verb == "average" for message in said)
-        links, ways = (clients, 2) if server else (len(graph.edges), 1)
-        return Traffic(ways * len(said), sent[tick] // links, server)
+        links = clients if server else len(graph.edges)
+        return Traffic(len(said), sent[tick] // links, server)
 
     return seen(0), seen(1)

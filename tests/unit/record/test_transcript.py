@@ -1,8 +1,10 @@
+import numpy as np
 import pytest
 import torch
 
 from tacit import LPPA, Laplace, Misuse, Topology, quadratic, simulate
 from tacit.engines.stacked import StackedNetwork
+from tacit.graph.neighbourhood import Neighbourhood
 from tacit.record.transcript import Recorder, Transcript
 from tacit.rows import CodedRows
 
@@ -41,13 +43,15 @@ def test_recording_changes_nothing_and_is_off_by_default():
 
 def test_the_server_and_encoded_rows_are_written_down_too():
     transcript = Transcript()
-    recorder = Recorder(StackedNetwork(GRAPH, torch.float64, "cpu"), transcript)
+    hood = Neighbourhood.of(GRAPH.edges, np.arange(4))
+    recorder = Recorder(StackedNetwork(GRAPH, torch.float64, "cpu"), transcript, hood)
     rows = torch.ones(4, 2, dtype=torch.float64)
     recorder.mix(update=CodedRows(rows, lambda: 3, lambda: rows))
     recorder.average(grad=rows)
     assert [(message.verb, message.tag) for message in transcript.messages] == [
         ("mix", "update"),
         ("average", "grad"),
+        ("broadcast", "grad"),
     ]
     rows.zero_()
     assert all(float(message.rows.min()) == 1 for message in transcript.messages)  # copies

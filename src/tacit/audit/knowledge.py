@@ -1,0 +1,199 @@
+"""What an adversary knows: linear algebra over the messages it saw.
+
+A run on symbols gives each message as coefficients over the unknowns. Those that the adversary has by itself are taken
+away; the rest are hidden. A quantity c (a gradient, a difference, a sum, a model) is
+
+    exact    if c is a combination of messages: c = aᵀA
+    noisy    if some combination is c plus noise only; then the best linear unbiased estimate is the one with the
+             least variance among them
+    hidden   if every combination that contains it also contains other secrets
+
+For the second, noise is in units of its deviation and A = L Q with orthonormal rows Q = [S N] over secrets and noise.
+Because S Sᵀ + N Nᵀ = I, the singular vectors of S = UΣVᵀ also diagonalize the noise, the best estimate is
+a = UΣ⁻¹Vᵀc, and its variance Σₖ (vₖᵀc)² (1 − σₖ²)/σₖ².
+
+Linear knowledge is a lower bound on knowledge: what is exact here is known for certain; what is hidden here is hidden
+from linear combinations. Non-linear steps count as unknowns of their own, about which nothing is assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.audit.adversary import Adversary, view
+from tacit.audit.echelon import Echelon, Matrix
+from tacit.audit.symbols import SymbolicRun
+from tacit.errors import Misuse
+from tacit.record.unknowns import Unknown
+
+Status = Literal["exact", "noisy", "hidden"]
+Flags = npt.NDArray[np.bool_]
+EXACT = 1e-6  # ‖c − aᵀA‖ / ‖c‖ below which c is a combination of messages
+VISIBLE = 1e-7  # singular values of S below this are secrets that are not seen
+NEGLIGIBLE = 1e-12  # coefficients left out of a combination, relative to its largest
+BLOCK = 256  # rows taken in at a time
+
+
+class Seen(NamedTuple):
+    """One row of one message, by their places in the transcript."""
+
+    message: int
+    row: int
+
+
+@dataclass(frozen=True, eq=False)
+class Combination:
+    """Σ coefficients · messages − Σ what the adversary has itself: a number for every coordinate."""
+
+    messages: tuple[tuple[Seen, float], ...]
+    own: tuple[tuple[Unknown, float], ...]  # subtracted; noise in units of its deviation
+
+    @property
+    def gain(self) -> float:
+        """The sum of the sizes of the coefficients: what the rounding of messages is multiplied with, at most."""
+        return sum(abs(coefficient) for _, coefficient in self.messages)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What is known of one quantity."""
+
+    status: Status
+    variance: float | None  # of the noise in the best estimate, per coordinate; 0 if exact, None if hidden
+    combination: Combination | None  # the estimate; None if hidden
+    noise: tuple[tuple[Unknown, float], ...] = ()  # what is left in it, in units of the noises' deviations
+
+
+class Knowledge:
+    """One adversary's view of one run, factorized once; every question after that is a product."""
+
+    def __init__(self, run: SymbolicRun, adversary: Adversary) -> None:
+        adversary.refuse(run.clients, run.transcript.edges)
+        self.run = run
+        self.adversary = adversary
+        hidden = np.array([not adversary.knows(unknown) for unknown in run.unknowns], dtype=bool)
+        self._columns = np.flatnonzero(hidden)
+        self._known = {unknown for unknown in run.unknowns if adversary.knows(unknown)}
+        self._place = {run.unknowns[column]: k for k, column in enumerate(self._columns)}
+        kinds = [run.unknowns[column].kind for column in self._columns]
+        self._is_noise = np.array([kind == "noise" for kind in kinds], dtype=bool)
+        self.seen: list[Seen] = []
+        self._echelon = Echelon(len(self._columns))
+        waiting: list[Matrix] = []
+        for message, rows in view(run.transcript, adversary):
+            said = run.transcript.messages[message].rows
+            self.seen += [Seen(message, row) for row in rows.tolist()]
+            waiting.append(said[rows].numpy()[:, self._columns[self._columns < said.shape[1]]])
+            if sum(map(len, waiting)) >= BLOCK:
+                self._take(waiting)
+        self._take(waiting)
+
+    @property
+    def rank(self) -> int:
+        """How many independent things the messages say."""
+        return self._echelon.rank
+
+    def vector(self, *terms: tuple[Unknown, float]) -> Matrix:
+        """Coefficients over the hidden unknowns; what the adversary has itself drops out."""
+        vector = np.zeros(len(self._columns))
+        for unknown, coefficient in terms:
+            if unknown in self._place:
+                vector[self._place[unknown]] += coefficient
+            elif unknown not in self._known:
+                raise Misuse(f"{unknown} does not occur in the run.", "Ask about what happened in it.")
+        return vector
+
+    def model(self, client: int, iteration: int) -> Matrix:
+        """The model of a client after some iterations, over the hidden unknowns."""
+        row = self.run.models[iteration][client].numpy()
+        vector = np.zeros(len(self._columns))
+        there = self._columns[self._columns < len(row)]
+        vector[: len(there)] = row[there]
+        return vector
+
+    def exact(self, vectors: Matrix) -> Flags:
+        """Which of the vectors [c, hidden] are combinations of messages."""
+        sizes = np.linalg.norm(vectors, axis=1)
+        inside = vectors @ self._echelon.basis.T
+        missing = np.linalg.norm(vectors - inside @ self._echelon.basis, axis=1)
+        exact: Flags = missing <= EXACT * sizes
+        return exact
+
+    def ask(self, vectors: Matrix) -> list[Answer]:
+        """What is known of each vector [c, hidden]."""
+        return [
+            self._exact_answer(vector) if exact else self._estimate(vector)
+            for vector, exact in zip(vectors, self.exact(vectors), strict=True)
+        ]
+
+    def variances(self, vectors: Matrix) -> Matrix:
+        """The variance [c] of each best estimate: 0 where it is exact, infinite where it is hidden."""
+        exact = self.exact(vectors)
+        weights, visible = self._weights(vectors)
+        _, sigma, _ = self._decomposition
+        variance = np.square(weights) @ (1 - np.square(sigma))
+        return np.where(exact, 0.0, np.where(visible, np.maximum(variance, 0.0), np.inf))
+
+    @cached_property
+    def _decomposition(self) -> tuple[Matrix, Matrix, Matrix]:
+        """U [rank, k], σ [k] and V [k, secrets] of S, for the σ that are not zero."""
+        secrets = self._echelon.basis[:, ~self._is_noise]
+        if not self.rank or not secrets.shape[1]:
+            return np.zeros((self.rank, 0)), np.zeros(0), np.zeros((0, secrets.shape[1]))
+        left, sigma, right = np.linalg.svd(secrets, full_matrices=False)
+        count = int(np.count_nonzero(sigma > VISIBLE))
+        return left[:, :count], np.minimum(sigma[:count], 1.0), right[:count]
+
+    def _weights(self, vectors: Matrix) -> tuple[Matrix, Flags]:
+        """Σ⁻¹Vᵀc [c, k] of the secrets c in each vector, and whether they are all visible."""
+        _, sigma, right = self._decomposition
+        secrets = vectors[:, ~self._is_noise]
+        along = secrets @ right.T
+        missing = np.linalg.norm(secrets - along @ right, axis=1)
+        visible: Flags = missing <= EXACT * np.linalg.norm(secrets, axis=1)
+        return along / sigma, visible
+
+    def _exact_answer(self, vector: Matrix) -> Answer:
+        inside = self._echelon.basis @ vector
+        return Answer("exact", 0.0, self._combination(inside))
+
+    def _estimate(self, vector: Matrix) -> Answer:
+        weights, visible = self._weights(vector[None])
+        if not visible[0]:
+            return Answer("hidden", None, None)
+        left, sigma, _ = self._decomposition
+        inside = left @ weights[0]
+        variance = float(np.square(weights[0]) @ (1 - np.square(sigma)))
+        noise = inside @ self._echelon.basis[:, self._is_noise]
+        names = [self.run.unknowns[column] for column in self._columns[self._is_noise]]
+        left_in = tuple((u, float(x)) for u, x in zip(names, noise, strict=True) if abs(x) > EXACT)
+        return Answer("noisy", max(variance, 0.0), self._combination(inside), left_in)
+
+    def _combination(self, inside: Matrix) -> Combination:
+        coefficients = self._echelon.combination(inside[None])[0]
+        rows = [self.seen[pivot] for pivot in self._echelon.pivots]
+        negligible = NEGLIGIBLE * max(1.0, float(np.abs(coefficients).max(initial=0.0)))
+        used = [(seen, float(a)) for seen, a in zip(rows, coefficients, strict=True) if abs(a) > negligible]
+        total = np.zeros(len(self.run.unknowns))
+        for seen, a in used:
+            row = self.run.transcript.messages[seen.message].rows[seen.row].numpy()
+            total[: len(row)] += a * row
+        own = [
+            (unknown, float(x))
+            for unknown, x in zip(self.run.unknowns, total, strict=True)
+            if unknown in self._known and abs(x) > NEGLIGIBLE
+        ]
+        return Combination(tuple(sorted(used)), tuple(own))
+
+    def _take(self, waiting: list[Matrix]) -> None:
+        if not waiting:
+            return
+        width = max(rows.shape[1] for rows in waiting)
+        padded = [np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in waiting]
+        self._echelon.add(np.concatenate(padded))
+        waiting.clear()
