@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from tacit.audit.adversary import Adversary, view
 from tacit.audit.echelon import Echelon, Matrix
@@ -48,10 +49,10 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Combination:
-    """Σ coefficients · messages − Σ what the adversary has itself: a number for every coordinate."""
+    """Σ coefficients · messages − Σ coefficients · own: the same for every coordinate."""
 
     messages: tuple[tuple[Seen, float], ...]
-    own: tuple[tuple[Unknown, float], ...]  # subtracted; noise in units of its deviation
+    own: tuple[tuple[Unknown, float], ...]  # what the adversary has itself; noise in units of its deviation
 
     @property
     def gain(self) -> float:
@@ -78,8 +79,7 @@ class Knowledge:
         self.adversary = adversary
         hidden = np.array([not adversary.knows(unknown) for unknown in run.unknowns], dtype=bool)
         self._columns = np.flatnonzero(hidden)
-        self._known = {unknown for unknown in run.unknowns if adversary.knows(unknown)}
-        self._place = {run.unknowns[column]: k for k, column in enumerate(self._columns)}
+        self._own = np.flatnonzero(~hidden)
         kinds = [run.unknowns[column].kind for column in self._columns]
         self._is_noise = np.array([kind == "noise" for kind in kinds], dtype=bool)
         self.seen: list[Seen] = []
@@ -99,45 +99,53 @@ class Knowledge:
         return self._echelon.rank
 
     def vector(self, *terms: tuple[Unknown, float]) -> Matrix:
-        """Coefficients over the hidden unknowns; what the adversary has itself drops out."""
-        vector = np.zeros(len(self._columns))
+        """A combination of unknowns as coefficients over all of them [U]."""
+        vector = np.zeros(len(self.run.unknowns))
         for unknown, coefficient in terms:
-            if unknown in self._place:
-                vector[self._place[unknown]] += coefficient
-            elif unknown not in self._known:
+            if unknown not in self.run.places:
                 raise Misuse(f"{unknown} does not occur in the run.", "Ask about what happened in it.")
+            vector[self.run.places[unknown]] += coefficient
         return vector
 
-    def model(self, client: int, iteration: int) -> Matrix:
-        """The model of a client after some iterations, over the hidden unknowns."""
-        row = self.run.models[iteration][client].numpy()
-        vector = np.zeros(len(self._columns))
-        there = self._columns[self._columns < len(row)]
-        vector[: len(there)] = row[there]
+    def widened(self, row: Tensor) -> Matrix:
+        """Coefficients over the first unknowns of the run, such as a model's, over all of them [U]."""
+        vector = np.zeros(len(self.run.unknowns))
+        vector[: len(row)] = row.numpy()
         return vector
 
     def exact(self, vectors: Matrix) -> Flags:
-        """Which of the vectors [c, hidden] are combinations of messages."""
-        sizes = np.linalg.norm(vectors, axis=1)
-        inside = vectors @ self._echelon.basis.T
-        missing = np.linalg.norm(vectors - inside @ self._echelon.basis, axis=1)
-        exact: Flags = missing <= EXACT * sizes
+        """Which of the vectors [c, U] the adversary can compute."""
+        hidden = vectors[:, self._columns]
+        inside = hidden @ self._echelon.basis.T
+        missing = np.linalg.norm(hidden - inside @ self._echelon.basis, axis=1)
+        exact: Flags = missing <= EXACT * np.linalg.norm(hidden, axis=1)
         return exact
 
-    def ask(self, vectors: Matrix) -> list[Answer]:
-        """What is known of each vector [c, hidden]."""
-        return [
-            self._exact_answer(vector) if exact else self._estimate(vector)
-            for vector, exact in zip(vectors, self.exact(vectors), strict=True)
-        ]
-
     def variances(self, vectors: Matrix) -> Matrix:
-        """The variance [c] of each best estimate: 0 where it is exact, infinite where it is hidden."""
+        """The variance [c] of the best estimate of each: 0 where it is exact, infinite where it is hidden."""
         exact = self.exact(vectors)
-        weights, visible = self._weights(vectors)
+        if exact.all():
+            return np.zeros(len(vectors))
+        weights, visible = self._weights(vectors[:, self._columns])
         _, sigma, _ = self._decomposition
         variance = np.square(weights) @ (1 - np.square(sigma))
         return np.where(exact, 0.0, np.where(visible, np.maximum(variance, 0.0), np.inf))
+
+    def ask(self, vector: Matrix) -> Answer:
+        """What is known of one vector [U], and how."""
+        hidden = vector[self._columns]
+        if self.exact(vector[None])[0]:
+            return Answer("exact", 0.0, self._combination(self._echelon.basis @ hidden, vector))
+        weights, visible = self._weights(hidden[None])
+        if not visible[0]:
+            return Answer("hidden", None, None)
+        left, sigma, _ = self._decomposition
+        inside = left @ weights[0]
+        variance = float(np.square(weights[0]) @ (1 - np.square(sigma)))
+        noise = inside @ self._echelon.basis[:, self._is_noise]
+        names = [self.run.unknowns[column] for column in self._columns[self._is_noise]]
+        rest = tuple((u, float(x)) for u, x in zip(names, noise, strict=True) if abs(x) > EXACT)
+        return Answer("noisy", max(variance, 0.0), self._combination(inside, vector), rest)
 
     @cached_property
     def _decomposition(self) -> tuple[Matrix, Matrix, Matrix]:
@@ -149,44 +157,29 @@ class Knowledge:
         count = int(np.count_nonzero(sigma > VISIBLE))
         return left[:, :count], np.minimum(sigma[:count], 1.0), right[:count]
 
-    def _weights(self, vectors: Matrix) -> tuple[Matrix, Flags]:
+    def _weights(self, hidden: Matrix) -> tuple[Matrix, Flags]:
         """Σ⁻¹Vᵀc [c, k] of the secrets c in each vector, and whether they are all visible."""
         _, sigma, right = self._decomposition
-        secrets = vectors[:, ~self._is_noise]
+        secrets = hidden[:, ~self._is_noise]
         along = secrets @ right.T
         missing = np.linalg.norm(secrets - along @ right, axis=1)
         visible: Flags = missing <= EXACT * np.linalg.norm(secrets, axis=1)
         return along / sigma, visible
 
-    def _exact_answer(self, vector: Matrix) -> Answer:
-        inside = self._echelon.basis @ vector
-        return Answer("exact", 0.0, self._combination(inside))
-
-    def _estimate(self, vector: Matrix) -> Answer:
-        weights, visible = self._weights(vector[None])
-        if not visible[0]:
-            return Answer("hidden", None, None)
-        left, sigma, _ = self._decomposition
-        inside = left @ weights[0]
-        variance = float(np.square(weights[0]) @ (1 - np.square(sigma)))
-        noise = inside @ self._echelon.basis[:, self._is_noise]
-        names = [self.run.unknowns[column] for column in self._columns[self._is_noise]]
-        left_in = tuple((u, float(x)) for u, x in zip(names, noise, strict=True) if abs(x) > EXACT)
-        return Answer("noisy", max(variance, 0.0), self._combination(inside), left_in)
-
-    def _combination(self, inside: Matrix) -> Combination:
+    def _combination(self, inside: Matrix, target: Matrix) -> Combination:
+        """The combination that gives insideᵀQ over the hidden unknowns, and over its own ones the target's share."""
         coefficients = self._echelon.combination(inside[None])[0]
         rows = [self.seen[pivot] for pivot in self._echelon.pivots]
         negligible = NEGLIGIBLE * max(1.0, float(np.abs(coefficients).max(initial=0.0)))
         used = [(seen, float(a)) for seen, a in zip(rows, coefficients, strict=True) if abs(a) > negligible]
-        total = np.zeros(len(self.run.unknowns))
+        total = -target
         for seen, a in used:
             row = self.run.transcript.messages[seen.message].rows[seen.row].numpy()
             total[: len(row)] += a * row
         own = [
-            (unknown, float(x))
-            for unknown, x in zip(self.run.unknowns, total, strict=True)
-            if unknown in self._known and abs(x) > NEGLIGIBLE
+            (self.run.unknowns[column], float(total[column]))
+            for column in self._own
+            if abs(total[column]) > NEGLIGIBLE
         ]
         return Combination(tuple(sorted(used)), tuple(own))
 

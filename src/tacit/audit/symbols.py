@@ -8,6 +8,7 @@ standard deviation. Nothing here knows which algorithm it is.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -34,7 +35,13 @@ class SymbolicRun:
     unknowns: list[Unknown]  # the columns
     laws: dict[Unknown, Noise]  # of those that are noise
     models: list[Tensor]  # θ after 0, 1, … iterations [n, U']
+    points: dict[int, Tensor]  # where the gradients on batch 0, 1, … were taken [n, U']
     gradients_per_step: int
+
+    @cached_property
+    def places(self) -> dict[Unknown, int]:
+        """The column of each unknown."""
+        return {unknown: column for column, unknown in enumerate(self.unknowns)}
 
     @property
     def clients(self) -> int:
@@ -106,7 +113,9 @@ def _run(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, book: Book)
             message = transcript.messages[place]
             transcript.messages[place] = replace(message, rows=message.rows[:, : len(book.places)].clone())
         listed = len(transcript.messages)
-    return SymbolicRun(transcript, list(book.places), book.laws, models, gradients_per_step(algorithm))
+    return SymbolicRun(
+        transcript, list(book.places), book.laws, models, stage.points, gradients_per_step(algorithm)
+    )
 
 
 class _Stage:
@@ -117,6 +126,7 @@ class _Stage:
         self._book = book
         self._ids = ids
         self._used: set[tuple[str, str | int]] = set()
+        self.points: dict[int, Tensor] = {}
 
     def at(self, tick: int) -> None:
         self.tick = tick
@@ -129,11 +139,14 @@ class _Stage:
         self._once(
             "gradient", number, "of one batch twice in an iteration; declare local_steps for more gradients"
         )
+        self.points[number] = theta[:, : len(self._book.places)].clone()
         return self._book.rows(of_clients("gradient", number, self._ids))
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         """Where ∇f(w) + b + cw = 0: with the gradient for an unknown, w is linear in it."""
-        return -(self.grad(linear, number) + linear) / curvature
+        w = -(self.grad(linear, number) + linear) / curvature
+        self.points[number] = w[:, : len(self._book.places)].clone()
+        return w
 
     def rows(
         self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None, width: int | None = None

@@ -1,0 +1,122 @@
+"""Evidence: the combination that the knowledge audit found, applied to the numbers that were recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tacit.audit.findings import Findings, Question
+from tacit.audit.knowledge import Combination, Knowledge
+from tacit.errors import Misuse
+from tacit.record.transcript import Message, Transcript
+from tacit.record.unknowns import Unknown
+
+Kind = Literal["gradient", "noisy gradient", "difference", "sum", "model"]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Numbers an adversary computed: Σₖ cₖ gₖ, or a model.
+
+    `points` [K, P] are where the gradients were taken, as far as it knows; None if it does not.
+    """
+
+    kind: Kind
+    victim: int
+    terms: tuple[Unknown, ...]  # the gradients in it, in the order of `points`; none for a model
+    coefficients: tuple[float, ...]
+    values: Tensor  # [P]
+    points: Tensor | None
+    deviation: float  # of the noise in every coordinate; 0 if exact
+    gain: float  # what the rounding of messages was multiplied with, at most
+
+    def __str__(self) -> str:
+        made = " + ".join(f"{c:+g}·{u}" for c, u in zip(self.coefficients, self.terms, strict=True))
+        noise = f" with noise of deviation {self.deviation:.3g}" if self.deviation else ", exactly"
+        return f"{self.kind} {made}{noise}"
+
+
+def applied(combination: Combination, know: Knowledge, transcript: Transcript) -> Tensor:
+    """Σ coefficients · messages − Σ coefficients · own [P], in float64."""
+    _refuse_other_messages(know.run.transcript, transcript)
+    parts = [
+        a * transcript.messages[message].rows[row].double() for (message, row), a in combination.messages
+    ]
+    for unknown, coefficient in combination.own:
+        if unknown not in transcript.held:
+            raise Misuse(
+                f"The adversary knows {unknown}, but the transcript does not have it.",
+                "Record what corrupt clients hold: name them in `insides`.",
+            )
+        law = know.run.laws.get(unknown)
+        size = 1.0 if law is None else law.variance**0.5
+        parts.append(-coefficient / size * transcript.held[unknown].double())
+    return torch.stack(parts).sum(0) if parts else torch.zeros(())
+
+
+def evidence(found: Findings, question: Question, place: int, transcript: Transcript) -> Evidence | None:
+    """The numbers behind the answer at a place of a series; None where it is hidden."""
+    know, victim = found.knowledge, found.victim
+    answer = found.of(question).ask(place)
+    if answer.combination is None:
+        return None
+    values = applied(answer.combination, know, transcript)
+    deviation = float(answer.variance or 0.0) ** 0.5
+    gain = answer.combination.gain
+    if question == "model":
+        return Evidence("model", victim, (), (), values, None, deviation, gain)
+    kind: Kind = "noisy gradient" if question == "gradient" and answer.status == "noisy" else question
+    terms, coefficients = found.terms(question, place)
+    points = [_point(know, term, transcript) for term in terms]
+    known = [point for point in points if point is not None]
+    stacked = torch.stack(known) if len(known) == len(points) else None
+    return Evidence(kind, victim, terms, coefficients, values, stacked, deviation, gain)
+
+
+def telescoped(found: Findings, transcript: Transcript) -> Evidence | None:
+    """−Σ of all known differences = g⁰ − gᵀ: the first gradient, off by the last, which training makes small.
+
+    The first unbroken run of exact differences is summed; None if there is none.
+    """
+    series = found.of("difference")
+    exact = series.places("exact")
+    run = [place for k, place in enumerate(exact) if place == exact[0] + k]
+    if not run:
+        return None
+    parts = [evidence(found, "difference", place, transcript) for place in run]
+    pieces = [part for part in parts if part is not None]
+    first, last = found.taken[run[0]], found.taken[run[-1] + 1]
+    return Evidence(
+        "difference",
+        found.victim,
+        (first, last),
+        (1.0, -1.0),
+        -torch.stack([piece.values for piece in pieces]).sum(0),
+        None if pieces[0].points is None else pieces[0].points[1:],
+        0.0,
+        sum(piece.gain for piece in pieces),
+    )
+
+
+def _point(know: Knowledge, gradient: Unknown, transcript: Transcript) -> Tensor | None:
+    """Where a gradient was taken, if that is exactly known."""
+    answer = know.ask(know.widened(know.run.points[gradient.when][gradient.client]))
+    if answer.status != "exact" or answer.combination is None:
+        return None
+    return applied(answer.combination, know, transcript)
+
+
+def _refuse_other_messages(symbolic: Transcript, recorded: Transcript) -> None:
+    """Refuse numbers of another run than the one that was audited."""
+
+    def outline(message: Message) -> tuple[int, str, str, int]:
+        return message.tick, message.verb, message.tag, len(message.rows)
+
+    if [outline(m) for m in symbolic.messages] != [outline(m) for m in recorded.messages]:
+        raise Misuse(
+            "The transcript has other messages than a run of this algorithm on this graph.",
+            "Give the transcript and the configuration of the same run, recorded with the same bounds.",
+        )

@@ -1,0 +1,128 @@
+"""What an adversary knows of one client, question by question and iteration by iteration.
+
+gradient     gᵢᵏ, of each batch k
+difference   gᵢᵏ⁺¹ − gᵢᵏ
+sum          Σⱼ gⱼᵏ over the victim's honest component: all that is left of it when the corrupt are taken away
+model        θᵢᵗ after each iteration t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from tacit.audit.echelon import Matrix
+from tacit.audit.knowledge import Answer, Knowledge, Status
+from tacit.errors import Misuse
+from tacit.record.unknowns import Unknown
+
+Question = Literal["gradient", "difference", "sum", "model"]
+QUESTIONS: tuple[Question, ...] = ("gradient", "difference", "sum", "model")
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """The answers to one question over time."""
+
+    question: Question
+    when: list[int]  # number of the batch (the later one of a difference), or iteration
+    variances: Matrix  # of the best estimate; 0 exact, infinite hidden
+    ask: Callable[[int], Answer]  # the answer at a place, with its combination
+
+    @property
+    def statuses(self) -> list[Status]:
+        """exact, noisy or hidden."""
+        return ["exact" if v == 0 else "hidden" if np.isinf(v) else "noisy" for v in self.variances]
+
+    def places(self, status: Status) -> list[int]:
+        """Where an answer has this status."""
+        return [place for place, found in enumerate(self.statuses) if found == status]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        deviations = [None if np.isinf(v) else float(np.sqrt(v)) for v in self.variances]
+        return {"when": self.when, "status": self.statuses, "noise_deviation": deviations}
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """All questions about one victim."""
+
+    knowledge: Knowledge
+    victim: int
+
+    def __post_init__(self) -> None:
+        clients, adversary = self.knowledge.run.clients, self.knowledge.adversary
+        if not 0 <= self.victim < clients:
+            raise Misuse(
+                f"There is no client {self.victim} to be the victim.", f"Name one from 0 to {clients - 1}."
+            )
+        if self.victim in adversary.corrupt:
+            raise Misuse(
+                f"Client {self.victim} is corrupt itself, so it cannot be the victim of {adversary}.",
+                "Name an honest client.",
+            )
+
+    @cached_property
+    def component(self) -> frozenset[int]:
+        """The victim and the honest clients it is connected with."""
+        return self.knowledge.adversary.honest_component(self.victim, self.knowledge.run.transcript)
+
+    @cached_property
+    def taken(self) -> list[Unknown]:
+        """The victim's gradients."""
+        return self.knowledge.run.gradients(self.victim)
+
+    def of(self, question: Question) -> Series:
+        """The answers to one question."""
+        return self._series[question]
+
+    @cached_property
+    def _series(self) -> dict[Question, Series]:
+        know = self.knowledge
+        numbers = [u.when for u in self.taken]
+        models = [know.widened(rows[self.victim]) for rows in know.run.models]
+        series: dict[Question, Series] = {
+            "model": self._answers("model", list(range(know.run.steps + 1)), models)
+        }
+        asked: tuple[tuple[Question, list[int]], ...] = (
+            ("gradient", numbers),
+            ("difference", numbers[1:]),
+            ("sum", numbers),
+        )
+        for question, when in asked:
+            terms = [self.terms(question, place) for place in range(len(when))]
+            vectors = [know.vector(*zip(*pair, strict=True)) for pair in terms]
+            series[question] = self._answers(question, when, vectors)
+        return series
+
+    def terms(self, question: Question, place: int) -> tuple[tuple[Unknown, ...], tuple[float, ...]]:
+        """The gradients that a question is about, and their coefficients."""
+        taken = self.taken
+        if question == "gradient":
+            return (taken[place],), (1.0,)
+        if question == "difference":
+            return (taken[place + 1], taken[place]), (1.0, -1.0)
+        if question == "sum":
+            everyone = tuple(taken[place]._replace(client=i) for i in sorted(self.component))
+            return everyone, (1.0,) * len(everyone)
+        return (), ()
+
+    def _answers(self, question: Question, when: list[int], vectors: list[Matrix]) -> Series:
+        know = self.knowledge
+        if not vectors:
+            return Series(question, [], np.zeros(0), lambda place: Answer("hidden", None, None))
+        stacked = np.stack(vectors)
+        return Series(question, when, know.variances(stacked), lambda place: know.ask(stacked[place]))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "victim": self.victim,
+            "honest_component": sorted(self.component),
+            **{question: self.of(question).as_dict() for question in QUESTIONS},
+        }
