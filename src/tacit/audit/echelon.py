@@ -13,12 +13,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from scipy import linalg
+from scipy.linalg import lapack
 
-TOLERANCE = (
-    1e-9  # what a message must add, relative to its size: 2⁻³⁰, well below the rounding of what is sent
+TOLERANCE = 1e-9  # what a message must add, relative to its size: well below the rounding of what is sent
+
+CLEAR = (
+    1e-3  # what it must add to the others of its block, relative to what they add, to be taken in with them
 )
 
 Matrix = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 
 class Echelon:
@@ -46,25 +50,55 @@ class Echelon:
         self._given += len(rows)
         if not len(told):
             return
-        scaled = rows[told] / sizes[told, None]
-        used = scaled.shape[1]  # columns that come later are zero so far
-        basis = self._basis[: self.rank, :used]
-        first = scaled @ basis.T
-        rest = scaled - first @ basis
-        again = rest @ basis.T
-        rest -= again @ basis
-        along = first + again
-        directions, triangle, order = linalg.qr(rest.T, mode="economic", pivoting=True)
-        new = int(np.count_nonzero(np.abs(np.diagonal(triangle)) > TOLERANCE))
-        if new:
-            self._grow(new)
-            low, high = self.rank, self.rank + new
-            self._basis[low:high, :used] = directions[:, :new].T
-            self._lower[low:high, :low] = along[order[:new]]
-            self._lower[low:high, low:high] = triangle[:new, :new].T
-            self.pivots += numbers[order[:new]].tolist()
-            self.sizes += sizes[told][order[:new]].tolist()
-            self.rank = high
+        waiting = rows[told] / sizes[told, None]
+        lengths = sizes[told]
+        while len(waiting):
+            along, rest = self._innovation(waiting)
+            amount = np.linalg.norm(rest, axis=1)
+            news = amount > TOLERANCE  # most messages repeat what is known: they end here
+            numbers, lengths, waiting = numbers[news], lengths[news], waiting[news]
+            if not len(waiting):
+                return
+            along, rest, amount = along[news], rest[news], amount[news]
+            chosen = self._take(along, rest, amount)
+            self.pivots += numbers[chosen].tolist()
+            self.sizes += lengths[chosen].tolist()
+            # The others hardly add to those chosen; how much it is, the next turn sees without cancellation.
+            others = np.setdiff1d(np.arange(len(waiting)), chosen)
+            numbers, lengths, waiting = numbers[others], lengths[others], waiting[others]
+
+    def _innovation(self, rows: Matrix) -> tuple[Matrix, Matrix]:
+        """Coordinates [k, rank] of rows in the basis, and what is left of them: twice is enough."""
+        basis = self._basis[: self.rank, : rows.shape[1]]
+        along = rows @ basis.T
+        rest = rows - along @ basis
+        doubtful = np.linalg.norm(rest, axis=1) > TOLERANCE
+        again = rest[doubtful] @ basis.T
+        rest[doubtful] -= again @ basis
+        along[doubtful] += again
+        return along, rest
+
+    def _take(self, along: Matrix, rest: Matrix, amount: Matrix) -> Indices:
+        """Take in a well-conditioned choice of rows: a pivoted Cholesky factorization of their Gram matrix.
+
+        All long products are matrix products, which are fast; orthogonalizing twice makes the basis exact.
+        """
+        unit = rest / amount[:, None]
+        _, order, new, _ = lapack.dpstrf(unit @ unit.T, tol=CLEAR**2, lower=1)
+        chosen: Indices = order[:new].astype(np.int64) - 1
+        fresh = unit[chosen]
+        lower = np.eye(new)
+        for _ in range(2):
+            triangle = np.linalg.cholesky(fresh @ fresh.T)
+            fresh = linalg.solve_triangular(triangle, fresh, lower=True, check_finite=False)
+            lower = lower @ triangle
+        self._grow(new)
+        low, high = self.rank, self.rank + new
+        self._basis[low:high, : fresh.shape[1]] = fresh
+        self._lower[low:high, :low] = along[chosen]
+        self._lower[low:high, low:high] = amount[chosen, None] * lower
+        self.rank = high
+        return chosen
 
     def combination(self, inside: Matrix) -> Matrix:
         """Coefficients [c, rank] of the pivot rows that give the vectors insideᵀQ, for inside [c, rank]."""

@@ -116,9 +116,10 @@ class Knowledge:
     def exact(self, vectors: Matrix) -> Flags:
         """Which of the vectors [c, U] the adversary can compute."""
         hidden = vectors[:, self._columns]
-        inside = hidden @ self._echelon.basis.T
-        missing = np.linalg.norm(hidden - inside @ self._echelon.basis, axis=1)
-        exact: Flags = missing <= EXACT * np.linalg.norm(hidden, axis=1)
+        size = np.square(hidden).sum(axis=1)
+        filled = np.flatnonzero(hidden.any(axis=0))  # most questions are about a few unknowns
+        inside = hidden[:, filled] @ self._echelon.basis[:, filled].T
+        exact: Flags = size - np.square(inside).sum(axis=1) <= EXACT**2 * size
         return exact
 
     def variances(self, vectors: Matrix) -> Matrix:

@@ -55,8 +55,7 @@ class SymbolicRun:
 
     def gradients(self, client: int) -> list[Unknown]:
         """The gradients of a client in the order they were taken."""
-        taken = [u for u in self.unknowns if u.kind == "gradient" and u.client == client]
-        return sorted(taken, key=lambda u: u.when)
+        return [u for when in sorted(self.points) if (u := Unknown("gradient", when, client)) in self.places]
 
 
 class Book:
