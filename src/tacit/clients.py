@@ -16,6 +16,9 @@ from tacit.rows import CodedRows, LazyRows, Sent
 from tacit.schedules import Rate, rate_at
 
 Function = Callable[[Tensor], Tensor]
+Apply = Callable[
+    [str, Function, Tensor, float | None], Tensor
+]  # tag, function, rows, epsilon: see `nonlinear`
 
 
 class Network(Protocol):
@@ -70,7 +73,7 @@ class Clients:
     objective: Objective
     randomness: Randomness
     gradients_per_step: int = 1
-    apply: Callable[[str, Function, Tensor], Tensor] = lambda tag, function, rows: function(rows)
+    apply: Apply = lambda tag, function, rows, epsilon: function(rows)
     t: int = 0
     tick: int = 0
 
@@ -127,9 +130,14 @@ class Clients:
         received = self.randomness.rows(tag, law, self.tick, graph.in_source, graph.in_target)
         return sent, received
 
-    def nonlinear(self, tag: str, function: Function, rows: Tensor) -> Tensor:
-        """Apply a non-linear `function` to own rows; declaring it lets the audit treat the result as unknown."""
-        return self.apply(tag, function, rows)
+    def nonlinear(
+        self, tag: str, function: Function, rows: Tensor, *, epsilon: float | None = None
+    ) -> Tensor:
+        """Apply a non-linear `function` to own rows; declaring it lets the audit treat the result as unknown.
+
+        `epsilon` says that each coordinate of the result is ε-locally differentially private in that of the rows.
+        """
+        return self.apply(tag, function, rows, epsilon)
 
     def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
         """Own rows [n, P] as they travel by a codec, ready for `net.mix`."""

@@ -28,6 +28,14 @@ LARGEST = 6e9  # bytes of coefficients that one run may take
 
 
 @dataclass(frozen=True, eq=False)
+class NonlinearStep:
+    """What went into a declared non-linear step [U'], and the ε it grants each coordinate, if any."""
+
+    rows: Tensor
+    epsilon: float | None
+
+
+@dataclass(frozen=True, eq=False)
 class SymbolicRun:
     """What was said in a run, as coefficients [k, U'] over the first U' of its unknowns, in order of first mention."""
 
@@ -36,7 +44,7 @@ class SymbolicRun:
     laws: dict[Unknown, Noise]  # of those that are noise
     models: list[Tensor]  # θ after 0, 1, … iterations [n, U']
     points: dict[int, Tensor]  # where the gradients on batch 0, 1, … were taken [n, U']
-    gradients_per_step: int
+    nonlinear_steps: dict[Unknown, NonlinearStep]
 
     @cached_property
     def places(self) -> dict[Unknown, int]:
@@ -112,9 +120,7 @@ def _run(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, book: Book)
             message = transcript.messages[place]
             transcript.messages[place] = replace(message, rows=message.rows[:, : len(book.places)].clone())
         listed = len(transcript.messages)
-    return SymbolicRun(
-        transcript, list(book.places), book.laws, models, stage.points, gradients_per_step(algorithm)
-    )
+    return SymbolicRun(transcript, list(book.places), book.laws, models, stage.points, stage.nonlinear_steps)
 
 
 class _Stage:
@@ -126,6 +132,7 @@ class _Stage:
         self._ids = ids
         self._used: set[tuple[str, str | int]] = set()
         self.points: dict[int, Tensor] = {}
+        self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
 
     def at(self, tick: int) -> None:
         self.tick = tick
@@ -169,9 +176,12 @@ class _Stage:
             "Draw them inside the function that it is given: what is made of them is not linear.",
         )
 
-    def nonlinear(self, tag: str, function: Function, rows: Tensor) -> Tensor:
+    def nonlinear(self, tag: str, function: Function, rows: Tensor, epsilon: float | None) -> Tensor:
         self._once("non-linear step", tag, "twice in an iteration; give them different tags")
-        return self._book.rows(of_clients("nonlinear", self.tick, self._ids, tag))
+        names = of_clients("nonlinear", self.tick, self._ids, tag)
+        for name, row in zip(names, rows[:, : len(self._book.places)].clone(), strict=True):
+            self.nonlinear_steps[name] = NonlinearStep(row, epsilon)
+        return self._book.rows(names)
 
     def _once(self, what: str, which: str | int, remedy: str) -> None:
         if (what, which) in self._used:

@@ -48,7 +48,7 @@ class RandomizedResponse:
             told = ((v < 0) ^ kept).to(v.dtype).mul_(2 * self.scale).sub_(self.scale)  # ± scale, exactly
             return torch.where(v.isnan(), v, told)  # a run that diverged shall be seen to
 
-        return here.nonlinear(tag, response, rows)
+        return here.nonlinear(tag, response, rows, epsilon=self.epsilon)
 
 
 def check_epsilon(epsilon: float) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.arguments import is_count
-from tacit.clients import Clients, Function, Network, Objective
+from tacit.clients import Apply, Clients, Function, Network, Objective
 from tacit.errors import Misuse, unknown
 from tacit.graph.neighbourhood import Neighbourhood
 from tacit.privacy.noise import Noise
@@ -158,11 +158,9 @@ class Recorder:
             drawn = rows(torch.tensor(index, device=self._graph.ids.device)).detach().clone()
             self._transcript.held.update(zip((names[k] for k in index), drawn, strict=True))
 
-    def _apply(
-        self, apply: Callable[[str, Function, Tensor], Tensor], ids: Tensor
-    ) -> Callable[[str, Function, Tensor], Tensor]:
-        def witnessed(tag: str, function: Function, rows: Tensor) -> Tensor:
-            out = apply(tag, function, rows)
+    def _apply(self, apply: Apply, ids: Tensor) -> Apply:
+        def witnessed(tag: str, function: Function, rows: Tensor, epsilon: float | None) -> Tensor:
+            out = apply(tag, function, rows, epsilon)
             self.hold(of_clients("nonlinear", self.tick, ids, tag), lambda index: out[index])
             return out
 

@@ -63,7 +63,7 @@ class HostedObjective:
         out = torch.empty_like(theta)
         for rows, arrays in self.feed.groups(number, clients_per_pass(self.task)):
             out[rows] = compute(self.task.loss, theta[rows], arrays)
-        return out
+        return out if self.task.clip is None else self.task.clip.rows(out)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""

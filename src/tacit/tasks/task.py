@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit.errors import Misuse
+from tacit.privacy.clipping import Clip
 from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
 from tacit.tasks.feed import Feed, refuse_small_parts
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, refuse_impure
@@ -40,6 +41,7 @@ class Task:
     optimum: Tensor | Callable[[int], Tensor] | None = None  # a function of the batch's number where it moves
     # (b, c, *arrays) → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², where that is known
     proximal: Callable[..., Tensor] | None = None
+    clip: Clip | None = None  # of every gradient
 
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
@@ -162,8 +164,17 @@ class Task:
         """This task with the exact solution of its local problems: see the field of that name."""
         return replace(self, proximal=proximal)
 
+    def clipped(self, bound: float, norm: Literal["l1", "l2"] = "l2") -> Task:
+        """This task with every gradient of a client clipped, which differential privacy needs."""
+        return replace(self, clip=Clip(bound, norm))
+
     def known_minimisers(self) -> Callable[..., Tensor]:
         """The exact solution of local problems; refused where it is not known."""
+        if self.clip is not None:
+            raise Misuse(
+                "The exact solver takes no gradients, so there is nothing to clip.",
+                "Choose the quadratic, gradient or inner solver, or leave clipping out.",
+            )
         if self.proximal is None:
             raise Misuse(
                 "The exact solver needs a task that knows its minimisers, and this one does not.",

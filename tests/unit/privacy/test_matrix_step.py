@@ -79,7 +79,7 @@ def test_the_product_is_declared_not_linear(hosted):
     from dataclasses import replace
 
     told = []
-    here = replace(hosted(3, 4), apply=lambda tag, function, rows: told.append(tag) or rows)
+    here = replace(hosted(3, 4), apply=lambda tag, function, rows, epsilon: told.append(tag) or rows)
     MatrixStep("dense").times(torch.ones(3, 4), here)
     assert told == ["M"]
 
