@@ -94,6 +94,16 @@ class Knowledge:
         self._take(waiting)
 
     @property
+    def hidden(self) -> list[Unknown]:
+        """The unknowns that the adversary does not have by itself: the columns of `basis`."""
+        return [self.run.unknowns[column] for column in self._columns]
+
+    @property
+    def basis(self) -> Matrix:
+        """Orthonormal rows [rank, hidden] that span what the messages say."""
+        return self._echelon.basis
+
+    @property
     def rank(self) -> int:
         """How many independent things the messages say."""
         return self._echelon.rank
@@ -113,9 +123,13 @@ class Knowledge:
         vector[: len(row)] = row.numpy()
         return vector
 
+    def hidden_part(self, vectors: Matrix) -> Matrix:
+        """The coefficients [c, hidden] of vectors [c, U] over what the adversary does not have by itself."""
+        return vectors[:, self._columns]
+
     def exact(self, vectors: Matrix) -> Flags:
         """Which of the vectors [c, U] the adversary can compute."""
-        hidden = vectors[:, self._columns]
+        hidden = self.hidden_part(vectors)
         size = np.square(hidden).sum(axis=1)
         filled = np.flatnonzero(hidden.any(axis=0))  # most questions are about a few unknowns
         inside = hidden[:, filled] @ self._echelon.basis[:, filled].T
@@ -127,7 +141,7 @@ class Knowledge:
         exact = self.exact(vectors)
         if exact.all():
             return np.zeros(len(vectors))
-        weights, visible = self._weights(vectors[:, self._columns])
+        weights, visible = self._weights(self.hidden_part(vectors))
         _, sigma, _ = self._decomposition
         variance = np.square(weights) @ (1 - np.square(sigma))
         return np.where(exact, 0.0, np.where(visible, np.maximum(variance, 0.0), np.inf))
