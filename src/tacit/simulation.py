@@ -39,6 +39,18 @@ from tacit.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False)
+class Setting:
+    """What fixes a run: the same setting gives the same messages."""
+
+    algorithm: Algorithm
+    task: Task
+    graph: Graph
+    seed: int = 0
+    device: torch.device | str = "cpu"
+    gradients: str = "auto"
+
+
+@dataclass(frozen=True, eq=False)
 class Run:
     """What a simulation leaves: the models theta [N, P], the whole state, and the history."""
 
@@ -50,6 +62,7 @@ class Run:
     state: Any
     history: History
     gradients: Plan
+    setting: Setting
     transcript: Transcript | None = None  # every message, if asked for
     diverged: str | None = None  # where a state first became NaN or infinite, if that was allowed
 
@@ -235,7 +248,8 @@ def simulate(
         problem.history = history
         raise
     state = simulation.state
-    return Run(state.theta, state, history, simulation.gradients, said, simulation.diverged)
+    setting = Setting(algorithm, task, graph, seed, device, simulation.gradients.strategy)
+    return Run(state.theta, state, history, simulation.gradients, setting, said, simulation.diverged)
 
 
 def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:

@@ -27,13 +27,15 @@ class Keep:
     """What a transcript keeps; None means all of it.
 
     `clients`: what these send or receive. `ticks`: the first and the last (0 is `start`, t + 1 is step t). `insides`:
-    clients of which also first models, gradients and noise are kept, to be what corrupt ones know.
+    clients of which also first models, gradients and noise are kept, to be what corrupt ones know. `theta0`: keep the
+    first models of all, to be what somebody was told.
     """
 
     clients: tuple[int, ...] | None = None
     ticks: tuple[int, int] | None = None
     tags: tuple[str, ...] | None = None
     insides: tuple[int, ...] = ()
+    theta0: bool = False
 
     def __post_init__(self) -> None:
         if self.ticks is not None:
@@ -151,8 +153,13 @@ class Recorder:
         )
 
     def hold(self, names: list[Unknown], rows: Callable[[Tensor], Tensor]) -> None:
-        """Write down the rows that insiders have, if this is a moment to keep."""
-        index = [k for k, name in enumerate(names) if name.known_to(self._insides)]
+        """Write down the rows that insiders have."""
+        told = self._transcript.keep.theta0
+        index = [
+            k
+            for k, name in enumerate(names)
+            if name.known_to(self._insides) or (told and name.kind == "theta0")
+        ]
         index = [k for k in index if names[k] not in self._transcript.held]
         if index:
             drawn = rows(torch.tensor(index, device=self._graph.ids.device)).detach().clone()

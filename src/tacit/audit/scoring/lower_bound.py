@@ -6,7 +6,8 @@ An (ε, δ)-private release lets no attack tell members from others with TPR > e
     ε ≥ max{ log((t − δ)/f), log((1 − f − δ)/(1 − t)) }   with confidence 1 − α
 
 A threshold that was chosen on the scores it is judged by would look better than it is. Here it is chosen on one half of
-the scores and judged on the other (a split that depends on how many there are, not on what they are).
+the scores and judged on the other (a split that depends on how many there are, not on what they are). The scores must
+come from independent trials: members and non-members of one trained model are not, strictly.
 """
 
 from __future__ import annotations

@@ -1,0 +1,197 @@
+"""Inversion of what an adversary knows: from evidence to pictures, and their scores beside two baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tacit.audit.attacks.inversion import invert
+from tacit.audit.attacks.lbfgs import LBFGS
+from tacit.audit.attacks.objectives import L2, Cosine
+from tacit.audit.attacks.observation import Observation
+from tacit.audit.attacks.shortcuts import read_inputs
+from tacit.audit.attacks.signed_adam import SignedAdam
+from tacit.audit.evidence import Evidence, Kind, evidence
+from tacit.audit.findings import Findings
+from tacit.audit.scoring.reconstruction import ReconstructionScore, score_reconstruction
+from tacit.audit.scoring.truth import Truth
+from tacit.privacy.clipping import Clip
+from tacit.record.transcript import Transcript
+from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.source import FullParts, SampledParts
+from tacit.tasks.task import Task
+
+Progress = Callable[[str, int, int], None]  # what, how far, of how much
+
+
+@dataclass(frozen=True, eq=False)
+class Effort:
+    """How hard attacks try."""
+
+    restarts: int = 8
+    seconds: float = 60.0  # for each kind of evidence
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """One inversion of evidence of one kind about several victims, and what came of it."""
+
+    kind: Kind
+    evidence: list[Evidence]  # per victim
+    method: str
+    guess: Tensor  # [V, b, *shape]
+    truth: Tensor
+    score: ReconstructionScore
+    assumptions: list[str]
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, without the pictures."""
+        return {
+            "evidence": self.kind,
+            "victims": [one.victim for one in self.evidence],
+            "made_of": [str(one) for one in self.evidence],
+            "noise_deviation": [one.deviation for one in self.evidence],
+            "gain": [one.gain for one in self.evidence],
+            "method": self.method,
+            "score": self.score.as_dict(),
+            "assumptions": self.assumptions,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an attacker is told about the data."""
+
+    shape: tuple[int, ...]
+    batch: int
+    classes: int
+    box: tuple[float, float]
+
+    @classmethod
+    def of(cls, task: Task, victim: int, pool: tuple[Tensor, Tensor]) -> Told:
+        """From the protocol and from public data of the same kind."""
+        x, y = pool
+        source = task.source
+        whole = len(source.parts[victim][0]) if isinstance(source, FullParts) else 0
+        batch = source.batch_size if isinstance(source, SampledParts) else whole
+        return cls(tuple(x.shape[1:]), batch, int(y.max()) + 1, (float(x.min()), float(x.max())))
+
+
+def best_evidence(found: Findings, transcript: Transcript) -> list[Evidence]:
+    """The first of each kind of evidence: an exact gradient, or else the least noisy one; a difference; a sum."""
+    chosen: list[Evidence | None] = []
+    gradients = found.of("gradient")
+    if exact := gradients.places("exact"):
+        chosen.append(evidence(found, "gradient", exact[0], transcript))
+    elif noisy := gradients.places("noisy"):
+        best = min(noisy, key=lambda place: float(gradients.variances[place]))
+        chosen.append(evidence(found, "gradient", best, transcript))
+    if exact := found.of("difference").places("exact"):
+        chosen.append(evidence(found, "difference", exact[0], transcript))
+    if len(found.component) > 1 and (exact := found.of("sum").places("exact")):
+        chosen.append(evidence(found, "sum", exact[0], transcript))
+    return [one for one in chosen if one is not None]
+
+
+def not_invertible(task: Task) -> str | None:
+    """Why gradients of a task are not inverted here; None if they are."""
+    if not isinstance(task.loss, ModuleLoss):
+        return "gradients are inverted where a model classifies inputs; this task has a loss of its own"
+    if not isinstance(task.source, FullParts | SampledParts):
+        return "gradients are inverted where clients hold data; this task is a stream"
+    if Truth(task, 0).outsiders(0) is None:
+        return "there is no public data of the same kind to compare with"
+    return None
+
+
+def reconstruct(
+    task: Task, truth: Truth, held: list[Evidence], effort: Effort, progress: Progress | None = None
+) -> list[Attack]:
+    """Invert all evidence, that of one kind and size together in one batch."""
+    groups: dict[tuple[Kind, int], list[Evidence]] = {}
+    for one in held:
+        if one.points is not None:
+            groups.setdefault((one.kind, len(one.points)), []).append(one)
+    return [_invert(task, truth, kind, group, effort, progress) for (kind, _), group in groups.items()]
+
+
+def _invert(
+    task: Task, truth: Truth, kind: Kind, held: list[Evidence], effort: Effort, progress: Progress | None
+) -> Attack:
+    loss = task.loss
+    assert isinstance(loss, ModuleLoss)
+    pool = truth.outsiders(held[0].victim)
+    assert pool is not None  # see not_invertible
+    told = Told.of(task, held[0].victim, pool)
+    dtype = loss.flat.dtype
+    points = torch.stack([one.points for one in held if one.points is not None]).to(dtype)
+    values = torch.stack([one.values for one in held]).to(dtype)
+    coefficients = torch.tensor(held[0].coefficients, dtype=dtype)
+    one_batch = kind != "sum" and (len(coefficients) == 1 or repeats(task))
+    observation = Observation(points, coefficients, values, one_batch)
+    terms = [one.terms[: 1 if one_batch else None] for one in held]
+    guess, guessed, method, assumptions, seconds = _guess(
+        loss, observation, told, task.clip, effort, progress, kind
+    )
+    true = [torch.cat([truth.batch(u.client, u.when)[0] for u in each]) for each in terms]
+    labels = [torch.cat([truth.batch(u.client, u.when)[1] for u in each]) for each in terms]
+    score = score_reconstruction(
+        guess,
+        torch.stack(true),
+        torch.stack(labels),
+        *pool,
+        effort.seed,
+        guess_labels=None if guessed is None else guessed.reshape(guess.shape[:2]),
+    )
+    return Attack(kind, held, method, guess.cpu(), torch.stack(true), score, assumptions, seconds)
+
+
+def _guess(
+    loss: ModuleLoss,
+    observation: Observation,
+    told: Told,
+    clip: Clip | None,
+    effort: Effort,
+    progress: Progress | None,
+    kind: Kind,
+) -> tuple[Tensor, Tensor | None, str, list[str], float]:
+    """Inputs [V, b, *shape], labels, how they were found and under which assumptions: the attacker's part."""
+    shape, batch = told.shape, told.batch
+    victims = len(observation.values)
+    short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
+    if short.inputs is not None and bool(short.exact().all()):
+        return short.inputs, None, "exact shortcut", [short.note, f"batch size known: {batch}"], 0.0
+    single = batch == 1 and observation.batches == 1
+    plain = single and clip is None
+    found = invert(
+        loss,
+        observation,
+        shape=shape,
+        batch=batch,
+        classes=told.classes,
+        objective=L2() if plain else Cosine(total_variation=0.0 if single else 1e-2),
+        optimiser=LBFGS() if single else SignedAdam(),
+        restarts=effort.restarts,
+        seed=effort.seed,
+        box=told.box,
+        budget_seconds=effort.seconds,
+        progress=None if progress is None else lambda i, of, _: progress(f"inverting the {kind}", i, of),
+    )
+    method = f"{'L2' if plain else 'cosine'}, {'L-BFGS' if single else 'total variation, signed Adam'}"
+    guess = found.inputs.reshape(victims, -1, *shape)
+    return guess, found.labels, method, found.assumptions, found.seconds
+
+
+def repeats(task: Task) -> bool:
+    """Whether every gradient of a client sees the same data."""
+    source = task.source
+    if isinstance(source, SampledParts):
+        return bool((source.parts.sizes == source.batch_size).all())
+    return isinstance(source, FullParts)

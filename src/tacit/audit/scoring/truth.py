@@ -1,0 +1,44 @@
+"""The truth: the data behind each gradient. Only scores are computed from it; no attack ever holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.tasks.evaluation import TestSet
+from tacit.tasks.parts import Part, Parts
+from tacit.tasks.task import Task
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What clients really trained on in a run with this seed."""
+
+    task: Task
+    seed: int
+
+    def batch(self, client: int, number: int) -> Part:
+        """The arrays, inputs first, that a client's gradient `number` saw."""
+        feed = self.task.feed(torch.tensor([client]), self.seed, "cpu")
+        ((_, arrays),) = feed.groups(number, 1)
+        return tuple(array[0] for array in arrays)
+
+    def members(self, client: int) -> Part | None:
+        """All data of a client; None where it is a stream."""
+        parts = self.task.parts
+        if isinstance(parts, Parts):
+            return parts.of(client)
+        return parts[client] if isinstance(parts, list | tuple) else None
+
+    def outsiders(self, client: int) -> tuple[Tensor, Tensor] | None:
+        """Inputs and targets that the client did not train on: the test set, or else what the others have."""
+        evaluation = self.task.evaluation
+        if isinstance(evaluation, TestSet):
+            return evaluation.x.cpu(), evaluation.y.cpu()
+        others = [self.members(i) for i in range(self.task.clients) if i != client]
+        held = [part for part in others if part is not None and len(part) == 2]
+        if not held:
+            return None
+        return torch.cat([x for x, _ in held]), torch.cat([y for _, y in held])

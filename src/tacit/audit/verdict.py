@@ -1,0 +1,136 @@
+"""The verdict: what a manager can read, in words that a reviewer can check against the numbers beside them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tacit.audit.findings import QUESTIONS, Findings, Question
+from tacit.audit.scoring.lower_bound import verdict as compare_bounds
+
+if TYPE_CHECKING:
+    from tacit.audit.conduct import View
+
+Headline = Literal["exposed", "partly exposed", "noisy", "not seen"]
+ASSUMPTIONS = (
+    "The adversary follows the protocol and knows the algorithm, its options, the graph and the model's architecture.",
+    "Proved: exact statements are linear combinations of what was really said, each with its proof; what is called "
+    "hidden is hidden from linear combinations only, and non-linear steps count as unknowns of their own.",
+    "Bounded: two runs are neighbours if all data of one client differ; the bound holds for the whole run audited.",
+    "Measured: an attack that fails proves nothing; another one may succeed.",
+    "Messages are as exact as the numbers sent; keys of masks and private channels are not broken.",
+)
+NOUNS: dict[Question, str] = {
+    "gradient": "gradients",
+    "difference": "gradient differences",
+    "sum": "sums of gradients over the honest component",
+    "model": "models",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Three kinds of statements about one victim."""
+
+    victim: int
+    headline: Headline
+    summary: str
+    proved: list[str]
+    bounded: list[str]
+    measured: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "victim": self.victim,
+            "headline": self.headline,
+            "summary": self.summary,
+            "proved": self.proved,
+            "bounded": self.bounded,
+            "measured": self.measured,
+        }
+
+
+def verdict(view: View, victim: int) -> Verdict:
+    """The words for one victim of one adversary."""
+    (found,) = [one for one in view.findings if one.victim == victim]
+    headline, summary = _headline(found)
+    (account,) = [one for one in view.ledgers if one.victim == victim]
+    bounded = [f"{entry.words} for {entry.scope}: {entry.why}" for entry in account.entries]
+    measured = []
+    for attack in view.attacks:
+        for place, one in enumerate(attack.evidence):
+            if one.victim == victim:
+                measured.append(_inverted(attack.kind, attack.method, attack.score, place))
+    for member in view.memberships:
+        if member.victim == victim:
+            low, high = member.roc.interval
+            defect = member.lower.epsilon > account.upper.epsilon
+            measured.append(
+                f"membership by {member.score}: AUC {member.roc.auc:.3f} ({low:.3f} to {high:.3f}), "
+                f"which shows ε ≥ {member.lower.epsilon:.2g}"
+                + (f": {compare_bounds(member.lower, account.upper.epsilon)}" if defect else "")
+            )
+    return Verdict(victim, headline, summary, [_proved(found, q) for q in QUESTIONS], bounded, measured)
+
+
+def _headline(found: Findings) -> tuple[Headline, str]:
+    who, victim = found.knowledge.adversary, found.victim
+    gradients = found.of("gradient")
+    if exact := gradients.places("exact"):
+        return (
+            "exposed",
+            f"{who} computes {len(exact)} of {len(gradients.when)} gradients of client {victim} exactly",
+        )
+    noise = ""
+    if noisy := gradients.places("noisy"):
+        least = math.sqrt(float(np.min(gradients.variances[noisy])))
+        noise = f"; gradients only with noise of deviation {least:.3g} or more"
+    if exact := found.of("difference").places("exact"):
+        return (
+            "partly exposed",
+            f"{who} computes {len(exact)} gradient differences of client {victim} exactly{noise}",
+        )
+    if len(found.component) > 1 and (exact := found.of("sum").places("exact")):
+        others = len(found.component) - 1
+        return (
+            "partly exposed",
+            f"{who} computes the sum of the gradients of client {victim} and {others} others exactly{noise}",
+        )
+    if noise:
+        return (
+            "noisy",
+            f"{who} sees gradients of client {victim} under noise only{noise.replace('gradients only ', '')}",
+        )
+    return (
+        "not seen",
+        f"{who} computes no gradient of client {victim} by linear combinations; more is not proved",
+    )
+
+
+def _proved(found: Findings, question: Question) -> str:
+    series = found.of(question)
+    exact, noisy, all_of_them = series.places("exact"), series.places("noisy"), len(series.when)
+    parts = []
+    if exact:
+        answer = series.ask(exact[0])
+        gain = 0.0 if answer.combination is None else answer.combination.gain
+        parts.append(f"{len(exact)} of {all_of_them} exactly (the first with gain {gain:.3g})")
+    if noisy:
+        deviations = np.sqrt(series.variances[noisy])
+        parts.append(f"{len(noisy)} with noise of deviation {deviations.min():.3g} to {deviations.max():.3g}")
+    return f"{NOUNS[question]}: {', '.join(parts) or f'none of {all_of_them}'}"
+
+
+def _inverted(kind: str, method: str, score: Any, place: int) -> str:
+    def numbers(scores: Any) -> str:
+        similar = "" if scores.ssim is None else f", SSIM {float(scores.ssim[place]):.3f}"
+        return f"MSE {float(scores.mse[place]):.3g}{similar}"
+
+    return (
+        f"inversion of a {kind} ({method}): {numbers(score.attack)}; prior mean {numbers(score.prior_mean)}, "
+        f"same class {numbers(score.same_class)}: {score.levels[place]}"
+    )
