@@ -1,0 +1,82 @@
+"""The Gaussian mechanism: exact (ε, δ), composition and Rényi divergence. μ = Δ/σ, Δ the L2 sensitivity.
+
+Exact (Balle & Wang 2018, theorem 8), with t = ε/μ − μ/2 and s = ε/μ + μ/2:
+
+    δ(ε) = Φ̄(t) − e^ε Φ̄(s) = φ(t) [R(t) − R(s)] = φ(t) ∫_t^s (1 − x R(x)) dx
+
+where R = Φ̄/φ is the Mills ratio. The integral has no cancellation for small μ, the middle form none for t ≥ 0.
+
+Composition (Dong, Roth & Su 2022): releases with μ₁, μ₂, … are together one with μ = √Σ μᵢ², exactly.
+
+Rényi (Mironov 2017): D_α = αμ²/2; `renyi` turns it into (ε, δ), with some loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from scipy import optimize, special
+
+from tacit.privacy.accounting.checks import check_delta, check_epsilon, check_ratio
+from tacit.privacy.accounting.renyi import check_alpha
+from tacit.privacy.accounting.shift import Array
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """δ(ε) of one Gaussian release, exact, with μ = Δ/σ."""
+    check_epsilon(epsilon)
+    check_ratio("mu", mu)
+    if mu == 0 or mu == math.inf:
+        return 0.0 if mu == 0 else 1.0
+    return math.exp(_log_delta(epsilon / mu, mu))
+
+
+def gaussian_epsilon(delta: float, mu: float) -> float:
+    """The smallest ε ≥ 0 for which one Gaussian release is (ε, δ)-private, with μ = Δ/σ."""
+    check_delta(delta)
+    check_ratio("mu", mu)
+    if mu == 0 or gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    if delta == 0 or mu == math.inf:
+        return math.inf
+    target = math.log(delta)
+    most = mu / 2 + math.sqrt(-2 * target) + 1.0  # since δ(ε) ≤ Φ̄(t) ≤ e^{−t²/2}
+    found = optimize.brentq(lambda y: _log_delta(y, mu) - target, 0.0, most, xtol=1e-13, rtol=1e-14)
+    return mu * float(found)
+
+
+def gaussian_rdp(alpha: float, mu: float) -> float:
+    """D_α = αμ²/2, the Rényi divergence of order α > 1 of one Gaussian release."""
+    check_alpha(alpha)
+    check_ratio("mu", mu)
+    return alpha * mu**2 / 2
+
+
+def gaussian_compose(mus: Iterable[float]) -> float:
+    """√Σ μᵢ²: the one Gaussian release that tells as much as all of these together, adaptively chosen or not."""
+    each = list(mus)
+    for mu in each:
+        check_ratio("mu", mu)
+    return math.hypot(*each)
+
+
+def _log_delta(y: float, mu: float) -> float:
+    """Log δ(ε) at ε = μy."""
+    t, s = y - mu / 2, y + mu / 2
+    if mu < 1:
+        x = y + mu / 2 * NODES
+        difference = mu / 2 * float(WEIGHTS @ (1 - x * _mills(x)))
+    elif t >= 0:
+        difference = float(_mills(t) - _mills(s))
+    else:
+        a, b = float(special.log_ndtr(-t)), float(special.log_ndtr(-s)) + mu * y
+        return a + math.log(-math.expm1(b - a))
+    return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(difference)
+
+
+def _mills(x: float | Array) -> Array:
+    return np.asarray(math.sqrt(math.pi / 2) * special.erfcx(np.asarray(x) / math.sqrt(2)))

@@ -1,0 +1,95 @@
+"""Laws of privacy losses on a uniform grid, always to the pessimistic side.
+
+A part of the output space with masses (p, q) under (P, Q) and losses in [a, b], b = a + h, is replaced by
+
+    p_b = (p − e^a q) / (1 − e^{−h}) at loss b,   p_a = p − p_b at loss a
+
+which keeps both masses. The pair so made is at least as easy to tell apart as the true one: its δ, as a function of
+e^ε, is the chord of the true convex one between grid points (Doroshenko et al. 2022, "connect the dots"). Rounding
+every loss up would be pessimistic too, but off by h/2 for every use, where this is off by O(h²).
+
+Steps are powers of two: losses are exact numbers, and a grid is part of every finer one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from tacit.arguments import is_number
+from tacit.errors import Misuse
+from tacit.privacy.accounting.shift import LARGEST_EXPONENT, Array
+
+
+def step_for(spread: float) -> float:
+    """The power of two at or below a 64th of the spread of the loss."""
+    if not (is_number(spread) and spread > 0):
+        raise Misuse(
+            f"The step of a grid of losses is {spread / 64!r}.", "Give a number above zero, or None."
+        )
+    return 2.0 ** max(math.floor(math.log2(spread / 64)), -500)
+
+
+def spread_cells(p: Array, q: Array, first: int, step: float) -> Array:
+    """Masses [m + 1] at grid points first, first + 1, … from those of the m cells between them under P and Q."""
+    a = (first + np.arange(len(p))) * step
+    scale = np.exp(np.minimum(a, LARGEST_EXPONENT))  # less than e^a moves more mass up: pessimistic
+    up = np.clip((p - scale * q) / -math.expm1(-step), 0.0, p)
+    at = np.zeros(len(p) + 1)
+    at[:-1] += p - up
+    at[1:] += up
+    return at
+
+
+def spread_atoms(losses: Array, p: Array, step: float) -> tuple[int, Array]:
+    """First grid point and masses from single losses ℓ of mass p under P, so e^{−ℓ} p under Q."""
+    below = np.floor(losses / step)
+    up = p * np.clip(np.expm1(below * step - losses) / math.expm1(-step), 0.0, 1.0)
+    index: NDArray[np.int64] = below.astype(np.int64)
+    first = int(index.min())
+    index -= first
+    at: Array = np.bincount(index, p - up, minlength=int(index.max()) + 2).astype(np.float64)
+    at[1:] += np.bincount(index, up, minlength=len(at) - 1)
+    return first, at
+
+
+def trim(first: int, at: Array, tail: float) -> tuple[int, Array, float]:
+    """Cut up to `tail` of mass from each end: from below it moves up, from above it is returned as lost."""
+    positive = np.flatnonzero(at > 0)
+    if len(positive) == 0:
+        return 0, np.zeros(1), 0.0
+    first, at = first + int(positive[0]), at[positive[0] : positive[-1] + 1]
+    above = int(np.searchsorted(np.cumsum(at[::-1]), tail, side="right"))
+    end = max(len(at) - above, 1)
+    lost = float(at[end:].sum())
+    at = at[:end]
+    start = min(int(np.searchsorted(np.cumsum(at), tail, side="right")), len(at) - 1)
+    kept = at[start:].copy()
+    kept[0] += at[:start].sum()
+    return first + start, kept, lost
+
+
+def window(at: Array, count: int, tail: float) -> tuple[int, int]:
+    """Indices outside which a sum of `count` draws from `at` falls with probability ≤ tail on each side.
+
+    Chernoff: P(S ≥ nm + t) ≤ tail for t = min over λ of (n log E e^{λ(X − m)} − log tail)/λ.
+    """
+    index = np.arange(len(at), dtype=np.float64)
+    p = at / at.sum()
+    mean = float(p @ index)
+    deviation = math.sqrt(float(p @ (index - mean) ** 2))
+    last = count * (len(at) - 1)
+    if deviation == 0:
+        return round(count * mean), round(count * mean)
+    need = -math.log(tail)
+    rates = math.sqrt(2 * need / count) / deviation * 2.0 ** np.arange(-6, 6.5, 0.5)
+
+    def reach(sign: float) -> float:
+        moments = [float(special.logsumexp(sign * rate * (index - mean), b=p)) for rate in rates]
+        return min(float((count * log + need) / rate) for log, rate in zip(moments, rates, strict=True))
+
+    low = max(math.floor(count * mean - reach(-1.0)), 0)
+    return low, min(math.ceil(count * mean + reach(1.0)), last)

@@ -1,0 +1,105 @@
+"""Randomized response: what n signs tell, each told truly with probability p = e^{ε₀}/(1 + e^{ε₀}).
+
+A vector of d coordinates told in T rounds is n = Td uses in the worst case (every sign differs), and pure ε = nε₀.
+With J the number of signs told falsely, J ~ Bin(n, 1 − p), the loss is ε₀(n − 2J), so
+
+    δ(ε) = Σ_{j: ε₀(n − 2j) > ε} P(J = j) (1 − e^{ε − ε₀(n − 2j)})
+
+No n uses of any ε₀-private mechanism tell more (Kairouz, Oh & Viswanath 2015), so this also bounds those.
+
+Up to 10¹⁰ uses the sum is taken exactly, over a window of 12 standard deviations; what lies outside the window is
+bounded by Chernoff and added. Beyond, the bound is Rényi's (`renyi`), with
+
+    D_α = log(1 + 2 sinh(αε₀/2) sinh((α − 1)ε₀/2) / cosh(ε₀/2)) / (α − 1)   per use.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import optimize, special, stats
+
+from tacit.privacy.accounting.checks import check_count, check_delta, check_epsilon
+from tacit.privacy.accounting.renyi import check_alpha, rdp_delta, rdp_epsilon
+
+MOST_EXACT = 10**10
+ACCURACY = 1e-9  # relative; the probabilities of SciPy are better up to so many uses
+
+
+def response_pure_epsilon(coordinate_epsilon: float, coordinates: int, rounds: int = 1) -> float:
+    """Tdε₀: the pure ε of d coordinates told in T rounds."""
+    check_epsilon(coordinate_epsilon)
+    check_count("coordinates", coordinates)
+    check_count("rounds", rounds)
+    return rounds * coordinates * coordinate_epsilon
+
+
+def response_method(uses: int) -> str:
+    """How the bound for so many uses is computed, in words."""
+    check_count("uses", uses)
+    return "exact binomial" if uses <= MOST_EXACT else "Rényi bound"
+
+
+def response_delta(epsilon: float, coordinate_epsilon: float, uses: int) -> float:
+    """δ(ε) of n uses of randomized response with ε₀ each: an upper bound, exact up to rounding to 10¹⁰ uses."""
+    check_epsilon(epsilon)
+    pure = response_pure_epsilon(coordinate_epsilon, uses)
+    if epsilon >= pure:
+        return 0.0
+    if uses > MOST_EXACT:
+        return rdp_delta(lambda alpha: uses * response_rdp(alpha, coordinate_epsilon), epsilon)
+    lie = float(special.expit(-coordinate_epsilon))
+    edge = (uses - epsilon / coordinate_epsilon) / 2  # where the loss is ε
+    width = 12 * math.sqrt(uses * lie * (1 - lie)) + 60
+    first = max(math.floor(min(edge, uses * lie) - width), 0)
+    last = min(math.floor(edge), math.ceil(uses * lie + width))
+    falsely = np.arange(first, last + 1)
+    kept = -np.expm1(-2 * coordinate_epsilon * np.maximum(edge - falsely, 0.0))
+    inside = float(stats.binom.pmf(falsely, uses, lie) @ kept)
+    outside = _beyond(first, uses, lie) if first > 0 else 0.0
+    outside += _beyond(last, uses, lie) if last < math.floor(edge) else 0.0
+    return min((1 + ACCURACY) * inside + outside, 1.0)
+
+
+def response_epsilon(delta: float, coordinate_epsilon: float, uses: int) -> float:
+    """The smallest ε with δ(ε) ≤ delta after n uses, from above; nε₀ for δ = 0."""
+    check_delta(delta)
+    pure = response_pure_epsilon(coordinate_epsilon, uses)
+    if delta == 0 or pure == 0:
+        return pure
+    most = min(rdp_epsilon(lambda alpha: uses * response_rdp(alpha, coordinate_epsilon), delta), pure)
+    if uses > MOST_EXACT:
+        return most
+
+    def excess(epsilon: float) -> float:
+        return math.log(max(response_delta(epsilon, coordinate_epsilon, uses), 1e-320) / delta)
+
+    if excess(0.0) <= 0:
+        return 0.0
+    found = most  # as good as exact when it is not enough after rounding
+    if excess(most) <= 0:
+        found = float(optimize.brentq(excess, 0.0, most, xtol=1e-12 * most, rtol=1e-12))
+    while excess(found) > 0:
+        found = min(found * (1 + 1e-12), pure)  # to the safe side of the root
+    return found
+
+
+def response_rdp(alpha: float, coordinate_epsilon: float) -> float:
+    """D_α of one use, without cancellation for small ε₀ or overflow for large."""
+    check_alpha(alpha)
+    check_epsilon(coordinate_epsilon)
+    whole = alpha * coordinate_epsilon / 2
+    rest = (alpha - 1) * coordinate_epsilon / 2
+    half = coordinate_epsilon / 2
+    if whole < 20:
+        return math.log1p(2 * math.sinh(whole) * math.sinh(rest) / math.cosh(half)) / (alpha - 1)
+    ends = math.log1p(math.exp(-2 * (whole + rest))) - math.log1p(math.exp(-2 * half))
+    return (2 * rest + ends) / (alpha - 1)
+
+
+def _beyond(end: int, uses: int, lie: float) -> float:
+    """P(J < end) or P(J > end), whichever side is away from the mean: at most e^{−n KL(end/n ‖ lie)}."""
+    share = end / uses
+    divergence = special.rel_entr(share, lie) + special.rel_entr(1 - share, 1 - lie)
+    return math.exp(-uses * max(float(divergence), 0.0))

@@ -1,0 +1,68 @@
+"""From Rényi divergences to (ε, δ).
+
+A curve D_α of Rényi divergences (Mironov 2017; the sum of the curves for composition) gives, for every order α > 1
+(Canonne, Kamath & Steinke 2020, proposition 12; here for the whole line of orders):
+
+    ε = D_α + log((α − 1)/α) − (log δ + log α)/(α − 1)
+    log δ = (α − 1)(D_α + log((α − 1)/α) − ε) − log α
+
+Every order gives a bound, so an imperfect search over orders still gives one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from scipy import optimize
+
+from tacit.errors import Misuse
+from tacit.privacy.accounting.checks import check_delta, check_epsilon
+
+LOG_EXCESS = np.linspace(math.log(1e-6), math.log(1e9), 241)  # log(α − 1)
+
+
+def rdp_epsilon(rdp: Callable[[float], float], delta: float) -> float:
+    """The best ε at δ that a curve α ↦ D_α gives."""
+    check_delta(delta)
+    if delta == 0:
+        return math.inf
+
+    def bound(alpha: float, excess: float) -> float:
+        slack = (math.log(delta) + math.log(alpha)) / excess
+        return rdp(alpha) - math.log1p(1 / excess) - slack
+
+    return max(_least(bound), 0.0)
+
+
+def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
+    """The best δ at ε that a curve α ↦ D_α gives."""
+    check_epsilon(epsilon)
+
+    def bound(alpha: float, excess: float) -> float:
+        return excess * (rdp(alpha) - math.log1p(1 / excess) - epsilon) - math.log(alpha)
+
+    return math.exp(min(_least(bound), 0.0))
+
+
+def check_alpha(alpha: float) -> None:
+    """Refuse an order that is not a number above 1."""
+    if isinstance(alpha, bool) or not (isinstance(alpha, int | float) and 1 < alpha < math.inf):
+        raise Misuse(f"alpha is {alpha!r}.", "Give the order of a Rényi divergence: a finite number above 1.")
+
+
+def _least(bound: Callable[[float, float], float]) -> float:
+    """The least value over orders of bound(α, α − 1), first on a grid, then near its best point."""
+
+    def at(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        return bound(1 + excess, excess)
+
+    values = [at(float(point)) for point in LOG_EXCESS]
+    best = int(np.argmin(values))
+    if not math.isfinite(values[best]):
+        return math.inf
+    around = (float(LOG_EXCESS[max(best - 1, 0)]), float(LOG_EXCESS[min(best + 1, len(LOG_EXCESS) - 1)]))
+    refined = optimize.minimize_scalar(at, bounds=around, method="bounded", options={"xatol": 1e-9})
+    return min(float(refined.fun), values[best])
