@@ -11,22 +11,22 @@ from torch import Tensor
 import tacit
 from tacit.arguments import is_count
 from tacit.audit.adversary import Adversary
-from tacit.audit.evidence import Evidence, evidence
+from tacit.audit.evidence import evidence
 from tacit.audit.exposure import Exposure, exposure
 from tacit.audit.findings import Findings
 from tacit.audit.knowledge import Knowledge
 from tacit.audit.ledger import Ledger, ledger
-from tacit.audit.memberships import Candidates, Membership, infer_membership
+from tacit.audit.memberships import Membership, MembershipAttacks
 from tacit.audit.reconstructions import (
     Attack,
     Effort,
+    Inversions,
     Progress,
     best_evidence,
     not_invertible,
-    reconstruct,
 )
 from tacit.audit.scoring.truth import Truth
-from tacit.audit.symbols import SymbolicRun, run_on_symbols
+from tacit.audit.symbols import run_on_symbols
 from tacit.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation
@@ -75,7 +75,7 @@ class Audit:
             "adversaries": [
                 {
                     "adversary": str(view.adversary),
-                    "verdict": [verdict(view, victim).as_dict() for victim in self.victims_of(view)],
+                    "verdict": [verdict(view, found.victim).as_dict() for found in view.findings],
                     "proved": [found.as_dict() for found in view.findings],
                     "bounded": [one.as_dict() for one in view.ledgers],
                     "measured": {
@@ -89,10 +89,6 @@ class Audit:
             "assumptions": list(ASSUMPTIONS),
             "notes": self.notes,
         }
-
-    def victims_of(self, view: View) -> list[int]:
-        """The victims in the order of a view's findings."""
-        return [found.victim for found in view.findings]
 
 
 def usual_adversaries(setting: Setting, victim: int) -> list[Adversary]:
@@ -126,7 +122,7 @@ def conduct(
     """Audit the first iterations of a run.
 
     Messages are taken from a `transcript` that was recorded, or recorded now: the same setting says the same again.
-    `final` [N, P] are the trained models, for membership inference; without them it sees those of the last iteration
+    `final` [N, P] are the trained models, for membership inference; without them it sees those of the iterations
     audited. `heat_map` draws who learns what from whom; by default up to 30 clients.
     """
     if not is_count(iterations):
@@ -141,137 +137,121 @@ def conduct(
             raise Misuse(f"All victims of {adversary} are corrupt themselves.", "Name an honest client.")
     said = progress or (lambda what, done, of: None)
     if transcript is None:
-        transcript, final_here = _record(setting, chosen, iterations, said)
+        transcript = _record(setting, chosen, iterations, said)
     else:
-        final_here = None
-        if transcript.steps < iterations or not transcript.keep.at(iterations):
-            raise Misuse(
-                f"The transcript has {transcript.steps} iterations"
-                + ("" if transcript.keep.ticks is None else f", of which {transcript.keep.ticks} were kept")
-                + f"; the audit shall see {iterations}.",
-                f"Audit fewer with iterations = {transcript.steps}, or record more.",
-            )
+        _refuse_unrecorded(transcript, iterations)
     said("running the algorithm on symbols", 0, 1)
     run = run_on_symbols(setting.algorithm, setting.graph, iterations, transcript.keep)
-    transcript = _cut(transcript, iterations)
-    audit = Audit(setting, iterations, victims, [], None)
+    heard = _cut(transcript, iterations)
+    notes: list[str] = []
+    attackers = None
+    if attacks:
+        attackers = Attackers.of(setting, victims, delta, effort or Effort(), final, said, notes)
+    views = []
     for adversary in chosen:
-        audit.views.append(
-            _view(
-                audit, run, transcript, adversary, delta, effort or Effort(), attacks, final, final_here, said
+        said(f"what {adversary} knows", 0, 1)
+        know = Knowledge(run, adversary)
+        if not know.seen:
+            raise Misuse(
+                f"{adversary} sees no message of this run.", "Choose another, e.g. a neighbour of the victim."
             )
-        )
+        found = [Findings(know, victim) for victim in victims if victim not in adversary.corrupt]
+        clip, width = setting.task.clip, setting.task.parameters
+        ledgers = [
+            ledger(run, adversary, one.victim, clip=clip, parameters=width, delta=delta) for one in found
+        ]
+        inverted, members = ([], []) if attackers is None else attackers.attack(found, heard)
+        views.append(View(adversary, found, ledgers, inverted, members))
     exposed = None
     if heat_map or (heat_map is None and setting.graph.clients <= MOST_IN_HEAT_MAP):
         clients = setting.graph.clients
-        everyone = (
-            run
-            if transcript.keep.clients is None
-            else run_on_symbols(setting.algorithm, setting.graph, iterations)
-        )
-        exposed = exposure(everyone, progress=lambda a: said("who learns what from whom", a + 1, clients))
-    return Audit(setting, iterations, victims, audit.views, exposed, audit.notes)
+        if transcript.keep != Keep(insides=transcript.keep.insides, theta0=transcript.keep.theta0):
+            run = run_on_symbols(
+                setting.algorithm, setting.graph, iterations
+            )  # of what was said, not only kept
+        exposed = exposure(run, progress=lambda a: said("who learns what from whom", a + 1, clients))
+    return Audit(setting, iterations, victims, views, exposed, notes)
 
 
-def _view(
-    audit: Audit,
-    run: SymbolicRun,
-    transcript: Transcript,
-    adversary: Adversary,
-    delta: float,
-    effort: Effort,
-    attacks: bool,
-    final: Tensor | None,
-    final_here: Tensor | None,
-    said: Progress,
-) -> View:
-    setting = audit.setting
-    task = setting.task
-    said(f"what {adversary} knows", 0, 1)
-    know = Knowledge(run, adversary)
-    if not know.seen:
-        raise Misuse(
-            f"{adversary} sees no message in this run.",
-            "Choose another adversary, e.g. a neighbour of the victim.",
-        )
-    found = [Findings(know, victim) for victim in audit.victims if victim not in adversary.corrupt]
-    ledgers = [
-        ledger(run, adversary, one.victim, clip=task.clip, parameters=task.parameters, delta=delta)
-        for one in found
-    ]
-    held = {one.victim: best_evidence(one, transcript) for one in found} if attacks else {}
-    reason = not_invertible(task)
-    if attacks and reason is not None and reason not in audit.notes:
-        audit.notes.append(reason)
-    inverted: list[Attack] = []
-    members: list[Membership] = []
-    if attacks and reason is None:
+@dataclass(frozen=True, eq=False)
+class Attackers:
+    """What is needed to measure, for all adversaries."""
+
+    inversions: Inversions
+    memberships: dict[int, MembershipAttacks]  # by victim
+    final: Tensor | None  # trained models [N, P]
+    notes: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        setting: Setting,
+        victims: Sequence[int],
+        delta: float,
+        effort: Effort,
+        final: Tensor | None,
+        progress: Progress,
+        notes: list[str],
+    ) -> Attackers | None:
+        """None, with a note, where gradients of this task are not attacked."""
+        task = setting.task
+        if (reason := not_invertible(task)) is not None:
+            notes.append(reason)
+            return None
+        assert isinstance(task.loss, ModuleLoss)
         truth = Truth(task, setting.seed)
-        inverted = reconstruct(task, truth, [one for each in held.values() for one in each], effort, said)
+        members = {
+            victim: MembershipAttacks(task.loss, truth, victim, delta=delta, effort=effort, progress=progress)
+            for victim in victims
+        }
+        for victim, attacks in members.items():
+            if attacks.candidates is None:
+                notes.append(f"client {victim} has too few samples of its own for membership inference")
+        return cls(Inversions(task, truth, effort, progress), members, final, notes)
+
+    def attack(self, found: list[Findings], transcript: Transcript) -> tuple[list[Attack], list[Membership]]:
+        """Everything on all victims of one adversary."""
+        inverted = self.inversions.of([held for one in found for held in best_evidence(one, transcript)])
+        members = []
         for one in found:
-            members += _membership(audit, one, transcript, truth, delta, effort, final, final_here, said)
-    return View(adversary, found, ledgers, inverted, members)
+            attacks = self.memberships[one.victim]
+            known = self._model(one, transcript)
+            if known is None:
+                self._note(f"{one.knowledge.adversary} knows no model: no membership inference by models")
+            else:
+                members += attacks.on_model(*known)
+            series = one.of("gradient")
+            places = (series.places("exact") or series.places("noisy"))[:COSINES]
+            gradients = [evidence(one, "gradient", place, transcript) for place in places]
+            members += attacks.on_gradients([held for held in gradients if held is not None])
+        return inverted, members
 
+    def _model(self, found: Findings, transcript: Transcript) -> tuple[Tensor, str] | None:
+        """A model that the adversary has, the later the better, and which it is."""
+        series, own = found.of("model"), sorted(found.knowledge.adversary.corrupt)
+        exact = series.places("exact")
+        if self.final is not None and exact:
+            words = (
+                "the victim's trained model, taken to be known as its models were in the iterations audited"
+            )
+            return self.final[found.victim], words
+        if self.final is not None and own:
+            return self.final[
+                own[0]
+            ], f"the trained model of corrupt client {own[0]}, in place of the victim's"
+        if not exact or (last := evidence(found, "model", exact[-1], transcript)) is None:
+            return None
+        return last.values, f"the victim's model after {exact[-1]} iterations: early in training"
 
-def _membership(
-    audit: Audit,
-    found: Findings,
-    transcript: Transcript,
-    truth: Truth,
-    delta: float,
-    effort: Effort,
-    final: Tensor | None,
-    final_here: Tensor | None,
-    said: Progress,
-) -> list[Membership]:
-    loss = audit.setting.task.loss
-    candidates = Candidates.of(truth, found.victim, effort.seed)
-    if candidates is None or not isinstance(loss, ModuleLoss):
-        note = f"client {found.victim} has too few samples of its own for membership inference"
-        if note not in audit.notes:
-            audit.notes.append(note)
-        return []
-    know = found.knowledge
-    exact = found.of("model").places("exact")
-    own = sorted(know.adversary.corrupt)
-    models = final if final is not None else final_here
-    if exact and (models is None or exact[-1] < found.of("model").when[-1] - 1):
-        last = evidence(found, "model", exact[-1], transcript)
-        assert last is not None
-        theta, known = last.values, f"the victim's model after iteration {exact[-1]} is known exactly"
-    elif models is not None and exact:
-        theta, known = models[found.victim], "the victim's last model is known, as all models before it were"
-    elif models is not None and own:
-        theta, known = models[own[0]], f"the model of corrupt client {own[0]}, in place of the victim's"
-    else:
-        note = f"{know.adversary} knows no model: membership inference left out"
-        if note not in audit.notes:
-            audit.notes.append(note)
-        return []
-    series = found.of("gradient")
-    places = (series.places("exact") or series.places("noisy"))[:COSINES]
-    gradients: list[Evidence] = []
-    for place in places:
-        if (one := evidence(found, "gradient", place, transcript)) is not None:
-            gradients.append(one)
-    return infer_membership(
-        loss,
-        theta,
-        known,
-        gradients,
-        candidates,
-        found.victim,
-        delta=delta,
-        seed=effort.seed,
-        seconds=effort.seconds,
-        progress=said,
-    )
+    def _note(self, words: str) -> None:
+        if words not in self.notes:
+            self.notes.append(words)
 
 
 def _record(
     setting: Setting, adversaries: Sequence[Adversary], iterations: int, said: Progress
-) -> tuple[Transcript, Tensor]:
-    """Run and listen; also the models at the end."""
+) -> Transcript:
+    """Run and listen."""
     insides = sorted({client for adversary in adversaries for client in adversary.corrupt})
     told = any(adversary.knows_theta0 for adversary in adversaries)
     transcript = Transcript(Keep(insides=tuple(insides), theta0=told))
@@ -288,8 +268,7 @@ def _record(
     for iteration in range(iterations):
         simulation.step()
         said("running and listening", iteration + 1, iterations)
-    theta: Tensor = simulation.state.theta
-    return transcript, theta.cpu()
+    return transcript
 
 
 def _cut(transcript: Transcript, iterations: int) -> Transcript:
@@ -303,6 +282,17 @@ def _cut(transcript: Transcript, iterations: int) -> Transcript:
         [replace(message, rows=message.rows.cpu()) for message in messages],
         {name: row.cpu() for name, row in transcript.held.items()},
     )
+
+
+def _refuse_unrecorded(transcript: Transcript, iterations: int) -> None:
+    last = (
+        transcript.steps if transcript.keep.ticks is None else min(transcript.steps, transcript.keep.ticks[1])
+    )
+    if last < iterations:
+        raise Misuse(
+            f"The audit shall see {iterations} iterations, but the transcript ends with iteration {last}.",
+            f"Audit up to {last}, or record the run with more.",
+        )
 
 
 def _refuse_victims(victims: Sequence[int], clients: int) -> None:

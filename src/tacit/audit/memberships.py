@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.audit.attacks.membership import gradient_cosine_score, gradient_norm_score, loss_score
-from tacit.audit.attacks.shadow import likelihood_ratio_score, train_shadows
+from tacit.audit.attacks.shadow import Shadows, likelihood_ratio_score, train_shadows
 from tacit.audit.evidence import Evidence
-from tacit.audit.reconstructions import Progress
+from tacit.audit.reconstructions import Effort, Progress
 from tacit.audit.scoring.lower_bound import LowerBound, lower_bound
 from tacit.audit.scoring.roc import Roc
 from tacit.audit.scoring.truth import Truth
 from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.parts import Part
 
 MOST = 400  # samples on each side
 LEAST = 20
+SHADOWS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +54,8 @@ class Candidates:
     members: Tensor  # bool [n]
 
     @classmethod
-    def of(cls, truth: Truth, victim: int, seed: int) -> Candidates | None:
-        """Members and as many outsiders of the same classes; None if there are too few."""
-        held, others = truth.members(victim), truth.outsiders(victim)
+    def of(cls, held: Part | None, others: tuple[Tensor, Tensor] | None, seed: int) -> Candidates | None:
+        """Members from `held` and as many others of the same classes; None if there are too few."""
         if held is None or others is None or len(held) != 2 or held[1].is_floating_point():
             return None
         draw = torch.Generator().manual_seed(seed)
@@ -70,63 +72,90 @@ class Candidates:
         return cls(x, y, torch.arange(len(x)) < len(a))
 
 
-def infer_membership(
-    loss: ModuleLoss,
-    theta: Tensor,
-    known: str,
-    gradients: list[Evidence],
-    candidates: Candidates,
-    victim: int,
-    *,
-    delta: float,
-    seed: int = 0,
-    shadows: int = 16,
-    seconds: float = 60.0,
-    progress: Progress | None = None,
-) -> list[Membership]:
-    """Attack with every score; `theta` [P] is a model the adversary has, `known` says which."""
-    x, y, theta = candidates.x, candidates.y, theta.to(loss.flat.dtype)
-    scores: dict[str, tuple[Tensor, list[str]]] = {
-        "loss": (loss_score(loss, theta, x, y), [known]),
-        "gradient norm": (gradient_norm_score(loss, theta, x, y), [known]),
-    }
-    usable = [
-        one for one in gradients if one.kind in ("gradient", "noisy gradient") and one.points is not None
-    ]
-    if usable:
-        points = torch.cat([one.points for one in usable if one.points is not None]).to(theta.dtype)
-        values = torch.stack([one.values for one in usable]).to(theta.dtype)
-        words = f"{len(usable)} gradients known, {'exactly' if not any(e.deviation for e in usable) else 'with noise'}"
-        scores["gradient cosine"] = (gradient_cosine_score(loss, points, values, x, y, over="max"), [words])
-    if shadows:
-        trained = train_shadows(
-            loss,
-            x,
-            y,
-            seed=seed,
-            models=shadows,
-            budget_seconds=seconds,
-            progress=None if progress is None else lambda i, of: progress("training shadow models", i, of),
+class MembershipAttacks:
+    """All attacks on the membership of one victim's samples; shadow models are trained once, for all adversaries."""
+
+    def __init__(
+        self,
+        loss: ModuleLoss,
+        truth: Truth,
+        victim: int,
+        *,
+        delta: float,
+        effort: Effort,
+        progress: Progress | None = None,
+    ) -> None:
+        self.victim = victim
+        self._loss, self._truth, self._delta = loss, truth, delta
+        self._effort, self._progress = effort, progress
+        self.candidates = Candidates.of(truth.members(victim), truth.outsiders(victim), effort.seed)
+
+    @cached_property
+    def _shadows(self) -> Shadows:
+        assert self.candidates is not None
+        told = self._progress
+        return train_shadows(
+            self._loss,
+            self.candidates.x,
+            self.candidates.y,
+            seed=self._effort.seed,
+            models=SHADOWS,
+            budget_seconds=self._effort.seconds,
+            progress=None if told is None else lambda i, of: told("training shadow models", i, of),
         )
+
+    def on_model(self, theta: Tensor, known: str) -> list[Membership]:
+        """By a model [P] that the adversary has; `known` says which. None if there are too few samples."""
+        if self.candidates is None:
+            return []
+        x, y, theta = self.candidates.x, self.candidates.y, theta.to(self._loss.flat.dtype)
+        shadows = self._shadows
         ended = (
-            [] if trained.finished else [f"shadow models stopped by the budget after {trained.steps} steps"]
+            [] if shadows.finished else [f"shadow models stopped by the budget after {shadows.steps} steps"]
         )
-        ratio = likelihood_ratio_score(loss, theta, trained, x, y)
-        scores["likelihood ratio"] = (
-            ratio,
-            [known, f"{shadows} shadow models on halves of the candidates", *ended],
+        trained = [known, f"{SHADOWS} shadow models on halves of the candidates", *ended]
+        return [
+            self._judged("loss", loss_score(self._loss, theta, x, y), self.candidates, [known]),
+            self._judged(
+                "gradient norm", gradient_norm_score(self._loss, theta, x, y), self.candidates, [known]
+            ),
+            self._judged(
+                "likelihood ratio",
+                likelihood_ratio_score(self._loss, theta, shadows, x, y),
+                self.candidates,
+                trained,
+            ),
+        ]
+
+    def on_gradients(self, gradients: list[Evidence]) -> list[Membership]:
+        """By gradients of batches: were these samples in one of them?"""
+        usable = [(one, one.points) for one in gradients if one.points is not None]
+        if not usable:
+            return []
+        batches = [self._truth.batch(self.victim, one.terms[0].when) for one, _ in usable]
+        held = tuple(torch.cat(arrays) for arrays in zip(*batches, strict=True))
+        candidates = Candidates.of(held, self._truth.outsiders(self.victim), self._effort.seed)
+        if candidates is None:
+            return []
+        dtype = self._loss.flat.dtype
+        points = torch.cat([points for _, points in usable]).to(dtype)
+        values = torch.stack([one.values for one, _ in usable]).to(dtype)
+        scores = gradient_cosine_score(self._loss, points, values, candidates.x, candidates.y, over="max")
+        noisy = "with noise" if any(one.deviation for one, _ in usable) else "exactly"
+        known = (
+            f"{len(usable)} gradients known {noisy}; asked is whether a sample was in one of their batches"
         )
-    return [_judged(victim, name, *given, candidates.members, delta) for name, given in scores.items()]
+        return [self._judged("gradient cosine", scores, candidates, [known])]
 
-
-def _judged(
-    victim: int, name: str, scores: Tensor, assumptions: list[str], members: Tensor, delta: float
-) -> Membership:
-    inside, outside = scores[members].double().numpy(), scores[~members].double().numpy()
-    return Membership(
-        victim,
-        name,
-        Roc.from_scores(inside, outside),
-        lower_bound(inside, outside, delta),
-        ["half of the candidates are members, classes balanced", *assumptions],
-    )
+    def _judged(
+        self, name: str, scores: Tensor, candidates: Candidates, assumptions: list[str]
+    ) -> Membership:
+        members = candidates.members
+        inside, outside = scores[members].double().numpy(), scores[~members].double().numpy()
+        return Membership(
+            self.victim,
+            name,
+            Roc.from_scores(inside, outside),
+            lower_bound(inside, outside, self._delta),
+            ["half of the candidates are members, classes balanced", *assumptions],
+        )

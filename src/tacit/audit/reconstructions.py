@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from tacit.audit.scoring.reconstruction import ReconstructionScore, score_recons
 from tacit.audit.scoring.truth import Truth
 from tacit.privacy.clipping import Clip
 from tacit.record.transcript import Transcript
+from tacit.record.unknowns import Unknown
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.source import FullParts, SampledParts
 from tacit.tasks.task import Task
@@ -111,15 +112,30 @@ def not_invertible(task: Task) -> str | None:
     return None
 
 
-def reconstruct(
-    task: Task, truth: Truth, held: list[Evidence], effort: Effort, progress: Progress | None = None
-) -> list[Attack]:
-    """Invert all evidence, that of one kind and size together in one batch."""
-    groups: dict[tuple[Kind, int], list[Evidence]] = {}
-    for one in held:
-        if one.points is not None:
-            groups.setdefault((one.kind, len(one.points)), []).append(one)
-    return [_invert(task, truth, kind, group, effort, progress) for (kind, _), group in groups.items()]
+class Inversions:
+    """Attacks on one run: what is exactly known is inverted once, whoever knows it."""
+
+    def __init__(self, task: Task, truth: Truth, effort: Effort, progress: Progress | None = None) -> None:
+        self._task, self._truth, self._effort, self._progress = task, truth, effort, progress
+        self._done: dict[tuple[tuple[Unknown, ...], ...], Attack] = {}
+
+    def of(self, held: list[Evidence]) -> list[Attack]:
+        """Invert all evidence, that of one kind and size together in one batch."""
+        groups: dict[tuple[Kind, int], list[Evidence]] = {}
+        for one in held:
+            if one.points is not None:
+                groups.setdefault((one.kind, len(one.points)), []).append(one)
+        return [self._attack(kind, group) for (kind, _), group in groups.items()]
+
+    def _attack(self, kind: Kind, held: list[Evidence]) -> Attack:
+        what = tuple(one.terms for one in held)
+        exact = not any(one.deviation for one in held)
+        if exact and what in self._done:
+            return replace(self._done[what], evidence=held)
+        attack = _invert(self._task, self._truth, kind, held, self._effort, self._progress)
+        if exact:
+            self._done[what] = attack
+        return attack
 
 
 def _invert(
