@@ -1,1 +1,46 @@
-"""What leaks: proved (knowledge), bounded (ledger) and measured (attacks, scoring)."""
+"""What leaks: proved (knowledge), bounded (ledger) and measured (attacks, scoring).
+
+    tacit.audit(run, adversary="curious(1)+eavesdropper", victim=0)      # a Run, a configuration file, a run folder
+
+The room can be called: that is the audit from end to end (see `conduct`), of whatever can be audited.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tacit.audit.conduct import Audit
+
+
+class _Room(ModuleType):
+    """This module, callable."""
+
+    def __call__(self, subject: Any, adversary: Any = None, victim: Any = 0, **options: Any) -> Audit:
+        """Audit a `tacit.Run`, a configuration (file or object) or a run folder: see `tacit.audit.conduct.conduct`.
+
+        `adversary` is one or a list of them, as words or `Adversary`; `victim` one client or a list.
+        """
+        from tacit.audit.conduct import conduct
+        from tacit.simulation import Run
+
+        listed = adversary if adversary is None or isinstance(adversary, list | tuple) else [adversary]
+        victims = list(victim) if isinstance(victim, list | tuple) else [victim]
+        if isinstance(subject, Run):
+            said = None if subject.transcript is None else subject.transcript
+            return conduct(
+                subject.setting,
+                listed,
+                victims=victims,
+                transcript=said,
+                final=subject.theta.cpu(),
+                **options,
+            )
+        from tacit.experiment.auditing import audit_of
+
+        return audit_of(subject, listed, victims=victims, **options)
+
+
+sys.modules[__name__].__class__ = _Room

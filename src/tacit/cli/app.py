@@ -160,6 +160,57 @@ def compare(
 
 
 @app.command()
+def audit(
+    source: Annotated[
+        Path, typer.Argument(metavar="CONFIG|RUN", help="TOML file of an experiment, or the folder of a run.")
+    ],
+    adversary: Annotated[
+        list[str] | None,
+        typer.Option(help='E.g. "curious(1,4)+eavesdropper"; add "+theta0" if known. Repeatable.'),
+    ] = None,
+    victim: Annotated[
+        list[int] | None, typer.Option(help="Whose data is at stake (default: 0). Repeatable.")
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option("-n", "--iterations", min=1, help="How many are looked at.")
+    ] = 10,
+    delta: Annotated[float, typer.Option(help="δ of the privacy guarantee.")] = 1e-5,
+    seconds: Annotated[float, typer.Option(min=1.0, help="The most that one attack may take.")] = 60.0,
+    restarts: Annotated[int, typer.Option(min=1, help="Starts of each inversion.")] = 8,
+    attacks: Annotated[bool, typer.Option(help="Also attack, or only prove and bound.")] = True,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for audit.json and the report.")] = None,
+    data: Data = None,
+    overrides: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Find out what leaks to whom: what is proved, bounded and measured."""
+    from tacit.audit.reconstructions import Effort
+    from tacit.cli.audit import AuditProgress, print_audit
+    from tacit.experiment.auditing import audit_subject, read_subject, write_audit
+
+    subject = read_subject(source, overrides or [], data)
+    folder = out or (source if source.is_dir() else _free_folder(Path("runs/audit")))
+    with AuditProgress(Console(stderr=True)) as progress:
+        found = audit_subject(
+            subject,
+            adversary,
+            victims=victim or [0],
+            iterations=iterations,
+            delta=delta,
+            effort=Effort(restarts, seconds, subject.experiment.config.run.seed),
+            attacks=attacks,
+            progress=progress,
+        )
+    written, page = write_audit(found, subject, folder)
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
+    print_audit(found, Console())
+    print(f"Numbers: {written}")
+    print(f"Report: {page}")
+
+
+@app.command()
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Run folders, or one folder that holds several.")],
     out: Annotated[

@@ -65,6 +65,8 @@ def build(config: Config, folder: Path | None = None, dataset: data.Dataset | No
         dataset = dataset or load_data(config.data, folder)
         parts = make_partition(config, dataset, graph.clients)
         task = make_training(config, dataset, parts)
+    if (clip := config.run.clip) is not None:
+        task = task.clipped(clip.bound, clip.norm)
     with said_of("[algorithm]"):
         check_fit(draft, task)
     # Local steps belong to the iteration they follow: a round is one pass over the data however it is cut.

@@ -79,6 +79,26 @@ class AlgorithmSection(OpenSection):
     name: str = "lppa"
 
 
+class ClipSection(Section):
+    """No gradient is longer than `bound`: what differential privacy needs (l1 for Laplace noise, l2 for Gaussian)."""
+
+    bound: float
+    norm: Literal["l1", "l2"] = "l2"
+
+
+class TranscriptSection(Section):
+    """Which messages to keep, for later audits: iterations, clients that send or receive them, tags."""
+
+    first: NonNegativeInt = 0
+    last: NonNegativeInt = 20
+    clients: list[NonNegativeInt] | None = None
+    tags: list[str] | None = None
+    insides: list[
+        NonNegativeInt
+    ] = []  # clients of which also gradients and noise are kept: they may be corrupt
+    theta0: bool = False  # keep all first models: somebody may know them
+
+
 class RunSection(Section):
     """How long, how, and what to keep."""
 
@@ -92,6 +112,7 @@ class RunSection(Section):
     checkpoint_every: PositiveInt = 10
     keep_checkpoints: PositiveInt = 2
     allow_divergence: bool = False
+    clip: ClipSection | None = None
 
 
 class Config(Section):
@@ -104,6 +125,7 @@ class Config(Section):
     graph: GraphSection = GraphSection()
     algorithm: AlgorithmSection = AlgorithmSection()
     run: RunSection = RunSection()
+    transcript: TranscriptSection | None = None
 
     @property
     def subject(self) -> str:

@@ -18,8 +18,10 @@ from tacit.experiment.build import Experiment, build
 from tacit.experiment.config import Config, changed
 from tacit.experiment.folder import RunFolder, fingerprint, write_json, write_whole
 from tacit.record import checkpoint as checkpoints
+from tacit.record import transcript_files
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import OBSERVED, History, Record
+from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Simulation
 
 
@@ -102,6 +104,7 @@ def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[S
         gradients=saved.gradients if saved else config.run.gradients,
         allow_divergence=config.run.allow_divergence,
         round_length=experiment.round_length,
+        transcript=_transcript(experiment, folder, saved),
     )
     if not folder.config.exists():
         # With the way gradients were taken, so that this file runs again to the same bits.
@@ -125,6 +128,25 @@ def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[S
     return simulation, history
 
 
+def _transcript(experiment: Experiment, folder: RunFolder, saved: Checkpoint | None) -> Transcript | None:
+    """What is to be recorded: from the start, or going on after what a run that was stopped had heard."""
+    section = experiment.config.transcript
+    if section is None:
+        return None
+    keep = Keep(
+        None if section.clients is None else tuple(section.clients),
+        (section.first, section.last),
+        None if section.tags is None else tuple(section.tags),
+        tuple(section.insides),
+        section.theta0,
+    )
+    if saved is None:
+        return Transcript(keep)
+    heard, _ = transcript_files.load(folder.path)
+    heard.messages = [message for message in heard.messages if message.tick <= saved.step]
+    return heard
+
+
 def _advance(
     experiment: Experiment,
     simulation: Simulation,
@@ -146,6 +168,8 @@ def _advance(
             simulation.diverged, simulation.gradients.strategy,
         )  # fmt: skip
         checkpoints.save(folder.checkpoints, state, plan.keep_checkpoints)
+        if simulation.recorder is not None:
+            transcript_files.save(simulation.recorder.transcript, folder.path, mark)
 
     def look() -> None:
         if history and history[-1].step == simulation.t:

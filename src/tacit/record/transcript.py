@@ -100,7 +100,7 @@ class Recorder:
     def __init__(self, network: Network, transcript: Transcript, graph: Neighbourhood) -> None:
         self.tick = 0
         self._network = network
-        self._transcript = transcript
+        self.transcript = transcript
         self._graph = graph
         edges = zip(graph.out_source.tolist(), graph.out_target.tolist(), strict=True)
         transcript.clients, transcript.edges = len(graph.ids), list(edges)
@@ -118,7 +118,7 @@ class Recorder:
     def at(self, tick: int) -> None:
         """Say which moment it is; iterations that pass are counted."""
         self.tick = tick
-        self._transcript.steps = max(self._transcript.steps, tick)
+        self.transcript.steps = max(self.transcript.steps, tick)
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         """As the network behind it."""
@@ -154,16 +154,16 @@ class Recorder:
 
     def hold(self, names: list[Unknown], rows: Callable[[Tensor], Tensor]) -> None:
         """Write down the rows that insiders have."""
-        told = self._transcript.keep.theta0
+        told = self.transcript.keep.theta0
         index = [
             k
             for k, name in enumerate(names)
             if name.known_to(self._insides) or (told and name.kind == "theta0")
         ]
-        index = [k for k in index if names[k] not in self._transcript.held]
+        index = [k for k in index if names[k] not in self.transcript.held]
         if index:
             drawn = rows(torch.tensor(index, device=self._graph.ids.device)).detach().clone()
-            self._transcript.held.update(zip((names[k] for k in index), drawn, strict=True))
+            self.transcript.held.update(zip((names[k] for k in index), drawn, strict=True))
 
     def _apply(self, apply: Apply, ids: Tensor) -> Apply:
         def witnessed(tag: str, function: Function, rows: Tensor, epsilon: float | None) -> Tensor:
@@ -183,7 +183,7 @@ class Recorder:
         target: Tensor | None = None,
         private: bool = False,
     ) -> None:
-        keep = self._transcript.keep
+        keep = self.transcript.keep
         if (
             not keep.at(self.tick)
             or (keep.tags is not None and tag not in keep.tags)
@@ -193,7 +193,7 @@ class Recorder:
         kept = rows.clone() if bool(chosen.all()) else rows[chosen.to(rows.device)]
         to = None if target is None else target[chosen].cpu()
         message = Message(self.tick, verb, tag, kept, source[chosen].cpu(), to, private)
-        self._transcript.messages.append(message)
+        self.transcript.messages.append(message)
 
 
 @dataclass(frozen=True, eq=False)

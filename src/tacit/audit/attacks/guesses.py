@@ -97,9 +97,9 @@ def settle_labels(
     if labels != "optimise":
         found, reason = _recovered(loss, observation, shape, batch, restarts, seed, box)
         if found is not None and int(found.max()) < classes:
-            return Settled(found, restarts, f"labels {reason}")
+            return Settled(found, restarts, reason)
         if labels == "recover":
-            raise Misuse(f"labels are {reason}.", 'Give them, or use "optimise".')
+            raise Misuse(f"{reason[0].upper()}{reason[1:]}.", 'Give them, or use "optimise".')
     along = "labels optimised along with the inputs, as distributions"
     return Settled(None, restarts, f"{along} ({reason})" if reason else along)
 
@@ -150,7 +150,7 @@ def _recovered(
 ) -> tuple[Tensor | None, str]:
     """Labels [V, R, T, batch] read off the last layer; dealt to a sum's clients at random in every restart."""
     if not isinstance(loss, ModuleLoss):
-        return None, "not recovered: the loss is not known to be a module's"
+        return None, "labels not recovered: the loss is not known to be a module's"
     flat = loss.flat.to(observation.values.device)
     found = recover_labels(flat, observation, shape=shape, batch=batch, box=box)
     if found.labels is None:
