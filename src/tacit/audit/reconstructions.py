@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.audit.attacks.inversion import invert
+from tacit.audit.attacks.layers import activations
 from tacit.audit.attacks.lbfgs import LBFGS
 from tacit.audit.attacks.objectives import L2, Cosine
 from tacit.audit.attacks.observation import Observation
@@ -185,7 +186,7 @@ def _guess(
     if short.inputs is not None and bool(short.exact().all()):
         return short.inputs, None, "exact shortcut", [short.note, f"batch size known: {batch}"], 0.0
     single = batch == 1 and observation.batches == 1
-    plain = single and clip is None
+    plain = clip is None and (single or "ReLU" not in activations(loss.flat.module))  # L-BFGS wants it smooth
     found = invert(
         loss,
         observation,
@@ -193,14 +194,15 @@ def _guess(
         batch=batch,
         classes=told.classes,
         objective=L2() if plain else Cosine(total_variation=0.0 if single else 1e-2),
-        optimiser=LBFGS() if single else SignedAdam(),
+        optimiser=LBFGS() if plain or single else SignedAdam(),
         restarts=effort.restarts,
         seed=effort.seed,
         box=told.box,
         budget_seconds=effort.seconds,
         progress=None if progress is None else lambda i, of, _: progress(f"inverting the {kind}", i, of),
     )
-    method = f"{'L2' if plain else 'cosine'}, {'L-BFGS' if single else 'total variation, signed Adam'}"
+    search = "L-BFGS" if plain or single else "total variation, signed Adam"
+    method = f"{'L2' if plain else 'cosine'}, {search}"
     guess = found.inputs.reshape(victims, -1, *shape)
     return guess, found.labels, method, found.assumptions, found.seconds
 

@@ -77,6 +77,18 @@ def verdict(view: View, victim: int) -> Verdict:
     return Verdict(victim, headline, summary, [_proved(found, q) for q in QUESTIONS], bounded, measured)
 
 
+def in_short(found: Findings) -> str:
+    """The most that is known of the victim's gradients, in a few words."""
+    gradients = found.of("gradient")
+    if gradients.places("exact"):
+        return "gradients exactly"
+    if found.of("difference").places("exact"):
+        return "gradient differences exactly"
+    if found.of("sum").places("exact"):
+        return "the sum over honest clients exactly"
+    return "gradients under noise" if gradients.places("noisy") else "nothing by linear means"
+
+
 def _headline(found: Findings) -> tuple[Headline, str]:
     who, victim = found.knowledge.adversary, found.victim
     gradients = found.of("gradient")

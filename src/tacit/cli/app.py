@@ -67,7 +67,7 @@ def demo(
             }
             for line in shown.lines
         ]
-        print(json.dumps({"rules": lines, "report": str(shown.report)}))
+        print(json.dumps({"rules": lines, "audit": shown.audit, "report": str(shown.report)}))
         return
     what = "error: ‖γ⁰ − ∇L‖ / ‖∇L‖ of the message"
     table = Table(caption=f"{what};\n{CAVEAT}")
@@ -81,6 +81,8 @@ def demo(
         error = "0 %  (sees it all)" if exposed else error
         table.add_row(line.row.label, line.protection, percent(line.row), error)
     Console().print(table)
+    for words in shown.audit:
+        print(words)
     print(f"Report: {shown.report}")
 
 

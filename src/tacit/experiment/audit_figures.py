@@ -95,9 +95,13 @@ def pictures_figure(attack: Attack) -> Figure:
     guess = rearranged(attack.guess, order).flatten(0, 1)[:PICTURES]
     truth = attack.truth.flatten(0, 1)[:PICTURES]
     count = len(truth)
+    columns = max(count, 6)  # so that one picture is not as large as six
     with styled():
-        figure = Figure(figsize=(max(2.0, 0.75 * count + 0.9), 1.9), layout="constrained")
-        grid = figure.subplots(2, count, squeeze=False)
+        figure = Figure(figsize=(0.75 * columns + 0.9, 1.9), layout="constrained")
+        grid = figure.subplots(2, columns, squeeze=False)
+        for row in grid:
+            for axes in row[count:]:
+                axes.set_axis_off()
         for row, (name, samples) in enumerate((("original", truth), ("attack", guess))):
             for column in range(count):
                 axes = grid[row][column]

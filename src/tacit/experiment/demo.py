@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 from torch import Tensor
 
+from tacit.audit.adversary import Adversary
+from tacit.audit.findings import Findings
+from tacit.audit.knowledge import Knowledge
+from tacit.audit.ledger import ledger
+from tacit.audit.symbols import run_on_symbols
+from tacit.audit.verdict import in_short
 from tacit.errors import Interrupted
 from tacit.experiment.build import build
 from tacit.experiment.compare import Row, compare, variant
@@ -22,6 +30,7 @@ RULES = {
     "dp-dsgt": "own noise",
     "lppa": "noise that cancels",
 }
+VICTIM, AUDITED = 0, 6  # whose gradients the audit asks about, after how many iterations
 CAVEAT = "of the four masks on a message of lppa, a neighbour on the ring knows the two it shares"
 
 
@@ -36,10 +45,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Demonstration:
-    """The table and where the report is."""
+    """The table, where the report is, and the audit in two lines."""
 
     lines: list[Line]
     report: Path
+    audit: list[str]
 
 
 def demo_config() -> Config:
@@ -64,10 +74,32 @@ def demonstrate(out: Path, watch: Callable[[str, int], Watcher]) -> Demonstratio
         raise Interrupted("Stopped before the end; start again with `tacit demo`.") from None
     errors = {name: first_message_error(config, name) for name in RULES}
     lines = [Line(row, RULES[row.label], errors[row.label]) for row in comparison.rows]
+    told = short_audit(config)
     report = write_report(
-        comparison.folders, out / "report.html", title="Tacit demonstration", sections=[_section(lines)]
+        comparison.folders, out / "report.html", title="Tacit demonstration", sections=[_section(lines, told)]
     )
-    return Demonstration(lines, report)
+    return Demonstration(lines, report, told)
+
+
+def short_audit(config: Config) -> list[str]:
+    """What one neighbour, and both together, compute of client 0 under each rule: proved, on symbols."""
+    words: dict[str, list[str]] = {"curious(1)": [], "curious(1,4)": []}
+    guarantees = []
+    for name in RULES:
+        experiment = build(variant(config, name, list(RULES)))
+        run = run_on_symbols(experiment.algorithm, experiment.graph, AUDITED)
+        for adversary, said in words.items():
+            listener = Adversary.parse(adversary)
+            said.append(f"{name}: {in_short(Findings(Knowledge(run, listener), VICTIM))}")
+            clip, width = experiment.task.clip, experiment.task.parameters
+            guarantees.append(ledger(run, listener, VICTIM, clip=clip, parameters=width).upper.epsilon)
+    none = all(map(math.isinf, guarantees))
+    alone, together = ("; ".join(said) for said in words.values())
+    return [
+        f"Audit: one neighbour computes of client {VICTIM}: {alone}.",
+        f"Audit: both together: {together}."
+        + (" No rule has a differential-privacy guarantee." if none else ""),
+    ]
 
 
 def first_message_error(config: Config, name: str) -> float:
@@ -80,7 +112,7 @@ def first_message_error(config: Config, name: str) -> float:
     return float(((sent - true).norm(dim=1) / true.norm(dim=1)).mean())
 
 
-def _section(lines: list[Line]) -> Section:
+def _section(lines: list[Line], told: list[str]) -> Section:
     rows = [
         [line.row.label, line.protection, percent(line.row), f"{100 * line.first_message_error:.0f} %"]
         for line in lines
@@ -92,7 +124,8 @@ def _section(lines: list[Line]) -> Section:
         "the message itself; of the four masks in it, a neighbour on this ring knows the two that it shares.</p>"
     )
     head = ["rule", "protection", "accuracy", "error of the first gradient a neighbour sees"]
-    return Section("What a neighbour sees", words + table(head, rows))
+    audit = "".join(f"<p>{escape(line)}</p>" for line in told)
+    return Section("What a neighbour sees", words + table(head, rows) + audit)
 
 
 def percent(row: Row) -> str:
