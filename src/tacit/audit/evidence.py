@@ -14,7 +14,7 @@ from tacit.errors import Misuse
 from tacit.record.transcript import Message, Transcript
 from tacit.record.unknowns import Unknown
 
-Kind = Literal["gradient", "noisy gradient", "difference", "sum", "model"]
+Kind = Literal["gradient", "noisy gradient", "difference", "sum", "model", "image"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +66,8 @@ def evidence(found: Findings, question: Question, place: int, transcript: Transc
     values = applied(answer.combination, know, transcript)
     deviation = float(answer.variance or 0.0) ** 0.5
     gain = answer.combination.gain
-    if question == "model":
-        return Evidence("model", victim, (), (), values, None, deviation, gain)
+    if question in ("model", "image"):
+        return Evidence(question, victim, (), (), values, None, deviation, gain)
     kind: Kind = "noisy gradient" if question == "gradient" and answer.status == "noisy" else question
     terms, coefficients = found.terms(question, place)
     points = [_point(know, term, transcript) for term in terms]

@@ -4,6 +4,8 @@ gradient     gᵢᵏ, of each batch k
 difference   gᵢᵏ⁺¹ − gᵢᵏ
 sum          Σⱼ gⱼᵏ over the victim's honest component: all that is left of it when the corrupt are taken away
 model        θᵢᵗ after each iteration t
+image        what a declared non-linear step made of rows with a gradient of the victim in them: how much that tells of
+             the gradient depends on the step, and is not judged here
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from tacit.audit.knowledge import Answer, Knowledge, Status
 from tacit.errors import Misuse
 from tacit.record.unknowns import Unknown
 
-Question = Literal["gradient", "difference", "sum", "model"]
-QUESTIONS: tuple[Question, ...] = ("gradient", "difference", "sum", "model")
+Question = Literal["gradient", "difference", "sum", "model", "image"]
+QUESTIONS: tuple[Question, ...] = ("gradient", "difference", "sum", "model", "image")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,19 @@ class Findings:
         """The victim's gradients."""
         return self.knowledge.run.gradients(self.victim)
 
+    @cached_property
+    def images(self) -> list[Unknown]:
+        """What non-linear steps made of the victim's gradients, or of what other steps had made of them."""
+        run = self.knowledge.run
+        made_of = {run.places[u] for u in self.taken}
+        found = []
+        for unknown, step in run.nonlinear_steps.items():  # in the order in which they were taken
+            inputs = set(step.rows.nonzero()[:, 0].tolist())
+            if unknown.client == self.victim and not made_of.isdisjoint(inputs):
+                made_of.add(run.places[unknown])
+                found.append(unknown)
+        return found
+
     def of(self, question: Question) -> Series:
         """The answers to one question."""
         return self._series[question]
@@ -93,6 +108,7 @@ class Findings:
             ("gradient", numbers),
             ("difference", numbers[1:]),
             ("sum", numbers),
+            ("image", [u.when for u in self.images]),
         )
         for question, when in asked:
             terms = [self.terms(question, place) for place in range(len(when))]
@@ -101,7 +117,7 @@ class Findings:
         return series
 
     def terms(self, question: Question, place: int) -> tuple[tuple[Unknown, ...], tuple[float, ...]]:
-        """The gradients that a question is about, and their coefficients."""
+        """The unknowns that a question is about, gradients or images of them, and their coefficients."""
         taken = self.taken
         if question == "gradient":
             return (taken[place],), (1.0,)
@@ -110,6 +126,8 @@ class Findings:
         if question == "sum":
             everyone = tuple(taken[place]._replace(client=i) for i in sorted(self.component))
             return everyone, (1.0,) * len(everyone)
+        if question == "image":
+            return (self.images[place],), (1.0,)
         return (), ()
 
     def _answers(self, question: Question, when: list[int], vectors: list[Matrix]) -> Series:

@@ -86,7 +86,7 @@ class MembershipAttacks:
         progress: Progress | None = None,
     ) -> None:
         self.victim = victim
-        self._loss, self._truth, self._delta = loss, truth, delta
+        self._loss, self._truth, self._delta = loss.to(effort.device), truth, delta
         self._effort, self._progress = effort, progress
         self.candidates = Candidates.of(truth.members(victim), truth.outsiders(victim), effort.seed)
 
@@ -96,8 +96,7 @@ class MembershipAttacks:
         told = self._progress
         return train_shadows(
             self._loss,
-            self.candidates.x,
-            self.candidates.y,
+            *self._there(self.candidates),
             seed=self._effort.seed,
             models=SHADOWS,
             budget_seconds=self._effort.seconds,
@@ -108,7 +107,8 @@ class MembershipAttacks:
         """By a model [P] that the adversary has; `known` says which. None if there are too few samples."""
         if self.candidates is None:
             return []
-        x, y, theta = self.candidates.x, self.candidates.y, theta.to(self._loss.flat.dtype)
+        x, y = self._there(self.candidates)
+        theta = theta.to(self._effort.device, self._loss.flat.dtype)
         shadows = self._shadows
         ended = (
             [] if shadows.finished else [f"shadow models stopped by the budget after {shadows.steps} steps"]
@@ -137,20 +137,23 @@ class MembershipAttacks:
         candidates = Candidates.of(held, self._truth.outsiders(self.victim), self._effort.seed)
         if candidates is None:
             return []
-        dtype = self._loss.flat.dtype
-        points = torch.cat([points for _, points in usable]).to(dtype)
-        values = torch.stack([one.values for one, _ in usable]).to(dtype)
-        scores = gradient_cosine_score(self._loss, points, values, candidates.x, candidates.y, over="max")
+        dtype, device = self._loss.flat.dtype, self._effort.device
+        points = torch.cat([points for _, points in usable]).to(device, dtype)
+        values = torch.stack([one.values for one, _ in usable]).to(device, dtype)
+        scores = gradient_cosine_score(self._loss, points, values, *self._there(candidates), over="max")
         noisy = "with noise" if any(one.deviation for one, _ in usable) else "exactly"
         known = (
             f"{len(usable)} gradients known {noisy}; asked is whether a sample was in one of their batches"
         )
         return [self._judged("gradient cosine", scores, candidates, [known])]
 
+    def _there(self, candidates: Candidates) -> tuple[Tensor, Tensor]:
+        return candidates.x.to(self._effort.device), candidates.y.to(self._effort.device)
+
     def _judged(
         self, name: str, scores: Tensor, candidates: Candidates, assumptions: list[str]
     ) -> Membership:
-        members = candidates.members
+        members, scores = candidates.members, scores.cpu()
         inside, outside = scores[members].double().numpy(), scores[~members].double().numpy()
         return Membership(
             self.victim,

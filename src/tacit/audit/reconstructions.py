@@ -37,6 +37,7 @@ class Effort:
     restarts: int = 8
     seconds: float = 60.0  # for each kind of evidence
     seed: int = 0
+    device: torch.device | str = "cpu"
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,11 +149,12 @@ def _invert(
     assert pool is not None  # see not_invertible
     told = Told.of(task, held[0].victim, pool)
     dtype = loss.flat.dtype
-    points = torch.stack([one.points for one in held if one.points is not None]).to(dtype)
-    values = torch.stack([one.values for one in held]).to(dtype)
-    coefficients = torch.tensor(held[0].coefficients, dtype=dtype)
+    points = torch.stack([one.points for one in held if one.points is not None])
+    values = torch.stack([one.values for one in held])
+    coefficients = torch.tensor(held[0].coefficients)
     one_batch = kind != "sum" and (len(coefficients) == 1 or repeats(task))
-    observation = Observation(points, coefficients, values, one_batch)
+    where, what, value = (array.to(effort.device, dtype) for array in (points, coefficients, values))
+    observation = Observation(where, what, value, one_batch)
     terms = [one.terms[: 1 if one_batch else None] for one in held]
     guess, guessed, method, assumptions, seconds = _guess(
         loss, observation, told, task.clip, effort, progress, kind
@@ -167,7 +169,7 @@ def _invert(
         effort.seed,
         guess_labels=None if guessed is None else guessed.reshape(guess.shape[:2]),
     )
-    return Attack(kind, held, method, guess.cpu(), torch.stack(true), score, assumptions, seconds)
+    return Attack(kind, held, method, guess, torch.stack(true), score, assumptions, seconds)
 
 
 def _guess(
@@ -184,7 +186,7 @@ def _guess(
     victims = len(observation.values)
     short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
     if short.inputs is not None and bool(short.exact().all()):
-        return short.inputs, None, "exact shortcut", [short.note, f"batch size known: {batch}"], 0.0
+        return short.inputs.cpu(), None, "exact shortcut", [short.note, f"batch size known: {batch}"], 0.0
     single = batch == 1 and observation.batches == 1
     plain = clip is None and (single or "ReLU" not in activations(loss.flat.module))  # L-BFGS wants it smooth
     found = invert(
@@ -203,8 +205,8 @@ def _guess(
     )
     search = "L-BFGS" if plain or single else "total variation, signed Adam"
     method = f"{'L2' if plain else 'cosine'}, {search}"
-    guess = found.inputs.reshape(victims, -1, *shape)
-    return guess, found.labels, method, found.assumptions, found.seconds
+    guess = found.inputs.reshape(victims, -1, *shape).cpu()
+    return guess, found.labels.cpu(), method, found.assumptions, found.seconds
 
 
 def repeats(task: Task) -> bool:

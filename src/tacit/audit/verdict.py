@@ -14,7 +14,7 @@ from tacit.audit.scoring.lower_bound import verdict as compare_bounds
 if TYPE_CHECKING:
     from tacit.audit.conduct import View
 
-Headline = Literal["exposed", "partly exposed", "noisy", "not seen"]
+Headline = Literal["exposed", "partly exposed", "noisy", "nothing proved"]
 ASSUMPTIONS = (
     "The adversary follows the protocol and knows the algorithm, its options, the graph and the model's architecture.",
     "Proved: exact statements are linear combinations of what was really said, each with its proof; what is called "
@@ -28,6 +28,7 @@ NOUNS: dict[Question, str] = {
     "difference": "gradient differences",
     "sum": "sums of gradients over the honest component",
     "model": "models",
+    "image": "results of non-linear steps on gradients",
 }
 
 
@@ -86,7 +87,17 @@ def in_short(found: Findings) -> str:
         return "gradient differences exactly"
     if found.of("sum").places("exact"):
         return "the sum over honest clients exactly"
-    return "gradients under noise" if gradients.places("noisy") else "nothing by linear means"
+    if gradients.places("noisy"):
+        return "gradients under noise"
+    if steps := _image_steps(found):
+        return f"what {steps} made of gradients"
+    return "nothing by linear means"
+
+
+def _image_steps(found: Findings) -> str:
+    """The non-linear steps whose results on the victim's gradients are exactly known."""
+    exact = found.of("image").places("exact")
+    return ", ".join(sorted({found.images[place].tag for place in exact}))
 
 
 def _headline(found: Findings) -> tuple[Headline, str]:
@@ -117,9 +128,15 @@ def _headline(found: Findings) -> tuple[Headline, str]:
             "noisy",
             f"{who} sees gradients of client {victim} under noise only{noise.replace('gradients only ', '')}",
         )
+    if steps := _image_steps(found):
+        return (
+            "partly exposed",
+            f"{who} knows exactly what the non-linear step {steps} made of gradients of client {victim}; how much "
+            "that tells depends on the step",
+        )
     return (
-        "not seen",
-        f"{who} computes no gradient of client {victim} by linear combinations; more is not proved",
+        "nothing proved",
+        f"{who} computes no gradient of client {victim} by linear combinations; that it cannot otherwise is not proved",
     )
 
 
@@ -134,6 +151,8 @@ def _proved(found: Findings, question: Question) -> str:
     if noisy:
         deviations = np.sqrt(series.variances[noisy])
         parts.append(f"{len(noisy)} with noise of deviation {deviations.min():.3g} to {deviations.max():.3g}")
+    if not all_of_them:
+        return f"{NOUNS[question]}: there are none"
     return f"{NOUNS[question]}: {', '.join(parts) or f'none of {all_of_them}'}"
 
 

@@ -192,6 +192,7 @@ def audit(
 
     subject = read_subject(source, overrides or [], data)
     folder = out or (source if source.is_dir() else _free_folder(Path("runs/audit")))
+    plan = subject.experiment.config.run
     with AuditProgress(Console(stderr=True)) as progress:
         found = audit_subject(
             subject,
@@ -199,7 +200,7 @@ def audit(
             victims=victim or [0],
             iterations=iterations,
             delta=delta,
-            effort=Effort(restarts, seconds, subject.experiment.config.run.seed),
+            effort=Effort(restarts, seconds, plan.seed, plan.device),
             attacks=attacks,
             progress=progress,
         )

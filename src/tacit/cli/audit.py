@@ -18,7 +18,7 @@ COLOURS = {
     "exposed": "bold red",
     "partly exposed": "bold yellow",
     "noisy": "bold cyan",
-    "not seen": "bold green",
+    "nothing proved": "bold",
 }
 
 
@@ -82,8 +82,10 @@ def print_audit(audit: Audit, console: Console) -> None:
 
 
 def _overview(audit: Audit) -> Table:
+    from tacit.audit.findings import QUESTIONS
+
     table = Table()
-    for name in ("adversary", "victim", "verdict", "gradient", "difference", "sum", "model", "guarantee"):
+    for name in ("adversary", "victim", "verdict", *QUESTIONS, "guarantee"):
         table.add_column(name, overflow="fold")
     for view in audit.views:
         for row in _rows(view):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from tacit.audit.conduct import Audit, View
-from tacit.audit.findings import Findings
+from tacit.audit.findings import QUESTIONS, Findings, Question
 from tacit.audit.knowledge import Answer
 from tacit.audit.verdict import ASSUMPTIONS, verdict
 from tacit.experiment import audit_figures as figures
@@ -81,7 +81,7 @@ def _proofs(view: View, found: Findings) -> str:
     """The first exact answer to each question, as a combination of messages."""
     parts = "".join(f"<li>{escape(line)}</li>" for line in verdict(view, found.victim).proved)
     html = f"<ul>{parts}</ul>"
-    for question in ("gradient", "difference", "sum", "model"):
+    for question in QUESTIONS:
         series = found.of(question)
         if exact := series.places("exact"):
             answer = series.ask(exact[0])
@@ -89,10 +89,10 @@ def _proofs(view: View, found: Findings) -> str:
     return html
 
 
-def _target(found: Findings, question: str, place: int) -> str:
+def _target(found: Findings, question: Question, place: int) -> str:
     if question == "model":
         return f"θ[{found.victim}] after {place} iterations"
-    terms, coefficients = found.terms(question, place)  # type: ignore[arg-type]
+    terms, coefficients = found.terms(question, place)
     return " ".join(f"{c:+g}·{u}" for u, c in zip(terms, coefficients, strict=True))
 
 

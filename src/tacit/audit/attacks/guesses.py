@@ -94,9 +94,15 @@ def settle_labels(
         every = every[None, :, None, None].expand(victims, -1, 1, 1)
         return Settled(every, restarts * classes, f"labels enumerated: {restarts} restarts for each class")
     reason = ""
-    if labels != "optimise":
+    difference = not bool((observation.coefficients > 0).all())  # those tell labels by a rule of thumb only
+    if labels == "recover" or (labels is None and not difference):
         found, reason = _recovered(loss, observation, shape, batch, restarts, seed, box)
-        if found is not None and int(found.max()) < classes:
+        if found is not None and int(found.max()) >= classes:
+            raise Misuse(
+                f"The last layer tells of class {int(found.max())}, but classes is {classes}.",
+                "Give the number of the model's outputs.",
+            )
+        if found is not None:
             return Settled(found, restarts, reason)
         if labels == "recover":
             raise Misuse(f"{reason[0].upper()}{reason[1:]}.", 'Give them, or use "optimise".')

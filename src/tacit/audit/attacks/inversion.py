@@ -61,8 +61,9 @@ def invert(
 
     `labels`: a tensor if they are known; "recover" reads them off the last layer, "optimise" searches soft labels
     along with the inputs (as DLG did), "enumerate" tries all classes (one sample; `restarts` for each class).
-    None recovers what can be recovered and optimises the rest. Restarts begin at random points of the `box`;
-    what ends outside is moved to its border. `chunk` guesses are searched at a time, or as many as fit.
+    None recovers them where a gradient tells them, and optimises them otherwise: a difference tells them by a rule
+    of thumb only. Restarts begin at random points of the `box`; what ends outside is moved to its border. `chunk`
+    guesses are searched at a time, or as many as fit.
     `progress` is called with the iteration, of how many, and the best losses so far [V].
     """
     _check(loss, observation, shape, batch, classes, restarts, box, budget_seconds, chunk)

@@ -44,7 +44,9 @@ def recover_labels(
     """
     layer = last_linear(flat, shape)
     if layer is None:
-        return RecoveredLabels(None, "labels not recovered: the model does not end in a linear layer of its own")
+        return RecoveredLabels(
+            None, "labels not recovered: the model does not end in a linear layer of its own"
+        )
     samples = batch * observation.batches
     if not bool((observation.coefficients > 0).all()):
         bias = layer.bias_of(observation.values)
@@ -55,8 +57,8 @@ def recover_labels(
         earlier = observation.weights[:, observation.coefficients < 0]
         expected = _mean_predictions(flat, earlier, shape, box).mean(1)
         learnt = (
-            "labels recovered as arg max Δp/p̄, assuming that between the two gradients the model learnt the sample's own "
-            "class, and that it predicted on the sample about what it predicts on random inputs"
+            "labels recovered as arg max Δp/p̄, assuming that between the two gradients the model learnt the sample's "
+            "own class, and that it predicted on the sample about what it predicts on random inputs"
         )
         return RecoveredLabels(risen_label(bias, expected)[:, None], learnt)
     if samples == 1:
@@ -64,7 +66,9 @@ def recover_labels(
         return RecoveredLabels(single_label(layer, observation.values)[:, None], certain)
     bias = layer.bias_of(observation.values)
     if bias is None:
-        return RecoveredLabels(None, "labels not recovered: counts need the gradient of the last layer's bias")
+        return RecoveredLabels(
+            None, "labels not recovered: counts need the gradient of the last layer's bias"
+        )
     expected = observation.coefficients @ _mean_predictions(flat, observation.weights, shape, box)
     counts = label_counts(bias, expected, batch, observation.batches)
     classes = torch.arange(counts.shape[1], device=counts.device)
