@@ -327,9 +327,20 @@ def _one_message(
             ]
             own = [abs(x) for u, x in said if u.kind == "gradient" and u.client == victim]
             if own and bool(adversary.sees(message, run.transcript.edges)[row]):
+                if not _additive(run, [u for u, _ in said]):
+                    return []
                 terms = [(u, abs(x)) for u, x in said if u.kind == "noise" and not adversary.knows(u)]
                 return _sum_of_terms(message.tag, message.tick, own, terms, run, clip, delta)
     return []
+
+
+def _additive(run: SymbolicRun, said: list[Unknown]) -> bool:
+    """Whether noise is only added in a message: no non-linear step is in it, nor behind where gradients were taken."""
+    inputs = [run.points[u.when][u.client] for u in said if u.kind == "gradient"]
+    behind = [run.unknowns[k] for point in inputs for k in np.flatnonzero(point.numpy())]
+    return not any(u.kind == "nonlinear" for u in said + behind) and not any(
+        u.kind == "noise" for u in behind
+    )
 
 
 def _sum_of_terms(
