@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from tacit.algorithms.pdmm import PDMM
     from tacit.algorithms.psgt import PSGT
     from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
+    from tacit.audit.adversary import Adversary
     from tacit.compression import QSGD, Identity, RandK, SignBits
     from tacit.errors import Diverged, Misuse, TacitError
     from tacit.graph import Graph, Topology
     from tacit.privacy.matrix_step import MatrixStep
     from tacit.privacy.noise import Gaussian, Laplace
     from tacit.privacy.protection import ErfVector, NormVector, TanhVector
+    from tacit.record.transcript import Keep
     from tacit.schedules import Constant, Cosine, Exponential, Inverse
     from tacit.simulation import Run, Simulation, simulate
     from tacit.tasks import Task, adaptive_filtering, least_squares, localization, quadratic
@@ -59,6 +61,7 @@ __all__ = [
     "PDMM",
     "PSGT",
     "QSGD",
+    "Adversary",
     "Constant",
     "Cosine",
     "DeFLVP",
@@ -73,6 +76,7 @@ __all__ = [
     "Identity",
     "InnerSolver",
     "Inverse",
+    "Keep",
     "Laplace",
     "MatrixStep",
     "Misuse",
@@ -118,6 +122,7 @@ _ROOMS = {
         "InnerSolver",
         "QuadraticSolver",
     ),
+    "tacit.audit.adversary": ("Adversary",),
     "tacit.compression": (
         "QSGD",
         "Identity",
@@ -133,6 +138,7 @@ _ROOMS = {
         "NormVector",
         "TanhVector",
     ),
+    "tacit.record.transcript": ("Keep",),
     "tacit.schedules": ("Constant", "Cosine", "Exponential", "Inverse"),
     "tacit.simulation": ("Run", "Simulation", "simulate"),
     "tacit.tasks": ("Task", "adaptive_filtering", "least_squares", "localization", "quadratic"),
@@ -142,7 +148,7 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     """Import a public name, or a room such as tacit.data, on first use."""
-    if name in ("compression", "data", "models"):
+    if name in ("audit", "compression", "data", "models"):
         return import_module(f"tacit.{name}")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")

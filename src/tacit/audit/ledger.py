@@ -45,6 +45,7 @@ from tacit.record.unknowns import Unknown
 NO_GUARANTEE = "no differential-privacy guarantee"
 SILENT = 1e-7  # singular values of N below this are combinations without noise
 SPOKEN = 1e-6  # coefficients of gradients above this are in a combination
+HEARD = 1e-12  # … and above this in what is seen: beside much noise they are small, and yet not nothing
 LARGEST_PROGRAM = (
     2_000_000  # entries of N up to which the least shift is sought; beyond, a short one is taken
 )
@@ -124,7 +125,7 @@ def ledger(
 def _whole_view(know: Knowledge, victim: int, clip: Clip | None, parameters: int, delta: float) -> Entry:
     scope = f"everything that {know.adversary} sees in {know.run.steps} iterations"
     names = know.hidden
-    heard = np.abs(know.basis).max(axis=0, initial=0.0) > SPOKEN
+    heard = np.abs(know.basis).max(axis=0, initial=0.0) > HEARD
 
     def columns(kind: str) -> list[int]:
         return [k for k, u in enumerate(names) if heard[k] and u.kind == kind and victim == u.client]
@@ -238,7 +239,7 @@ def _unseen_point(know: Knowledge, victim: int) -> Unknown | None:
     """A gradient or a non-linear step whose input is no function of what is seen and of the others' data."""
     run, names = know.run, know.hidden
     given = np.array([u.kind != "noise" and u.client != victim for u in names], dtype=bool)
-    heard = {names[k] for k in np.flatnonzero(np.abs(know.basis).max(axis=0, initial=0.0) > SPOKEN)}
+    heard = {names[k] for k in np.flatnonzero(np.abs(know.basis).max(axis=0, initial=0.0) > HEARD)}
     numbers = sorted({u.when for u in heard if u.kind == "gradient"})
     inputs = {
         Unknown("gradient", number, client): run.points[number][client]
