@@ -2,14 +2,17 @@ import numpy as np
 import pytest
 import torch
 
-from tacit import LPPA, Laplace, Misuse, Topology, quadratic, simulate
+from tacit import LPPA, PDMM, DeFLVP, ExactSolver, FedAvg, Laplace, Misuse, Topology, quadratic, simulate
 from tacit.engines.stacked import StackedNetwork
 from tacit.graph.neighbourhood import Neighbourhood
-from tacit.record.transcript import Recorder, Transcript
+from tacit.record.transcript import SERVER, Keep, Recorder, Transcript
+from tacit.record.unknowns import Unknown
 from tacit.rows import CodedRows
 
 GRAPH = Topology.ring(4).mixing("metropolis")
 TASK = quadratic(torch.eye(3).repeat(4, 1, 1), torch.ones(4, 3))
+
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 
 
 def test_every_message_is_kept_with_its_moment_and_tag():
@@ -63,3 +66,108 @@ def test_a_tag_that_no_message_has_is_refused_with_those_there_are():
     assert repr(run.transcript) == "Transcript(2 messages: theta, gamma)"
     with pytest.raises(Misuse, match=r"gama.*Did you mean 'gamma'"):
         run.transcript.of("gama")
+
+
+# --- What is kept --------------------------------------------------------------------------------------------
+
+PATH = Topology.from_edges([(0, 1), (1, 2), (2, 3)]).mixing("metropolis", lazy=True)
+
+
+def kept(algorithm=None, graph=PATH, steps=3, **keep):
+    algorithm = algorithm or LPPA(lr=0.1, noise=Laplace(1.0))
+    return simulate(algorithm, TASK, graph, steps=steps, seed=1, transcript=Keep(**keep)).transcript
+
+
+def test_messages_say_from_whom_and_to_whom():
+    transcript = kept(PDMM())
+    (first, *_) = transcript.messages
+    ends = list(zip(first.source.tolist(), first.target.tolist(), strict=True))
+    assert ends == transcript.edges == [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)]
+    assert (transcript.clients, transcript.steps) == (4, 3)
+    mixed = kept().messages[0]
+    assert (mixed.source.tolist(), mixed.target) == ([0, 1, 2, 3], None)
+    up, down = kept(FedAvg(lr=0.1)).messages[:2]
+    assert (up.verb, up.source.tolist()) == ("average", [0, 1, 2, 3])
+    assert (down.verb, down.source.tolist(), len(down.rows)) == ("broadcast", [SERVER], 1)
+    torch.testing.assert_close(down.rows[0], up.rows.mean(0))
+
+
+def test_of_some_clients_what_they_send_and_receive():
+    whole, part = kept(), kept(clients=(0,))
+    assert [message.source.tolist() for message in part.messages] == [
+        [0, 1]
+    ] * 6  # its own and its neighbour's
+    for few, all_of_them in zip(part.messages, whole.messages, strict=True):
+        assert torch.equal(few.rows, all_of_them.rows[:2])
+    edges = [(m.source.tolist(), m.target.tolist()) for m in kept(PDMM(), clients=(3,)).messages]
+    assert edges == [([2, 3], [3, 2])] * 3
+    up, down = kept(FedAvg(lr=0.1), clients=(2,)).messages[:2]
+    assert (up.source.tolist(), down.source.tolist()) == ([2], [SERVER])
+    assert kept(clients=()).messages == []
+    assert part.edges == whole.edges  # the graph is whole
+
+
+def test_of_some_moments_and_tags():
+    assert [message.tick for message in kept(ticks=(2, 3)).messages] == [2, 2, 3, 3]
+    assert kept(ticks=(2, 2)).steps == 3  # all were listened to
+    assert [message.tick for message in kept(LPPA(lr=0.1, masks="sent"), ticks=(0, 0)).messages] == [0]
+    assert kept(tags=("gamma",)).tags == ["gamma"]
+    assert kept(tags=()).messages == []
+    both = kept(tags=("theta",), ticks=(1, 2), clients=(3,))
+    assert [(m.tick, m.tag, m.source.tolist()) for m in both.messages] == [
+        (1, "theta", [2, 3]),
+        (2, "theta", [2, 3]),
+    ]
+
+
+def test_insides_are_what_these_clients_hold_and_no_more():
+    held = kept(insides=(0,)).held
+    gradients = {Unknown("gradient", when, 0) for when in range(4)}
+    masks = {Unknown("noise", 0, 0, 1, "delta"), Unknown("noise", 0, 1, 0, "delta")}
+    assert set(held) == {Unknown("theta0", 0, 0)} | gradients | masks
+    assert kept().held == {}
+    everyone = kept(insides=(0, 1, 2, 3)).held
+    assert all(torch.equal(everyone[name], row) for name, row in held.items())
+    first = kept(tags=("gamma",)).messages[0].rows[0]
+    sent, got = Unknown("noise", 0, 0, 1, "delta"), Unknown("noise", 0, 1, 0, "delta")
+    torch.testing.assert_close(first, held[Unknown("gradient", 0, 0)] + held[sent] - held[got])
+
+
+def test_insides_are_kept_of_all_moments():
+    """Later messages are made of earlier gradients."""
+    assert set(kept(insides=(1,), ticks=(3, 3), clients=(0,), tags=()).held) == set(kept(insides=(1,)).held)
+
+
+def test_first_models_of_all_may_be_kept_for_who_was_told():
+    names = {Unknown("theta0", 0, client) for client in range(4)}
+    assert set(kept(theta0=True).held) == names
+    assert set(kept(theta0=True, insides=(2,)).held) == names | set(kept(insides=(2,)).held)
+
+
+def test_minimisers_are_held_as_gradients_and_nonlinear_steps_as_they_came_out():
+    """∇f(w) = −b − cw, which for this task is w − 1."""
+    transcript = kept(PDMM(solver=ExactSolver()), insides=(2,))
+    gradient = transcript.held[Unknown("gradient", 3, 2)]
+    run = simulate(PDMM(solver=ExactSolver()), TASK, PATH, steps=3, seed=1)
+    torch.testing.assert_close(gradient, run.theta[2] - 1)
+    response = kept(DeFLVP(lr=0.1, private_variates=True), insides=(1,)).held
+    assert {name.tag for name in response if name.kind == "nonlinear"} == {"response", "codec"}
+
+
+def test_recording_insides_changes_nothing():
+    quiet = simulate(LPPA(lr=0.1), TASK, PATH, steps=3)
+    watched = simulate(LPPA(lr=0.1), TASK, PATH, steps=3, transcript=Keep(insides=(0, 3), theta0=True))
+    assert torch.equal(quiet.theta, watched.theta)
+
+
+@pytest.mark.parametrize("ticks", [(3, 1), (-1, 2), (0, 2.5), (True, 2), ("0", "1")])
+def test_moments_that_are_none_are_refused(ticks):
+    with pytest.raises(Misuse, match=r"ticks to keep are .*Give the first and the last"):
+        Keep(ticks=ticks)
+
+
+@pytest.mark.parametrize("where", ["clients", "insides"])
+@pytest.mark.parametrize("client", [4, -1, True, 0.0])
+def test_clients_that_are_not_there_are_refused(where, client):
+    with pytest.raises(Misuse, match=r"shall keep client .*from 0 to 3"):
+        kept(**{where: (0, client)})

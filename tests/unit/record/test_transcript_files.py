@@ -1,0 +1,183 @@
+import hashlib
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tacit import LPPA, PDMM, FedAvg, Laplace, Misuse, Topology, quadratic, simulate
+from tacit.record.transcript import Keep, Transcript
+from tacit.record.transcript_files import load, save
+
+GRAPH = Topology.ring(4).mixing("metropolis")
+TASK = quadratic(torch.eye(3).repeat(4, 1, 1), torch.randn(4, 3, generator=torch.Generator().manual_seed(1)))
+
+
+def recorded(algorithm=None, task=TASK, **keep):
+    algorithm = algorithm or LPPA(lr=0.1, noise=Laplace(1.0), masks="sent")
+    return simulate(algorithm, task, GRAPH, steps=2, seed=5, transcript=Keep(**keep)).transcript
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save(recorded(insides=(1, 3)), tmp_path)
+    return tmp_path
+
+
+def assert_same(a, b):
+    assert (a.keep, a.clients, a.edges, a.steps) == (b.keep, b.clients, b.edges, b.steps)
+    assert len(a.messages) == len(b.messages)
+    for x, y in zip(a.messages, b.messages, strict=True):
+        assert (x.tick, x.verb, x.tag, x.private) == (y.tick, y.verb, y.tag, y.private)
+        assert x.rows.dtype == y.rows.dtype
+        assert torch.equal(x.rows, y.rows)
+        assert torch.equal(x.source, y.source)
+        assert (x.target is None) == (y.target is None)
+        assert x.target is None or torch.equal(x.target, y.target)
+    assert list(a.held) == list(b.held)
+    assert all(torch.equal(a.held[name], b.held[name]) for name in a.held)
+
+
+# --- There and back ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "keep"),
+    [
+        (None, {"insides": (0, 2)}),  # private sends, shared noise
+        (None, {}),
+        (PDMM(), {"clients": (1,), "ticks": (1, 2), "tags": ("dz",)}),
+        (FedAvg(lr=0.1), {"insides": (3,), "theta0": True}),  # a server's rows
+    ],
+)
+def test_a_transcript_comes_back_as_it_was(tmp_path, algorithm, keep):
+    transcript = recorded(algorithm, **keep)
+    index = save(transcript, tmp_path / "new" / "folder", fingerprint="of this run")
+    assert index.name == "transcript.json"
+    loaded, fingerprint = load(index.parent)
+    assert fingerprint == "of this run"
+    assert_same(loaded, transcript)
+    assert {path.name for path in index.parent.iterdir()} == {"transcript.json", "transcript.safetensors"}
+
+
+def test_private_messages_and_what_insiders_held_are_among_them(folder):
+    loaded, _ = load(folder)
+    assert [message.tag for message in loaded.messages if message.private] == ["delta"]
+    assert {name.kind for name in loaded.held} == {"theta0", "gradient", "noise"}
+    assert all(name.known_to(frozenset({1, 3})) for name in loaded.held)
+
+
+def test_double_precision_survives(tmp_path):
+    double = quadratic(torch.eye(2).double().repeat(4, 1, 1), torch.full((4, 2), 1 / 3).double())
+    transcript = recorded(task=double, insides=(0,))
+    save(transcript, tmp_path)
+    assert load(tmp_path)[0].messages[0].rows.dtype == torch.float64
+    assert_same(load(tmp_path)[0], transcript)
+
+
+def test_silence_can_be_saved(tmp_path):
+    save(Transcript(clients=2, edges=[(0, 1)]), tmp_path)
+    assert_same(load(tmp_path)[0], Transcript(clients=2, edges=[(0, 1)]))
+
+
+def test_a_later_transcript_replaces_an_earlier_one(folder):
+    other = recorded(PDMM())
+    save(other, folder)
+    assert_same(load(folder)[0], other)
+
+
+# --- What is not as it was written ---------------------------------------------------------------------------
+
+
+def refused(folder, words):
+    with pytest.raises(Misuse, match=words) as refusal:
+        load(folder)
+    assert refusal.value.remedy
+
+
+def test_no_transcript(tmp_path):
+    refused(tmp_path, r"There is no transcript in .*Record one")
+    refused(tmp_path / "nowhere", r"There is no transcript")
+
+
+def test_missing_numbers(folder):
+    (folder / "transcript.safetensors").unlink()
+    refused(folder, r"cannot be read.*Record the run again")
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_numbers_that_were_cut_short(folder, keep):
+    numbers = folder / "transcript.safetensors"
+    numbers.write_bytes(numbers.read_bytes()[:keep])
+    refused(folder, r"transcript\.safetensors was cut short or altered.*Record the run again")
+
+
+@pytest.mark.parametrize("place", [10, -1])
+def test_numbers_of_which_one_bit_was_altered(folder, place):
+    numbers = folder / "transcript.safetensors"
+    content = bytearray(numbers.read_bytes())
+    content[place] ^= 1
+    numbers.write_bytes(content)
+    refused(folder, r"cut short or altered")
+
+
+def test_numbers_of_another_run_even_with_their_own_checksum_in_the_index(folder):
+    numbers, index = folder / "transcript.safetensors", folder / "transcript.json"
+    save_file({name: 2 * rows for name, rows in load_file(numbers).items()}, numbers)
+    refused(folder, r"cut short or altered")
+    facts = json.loads(index.read_text())
+    facts["numbers_sha256"] = hashlib.sha256(numbers.read_bytes()).hexdigest()
+    index.write_text(json.dumps(facts))
+    refused(folder, r"transcript\.json was altered: its checksum does not fit")
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda facts: facts["messages"][0].update(private=False),
+        lambda facts: facts["messages"][1]["source"].reverse(),
+        lambda facts: facts.update(edges=facts["edges"][1:]),
+        lambda facts: facts.update(steps=9),
+        lambda facts: facts["keep"].update(insides=[0]),
+        lambda facts: facts["held"][0].__setitem__(2, 0),
+        lambda facts: facts.update(fingerprint="another"),
+        lambda facts: facts.update(more=1),
+        lambda facts: facts.pop("clients"),
+        lambda facts: facts.update(index_sha256="0" * 64),
+    ],
+)
+def test_an_altered_index(folder, alter):
+    index = folder / "transcript.json"
+    facts = json.loads(index.read_text())
+    alter(facts)
+    index.write_text(json.dumps(facts))
+    refused(folder, r"transcript\.json was altered.*Record the run again")
+
+
+def test_an_index_in_other_words_is_the_same_index(folder):
+    """Spaces and the order of keys are no alteration."""
+    index = folder / "transcript.json"
+    before = load(folder)[0]
+    index.write_text(json.dumps(json.loads(index.read_text()), indent=2, sort_keys=True))
+    assert_same(load(folder)[0], before)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"format": "tacit-tr', b"[1, 2]", b"\xff\xfe", b"null"])
+def test_an_index_that_is_none(folder, content):
+    (folder / "transcript.json").write_bytes(content)
+    refused(folder, r"cannot be read")
+
+
+@pytest.mark.parametrize("named", ["tacit-transcript-2", None])
+def test_an_unknown_format(folder, named):
+    index = folder / "transcript.json"
+    index.write_text(json.dumps(json.loads(index.read_text()) | {"format": named}))
+    refused(folder, rf"unknown format {named!r}")
+
+
+def test_an_index_without_its_checksum(folder):
+    index = folder / "transcript.json"
+    facts = json.loads(index.read_text())
+    del facts["index_sha256"]
+    index.write_text(json.dumps(facts))
+    refused(folder, r"cannot be read")
