@@ -65,10 +65,8 @@ def on_numbers(algorithm):
 
 
 def values(run, transcript):
-    """The numbers of the unknowns [U, P]; noise in units of its deviation."""
-    rows = [transcript.held[unknown] for unknown in run.unknowns]
-    sizes = [run.laws[u].variance ** 0.5 if u in run.laws else 1.0 for u in run.unknowns]
-    return torch.stack(rows) / torch.tensor(sizes, dtype=torch.float64)[:, None]
+    """The numbers of the columns [U, P]."""
+    return torch.stack([transcript.held[unknown] / run.scale(unknown) for unknown in run.unknowns])
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -103,11 +103,12 @@ class Adversary:
     def sees(self, message: Message, edges: list[tuple[int, int]]) -> Tensor:
         """Which rows of a message it sees, bool [k]; `edges` are the graph's."""
         everyone = torch.ones(len(message.rows), dtype=torch.bool)
+        hears_server = self.is_server or (self.listens and self.edges is None)  # links to it are no edges
         if message.verb == "broadcast":
-            return everyone if self.corrupt or self.listens or self.is_server else ~everyone
+            return everyone if self.corrupt or hears_server else ~everyone
         if message.verb == "average":
             own = [source in self.corrupt for source in message.source.tolist()]
-            return everyone if self.listens or self.is_server else torch.tensor(own)
+            return everyone if hears_server else torch.tensor(own)
         if message.target is not None:
             ends = zip(message.source.tolist(), message.target.tolist(), strict=True)
             listens = self.listens and not message.private

@@ -130,7 +130,8 @@ def conduct(
     victims = list(victims)
     _refuse_victims(victims, setting.graph.clients)
     chosen = [Adversary.parse(a) if isinstance(a, str) else a for a in adversaries or ()]
-    chosen = chosen or usual_adversaries(setting, victims[0])
+    notes: list[str] = []
+    chosen = chosen or _recorded(usual_adversaries(setting, victims[0]), transcript, notes)
     for adversary in chosen:
         adversary.refuse(setting.graph.clients, [(s, t) for s, t in setting.graph.edges.tolist()])
         if set(victims) <= adversary.corrupt:
@@ -142,8 +143,14 @@ def conduct(
         _refuse_unrecorded(transcript, iterations)
     said("running the algorithm on symbols", 0, 1)
     run = run_on_symbols(setting.algorithm, setting.graph, iterations, transcript.keep)
+    whole = run  # of what was said, not only kept
+    if transcript.keep != Keep(insides=transcript.keep.insides, theta0=transcript.keep.theta0):
+        whole = run_on_symbols(setting.algorithm, setting.graph, iterations)
+        if _size(whole.transcript) > _size(run.transcript):
+            notes.append(
+                "messages that the transcript did not keep; what is proved is of those it kept, what is bounded of all"
+            )
     heard = _cut(transcript, iterations)
-    notes: list[str] = []
     attackers = None
     if attacks:
         attackers = Attackers.of(setting, victims, delta, effort or Effort(), final, said, notes)
@@ -158,18 +165,14 @@ def conduct(
         found = [Findings(know, victim) for victim in victims if victim not in adversary.corrupt]
         clip, width = setting.task.clip, setting.task.parameters
         ledgers = [
-            ledger(run, adversary, one.victim, clip=clip, parameters=width, delta=delta) for one in found
+            ledger(whole, adversary, one.victim, clip=clip, parameters=width, delta=delta) for one in found
         ]
         inverted, members = ([], []) if attackers is None else attackers.attack(found, heard)
         views.append(View(adversary, found, ledgers, inverted, members))
     exposed = None
     if heat_map or (heat_map is None and setting.graph.clients <= MOST_IN_HEAT_MAP):
         clients = setting.graph.clients
-        if transcript.keep != Keep(insides=transcript.keep.insides, theta0=transcript.keep.theta0):
-            run = run_on_symbols(
-                setting.algorithm, setting.graph, iterations
-            )  # of what was said, not only kept
-        exposed = exposure(run, progress=lambda a: said("who learns what from whom", a + 1, clients))
+        exposed = exposure(whole, progress=lambda a: said("who learns what from whom", a + 1, clients))
     return Audit(setting, iterations, victims, views, exposed, notes)
 
 
@@ -211,18 +214,24 @@ class Attackers:
 
     def attack(self, found: list[Findings], transcript: Transcript) -> tuple[list[Attack], list[Membership]]:
         """Everything on all victims of one adversary."""
-        inverted = self.inversions.of([held for one in found for held in best_evidence(one, transcript)])
+        held = [held for one in found for held in best_evidence(one, transcript)]
+        for one in held:
+            if (reason := self.inversions.passes_over(one)) is not None:
+                self._note(
+                    f"the {one.kind} that {found[0].knowledge.adversary} has of client {one.victim}: {reason}"
+                )
+        inverted = self.inversions.of(held)
         members = []
-        for one in found:
-            attacks = self.memberships[one.victim]
-            known = self._model(one, transcript)
+        for each in found:
+            attacks = self.memberships[each.victim]
+            known = self._model(each, transcript)
             if known is None:
-                self._note(f"{one.knowledge.adversary} knows no model: no membership inference by models")
+                self._note(f"{each.knowledge.adversary} knows no model: no membership inference by models")
             else:
                 members += attacks.on_model(*known)
-            series = one.of("gradient")
+            series = each.of("gradient")
             places = (series.places("exact") or series.places("noisy"))[:COSINES]
-            gradients = [evidence(one, "gradient", place, transcript) for place in places]
+            gradients = [evidence(each, "gradient", place, transcript) for place in places]
             members += attacks.on_gradients([held for held in gradients if held is not None])
         return inverted, members
 
@@ -269,6 +278,23 @@ def _record(
         simulation.step()
         said("running and listening", iteration + 1, iterations)
     return transcript
+
+
+def _recorded(usual: list[Adversary], transcript: Transcript | None, notes: list[str]) -> list[Adversary]:
+    """Those of the usual adversaries whose insides were recorded, where that was done before."""
+    if transcript is None:
+        return usual
+    insides = set(transcript.keep.insides)
+    for adversary in usual:
+        if not adversary.corrupt <= insides:
+            notes.append(
+                f"what {adversary} learns: what it holds was not recorded (`insides` of the transcript)"
+            )
+    return [adversary for adversary in usual if adversary.corrupt <= insides]
+
+
+def _size(transcript: Transcript) -> int:
+    return sum(len(message.rows) for message in transcript.messages)
 
 
 def _cut(transcript: Transcript, iterations: int) -> Transcript:

@@ -34,7 +34,9 @@ class Evidence:
     gain: float  # what the rounding of messages was multiplied with, at most
 
     def __str__(self) -> str:
-        made = " + ".join(f"{c:+g}·{u}" for c, u in zip(self.coefficients, self.terms, strict=True))
+        if not self.terms:
+            return f"{self.kind} of client {self.victim}"
+        made = " ".join(f"{c:+g}·{u}" for c, u in zip(self.coefficients, self.terms, strict=True))
         noise = f" with noise of deviation {self.deviation:.3g}" if self.deviation else ", exactly"
         return f"{self.kind} {made}{noise}"
 
@@ -49,11 +51,9 @@ def applied(combination: Combination, know: Knowledge, transcript: Transcript) -
         if unknown not in transcript.held:
             raise Misuse(
                 f"The adversary knows {unknown}, but the transcript does not have it.",
-                "Record what corrupt clients hold: name them in `insides`.",
+                "Record what corrupt clients hold: name them in `insides`; and first models: set `theta0`.",
             )
-        law = know.run.laws.get(unknown)
-        size = 1.0 if law is None else law.variance**0.5
-        parts.append(-coefficient / size * transcript.held[unknown].double())
+        parts.append(-coefficient / know.run.scale(unknown) * transcript.held[unknown].double())
     return torch.stack(parts).sum(0) if parts else torch.zeros(())
 
 
@@ -89,13 +89,16 @@ def telescoped(found: Findings, transcript: Transcript) -> Evidence | None:
     parts = [evidence(found, "difference", place, transcript) for place in run]
     pieces = [part for part in parts if part is not None]
     first, last = found.taken[run[0]], found.taken[run[-1] + 1]
+    first_points, last_points = pieces[0].points, pieces[-1].points
     return Evidence(
         "difference",
         found.victim,
         (first, last),
         (1.0, -1.0),
         -torch.stack([piece.values for piece in pieces]).sum(0),
-        None if pieces[0].points is None else pieces[0].points[1:],
+        None
+        if first_points is None or last_points is None
+        else torch.stack((first_points[1], last_points[0])),
         0.0,
         sum(piece.gain for piece in pieces),
     )
@@ -112,10 +115,12 @@ def _point(know: Knowledge, gradient: Unknown, transcript: Transcript) -> Tensor
 def _refuse_other_messages(symbolic: Transcript, recorded: Transcript) -> None:
     """Refuse numbers of another run than the one that was audited."""
 
-    def outline(message: Message) -> tuple[int, str, str, int]:
-        return message.tick, message.verb, message.tag, len(message.rows)
+    def outline(message: Message) -> tuple[object, ...]:
+        target = None if message.target is None else message.target.tolist()
+        return message.tick, message.verb, message.tag, message.source.tolist(), target
 
-    if [outline(m) for m in symbolic.messages] != [outline(m) for m in recorded.messages]:
+    same_graph = (symbolic.clients, symbolic.edges) == (recorded.clients, recorded.edges)
+    if not same_graph or [outline(m) for m in symbolic.messages] != [outline(m) for m in recorded.messages]:
         raise Misuse(
             "The transcript has other messages than a run of this algorithm on this graph.",
             "Give the transcript and the configuration of the same run, recorded with the same bounds.",

@@ -67,6 +67,8 @@ def exposure(
 def _most(know: Knowledge, victim: int) -> tuple[int, float]:
     """The level and the least noise on any gradient of the victim."""
     taken = know.run.gradients(victim)
+    if not taken:
+        return LEVELS.index("nothing"), np.inf
     gradients = np.stack([know.vector((u, 1.0)) for u in taken])
     best = float(np.sqrt(know.variances(gradients).min()))
     if best == 0:

@@ -8,9 +8,13 @@ away; the rest are hidden. A quantity c (a gradient, a difference, a sum, a mode
              least variance among them
     hidden   if every combination that contains it also contains other secrets
 
-For the second, noise is in units of its deviation and A = L Q with orthonormal rows Q = [S N] over secrets and noise.
-Because S Sᵀ + N Nᵀ = I, the singular vectors of S = UΣVᵀ also diagonalize the noise, the best estimate is
-a = UΣ⁻¹Vᵀc, and its variance Σₖ (vₖᵀc)² (1 − σₖ²)/σₖ².
+For the second, A = L Q with orthonormal rows Q = [S N] over secrets and noise of one deviation. Because
+S Sᵀ + N Nᵀ = I, the singular vectors of S = UΣVᵀ also diagonalize the noise. The best estimate of c = (c_S, c_N) is
+
+    a = UΣ⁻¹Vᵀc_S + (I − UUᵀ) N c_N,    its variance ‖Nᵀa − c_N‖²
+
+Tolerances: a coefficient below 10⁻⁷ of the largest, or a message that adds less than 10⁻⁹ of its size to earlier ones,
+is below the rounding of what is sent in float32 and counts as nothing: a step size of 10⁻⁷ hides gradients in models.
 
 Linear knowledge is a lower bound on knowledge: what is exact here is known for certain; what is hidden here is hidden
 from linear combinations. Non-linear steps count as unknowns of their own, about which nothing is assumed.
@@ -34,8 +38,9 @@ from tacit.record.unknowns import Unknown
 
 Status = Literal["exact", "noisy", "hidden"]
 Flags = npt.NDArray[np.bool_]
-EXACT = 1e-6  # ‖c − aᵀA‖ / ‖c‖ below which c is a combination of messages
+EXACT = 1e-7  # ‖c − aᵀA‖ / ‖c‖ below which c is a combination of messages
 VISIBLE = 1e-7  # singular values of S below this are secrets that are not seen
+CANDIDATE = 1e-12  # of ‖c‖², what may be missing in a first look
 NEGLIGIBLE = 1e-12  # coefficients left out of a combination, relative to its largest
 BLOCK = 256  # rows taken in at a time
 
@@ -52,7 +57,7 @@ class Combination:
     """Σ coefficients · messages − Σ coefficients · own: the same for every coordinate."""
 
     messages: tuple[tuple[Seen, float], ...]
-    own: tuple[tuple[Unknown, float], ...]  # what the adversary has itself; noise in units of its deviation
+    own: tuple[tuple[Unknown, float], ...]  # what the adversary has itself, in the units of the columns
 
     @property
     def gain(self) -> float:
@@ -67,7 +72,7 @@ class Answer:
     status: Status
     variance: float | None  # of the noise in the best estimate, per coordinate; 0 if exact, None if hidden
     combination: Combination | None  # the estimate; None if hidden
-    noise: tuple[tuple[Unknown, float], ...] = ()  # what is left in it, in units of the noises' deviations
+    noise: tuple[tuple[Unknown, float], ...] = ()  # what is left in it, in the units of the columns
 
 
 class Knowledge:
@@ -132,35 +137,38 @@ class Knowledge:
         hidden = self.hidden_part(vectors)
         size = np.square(hidden).sum(axis=1)
         filled = np.flatnonzero(hidden.any(axis=0))  # most questions are about a few unknowns
-        inside = hidden[:, filled] @ self._echelon.basis[:, filled].T
-        exact: Flags = size - np.square(inside).sum(axis=1) <= EXACT**2 * size
+        inside = hidden[:, filled] @ self.basis[:, filled].T
+        exact: Flags = size - np.square(inside).sum(axis=1) <= CANDIDATE * size
+        (likely,) = np.nonzero(exact)  # only these are worth the long product, which does not cancel
+        missing = np.linalg.norm(hidden[likely] - inside[likely] @ self.basis, axis=1)
+        exact[likely] = missing <= EXACT * np.sqrt(size[likely])
         return exact
 
     def variances(self, vectors: Matrix) -> Matrix:
         """The variance [c] of the best estimate of each: 0 where it is exact, infinite where it is hidden."""
         exact = self.exact(vectors)
-        if exact.all():
-            return np.zeros(len(vectors))
-        weights, visible = self._weights(self.hidden_part(vectors))
-        _, sigma, _ = self._decomposition
-        variance = np.square(weights) @ (1 - np.square(sigma))
-        return np.where(exact, 0.0, np.where(visible, np.maximum(variance, 0.0), np.inf))
+        variances = np.zeros(len(vectors))
+        if not exact.all():
+            rest = self.hidden_part(vectors[~exact])
+            inside, visible = self._estimate(rest)
+            error = inside @ self.basis[:, self._is_noise] - rest[:, self._is_noise]
+            found = np.square(error).sum(axis=1) * self.run.unit**2
+            variances[~exact] = np.where(visible, found, np.inf)
+        return variances
 
     def ask(self, vector: Matrix) -> Answer:
         """What is known of one vector [U], and how."""
-        hidden = vector[self._columns]
+        hidden = self.hidden_part(vector[None])
         if self.exact(vector[None])[0]:
-            return Answer("exact", 0.0, self._combination(self._echelon.basis @ hidden, vector))
-        weights, visible = self._weights(hidden[None])
+            return Answer("exact", 0.0, self._combination(self.basis @ hidden[0], vector))
+        inside, visible = self._estimate(hidden)
         if not visible[0]:
             return Answer("hidden", None, None)
-        left, sigma, _ = self._decomposition
-        inside = left @ weights[0]
-        variance = float(np.square(weights[0]) @ (1 - np.square(sigma)))
-        noise = inside @ self._echelon.basis[:, self._is_noise]
+        error = inside[0] @ self.basis[:, self._is_noise] - hidden[0, self._is_noise]
         names = [self.run.unknowns[column] for column in self._columns[self._is_noise]]
-        rest = tuple((u, float(x)) for u, x in zip(names, noise, strict=True) if abs(x) > EXACT)
-        return Answer("noisy", max(variance, 0.0), self._combination(inside, vector), rest)
+        rest = tuple((u, float(x)) for u, x in zip(names, error, strict=True) if abs(x) > EXACT)
+        variance = float(np.square(error).sum()) * self.run.unit**2
+        return Answer("noisy", variance, self._combination(inside[0], vector), rest)
 
     @cached_property
     def _decomposition(self) -> tuple[Matrix, Matrix, Matrix]:
@@ -172,14 +180,18 @@ class Knowledge:
         count = int(np.count_nonzero(sigma > VISIBLE))
         return left[:, :count], np.minimum(sigma[:count], 1.0), right[:count]
 
-    def _weights(self, hidden: Matrix) -> tuple[Matrix, Flags]:
-        """Σ⁻¹Vᵀc [c, k] of the secrets c in each vector, and whether they are all visible."""
-        _, sigma, right = self._decomposition
-        secrets = hidden[:, ~self._is_noise]
+    def _estimate(self, hidden: Matrix) -> tuple[Matrix, Flags]:
+        """The best estimates as combinations [c, rank] of the basis, and whether all secrets in them are visible."""
+        left, sigma, right = self._decomposition
+        secrets, noise = hidden[:, ~self._is_noise], hidden[:, self._is_noise]
         along = secrets @ right.T
         missing = np.linalg.norm(secrets - along @ right, axis=1)
         visible: Flags = missing <= EXACT * np.linalg.norm(secrets, axis=1)
-        return along / sigma, visible
+        inside = (along / sigma) @ left.T
+        if noise.any():
+            noise = noise @ self.basis[:, self._is_noise].T
+            inside += noise - noise @ left @ left.T
+        return inside, visible
 
     def _combination(self, inside: Matrix, target: Matrix) -> Combination:
         """The combination that gives insideᵀQ over the hidden unknowns, and over its own ones the target's share."""

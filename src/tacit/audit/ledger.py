@@ -43,7 +43,7 @@ from tacit.privacy.noise import Gaussian, Laplace, Noise
 from tacit.record.unknowns import Unknown
 
 NO_GUARANTEE = "no differential-privacy guarantee"
-SILENT = 1e-7  # singular values of N below this are combinations without noise
+SILENT = 1e-7  # singular values of N below this share of the largest are combinations without noise
 SPOKEN = 1e-6  # coefficients of gradients above this are in a combination
 HEARD = 1e-12  # … and above this in what is seen: beside much noise they are small, and yet not nothing
 LARGEST_PROGRAM = (
@@ -214,6 +214,7 @@ def _linear(
         why = f"{missing} depends on noise that is not seen, in a way that is not linear: no bound is proved"
         return Entry("", math.inf, 0.0, why)
     laws = [know.run.laws[name] for name in names]
+    noise = noise * know.run.unit  # from here on of unit deviation
     bounds = [_laplace_bound(clip, signal, noise, laws), _gaussian_bound(clip, signal, noise, laws, delta)]
     return min(bounds, key=lambda entry: entry.epsilon)
 
@@ -280,7 +281,7 @@ def _gaussian_bound(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]
         return Entry("", math.inf, 0.0, "there is no Gaussian noise")
     gaussian = noise[:, use]
     left, sizes, _ = np.linalg.svd(gaussian, full_matrices=False)
-    seen = sizes > SILENT
+    seen = sizes > SILENT * sizes.max()
     along = left[:, seen].T @ signal
     if np.linalg.norm(signal - left[:, seen] @ along) > SPOKEN * np.linalg.norm(signal):
         return Entry("", math.inf, 0.0, "the Gaussian noise alone does not cover its gradients")
@@ -301,14 +302,16 @@ def _shifts(noise: Matrix, signal: Matrix) -> Matrix | None:
     if noise.size > LARGEST_PROGRAM:
         return np.asarray(least)
     left, sizes, right = np.linalg.svd(noise, full_matrices=False)
-    seen = sizes > SILENT
+    seen = sizes > SILENT * sizes.max()
     equations = np.concatenate((right[seen], -right[seen]), axis=1)
     shifts = np.array(least)
     for column in range(signal.shape[1]):
         wanted = (left[:, seen].T @ signal[:, column]) / sizes[seen]
         solved = optimize.linprog(np.ones(equations.shape[1]), A_eq=equations, b_eq=wanted, method="highs")
-        if solved.x is not None:
-            plus, minus = np.split(solved.x, 2)
+        if solved.x is None:
+            continue
+        plus, minus = np.split(solved.x, 2)
+        if np.linalg.norm(noise @ (plus - minus) - signal[:, column]) <= SPOKEN * np.linalg.norm(signal):
             shifts[:, column] = plus - minus
     return shifts
 
@@ -362,8 +365,8 @@ def _sum_of_terms(
     law = next(iter(laws))
     if len(laws) > 1 or not alike or not isinstance(law, Laplace) or clip.norm != "l1":
         return []
-    # Coefficients are in units of the deviation √2 β.
-    ratio = sum(own) * clip.sensitivity / (size / math.sqrt(2))
+    # A coefficient of noise times the unit is the deviation √2 β of its term.
+    ratio = sum(own) * clip.sensitivity / (size * run.unit / math.sqrt(2))
     pure = sum_pure_epsilon(ratio, len(terms))
     within = PrivacyLoss.laplace(ratio, len(terms)).epsilon(delta)
     why = f"{len(terms)} unknown Laplace terms, Δ/β = {ratio:.4g}"

@@ -80,11 +80,11 @@ class Told:
     @classmethod
     def of(cls, task: Task, victim: int, pool: tuple[Tensor, Tensor]) -> Told:
         """From the protocol and from public data of the same kind."""
-        x, y = pool
-        source = task.source
-        whole = len(source.parts[victim][0]) if isinstance(source, FullParts) else 0
-        batch = source.batch_size if isinstance(source, SampledParts) else whole
-        return cls(tuple(x.shape[1:]), batch, int(y.max()) + 1, (float(x.min()), float(x.max())))
+        x, _ = pool
+        assert isinstance(task.loss, ModuleLoss)  # see not_invertible
+        flat = task.loss.flat
+        classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
+        return cls(tuple(x.shape[1:]), batch_size(task, victim), classes, (float(x.min()), float(x.max())))
 
 
 def best_evidence(found: Findings, transcript: Transcript) -> list[Evidence]:
@@ -109,8 +109,16 @@ def not_invertible(task: Task) -> str | None:
         return "gradients are inverted where a model classifies inputs; this task has a loss of its own"
     if not isinstance(task.source, FullParts | SampledParts):
         return "gradients are inverted where clients hold data; this task is a stream"
-    if Truth(task, 0).outsiders(0) is None:
+    truth = Truth(task, 0)
+    pool = truth.outsiders(0)
+    if pool is None:
         return "there is no public data of the same kind to compare with"
+    if pool[1].is_floating_point() or pool[1].ndim != 1:
+        return "gradients are inverted where a model classifies inputs; the targets here are not classes"
+    held = [truth.members(client) for client in range(task.clients)]
+    classes = {label for part in held if part is not None for label in part[1].unique().tolist()}
+    if missing := sorted(classes - set(pool[1].unique().tolist())):
+        return f"the public data to compare with have no sample of class {missing[0]}"
     return None
 
 
@@ -123,11 +131,20 @@ class Inversions:
 
     def of(self, held: list[Evidence]) -> list[Attack]:
         """Invert all evidence, that of one kind and size together in one batch."""
-        groups: dict[tuple[Kind, int], list[Evidence]] = {}
+        groups: dict[tuple[Kind, int, int], list[Evidence]] = {}
         for one in held:
-            if one.points is not None:
-                groups.setdefault((one.kind, len(one.points)), []).append(one)
-        return [self._attack(kind, group) for (kind, _), group in groups.items()]
+            if one.points is not None and self.passes_over(one) is None:
+                size = batch_size(self._task, one.terms[0].client)
+                groups.setdefault((one.kind, len(one.points), size), []).append(one)
+        return [self._attack(kind, group) for (kind, *_), group in groups.items()]
+
+    def passes_over(self, one: Evidence) -> str | None:
+        """Why evidence is not inverted; None if it is."""
+        if one.points is None:
+            return "where its gradients were taken is not known"
+        if len({batch_size(self._task, term.client) for term in one.terms}) > 1:
+            return "its gradients are of batches of different sizes"
+        return None
 
     def _attack(self, kind: Kind, held: list[Evidence]) -> Attack:
         what = tuple(one.terms for one in held)
@@ -207,6 +224,14 @@ def _guess(
     method = f"{'L2' if plain else 'cosine'}, {search}"
     guess = found.inputs.reshape(victims, -1, *shape).cpu()
     return guess, found.labels.cpu(), method, found.assumptions, found.seconds
+
+
+def batch_size(task: Task, client: int) -> int:
+    """How many samples a gradient of a client sees; the protocol says so."""
+    source = task.source
+    if isinstance(source, SampledParts):
+        return source.batch_size
+    return len(source.parts[client][0]) if isinstance(source, FullParts) else 0
 
 
 def repeats(task: Task) -> bool:

@@ -1,8 +1,9 @@
 """An algorithm run on symbols: every row is a row of coefficients over the unknowns of the run.
 
 First models, gradients, noise and declared non-linear steps are the unknowns; `here` hands them out as unit rows, the
-algorithm's own text combines them, and what it sends is written down as coefficients. Noise is in units of its
-standard deviation. Nothing here knows which algorithm it is.
+algorithm's own text combines them, and what it sends is written down as coefficients. Noise is of one deviation for
+all, the largest in the run, so that coefficients of noise and of secrets are of one size. Nothing here knows which
+algorithm it is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, gradients_per_step
+from tacit.arguments import is_count
 from tacit.clients import Clients, Function
 from tacit.errors import Misuse
 from tacit.graph import Graph
@@ -45,6 +47,12 @@ class SymbolicRun:
     models: list[Tensor]  # θ after 0, 1, … iterations [n, U']
     points: dict[int, Tensor]  # where the gradients on batch 0, 1, … were taken [n, U']
     nonlinear_steps: dict[Unknown, NonlinearStep]
+    unit: float = 1.0  # the deviation of every noise column
+
+    def scale(self, unknown: Unknown) -> float:
+        """What the numbers of an unknown are divided by to be those of its column."""
+        law = self.laws.get(unknown)
+        return 1.0 if law is None else law.variance**0.5 / self.unit
 
     @cached_property
     def places(self) -> dict[Unknown, int]:
@@ -69,8 +77,9 @@ class SymbolicRun:
 class Book:
     """The unknowns in the order of their first mention, and the width of the rows that stand for them."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, unit: float = 1.0) -> None:
         self.width = width
+        self.unit = unit
         self.places: dict[Unknown, int] = {}
         self.laws: dict[Unknown, Noise] = {}
 
@@ -88,6 +97,8 @@ def run_on_symbols(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep | 
 
     Run twice: first with empty rows to see how many unknowns there are, then with rows of that many coefficients.
     """
+    if not is_count(steps, 0):
+        raise Misuse(f"steps is {steps!r}.", "Give a whole number that is not negative.")
     graph.require(*algorithm.requires, by=algorithm.name)
     count = Book(0)
     sent = _run(algorithm, graph, steps, keep or Keep(), count).transcript
@@ -99,7 +110,8 @@ def run_on_symbols(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep | 
             f"{size / 1e9:.0f} GB as coefficients.",
             f"Audit fewer iterations: about {max(1, int(steps * (LARGEST / size) ** 0.5))} fit.",
         )
-    return _run(algorithm, graph, steps, keep or Keep(), Book(unknowns))
+    unit = max((law.variance**0.5 for law in count.laws.values()), default=1.0)
+    return _run(algorithm, graph, steps, keep or Keep(), Book(unknowns, unit))
 
 
 def _run(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, book: Book) -> SymbolicRun:
@@ -120,7 +132,9 @@ def _run(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, book: Book)
             message = transcript.messages[place]
             transcript.messages[place] = replace(message, rows=message.rows[:, : len(book.places)].clone())
         listed = len(transcript.messages)
-    return SymbolicRun(transcript, list(book.places), book.laws, models, stage.points, stage.nonlinear_steps)
+    return SymbolicRun(
+        transcript, list(book.places), book.laws, models, stage.points, stage.nonlinear_steps, book.unit
+    )
 
 
 class _Stage:
@@ -160,13 +174,17 @@ class _Stage:
         names = of_noise(tag, tick, source, target)
         size = law.variance**0.5
         if size > 0:
+            if any(self._book.laws.get(name, law) != law for name in names[:1]):
+                raise Misuse(
+                    f"The noise {tag!r} is drawn by two laws in one iteration.", "Give them different tags."
+                )
             self._book.laws.update(dict.fromkeys(names, law))
             self._book.rows(names)  # give them their places in order
 
         def draw(index: Tensor) -> Tensor:
             if size == 0:
                 return torch.zeros(len(index), self._book.width, dtype=torch.float64)
-            return self._book.rows([names[k] for k in index.tolist()], size)
+            return self._book.rows([names[k] for k in index.tolist()], size / self._book.unit)
 
         return LazyRows(len(names), self._book.width, torch.float64, source.device, draw)
 

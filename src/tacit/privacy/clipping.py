@@ -38,7 +38,10 @@ class Clip:
 
     def rows(self, gradients: Tensor) -> Tensor:
         """The gradients [n, P], each no longer than the bound."""
+        order = 1 if self.norm == "l1" else 2
+        # In float64: the square of a large float32 would overflow.
         size: Tensor = torch.linalg.vector_norm(
-            gradients, ord=1 if self.norm == "l1" else 2, dim=1, keepdim=True
+            gradients, ord=order, dim=1, keepdim=True, dtype=torch.float64
         )
-        return gradients * (self.bound / size).clamp(max=1.0)  # of a gradient of zero: infinite, and clamped
+        share = (self.bound / size).clamp(max=1.0)  # of a gradient of zero: infinite, and clamped
+        return gradients * share.to(gradients.dtype)

@@ -38,12 +38,13 @@ class Keep:
     theta0: bool = False
 
     def __post_init__(self) -> None:
-        if self.ticks is not None:
-            first, last = self.ticks
-            if not (is_count(first, 0) and is_count(last, 0) and first <= last):
-                raise Misuse(
-                    f"The ticks to keep are {self.ticks!r}.", "Give the first and the last, e.g. (0, 20)."
-                )
+        ticks = self.ticks
+        pair = isinstance(ticks, tuple) and len(ticks) == 2 and all(is_count(tick, 0) for tick in ticks)
+        if ticks is not None and not (pair and ticks[0] <= ticks[1]):
+            raise Misuse(f"The ticks to keep are {ticks!r}.", "Give the first and the last, e.g. (0, 20).")
+        for name, value in (("clients", self.clients), ("tags", self.tags), ("insides", self.insides)):
+            if value is not None and not isinstance(value, tuple):
+                raise Misuse(f"{name} to keep is {value!r}.", "Give a tuple, e.g. (0, 2) or ('gamma',).")
 
     def at(self, tick: int) -> bool:
         """Whether this moment is kept."""

@@ -195,3 +195,11 @@ def test_a_server_connects_all_honest_clients():
     graph = tacit.Topology.star(4).mixing("metropolis", lazy=True)
     pair = [run_on_symbols(kind(lr=0.1), graph, 1).transcript for kind in (tacit.FedAvg, tacit.DSG)]
     assert [CURIOUS(0).honest_component(2, said) for said in pair] == [{1, 2, 3}, {2}]
+
+
+def test_who_taps_named_edges_does_not_hear_a_server():
+    up = Message(1, "average", "g", torch.zeros(3, 2), torch.tensor([0, 1, 2]))
+    down = Message(1, "broadcast", "g", torch.zeros(1, 2), torch.tensor([-1]))
+    for message in (up, down):
+        assert not Adversary.eavesdropper((0, 1)).sees(message, [(0, 1)]).any()
+        assert Adversary.eavesdropper().sees(message, [(0, 1)]).all()

@@ -162,7 +162,7 @@ def test_bounds_that_are_the_same_are_no_obstacle():
 @pytest.mark.parametrize("insides", [(), (2,)])
 def test_what_corrupt_clients_hold_must_have_been_recorded(insides):
     words = re.escape(
-        "but the transcript does not have it. Record what corrupt clients hold: name them in `insides`."
+        "but the transcript does not have it. Record what corrupt clients hold: name them in `insides`"
     )
     with pytest.raises(Misuse, match=words):
         evidence(found(LPPA, "curious(1)"), "gradient", 0, numbers(LPPA, insides))
@@ -182,3 +182,20 @@ def test_nothing_but_zero_is_made_of_nothing():
     zero = know.ask(know.vector()).combination
     assert (zero.messages, zero.own) == ((), ())
     assert applied(zero, know, numbers(LPPA, [1])).item() == 0
+
+
+def test_a_transcript_of_another_graph_is_refused():
+    complete = tacit.Topology.complete(5).mixing("metropolis", lazy=True)
+    task = tacit.quadratic(torch.eye(2).double().repeat(5, 1, 1), torch.ones(5, 2).double())
+    said = tacit.simulate(LPPA, task, complete, steps=STEPS, transcript=Keep(insides=(1, 4))).transcript
+    with pytest.raises(Misuse, match="other messages than a run of this algorithm on this graph"):
+        evidence(found(LPPA, "curious(1,4)"), "gradient", 0, said)
+
+
+def test_a_model_is_called_one():
+    assert str(evidence(found(LPPA, "curious(1)"), "model", 0, numbers(LPPA, [1]))) == "model of client 0"
+
+
+def test_telescoped_evidence_has_a_point_per_gradient():
+    proof = telescoped(found(LPPA, "curious(1)"), numbers(LPPA, [1]))
+    assert len(proof.points) == len(proof.terms) == 2

@@ -83,3 +83,8 @@ def test_plain_values_and_progress():
     assert plain["learns"][0] == [None, "gradient", "gradient", "gradient", "gradient"]
     assert plain["noise_deviation"][0] == [None, 0, 0, 0, 0]
     assert list(plain["meaning"]) == list(MEANING) == list(LEVELS)
+
+
+def test_before_the_first_gradient_nothing_is_learnt():
+    levels = exposure(run_on_symbols(tacit.DSG(lr=0.1), RING, 0)).levels
+    assert (levels[~np.eye(5, dtype=bool)] == LEVELS.index("nothing")).all()

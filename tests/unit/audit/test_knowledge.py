@@ -154,7 +154,7 @@ def test_every_combination_gives_what_it_says(adversary):
         for unknown, a in answer.noise:
             total[run.places[unknown]] -= a
         np.testing.assert_allclose(total, vector, atol=1e-5)
-        assert sum(a**2 for _, a in answer.noise) == pytest.approx(answer.variance, rel=1e-6)
+        assert sum(a**2 for _, a in answer.noise) * run.unit**2 == pytest.approx(answer.variance, rel=1e-6)
 
 
 def test_many_questions_at_once_have_the_answers_of_one_at_a_time():
@@ -175,3 +175,30 @@ def test_what_a_client_neither_hears_nor_says_does_not_change_what_it_knows():
     vectors = np.eye(len(pair[0].unknowns))
     assert part.rank == whole.rank > 0
     np.testing.assert_allclose(part.variances(vectors), whole.variances(vectors), rtol=1e-9)
+
+
+def test_noise_in_the_target_is_part_of_what_is_asked():
+    g, n = Unknown("gradient", 0, 0), Unknown("noise", 0, 0, tag="n")
+    rows = torch.tensor([[1.0, 0.0]], dtype=torch.float64)  # g is said in clear
+    said = Transcript(clients=2, edges=[(0, 1)], messages=[Message(0, "mix", "x", rows, torch.tensor([0]))])
+    know = Knowledge(
+        SymbolicRun(said, [g, n], {n: tacit.Gaussian(1.0)}, [], {}, {}), Adversary.eavesdropper()
+    )
+    assert know.variances(know.vector((g, 1.0), (n, 3.0))[None])[0] == pytest.approx(9.0)
+    assert know.variances(know.vector((n, 3.0))[None])[0] == pytest.approx(9.0)
+
+
+def test_a_model_that_has_noise_in_it_is_estimated_best():
+    """Each of 5 edges tells w + (z − z')/2ρ, deviation √2/0.8; all w differ by known amounts: variance 2/0.64/5."""
+    algorithm = tacit.PDMM(rho=0.4, noise=tacit.Gaussian(1.0), solver=tacit.ExactSolver())
+    know = Knowledge(run_on_symbols(algorithm, RING, 6), Adversary.eavesdropper())
+    models = np.stack([know.widened(rows[0]) for rows in run_on_symbols(algorithm, RING, 6).models])
+    np.testing.assert_allclose(know.variances(models)[1:], 2 / 0.64 / 5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-7, 1.0, 1e7, 1e12])
+def test_masks_are_masks_in_any_unit(scale):
+    run = run_on_symbols(tacit.LPPA(lr=0.1, noise=tacit.Laplace(scale)), RING, 3)
+    know = Knowledge(run, Adversary.eavesdropper())
+    variance = know.variances(know.vector((Unknown("gradient", 0, 0), 1.0))[None])[0]
+    assert variance == pytest.approx(4 * 2 * scale**2)

@@ -105,15 +105,17 @@ def test_every_first_model_gradient_and_shared_mask_is_one_unknown():
     assert {u.when for u in run.laws} == {0, 1, 2, 3}
 
 
-def test_noise_is_in_units_of_its_deviation_and_none_is_no_unknown():
+def test_noise_is_of_one_size_whatever_its_deviation_and_none_is_no_unknown():
     def first_tracker(scale):
         run = run_on_symbols(tacit.DPDSGT(lr=0.1, noise=tacit.Laplace(scale)), RING, 1)
         return run, run.transcript.of("gamma")[0].rows[0]
 
     run, row = first_tracker(0.5)
-    assert row[run.places[Unknown("noise", 0, 0, tag="zeta")]] == pytest.approx(0.5 * 2**0.5)
+    assert run.unit == pytest.approx(0.5 * 2**0.5)
+    zeta = Unknown("noise", 0, 0, tag="zeta")
+    assert (float(row[run.places[zeta]]), run.scale(zeta)) == (1, 1)
     assert row[run.places[Unknown("gradient", 0, 0)]] == 1
-    assert float(row.abs().sum()) == pytest.approx(1 + 0.5 * 2**0.5)  # and nothing else
+    assert float(row.abs().sum()) == 2  # and nothing else
     run, row = first_tracker(0.0)
     assert run.laws == {}
     assert float(row.abs().sum()) == 1
@@ -189,3 +191,8 @@ def test_a_bounded_transcript_has_the_same_rows_of_fewer_messages(algorithm, kee
     assert kept
     for name, row in kept.items():
         assert torch.equal(row, everything[name]), name
+
+
+def test_a_number_of_steps_that_is_none_is_refused():
+    with pytest.raises(Misuse, match="steps is -1"):
+        run_on_symbols(tacit.DSG(lr=0.1), RING, -1)

@@ -150,3 +150,7 @@ def test_the_exact_solver_takes_no_gradients_to_clip():
         tacit.Simulation(exact, steep().clipped(1.0), RING)
     run = tacit.simulate(tacit.PDMM(), steep().clipped(1.0), RING, steps=2)
     assert run.theta.isfinite().all()
+
+
+def test_a_gradient_whose_square_overflows_is_clipped_not_lost():
+    assert float(Clip(1.0).rows(torch.full((1, 4), 1e30)).norm()) == pytest.approx(1)

@@ -171,3 +171,11 @@ def test_moments_that_are_none_are_refused(ticks):
 def test_clients_that_are_not_there_are_refused(where, client):
     with pytest.raises(Misuse, match=r"shall keep client .*from 0 to 3"):
         kept(**{where: (0, client)})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"ticks": 5}, {"ticks": (0,)}, {"tags": "gamma"}, {"clients": [0]}, {"insides": 1}]
+)
+def test_bounds_of_another_kind_are_refused(wrong):
+    with pytest.raises(Misuse, match="to keep"):
+        Keep(**wrong)
