@@ -70,9 +70,9 @@ def _most(know: Knowledge, victim: int) -> tuple[int, float]:
     if not taken:
         return LEVELS.index("nothing"), np.inf
     gradients = np.stack([know.vector((u, 1.0)) for u in taken])
-    best = float(np.sqrt(know.variances(gradients).min()))
-    if best == 0:
+    if know.exact(gradients).any():
         return LEVELS.index("gradient"), 0.0
+    best = float(np.sqrt(know.variances(gradients).min()))
     if len(taken) > 1 and know.exact(gradients[1:] - gradients[:-1]).any():
         return LEVELS.index("difference"), best
     if not np.isinf(best):

@@ -28,6 +28,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import linalg
 from torch import Tensor
 
 from tacit.audit.adversary import Adversary, view
@@ -39,7 +40,7 @@ from tacit.record.unknowns import Unknown
 Status = Literal["exact", "noisy", "hidden"]
 Flags = npt.NDArray[np.bool_]
 EXACT = 1e-7  # ‖c − aᵀA‖ / ‖c‖ below which c is a combination of messages
-VISIBLE = 1e-7  # singular values of S below this are secrets that are not seen
+VISIBLE = 1e-6  # singular values of S below this are secrets that are not seen
 CANDIDATE = 1e-12  # of ‖c‖², what may be missing in a first look
 NEGLIGIBLE = 1e-12  # coefficients left out of a combination, relative to its largest
 BLOCK = 256  # rows taken in at a time
@@ -147,8 +148,10 @@ class Knowledge:
     def variances(self, vectors: Matrix) -> Matrix:
         """The variance [c] of the best estimate of each: 0 where it is exact, infinite where it is hidden."""
         exact = self.exact(vectors)
-        variances = np.zeros(len(vectors))
-        if not exact.all():
+        variances = np.where(exact, 0.0, np.inf)
+        if (
+            not exact.all() and self._is_noise.any()
+        ):  # without noise there is nothing between exact and hidden
             rest = self.hidden_part(vectors[~exact])
             inside, visible = self._estimate(rest)
             error = inside @ self.basis[:, self._is_noise] - rest[:, self._is_noise]
@@ -161,6 +164,8 @@ class Knowledge:
         hidden = self.hidden_part(vector[None])
         if self.exact(vector[None])[0]:
             return Answer("exact", 0.0, self._combination(self.basis @ hidden[0], vector))
+        if not self._is_noise.any():
+            return Answer("hidden", None, None)
         inside, visible = self._estimate(hidden)
         if not visible[0]:
             return Answer("hidden", None, None)
@@ -172,13 +177,12 @@ class Knowledge:
 
     @cached_property
     def _decomposition(self) -> tuple[Matrix, Matrix, Matrix]:
-        """U [rank, k], σ [k] and V [k, secrets] of S, for the σ that are not zero."""
-        secrets = self._echelon.basis[:, ~self._is_noise]
-        if not self.rank or not secrets.shape[1]:
-            return np.zeros((self.rank, 0)), np.zeros(0), np.zeros((0, secrets.shape[1]))
-        left, sigma, right = np.linalg.svd(secrets, full_matrices=False)
-        count = int(np.count_nonzero(sigma > VISIBLE))
-        return left[:, :count], np.minimum(sigma[:count], 1.0), right[:count]
+        """U [rank, k], σ [k] and V [k, secrets] of S, for the σ that are not zero: eigenvectors of S Sᵀ."""
+        secrets = self.basis[:, ~self._is_noise]
+        squares, left = linalg.eigh(secrets @ secrets.T, check_finite=False)
+        kept = squares > VISIBLE**2
+        left, sigma = left[:, kept], np.sqrt(np.minimum(squares[kept], 1.0))
+        return left, sigma, (left.T @ secrets) / sigma[:, None]
 
     def _estimate(self, hidden: Matrix) -> tuple[Matrix, Flags]:
         """The best estimates as combinations [c, rank] of the basis, and whether all secrets in them are visible."""

@@ -167,9 +167,11 @@ def _advance(
             simulation.state, simulation.t, simulation.net.bytes_sent, simulation.wall_seconds, mark,
             simulation.diverged, simulation.gradients.strategy,
         )  # fmt: skip
-        checkpoints.save(folder.checkpoints, state, plan.keep_checkpoints)
-        if simulation.recorder is not None:
+        if (
+            simulation.recorder is not None
+        ):  # first: a run that is killed in between goes on from less than was heard
             transcript_files.save(simulation.recorder.transcript, folder.path, mark)
+        checkpoints.save(folder.checkpoints, state, plan.keep_checkpoints)
 
     def look() -> None:
         if history and history[-1].step == simulation.t:
