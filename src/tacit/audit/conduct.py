@@ -11,29 +11,19 @@ from torch import Tensor
 import tacit
 from tacit.arguments import is_count
 from tacit.audit.adversary import Adversary
-from tacit.audit.evidence import evidence
+from tacit.audit.attackers import Attackers
 from tacit.audit.exposure import Exposure, exposure
 from tacit.audit.findings import Findings
 from tacit.audit.knowledge import Knowledge
 from tacit.audit.ledger import Ledger, ledger
-from tacit.audit.memberships import Membership, MembershipAttacks
-from tacit.audit.reconstructions import (
-    Attack,
-    Effort,
-    Inversions,
-    Progress,
-    best_evidence,
-    not_invertible,
-)
-from tacit.audit.scoring.truth import Truth
+from tacit.audit.memberships import Membership
+from tacit.audit.reconstructions import Attack, Effort, Progress
 from tacit.audit.symbols import run_on_symbols
 from tacit.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation
-from tacit.tasks.flat import ModuleLoss
 
 MOST_IN_HEAT_MAP = 30  # clients, unless it is asked for
-COSINES = 5  # gradients that a membership attack compares with
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,9 +137,7 @@ def conduct(
     if transcript.keep != Keep(insides=transcript.keep.insides, theta0=transcript.keep.theta0):
         whole = run_on_symbols(setting.algorithm, setting.graph, iterations)
         if _size(whole.transcript) > _size(run.transcript):
-            notes.append(
-                "messages that the transcript did not keep; what is proved is of those it kept, what is bounded of all"
-            )
+            notes.append("attacks on messages that the transcript did not keep")
     heard = _cut(transcript, iterations)
     attackers = None
     if attacks:
@@ -157,104 +145,30 @@ def conduct(
     views = []
     for adversary in chosen:
         said(f"what {adversary} knows", 0, 1)
-        know = Knowledge(run, adversary)
+        know = Knowledge(whole, adversary)
         if not know.seen:
             raise Misuse(
                 f"{adversary} sees no message of this run.", "Choose another, e.g. a neighbour of the victim."
             )
-        found = [Findings(know, victim) for victim in victims if victim not in adversary.corrupt]
+        honest = [victim for victim in victims if victim not in adversary.corrupt]
+        found = [Findings(know, victim) for victim in honest]
         clip, width = setting.task.clip, setting.task.parameters
         ledgers = [
             ledger(whole, adversary, one.victim, clip=clip, parameters=width, delta=delta) for one in found
         ]
-        inverted, members = ([], []) if attackers is None else attackers.attack(found, heard)
+        inverted: list[Attack] = []
+        members: list[Membership] = []
+        if attackers is not None:
+            kept = (
+                found if run is whole else [Findings(Knowledge(run, adversary), victim) for victim in honest]
+            )
+            inverted, members = attackers.attack(kept, heard)
         views.append(View(adversary, found, ledgers, inverted, members))
     exposed = None
     if heat_map or (heat_map is None and setting.graph.clients <= MOST_IN_HEAT_MAP):
         clients = setting.graph.clients
         exposed = exposure(whole, progress=lambda a: said("who learns what from whom", a + 1, clients))
     return Audit(setting, iterations, victims, views, exposed, notes)
-
-
-@dataclass(frozen=True, eq=False)
-class Attackers:
-    """What is needed to measure, for all adversaries."""
-
-    inversions: Inversions
-    memberships: dict[int, MembershipAttacks]  # by victim
-    final: Tensor | None  # trained models [N, P]
-    notes: list[str]
-
-    @classmethod
-    def of(
-        cls,
-        setting: Setting,
-        victims: Sequence[int],
-        delta: float,
-        effort: Effort,
-        final: Tensor | None,
-        progress: Progress,
-        notes: list[str],
-    ) -> Attackers | None:
-        """None, with a note, where gradients of this task are not attacked."""
-        task = setting.task
-        if (reason := not_invertible(task)) is not None:
-            notes.append(reason)
-            return None
-        assert isinstance(task.loss, ModuleLoss)
-        truth = Truth(task, setting.seed)
-        members = {
-            victim: MembershipAttacks(task.loss, truth, victim, delta=delta, effort=effort, progress=progress)
-            for victim in victims
-        }
-        for victim, attacks in members.items():
-            if attacks.candidates is None:
-                notes.append(f"client {victim} has too few samples of its own for membership inference")
-        return cls(Inversions(task, truth, effort, progress), members, final, notes)
-
-    def attack(self, found: list[Findings], transcript: Transcript) -> tuple[list[Attack], list[Membership]]:
-        """Everything on all victims of one adversary."""
-        held = [held for one in found for held in best_evidence(one, transcript)]
-        for one in held:
-            if (reason := self.inversions.passes_over(one)) is not None:
-                self._note(
-                    f"the {one.kind} that {found[0].knowledge.adversary} has of client {one.victim}: {reason}"
-                )
-        inverted = self.inversions.of(held)
-        members = []
-        for each in found:
-            attacks = self.memberships[each.victim]
-            known = self._model(each, transcript)
-            if known is None:
-                self._note(f"{each.knowledge.adversary} knows no model: no membership inference by models")
-            else:
-                members += attacks.on_model(*known)
-            series = each.of("gradient")
-            places = (series.places("exact") or series.places("noisy"))[:COSINES]
-            gradients = [evidence(each, "gradient", place, transcript) for place in places]
-            members += attacks.on_gradients([held for held in gradients if held is not None])
-        return inverted, members
-
-    def _model(self, found: Findings, transcript: Transcript) -> tuple[Tensor, str] | None:
-        """A model that the adversary has, the later the better, and which it is."""
-        series, own = found.of("model"), sorted(found.knowledge.adversary.corrupt)
-        exact = series.places("exact")
-        if self.final is not None and exact:
-            words = (
-                "the victim's trained model, taken to be known as its models were in the iterations audited"
-            )
-            return self.final[found.victim], words
-        if self.final is not None and own:
-            return self.final[
-                own[0]
-            ], f"the trained model of corrupt client {own[0]}, in place of the victim's"
-        if not exact or (last := evidence(found, "model", exact[-1], transcript)) is None:
-            return None
-        return last.values, f"the victim's model after {exact[-1]} iterations: early in training"
-
-    def _note(self, words: str) -> None:
-        if words not in self.notes:
-            self.notes.append(words)
 
 
 def _record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +15,7 @@ from tacit.errors import Misuse
 from tacit.record.transcript import Message, Transcript
 from tacit.record.unknowns import Unknown
 
-Kind = Literal["gradient", "noisy gradient", "difference", "sum", "model", "image"]
+Kind = Literal["gradient", "noisy gradient", "update", "difference", "sum", "model", "image"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,7 @@ class Evidence:
     points: Tensor | None
     deviation: float  # of the noise in every coordinate; 0 if exact
     gain: float  # what the rounding of messages was multiplied with, at most
+    rounding: float  # about how large, relative to the values, the rounding of messages is in them
 
     def __str__(self) -> str:
         if not self.terms:
@@ -53,7 +55,7 @@ def applied(combination: Combination, know: Knowledge, transcript: Transcript) -
                 f"The adversary knows {unknown}, but the transcript does not have it.",
                 "Record what corrupt clients hold: name them in `insides`; and first models: set `theta0`.",
             )
-        parts.append(-coefficient / know.run.scale(unknown) * transcript.held[unknown].double())
+        parts.append(-coefficient * transcript.held[unknown].double())
     return torch.stack(parts).sum(0) if parts else torch.zeros(())
 
 
@@ -65,15 +67,15 @@ def evidence(found: Findings, question: Question, place: int, transcript: Transc
         return None
     values = applied(answer.combination, know, transcript)
     deviation = float(answer.variance or 0.0) ** 0.5
-    gain = answer.combination.gain
+    gain, rounding = answer.combination.gain, _rounding(answer.combination, values, transcript)
     if question in ("model", "image"):
-        return Evidence(question, victim, (), (), values, None, deviation, gain)
+        return Evidence(question, victim, (), (), values, None, deviation, gain, rounding)
     kind: Kind = "noisy gradient" if question == "gradient" and answer.status == "noisy" else question
     terms, coefficients = found.terms(question, place)
     points = [_point(know, term, transcript) for term in terms]
     known = [point for point in points if point is not None]
     stacked = torch.stack(known) if len(known) == len(points) else None
-    return Evidence(kind, victim, terms, coefficients, values, stacked, deviation, gain)
+    return Evidence(kind, victim, terms, coefficients, values, stacked, deviation, gain, rounding)
 
 
 def telescoped(found: Findings, transcript: Transcript) -> Evidence | None:
@@ -101,7 +103,17 @@ def telescoped(found: Findings, transcript: Transcript) -> Evidence | None:
         else torch.stack((first_points[1], last_points[0])),
         0.0,
         sum(piece.gain for piece in pieces),
+        sum(piece.rounding for piece in pieces),
     )
+
+
+def _rounding(combination: Combination, values: Tensor, transcript: Transcript) -> float:
+    """Σ (a ‖message‖)² as a root, times the precision of what is sent, relative to the size of the values."""
+    rows = [(a, transcript.messages[place].rows[row]) for (place, row), a in combination.messages]
+    if not rows:
+        return 0.0
+    size = math.sqrt(sum((a * float(row.double().norm())) ** 2 for a, row in rows))
+    return size * torch.finfo(rows[0][1].dtype).eps / max(float(values.norm()), 1e-300)
 
 
 def _point(know: Knowledge, gradient: Unknown, transcript: Transcript) -> Tensor | None:

@@ -13,17 +13,18 @@ import numpy as np
 
 from tacit.audit.adversary import Adversary
 from tacit.audit.echelon import Matrix
+from tacit.audit.findings import Findings
 from tacit.audit.knowledge import Knowledge
 from tacit.audit.symbols import SymbolicRun
 
-Level = Literal["nothing", "sum", "noisy", "difference", "gradient"]
-LEVELS: tuple[Level, ...] = ("nothing", "sum", "noisy", "difference", "gradient")
+Level = Literal["nothing", "noisy", "sum", "difference", "gradient"]
+LEVELS: tuple[Level, ...] = ("nothing", "noisy", "sum", "difference", "gradient")
 MEANING = {
     "nothing": "no gradient by linear means",
-    "sum": "only the sum over all honest clients it is connected with",
     "noisy": "gradients with noise on them",
+    "sum": "exact sums over all honest clients it is connected with",
     "difference": "exact differences of gradients",
-    "gradient": "exact gradients",
+    "gradient": "exact gradients, or updates of several local steps",
 }
 
 
@@ -70,13 +71,14 @@ def _most(know: Knowledge, victim: int) -> tuple[int, float]:
     if not taken:
         return LEVELS.index("nothing"), np.inf
     gradients = np.stack([know.vector((u, 1.0)) for u in taken])
-    if know.exact(gradients).any():
+    found = Findings(know, victim)
+    updates = [know.vector(*zip(u, (1.0,) * len(u), strict=True)) for u in found.updates]
+    if know.exact(np.concatenate((gradients, *(update[None] for update in updates)))).any():
         return LEVELS.index("gradient"), 0.0
     best = float(np.sqrt(know.variances(gradients).min()))
     if len(taken) > 1 and know.exact(gradients[1:] - gradients[:-1]).any():
         return LEVELS.index("difference"), best
-    if not np.isinf(best):
-        return LEVELS.index("noisy"), best
-    component = know.adversary.honest_component(victim, know.run.transcript)
-    sums = np.stack([know.vector(*[(u._replace(client=i), 1.0) for i in component]) for u in taken])
-    return LEVELS.index("sum" if know.exact(sums).any() else "nothing"), best
+    sums = np.stack([know.vector(*[(u._replace(client=i), 1.0) for i in found.component]) for u in taken])
+    if know.exact(sums).any():
+        return LEVELS.index("sum"), best
+    return LEVELS.index("nothing" if np.isinf(best) else "noisy"), best

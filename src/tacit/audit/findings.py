@@ -1,6 +1,7 @@
 """What an adversary knows of one client, question by question and iteration by iteration.
 
 gradient     gᵢᵏ, of each batch k
+update       Σ gᵢᵏ over the batches of one iteration, where there are several: what local steps add up to
 difference   gᵢᵏ⁺¹ − gᵢᵏ
 sum          Σⱼ gⱼᵏ over the victim's honest component: all that is left of it when the corrupt are taken away
 model        θᵢᵗ after each iteration t
@@ -22,8 +23,8 @@ from tacit.audit.knowledge import Answer, Knowledge, Status
 from tacit.errors import Misuse
 from tacit.record.unknowns import Unknown
 
-Question = Literal["gradient", "difference", "sum", "model", "image"]
-QUESTIONS: tuple[Question, ...] = ("gradient", "difference", "sum", "model", "image")
+Question = Literal["gradient", "update", "difference", "sum", "model", "image"]
+QUESTIONS: tuple[Question, ...] = ("gradient", "update", "difference", "sum", "model", "image")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,13 @@ class Findings:
         return self.knowledge.run.gradients(self.victim)
 
     @cached_property
+    def updates(self) -> list[tuple[Unknown, ...]]:
+        """The victim's gradients of each iteration, where an iteration takes several."""
+        each = self.knowledge.run.gradients_per_step
+        later = [u for u in self.taken if u.when > 0]  # the one of the start stands alone
+        return [tuple(later[k : k + each]) for k in range(0, len(later), each)] if each > 1 else []
+
+    @cached_property
     def images(self) -> list[Unknown]:
         """What non-linear steps made of the victim's gradients, or of what other steps had made of them."""
         run = self.knowledge.run
@@ -106,6 +114,7 @@ class Findings:
         }
         asked: tuple[tuple[Question, list[int]], ...] = (
             ("gradient", numbers),
+            ("update", [steps[0].when for steps in self.updates]),
             ("difference", numbers[1:]),
             ("sum", numbers),
             ("image", [u.when for u in self.images]),
@@ -121,6 +130,8 @@ class Findings:
         taken = self.taken
         if question == "gradient":
             return (taken[place],), (1.0,)
+        if question == "update":
+            return self.updates[place], (1.0,) * len(self.updates[place])
         if question == "difference":
             return (taken[place + 1], taken[place]), (1.0, -1.0)
         if question == "sum":

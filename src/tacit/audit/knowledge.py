@@ -8,10 +8,10 @@ away; the rest are hidden. A quantity c (a gradient, a difference, a sum, a mode
              least variance among them
     hidden   if every combination that contains it also contains other secrets
 
-For the second, A = L Q with orthonormal rows Q = [S N] over secrets and noise of one deviation. Because
-S Sᵀ + N Nᵀ = I, the singular vectors of S = UΣVᵀ also diagonalize the noise. The best estimate of c = (c_S, c_N) is
-
-    a = UΣ⁻¹Vᵀc_S + (I − UUᵀ) N c_N,    its variance ‖Nᵀa − c_N‖²
+For the second, A = L Q with orthonormal rows Q = [S N] over secrets and noise, the noise of deviations D. Of all
+combinations with Sᵀa = c_S the best has the least ‖D(Nᵀa − c_N)‖². With S = UΣVᵀ it is a = UΣ⁻¹Vᵀc_S + Z b, the columns
+of Z being orthogonal to those of U, and b the solution of a least-squares problem. Where all noise is of one deviation,
+no problem is left: as S Sᵀ + N Nᵀ = I, the singular vectors of S also diagonalize the noise, and b = ZᵀN c_N.
 
 Tolerances: a coefficient below 10⁻⁷ of the largest, or a message that adds less than 10⁻⁹ of its size to earlier ones,
 is below the rounding of what is sent in float32 and counts as nothing: a step size of 10⁻⁷ hides gradients in models.
@@ -58,7 +58,7 @@ class Combination:
     """Σ coefficients · messages − Σ coefficients · own: the same for every coordinate."""
 
     messages: tuple[tuple[Seen, float], ...]
-    own: tuple[tuple[Unknown, float], ...]  # what the adversary has itself, in the units of the columns
+    own: tuple[tuple[Unknown, float], ...]  # what the adversary has itself
 
     @property
     def gain(self) -> float:
@@ -73,7 +73,7 @@ class Answer:
     status: Status
     variance: float | None  # of the noise in the best estimate, per coordinate; 0 if exact, None if hidden
     combination: Combination | None  # the estimate; None if hidden
-    noise: tuple[tuple[Unknown, float], ...] = ()  # what is left in it, in the units of the columns
+    noise: tuple[tuple[Unknown, float], ...] = ()  # what is left in it
 
 
 class Knowledge:
@@ -154,9 +154,7 @@ class Knowledge:
         ):  # without noise there is nothing between exact and hidden
             rest = self.hidden_part(vectors[~exact])
             inside, visible = self._estimate(rest)
-            error = inside @ self.basis[:, self._is_noise] - rest[:, self._is_noise]
-            found = np.square(error).sum(axis=1) * self.run.unit**2
-            variances[~exact] = np.where(visible, found, np.inf)
+            variances[~exact] = np.where(visible, np.square(self._error(inside, rest)).sum(axis=1), np.inf)
         return variances
 
     def ask(self, vector: Matrix) -> Answer:
@@ -169,33 +167,50 @@ class Knowledge:
         inside, visible = self._estimate(hidden)
         if not visible[0]:
             return Answer("hidden", None, None)
-        error = inside[0] @ self.basis[:, self._is_noise] - hidden[0, self._is_noise]
+        error = self._error(inside, hidden)[0]
+        left = inside[0] @ self.basis[:, self._is_noise] - hidden[0, self._is_noise]
         names = [self.run.unknowns[column] for column in self._columns[self._is_noise]]
-        rest = tuple((u, float(x)) for u, x in zip(names, error, strict=True) if abs(x) > EXACT)
-        variance = float(np.square(error).sum()) * self.run.unit**2
-        return Answer("noisy", variance, self._combination(inside[0], vector), rest)
+        rest = tuple((u, float(x)) for u, x in zip(names, left, strict=True) if abs(x) > EXACT)
+        return Answer("noisy", float(np.square(error).sum()), self._combination(inside[0], vector), rest)
 
     @cached_property
-    def _decomposition(self) -> tuple[Matrix, Matrix, Matrix]:
-        """U [rank, k], σ [k] and V [k, secrets] of S, for the σ that are not zero: eigenvectors of S Sᵀ."""
+    def _deviations(self) -> Matrix:
+        """Of the hidden noise."""
+        names = [self.run.unknowns[column] for column in self._columns[self._is_noise]]
+        deviations: Matrix = np.sqrt(np.array([self.run.laws[name].variance for name in names]))
+        return deviations
+
+    @cached_property
+    def _decomposition(self) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+        """U [rank, k], σ [k], V [k, secrets] of S for the σ that are not zero, and Z [rank, rank − k]."""
         secrets = self.basis[:, ~self._is_noise]
-        squares, left = linalg.eigh(secrets @ secrets.T, check_finite=False)
+        squares, vectors = linalg.eigh(secrets @ secrets.T, check_finite=False)
         kept = squares > VISIBLE**2
-        left, sigma = left[:, kept], np.sqrt(np.minimum(squares[kept], 1.0))
-        return left, sigma, (left.T @ secrets) / sigma[:, None]
+        left, sigma = vectors[:, kept], np.sqrt(np.minimum(squares[kept], 1.0))
+        return left, sigma, (left.T @ secrets) / sigma[:, None], vectors[:, ~kept]
 
     def _estimate(self, hidden: Matrix) -> tuple[Matrix, Flags]:
         """The best estimates as combinations [c, rank] of the basis, and whether all secrets in them are visible."""
-        left, sigma, right = self._decomposition
-        secrets, noise = hidden[:, ~self._is_noise], hidden[:, self._is_noise]
+        left, sigma, right, free = self._decomposition
+        secrets = hidden[:, ~self._is_noise]
         along = secrets @ right.T
         missing = np.linalg.norm(secrets - along @ right, axis=1)
         visible: Flags = missing <= EXACT * np.linalg.norm(secrets, axis=1)
         inside = (along / sigma) @ left.T
-        if noise.any():
-            noise = noise @ self.basis[:, self._is_noise].T
-            inside += noise - noise @ left @ left.T
+        deviations = self._deviations
+        if np.ptp(deviations) <= EXACT * deviations.max():
+            if (noise := hidden[:, self._is_noise]).any():
+                inside += (noise @ self.basis[:, self._is_noise].T) @ free @ free.T
+        elif free.shape[1]:
+            moves = (free.T @ self.basis[:, self._is_noise]) * deviations
+            best, *_ = linalg.lstsq(moves.T, -self._error(inside, hidden).T, lapack_driver="gelsy")
+            inside += (free @ best).T
         return inside, visible
+
+    def _error(self, inside: Matrix, hidden: Matrix) -> Matrix:
+        """The noise [c, noise] that an estimate adds to what was asked, each term by its deviation."""
+        error: Matrix = inside @ self.basis[:, self._is_noise] - hidden[:, self._is_noise]
+        return error * self._deviations
 
     def _combination(self, inside: Matrix, target: Matrix) -> Combination:
         """The combination that gives insideᵀQ over the hidden unknowns, and over its own ones the target's share."""

@@ -16,6 +16,7 @@ from tacit.audit.reconstructions import Effort, Progress
 from tacit.audit.scoring.lower_bound import LowerBound, lower_bound
 from tacit.audit.scoring.roc import Roc
 from tacit.audit.scoring.truth import Truth
+from tacit.errors import Misuse
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.parts import Part
 
@@ -33,6 +34,7 @@ class Membership:
     roc: Roc
     lower: LowerBound
     assumptions: list[str]
+    comparable: bool  # with a bound for the iterations audited: not if later models were attacked
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -41,6 +43,7 @@ class Membership:
             "score": self.score,
             **self.roc.as_dict(),
             "epsilon_at_least": self.lower.epsilon,
+            "confidence": self.lower.confidence,
             "assumptions": self.assumptions,
         }
 
@@ -91,40 +94,46 @@ class MembershipAttacks:
         self.candidates = Candidates.of(truth.members(victim), truth.outsiders(victim), effort.seed)
 
     @cached_property
-    def _shadows(self) -> Shadows:
+    def _shadows(self) -> Shadows | None:
+        """None if they diverge: then there is no likelihood to compare."""
         assert self.candidates is not None
         told = self._progress
-        return train_shadows(
-            self._loss,
-            *self._there(self.candidates),
-            seed=self._effort.seed,
-            models=SHADOWS,
-            budget_seconds=self._effort.seconds,
-            progress=None if told is None else lambda i, of: told("training shadow models", i, of),
-        )
+        try:
+            return train_shadows(
+                self._loss,
+                *self._there(self.candidates),
+                seed=self._effort.seed,
+                models=SHADOWS,
+                budget_seconds=self._effort.seconds,
+                progress=None if told is None else lambda i, of: told("training shadow models", i, of),
+            )
+        except Misuse:
+            return None
 
-    def on_model(self, theta: Tensor, known: str) -> list[Membership]:
+    def on_model(self, theta: Tensor, known: str, *, comparable: bool) -> list[Membership]:
         """By a model [P] that the adversary has; `known` says which. None if there are too few samples."""
         if self.candidates is None:
             return []
         x, y = self._there(self.candidates)
         theta = theta.to(self._effort.device, self._loss.flat.dtype)
+        by = {
+            "loss": (loss_score(self._loss, theta, x, y), [known]),
+            "gradient norm": (gradient_norm_score(self._loss, theta, x, y), [known]),
+        }
         shadows = self._shadows
-        ended = (
-            [] if shadows.finished else [f"shadow models stopped by the budget after {shadows.steps} steps"]
-        )
-        trained = [known, f"{SHADOWS} shadow models on halves of the candidates", *ended]
-        return [
-            self._judged("loss", loss_score(self._loss, theta, x, y), self.candidates, [known]),
-            self._judged(
-                "gradient norm", gradient_norm_score(self._loss, theta, x, y), self.candidates, [known]
-            ),
-            self._judged(
-                "likelihood ratio",
+        if shadows is not None:
+            ended = "" if shadows.finished else "; stopped by the budget"
+            trained = (
+                f"{SHADOWS} shadow models on halves of the candidates, {shadows.steps} steps of plain descent, not "
+                f"trained as the run was{ended}"
+            )
+            by["likelihood ratio"] = (
                 likelihood_ratio_score(self._loss, theta, shadows, x, y),
-                self.candidates,
-                trained,
-            ),
+                [known, trained],
+            )
+        return [
+            self._judged(name, scores, self.candidates, said, comparable)
+            for name, (scores, said) in by.items()
         ]
 
     def on_gradients(self, gradients: list[Evidence]) -> list[Membership]:
@@ -145,20 +154,24 @@ class MembershipAttacks:
         known = (
             f"{len(usable)} gradients known {noisy}; asked is whether a sample was in one of their batches"
         )
-        return [self._judged("gradient cosine", scores, candidates, [known])]
+        return [self._judged("gradient cosine", scores, candidates, [known], comparable=True)]
 
     def _there(self, candidates: Candidates) -> tuple[Tensor, Tensor]:
         return candidates.x.to(self._effort.device), candidates.y.to(self._effort.device)
 
     def _judged(
-        self, name: str, scores: Tensor, candidates: Candidates, assumptions: list[str]
+        self, name: str, scores: Tensor, candidates: Candidates, said: list[str], comparable: bool
     ) -> Membership:
         members, scores = candidates.members, scores.cpu()
         inside, outside = scores[members].double().numpy(), scores[~members].double().numpy()
+        assumptions = ["half of the candidates are members, classes balanced", *said]
+        if not self._truth.has_test_set:
+            assumptions.append("the others are data of other clients, which trained the shared model as well")
         return Membership(
             self.victim,
             name,
             Roc.from_scores(inside, outside),
             lower_bound(inside, outside, self._delta),
-            ["half of the candidates are members, classes balanced", *assumptions],
+            assumptions,
+            comparable and self._truth.has_test_set,
         )

@@ -17,7 +17,7 @@ from tacit.audit.attacks.observation import Observation
 from tacit.audit.attacks.shortcuts import read_inputs
 from tacit.audit.attacks.signed_adam import SignedAdam
 from tacit.audit.evidence import Evidence, Kind, evidence
-from tacit.audit.findings import Findings
+from tacit.audit.findings import Findings, Question
 from tacit.audit.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.audit.scoring.truth import Truth
 from tacit.privacy.clipping import Clip
@@ -61,6 +61,7 @@ class Attack:
             "made_of": [str(one) for one in self.evidence],
             "noise_deviation": [one.deviation for one in self.evidence],
             "gain": [one.gain for one in self.evidence],
+            "rounding": [one.rounding for one in self.evidence],
             "method": self.method,
             "score": self.score.as_dict(),
             "assumptions": self.assumptions,
@@ -87,6 +88,9 @@ class Told:
         return cls(tuple(x.shape[1:]), batch_size(task, victim), classes, (float(x.min()), float(x.max())))
 
 
+EXACT_ONLY: tuple[Question, ...] = ("update", "difference")
+
+
 def best_evidence(found: Findings, transcript: Transcript) -> list[Evidence]:
     """The first of each kind of evidence: an exact gradient, or else the least noisy one; a difference; a sum."""
     chosen: list[Evidence | None] = []
@@ -96,8 +100,9 @@ def best_evidence(found: Findings, transcript: Transcript) -> list[Evidence]:
     elif noisy := gradients.places("noisy"):
         best = min(noisy, key=lambda place: float(gradients.variances[place]))
         chosen.append(evidence(found, "gradient", best, transcript))
-    if exact := found.of("difference").places("exact"):
-        chosen.append(evidence(found, "difference", exact[0], transcript))
+    for question in EXACT_ONLY:
+        if exact := found.of(question).places("exact"):
+            chosen.append(evidence(found, question, exact[0], transcript))
     if len(found.component) > 1 and (exact := found.of("sum").places("exact")):
         chosen.append(evidence(found, "sum", exact[0], transcript))
     return [one for one in chosen if one is not None]
@@ -116,8 +121,8 @@ def not_invertible(task: Task) -> str | None:
     if pool[1].is_floating_point() or pool[1].ndim != 1:
         return "gradients are inverted where a model classifies inputs; the targets here are not classes"
     held = [truth.members(client) for client in range(task.clients)]
-    classes = {label for part in held if part is not None for label in part[1].unique().tolist()}
-    if missing := sorted(classes - set(pool[1].unique().tolist())):
+    classes = {label for part in held if part is not None for label in part[1].tolist()}
+    if missing := sorted(classes - set(pool[1].tolist())):
         return f"the public data to compare with have no sample of class {missing[0]}"
     return None
 
@@ -176,6 +181,7 @@ def _invert(
     guess, guessed, method, assumptions, seconds = _guess(
         loss, observation, told, task.clip, effort, progress, kind
     )
+    assumptions = [*assumptions, *_said_of(held, task)]
     true = [torch.cat([truth.batch(u.client, u.when)[0] for u in each]) for each in terms]
     labels = [torch.cat([truth.batch(u.client, u.when)[1] for u in each]) for each in terms]
     score = score_reconstruction(
@@ -187,6 +193,18 @@ def _invert(
         guess_labels=None if guessed is None else guessed.reshape(guess.shape[:2]),
     )
     return Attack(kind, held, method, guess, torch.stack(true), score, assumptions, seconds)
+
+
+def _said_of(held: list[Evidence], task: Task) -> list[str]:
+    """What else a reader must know about the evidence."""
+    said = []
+    if noise := max(one.deviation for one in held):
+        said.append(f"noise of deviation {noise:.3g} is on every coordinate; the attack does not model it")
+    if task.clip is not None:
+        said.append("gradients were clipped by factors that are not known; the attack matches directions")
+    if (lost := max(one.rounding for one in held)) > 0.01:
+        said.append(f"the rounding of messages is about {lost:.0%} of the evidence")
+    return said
 
 
 def _guess(
@@ -205,6 +223,7 @@ def _guess(
     if short.inputs is not None and bool(short.exact().all()):
         return short.inputs.cpu(), None, "exact shortcut", [short.note, f"batch size known: {batch}"], 0.0
     single = batch == 1 and observation.batches == 1
+    smooth = 0.0 if single or len(shape) != 3 else 1e-2  # total variation is for pictures
     plain = clip is None and (single or "ReLU" not in activations(loss.flat.module))  # L-BFGS wants it smooth
     found = invert(
         loss,
@@ -212,7 +231,7 @@ def _guess(
         shape=shape,
         batch=batch,
         classes=told.classes,
-        objective=L2() if plain else Cosine(total_variation=0.0 if single else 1e-2),
+        objective=L2() if plain else Cosine(total_variation=smooth),
         optimiser=LBFGS() if plain or single else SignedAdam(),
         restarts=effort.restarts,
         seed=effort.seed,
@@ -220,7 +239,8 @@ def _guess(
         budget_seconds=effort.seconds,
         progress=None if progress is None else lambda i, of, _: progress(f"inverting the {kind}", i, of),
     )
-    search = "L-BFGS" if plain or single else "total variation, signed Adam"
+    search = "L-BFGS" if plain or single else "signed Adam"
+    search = f"total variation, {search}" if smooth and not plain else search
     method = f"{'L2' if plain else 'cosine'}, {search}"
     guess = found.inputs.reshape(victims, -1, *shape).cpu()
     return guess, found.labels.cpu(), method, found.assumptions, found.seconds

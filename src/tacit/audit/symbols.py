@@ -1,8 +1,7 @@
 """An algorithm run on symbols: every row is a row of coefficients over the unknowns of the run.
 
 First models, gradients, noise and declared non-linear steps are the unknowns; `here` hands them out as unit rows, the
-algorithm's own text combines them, and what it sends is written down as coefficients. Noise is of one deviation for
-all, the largest in the run, so that coefficients of noise and of secrets are of one size. Nothing here knows which
+algorithm's own text combines them, and what it sends is written down as coefficients. Nothing here knows which
 algorithm it is.
 """
 
@@ -47,12 +46,7 @@ class SymbolicRun:
     models: list[Tensor]  # θ after 0, 1, … iterations [n, U']
     points: dict[int, Tensor]  # where the gradients on batch 0, 1, … were taken [n, U']
     nonlinear_steps: dict[Unknown, NonlinearStep]
-    unit: float = 1.0  # the deviation of every noise column
-
-    def scale(self, unknown: Unknown) -> float:
-        """What the numbers of an unknown are divided by to be those of its column."""
-        law = self.laws.get(unknown)
-        return 1.0 if law is None else law.variance**0.5 / self.unit
+    gradients_per_step: int = 1
 
     @cached_property
     def places(self) -> dict[Unknown, int]:
@@ -77,18 +71,17 @@ class SymbolicRun:
 class Book:
     """The unknowns in the order of their first mention, and the width of the rows that stand for them."""
 
-    def __init__(self, width: int, unit: float = 1.0) -> None:
+    def __init__(self, width: int) -> None:
         self.width = width
-        self.unit = unit
         self.places: dict[Unknown, int] = {}
         self.laws: dict[Unknown, Noise] = {}
 
-    def rows(self, names: list[Unknown], size: float = 1.0) -> Tensor:
-        """Unit rows [n, width] times `size`; new names get the next places."""
+    def rows(self, names: list[Unknown]) -> Tensor:
+        """Unit rows [n, width]; new names get the next places."""
         places = [self.places.setdefault(name, len(self.places)) for name in names]
         rows = torch.zeros(len(names), self.width, dtype=torch.float64)
         if self.width >= len(self.places):  # else this run only counts
-            rows[torch.arange(len(names)), torch.tensor(places, dtype=torch.int64)] = size
+            rows[torch.arange(len(names)), torch.tensor(places, dtype=torch.int64)] = 1.0
         return rows
 
 
@@ -110,8 +103,7 @@ def run_on_symbols(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep | 
             f"{size / 1e9:.0f} GB as coefficients.",
             f"Audit fewer iterations: about {max(1, int(steps * (LARGEST / size) ** 0.5))} fit.",
         )
-    unit = max((law.variance**0.5 for law in count.laws.values()), default=1.0)
-    return _run(algorithm, graph, steps, keep or Keep(), Book(unknowns, unit))
+    return _run(algorithm, graph, steps, keep or Keep(), Book(unknowns))
 
 
 def _run(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, book: Book) -> SymbolicRun:
@@ -133,7 +125,13 @@ def _run(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, book: Book)
             transcript.messages[place] = replace(message, rows=message.rows[:, : len(book.places)].clone())
         listed = len(transcript.messages)
     return SymbolicRun(
-        transcript, list(book.places), book.laws, models, stage.points, stage.nonlinear_steps, book.unit
+        transcript,
+        list(book.places),
+        book.laws,
+        models,
+        stage.points,
+        stage.nonlinear_steps,
+        here.gradients_per_step,
     )
 
 
@@ -172,8 +170,8 @@ class _Stage:
         self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None, width: int | None = None
     ) -> LazyRows:
         names = of_noise(tag, tick, source, target)
-        size = law.variance**0.5
-        if size > 0:
+        silent = law.variance == 0
+        if not silent:
             if any(self._book.laws.get(name, law) != law for name in names[:1]):
                 raise Misuse(
                     f"The noise {tag!r} is drawn by two laws in one iteration.", "Give them different tags."
@@ -182,9 +180,9 @@ class _Stage:
             self._book.rows(names)  # give them their places in order
 
         def draw(index: Tensor) -> Tensor:
-            if size == 0:
+            if silent:
                 return torch.zeros(len(index), self._book.width, dtype=torch.float64)
-            return self._book.rows([names[k] for k in index.tolist()], size / self._book.unit)
+            return self._book.rows([names[k] for k in index.tolist()])
 
         return LazyRows(len(names), self._book.width, torch.float64, source.device, draw)
 

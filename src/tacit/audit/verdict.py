@@ -13,18 +13,25 @@ from tacit.audit.scoring.lower_bound import verdict as compare_bounds
 
 if TYPE_CHECKING:
     from tacit.audit.conduct import View
+    from tacit.audit.ledger import Ledger
+    from tacit.audit.memberships import Membership
+    from tacit.audit.scoring.reconstruction import ReconstructionScore, Scores
 
 Headline = Literal["exposed", "partly exposed", "noisy", "nothing proved"]
 ASSUMPTIONS = (
     "The adversary follows the protocol and knows the algorithm, its options, the graph and the model's architecture.",
     "Proved: exact statements are linear combinations of what was really said, each with its proof; what is called "
     "hidden is hidden from linear combinations only, and non-linear steps count as unknowns of their own.",
-    "Bounded: two runs are neighbours if all data of one client differ; the bound holds for the whole run audited.",
+    "Bounded: two runs are neighbours if all data of one client differ; the bound holds for the iterations audited, "
+    "not for those that follow.",
     "Measured: an attack that fails proves nothing; another one may succeed.",
-    "Messages are as exact as the numbers sent; keys of masks and private channels are not broken.",
+    "Exact means in the algebra of what is sent; the rounding of messages is multiplied by the gain, at most.",
+    "Keys of masks and private channels are not broken.",
 )
+ASKED = 12  # combinations looked at for the gain: what the rounding of messages is multiplied with
 NOUNS: dict[Question, str] = {
     "gradient": "gradients",
+    "update": "updates of several gradients",
     "difference": "gradient differences",
     "sum": "sums of gradients over the honest component",
     "model": "models",
@@ -60,7 +67,9 @@ def verdict(view: View, victim: int) -> Verdict:
     (found,) = [one for one in view.findings if one.victim == victim]
     headline, summary = _headline(found)
     (account,) = [one for one in view.ledgers if one.victim == victim]
-    bounded = [f"{entry.words} for {entry.scope}: {entry.why}" for entry in account.entries]
+    bounded = [f"{account.upper.words} for {account.upper.scope}: {account.upper.why}"]
+    if account.alone is not None:
+        bounded.append(f"for comparison, {account.alone.words}")
     measured = []
     for attack in view.attacks:
         for place, one in enumerate(attack.evidence):
@@ -68,14 +77,27 @@ def verdict(view: View, victim: int) -> Verdict:
                 measured.append(_inverted(attack.kind, attack.method, attack.score, place))
     for member in view.memberships:
         if member.victim == victim:
-            low, high = member.roc.interval
-            defect = member.lower.epsilon > account.upper.epsilon
-            measured.append(
-                f"membership by {member.score}: AUC {member.roc.auc:.3f} ({low:.3f} to {high:.3f}), "
-                f"which shows ε ≥ {member.lower.epsilon:.2g}"
-                + (f": {compare_bounds(member.lower, account.upper.epsilon)}" if defect else "")
-            )
-    return Verdict(victim, headline, summary, [_proved(found, q) for q in QUESTIONS], bounded, measured)
+            measured.append(_member(member, account))
+    return Verdict(
+        victim,
+        headline,
+        summary,
+        [_proved(found, q) for q in QUESTIONS if found.of(q).when],
+        bounded,
+        measured,
+    )
+
+
+def _member(member: Membership, account: Ledger) -> str:
+    low, high = member.roc.interval
+    words = f"membership by {member.score}: AUC {member.roc.auc:.3f} ({low:.3f} to {high:.3f})"
+    lower, upper = member.lower, account.upper
+    if lower.epsilon > 0:
+        sure = f"{lower.confidence:.0%} sure"
+        words += f"; if samples were independent trials, ε ≥ {lower.epsilon:.2g} would be {sure}"
+    if member.comparable and upper.delta <= lower.delta and lower.epsilon > upper.epsilon:
+        words += f": {compare_bounds(lower, upper.epsilon)}"
+    return words
 
 
 def in_short(found: Findings) -> str:
@@ -83,6 +105,8 @@ def in_short(found: Findings) -> str:
     gradients = found.of("gradient")
     if gradients.places("exact"):
         return "gradients exactly"
+    if found.of("update").places("exact"):
+        return "updates of several gradients exactly"
     if found.of("difference").places("exact"):
         return "gradient differences exactly"
     if found.of("sum").places("exact"):
@@ -108,6 +132,12 @@ def _headline(found: Findings) -> tuple[Headline, str]:
             "exposed",
             f"{who} computes {len(exact)} of {len(gradients.when)} gradients of client {victim} exactly",
         )
+    if exact := found.of("update").places("exact"):
+        return (
+            "exposed",
+            f"{who} computes {len(exact)} of {len(found.updates)} updates of client {victim} exactly, each the sum of "
+            "the gradients of an iteration",
+        )
     noise = ""
     if noisy := gradients.places("noisy"):
         least = math.sqrt(float(np.min(gradients.variances[noisy])))
@@ -126,7 +156,7 @@ def _headline(found: Findings) -> tuple[Headline, str]:
     if noise:
         return (
             "noisy",
-            f"{who} sees gradients of client {victim} under noise only{noise.replace('gradients only ', '')}",
+            f"{who} computes nothing of client {victim} exactly{noise}",
         )
     if steps := _image_steps(found):
         return (
@@ -145,19 +175,17 @@ def _proved(found: Findings, question: Question) -> str:
     exact, noisy, all_of_them = series.places("exact"), series.places("noisy"), len(series.when)
     parts = []
     if exact:
-        answer = series.ask(exact[0])
-        gain = 0.0 if answer.combination is None else answer.combination.gain
-        parts.append(f"{len(exact)} of {all_of_them} exactly (the first with gain {gain:.3g})")
+        answers = [series.ask(place) for place in exact[:ASKED]]
+        gains = [answer.combination.gain for answer in answers if answer.combination is not None]
+        parts.append(f"{len(exact)} of {all_of_them} exactly (gain {min(gains):.3g} to {max(gains):.3g})")
     if noisy:
         deviations = np.sqrt(series.variances[noisy])
         parts.append(f"{len(noisy)} with noise of deviation {deviations.min():.3g} to {deviations.max():.3g}")
-    if not all_of_them:
-        return f"{NOUNS[question]}: there are none"
     return f"{NOUNS[question]}: {', '.join(parts) or f'none of {all_of_them}'}"
 
 
-def _inverted(kind: str, method: str, score: Any, place: int) -> str:
-    def numbers(scores: Any) -> str:
+def _inverted(kind: str, method: str, score: ReconstructionScore, place: int) -> str:
+    def numbers(scores: Scores) -> str:
         similar = "" if scores.ssim is None else f", SSIM {float(scores.ssim[place]):.3f}"
         return f"MSE {float(scores.mse[place]):.3g}{similar}"
 

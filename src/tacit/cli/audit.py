@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from tacit.audit.conduct import Audit, View
+    from tacit.audit.conduct import Audit
+    from tacit.audit.findings import Series
 
 QUIET_SECONDS = 15.0
 COLOURS = {
@@ -36,7 +38,6 @@ class AuditProgress:
             disable=not console.is_terminal,
         )
         self._task = self._bars.add_task("reading", total=None)
-        self._what = ""
         self._last = time.monotonic()
 
     def __enter__(self) -> AuditProgress:
@@ -50,10 +51,9 @@ class AuditProgress:
         """Show how far something is."""
         self._bars.update(self._task, description=what, completed=done, total=of)
         quiet = time.monotonic() - self._last > QUIET_SECONDS
-        if not self._console.is_terminal and (what != self._what and quiet):
-            self._console.print(f"{what} …", highlight=False, markup=False)
+        if not self._console.is_terminal and quiet:
+            self._console.print(f"{what}: {done} of {of}", highlight=False, markup=False)
             self._last = time.monotonic()
-        self._what = what
 
 
 def print_audit(audit: Audit, console: Console) -> None:
@@ -67,13 +67,12 @@ def print_audit(audit: Audit, console: Console) -> None:
     for view in audit.views:
         for found in view.findings:
             words = verdict(view, found.victim)
-            console.print(
-                f"\n{words.headline.upper()}", style=COLOURS[words.headline], end=": ", highlight=False
-            )
-            console.print(words.summary, highlight=False, markup=False)
+            grid = Table.grid(padding=(0, 1))
             for kind in ("proved", "bounded", "measured"):
-                for line in getattr(words, kind):
-                    console.print(f"  {kind:9} {line}", highlight=False, markup=False)
+                for number, line in enumerate(getattr(words, kind)):
+                    grid.add_row("" if number else f"  {kind}", Text(line))
+            head = Text.assemble("\n", (words.headline.upper(), COLOURS[words.headline]), ": ", words.summary)
+            console.print(head, grid, highlight=False)
     for note in audit.notes:
         console.print(f"\nNot measured: {note}.", highlight=False, markup=False)
     console.print(
@@ -82,34 +81,26 @@ def print_audit(audit: Audit, console: Console) -> None:
 
 
 def _overview(audit: Audit) -> Table:
-    from tacit.audit.findings import QUESTIONS
-
-    table = Table()
-    for name in ("adversary", "victim", "verdict", *QUESTIONS, "guarantee"):
-        table.add_column(name, overflow="fold")
-    for view in audit.views:
-        for row in _rows(view):
-            table.add_row(*row)
-    return table
-
-
-def _rows(view: View) -> list[list[str]]:
+    """A row per adversary and victim: how many of each it computes exactly, or else with noise."""
     from tacit.audit.findings import QUESTIONS
     from tacit.audit.verdict import verdict
 
-    rows = []
-    for found, account in zip(view.findings, view.ledgers, strict=True):
-        words = verdict(view, found.victim)
-        cells = []
-        for question in QUESTIONS:
-            series = found.of(question)
-            exact, noisy = len(series.places("exact")), len(series.places("noisy"))
-            all_of_them = len(series.when)
-            cells.append(
-                f"{exact}/{all_of_them} exact" if exact else f"{noisy}/{all_of_them} noisy" if noisy else "–"
-            )
-        guarantee = "none" if account.upper.as_dict()["epsilon"] is None else account.upper.words
-        style = COLOURS[words.headline]
-        headline = f"[{style}]{words.headline}[/{style}]"
-        rows.append([str(view.adversary), str(found.victim), headline, *cells, guarantee])
-    return rows
+    asked = [q for q in QUESTIONS if any(found.of(q).when for view in audit.views for found in view.findings)]
+    table = Table(caption="how many of how many: = exactly, ~ with noise")
+    for name in ("adversary", "of", "verdict", *asked, "guarantee"):
+        table.add_column({"difference": "diff."}.get(name, name), overflow="fold")
+    for view in audit.views:
+        for found, account in zip(view.findings, view.ledgers, strict=True):
+            headline = verdict(view, found.victim).headline
+            cells = [_cell(found.of(question)) for question in asked]
+            guarantee = "none" if math.isinf(account.upper.epsilon) else account.upper.words
+            who = (str(view.adversary), str(found.victim), Text(headline, COLOURS[headline]))
+            table.add_row(*who, *cells, guarantee)
+    return table
+
+
+def _cell(series: Series) -> str:
+    exact, noisy, count = len(series.places("exact")), len(series.places("noisy")), len(series.when)
+    if exact:
+        return f"= {exact}/{count}"
+    return f"~ {noisy}/{count}" if noisy else "–"

@@ -17,7 +17,7 @@ from tacit.audit.memberships import Membership
 from tacit.audit.reconstructions import Attack
 from tacit.experiment.style import GRID, INK, MUTED, PALETTE, PAPER, look, styled
 
-LEVEL_COLOURS = dict(zip(LEVELS, (GRID, PALETTE[5], PALETTE[4], PALETTE[3], PALETTE[1]), strict=True))
+LEVEL_COLOURS = dict(zip(LEVELS, (GRID, PALETTE[4], PALETTE[5], PALETTE[3], PALETTE[1]), strict=True))
 STATUS_COLOURS = {"exact": PALETTE[1], "noisy": PALETTE[4], "hidden": GRID}
 STATUS_WORDS = {"exact": "known exactly", "noisy": "known with noise", "hidden": "not known"}
 NUMBERED = 16  # clients up to which cells of the heat map say how much noise is left
@@ -64,17 +64,18 @@ def timeline_figure(found: Findings) -> Figure:
         figure = Figure(figsize=(5.6, 2.2), layout="constrained")
         axes = figure.add_subplot()
         axes.grid(False)
-        for row, question in enumerate(QUESTIONS):
+        asked = [question for question in QUESTIONS if found.of(question).when]
+        for row, question in enumerate(asked):
             series = found.of(question)
             for when, status in zip(series.when, series.statuses, strict=True):
                 cell = Rectangle(
                     (when - 0.46, row - 0.4), 0.92, 0.8, facecolor=STATUS_COLOURS[status], edgecolor="none"
                 )
                 axes.add_patch(cell)
-        last = max(max(found.of(question).when, default=0) for question in QUESTIONS)
+        last = max(max(found.of(question).when) for question in asked)
         axes.set_xlim(-0.6, last + 0.6)
-        axes.set_ylim(len(QUESTIONS) - 0.5, -0.5)
-        axes.set_yticks(range(len(QUESTIONS)), QUESTIONS)
+        axes.set_ylim(len(asked) - 0.5, -0.5)
+        axes.set_yticks(range(len(asked)), asked)
         axes.set_xlabel("iteration, or number of the batch")
         handles = [Patch(facecolor=STATUS_COLOURS[s], label=STATUS_WORDS[s]) for s in STATUS_COLOURS]
         figure.legend(handles=handles, loc="outside lower center", ncols=3)

@@ -47,14 +47,25 @@ def _verdicts(audit: Audit) -> str:
                     f"<strong>{escape(words.headline)}</strong>",
                     _wrapped(words.summary),
                     _wrapped(account.upper.words),
-                    _wrapped("; ".join(sorted({a.score.reading for a in view.attacks})) or "–"),
+                    _wrapped(_readings(view, found.victim)),
                 ]
             )
-    head = ["Adversary", "Victim", "Verdict", "In words", "Guarantee", "Best inversions"]
+    head = ["Adversary", "Victim", "Verdict", "In words", "Guarantee", "Inversions"]
     html = table(head, rows)
     for note in audit.notes:
         html += f'<div class="box" role="note"><p>Not measured: {escape(note)}.</p></div>\n'
     return html
+
+
+def _readings(view: View, victim: int) -> str:
+    """What inversions of this victim's data came to."""
+    levels = {
+        attack.score.levels[place]
+        for attack in view.attacks
+        for place, one in enumerate(attack.evidence)
+        if one.victim == victim
+    }
+    return "; ".join(sorted(levels)) or "–"
 
 
 def _proved(audit: Audit) -> str:
@@ -112,20 +123,21 @@ def _combination(found: Findings, answer: Answer) -> str:
 def _bounded(audit: Audit) -> str:
     rows: list[list[str]] = []
     assumptions: list[str] = []
+    compared = []
     for view in audit.views:
         for account in view.ledgers:
-            for entry in account.entries:
-                assumptions += entry.assumptions
-                rows.append(
-                    [
-                        escape(str(view.adversary)),
-                        str(account.victim),
-                        _wrapped(entry.scope),
-                        f"<strong>{escape(entry.words)}</strong>",
-                        _wrapped(entry.why),
-                    ]
-                )
+            upper = account.upper
+            assumptions += upper.assumptions
+            cells = [_wrapped(upper.scope), f"<strong>{escape(upper.words)}</strong>", _wrapped(upper.why)]
+            rows.append([escape(str(view.adversary)), str(account.victim), *cells])
+            if account.alone is not None:
+                compared.append(f"{view.adversary}, client {account.victim}: {account.alone.words}.")
     html = table(["Adversary", "Victim", "For", "Guarantee", "Because"], rows)
+    if compared:
+        items = "".join(f"<li>{escape(words)}</li>" for words in compared)
+        html += (
+            f"<p>For comparison with papers that account for one message; no guarantee:</p><ul>{items}</ul>"
+        )
     if assumptions:
         items = "".join(f"<li>{escape(words)}</li>" for words in dict.fromkeys(assumptions))
         html += f"<ul>{items}</ul>"

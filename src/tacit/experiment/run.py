@@ -167,9 +167,8 @@ def _advance(
             simulation.state, simulation.t, simulation.net.bytes_sent, simulation.wall_seconds, mark,
             simulation.diverged, simulation.gradients.strategy,
         )  # fmt: skip
-        if (
-            simulation.recorder is not None
-        ):  # first: a run that is killed in between goes on from less than was heard
+        if simulation.recorder is not None:
+            # First: a run that is killed in between goes on from an iteration before what was heard, not after.
             transcript_files.save(simulation.recorder.transcript, folder.path, mark)
         checkpoints.save(folder.checkpoints, state, plan.keep_checkpoints)
 

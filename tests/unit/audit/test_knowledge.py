@@ -52,17 +52,18 @@ def test_noisy_is_the_variance_of_what_is_left_and_names_it():
     know = told([1.0, 0, 2, 0], [1, 1, 0, 0])
     answer = know.ask(know.vector((G0, 3.0)))
     assert answer.status == "noisy"
-    assert answer.variance == pytest.approx(36)  # 3 · 2 deviations
+    assert answer.variance == pytest.approx(144)  # 6 · a deviation of 2
     assert dict(answer.noise) == pytest.approx({NOISE: 6.0})
     assert combination(answer)[0] == pytest.approx({(0, 0): 3.0})
 
 
 def test_two_looks_at_different_noise_are_averaged():
     other = Unknown("noise", 1, 0, tag="n")
-    rows = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 2.0]], dtype=torch.float64)
+    rows = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]], dtype=torch.float64)
     message = Message(1, "mix", "x", rows, torch.tensor([0, 0]))
     transcript = Transcript(clients=2, edges=[(0, 1)], steps=1, messages=[message])
-    run = SymbolicRun(transcript, [G0, NOISE, other], {}, [], {}, {})
+    laws = {NOISE: tacit.Gaussian(1.0), other: tacit.Gaussian(2.0)}
+    run = SymbolicRun(transcript, [G0, NOISE, other], laws, [], {}, {})
     know = Knowledge(run, Adversary.eavesdropper())
     answer = know.ask(know.vector((G0, 1.0)))
     assert answer.variance == pytest.approx(1 / (1 / 1 + 1 / 4))  # weights by precision
@@ -98,12 +99,12 @@ def test_what_one_has_oneself_is_taken_away():
     assert outsider.ask(outsider.vector((G0, 1.0))).status == "hidden"
 
 
-def test_own_noise_is_in_units_of_its_deviation():
+def test_own_noise_is_taken_away():
     run = SymbolicRun(
         Transcript(
             clients=2,
             edges=[(0, 1)],
-            messages=[Message(0, "mix", "x", torch.tensor([[1.0, 2.0]]).double(), torch.tensor([0]))],
+            messages=[Message(0, "mix", "x", torch.tensor([[1.0, 1.0]]).double(), torch.tensor([0]))],
         ),
         [G0, shared := Unknown("noise", 0, 0, 1, "delta")],
         {shared: tacit.Gaussian(2.0)},
@@ -154,7 +155,9 @@ def test_every_combination_gives_what_it_says(adversary):
         for unknown, a in answer.noise:
             total[run.places[unknown]] -= a
         np.testing.assert_allclose(total, vector, atol=1e-5)
-        assert sum(a**2 for _, a in answer.noise) * run.unit**2 == pytest.approx(answer.variance, rel=1e-6)
+        assert sum(a**2 * run.laws[u].variance for u, a in answer.noise) == pytest.approx(
+            answer.variance, rel=1e-6
+        )
 
 
 def test_many_questions_at_once_have_the_answers_of_one_at_a_time():
@@ -202,3 +205,20 @@ def test_masks_are_masks_in_any_unit(scale):
     know = Knowledge(run, Adversary.eavesdropper())
     variance = know.variances(know.vector((Unknown("gradient", 0, 0), 1.0))[None])[0]
     assert variance == pytest.approx(4 * 2 * scale**2)
+
+
+def test_noise_that_is_a_billion_times_smaller_is_noise_still():
+    """Large masks that cancel, and small noise of one's own that does not: the sum is noisy, not exact."""
+    rows = torch.tensor(
+        [[1.0, 0, 1, 0, 1], [0, 1.0, 0, 1, -1]], dtype=torch.float64
+    )  # g, h, their noise, a mask
+    h = Unknown("gradient", 0, 1)
+    small = [Unknown("noise", 0, client, tag="own") for client in (0, 1)]
+    mask = Unknown("noise", 0, 0, 1, "mask")
+    said = Transcript(
+        clients=3, edges=[(0, 1)], messages=[Message(0, "mix", "x", rows, torch.tensor([0, 1]))]
+    )
+    laws = {small[0]: tacit.Gaussian(1e-3), small[1]: tacit.Gaussian(1e-3), mask: tacit.Gaussian(1e6)}
+    know = Knowledge(SymbolicRun(said, [G0, h, *small, mask], laws, [], {}, {}), Adversary.eavesdropper())
+    answer = know.ask(know.vector((G0, 1.0), (h, 1.0)))
+    assert (answer.status, answer.variance) == ("noisy", pytest.approx(2e-6))

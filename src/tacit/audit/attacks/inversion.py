@@ -175,7 +175,10 @@ def _assumptions(loss: Loss, observation: Observation, batch: int, box: Box) -> 
     if observation.same_data and terms > 1:
         said.append(f"data reused: all {terms} gradients are of the same batch")
     if not observation.same_data:
-        said.append(f"sum over {terms} clients, each with a batch of its own")
+        alike = bool((observation.coefficients == 1).all())
+        said.append(
+            f"{'a sum of' if alike else 'a combination of'} {terms} gradients, each of a batch of its own"
+        )
     if isinstance(loss, ModuleLoss):
         said.append(f"activation: {', '.join(activations(loss.flat.module)) or 'none among the layers'}")
     said.append("range of the inputs not used" if box is None else f"inputs known to be in {list(box)}")

@@ -32,6 +32,11 @@ class Truth:
             return parts.of(client)
         return parts[client] if isinstance(parts, list | tuple) else None
 
+    @property
+    def has_test_set(self) -> bool:
+        """Whether there are data that nobody trained on."""
+        return isinstance(self.task.evaluation, TestSet)
+
     def outsiders(self, client: int) -> tuple[Tensor, Tensor] | None:
         """Inputs and targets that the client did not train on: the test set, or else what the others have."""
         evaluation = self.task.evaluation
