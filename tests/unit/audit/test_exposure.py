@@ -27,7 +27,7 @@ def around(matrix, away):
     [
         (tacit.DSGT(lr=0.1), "gradient", "gradient"),
         (tacit.LPPA(lr=0.1, noise=MASK), "difference", "difference"),
-        (tacit.LPPA(lr=0.1, noise=MASK, fresh=True), "noisy", "noisy"),
+        (tacit.LPPA(lr=0.1, noise=MASK, fresh=True), "sum", "sum"),
         (tacit.DPDSGT(lr=0.1, noise=MASK), "difference", "difference"),
         (tacit.DSG(lr=0.1), "nothing", "nothing"),
         (tacit.FedAvg(lr=0.1), "sum", "sum"),

@@ -36,6 +36,7 @@ def test_questions_over_time():
     assert findings.taken == [Unknown("gradient", when, 0) for when in range(5)]
     assert {q: findings.of(q).when for q in QUESTIONS} == {
         "gradient": [0, 1, 2, 3, 4],
+        "update": [],
         "difference": [1, 2, 3, 4],  # the later one
         "sum": [0, 1, 2, 3, 4],
         "model": [0, 1, 2, 3, 4],
@@ -108,5 +109,5 @@ def test_plain_values():
 
 def test_before_anything_happened_there_is_little_to_ask():
     findings = found(run=run_on_symbols(tacit.DSG(lr=0.1), RING, 0))
-    assert [findings.of(question).when for question in QUESTIONS] == [[], [], [], [0], []]
+    assert [findings.of(question).when for question in QUESTIONS] == [[], [], [], [], [0], []]
     assert findings.of("model").statuses == ["hidden"]

@@ -112,7 +112,7 @@ def test_a_sum_over_two_clients_with_a_sample_each():
     found = attack(Observation.total(theta, values), labels=y, restarts=4)
     assert found.inputs.shape == (2, 2, 1, *SHAPE)
     assert far(found, x).max() < 1e-4
-    assert "sum over 2 clients, each with a batch of its own" in found.assumptions
+    assert "a sum of 2 gradients, each of a batch of its own" in found.assumptions
 
 
 def test_recovered_labels_of_a_sum_are_dealt_anew_in_every_restart():

@@ -209,15 +209,13 @@ def test_masks_are_masks_in_any_unit(scale):
 
 def test_noise_that_is_a_billion_times_smaller_is_noise_still():
     """Large masks that cancel, and small noise of one's own that does not: the sum is noisy, not exact."""
-    rows = torch.tensor(
-        [[1.0, 0, 1, 0, 1], [0, 1.0, 0, 1, -1]], dtype=torch.float64
-    )  # g, h, their noise, a mask
+    # Over g, h, the noise of each, and a mask that they share.
+    rows = torch.tensor([[1.0, 0, 1, 0, 1], [0, 1.0, 0, 1, -1]], dtype=torch.float64)
     h = Unknown("gradient", 0, 1)
     small = [Unknown("noise", 0, client, tag="own") for client in (0, 1)]
     mask = Unknown("noise", 0, 0, 1, "mask")
-    said = Transcript(
-        clients=3, edges=[(0, 1)], messages=[Message(0, "mix", "x", rows, torch.tensor([0, 1]))]
-    )
+    message = Message(0, "mix", "x", rows, torch.tensor([0, 1]))
+    said = Transcript(clients=3, edges=[(0, 1), (1, 0)], messages=[message])
     laws = {small[0]: tacit.Gaussian(1e-3), small[1]: tacit.Gaussian(1e-3), mask: tacit.Gaussian(1e6)}
     know = Knowledge(SymbolicRun(said, [G0, h, *small, mask], laws, [], {}, {}), Adversary.eavesdropper())
     answer = know.ask(know.vector((G0, 1.0), (h, 1.0)))
