@@ -60,10 +60,10 @@ def _laplace(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]) -> Bo
         return Bound(math.inf, 0.0, "there is no Laplace noise")
     if clip.norm != "l1":
         return Bound(math.inf, 0.0, "Laplace noise needs gradients clipped in the L1 norm")
-    if uncovered(signal, noise[:, use]) is not None:
+    scaled = noise[:, use] * np.sqrt([laws[k].variance for k in use])
+    if uncovered(signal, scaled) is not None:  # or by next to nothing beside the rest
         return Bound(math.inf, 0.0, "Laplace noise does not cover all of its gradients")
-    deviations = np.sqrt([laws[k].variance for k in use])
-    shifts = _shifts(noise[:, use] * deviations, signal)
+    shifts = _shifts(scaled, signal)
     epsilon = float(np.abs(shifts).sum()) * math.sqrt(2) * clip.sensitivity
     why = f"Laplace noise, L1 sensitivity {clip.sensitivity:g} of each of {signal.shape[1]} gradients"
     return Bound(epsilon, 0.0, why, (LAPLACE_ASSUMPTIONS,))
@@ -73,9 +73,10 @@ def _gaussian(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise], delt
     use = [k for k, law in enumerate(laws) if type(law) is Gaussian]
     if not use:
         return Bound(math.inf, 0.0, "there is no Gaussian noise")
-    if uncovered(signal, noise[:, use]) is not None:
+    scaled = noise[:, use] * np.sqrt([laws[k].variance for k in use])
+    if uncovered(signal, scaled) is not None:
         return Bound(math.inf, 0.0, "Gaussian noise does not cover all of its gradients")
-    left, sizes, _ = _directions(noise[:, use] * np.sqrt([laws[k].variance for k in use]))
+    left, sizes, _ = _directions(scaled)
     white = (left.T @ signal) / sizes[:, None]
     fisher = white.T @ white
     terms = len(fisher)

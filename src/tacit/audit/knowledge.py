@@ -149,12 +149,17 @@ class Knowledge:
         """The variance [c] of the best estimate of each: 0 where it is exact, infinite where it is hidden."""
         exact = self.exact(vectors)
         variances = np.where(exact, 0.0, np.inf)
-        if (
-            not exact.all() and self._is_noise.any()
-        ):  # without noise there is nothing between exact and hidden
-            rest = self.hidden_part(vectors[~exact])
-            inside, visible = self._estimate(rest)
-            variances[~exact] = np.where(visible, np.square(self._error(inside, rest)).sum(axis=1), np.inf)
+        if exact.all() or not self._is_noise.any():  # without noise there is nothing between exact and hidden
+            return variances
+        rest = self.hidden_part(vectors[~exact])
+        inside, visible = self._estimate(rest)
+        if self._alike and not rest[:, self._is_noise].any():
+            # ‖Nᵀa‖² = ‖a‖² − ‖Sᵀa‖², as the rows of Q are orthonormal: no long product is needed.
+            found = np.square(inside).sum(axis=1) - np.square(rest).sum(axis=1)
+            found = np.maximum(found, 0.0) * self._deviations[0] ** 2
+        else:
+            found = np.square(self._error(inside, rest)).sum(axis=1)
+        variances[~exact] = np.where(visible, found, np.inf)
         return variances
 
     def ask(self, vector: Matrix) -> Answer:
@@ -168,10 +173,25 @@ class Knowledge:
         if not visible[0]:
             return Answer("hidden", None, None)
         error = self._error(inside, hidden)[0]
-        left = inside[0] @ self.basis[:, self._is_noise] - hidden[0, self._is_noise]
+        left = inside[0] @ self._noise - hidden[0, self._is_noise]
         names = [self.run.unknowns[column] for column in self._columns[self._is_noise]]
         rest = tuple((u, float(x)) for u, x in zip(names, left, strict=True) if abs(x) > EXACT)
         return Answer("noisy", float(np.square(error).sum()), self._combination(inside[0], vector), rest)
+
+    @cached_property
+    def _secrets(self) -> Matrix:
+        """S [rank, secrets]."""
+        return self.basis[:, ~self._is_noise]
+
+    @cached_property
+    def _noise(self) -> Matrix:
+        """N [rank, noise]."""
+        return self.basis[:, self._is_noise]
+
+    @property
+    def _alike(self) -> bool:
+        """Whether all hidden noise is of one deviation."""
+        return bool(np.ptp(self._deviations) <= EXACT * self._deviations.max())
 
     @cached_property
     def _deviations(self) -> Matrix:
@@ -183,7 +203,7 @@ class Knowledge:
     @cached_property
     def _decomposition(self) -> tuple[Matrix, Matrix, Matrix, Matrix]:
         """U [rank, k], σ [k], V [k, secrets] of S for the σ that are not zero, and Z [rank, rank − k]."""
-        secrets = self.basis[:, ~self._is_noise]
+        secrets = self._secrets
         squares, vectors = linalg.eigh(secrets @ secrets.T, check_finite=False)
         kept = squares > VISIBLE**2
         left, sigma = vectors[:, kept], np.sqrt(np.minimum(squares[kept], 1.0))
@@ -197,19 +217,18 @@ class Knowledge:
         missing = np.linalg.norm(secrets - along @ right, axis=1)
         visible: Flags = missing <= EXACT * np.linalg.norm(secrets, axis=1)
         inside = (along / sigma) @ left.T
-        deviations = self._deviations
-        if np.ptp(deviations) <= EXACT * deviations.max():
+        if self._alike:
             if (noise := hidden[:, self._is_noise]).any():
-                inside += (noise @ self.basis[:, self._is_noise].T) @ free @ free.T
+                inside += (noise @ self._noise.T) @ free @ free.T
         elif free.shape[1]:
-            moves = (free.T @ self.basis[:, self._is_noise]) * deviations
+            moves = (free.T @ self._noise) * self._deviations
             best, *_ = linalg.lstsq(moves.T, -self._error(inside, hidden).T, lapack_driver="gelsy")
             inside += (free @ best).T
         return inside, visible
 
     def _error(self, inside: Matrix, hidden: Matrix) -> Matrix:
         """The noise [c, noise] that an estimate adds to what was asked, each term by its deviation."""
-        error: Matrix = inside @ self.basis[:, self._is_noise] - hidden[:, self._is_noise]
+        error: Matrix = inside @ self._noise - hidden[:, self._is_noise]
         return error * self._deviations
 
     def _combination(self, inside: Matrix, target: Matrix) -> Combination:
