@@ -1,0 +1,160 @@
+"""What the theorems of what leaks are worth: inverting the messages of a run, with all that was proved of them.
+
+Five clients on a ring hold one digit each. The attacker gets a transcript, what it holds itself, and the combination
+that the knowledge audit found; the digits are used to judge only.
+"""
+
+from functools import cache
+
+import pytest
+import torch
+
+import tacit
+from tacit import data, models
+from tacit.audit.adversary import Adversary
+from tacit.audit.attacks.inversion import invert
+from tacit.audit.attacks.lbfgs import LBFGS
+from tacit.audit.attacks.observation import Observation
+from tacit.audit.attacks.shortcuts import read_inputs
+from tacit.audit.evidence import evidence
+from tacit.audit.findings import Findings
+from tacit.audit.knowledge import Knowledge
+from tacit.audit.scoring.reconstruction import score_reconstruction
+from tacit.audit.symbols import run_on_symbols
+from tacit.record.transcript import Keep
+
+RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
+DIGITS = data.load("mnist-mini", limit_train=40, limit_test=200)
+X, Y = DIGITS.train.x[:5], DIGITS.train.y[:5]
+SHAPE = tuple(X.shape[1:])
+PUBLISHED, WIDE = tacit.Laplace(0.025), tacit.Laplace(1.0)
+DSGT, LPPA, WIDER = tacit.DSGT(lr=0.1), tacit.LPPA(lr=0.1, noise=PUBLISHED), tacit.LPPA(lr=0.1, noise=WIDE)
+FRESH = tacit.LPPA(lr=0.1, noise=PUBLISHED, fresh=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Many small operations: a second thread on a busy machine costs more than it gives."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@cache
+def task(model, **options):
+    module = models.build(model, SHAPE, DIGITS.classes, **options)
+    return tacit.Task.from_module(
+        module, [(X[i : i + 1], Y[i : i + 1]) for i in range(5)], init="independent"
+    )
+
+
+LENET = task("sigmoid-cnn3", uniform=0.5)
+PERCEPTRON = task("mlp", hidden=(16,))
+
+
+def held(algorithm, training, adversary, question="gradient", place=0, victim=0, steps=1):
+    """What an adversary computes from a run that was recorded for it, and whether that is exact."""
+    listener = Adversary.parse(adversary)
+    keep = Keep(insides=tuple(listener.corrupt))
+    said = tacit.simulate(algorithm, training, RING, steps=steps, seed=7, transcript=keep).transcript
+    found = Findings(Knowledge(run_on_symbols(algorithm, RING, steps), listener), victim)
+    return found, evidence(found, question, place, said)
+
+
+def observation(*parts):
+    """Evidence of one kind, to be searched as one batch, in float32 as models are."""
+    points = torch.stack([part.points for part in parts]).float()
+    values = torch.stack([part.values for part in parts]).float()
+    return Observation(points, torch.tensor(parts[0].coefficients), values, same_data=True)
+
+
+@cache
+def inverted():
+    """Views of the first message of client 0, inverted alike: without masks, two of them unknown, none unknown."""
+    seen = {
+        "dsgt": held(DSGT, LENET, "curious(1)")[1],
+        "published": held(LPPA, LENET, "curious(1)")[1],
+        "wide": held(WIDER, LENET, "curious(1)")[1],
+        "collusion": held(WIDER, LENET, "curious(1,4)")[1],
+    }
+    found = invert(
+        LENET.loss,
+        observation(*seen.values()),
+        shape=SHAPE,
+        classes=DIGITS.classes,
+        restarts=2,
+        optimiser=LBFGS(iterations=150),
+    )
+    truth, labels = X[:1].expand(len(seen), 1, *SHAPE), Y[:1].expand(len(seen), 1)
+    scores = score_reconstruction(
+        found.inputs, truth, labels, DIGITS.test.x, DIGITS.test.y, 0, guess_labels=found.labels
+    )
+    prior = float(scores.prior_mean.ssim[0])
+    ssim = dict(zip(seen, scores.attack.ssim.tolist(), strict=True))
+    return seen, ssim, prior, dict(zip(seen, scores.levels, strict=True))
+
+
+def test_the_first_message_of_gradient_tracking_shows_the_digit():
+    """DLG (Zhu et al. 2019): labels read off the last layer, inputs by L-BFGS from random starts."""
+    seen, ssim, prior, levels = inverted()
+    assert (seen["dsgt"].kind, seen["dsgt"].deviation) == ("gradient", 0)
+    assert ssim["dsgt"] > 0.9 > prior + 0.1
+    assert levels["dsgt"] == "recovered"
+
+
+def test_masks_that_are_wide_enough_hide_it_from_one_neighbour():
+    """What the same attack finds is no more like the digit than the mean of all digits is."""
+    seen, ssim, prior, levels = inverted()
+    assert seen["wide"].kind == "noisy gradient"
+    assert seen["wide"].deviation == pytest.approx((2 * WIDE.variance) ** 0.5)
+    assert ssim["wide"] <= prior + 0.1
+    assert levels["wide"] == "no better than the prior mean"
+
+
+def test_masks_of_the_published_scale_do_not_where_gradients_are_large():
+    """Weights uniform in ±½ give gradients of deviation 0.2: Laplace(0.025) blurs the digit, it does not hide it."""
+    seen, ssim, prior, _ = inverted()
+    assert seen["published"].deviation == pytest.approx((2 * PUBLISHED.variance) ** 0.5)
+    assert float(seen["dsgt"].values.std()) > 2 * seen["published"].deviation
+    assert prior + 0.1 < ssim["published"] < 0.9 * ssim["dsgt"]
+
+
+def test_both_neighbours_together_see_it_again():
+    """However wide the masks are."""
+    seen, ssim, _, levels = inverted()
+    assert (seen["collusion"].kind, seen["collusion"].deviation) == ("gradient", 0)
+    torch.testing.assert_close(seen["collusion"].values, seen["dsgt"].values, rtol=0, atol=1e-5)
+    assert ssim["collusion"] > 0.9
+    assert levels["collusion"] == "recovered"
+
+
+def far(shortcut, victim=0):
+    return float((shortcut.inputs[0, 0] - X[victim]).square().mean())
+
+
+@pytest.mark.parametrize(("adversary", "victim"), [("curious(1)", 0), ("eavesdropper", 3)])
+def test_kept_masks_leave_differences_and_those_give_the_input_itself(adversary, victim):
+    """Input = ΔG_W[k] / ΔG_b[k]: the masks are gone, whatever their scale, with no collusion and no search."""
+    for scale in (0.025, 25.0):
+        algorithm = tacit.LPPA(lr=0.1, noise=tacit.Laplace(scale))
+        found, change = held(algorithm, PERCEPTRON, adversary, "difference", 0, victim, steps=3)
+        assert found.of("gradient").places("exact") == []
+        assert (change.kind, change.deviation) == ("difference", 0)
+        shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)
+        assert bool(shortcut.exact().all())
+        assert far(shortcut, victim) < 1e-8
+
+
+def test_fresh_masks_leave_no_difference():
+    for adversary in ("curious(1)", "eavesdropper"):
+        found, change = held(FRESH, PERCEPTRON, adversary, "difference", 0, steps=3)
+        assert found.of("difference").places("exact") == []
+        assert found.of("gradient").places("exact") == []
+        assert change.deviation > 0
+        shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)
+        assert not bool(shortcut.exact().any())
+        assert far(shortcut) > 1e-2
+    found, change = held(FRESH, PERCEPTRON, "curious(1,4)", "difference", 0, steps=3)  # unless both collude
+    assert change.deviation == 0
+    assert far(read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)) < 1e-8
