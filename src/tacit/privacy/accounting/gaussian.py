@@ -73,7 +73,8 @@ def _log_delta(y: float, mu: float) -> float:
     elif t >= 0:
         difference = float(_mills(t) - _mills(s))
     else:
-        a, b = float(special.log_ndtr(-t)), float(special.log_ndtr(-s)) + mu * y
+        a = float(special.log_ndtr(-t))
+        b = -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(float(_mills(s)))  # log Φ(−s) + ε: they would cancel
         return a + math.log(-math.expm1(b - a))
     return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(difference)
 
