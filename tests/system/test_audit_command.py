@@ -276,7 +276,7 @@ def test_what_was_not_recorded_is_refused(refused, tacit_here, finished):
     assert "7 iterations" in message
     assert "ends with iteration 6" in message
     message = refused("audit", "out", *QUICK, "--adversary", "curious(1)", "--adversary", "curious(1,2)")
-    assert "clients 2 hold was not recorded" in message
+    assert "What corrupt clients (2) hold was not recorded" in message
     assert "insides = [2]" in message
     assert "corrupt themselves" in refused(
         "audit", "out", *QUICK, "--adversary", "curious(1)", "--victim", "1"
@@ -331,7 +331,7 @@ def test_clipped_gradients_with_noise_in_every_iteration_have_a_guarantee(
         answer = tacit_here("audit", source, *QUICK, "--adversary", "eavesdropper", "--out", "found")
         assert answer.code == 0, answer.err
         assert (
-            "NOISY: eavesdropper computes nothing of client 0 exactly; gradients only with noise"
+            "NOISY: eavesdropper computes no gradient, difference or sum of client 0 exactly"
             in answer.out
         )
         said = " ".join(answer.out.split())

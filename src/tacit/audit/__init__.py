@@ -24,20 +24,20 @@ class _Room(ModuleType):
         `adversary` is one or a list of them, as words or `Adversary`; `victim` one client or a list.
         """
         from tacit.audit.conduct import conduct
+        from tacit.errors import Misuse
         from tacit.simulation import Run
 
         listed = adversary if adversary is None or isinstance(adversary, list | tuple) else [adversary]
         victims = list(victim) if isinstance(victim, list | tuple) else [victim]
         if isinstance(subject, Run):
-            said = None if subject.transcript is None else subject.transcript
-            return conduct(
-                subject.setting,
-                listed,
-                victims=victims,
-                transcript=said,
-                final=subject.theta.cpu(),
-                **options,
-            )
+            steps = subject.history[-1].step
+            if options.setdefault("iterations", min(10, max(1, steps))) > steps:
+                raise Misuse(
+                    f"The audit shall see {options['iterations']} iterations, but the run has {steps}.",
+                    "Audit as many as there are, or run longer.",
+                )
+            said, final = subject.transcript, subject.theta.cpu()
+            return conduct(subject.setting, listed, victims=victims, transcript=said, final=final, **options)
         from tacit.experiment.auditing import audit_of
 
         return audit_of(subject, listed, victims=victims, **options)

@@ -83,7 +83,12 @@ class Attackers:
             series = each.of("gradient")
             places = (series.places("exact") or series.places("noisy"))[:COSINES]
             gradients = [evidence(each, "gradient", place, transcript) for place in places]
-            members += attacks.on_gradients([held for held in gradients if held is not None])
+            by_gradients = attacks.on_gradients([held for held in gradients if held is not None])
+            if gradients and not by_gradients:
+                self._note(
+                    f"membership by gradients that {each.knowledge.adversary} knows: too few samples in their batches"
+                )
+            members += by_gradients
         return inverted, members
 
     def _model(self, found: Findings, transcript: Transcript) -> tuple[Tensor, str, bool] | None:

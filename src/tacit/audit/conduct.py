@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -36,10 +36,15 @@ class View:
     attacks: list[Attack]
     memberships: list[Membership]
 
+    def ledger_of(self, victim: int) -> Ledger:
+        """The ledger of one victim."""
+        (found,) = [one for one in self.ledgers if one.victim == victim]
+        return found
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Audit:
-    """What leaks in a run."""
+    """What leaks in a run. Printed, it is the verdict; data of victims are in `views` and not shown."""
 
     setting: Setting
     iterations: int
@@ -47,6 +52,18 @@ class Audit:
     views: list[View]
     exposure: Exposure | None
     notes: list[str] = field(default_factory=list)  # what was not measured, and why
+
+    def __repr__(self) -> str:
+        from tacit.audit.verdict import verdict
+
+        lines = [f"Audit({self.setting.algorithm.name}, {self.iterations} iterations)"]
+        for view in self.views:
+            for found in view.findings:
+                words = verdict(view, found.victim)
+                lines.append(
+                    f"  {words.headline}: {words.summary}; {view.ledger_of(found.victim).upper.words}"
+                )
+        return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as audit.json has them."""
@@ -56,6 +73,8 @@ class Audit:
             "version": tacit.__version__,
             "algorithm": self.setting.algorithm.name,
             "options": repr(self.setting.algorithm),
+            "clip": None if self.setting.task.clip is None else asdict(self.setting.task.clip),
+            "batch_size": self.setting.task.batch_size,
             "graph": self.setting.graph.describe(),
             "clients": self.setting.graph.clients,
             "parameters": self.setting.task.parameters,

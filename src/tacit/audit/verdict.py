@@ -156,7 +156,7 @@ def _headline(found: Findings) -> tuple[Headline, str]:
     if noise:
         return (
             "noisy",
-            f"{who} computes nothing of client {victim} exactly{noise}",
+            f"{who} computes no gradient, difference or sum of client {victim} exactly{noise}",
         )
     if steps := _image_steps(found):
         return (
@@ -177,11 +177,15 @@ def _proved(found: Findings, question: Question) -> str:
     if exact:
         answers = [series.ask(place) for place in exact[:ASKED]]
         gains = [answer.combination.gain for answer in answers if answer.combination is not None]
-        parts.append(f"{len(exact)} of {all_of_them} exactly (gain {min(gains):.3g} to {max(gains):.3g})")
+        parts.append(f"{len(exact)} of {all_of_them} exactly (gain {_range(min(gains), max(gains))})")
     if noisy:
         deviations = np.sqrt(series.variances[noisy])
-        parts.append(f"{len(noisy)} with noise of deviation {deviations.min():.3g} to {deviations.max():.3g}")
+        parts.append(f"{len(noisy)} with noise of deviation {_range(deviations.min(), deviations.max())}")
     return f"{NOUNS[question]}: {', '.join(parts) or f'none of {all_of_them}'}"
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
 
 
 def _inverted(kind: str, method: str, score: ReconstructionScore, place: int) -> str:

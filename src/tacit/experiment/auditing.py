@@ -117,6 +117,6 @@ def _refuse_unheard(transcript: Transcript, adversaries: Sequence[Adversary | st
         if missing:
             names = ", ".join(map(str, missing))
             raise Misuse(
-                f"What clients {names} hold was not recorded, and {adversary} needs it.",
-                f"Record the run with insides = [{names}], or remove its transcript files to record it anew now.",
+                f"What corrupt clients ({names}) hold was not recorded, and {adversary} needs it.",
+                f"Record a run with insides = [{names}], or audit its config.toml, which records anew.",
             )

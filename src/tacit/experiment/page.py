@@ -54,7 +54,7 @@ thead th{border-top:0;color:var(--muted);font-weight:600;vertical-align:bottom}
 th:first-child{text-align:left}
 tbody th{font-weight:600}
 .sign{display:inline-block;width:1.1em}
-.wrap{display:inline-block;min-width:12rem;max-width:26rem;white-space:normal;text-align:left}
+.wrap{display:inline-block;min-width:8rem;max-width:26rem;white-space:normal;text-align:left}
 .grid{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,30rem),1fr));gap:1rem;align-items:start}
 figure{margin:0;padding:1rem 1rem .8rem;break-inside:avoid}
 figure h3{margin:0 0 .5rem;font-size:1rem}

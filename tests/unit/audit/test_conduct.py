@@ -157,7 +157,7 @@ def test_a_run_is_audited_alike_with_and_without_its_transcript():
 def test_transcripts_that_end_too_early_are_refused(keep):
     run = recorded(DSGT, QUADRATIC, steps=2 if "ticks" not in keep else 6, **keep)
     assert tacit.audit(run, "curious(1)", iterations=2, heat_map=False).iterations == 2
-    with pytest.raises(Misuse, match=r"3 iterations.*ends with iteration 2"):
+    with pytest.raises(Misuse, match=r"3 iterations, but"):
         tacit.audit(run, "curious(1)", iterations=3)
 
 

@@ -22,6 +22,7 @@ from tacit.errors import Misuse
 from tacit.randomness import key_of
 
 CEILING = 120.0  # dB: an error of a millionth of the range; beyond it float32 rounding is what is measured
+LEGIBLE = 0.1  # of SSIM, above every baseline
 MARGIN = 0.9
 RECOVERED = 0.1
 LEVELS = (
@@ -78,6 +79,8 @@ class ReconstructionScore:
         - closer than every baseline: otherwise, m > 0.1 B
         - recovered in part: any of these, but for some sample of the batch m ≤ 0.1 B
         - recovered: m ≤ 0.1 B, that is 10 dB closer than any of them
+
+        A noisy picture that can be read is far in MSE: one whose SSIM is 0.1 above every baseline's is "closer", too.
         """
         others = (self.prior_mean, self.same_class, self.class_mean)
         m = self.attack.mse
@@ -86,6 +89,9 @@ class ReconstructionScore:
         level = torch.full(m.shape, 2)
         level[m >= MARGIN * best] = 1
         level[m >= MARGIN * self.prior_mean.mse] = 0
+        if self.attack.ssim is not None:
+            similar = torch.stack([scores.ssim for scores in others if scores.ssim is not None]).amax(0)
+            level[(level < 2) & (self.attack.ssim > similar + LEGIBLE)] = 2
         level[(self.attack.sample_mse <= RECOVERED * best_by_sample).any(1)] = 3
         level[m <= RECOVERED * best] = 4
         return [LEVELS[k] for k in level.tolist()]

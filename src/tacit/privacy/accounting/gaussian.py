@@ -74,7 +74,8 @@ def _log_delta(y: float, mu: float) -> float:
         difference = float(_mills(t) - _mills(s))
     else:
         a = float(special.log_ndtr(-t))
-        b = -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(float(_mills(s)))  # log Φ(−s) + ε: they would cancel
+        # log Φ(−s) + ε, which would cancel as it stands.
+        b = -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(float(_mills(s)))
         return a + math.log(-math.expm1(b - a))
     return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(difference)
 
