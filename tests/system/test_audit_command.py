@@ -330,10 +330,7 @@ def test_clipped_gradients_with_noise_in_every_iteration_have_a_guarantee(
     for source in ("out", config):
         answer = tacit_here("audit", source, *QUICK, "--adversary", "eavesdropper", "--out", "found")
         assert answer.code == 0, answer.err
-        assert (
-            "NOISY: eavesdropper computes no gradient, difference or sum of client 0 exactly"
-            in answer.out
-        )
+        assert "NOISY: eavesdropper computes no gradient, difference or sum of client 0 exactly" in answer.out
         said = " ".join(answer.out.split())
         assert "bounded ε = 2.5 for all that eavesdropper+theta0 sees in the first 3 iterations" in said
         bounded = json.loads((tmp_path / "found" / "audit.json").read_text())["adversaries"][0]["bounded"][0]
