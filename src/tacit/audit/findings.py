@@ -153,5 +153,30 @@ class Findings:
         return {
             "victim": self.victim,
             "honest_component": sorted(self.component),
-            **{question: self.of(question).as_dict() for question in QUESTIONS},
+            **{
+                question: self.of(question).as_dict() | {"proof": self.proof(question)}
+                for question in QUESTIONS
+            },
         }
+
+    def proof(self, question: Question) -> dict[str, Any] | None:
+        """The combination of messages that gives the first exact answer to a question, as plain values."""
+        series = self.of(question)
+        exact = series.places("exact")
+        if not exact or (combination := series.ask(exact[0]).combination) is None:
+            return None
+        messages = self.knowledge.run.transcript.messages
+        terms = [
+            {
+                "coefficient": coefficient,
+                "message": messages[place].tag,
+                "tick": messages[place].tick,
+                "source": int(messages[place].source[row]),
+                "target": None if (to := messages[place].target) is None else int(to[row]),
+            }
+            for (place, row), coefficient in combination.messages
+        ]
+        own = [
+            {"coefficient": -coefficient, "holds": str(unknown)} for unknown, coefficient in combination.own
+        ]
+        return {"of": series.when[exact[0]], "messages": terms, "own": own, "gain": combination.gain}

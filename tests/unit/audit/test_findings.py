@@ -107,6 +107,27 @@ def test_plain_values():
     assert plain["difference"]["noise_deviation"] == [0, 0, None, None]
 
 
+def test_the_proof_in_plain_values_is_the_combination():
+    """Taken term by term from the file, it gives the difference that it is of, and nothing else."""
+    findings = found()
+    plain = json.loads(json.dumps(findings.as_dict()))
+    assert plain["gradient"]["proof"] is None  # noisy only
+    proof, run = plain["difference"]["proof"], findings.knowledge.run
+    total = {}
+    for term in proof["messages"]:
+        said = [m for m in run.transcript.messages if (m.tag, m.tick) == (term["message"], term["tick"])]
+        row = said[0].rows[said[0].source.tolist().index(term["source"])]
+        for place in row.nonzero()[:, 0].tolist():
+            name = str(run.unknowns[place])
+            total[name] = total.get(name, 0) + term["coefficient"] * float(row[place])
+    for term in proof["own"]:
+        total[term["holds"]] = total.get(term["holds"], 0) + term["coefficient"]
+    left = {name: x for name, x in total.items() if abs(x) > 1e-6}
+    assert left == pytest.approx({"g[0](1)": 1.0, "g[0](0)": -1.0})
+    assert proof["of"] == 1
+    assert proof["gain"] == pytest.approx(sum(abs(term["coefficient"]) for term in proof["messages"]))
+
+
 def test_before_anything_happened_there_is_little_to_ask():
     findings = found(run=run_on_symbols(tacit.DSG(lr=0.1), RING, 0))
     assert [findings.of(question).when for question in QUESTIONS] == [[], [], [], [], [0], []]
