@@ -25,5 +25,11 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def two_threads():
-    torch.set_num_threads(min(2, os.cpu_count() or 1))
+def few_threads():
+    """Two at most, or as many as the environment says: one where a process runs on every core."""
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", min(2, os.cpu_count() or 1))))
+
+
+def pytest_collection_modifyitems(items):
+    """The long ones first, so that no core waits for them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("realdata") is None)
