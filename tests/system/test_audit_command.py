@@ -414,3 +414,8 @@ def test_the_verb_is_in_the_help(tacit_here):
     assert answer.code == 0
     for word in ("--adversary", "--victim", "--no-attacks", "--delta", "curious(1,4)+eavesdropper"):
         assert word in answer.out
+
+
+def test_iterations_that_never_happen_are_not_audited(config, refused):
+    message = refused("audit", config, "-n", "100000")
+    assert "The audit shall see 100000 iterations, but the run has" in message

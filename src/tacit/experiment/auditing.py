@@ -85,6 +85,12 @@ def audit_subject(
     subject: Subject, adversaries: Sequence[Adversary | str] | None = None, **options: Any
 ) -> Audit:
     """Audit what was read."""
+    asked, steps = options.get("iterations", 10), subject.experiment.steps
+    if asked > steps:
+        raise Misuse(
+            f"The audit shall see {asked} iterations, but the run has {steps}.",
+            f"Audit {steps} at most, or give the configuration more rounds.",
+        )
     transcript = subject.transcript
     if transcript is not None:
         _refuse_unheard(transcript, adversaries)
