@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help install demo test lint types clean
+.PHONY: help install demo test lint types wire clean
 
 help:
 	@echo "make demo     install into $(VENV) and run the demonstration"
@@ -36,6 +36,10 @@ types: $(VENV)/.installed-dev
 # One process per core and one thread each: threads that share a core slow each other down.
 test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+# After a change of wire.proto.
+wire: $(VENV)/.installed-dev
+	cd src && ../$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. tacit/peer/wire.proto
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -150,4 +150,5 @@ class Clients:
             decoded,
             size=lambda: codec.size(rows.shape[1], rows.dtype),
             encode=lambda: codec.encode(rows, draw),
+            decode=lambda wire: codec.decode(wire, rows.shape[1], rows.dtype),
         )

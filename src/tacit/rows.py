@@ -38,6 +38,7 @@ class CodedRows:
     rows: Tensor
     size: Callable[[], int]  # bytes of one row on the wire, header included
     encode: Callable[[], Tensor]  # those bytes, uint8 [n, size], for networks that really send them
+    decode: Callable[[Tensor], Tensor]  # bytes of such a message → its rows; refuses other bytes
 
 
 Rows = Tensor | LazyRows

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -27,15 +27,18 @@ from tacit.clients import Clients
 from tacit.engines.device import check_device
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
-from tacit.errors import Caution, Diverged, Misuse
+from tacit.errors import Caution, Diverged, Misuse, unknown
 from tacit.graph import Graph, Topology
 from tacit.graph.neighbourhood import Neighbourhood
-from tacit.randomness import Philox
+from tacit.randomness import Philox, Randomness
 from tacit.record.history import History, Record, observe
 from tacit.record.transcript import Keep, Recorder, Transcript
 from tacit.tasks.gradients import HostedObjective
 from tacit.tasks.plan import Plan, plan
 from tacit.tasks.task import Task
+
+if TYPE_CHECKING:
+    from tacit.privacy.keystreams import KeyRing  # needs cryptography, which a simulation need not have
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,7 @@ class Setting:
     seed: int = 0
     device: torch.device | str = "cpu"
     gradients: str = "auto"
+    prg: Literal["philox", "chacha20"] | KeyRing = "philox"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +83,7 @@ class Simulation:
         seed: int = 0,
         device: torch.device | str = "cpu",
         gradients: str = "auto",
+        prg: Literal["philox", "chacha20"] | KeyRing = "philox",
         allow_divergence: bool = False,
         round_length: int | None = None,
         transcript: Transcript | None = None,
@@ -86,6 +91,7 @@ class Simulation:
         self.device = check_device(device)
         _check(algorithm, task, graph, seed)
         seed = int(seed)
+        randomness = _randomness(prg, seed, task)
         self.cautions = cautions(algorithm, graph)
         self.remarks = remarks(algorithm, graph)
         ids = np.arange(graph.clients)
@@ -95,7 +101,6 @@ class Simulation:
         self.gradients = plan(bound, ids.tolist(), feed, seed, device, gradients)
         objective = HostedObjective(bound, ids.tolist(), feed, self.gradients.strategy, seed, device)
         self.net = StackedNetwork(graph, task.dtype, device)
-        randomness = Philox(seed, task.parameters, task.dtype)
         self.here = Clients(neighbourhood, self.net, objective, randomness, gradients_per_step(algorithm))
         self.recorder = None if transcript is None else Recorder(self.net, transcript, neighbourhood)
         if self.recorder is not None:
@@ -200,6 +205,7 @@ def simulate(
     seed: int = 0,
     device: torch.device | str = "cpu",
     gradients: str = "auto",
+    prg: Literal["philox", "chacha20"] | KeyRing = "philox",
     record_every: int | None = None,
     allow_divergence: bool = False,
     transcript: bool | Keep = False,
@@ -209,7 +215,8 @@ def simulate(
 
     The history has a record at the start, every `record_every` iterations (default: a tenth of the run) and at
     the end; `progress` is called after every iteration. `transcript=True` keeps every message in `run.transcript`,
-    a `tacit.Keep` those of some clients, iterations and tags.
+    a `tacit.Keep` those of some clients, iterations and tags. `prg` is where noise comes from: the fast generator,
+    or keystreams as peers derive them, of keys made from the seed or of given ones.
 
         graph = tacit.Topology.ring(5).mixing("metropolis")
         run = tacit.simulate(tacit.LPPA(lr=0.1), task, graph, steps=300, seed=0)
@@ -230,6 +237,7 @@ def simulate(
         seed=seed,
         device=device,
         gradients=gradients,
+        prg=prg,
         allow_divergence=allow_divergence,
         transcript=said,
     )
@@ -248,8 +256,32 @@ def simulate(
         problem.history = history
         raise
     state = simulation.state
-    setting = Setting(algorithm, task, graph, seed, device, simulation.gradients.strategy)
+    setting = Setting(algorithm, task, graph, seed, device, simulation.gradients.strategy, prg)
     return Run(state.theta, state, history, simulation.gradients, setting, said, simulation.diverged)
+
+
+def _randomness(prg: str | KeyRing, seed: int, task: Task) -> Randomness:
+    """Where the noise of all clients comes from; batches and first models are drawn by the seed in any case."""
+    if prg == "philox":
+        return Philox(seed, task.parameters, task.dtype)
+    if isinstance(prg, str) and prg != "chacha20":
+        raise unknown(f"prg is {prg!r}.", prg, ("philox", "chacha20"), also=", or a KeyRing")
+    from tacit.privacy.keystreams import KeyRing
+
+    ring = KeyRing.from_seed(task.clients, seed) if isinstance(prg, str) else prg
+    if not isinstance(ring, KeyRing):
+        raise unknown(f"prg is a {type(prg).__name__}.", "", ("philox", "chacha20"), also=", or a KeyRing")
+    if len(ring.names) != task.clients:
+        raise Misuse(
+            f"The key ring is of {len(ring.names)} clients, the task has {task.clients}.",
+            "Give both the same number of clients.",
+        )
+    if len(ring.secrets) != task.clients:
+        raise Misuse(
+            f"The key ring has the private keys of {len(ring.secrets)} of {task.clients} clients.",
+            "A simulation hosts all clients: give all keys, or KeyRing.from_seed.",
+        )
+    return ring.randomness(task.parameters, task.dtype)
 
 
 def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:

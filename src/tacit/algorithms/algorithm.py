@@ -19,8 +19,8 @@ class Algorithm(Protocol):
     `step` may write into tensors it received from `here` (they are its own), never into the state it was given.
 
     An algorithm may also have `local_steps` (gradients per step, if not one), `minimises` (whether it asks for exact
-    minimisers), `cautions(graph)` and `remarks(graph)` (sentences to warn with and to note) and
-    `check_width(parameters)` (refuses models that do not fit its options).
+    minimisers), `needs_server` (whether it asks for `net.average`), `cautions(graph)` and `remarks(graph)` (sentences
+    to warn with and to note) and `check_width(parameters)` (refuses models that do not fit its options).
     """
 
     name: ClassVar[str]
@@ -71,6 +71,11 @@ def refuse_width(algorithm: Algorithm, width: int) -> None:
 def minimises(algorithm: Algorithm) -> bool:
     """Whether an algorithm asks for exact minimisers of local problems."""
     return bool(getattr(algorithm, "minimises", False))
+
+
+def needs_server(algorithm: Algorithm | type[Algorithm]) -> bool:
+    """Whether an algorithm only works with a server in the middle."""
+    return bool(getattr(algorithm, "needs_server", False))
 
 
 def gradients_per_step(algorithm: Algorithm) -> int:

@@ -24,6 +24,7 @@ class FedAvg:
     name: ClassVar[str] = "fedavg"
     paper: ClassVar[str] = "McMahan et al. 2017; Yu et al. 2025, eq. 1"
     requires: ClassVar[tuple[str, ...]] = ()
+    needs_server: ClassVar[bool] = True
     protects: ClassVar[str] = "nothing: a server, which the graph does not show, sees every gradient"
 
     lr: Rate  # μ

@@ -204,6 +204,7 @@ def _record(
         seed=setting.seed,
         device=setting.device,
         gradients=setting.gradients,
+        prg=setting.prg,
         transcript=transcript,
     )
     simulation.start()

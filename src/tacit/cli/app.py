@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.data import app as data_app
+from tacit.cli.node import node
 from tacit.cli.progress import Progress
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
     help="Train together, tell nothing: privacy-preserving decentralized federated learning.",
 )
 app.add_typer(data_app, name="data")
+app.command()(node)
 
 ConfigFile = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="TOML file of the experiment; see examples/.")

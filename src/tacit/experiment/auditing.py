@@ -36,7 +36,7 @@ class Subject:
         """What fixes the run."""
         made = self.experiment
         run = made.config.run
-        return Setting(made.algorithm, made.task, made.graph, run.seed, run.device, run.gradients)
+        return Setting(made.algorithm, made.task, made.graph, run.seed, run.device, run.gradients, run.prg)
 
 
 def read_subject(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def make_training(config: Config, dataset: data.Dataset, parts: Partition) -> Ta
     """The task of training the model on data that were dealt out."""
     with said_of("[model]"):
         return Task.from_module(
-            make_model(config.model, dataset, config.run.seed),
+            make_model(config.model, dataset.train.x.shape[1:], dataset.classes, config.run.seed),
             Parts.split((dataset.train.x, dataset.train.y), parts.indices),
             batch_size=config.run.batch_size,
             test=(dataset.test.x, dataset.test.y),
@@ -121,16 +122,16 @@ def make_training(config: Config, dataset: data.Dataset, parts: Partition) -> Ta
         )
 
 
-def make_model(section: ModelSection, dataset: data.Dataset, seed: int) -> nn.Module:
-    """The model for a dataset's inputs and classes, named or the user's own; what it draws is keyed."""
+def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
+    """The model for inputs of `shape` and so many classes, named or the user's own; what it draws is keyed."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key_of(seed, "model") >> 1)
-        return _make_model(section, dataset)
+        return _make_model(section, shape, classes)
 
 
-def _make_model(section: ModelSection, dataset: data.Dataset) -> nn.Module:
+def _make_model(section: ModelSection, shape: Sequence[int], classes: int) -> nn.Module:
     if ":" not in section.name:
-        return models.build(section.name, dataset.train.x.shape[1:], dataset.classes, **section.options)
+        return models.build(section.name, shape, classes, **section.options)
     make = by_path(section.name, "name")
     try:
         module = make(**section.options)
@@ -138,23 +139,23 @@ def _make_model(section: ModelSection, dataset: data.Dataset) -> nn.Module:
         raise Misuse(f"name = {section.name!r} cannot be made: {problem}.", "Check its options.") from None
     if not isinstance(module, nn.Module):
         raise Misuse(f"name = {section.name!r} is not a torch.nn.Module.", "Name a module class.")
-    _try_model(module, section.name, dataset)
+    _try_model(module, section.name, shape, classes)
     return module
 
 
-def _try_model(module: nn.Module, name: str, dataset: data.Dataset) -> None:
+def _try_model(module: nn.Module, name: str, shape: Sequence[int], classes: int) -> None:
     """Refuse a model of the user's that does not fit the data."""
-    x = dataset.train.x[:2]
+    x = torch.zeros(2, *shape, dtype=torch.float32)
     try:
         with torch.no_grad():
-            shape = tuple(module(x).shape)
+            output = tuple(module(x).shape)
     except Exception as problem:  # whatever the user's code raises
         raise Misuse(
             f"name = {name!r} fails on inputs of shape {tuple(x.shape)}: {problem}.",
             "Make it take such inputs, or choose other data.",
         ) from None
-    if shape != (len(x), dataset.classes):
+    if output != (len(x), classes):
         raise Misuse(
-            f"name = {name!r} gives an output of shape {shape} for {len(x)} samples.",
-            f"{dataset.name} has {dataset.classes} classes: make it ({len(x)}, {dataset.classes}).",
+            f"name = {name!r} gives an output of shape {output} for {len(x)} samples.",
+            f"The data have {classes} classes: make it ({len(x)}, {classes}).",
         )

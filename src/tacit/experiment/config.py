@@ -108,6 +108,7 @@ class RunSection(Section):
     seed: NonNegativeInt = 0
     device: str = "cpu"
     gradients: Literal["auto", "batched", "looped"] = "auto"
+    prg: Literal["philox", "chacha20"] = "philox"  # of noise; chacha20: keystreams, as peers derive them
     evaluate_every: PositiveInt = 1
     checkpoint_every: PositiveInt = 10
     keep_checkpoints: PositiveInt = 2

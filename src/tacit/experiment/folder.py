@@ -118,6 +118,8 @@ def fingerprint(config: Config) -> str:
         "device", "evaluate_every", "checkpoint_every", "keep_checkpoints", "gradients", "allow_divergence",
     )  # fmt: skip
     plain["run"] = {key: value for key, value in plain["run"].items() if key not in elsewhere}
+    if plain["run"]["prg"] == "philox":
+        del plain["run"]["prg"]  # as before there was a choice: runs of that time go on
     plain.pop("transcript", None)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 

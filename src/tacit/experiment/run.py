@@ -102,6 +102,7 @@ def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[S
         seed=config.run.seed,
         device=config.run.device,
         gradients=saved.gradients if saved else config.run.gradients,
+        prg=config.run.prg,
         allow_divergence=config.run.allow_divergence,
         round_length=experiment.round_length,
         transcript=_transcript(experiment, folder, saved),

@@ -49,7 +49,7 @@ def test_the_server_and_encoded_rows_are_written_down_too():
     hood = Neighbourhood.of(GRAPH.edges, np.arange(4))
     recorder = Recorder(StackedNetwork(GRAPH, torch.float64, "cpu"), transcript, hood)
     rows = torch.ones(4, 2, dtype=torch.float64)
-    recorder.mix(update=CodedRows(rows, lambda: 3, lambda: rows))
+    recorder.mix(update=CodedRows(rows, lambda: 3, lambda: rows, lambda wire: wire))
     recorder.average(grad=rows)
     assert [(message.verb, message.tag) for message in transcript.messages] == [
         ("mix", "update"),

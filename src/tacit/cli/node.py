@@ -1,0 +1,54 @@
+"""`tacit node`: one peer of a federation."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+NodePath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that the operator handed out.")]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        help="This node's own data: a .npz or .safetensors file with x and y, package.module:function, or, for "
+        "trials with a dataset that tacit knows, the folder of the datasets.",
+    ),
+]
+Listen = Annotated[str | None, typer.Option(help="host:port to listen on, if not the address in the roster.")]
+Metrics = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port of health and metrics on 127.0.0.1; 0: any.")
+]
+SaveEvery = Annotated[
+    float, typer.Option(min=0, help="Seconds between checkpoints, at most; 0: every iteration.")
+]
+
+
+def node(
+    folder: NodePath,
+    data: Data = None,
+    listen: Listen = None,
+    metrics_port: Metrics = 0,
+    save_every: SaveEvery = 10.0,
+) -> None:
+    """Run one peer: train with its neighbours on its own data, with no server. Logs lines of JSON."""
+    from tacit.errors import TacitError
+    from tacit.peer.federation import NodeFolder
+    from tacit.peer.journal import Journal
+    from tacit.peer.node import Node, Options, Removed
+
+    place = NodeFolder(folder)
+    journal = Journal(sys.stderr, place.name)
+    try:
+        peer = Node(place, Options(data, listen, metrics_port, save_every), journal)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: peer.stop())
+        peer.run()
+    except Removed as notice:
+        journal.say("removed", why=str(notice))
+    except TacitError as problem:
+        journal.say("failed", "error", why=str(problem))
+        raise typer.Exit(problem.exit_code) from None

@@ -1,0 +1,1 @@
+"""Peers: one process per client, mutual TLS, no server."""

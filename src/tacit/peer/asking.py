@@ -1,0 +1,81 @@
+"""Asking the nodes of a federation how they are, and telling them of a new roster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from tacit.peer import wire_pb2 as wire
+from tacit.peer.desk import plain_status
+from tacit.peer.identity import Credentials
+from tacit.peer.manifest import Manifest, Member
+from tacit.peer.transport import SERVICE, channel
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a node answered: its status, or why there is none."""
+
+    member: Member
+    status: wire.Status | None
+    problem: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        plain = {"name": self.member.name, "address": self.member.address, "reached": self.status is not None}
+        told = {"problem": self.problem} if self.status is None else plain_status(self.status)
+        return {**plain, **told}
+
+
+class Enquiry:
+    """Channels to all nodes of a federation, to ask them as often as needed."""
+
+    def __init__(self, manifest: Manifest, own: Credentials, ca: bytes) -> None:
+        self._members = manifest.members
+        self._channels = [
+            channel(member.address, member.name, manifest.federation, own, ca) for member in manifest.members
+        ]
+
+    def status(self, seconds: float = 3.0) -> list[Answer]:
+        """How all nodes are, asked at once; those that do not answer within so many seconds are not reached."""
+        raws = self._ask("Tell", b"", seconds)
+        return [_answer(member, raw) for member, raw in zip(self._members, raws, strict=True)]
+
+    def announce(self, text: bytes, signature: bytes, seconds: float = 5.0) -> dict[str, str]:
+        """Tell all nodes of a new manifest; empty text for those that took it, for the others why not."""
+        signed = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+        told = self._ask("Announce", signed, seconds)
+        names = [member.name for member in self._members]
+        return {name: raw if isinstance(raw, str) else "" for name, raw in zip(names, told, strict=True)}
+
+    def close(self) -> None:
+        """Give the connections up."""
+        for one in self._channels:
+            one.close()
+
+    def _ask(self, method: str, raw: bytes, seconds: float) -> list[bytes | str]:
+        calls = [
+            one.unary_unary(f"/{SERVICE}/{method}").future(raw, timeout=seconds) for one in self._channels
+        ]
+        return [_outcome(call) for call in calls]
+
+
+def _outcome(call: Any) -> bytes | str:
+    """What came back, or why nothing did."""
+    try:
+        answer: bytes = call.result()
+    except grpc.RpcError as problem:
+        return str(problem.details() or problem.code().name)[:300]
+    return answer
+
+
+def _answer(member: Member, raw: bytes | str) -> Answer:
+    if isinstance(raw, str):
+        return Answer(member, None, raw)
+    try:
+        return Answer(member, wire.Status.FromString(raw))
+    except DecodeError:
+        return Answer(member, None, "its answer cannot be read")

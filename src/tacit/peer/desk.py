@@ -1,0 +1,176 @@
+"""What the threads of a node share: where it is, what it has written, and what was told to it from outside."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import tacit
+from tacit.errors import Misuse
+from tacit.peer import wire_pb2 as wire
+from tacit.peer.federation import NodeFolder
+from tacit.peer.journal import Journal
+from tacit.peer.manifest import Manifest
+from tacit.peer.measures import Measures
+from tacit.peer.outbox import Outbox
+
+PROTOCOL = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """By which roster a node goes now, and the letters it wrote under it."""
+
+    manifest: Manifest
+    outbox: Outbox
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a node is, for whoever asks."""
+
+    phase: str = "starting"
+    step: int = 0
+    steps: int = 0
+    round_length: int = 1
+    saved: int = -1
+    loss: float | None = None
+    accuracy: float | None = None
+    waiting_for: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(eq=False)
+class Desk:
+    """Shared by the thread that trains, the threads that serve and those that fetch."""
+
+    folder: NodeFolder
+    name: str
+    standing: Standing
+    measures: Measures
+    journal: Journal
+    parameters: int
+    dtype: str
+    progress: Progress = Progress()
+    stop: threading.Event = field(default_factory=threading.Event)
+    newer: tuple[bytes, bytes] | None = None  # a signed manifest that was accepted and not yet gone over to
+    on_farewell: Callable[[str, int], None] = lambda name, tick: None
+    _begun: float = field(default_factory=time.monotonic)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest the node goes by."""
+        return self.standing.manifest
+
+    def report(self, **changes: object) -> None:
+        """Note how far the node is."""
+        with self._lock:
+            self.progress = replace(self.progress, **changes)  # type: ignore[arg-type]
+
+    def consider(self, text: bytes, signature: bytes) -> bool:
+        """A manifest told from outside: whether it is a newer one, signed by the operator. Refuses a false one."""
+        with self._lock:
+            if text == self.manifest.text or (self.newer is not None and text == self.newer[0]):
+                return False
+            found = self.folder.accept(text, signature)
+            if self.newer is None or found.epoch > self.folder.accept(*self.newer).epoch:
+                self.newer = (text, signature)
+        self.journal.say(
+            "roster announced", epoch=found.epoch, members=[member.name for member in found.members]
+        )
+        return True
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether to leave what is under way: to stop, or to go over to another roster."""
+        return self.stop.is_set() or self.newer is not None
+
+    def greeting(self) -> wire.Greeting:
+        """What this node says first."""
+        manifest = self.manifest
+        return wire.Greeting(
+            protocol=PROTOCOL,
+            federation=manifest.federation,
+            epoch=manifest.epoch,
+            manifest=manifest.hash,
+            sections=manifest.sections(),
+            parameters=self.parameters,
+            dtype=self.dtype,
+            version=tacit.__version__,
+        )
+
+    def mismatch(self, theirs: wire.Greeting) -> str | None:
+        """Why this node and another cannot work together, in words; None if they can or if one has newer news."""
+        ours = self.greeting()
+        if theirs.protocol != ours.protocol:
+            return (
+                f"protocol {theirs.protocol} there, {ours.protocol} here: install the same version of tacit"
+            )
+        if theirs.federation != ours.federation:
+            return f"federation {theirs.federation[:80]!r} there, {ours.federation!r} here"
+        if theirs.parameters != ours.parameters or theirs.dtype != ours.dtype:
+            return (
+                f"a model of {theirs.parameters} numbers ({theirs.dtype[:20]}) there, "
+                f"{ours.parameters} ({ours.dtype}) here"
+            )
+        if theirs.epoch == ours.epoch and theirs.manifest != ours.manifest:
+            names = sorted(set(theirs.sections) | set(ours.sections))
+            differ = [name for name in names if theirs.sections.get(name) != ours.sections.get(name)]
+            return f"another manifest for epoch {ours.epoch}, which differs in {', '.join(differ)[:200] or 'form'}"
+        return None
+
+    def notice(self) -> wire.Notice:
+        """How far this node is, for a neighbour that waits."""
+        now = self.progress
+        return wire.Notice(epoch=self.manifest.epoch, tick=now.step, waiting_for=now.waiting_for)
+
+    def status(self) -> wire.Status:
+        """How it is going."""
+        now, measures = self.progress, self.measures
+        return wire.Status(
+            name=self.name,
+            epoch=self.manifest.epoch,
+            phase=now.phase,
+            waiting_for=now.waiting_for,
+            step=now.step,
+            steps=now.steps,
+            round_length=now.round_length,
+            loss=now.loss,
+            accuracy=now.accuracy,
+            bytes_sent=int(measures.total("tacit_sent_bytes_total")),
+            bytes_received=int(measures.total("tacit_received_bytes_total")),
+            rejected=int(measures.total("tacit_rejected_total")),
+            saved=now.saved,
+            uptime_seconds=time.monotonic() - self._begun,
+            problem=now.problem,
+            version=tacit.__version__,
+            manifest=self.manifest.hash,
+        )
+
+    def reject(self, reason: str, who: str, text: str) -> None:
+        """Count and log what was refused."""
+        self.measures.count("tacit_rejected_total", reason=reason)
+        self.journal.say_at_most(
+            5, ("rejected", who, reason), "rejected", "warning", sender=who, reason=reason, why=text
+        )
+
+    def told(self, signed: wire.SignedManifest, who: str) -> str | None:
+        """Take in a manifest that somebody passed on; why not, if it is false."""
+        try:
+            self.consider(signed.manifest, signed.signature)
+        except Misuse as problem:
+            self.reject("manifest", who, str(problem))
+            return str(problem)
+        return None
+
+
+def plain_status(status: wire.Status) -> dict[str, Any]:
+    """A status as plain values."""
+    told = {name.name: getattr(status, name.name) for name in status.DESCRIPTOR.fields}
+    for optional in ("loss", "accuracy"):
+        told[optional] = told[optional] if status.HasField(optional) else None
+    return {**told, "waiting_for": list(status.waiting_for), "manifest": status.manifest.hex()}

@@ -1,0 +1,102 @@
+"""Keeping a node's state: when to save, what if the disk is full, and what neighbours may forget."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tacit.errors import Misuse
+from tacit.peer import saves
+from tacit.peer.desk import Desk
+from tacit.peer.line import Left
+from tacit.peer.manifest import Manifest
+from tacit.peer.saves import Saved
+
+AGAIN = 30.0  # seconds between attempts to save, at most
+ENOUGH = 1 << 26  # bytes that one neighbour keeps for us before we save, so that it may forget them
+
+
+class Keeper:
+    """Saves the states of one node below a folder."""
+
+    def __init__(self, folder: Path, desk: Desk, seconds: float) -> None:
+        self._folder, self._desk, self._seconds = folder, desk, seconds
+        self._steps: list[int] = []  # of the checkpoints of this epoch that are kept
+        self._last = time.monotonic()
+
+    @property
+    def acknowledged(self) -> int:
+        """Up to where neighbours may forget: the older of the two checkpoints that are kept, −1 for nothing yet.
+
+        Not the newer: if that one turns out to be damaged, the node asks again for everything since the older one.
+        """
+        return self._steps[-saves.KEPT] if len(self._steps) >= saves.KEPT else -1
+
+    def due(self, received: int) -> bool:
+        """Whether to save now, when neighbours keep so many bytes for us."""
+        return received >= ENOUGH or time.monotonic() - self._last >= self._seconds
+
+    def has(self, step: int) -> bool:
+        """Whether a state of this epoch and iteration is saved."""
+        return step in self._steps
+
+    def write(self, saved: Saved, insist: bool = True) -> None:
+        """Save; without room on the disk wait for it, because going on would promise what is not kept."""
+        desk, failures = self._desk, 0
+        before = desk.progress.phase
+        while True:
+            try:
+                saves.save(self._folder, saved)
+                break
+            except OSError as problem:
+                self._complain(problem)
+                if not insist:
+                    return
+                if desk.stop.wait(min(AGAIN, 0.5 * 2**failures)):
+                    raise Left from None
+                failures += 1
+        if failures:
+            desk.report(phase=before, problem="")
+            desk.journal.say("saved again", step=saved.step)
+        self._steps = [] if saved.meeting else [*self._steps, saved.step][-saves.KEPT :]
+        self._last = time.monotonic()
+        self._measure(saved.step)
+
+    def load(self, manifest: Manifest) -> Saved | None:
+        """The newest state that is whole, if there is any; what is damaged is put aside."""
+        saved, problems = saves.load(self._folder, manifest.federation)
+        for problem in problems:
+            self._desk.journal.say("checkpoint passed over", "warning", why=problem)
+        if saved is None and problems:
+            raise Misuse(
+                f"No checkpoint in {self._folder} can be used ({'; '.join(problems)}).",
+                "Let the operator remove this node and add it again; or, to start anew, move the folder away.",
+            )
+        if saved is None:
+            return None
+        if saved.epoch > manifest.epoch:
+            raise Misuse(
+                f"{self._folder} holds a state of epoch {saved.epoch}, but the manifest is of epoch {manifest.epoch}.",
+                "Put the newer federation.toml and federation.sig into the node's folder.",
+            )
+        for path in saves.newest_first(self._folder):
+            if saves.place_of(path) > saved.place:
+                path.rename(path.with_suffix(".damaged"))
+        if saved.epoch == manifest.epoch and not saved.meeting:
+            self._steps = [saved.step]
+        return saved
+
+    def _complain(self, problem: OSError) -> None:
+        desk, why = self._desk, f"the state cannot be saved: {problem.strerror or problem}"
+        desk.measures.count("tacit_checkpoint_failures_total")
+        desk.report(phase="saving", problem=why)
+        remedy = "Make room on the disk, or correct the folder's rights; the node waits and goes on."
+        desk.journal.say("not saved", "error", why=why, remedy=remedy)
+
+    def _measure(self, step: int) -> None:
+        desk, outbox = self._desk, self._desk.standing.outbox
+        desk.report(saved=step)
+        desk.measures.count("tacit_checkpoints_total")
+        desk.measures.set("tacit_checkpoint_step", step)
+        desk.measures.set("tacit_outbox_bytes", outbox.bytes)
+        desk.measures.set("tacit_outbox_letters", len(outbox.held()))

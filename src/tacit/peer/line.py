@@ -1,0 +1,223 @@
+"""The line to one neighbour: asks for its letters until they come, through whatever the network does meanwhile."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from torch import Tensor
+
+from tacit.errors import Misuse
+from tacit.peer import wire_pb2 as wire
+from tacit.peer.desk import Desk
+from tacit.peer.frames import Address, Envelope, Rejected, size_of, unpack
+from tacit.peer.identity import Credentials
+from tacit.peer.manifest import Member
+from tacit.peer.pieces import Assembly, read_piece, to_wire
+from tacit.peer.transport import SERVICE, channel
+
+QUICK, SLOW = 0.05, 3.0  # seconds between attempts: doubled from the one to the other
+HELLO_PATIENCE = 10.0  # seconds for an answer to a short question
+RECEIVED = Mapping[str, Tensor]
+Check = Callable[[dict[str, Tensor]], RECEIVED]
+
+
+class Left(Exception):
+    """The node was asked to stop, or to go over to another roster, while it waited."""
+
+
+class Elsewhere(Exception):
+    """The neighbour goes by the roster of another epoch."""
+
+
+class Line:
+    """One in-neighbour of this node. One thread fetches at a time; `cancel` may come from any."""
+
+    def __init__(self, desk: Desk, member: Member, own: Credentials, ca: bytes) -> None:
+        self.member = member
+        self.heard = ""  # what the neighbour last said of itself while we waited
+        self._desk = desk
+        self._channel = channel(member.address, member.name, desk.manifest.federation, own, ca)
+        self._stream: Any = None
+        self._wants: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._cancelled = threading.Event()
+
+    def fetch(
+        self, address: Address, saved: int, envelope: Envelope, like: RECEIVED, check: Check
+    ) -> RECEIVED:
+        """The tensors of the letter at an address, asked for until it comes and is what it must be.
+
+        `check` may look further into it, raise Rejected, and turn it into what it stands for.
+        """
+        want = wire.Want(address=to_wire(address), manifest=self._desk.manifest.hash, saved=saved)
+        raw, size, failures = want.SerializeToString(), size_of(envelope, like), 0
+        begun = time.monotonic()
+        while True:
+            if self._cancelled.is_set():
+                raise Left
+            try:
+                frame = self._receive(raw, address, size)
+                found = check(unpack(frame, envelope, like))
+            except Rejected as problem:
+                self._desk.reject(problem.reason, self.member.name, str(problem))
+            except Elsewhere:
+                pass  # heard in the next Hello
+            except grpc.RpcError as problem:
+                self._note(problem)
+            else:
+                self._arrived(size, time.monotonic() - begun)
+                return found
+            self._close()
+            self._pause(failures)
+            failures += 1
+
+    def say_farewell(self, epoch: int, tick: int) -> bool:
+        """Tell the neighbour that we need nothing more; whether it has noted that."""
+        ended = wire.Ended(epoch=epoch, tick=tick).SerializeToString()
+        try:
+            self._call("Farewell", ended)
+        except grpc.RpcError as problem:
+            self._note(problem)
+            return False
+        return True
+
+    def cancel(self) -> None:
+        """Make `fetch` leave with Left, now and from now on."""
+        self._cancelled.set()
+        stream = self._stream
+        if stream is not None:
+            stream.cancel()
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self.cancel()
+        self._close()
+        self._channel.close()
+
+    def _receive(self, want: bytes, address: Address, size: int) -> bytearray:
+        if self._stream is None:
+            self._hello()
+            self._open()
+        self._wants.put(want)
+        assembly: Assembly | None = None
+        for raw in self._stream:
+            piece = read_piece(raw)
+            if isinstance(piece, wire.Notice):
+                if piece.epoch != address.epoch:
+                    raise Elsewhere
+                self.heard = f"at iteration {piece.tick}" + (
+                    f", waiting for {', '.join(piece.waiting_for)[:100]}" if piece.waiting_for else ""
+                )
+            elif isinstance(piece, wire.Head):
+                if assembly is not None:
+                    raise Rejected("malformed", "a second head within one letter")
+                assembly = Assembly(piece, address, size)
+            elif assembly is None:
+                raise Rejected("malformed", "bytes of a letter before its head")
+            elif assembly.add(piece):
+                return assembly.frame
+        raise Rejected("truncated", "the stream ended within a letter")
+
+    def _open(self) -> None:
+        wants: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+        def asked() -> Iterator[bytes]:
+            while (raw := wants.get()) is not None:
+                yield raw
+
+        self._wants = wants
+        self._stream = self._channel.stream_stream(f"/{SERVICE}/Letters")(asked())
+        if self._cancelled.is_set():
+            self._stream.cancel()
+
+    def _close(self) -> None:
+        stream, self._stream = self._stream, None
+        self._wants.put(None)
+        if stream is not None:
+            stream.cancel()
+
+    def _hello(self) -> None:
+        """Make sure that both go by the same manifest; whoever has the older one is given the newer."""
+        desk = self._desk
+        ours = desk.greeting()
+        try:
+            theirs = wire.Greeting.FromString(self._call("Hello", ours.SerializeToString()))
+        except DecodeError:
+            raise Rejected("malformed", "an answer to Hello that is no Greeting") from None
+        if why := desk.mismatch(theirs):
+            raise Rejected("configuration", why)
+        if theirs.epoch > ours.epoch:
+            self._learn()
+            raise Elsewhere
+        if theirs.epoch < ours.epoch:
+            text, signature = desk.folder.signed()
+            signed = wire.SignedManifest(manifest=text, signature=signature)
+            self._call("Announce", signed.SerializeToString())
+            raise Elsewhere
+        desk.measures.set("tacit_neighbour_up", 1, neighbour=self.member.name)
+        desk.journal.say_at_most(60, ("connected", self.member.name), "connected", neighbour=self.member.name)
+
+    def _learn(self) -> None:
+        """Ask the neighbour for the newer manifest that it goes by."""
+        try:
+            signed = wire.SignedManifest.FromString(self._call("Roster", b""))
+        except DecodeError:
+            raise Rejected("malformed", "an answer to Roster that is no manifest") from None
+        self._desk.told(signed, self.member.name)
+
+    def _call(self, method: str, raw: bytes) -> bytes:
+        answer: bytes = self._channel.unary_unary(f"/{SERVICE}/{method}")(raw, timeout=HELLO_PATIENCE)
+        return answer
+
+    def _arrived(self, size: int, seconds: float) -> None:
+        measures, name = self._desk.measures, self.member.name
+        self.heard = ""
+        measures.count("tacit_received_bytes_total", size, neighbour=name)
+        measures.count("tacit_letters_received_total", neighbour=name)
+        measures.count("tacit_wait_seconds_total", seconds, neighbour=name)
+
+    def _note(self, problem: Any) -> None:
+        """Log why a call failed; a neighbour that is away is no error."""
+        if self._cancelled.is_set():
+            return
+        code, why = problem.code(), str(problem.details())[:500]
+        name, desk = self.member.name, self._desk
+        desk.measures.set("tacit_neighbour_up", 0, neighbour=name)
+        if code in (
+            grpc.StatusCode.UNAVAILABLE,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            grpc.StatusCode.CANCELLED,
+        ):
+            self.heard = "not reached"
+            desk.journal.say_at_most(30, ("away", name), "neighbour not reached", neighbour=name, why=why)
+            return
+        self.heard = f"refuses us: {why[:200]}"
+        desk.journal.say_at_most(
+            30,
+            ("refused", name, code),
+            "refused by neighbour",
+            "warning",
+            neighbour=name,
+            code=code.name,
+            why=why,
+        )
+
+    def _pause(self, failures: int) -> None:
+        """Wait before the next attempt: longer each time, and never all at once."""
+        self._desk.measures.count("tacit_retries_total", neighbour=self.member.name)
+        longest = min(SLOW, QUICK * 2 ** min(failures, 20))
+        self._cancelled.wait(longest * random.uniform(0.5, 1.0))
+
+
+def refused_as(reason: str, work: Callable[[], RECEIVED]) -> RECEIVED:
+    """Do what refuses false contents with Misuse, and refuse them as what a peer sent."""
+    try:
+        return work()
+    except Misuse as problem:
+        raise Rejected(reason, str(problem)) from None

@@ -1,0 +1,84 @@
+"""What a node leaves behind: a line of history per evaluation, and at the end its model and a summary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tacit
+from tacit.experiment.folder import write_json
+from tacit.peer.desk import Desk
+from tacit.peer.private_files import replace
+
+
+class Results:
+    """The files of one node below its `run` folder."""
+
+    def __init__(self, folder: Path, desk: Desk) -> None:
+        self._folder, self._desk = folder, desk
+
+    def record(self, step: int, loss: float, accuracy: float | None, seconds: float) -> None:
+        """Note how good the model is; lines of iterations that are done again after a crash give way."""
+        desk, epoch = self._desk, self._desk.manifest.epoch
+        desk.report(loss=loss, accuracy=accuracy)
+        desk.measures.set("tacit_loss", loss)
+        if accuracy is not None:
+            desk.measures.set("tacit_accuracy_percent", accuracy)
+        line = {
+            "epoch": epoch,
+            "round": step // desk.progress.round_length,
+            "step": step,
+            "loss": loss,
+            "accuracy": accuracy,
+            **self._traffic(),
+            "wall_seconds": seconds,
+        }
+        path = self._folder / "history.jsonl"
+        earlier = [old for old in read_history(path) if (old["epoch"], old["step"]) < (epoch, step)]
+        replace(path, "".join(json.dumps(old) + "\n" for old in [*earlier, line]).encode())
+        desk.journal.say("evaluated", "info", **line)
+
+    def finish(self, theta: Any, algorithm: str, step: int, seconds: float) -> None:
+        """Leave the model [P] and the summary."""
+        from safetensors.torch import save
+
+        desk = self._desk
+        replace(self._folder / "model.safetensors", save({"theta": theta.detach().cpu().contiguous()}))
+        summary = {
+            "node": desk.name,
+            "federation": desk.manifest.federation,
+            "epoch": desk.manifest.epoch,
+            "algorithm": algorithm,
+            "steps": step,
+            "rounds": step // desk.progress.round_length,
+            "parameters": desk.parameters,
+            "loss": desk.progress.loss,
+            "accuracy": desk.progress.accuracy,
+            **self._traffic(),
+            "rejected": int(desk.measures.total("tacit_rejected_total")),
+            "wall_seconds": seconds,
+            "version": tacit.__version__,
+        }
+        write_json(self._folder / "summary.json", summary)
+
+    def _traffic(self) -> dict[str, int]:
+        """Bytes of letters since this process began."""
+        measures = self._desk.measures
+        return {
+            "bytes_sent": int(measures.total("tacit_sent_bytes_total")),
+            "bytes_received": int(measures.total("tacit_received_bytes_total")),
+        }
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The lines of a history; one that is cut off is left out."""
+    if not path.exists():
+        return []
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            continue
+    return lines

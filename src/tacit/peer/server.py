@@ -1,0 +1,163 @@
+"""What a node answers, and to whom: the service of wire.proto behind mutual TLS.
+
+TLS has checked that a caller holds a certificate of the federation's authority. Here it is decided what that name may
+ask: neighbours for letters, members and the operator for status, all for the signed manifest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from tacit.peer import wire_pb2 as wire
+from tacit.peer.desk import Desk
+from tacit.peer.frames import Address, Rejected
+from tacit.peer.pieces import cut, from_wire
+from tacit.peer.transport import CHUNK, SERVICE, SMALL, caller_of
+
+PATIENCE = 2.0  # seconds after which a neighbour that waits for a letter hears how far we are
+OPERATOR = "operator"
+
+M = TypeVar("M", bound=Message)
+
+
+class Service:
+    """The handlers of one node."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._streams: dict[str, Any] = {}  # one stream of letters per neighbour: the newest
+        self._lock = threading.Lock()
+
+    def handlers(self) -> Any:
+        """For a gRPC server; bytes in and out, because what cannot be parsed is ours to count."""
+        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Hello": unary(self._hello),
+                "Letters": stream(self._letters),
+                "Farewell": unary(self._farewell),
+                "Tell": unary(self._tell),
+                "Roster": unary(self._roster),
+                "Announce": unary(self._announce),
+            },
+        )
+
+    def _hello(self, raw: bytes, context: Any) -> bytes:
+        who = self._caller(context)
+        theirs = self._parsed(wire.Greeting, raw, who, context)
+        if why := self._desk.mismatch(theirs):
+            self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "configuration", who, why)
+        return self._desk.greeting().SerializeToString()
+
+    def _letters(self, wants: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        who = self._caller(context)
+        if who not in self._desk.standing.outbox.readers:
+            self._refuse(
+                context, grpc.StatusCode.PERMISSION_DENIED, "not a neighbour", who,
+                f"{who} gets no letters from {self._desk.name} in epoch {self._desk.manifest.epoch}",
+            )  # fmt: skip
+        with self._lock:
+            before, self._streams[who] = self._streams.get(who), context
+        if before is not None:
+            before.cancel()  # a neighbour has one stream: the older one is left over from a broken connection
+        context.add_callback(lambda: self._desk.standing.outbox.wake())
+        for raw in wants:
+            want = self._parsed(wire.Want, raw, who, context)
+            yield from self._answer(want, who, context)
+
+    def _answer(self, want: wire.Want, who: str, context: Any) -> Iterator[bytes]:
+        """Notices until the letter is there, then the letter."""
+        address = from_wire(want.address)
+        while context.is_active() and not self._desk.stop.is_set():
+            standing = self._desk.standing
+            if address.epoch != standing.manifest.epoch:
+                yield wire.Piece(notice=self._desk.notice()).SerializeToString()
+                return
+            if want.manifest != standing.manifest.hash:
+                why = f"another manifest for epoch {address.epoch}"
+                self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "configuration", who, why)
+            try:
+                standing.outbox.saved(who, want.saved)
+                letter = standing.outbox.take(address, who, context.is_active, PATIENCE)
+            except Rejected as problem:
+                self._refuse(context, grpc.StatusCode.OUT_OF_RANGE, problem.reason, who, str(problem))
+            except KeyError:  # the roster changed in between
+                return
+            if letter is not None:
+                yield from cut(letter, CHUNK)
+                self._sent(who, address, len(letter.frame))
+                return
+            yield wire.Piece(notice=self._desk.notice()).SerializeToString()
+
+    def _sent(self, who: str, address: Address, size: int) -> None:
+        standing, measures = self._desk.standing, self._desk.measures
+        if address.epoch == standing.manifest.epoch and who in standing.outbox.readers:
+            standing.outbox.delivered(who, address.tick)
+        measures.count("tacit_sent_bytes_total", size, neighbour=who)
+        measures.count("tacit_letters_sent_total", neighbour=who)
+
+    def _farewell(self, raw: bytes, context: Any) -> bytes:
+        who = self._caller(context)
+        ended = self._parsed(wire.Ended, raw, who, context)
+        standing, steps = self._desk.standing, self._desk.progress.steps
+        if who not in standing.outbox.readers or (ended.epoch, ended.tick) != (
+            standing.manifest.epoch,
+            steps,
+        ):
+            self._refuse(
+                context, grpc.StatusCode.FAILED_PRECONDITION, "farewell", who,
+                f"a farewell from {who} after iteration {ended.tick} of epoch {ended.epoch}, which is not the end",
+            )  # fmt: skip
+        self._desk.on_farewell(who, ended.tick)
+        return wire.Noted().SerializeToString()
+
+    def _tell(self, raw: bytes, context: Any) -> bytes:
+        who = self._caller(context)
+        self._parsed(wire.Question, raw, who, context)
+        if who != OPERATOR and self._desk.manifest.position(who) is None:
+            self._refuse(
+                context, grpc.StatusCode.PERMISSION_DENIED, "not a member", who, f"{who} is not a member"
+            )
+        return self._desk.status().SerializeToString()
+
+    def _roster(self, raw: bytes, context: Any) -> bytes:
+        self._parsed(wire.Question, raw, self._caller(context), context)
+        text, signature = self._desk.newer or self._desk.folder.signed()
+        return wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+
+    def _announce(self, raw: bytes, context: Any) -> bytes:
+        who = self._caller(context)
+        signed = self._parsed(wire.SignedManifest, raw, who, context, limit=len(raw))
+        if why := self._desk.told(signed, who):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+        return wire.Noted().SerializeToString()
+
+    def _caller(self, context: Any) -> str:
+        """Who calls, by the certificate; one of another federation under the same authority is refused."""
+        who = caller_of(context, self._desk.manifest.federation)
+        if who is None:
+            why = f"the caller's certificate is not of federation {self._desk.manifest.federation}"
+            self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, "another federation", "unknown", why)
+        return who
+
+    def _parsed(self, kind: Callable[[], M], raw: bytes, who: str, context: Any, limit: int = SMALL) -> M:
+        message = kind()
+        try:
+            if len(raw) > limit:
+                raise DecodeError(f"{len(raw)} bytes")
+            message.ParseFromString(raw)
+        except DecodeError:
+            why = f"{len(raw)} bytes that are no {message.DESCRIPTOR.name}"
+            self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "malformed", who, why)
+        return message
+
+    def _refuse(self, context: Any, code: Any, reason: str, who: str, why: str) -> NoReturn:
+        self._desk.reject(reason, who, why)
+        context.abort(code, why)
+        raise AssertionError("abort raises")

@@ -1,0 +1,200 @@
+"""Every algorithm on keystreams: masks cancel, and a client with its own secret alone has its rows of all."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+from hosting import Overheard, Replayed, rows_of
+
+import tacit
+from tacit import ALGORITHMS, LPPA, Gaussian, Laplace, Misuse, Simulation, Topology, quadratic, simulate
+from tacit.algorithms.algorithm import gradients_per_step, tensors_of
+from tacit.audit import conduct as auditing
+from tacit.clients import Clients
+from tacit.graph.neighbourhood import Neighbourhood
+from tacit.privacy.keystreams import KeyRing
+from tacit.tasks.gradients import HostedObjective
+
+N, P, STEPS, SEED = 6, 3, 3, 4
+RING = Topology.ring(N).mixing("metropolis", lazy=True)  # meets every requirement an algorithm may have
+DIRECTED = Topology.random_directed(N, 0.4, seed=2).mixing("sinkhorn", seed=3)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+# The same curvature everywhere: the average model then moves as if there were no noise that cancels.
+TASK = quadratic(
+    (torch.eye(P, dtype=torch.float64) + 0.2).repeat(N, 1, 1), draw(N, P), theta0=draw(N, P, seed=1)
+)
+
+
+def made(name):
+    """An algorithm with the options it must be given."""
+    given = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
+    kind = ALGORITHMS[name]
+    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+
+
+@pytest.fixture(params=ALGORITHMS)
+def algorithm(request):
+    return made(request.param)
+
+
+def states(algorithm, graph=RING, steps=STEPS, **options):
+    """The states after 0, 1, … iterations."""
+    simulation = Simulation(algorithm, TASK, graph, seed=SEED, gradients="looped", **options)
+    simulation.start()
+    yield simulation.state
+    for _ in range(steps):
+        simulation.step()
+        yield simulation.state
+
+
+def same(one, other):
+    return all(torch.equal(rows, tensors_of(other)[name]) for name, rows in tensors_of(one).items())
+
+
+# --- Every algorithm ---------------------------------------------------------------------------------------
+
+
+def test_every_algorithm_runs_on_keystreams(algorithm):
+    *_, last = states(algorithm, prg="chacha20")
+    assert all(bool(torch.isfinite(rows).all()) for rows in tensors_of(last).values())
+    *_, again = states(algorithm, prg="chacha20")
+    assert same(last, again)
+
+
+def test_a_client_alone_needs_its_own_secret_only(algorithm):
+    """What a peer does: the rows of one client, from its key and what the others say."""
+    keys = KeyRing.from_seed(N, SEED)
+    simulation = Simulation(algorithm, TASK, RING, seed=SEED, gradients="looped", prg=keys)
+    overheard = Overheard(simulation.net)
+    simulation.here = replace(simulation.here, net=overheard)
+    simulation.start()
+    together = [simulation.state]
+    for _ in range(STEPS):
+        simulation.step()
+        together.append(simulation.state)
+    ids = [2]
+    alone = Clients(
+        Neighbourhood.of(RING.edges, np.array(ids), own_weight=RING.weights.diagonal()[ids]),
+        Replayed(overheard, RING, ids),
+        HostedObjective(TASK, ids, TASK.feed(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"),
+        replace(keys, secrets={2: keys.secrets[2]}).randomness(P, torch.float64),
+        gradients_per_step(algorithm),
+    )
+    state = algorithm.start(alone)
+    for t, everyone in enumerate(together):
+        if t > 0:
+            state = algorithm.step(state, alone.at(t - 1))
+        for name, expected in rows_of(ids, everyone, RING).items():
+            torch.testing.assert_close(getattr(state, name), expected, rtol=1e-12, atol=1e-12)
+
+
+# --- LPPA --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graph", [RING, DIRECTED], ids=["ring", "directed"])
+@pytest.mark.parametrize("law", [Laplace(1.0), Gaussian(1.0)])
+def test_the_noise_differences_of_all_clients_sum_to_zero(graph, law):
+    here = Simulation(LPPA(lr=0.1), TASK, graph, gradients="looped", prg="chacha20").here
+    for tick in (0, 1, 2):
+        difference = replace(here, tick=tick).graph.net_out(
+            *replace(here, tick=tick).edge_noise("delta", law)
+        )
+        assert float(difference.abs().min()) > 1e-6
+        assert float(difference.sum(0).abs().max()) < 1e-12
+
+
+@pytest.mark.parametrize("graph", [RING, DIRECTED], ids=["ring", "directed"])
+@pytest.mark.parametrize("options", [{}, {"fresh": True}, {"fresh": True, "masks": "sent"}], ids=str)
+def test_other_masks_but_the_same_sums(graph, options):
+    algorithm = LPPA(lr=0.1, noise=Laplace(0.5), **options)
+    runs = [states(algorithm, graph, steps=8, prg=prg) for prg in ("philox", "chacha20")]
+    for t, (one, other) in enumerate(zip(*runs, strict=True)):
+        for state in (one, other):
+            torch.testing.assert_close(state.gamma.sum(0), state.grad.sum(0), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(one.theta.sum(0), other.theta.sum(0), rtol=1e-10, atol=1e-10)
+        assert float((one.gamma - other.gamma).abs().max()) > 1e-2
+        assert torch.equal(one.theta, other.theta) == (t == 0)  # first models and batches are the seed's
+        if t == 0:
+            assert torch.equal(one.grad, other.grad)
+
+
+def test_masks_are_the_same_derived_and_sent():
+    derived, sent = (states(LPPA(lr=0.1, masks=masks), prg="chacha20") for masks in ("derived", "sent"))
+    assert all(same(one, other) for one, other in zip(derived, sent, strict=True))
+
+
+def test_masks_cost_no_bytes():
+    dsgt, lppa = (
+        simulate(one, TASK, RING, steps=2, prg="chacha20").history[-1].bytes_sent
+        for one in (tacit.DSGT(lr=0.1), LPPA(lr=0.1, fresh=True))
+    )
+    assert dsgt == lppa > 0
+
+
+# --- Where keys come from ----------------------------------------------------------------------------------
+
+
+def last(prg, seed=SEED):
+    return simulate(LPPA(lr=0.1), TASK, RING, steps=2, seed=seed, prg=prg).theta
+
+
+def test_keys_come_from_the_seed_or_are_given():
+    keys = KeyRing.from_seed(N, SEED)
+    assert torch.equal(last("chacha20"), last(keys))
+    others = [last("philox"), last("chacha20", SEED + 1), last(replace(keys, epoch=2)),
+              last(replace(keys, federation="banks")), last(KeyRing.from_seed(N, SEED + 1))]  # fmt: skip
+    assert not any(torch.equal(last(keys), other) for other in others)
+
+
+def test_noise_is_philox_s_unless_asked_otherwise():
+    assert torch.equal(last("philox"), simulate(LPPA(lr=0.1), TASK, RING, steps=2, seed=SEED).theta)
+
+
+@pytest.mark.parametrize(
+    ("prg", "words"),
+    [
+        ("chacha", ["'chacha'", "Did you mean 'chacha20'?", "Known: philox, chacha20, or a KeyRing"]),
+        (None, ["NoneType", "Known: philox, chacha20, or a KeyRing"]),
+        (KeyRing.from_seed(N - 1, 0), ["of 5 clients", "the task has 6", "same number"]),
+        (replace(KeyRing.from_seed(N, 0), secrets={}), ["private keys of 0 of 6", "give all keys"]),
+    ],
+    ids=["unknown", "nothing", "too few", "without secrets"],
+)
+def test_other_sources_of_noise_are_refused(prg, words):
+    with pytest.raises(Misuse) as caught:
+        simulate(LPPA(lr=0.1), TASK, RING, steps=1, prg=prg)
+    for word in words:
+        assert word in str(caught.value)
+
+
+# --- The same again ----------------------------------------------------------------------------------------
+
+
+def test_a_run_remembers_its_keys_and_an_audit_hears_the_same_again(monkeypatch):
+    keys = KeyRing.from_seed(N, 77)
+    algorithm = LPPA(lr=0.1, noise=Laplace(0.5))
+    run = simulate(algorithm, TASK, RING, steps=2, seed=SEED, prg=keys, transcript=tacit.Keep(insides=(1,)))
+    assert run.setting.prg is keys
+    heard, plain = [], auditing._record
+    monkeypatch.setattr(auditing, "_record", lambda *given: heard.append(plain(*given)) or heard[0])
+    auditing.conduct(run.setting, ["curious(1)"], iterations=2, attacks=False, heat_map=False)
+    (again,) = heard
+    assert len(again.messages) == len(run.transcript.messages) > 0
+    for one, other in zip(again.messages, run.transcript.messages, strict=True):
+        assert (one.tag, one.tick) == (other.tag, other.tick)
+        assert torch.equal(one.rows, other.rows)
+    assert again.held.keys() == run.transcript.held.keys()
+    assert all(torch.equal(row, run.transcript.held[name]) for name, row in again.held.items())
+
+
+def test_a_setting_does_not_show_secrets():
+    keys = KeyRing.from_seed(N, 77)
+    text = repr(tacit.simulation.Setting(LPPA(lr=0.1), TASK, RING, prg=keys))
+    assert "KeyRing" in text
+    assert not any(repr(secret)[2:-1] in text for secret in keys.secrets.values())

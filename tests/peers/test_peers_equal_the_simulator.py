@@ -1,0 +1,41 @@
+"""Five processes with mutual TLS between them give the numbers of the simulator, for all that can be deployed."""
+
+import pytest
+import torch
+from federations import federation, models, plan, run_in_turn, simulated
+
+ALGORITHMS = {
+    "dsgt": {"name": "dsgt", "lr": 0.05},
+    "lppa": {"name": "lppa", "lr": 0.05},
+    "lppa fresh": {"name": "lppa", "lr": 0.05, "fresh": True},
+    "lppa, masks sent": {"name": "lppa", "lr": 0.05, "masks": "sent"},
+    "dsg": {"name": "dsg", "lr": 0.05},
+    "edsg": {"name": "edsg", "lr": 0.05},
+    "edsg-rms": {"name": "edsg-rms", "lr": 0.05},
+    "d-psgd": {"name": "d-psgd", "lr": 0.05, "momentum": 0.9},
+    "defl-vp": {"name": "defl-vp", "lr": 0.001, "private_variates": True},
+    "pdmm": {"name": "pdmm", "rho": 0.1, "solver": {"solver": "quadratic", "mu": 0.05}},
+}
+LAZY = ("edsg", "edsg-rms")  # they need a positive definite W
+
+
+@pytest.fixture(scope="module")
+def federations(tmp_path_factory):
+    """One federation per algorithm, all of them run."""
+    base = tmp_path_factory.mktemp("federations")
+    homes = {}
+    for number, (label, algorithm) in enumerate(ALGORITHMS.items()):
+        config = plan(algorithm)
+        if algorithm["name"] in LAZY:
+            config = config.model_copy(update={"graph": config.graph.model_copy(update={"lazy": True})})
+        homes[label] = federation(base / f"f{number}", config)
+    run_in_turn([home.path for home in homes.values()], [f"n{i}" for i in range(5)], seconds=240)
+    return homes
+
+
+@pytest.mark.parametrize("label", ALGORITHMS)
+def test_the_models_are_those_of_the_simulator(federations, label):
+    found, expected = models(federations[label]), simulated(federations[label])
+    difference = torch.linalg.norm((found - expected).double(), dim=1)
+    assert (difference / torch.linalg.norm(expected.double(), dim=1)).max() < 1e-6
+    assert (expected[0] != expected[1]).any()

@@ -1,0 +1,102 @@
+import hashlib
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load
+
+from tacit.peer.frames import Address, Envelope, Rejected, pack, size_of, unpack
+
+ENVELOPE = Envelope("clinics-1234", "a", "", Address(1, 7, 0))
+TENSORS = {
+    "update": torch.arange(5, dtype=torch.uint8),
+    "theta": torch.linspace(-1, 1, 7),
+    "gamma": torch.linspace(0, 1, 3, dtype=torch.float64),
+}
+
+
+def changed(frame, at, value):
+    out = bytearray(frame)
+    out[at] = value
+    return out
+
+
+def test_a_letter_comes_out_as_it_went_in():
+    letter = pack(ENVELOPE, TENSORS)
+    found = unpack(bytearray(letter.frame), ENVELOPE, TENSORS)
+    assert list(found) == list(TENSORS)
+    assert all(torch.equal(found[tag], TENSORS[tag]) for tag in TENSORS)
+    assert letter.sha256 == hashlib.sha256(letter.frame).digest()
+    assert len(letter.frame) == size_of(ENVELOPE, TENSORS)
+
+
+def test_a_letter_is_a_safetensors_file():
+    found = load(pack(ENVELOPE, TENSORS).frame)
+    assert all(torch.equal(found[tag], TENSORS[tag]) for tag in TENSORS)
+
+
+def test_rows_that_do_not_lie_in_order_travel_as_they_read():
+    rows = torch.arange(12.0).reshape(3, 4).T[1]  # a view with gaps
+    found = unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame), ENVELOPE, {"x": rows})
+    assert torch.equal(found["x"], rows)
+
+
+@pytest.mark.parametrize(
+    ("other", "like", "reason"),
+    [
+        (replace(ENVELOPE, address=Address(1, 6, 0)), TENSORS, "iteration"),
+        (replace(ENVELOPE, address=Address(1, 8, 0)), TENSORS, "iteration"),
+        (replace(ENVELOPE, address=Address(2, 7, 0)), TENSORS, "iteration"),
+        (replace(ENVELOPE, sender="b"), TENSORS, "sender"),
+        (replace(ENVELOPE, receiver="c"), TENSORS, "envelope"),
+        (replace(ENVELOPE, federation="banks-1234"), TENSORS, "envelope"),
+        (ENVELOPE, TENSORS | {"theta": torch.zeros(8)}, "shape"),
+        (ENVELOPE, TENSORS | {"theta": torch.zeros(7, dtype=torch.float64)}, "dtype"),
+        (ENVELOPE, {"theta": TENSORS["theta"]}, "tensors"),
+    ],
+)
+def test_another_letter_is_rejected_with_the_reason(other, like, reason):
+    frame = bytearray(pack(other, like).frame)
+    with pytest.raises(Rejected) as caught:
+        unpack(frame, ENVELOPE, TENSORS)
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_numbers_that_are_not_finite_are_rejected(value):
+    rows = torch.ones(4)
+    rows[2] = value
+    with pytest.raises(Rejected, match="theta holds NaN or infinity") as caught:
+        unpack(bytearray(pack(ENVELOPE, {"theta": rows}).frame), ENVELOPE, {"theta": rows})
+    assert caught.value.reason == "not finite"
+
+
+def test_large_numbers_whose_sum_overflows_are_finite():
+    rows = torch.full((4,), 3e38)
+    assert torch.equal(unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame), ENVELOPE, {"x": rows})["x"], rows)
+
+
+@given(st.data())
+def test_a_changed_header_or_length_never_passes_and_never_breaks(data):
+    frame = pack(ENVELOPE, TENSORS).frame
+    header = size_of(ENVELOPE, TENSORS) - sum(x.numel() * x.element_size() for x in TENSORS.values())
+    kind = data.draw(st.sampled_from(["flip", "cut", "grow", "garbage"]))
+    if kind == "flip":
+        at = data.draw(st.integers(0, header - 1))
+        mutated = changed(frame, at, data.draw(st.integers(0, 255).filter(lambda value: value != frame[at])))
+    elif kind == "cut":
+        mutated = bytearray(frame[: data.draw(st.integers(0, len(frame) - 1))])
+    elif kind == "grow":
+        mutated = bytearray(frame + data.draw(st.binary(min_size=1, max_size=50)))
+    else:
+        mutated = bytearray(data.draw(st.binary(max_size=300)))
+    with pytest.raises(Rejected):
+        unpack(mutated, ENVELOPE, TENSORS)
+
+
+def test_a_header_nested_too_deeply_is_rejected():
+    deep = b'{"a":' * 10_000
+    with pytest.raises(Rejected, match="not the header of a letter"):
+        unpack(bytearray(len(deep).to_bytes(8, "little") + deep), ENVELOPE, TENSORS)
