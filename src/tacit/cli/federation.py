@@ -50,9 +50,9 @@ def create(
     ca_key: CaKey = None,
 ) -> None:
     """Make a federation: a folder with everything to hand out to each node, keys and certificates included."""
+    from tacit.cli.federation_view import say_what_holds
     from tacit.errors import Misuse
     from tacit.experiment.config import load_config, make_config
-    from tacit.cli.federation_view import say_what_holds
     from tacit.peer import federation
 
     if ca_key is not None and ca is None:
@@ -96,8 +96,8 @@ def add(
     ca_key: CaKey = None,
 ) -> None:
     """Let a node join: a new roster, signed, and a folder for the node."""
-    from tacit.errors import Misuse
     from tacit.cli.federation_view import say_what_changed
+    from tacit.errors import Misuse
     from tacit.peer import federation
 
     joining = _addresses(node)

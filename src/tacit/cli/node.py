@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +27,7 @@ Metrics = Annotated[
 SaveEvery = Annotated[
     float, typer.Option(min=0, help="Seconds between checkpoints, at most; 0: every iteration.")
 ]
+STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def node(
@@ -40,15 +43,24 @@ def node(
     from tacit.peer.journal import Journal
     from tacit.peer.node import Node, Options, Removed
 
+    # Before any thread is made: all inherit it, so that these signals only reach the thread that waits for them. A
+    # handler would run in the middle of whatever the main thread does, locks held.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     place = NodeFolder(folder)
     journal = Journal(sys.stderr, place.name)
     try:
         peer = Node(place, Options(data, listen, metrics_port, save_every), journal)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: peer.stop())
+        threading.Thread(target=_stop_on_signal, args=(peer.stop,), daemon=True).start()
         peer.run()
     except Removed as notice:
         journal.say("removed", why=str(notice))
     except TacitError as problem:
         journal.say("failed", "error", why=str(problem))
         raise typer.Exit(problem.exit_code) from None
+
+
+def _stop_on_signal(stop: Callable[[], None]) -> None:
+    """The first SIGTERM or Ctrl-C asks the node to save and end; the second ends the process at once."""
+    signal.sigwait(STOPPING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    stop()

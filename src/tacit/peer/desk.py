@@ -58,6 +58,7 @@ class Desk:
     stop: threading.Event = field(default_factory=threading.Event)
     newer: tuple[bytes, bytes] | None = None  # a signed manifest that was accepted and not yet gone over to
     on_farewell: Callable[[str, int], None] = lambda name, tick: None
+    on_interrupt: Callable[[], None] = lambda: None  # leaves what the training thread waits for
     _begun: float = field(default_factory=time.monotonic)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -79,10 +80,16 @@ class Desk:
             found = self.folder.accept(text, signature)
             if self.newer is None or found.epoch > self.folder.accept(*self.newer).epoch:
                 self.newer = (text, signature)
+        self.on_interrupt()
         self.journal.say(
             "roster announced", epoch=found.epoch, members=[member.name for member in found.members]
         )
         return True
+
+    def end(self) -> None:
+        """Ask the node to stop."""
+        self.stop.set()
+        self.on_interrupt()
 
     @property
     def interrupted(self) -> bool:

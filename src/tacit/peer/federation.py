@@ -18,6 +18,7 @@ from tacit.peer.identity import (
     check_authority,
     check_authority_certificate,
     check_certificate,
+    check_days,
     describe,
     mask_public,
     new_mask_key,
@@ -28,7 +29,7 @@ from tacit.peer.identity import (
 from tacit.peer.identity import authority as new_authority
 from tacit.peer.manifest import Member, compose
 from tacit.peer.private_files import locked, replace
-from tacit.peer.roster import NAME
+from tacit.peer.roster import NAME, check_roster
 
 __all__ = [
     "FederationFolder",
@@ -69,15 +70,18 @@ def create(
         ca_certificate = authority.certificate
     elif ca_certificate is not None:
         check_authority_certificate(ca_certificate)
-    graph, config = first_graph(config, list(nodes))
-    check_plan(config, graph)
+    check_days(days)
+    # The digits keep two federations of one name apart: their certificates are for different names.
+    federation = f"{name}-{secrets.token_hex(4)}"
     secret = {node: new_mask_key() for node in nodes}
     members = [
         Member(node, address, number, mask_public(secret[node]), since=1)
         for number, (node, address) in enumerate(nodes.items())
     ]
-    # The digits keep two federations of one name apart: their certificates are for different names.
-    manifest = compose(f"{name}-{secrets.token_hex(4)}", 1, "", members, graph, config)
+    check_roster(federation, 1, "", members, len(members))
+    graph, config = first_graph(config, list(nodes))
+    check_plan(config, graph)
+    manifest = compose(federation, 1, "", members, graph, config)
 
     home = FederationFolder(folder)
     _take(folder)
@@ -85,13 +89,13 @@ def create(
         for part in ("ca", "operator", "nodes"):
             (folder / part).mkdir(mode=0o700)
         if ca_certificate is None:
-            authority = new_authority(manifest.federation)
+            authority = new_authority(federation)
             ca_certificate = authority.certificate
             write_private(folder / "ca" / "ca.key", authority.key)
         (folder / "ca" / "ca.pem").write_bytes(ca_certificate)
-        write_identity(folder / "operator", OPERATOR, OPERATOR, manifest.federation, authority, days)
+        write_identity(folder / "operator", OPERATOR, OPERATOR, federation, authority, days)
         for node in nodes:
-            equip(home, node, secret[node], manifest.federation, authority, days)
+            equip(home, node, secret[node], federation, authority, days)
         home.publish(manifest)
     return home
 
@@ -124,24 +128,25 @@ def renew(
     manifest = home.manifest()
     names = [OPERATOR, *(member.name for member in manifest.members)] if names is None else list(names)
     _check_names(home, names)
-    authority = authority or home.authority()
-    if authority is None:
+    signer = home.signer(authority)
+    if signer is None:
         raise Misuse(
             "The authority is somebody else's: its key is not in this folder.",
             "Give it with --ca-key, or have the .csr files signed again and install what comes back.",
-        )
-    if authority.certificate != home.ca():
-        raise Misuse(
-            "This is not the authority of the federation.", "Give the key that belongs to ca/ca.pem."
         )
     renewed = []
     with locked(home.path):
         for name in names:
             place, file = _place(home, name)
             if not (place / f"{file}.pem").exists():
-                raise Misuse(f"{name} has no certificate yet.", f"Have {place / file}.csr signed first.")
+                raise Misuse(
+                    f"There is no certificate {place / file}.pem to renew.",
+                    "Name those whose certificates are here.",
+                )
             old = (place / f"{file}.pem").read_bytes()
-            new = reissue(authority, old, name, manifest.federation, days)
+            if describe(old).name != name:
+                raise Misuse(f"{place / file}.pem is of {describe(old).name!r}.", "Restore the file first.")
+            new = reissue(signer, old, name, manifest.federation, days)
             _put(home, name, new)
             renewed.append(describe(new))
     return renewed

@@ -15,7 +15,15 @@ from pathlib import Path
 from tacit.errors import Misuse
 from tacit.peer.federation_folders import FederationFolder
 from tacit.peer.federation_graph import check_plan, next_graph
-from tacit.peer.identity import Credentials, issue, mask_public, new_mask_key, request, write_private
+from tacit.peer.identity import (
+    Credentials,
+    check_days,
+    issue,
+    mask_public,
+    new_mask_key,
+    request,
+    write_private,
+)
 from tacit.peer.manifest import Manifest, Member, compose
 from tacit.peer.private_files import locked
 from tacit.peer.roster import check_address, check_name
@@ -38,16 +46,17 @@ def add(
     home = FederationFolder(folder)
     check_name(name)
     check_address(address)
+    check_days(days)
     with locked(_existing(folder)):
         home.distribute()
-        before = home.manifest()
+        before, signer = home.manifest(), home.signer(authority)
         if before.position(name) is not None:
             raise Misuse(f"{name} is a member already.", "Choose another name, or remove it first.")
         secret = new_mask_key()
         joiner = Member(name, address, before.numbers, mask_public(secret), before.epoch + 1)
         after = _following(before, (*before.members, joiner), edges, name)
         _make_room(home.node(name).path)
-        equip(home, name, secret, before.federation, authority or home.authority(), days)
+        equip(home, name, secret, before.federation, signer, days)
         home.publish(after)
     return after
 

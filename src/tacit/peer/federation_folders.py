@@ -146,7 +146,7 @@ class FederationFolder:
 
     def nodes(self) -> list[NodeFolder]:
         """All folders of nodes, those who left included."""
-        return [NodeFolder(path.parent) for path in sorted(self.path.glob("nodes/*/ca.pem"))]
+        return [NodeFolder(path.parent) for path in sorted(self.path.glob("nodes/[!.]*/ca.pem"))]
 
     def ca(self) -> bytes:
         """The authority's certificate (PEM)."""
@@ -156,6 +156,12 @@ class FederationFolder:
         """The authority with its key, or None where it is somebody else's."""
         key = self.path / "ca" / "ca.key"
         return Credentials(self.ca(), read_private(key)) if key.exists() else None
+
+    def signer(self, given: Credentials | None) -> Credentials | None:
+        """The authority to sign with: the one given, which must be this federation's, or else our own."""
+        if given is not None and given.certificate != self.ca():
+            raise Misuse("This is not the authority of the federation.", "Give the one that ca/ca.pem is of.")
+        return given or self.authority()
 
     def operator(self) -> Credentials:
         """The operator's certificate and key."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,6 +44,16 @@ class Envelope:
     receiver: str  # empty for a letter to all neighbours
     address: Address
 
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        at = self.address
+        return {
+            "federation": self.federation,
+            "sender": self.sender,
+            "receiver": self.receiver,
+            "address": {"epoch": at.epoch, "tick": at.tick, "exchange": at.exchange},
+        }
+
 
 class Rejected(Exception):
     """A message that is not what it must be: `reason` is for counting, the text for reading."""
@@ -68,38 +80,38 @@ def pack(envelope: Envelope, tensors: Mapping[str, Tensor]) -> Letter:
     return Letter(envelope, frame, hashlib.sha256(frame).digest())
 
 
-def size_of(envelope: Envelope, like: Mapping[str, Tensor]) -> int:
-    """Bytes of a letter with tensors like these."""
-    return len(_header(envelope, like)) + sum(rows.numel() * rows.element_size() for rows in like.values())
+class Expected:
+    """The only letter that fits: with this envelope, and tensors of these types and shapes."""
+
+    def __init__(self, envelope: Envelope, like: Mapping[str, Tensor]) -> None:
+        self._like = like
+        self._header = _header(envelope, like)
+        numbers = sum(rows.numel() * rows.element_size() for rows in like.values())
+        self.size = len(self._header) + numbers  # bytes
+
+    def unpack(self, frame: bytearray) -> dict[str, Tensor]:
+        """Its tensors, which lie in the memory of the frame."""
+        if not frame.startswith(self._header):
+            raise _difference(bytes(frame[: LENGTH + DIAGNOSED]), self._header)
+        if len(frame) != self.size:
+            raise Rejected("size", f"a letter of {len(frame)} bytes, not {self.size}")
+        found: dict[str, Tensor] = {}
+        at = len(self._header)
+        for tag in _order(self._like):
+            model = self._like[tag]
+            flat = torch.frombuffer(frame, dtype=model.dtype, count=model.numel(), offset=at)
+            found[tag] = flat.view(model.shape)
+            at += model.numel() * model.element_size()
+        for tag, rows in found.items():
+            if not is_finite(rows):
+                raise Rejected("not finite", f"{tag} holds NaN or infinity")
+        return {tag: found[tag] for tag in self._like}
 
 
-def unpack(frame: bytearray, envelope: Envelope, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a letter that must have this envelope and tensors of these types and shapes.
-
-    They lie in the memory of the frame.
-    """
-    expected = _header(envelope, like)
-    if not frame.startswith(expected):
-        raise _difference(bytes(frame[: LENGTH + DIAGNOSED]), expected)
-    if len(frame) != size_of(envelope, like):
-        raise Rejected("size", f"a letter of {len(frame)} bytes, not {size_of(envelope, like)}")
-    found: dict[str, Tensor] = {}
-    at = len(expected)
-    for tag in _order(like):
-        model = like[tag]
-        flat = torch.frombuffer(frame, dtype=model.dtype, count=model.numel(), offset=at)
-        found[tag] = flat.view(model.shape)
-        at += model.numel() * model.element_size()
-    for tag, rows in found.items():
-        refuse_not_finite(tag, rows)
-    return {tag: found[tag] for tag in like}
-
-
-def refuse_not_finite(tag: str, rows: Tensor) -> None:
-    """Reject NaN and infinity: they would spread to everybody."""
+def is_finite(rows: Tensor) -> bool:
+    """Whether no number is NaN or infinite: one of them would spread to everybody."""
     # A sum is finite unless a term is not or it overflows: one pass without a mask, and a second look in doubt.
-    if rows.is_floating_point() and not rows.sum().isfinite() and not rows.isfinite().all():
-        raise Rejected("not finite", f"{tag} holds NaN or infinity")
+    return not rows.is_floating_point() or math.isfinite(float(rows.sum())) or bool(rows.isfinite().all())
 
 
 def _order(tensors: Mapping[str, Tensor]) -> list[str]:
@@ -109,7 +121,7 @@ def _order(tensors: Mapping[str, Tensor]) -> list[str]:
 
 def _header(envelope: Envelope, tensors: Mapping[str, Tensor]) -> bytes:
     """The beginning of the frame, up to the first number."""
-    facts = json.dumps(asdict(envelope), sort_keys=True)
+    facts = json.dumps(envelope.as_dict(), sort_keys=True)
     table: dict[str, object] = {"__metadata__": {"tacit": facts}}
     at = 0
     for tag in _order(tensors):

@@ -40,6 +40,7 @@ __all__ = [
     "check_authority",
     "check_authority_certificate",
     "check_certificate",
+    "check_days",
     "describe",
     "issue",
     "mask_public",
@@ -152,10 +153,15 @@ def _dated(
     )
 
 
-def _end(days: int) -> datetime:
+def check_days(days: int) -> int:
+    """How long a certificate is valid, refused when that is not possible."""
     if not 1 <= days <= LONGEST:
         raise Misuse(f"A certificate cannot be for {days} days.", f"Give 1 to {LONGEST} days; 365 is usual.")
-    return datetime.now(UTC) + timedelta(days=days)
+    return days
+
+
+def _end(days: int) -> datetime:
+    return datetime.now(UTC) + timedelta(days=check_days(days))
 
 
 def _common_name(text: str) -> x509.Name:

@@ -6,11 +6,10 @@ import time
 from pathlib import Path
 
 from tacit.errors import Misuse
-from tacit.peer import saves
 from tacit.peer.desk import Desk
 from tacit.peer.line import Left
 from tacit.peer.manifest import Manifest
-from tacit.peer.saves import Saved
+from tacit.peer.saves import KEPT, Saved, Saves
 
 AGAIN = 30.0  # seconds between attempts to save, at most
 ENOUGH = 1 << 26  # bytes that one neighbour keeps for us before we save, so that it may forget them
@@ -21,6 +20,7 @@ class Keeper:
 
     def __init__(self, folder: Path, desk: Desk, seconds: float) -> None:
         self._folder, self._desk, self._seconds = folder, desk, seconds
+        self._saves = Saves(folder)
         self._steps: list[int] = []  # of the checkpoints of this epoch that are kept
         self._last = time.monotonic()
 
@@ -30,7 +30,7 @@ class Keeper:
 
         Not the newer: if that one turns out to be damaged, the node asks again for everything since the older one.
         """
-        return self._steps[-saves.KEPT] if len(self._steps) >= saves.KEPT else -1
+        return self._steps[-KEPT] if len(self._steps) >= KEPT else -1
 
     def due(self, received: int) -> bool:
         """Whether to save now, when neighbours keep so many bytes for us."""
@@ -46,7 +46,7 @@ class Keeper:
         before = desk.progress.phase
         while True:
             try:
-                saves.save(self._folder, saved)
+                self._saves.save(saved)
                 break
             except OSError as problem:
                 self._complain(problem)
@@ -58,13 +58,13 @@ class Keeper:
         if failures:
             desk.report(phase=before, problem="")
             desk.journal.say("saved again", step=saved.step)
-        self._steps = [] if saved.meeting else [*self._steps, saved.step][-saves.KEPT :]
+        self._steps = [] if saved.meeting else [*self._steps, saved.step][-KEPT:]
         self._last = time.monotonic()
         self._measure(saved.step)
 
     def load(self, manifest: Manifest) -> Saved | None:
         """The newest state that is whole, if there is any; what is damaged is put aside."""
-        saved, problems = saves.load(self._folder, manifest.federation)
+        saved, problems = self._saves.load(manifest.federation)
         for problem in problems:
             self._desk.journal.say("checkpoint passed over", "warning", why=problem)
         if saved is None and problems:
@@ -79,9 +79,7 @@ class Keeper:
                 f"{self._folder} holds a state of epoch {saved.epoch}, but the manifest is of epoch {manifest.epoch}.",
                 "Put the newer federation.toml and federation.sig into the node's folder.",
             )
-        for path in saves.newest_first(self._folder):
-            if saves.place_of(path) > saved.place:
-                path.rename(path.with_suffix(".damaged"))
+        self._saves.put_aside(saved)
         if saved.epoch == manifest.epoch and not saved.meeting:
             self._steps = [saved.step]
         return saved

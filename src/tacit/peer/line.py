@@ -13,10 +13,9 @@ import grpc
 from google.protobuf.message import DecodeError
 from torch import Tensor
 
-from tacit.errors import Misuse
 from tacit.peer import wire_pb2 as wire
 from tacit.peer.desk import Desk
-from tacit.peer.frames import Address, Envelope, Rejected, size_of, unpack
+from tacit.peer.frames import Address, Expected, Rejected
 from tacit.peer.identity import Credentials
 from tacit.peer.manifest import Member
 from tacit.peer.pieces import Assembly, read_piece, to_wire
@@ -24,6 +23,8 @@ from tacit.peer.transport import SERVICE, channel
 
 QUICK, SLOW = 0.05, 3.0  # seconds between attempts: doubled from the one to the other
 HELLO_PATIENCE = 10.0  # seconds for an answer to a short question
+AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
 RECEIVED = Mapping[str, Tensor]
 Check = Callable[[dict[str, Tensor]], RECEIVED]
 
@@ -37,7 +38,7 @@ class Elsewhere(Exception):
 
 
 class Line:
-    """One in-neighbour of this node. One thread fetches at a time; `cancel` may come from any."""
+    """One in-neighbour of this node. One thread asks and receives; `cancel` may come from any."""
 
     def __init__(self, desk: Desk, member: Member, own: Credentials, ca: bytes) -> None:
         self.member = member
@@ -46,49 +47,57 @@ class Line:
         self._channel = channel(member.address, member.name, desk.manifest.federation, own, ca)
         self._stream: Any = None
         self._wants: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._asked: bytes | None = None  # the Want that the neighbour is about to answer
         self._cancelled = threading.Event()
 
-    def fetch(
-        self, address: Address, saved: int, envelope: Envelope, like: RECEIVED, check: Check
-    ) -> RECEIVED:
-        """The tensors of the letter at an address, asked for until it comes and is what it must be.
-
-        `check` may look further into it, raise Rejected, and turn it into what it stands for.
-        """
+    def ask(self, address: Address, saved: int) -> bytes:
+        """Say which letter is wanted next, if the connection stands: `receive` is where it is waited for."""
         want = wire.Want(address=to_wire(address), manifest=self._desk.manifest.hash, saved=saved)
-        raw, size, failures = want.SerializeToString(), size_of(envelope, like), 0
-        begun = time.monotonic()
+        raw: bytes = want.SerializeToString()
+        if self._stream is not None:
+            self._put(raw)
+        return raw
+
+    def receive(
+        self, want: bytes, address: Address, expected: Expected, check: Check, waiting: Callable[[], None]
+    ) -> RECEIVED:
+        """The tensors of the letter that was asked for, asked for again until it comes and is what it must be.
+
+        `check` may look further into it, raise Rejected, and turn it into what it stands for; `waiting` is called now
+        and then while nothing comes.
+        """
+        failures, begun = 0, time.monotonic()
         while True:
             if self._cancelled.is_set():
                 raise Left
             try:
-                frame = self._receive(raw, address, size)
-                found = check(unpack(frame, envelope, like))
+                frame = self._letter(want, address, expected.size, waiting)
+                found = check(expected.unpack(frame))
             except Rejected as problem:
                 self._desk.reject(problem.reason, self.member.name, str(problem))
             except Elsewhere:
-                pass  # heard in the next Hello
+                pass  # settled by the next Hello
             except grpc.RpcError as problem:
                 self._note(problem)
             else:
-                self._arrived(size, time.monotonic() - begun)
+                self._arrived(expected.size, time.monotonic() - begun)
                 return found
             self._close()
+            waiting()
             self._pause(failures)
             failures += 1
 
     def say_farewell(self, epoch: int, tick: int) -> bool:
         """Tell the neighbour that we need nothing more; whether it has noted that."""
-        ended = wire.Ended(epoch=epoch, tick=tick).SerializeToString()
         try:
-            self._call("Farewell", ended)
+            self._call("Farewell", wire.Ended(epoch=epoch, tick=tick).SerializeToString())
         except grpc.RpcError as problem:
             self._note(problem)
             return False
         return True
 
     def cancel(self) -> None:
-        """Make `fetch` leave with Left, now and from now on."""
+        """Make `receive` leave with Left, now and from now on."""
         self._cancelled.set()
         stream = self._stream
         if stream is not None:
@@ -100,29 +109,35 @@ class Line:
         self._close()
         self._channel.close()
 
-    def _receive(self, want: bytes, address: Address, size: int) -> bytearray:
+    def _letter(self, want: bytes, address: Address, size: int, waiting: Callable[[], None]) -> bytearray:
         if self._stream is None:
             self._hello()
             self._open()
-        self._wants.put(want)
+        if self._asked != want:
+            self._put(want)
         assembly: Assembly | None = None
         for raw in self._stream:
             piece = read_piece(raw)
-            if isinstance(piece, wire.Notice):
-                if piece.epoch != address.epoch:
-                    raise Elsewhere
-                self.heard = f"at iteration {piece.tick}" + (
-                    f", waiting for {', '.join(piece.waiting_for)[:100]}" if piece.waiting_for else ""
-                )
-            elif isinstance(piece, wire.Head):
+            if piece.notice is not None:
+                self._heard(piece.notice, address)
+                waiting()
+            if piece.head is not None:
                 if assembly is not None:
                     raise Rejected("malformed", "a second head within one letter")
-                assembly = Assembly(piece, address, size)
-            elif assembly is None:
-                raise Rejected("malformed", "bytes of a letter before its head")
-            elif assembly.add(piece):
-                return assembly.frame
+                assembly = Assembly(piece.head, address, size)
+            if piece.data is not None:
+                if assembly is None:
+                    raise Rejected("malformed", "bytes of a letter before its head")
+                if assembly.add(piece.data):
+                    self._asked = None
+                    return assembly.frame
         raise Rejected("truncated", "the stream ended within a letter")
+
+    def _heard(self, notice: wire.Notice, address: Address) -> None:
+        if notice.epoch != address.epoch:
+            raise Elsewhere
+        others = ", ".join(notice.waiting_for)[:100]
+        self.heard = f"at iteration {notice.tick}" + (f", waiting for {others}" if others else "")
 
     def _open(self) -> None:
         wants: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -131,13 +146,18 @@ class Line:
             while (raw := wants.get()) is not None:
                 yield raw
 
-        self._wants = wants
+        self._wants, self._asked = wants, None
         self._stream = self._channel.stream_stream(f"/{SERVICE}/Letters")(asked())
         if self._cancelled.is_set():
             self._stream.cancel()
 
+    def _put(self, want: bytes) -> None:
+        self._asked = want
+        self._wants.put(want)
+
     def _close(self) -> None:
         stream, self._stream = self._stream, None
+        self._asked = None
         self._wants.put(None)
         if stream is not None:
             stream.cancel()
@@ -157,8 +177,9 @@ class Line:
             raise Elsewhere
         if theirs.epoch < ours.epoch:
             text, signature = desk.folder.signed()
-            signed = wire.SignedManifest(manifest=text, signature=signature)
-            self._call("Announce", signed.SerializeToString())
+            self._call(
+                "Announce", wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+            )
             raise Elsewhere
         desk.measures.set("tacit_neighbour_up", 1, neighbour=self.member.name)
         desk.journal.say_at_most(60, ("connected", self.member.name), "connected", neighbour=self.member.name)
@@ -189,11 +210,7 @@ class Line:
         code, why = problem.code(), str(problem.details())[:500]
         name, desk = self.member.name, self._desk
         desk.measures.set("tacit_neighbour_up", 0, neighbour=name)
-        if code in (
-            grpc.StatusCode.UNAVAILABLE,
-            grpc.StatusCode.DEADLINE_EXCEEDED,
-            grpc.StatusCode.CANCELLED,
-        ):
+        if code in AWAY:
             self.heard = "not reached"
             desk.journal.say_at_most(30, ("away", name), "neighbour not reached", neighbour=name, why=why)
             return
@@ -213,11 +230,3 @@ class Line:
         self._desk.measures.count("tacit_retries_total", neighbour=self.member.name)
         longest = min(SLOW, QUICK * 2 ** min(failures, 20))
         self._cancelled.wait(longest * random.uniform(0.5, 1.0))
-
-
-def refused_as(reason: str, work: Callable[[], RECEIVED]) -> RECEIVED:
-    """Do what refuses false contents with Misuse, and refuse them as what a peer sent."""
-    try:
-        return work()
-    except Misuse as problem:
-        raise Rejected(reason, str(problem)) from None

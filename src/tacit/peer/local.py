@@ -47,9 +47,18 @@ class LocalFederation:
     """The nodes of a federation, started together and stopped together."""
 
     def __init__(
-        self, folder: FederationFolder, data: str | None = None, save_seconds: float | None = None
+        self,
+        folder: FederationFolder,
+        data: str | None = None,
+        save_seconds: float | None = None,
+        listen: Mapping[str, str] | None = None,
     ) -> None:
+        """`data` is the option of each node, {name} standing for its name; `listen` says where nodes listen.
+
+        Only nodes that are to be reached at another address than the one in the roster need `listen`.
+        """
         self._folder, self._data, self._save_seconds = folder, data, save_seconds
+        self._listen = listen or {}
         self.nodes: dict[str, LocalNode] = {}
 
     def __enter__(self) -> LocalFederation:
@@ -71,6 +80,8 @@ class LocalFederation:
             command += ["--data", self._data.replace("{name}", name)]
         if self._save_seconds is not None:
             command += ["--save-every", str(self._save_seconds)]
+        if name in self._listen:
+            command += ["--listen", self._listen[name]]
         log = node.run / "log.jsonl"
         # Several processes on a few cores: threads that wait for each other by spinning would slow all of them down.
         own = {"OMP_NUM_THREADS": "1", **os.environ, **(environment or {})}

@@ -140,8 +140,11 @@ def parse(text: bytes) -> Manifest:
         values = tomllib.loads(text.decode())
     except (ValueError, RecursionError) as problem:  # also of bytes, of long numbers, and of deep nesting
         raise Misuse(f"The manifest is not TOML: {problem}.", REMEDY) from None
-    with said_of("The manifest"):
-        return _manifest(values, text)
+    try:
+        with said_of("The manifest"):
+            return _manifest(values, text)
+    except RecursionError:
+        raise Misuse("The manifest is nested too deeply.", REMEDY) from None
 
 
 def _manifest(values: dict[str, Any], text: bytes) -> Manifest:

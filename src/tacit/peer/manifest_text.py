@@ -15,6 +15,7 @@ from tacit.peer.roster import Member
 
 LARGEST_NUMBER = 2**31  # of epochs and members
 REMEDY = "Ask the operator for the manifest as it was signed."
+KINDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "a table"}
 T = TypeVar("T")
 
 # --- writing -------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def get(table: dict[str, Any], key: str, kind: type[T]) -> T:
     """The value of a key, which must be of this very type."""
     value = table.get(key)
     if type(value) is not kind:
-        raise Misuse(f"{key} = {value!r:.80} is not a {kind.__name__}.", REMEDY)
+        raise Misuse(f"{key} = {value!r:.80} is not {KINDS[kind]}.", REMEDY)
     return value
 
 

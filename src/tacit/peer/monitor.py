@@ -25,6 +25,7 @@ REQUEST = re.compile(r"(?P<method>[A-Z]+) (?P<path>/[^ ?]*)(\?[^ ]*)? HTTP/1\.[0
 END = b"\r\n\r\n"  # of a request's head
 HEAD = 8_192  # bytes of a request's first line and headers
 SECONDS = 5.0  # for a request to arrive, and for its answer to be taken
+PATIENCE = 0.25  # seconds that others wait for who has not asked yet
 THREADS = 16
 PLAIN = "text/plain; charset=utf-8"
 JSON = "application/json"
@@ -87,17 +88,17 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.pages = pages
         self._free = threading.Semaphore(THREADS)
         self._lock = threading.Lock()
-        self._asking: dict[socket.socket, None] = {}  # connections without a whole request yet, oldest first
+        self._asking: dict[
+            socket.socket, float
+        ] = {}  # connections without a whole request yet, and since when
         super().__init__((ADDRESS, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Handle a request in a thread of its own as soon as there is one."""
-        if not self._free.acquire(blocking=False):
-            self._hurry()
-            if not self._free.acquire(timeout=SECONDS):
-                return self.shutdown_request(request)
+        if not self._found_room():
+            return self.shutdown_request(request)
         with self._lock:
-            self._asking[request] = None
+            self._asking[request] = time.monotonic()
         try:
             return super().process_request(request, client_address)
         except BaseException:
@@ -121,13 +122,19 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: whoever asks wrongly must not fill the log."""
 
-    def _hurry(self) -> None:
-        """Hang up on who has been asking longest."""
-        with self._lock:
-            for slow in self._asking:
-                with suppress(OSError):
-                    slow.shutdown(socket.SHUT_RDWR)
-                return
+    def _found_room(self) -> bool:
+        """Wait for a free thread; who has been asking for long meanwhile is hung up on."""
+        deadline = time.monotonic() + SECONDS
+        while not self._free.acquire(timeout=PATIENCE):
+            now = time.monotonic()
+            if now > deadline:
+                return False
+            with self._lock:
+                slow = [request for request, since in self._asking.items() if now - since > PATIENCE]
+                for request in slow:
+                    with suppress(OSError):
+                        request.shutdown(socket.SHUT_RDWR)
+        return True
 
 
 class _Handler(socketserver.BaseRequestHandler):

@@ -6,16 +6,15 @@ All peers run the same text, so the n-th exchange of an iteration is the same ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from tacit.errors import Diverged, Misuse
 from tacit.peer.desk import Desk
-from tacit.peer.frames import Address, Envelope, Rejected, pack, refuse_not_finite
-from tacit.peer.line import RECEIVED, Left, Line, refused_as
+from tacit.peer.frames import Address, Envelope, Expected, Rejected, is_finite, pack
+from tacit.peer.line import RECEIVED, Left, Line
 from tacit.peer.manifest import Manifest
 from tacit.rows import CodedRows, Sent, received
 
@@ -36,11 +35,12 @@ class PeerNetwork:
         self._lines = list(lines)  # by position, as rows of in-edges are
         self._targets = [member.name for member in manifest.out_neighbours(name)]
         places = [_position(manifest, line.member.name) for line in lines]
-        self._before = sum(place < self._position for place in places)  # of the lines, in the order of clients
+        self._before = sum(
+            place < self._position for place in places
+        )  # of the lines, in the order of clients
         row = manifest.graph.weights[[self._position], :].toarray()[0]
         self._weights = [float(row[place]) for place in sorted([*places, self._position])]
         self._tick, self._exchange = 0, 0
-        self._pool = ThreadPoolExecutor(max(1, len(self._lines)), thread_name_prefix="fetch")
 
     def at(self, tick: int) -> None:
         """What follows belongs to this iteration."""
@@ -54,9 +54,7 @@ class PeerNetwork:
         }
 
         def decoded(found: dict[str, Tensor]) -> RECEIVED:
-            return refused_as(
-                "codec", lambda: {tag: _decoded(tag, found[tag], sent) for tag, sent in rows.items()}
-            )
+            return {tag: _decoded(tag, found[tag], sent) for tag, sent in rows.items()}
 
         heard = self._exchanged({"": ours}, ours, decoded)
         return tuple(
@@ -84,11 +82,15 @@ class PeerNetwork:
         """A letter of its own kind to each out-neighbour; what the in-neighbours wrote to us, which is like `like`."""
         return self._exchanged(letters, like, lambda found: found, personal=True)
 
+    def cancel(self) -> None:
+        """Leave whatever is waited for; may come from any thread."""
+        for line in self._lines:
+            line.cancel()
+
     def close(self) -> None:
         """Give all connections up."""
         for line in self._lines:
             line.close()
-        self._pool.shutdown(wait=True)
 
     @property
     def lines(self) -> list[Line]:
@@ -104,6 +106,8 @@ class PeerNetwork:
     ) -> list[RECEIVED]:
         """Put our letters out and fetch everybody's; in the order of the lines."""
         desk, outbox = self._desk, self._desk.standing.outbox
+        if desk.interrupted:
+            raise Left
         address = Address(self._manifest.epoch, self._tick, self._exchange)
         self._exchange += 1
         for receiver, tensors in letters.items():
@@ -111,39 +115,35 @@ class PeerNetwork:
                 _refuse_divergence(tag, row, address)
             outbox.post(pack(Envelope(self._manifest.federation, desk.name, receiver, address), tensors))
         receiver = desk.name if personal else ""
-        futures: dict[Line, Future[RECEIVED]] = {}
-        for line in self._lines:
+        wants = [line.ask(address, self.saved) for line in self._lines]  # all, before waiting for one
+        heard: list[RECEIVED] = []
+        for line, want in zip(self._lines, wants, strict=True):
             envelope = Envelope(self._manifest.federation, line.member.name, receiver, address)
-            futures[line] = self._pool.submit(line.fetch, address, self.saved, envelope, like, check)
-        self._await(futures)
-        size = sum(row.numel() * row.element_size() for row in like.values())
-        self.received_since_saved += size
-        while outbox.bytes > ROOM and (late := outbox.wait_for_room(ROOM, GLANCE)):
+            expected = Expected(envelope, like)
+            heard.append(line.receive(want, address, expected, check, lambda: self._waiting(len(heard))))
+        if desk.progress.phase == "waiting":
+            desk.report(phase="training", waiting_for=(), problem="")
+        self.received_since_saved += sum(row.numel() * row.element_size() for row in like.values())
+        self._wait_for_room()
+        return heard
+
+    def _waiting(self, arrived: int) -> None:
+        """Tell whom we wait for: those after the letters that have arrived."""
+        late = [
+            f"{line.member.name} ({line.heard})" if line.heard else line.member.name
+            for line in self._lines[arrived:]
+        ]
+        self._desk.report(phase="waiting", waiting_for=tuple(late), problem="")
+
+    def _wait_for_room(self) -> None:
+        """Go on only when neighbours let us forget enough: what we keep for them is bounded."""
+        desk, outbox = self._desk, self._desk.standing.outbox
+        while late := outbox.wait_for_room(ROOM, GLANCE):
             desk.report(
                 phase="waiting", waiting_for=tuple(late), problem="neighbours do not save what they get"
             )
             if desk.interrupted:
                 raise Left
-        return [future.result() for future in futures.values()]
-
-    def _await(self, futures: Mapping[Line, Future[RECEIVED]]) -> None:
-        """Wait for all, telling whom we wait for; leave when the node is to stop or to go over."""
-        desk, looked = self._desk, False
-        while True:
-            done, pending = wait(futures.values(), GLANCE, return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()  # raises what went wrong
-            if not pending:
-                break
-            if desk.interrupted:
-                for line in futures:
-                    line.cancel()
-                wait(futures.values())
-                raise Left
-            looked = True
-            desk.report(phase="waiting", waiting_for=tuple(_described(futures)), problem="")
-        if looked:
-            desk.report(phase="training", waiting_for=(), problem="")
 
     def _weighted(self, own: Tensor, others: list[Tensor]) -> Tensor:
         """Σⱼ wᵢⱼ xⱼ as one row [1, P]: in the order of clients, as a product with W sums, so that both round alike."""
@@ -154,28 +154,24 @@ class PeerNetwork:
         return total[None]
 
 
-def _described(futures: Mapping[Line, Future[RECEIVED]]) -> Iterator[str]:
-    for line, future in futures.items():
-        if not future.done():
-            yield f"{line.member.name} ({line.heard})" if line.heard else line.member.name
-
-
 def _decoded(tag: str, row: Tensor, sent: Sent) -> Tensor:
     """What a received row stands for: itself, or what the codec makes of it."""
     if not isinstance(sent, CodedRows):
         return row
-    rows = sent.decode(row[None])[0]
-    refuse_not_finite(tag, rows)
+    try:
+        rows = sent.decode(row[None])[0]
+    except Misuse as problem:
+        raise Rejected("codec", str(problem)) from None
+    if not is_finite(rows):
+        raise Rejected("not finite", f"{tag} stands for NaN or infinity")
     return rows
 
 
 def _refuse_divergence(tag: str, row: Tensor, address: Address) -> None:
-    try:
-        refuse_not_finite(tag, row)
-    except Rejected:
+    if not is_finite(row):
         raise Diverged(
             f"{tag} is not finite at iteration {address.tick}: nothing was sent. Try a smaller step size or less noise."
-        ) from None
+        )
 
 
 def _position(manifest: Manifest, name: str) -> int:

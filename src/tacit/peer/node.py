@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import tacit
@@ -18,6 +17,7 @@ from tacit.experiment.options import make_algorithm
 from tacit.peer.desk import Desk, Standing, plain_status
 from tacit.peer.farewells import Farewells
 from tacit.peer.federation import NodeFolder
+from tacit.peer.frames import is_finite
 from tacit.peer.identity import describe
 from tacit.peer.journal import Journal
 from tacit.peer.keeper import Keeper
@@ -74,8 +74,8 @@ class Node:
         self._earlier_seconds, self._begun = 0.0, time.monotonic()
 
     def stop(self) -> None:
-        """Ask the node to save and end; may be called from anywhere, also from a signal handler."""
-        self.desk.stop.set()
+        """Ask the node to save and end; may be called from any thread."""
+        self.desk.end()
 
     def run(self) -> None:
         """Serve, train to the end, and stay until the neighbours have all they need."""
@@ -110,7 +110,7 @@ class Node:
         """One epoch after the other."""
         while True:
             stage = Stage.of(self.desk, self.algorithm, self.share)
-            self.desk.on_farewell = self._farewells.add
+            self.desk.on_farewell, self.desk.on_interrupt = self._farewells.add, stage.network.cancel
             try:
                 if self.state is None:
                     self._begin(stage)
@@ -132,7 +132,7 @@ class Node:
         self.state, self.step = stage.first_state(
             self.algorithm, self.name, self.step, self.steps, self.theta
         )
-        self._check()
+        self.theta = self.state.theta
         self._evaluate(stage)
         self._save(stage)
 
@@ -147,7 +147,7 @@ class Node:
             network.at(self.step + 1)
             self.state = self.algorithm.step(self.state, stage.here.at(self.step))
             self.step += 1
-            self._check()
+            self.theta = self.state.theta
             desk.report(step=self.step)
             desk.measures.set("tacit_step", self.step)
             desk.measures.set("tacit_round", self.step // self.round_length)
@@ -222,10 +222,12 @@ class Node:
             self.state = state_type(type(self.algorithm))(**saved.state)
             for letter in saved.letters:
                 self.desk.standing.outbox.post(letter)
+        self._results.go_back(manifest.epoch, self.step + 1)
         self.desk.report(step=self.step, saved=saved.step)
         self.journal.say("resumed", epoch=manifest.epoch, step=self.step)
 
     def _save(self, stage: Stage) -> None:
+        self._check()
         self._keeper.write(self._snapshot(stage.manifest))
         stage.network.saved = self._keeper.acknowledged
         stage.network.received_since_saved = 0
@@ -244,14 +246,13 @@ class Node:
         self._results.record(self.step, float(scores.loss[0]), accuracy, self._seconds())
 
     def _check(self) -> None:
-        """Stop before a state that is not finite is said or saved."""
+        """Stop before a state that is not finite is saved; what is said is checked in the network."""
         for name, rows in tensors_of(self.state).items():
-            if not torch.isfinite(rows).all():
+            if not is_finite(rows):
                 raise Diverged(
                     f"{name} is not finite at iteration {self.step}: this node stops and says nothing more. Its last "
                     "checkpoint is kept. Try a smaller step size or less noise."
                 )
-        self.theta = self.state.theta
 
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._begun

@@ -27,6 +27,7 @@ class Outbox:
 
     epoch: int
     readers: dict[str, Readers]
+    bytes: int = 0  # how much memory the letters take
     _letters: dict[tuple[Address, str], Letter] = field(default_factory=dict)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _closed: bool = False
@@ -38,8 +39,11 @@ class Outbox:
 
     def post(self, letter: Letter) -> None:
         """Put a letter out; one that is there already, as after a restart, is replaced."""
+        key = (letter.envelope.address, letter.envelope.receiver)
         with self._changed:
-            self._letters[letter.envelope.address, letter.envelope.receiver] = letter
+            self._drop(key)
+            self._letters[key] = letter
+            self.bytes += len(letter.frame)
             self._changed.notify_all()
 
     def take(
@@ -93,18 +97,11 @@ class Outbox:
         with self._changed:
             return [self._letters[key] for key in sorted(self._letters)]
 
-    @property
-    def bytes(self) -> int:
-        """How much memory the letters take."""
-        with self._changed:
-            return sum(len(letter.frame) for letter in self._letters.values())
-
     def wait_for_room(self, limit: int, patience: float) -> list[str]:
         """Wait until the letters take less than `limit` bytes, or are few; the readers that are still behind."""
 
         def room() -> bool:
-            ticks = {address.tick for address, _ in self._letters}
-            return len(ticks) <= 2 or sum(len(letter.frame) for letter in self._letters.values()) < limit
+            return self.bytes < limit or len({address.tick for address, _ in self._letters}) <= 2
 
         with self._changed:
             if self._changed.wait_for(lambda: self._closed or room(), patience):
@@ -120,4 +117,8 @@ class Outbox:
         for address, receiver in list(self._letters):
             limit = self.readers[receiver].saved if receiver else everybody
             if address.tick <= limit:
-                del self._letters[address, receiver]
+                self._drop((address, receiver))
+
+    def _drop(self, key: tuple[Address, str]) -> None:
+        if (letter := self._letters.pop(key, None)) is not None:
+            self.bytes -= len(letter.frame)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.transforms import offset_copy
 
 from tacit.errors import Misuse
 from tacit.experiment.drawings import graph_figure
@@ -15,6 +17,9 @@ from tacit.experiment.style import PAPER, styled
 from tacit.peer.manifest import Manifest
 
 SUFFIXES = (".png", ".svg", ".pdf")
+LONGEST_INSIDE = 3  # letters that a circle has room for
+BESIDE = 16  # points from the middle of a circle to a name beside it
+PLATE = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.5}  # an edge may run behind a name
 
 
 def picture(manifest: Manifest) -> Figure:
@@ -28,13 +33,24 @@ def picture(manifest: Manifest) -> Figure:
         positions=[(x, y) for x, y in _layout(manifest).tolist()],
     )
     figure = graph_figure(stored)
-    longest = max(len(member.name) for member in manifest.members)
-    for label, member in zip(figure.axes[0].texts, manifest.members, strict=False):  # many have no numbers
+    labels = figure.axes[0].texts  # none where there are too many to be numbered
+    inside = max(len(member.name) for member in manifest.members) <= LONGEST_INSIDE
+    middle = np.mean([label.get_position() for label in labels], axis=0) if labels else np.zeros(2)
+    for label, member in zip(labels, manifest.members, strict=False):
         label.set_text(member.name)
-        if longest > 3:  # too long for a circle: a plate over it
-            label.set_bbox({"facecolor": PAPER, "edgecolor": "none", "boxstyle": "round,pad=0.15"})
-            label.set_fontsize(9)
+        if not inside:
+            _move_out(label, np.asarray(label.get_position()) - middle, figure)
     return figure
+
+
+def _move_out(label: Any, out: np.ndarray, figure: Figure) -> None:
+    """Move a name from its circle to beside it, on the side that looks away from the middle of the graph."""
+    length = float(np.hypot(*out))
+    x, y = out / length if length > 0.05 else (0.0, -1.0)
+    away = offset_copy(figure.axes[0].transData, figure, x=BESIDE * x, y=BESIDE * y, units="points")
+    label.set(transform=away, fontsize=9, bbox=PLATE)
+    label.set_ha("center" if abs(x) < 0.3 else "left" if x > 0 else "right")
+    label.set_va("center" if abs(y) < 0.3 else "bottom" if y > 0 else "top")
 
 
 def draw(manifest: Manifest, path: Path) -> None:

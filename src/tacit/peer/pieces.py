@@ -1,6 +1,6 @@
 """Letters cut into messages of the stream, and put together again within known bounds.
 
-The bytes of a letter are most of what travels. The message around them is written and read by hand, exactly as
+The bytes of a letter are most of what travels. The messages around them are written and read by hand, exactly as
 protobuf does it, because its classes would copy them four times more.
 """
 
@@ -8,55 +8,58 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
 from tacit.peer import wire_pb2 as wire
 from tacit.peer.frames import Address, Letter, Rejected
 
-DATA = b"\x12"  # field 2 of Piece, length-delimited
+HEAD, DATA, NOTICE = 0x0A, 0x12, 0x1A  # fields 1, 2 and 3 of Piece, length-delimited
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a message of the stream holds."""
+
+    head: wire.Head | None
+    data: memoryview | None
+    notice: wire.Notice | None
 
 
 def cut(letter: Letter, chunk: int) -> Iterator[bytes]:
-    """A letter as messages: its head, then its bytes."""
+    """A letter as messages: its head with its first bytes, then the others."""
     head = wire.Head(address=to_wire(letter.envelope.address), size=len(letter.frame), sha256=letter.sha256)
-    yield wire.Piece(head=head).SerializeToString()
     view = memoryview(letter.frame)
-    for at in range(0, len(view), chunk):
-        yield data_piece(view[at : at + chunk])
+    yield _field(HEAD, memoryview(head.SerializeToString())) + _field(DATA, view[:chunk])
+    for at in range(chunk, len(view), chunk):
+        yield _field(DATA, view[at : at + chunk])
 
 
-def data_piece(data: memoryview) -> bytes:
-    """A Piece with some bytes of a letter."""
-    return b"".join((DATA, _varint(len(data)), data))
+def notice_piece(notice: wire.Notice) -> bytes:
+    """A message that says how far the sender is."""
+    return _field(NOTICE, memoryview(notice.SerializeToString()))
 
 
-def read_piece(raw: bytes) -> wire.Head | wire.Notice | memoryview:
-    """What a message of the stream holds."""
-    if raw[:1] == DATA:
-        length, at = 0, 1
-        for shift in range(0, 35, 7):
-            if at >= len(raw):
-                break
-            byte = raw[at]
-            length |= (byte & 127) << shift
-            at += 1
-            if byte < 128:
-                if length == len(raw) - at:
-                    return memoryview(raw)[at:]
-                break
+def read_piece(raw: bytes) -> Piece:
+    """Take a message apart; the bytes of the letter are not copied."""
+    fields: dict[int, memoryview] = {}
+    view, at = memoryview(raw), 0
+    while at < len(raw):
+        tag = raw[at]
+        length, at = _length(raw, at + 1)
+        if tag not in (HEAD, DATA, NOTICE) or tag in fields or at + length > len(raw):
+            raise Rejected("malformed", "a message that is no piece of a letter")
+        fields[tag] = view[at : at + length]
+        at += length
+    if not fields:
+        raise Rejected("malformed", "an empty message")
     try:
-        piece = wire.Piece.FromString(raw)
+        head = wire.Head.FromString(bytes(fields[HEAD])) if HEAD in fields else None
+        notice = wire.Notice.FromString(bytes(fields[NOTICE])) if NOTICE in fields else None
     except DecodeError:
         raise Rejected("malformed", "a message that is no piece of a letter") from None
-    kind = piece.WhichOneof("kind")
-    if kind == "data":
-        return memoryview(piece.data)
-    if kind == "head":
-        return piece.head
-    if kind == "notice":
-        return piece.notice
-    raise Rejected("malformed", "an empty message")
+    return Piece(head, fields.get(DATA), notice)
 
 
 class Assembly:
@@ -67,23 +70,19 @@ class Assembly:
             raise Rejected("iteration", f"a letter of {from_wire(head.address)}, not of {address}")
         if head.size != size:
             raise Rejected("size", f"a letter of {head.size} bytes, not {size}")
-        self.frame = bytearray(size)
-        self._sha256 = head.sha256
-        self._view = memoryview(self.frame)
+        self.frame = bytearray()
+        self._size, self._sha256 = size, head.sha256
         self._hash = hashlib.sha256()
-        self._at = 0
 
     def add(self, data: memoryview) -> bool:
         """Put further bytes where they belong; whether the letter is complete."""
-        end = self._at + len(data)
-        if end > len(self._view):
-            raise Rejected("size", f"more bytes than the {len(self._view)} of the letter")
+        if len(self.frame) + len(data) > self._size:
+            raise Rejected("size", f"more bytes than the {self._size} of the letter")
         if not len(data):
             raise Rejected("malformed", "a piece of a letter without bytes")
-        self._view[self._at : end] = data
+        self.frame += data
         self._hash.update(data)
-        self._at = end
-        if end < len(self._view):
+        if len(self.frame) < self._size:
             return False
         if self._hash.digest() != self._sha256:
             raise Rejected("checksum", "a letter whose bytes do not match its checksum")
@@ -100,10 +99,25 @@ def from_wire(address: wire.Address) -> Address:
     return Address(address.epoch, address.tick, address.exchange)
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+def _field(tag: int, content: memoryview) -> bytes:
+    """A length-delimited field: its tag, its length in sevens of bits, its bytes."""
+    begin, length = bytearray((tag,)), len(content)
+    while length > 127:
+        begin.append(length & 127 | 128)
+        length >>= 7
+    begin.append(length)
+    return b"".join((begin, content))
+
+
+def _length(raw: bytes, at: int) -> tuple[int, int]:
+    """The length that is written at a place, and the place behind it."""
+    length = 0
+    for shift in range(0, 35, 7):
+        if at >= len(raw):
+            break
+        byte = raw[at]
+        length |= (byte & 127) << shift
+        at += 1
+        if byte < 128:
+            return length, at
+    raise Rejected("malformed", "a message that is cut off")

@@ -18,8 +18,17 @@ class Results:
     def __init__(self, folder: Path, desk: Desk) -> None:
         self._folder, self._desk = folder, desk
 
+    def go_back(self, epoch: int, step: int) -> None:
+        """Forget what was noted at or after an iteration: it is done again."""
+        earlier = [old for old in read_history(self._history) if (old["epoch"], old["step"]) < (epoch, step)]
+        replace(self._history, "".join(json.dumps(old) + "\n" for old in earlier).encode())
+
+    @property
+    def _history(self) -> Path:
+        return self._folder / "history.jsonl"
+
     def record(self, step: int, loss: float, accuracy: float | None, seconds: float) -> None:
-        """Note how good the model is; lines of iterations that are done again after a crash give way."""
+        """Note how good the model is."""
         desk, epoch = self._desk, self._desk.manifest.epoch
         desk.report(loss=loss, accuracy=accuracy)
         desk.measures.set("tacit_loss", loss)
@@ -34,9 +43,8 @@ class Results:
             **self._traffic(),
             "wall_seconds": seconds,
         }
-        path = self._folder / "history.jsonl"
-        earlier = [old for old in read_history(path) if (old["epoch"], old["step"]) < (epoch, step)]
-        replace(path, "".join(json.dumps(old) + "\n" for old in [*earlier, line]).encode())
+        with self._history.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
         desk.journal.say("evaluated", "info", **line)
 
     def finish(self, theta: Any, algorithm: str, step: int, seconds: float) -> None:

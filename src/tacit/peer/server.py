@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError, Message
 from tacit.peer import wire_pb2 as wire
 from tacit.peer.desk import Desk
 from tacit.peer.frames import Address, Rejected
-from tacit.peer.pieces import cut, from_wire
+from tacit.peer.pieces import cut, from_wire, notice_piece
 from tacit.peer.transport import CHUNK, SERVICE, SMALL, caller_of
 
 PATIENCE = 2.0  # seconds after which a neighbour that waits for a letter hears how far we are
@@ -77,7 +77,7 @@ class Service:
         while context.is_active() and not self._desk.stop.is_set():
             standing = self._desk.standing
             if address.epoch != standing.manifest.epoch:
-                yield wire.Piece(notice=self._desk.notice()).SerializeToString()
+                yield notice_piece(self._desk.notice())
                 return
             if want.manifest != standing.manifest.hash:
                 why = f"another manifest for epoch {address.epoch}"
@@ -93,7 +93,7 @@ class Service:
                 yield from cut(letter, CHUNK)
                 self._sent(who, address, len(letter.frame))
                 return
-            yield wire.Piece(notice=self._desk.notice()).SerializeToString()
+            yield notice_piece(self._desk.notice())
 
     def _sent(self, who: str, address: Address, size: int) -> None:
         standing, measures = self._desk.standing, self._desk.measures

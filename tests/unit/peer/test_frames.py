@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load
 
-from tacit.peer.frames import Address, Envelope, Rejected, pack, size_of, unpack
+from tacit.peer.frames import Address, Envelope, Expected, Rejected, pack
 
 ENVELOPE = Envelope("clinics-1234", "a", "", Address(1, 7, 0))
 TENSORS = {
@@ -25,11 +25,11 @@ def changed(frame, at, value):
 
 def test_a_letter_comes_out_as_it_went_in():
     letter = pack(ENVELOPE, TENSORS)
-    found = unpack(bytearray(letter.frame), ENVELOPE, TENSORS)
+    found = Expected(ENVELOPE, TENSORS).unpack(bytearray(letter.frame))
     assert list(found) == list(TENSORS)
     assert all(torch.equal(found[tag], TENSORS[tag]) for tag in TENSORS)
     assert letter.sha256 == hashlib.sha256(letter.frame).digest()
-    assert len(letter.frame) == size_of(ENVELOPE, TENSORS)
+    assert len(letter.frame) == Expected(ENVELOPE, TENSORS).size
 
 
 def test_a_letter_is_a_safetensors_file():
@@ -39,7 +39,7 @@ def test_a_letter_is_a_safetensors_file():
 
 def test_rows_that_do_not_lie_in_order_travel_as_they_read():
     rows = torch.arange(12.0).reshape(3, 4).T[1]  # a view with gaps
-    found = unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame), ENVELOPE, {"x": rows})
+    found = Expected(ENVELOPE, {"x": rows}).unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame))
     assert torch.equal(found["x"], rows)
 
 
@@ -60,7 +60,7 @@ def test_rows_that_do_not_lie_in_order_travel_as_they_read():
 def test_another_letter_is_rejected_with_the_reason(other, like, reason):
     frame = bytearray(pack(other, like).frame)
     with pytest.raises(Rejected) as caught:
-        unpack(frame, ENVELOPE, TENSORS)
+        Expected(ENVELOPE, TENSORS).unpack(frame)
     assert caught.value.reason == reason
 
 
@@ -69,19 +69,21 @@ def test_numbers_that_are_not_finite_are_rejected(value):
     rows = torch.ones(4)
     rows[2] = value
     with pytest.raises(Rejected, match="theta holds NaN or infinity") as caught:
-        unpack(bytearray(pack(ENVELOPE, {"theta": rows}).frame), ENVELOPE, {"theta": rows})
+        Expected(ENVELOPE, {"theta": rows}).unpack(bytearray(pack(ENVELOPE, {"theta": rows}).frame))
     assert caught.value.reason == "not finite"
 
 
 def test_large_numbers_whose_sum_overflows_are_finite():
     rows = torch.full((4,), 3e38)
-    assert torch.equal(unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame), ENVELOPE, {"x": rows})["x"], rows)
+    assert torch.equal(
+        Expected(ENVELOPE, {"x": rows}).unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame))["x"], rows
+    )
 
 
 @given(st.data())
 def test_a_changed_header_or_length_never_passes_and_never_breaks(data):
     frame = pack(ENVELOPE, TENSORS).frame
-    header = size_of(ENVELOPE, TENSORS) - sum(x.numel() * x.element_size() for x in TENSORS.values())
+    header = Expected(ENVELOPE, TENSORS).size - sum(x.numel() * x.element_size() for x in TENSORS.values())
     kind = data.draw(st.sampled_from(["flip", "cut", "grow", "garbage"]))
     if kind == "flip":
         at = data.draw(st.integers(0, header - 1))
@@ -93,10 +95,10 @@ def test_a_changed_header_or_length_never_passes_and_never_breaks(data):
     else:
         mutated = bytearray(data.draw(st.binary(max_size=300)))
     with pytest.raises(Rejected):
-        unpack(mutated, ENVELOPE, TENSORS)
+        Expected(ENVELOPE, TENSORS).unpack(mutated)
 
 
 def test_a_header_nested_too_deeply_is_rejected():
     deep = b'{"a":' * 10_000
     with pytest.raises(Rejected, match="not the header of a letter"):
-        unpack(bytearray(len(deep).to_bytes(8, "little") + deep), ENVELOPE, TENSORS)
+        Expected(ENVELOPE, TENSORS).unpack(bytearray(len(deep).to_bytes(8, "little") + deep))

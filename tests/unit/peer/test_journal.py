@@ -153,24 +153,33 @@ def test_a_pipe_that_nobody_reads_does_not_stop_the_node():
     assert again["lost"] == 2_000 - len(told)
 
 
-def test_lines_of_many_threads_do_not_mix(tmp_path):
-    path = tmp_path / "journal"
-    with path.open("w") as file:
-        journal = Journal(file, "a")
+class Slow(io.StringIO):
+    """A stream that takes a line in two pieces."""
 
-        def speak(thread):
-            for number in range(100):
-                journal.say("event", thread=thread, number=number, filling="x" * 500)
+    def write(self, text):
+        for piece in (text[:20], text[20:]):
+            super().write(piece)
+            time.sleep(0.0002)
+        return len(text)
 
-        threads = [threading.Thread(target=speak, args=(k,)) for k in range(20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    told = [json.loads(line) for line in path.read_text().splitlines()]
-    assert {(line["thread"], line["number"]) for line in told} == {
-        (k, n) for k in range(20) for n in range(100)
-    }
+
+def test_lines_of_many_threads_do_not_mix():
+    stream = Slow()
+    journal = Journal(stream, "a")
+
+    def speak(thread):
+        for number in range(20):
+            journal.say("event", thread=thread, number=number)
+            journal.say_at_most(1e6, "same", "once")
+
+    threads = [threading.Thread(target=speak, args=(k,)) for k in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    told = [(line["thread"], line["number"]) for line in lines(stream) if line["event"] == "event"]
+    assert sorted(told) == [(k, n) for k in range(20) for n in range(20)]
+    assert [line["event"] for line in lines(stream)].count("once") == 1
 
 
 def test_a_repeated_event_is_said_at_most_so_often(stream):

@@ -1,0 +1,751 @@
+"""The folders of a federation: who has which secrets, what is signed, and what a crash leaves."""
+
+import os
+import shutil
+import stat
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
+from tacit.errors import Misuse
+from tacit.experiment.config import make_config
+from tacit.graph import Topology
+from tacit.peer import federation, federation_folders, private_files
+from tacit.peer.federation import (
+    FederationFolder,
+    NodeFolder,
+    add,
+    create,
+    install_certificate,
+    remove,
+    renew,
+)
+from tacit.peer.identity import (
+    Credentials,
+    authority,
+    check_certificate,
+    describe,
+    issue,
+    mask_public,
+    sign,
+    signed_by,
+)
+from tacit.peer.manifest import compose, parse
+
+NODES = {name: f"{name}.example.org:7400" for name in ("berlin", "paris", "rome", "oslo")}
+
+
+def configuration(**sections):
+    return make_config(
+        {"algorithm": {"name": "lppa", "lr": 0.1}, "run": {"iterations_per_round": 5}, **sections}
+    )
+
+
+def made(tmp_path, nodes=NODES, folder="fed", **sections):
+    return create(tmp_path / folder, "hospitals", nodes, configuration(**sections))
+
+
+@pytest.fixture
+def home(tmp_path):
+    return made(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def firm():
+    """An authority of somebody else's."""
+    return authority("the-firm-00000000")
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+
+
+def contents(folder):
+    return {name: path.read_bytes() for name, path in files(folder).items()}
+
+
+def names(manifest):
+    return [member.name for member in manifest.members]
+
+
+# --- create --------------------------------------------------------------------------------------------
+
+
+def test_a_new_federation_is_complete(home):
+    manifest = home.manifest()
+    assert manifest.federation.startswith("hospitals-")
+    assert (manifest.epoch, manifest.previous) == (1, "")
+    assert names(manifest) == list(NODES)
+    assert [member.number for member in manifest.members] == [0, 1, 2, 3]
+    assert [member.address for member in home.members] == list(NODES.values())
+    assert manifest.graph.topology.name == "ring(4)"
+    for name in NODES:
+        node = home.node(name)
+        assert node.name == name
+        assert node.manifest().text == manifest.text
+        assert signed_by(home.operator().certificate, *node.signed())
+        assert node.ca() == home.ca()
+        assert mask_public(node.mask_secret()) == manifest.member(name).mask_key
+        found = node.credentials()
+        check_certificate(found.certificate, found.key, home.ca(), name, manifest.federation)
+        assert node.run == node.path / "run"
+        assert not node.run.exists()
+
+
+def test_private_files_are_private_and_nothing_else_is_secret(home):
+    private = {name for name, path in files(home.path).items() if stat.S_IMODE(path.stat().st_mode) == 0o600}
+    secret = {name for name, bytes_ in contents(home.path).items() if b"PRIVATE" in bytes_}
+    masks = {f"nodes/{name}/mask.key" for name in NODES}
+    assert secret == {"ca/ca.key", "operator/operator.key", *(f"nodes/{name}/node.key" for name in NODES)}
+    assert private == secret | masks
+    for folder in ("ca", "operator", "nodes", *(f"nodes/{name}" for name in NODES)):
+        assert stat.S_IMODE((home.path / folder).stat().st_mode) == 0o700
+
+
+def test_each_node_holds_no_secret_but_its_own(home):
+    secrets = {
+        name: [node.credentials().key, node.mask_secret().hex().encode()]
+        for name, node in ((name, home.node(name)) for name in NODES)
+    }
+    secrets["the operator"] = [home.operator().key]
+    secrets["the authority"] = [(home.path / "ca" / "ca.key").read_bytes()]
+    every = [secret for kept in secrets.values() for secret in kept]
+    assert len(set(every)) == len(every)
+    for name in NODES:
+        held = b"\n".join(contents(home.node(name).path).values())
+        for owner, kept in secrets.items():
+            for secret in kept:
+                body = b"".join(secret.split(b"\n")[1:-2]) if secret.startswith(b"-----") else secret
+                assert (body in held.replace(b"\n", b"")) is (owner == name), owner
+
+
+def test_two_federations_of_one_name_do_not_accept_each_other(tmp_path, home):
+    other = made(tmp_path, folder="other")
+    assert other.manifest().federation != home.manifest().federation
+    found = other.node("berlin").credentials()
+    with pytest.raises(Misuse):
+        check_certificate(found.certificate, found.key, home.ca(), "berlin", home.manifest().federation)
+    with pytest.raises(Misuse, match="not signed by our operator"):
+        home.node("berlin").accept(*other.node("berlin").signed())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ({"a": "h:1"}, "cannot learn together"),
+        ({}, "cannot learn together"),
+        ({"A": "h:1", "b": "h:2"}, "'A' cannot be the name"),
+        ({"-a": "h:1", "b": "h:2"}, "cannot be the name"),
+        ({"": "h:1", "b": "h:2"}, "cannot be the name"),
+        ({"a/b": "h:1", "b": "h:2"}, "cannot be the name"),
+        ({"a" * 33: "h:1", "b": "h:2"}, "cannot be the name"),
+        ({"operator": "h:1", "b": "h:2"}, "who signs the roster"),
+        ({"a": "h", "b": "h:2"}, "not an address"),
+        ({"a": ":7", "b": "h:2"}, "not an address"),
+        ({"a": "h:0", "b": "h:2"}, "port from 1 to 65535"),
+        ({"a": "h:65536", "b": "h:2"}, "port from 1 to 65535"),
+        ({"a": "h:x", "b": "h:2"}, "port from 1 to 65535"),
+        ({"a": "2001:db8::1:7400", "b": "h:2"}, "no name of a host"),
+        ({"a": "[2001:zz]:7400", "b": "h:2"}, "IPv6"),
+        ({"a": "http://h:1", "b": "h:2"}, "no name of a host"),
+        ({"a": "h:1", "b": "h:1"}, "Two nodes have the address h:1"),
+    ],
+)
+def test_nodes_that_cannot_be_are_refused(tmp_path, nodes, reason):
+    with pytest.raises(Misuse, match=reason):
+        made(tmp_path, nodes)
+    assert not (tmp_path / "fed").exists()
+
+
+def test_addresses_of_all_kinds(tmp_path):
+    nodes = {"a": "192.0.2.7:7400", "b": "[2001:db8::7]:7400", "c": "node-3.example.org:1", "d": "h_4:65535"}
+    assert [member.address for member in made(tmp_path, nodes).members] == list(nodes.values())
+
+
+@pytest.mark.parametrize(
+    ("sections", "reason"),
+    [
+        ({"algorithm": {"name": "fedavg", "lr": 0.1}}, "needs a server"),
+        ({"run": {"rounds": 2}}, "run.iterations_per_round is not set"),
+        ({"graph": {"kind": "ring", "clients": 5}}, "graph.clients = 5, and there are 4 nodes"),
+        ({"graph": {"kind": "grid", "rows": 2, "columns": 3}}, "gives 6 clients, and there are 4 nodes"),
+        ({"graph": {"kind": "rong"}}, "Did you mean 'ring'"),
+        ({"graph": {"kind": "edges", "edges": ["berlin:paris", "rome:oslo"]}}, "falls apart: berlin, paris"),
+        ({"graph": {"kind": "edges", "edges": ["berlin:pariss"]}}, "Did you mean 'paris'"),
+        ({"graph": {"kind": "edges", "edges": ["berlin"]}}, "not an edge"),
+        ({"graph": {"kind": "edges", "edges": [[0, 9]]}}, "clients are 0 to 3"),
+        ({"graph": {"kind": "directed-ring"}}, "sinkhorn"),
+        (
+            {
+                "algorithm": {"name": "pdmm", "rho": 0.4},
+                "graph": {"kind": "directed-ring", "mixing": "sinkhorn"},
+            },
+            "needs a graph that is undirected",
+        ),
+        ({"algorithm": {"name": "lppa"}}, "needs algorithm.lr"),
+    ],
+)
+def test_plans_that_nodes_cannot_carry_out_are_refused(tmp_path, sections, reason):
+    with pytest.raises(Misuse, match=reason):
+        made(tmp_path, **sections)
+    assert not (tmp_path / "fed").exists()
+
+
+def test_a_task_says_its_own_length(tmp_path):
+    config = make_config({"task": {"name": "least-squares"}, "algorithm": {"name": "lppa", "lr": 0.1}})
+    assert create(tmp_path / "fed", "x", NODES, config).manifest().config.task.name == "least-squares"
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
+    (tmp_path / "fed").mkdir()
+    (tmp_path / "fed" / "mine.txt").write_text("mine")
+    with pytest.raises(Misuse, match="not empty"):
+        made(tmp_path)
+    assert contents(tmp_path / "fed") == {"mine.txt": b"mine"}
+    with pytest.raises(Misuse, match="Cannot make the folder"):
+        made(tmp_path, folder="fed/mine.txt")
+
+
+@pytest.mark.parametrize("name", ["Hospitals", "", "a b", "x" * 33, "../x"])
+def test_a_federation_needs_a_plain_name(tmp_path, name):
+    with pytest.raises(Misuse, match="name of a federation"):
+        create(tmp_path / "fed", name, NODES, configuration())
+
+
+def test_edges_may_be_names_or_positions(tmp_path):
+    by_name = made(
+        tmp_path, folder="a", graph={"kind": "edges", "edges": ["berlin:paris", "paris:rome", "rome:oslo"]}
+    )
+    by_pair = made(
+        tmp_path, folder="b", graph={"kind": "edges", "edges": [["berlin", "paris"], [1, 2], [2, 3]]}
+    )
+    assert by_name.manifest().graph.edges.tolist() == by_pair.manifest().graph.edges.tolist()
+    assert [member.name for member in by_name.manifest().in_neighbours("oslo")] == ["rome"]
+
+
+# --- signatures ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", ["federation.toml", "federation.sig"])
+def test_one_changed_byte_is_refused(home, file):
+    for holder in (home, home.node("berlin")):
+        path = holder.path / file
+        whole = path.read_bytes()
+        for at in range(0, len(whole), 1 if file.endswith("sig") else 37):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            if file.endswith("sig") and at == len(whole) - 1:
+                continue  # the end of the line
+            with pytest.raises(Misuse, match="not signed by the operator"):
+                holder.manifest()
+        path.write_bytes(whole)
+        assert holder.manifest().epoch == 1
+
+
+def test_a_signature_by_somebody_else_is_refused(home):
+    text, _ = home.node("berlin").signed()
+    forged = sign(home.node("paris").credentials().key, text)  # a key that the authority vouches for
+    (home.node("berlin").path / "federation.sig").write_text(forged.hex())
+    with pytest.raises(Misuse, match="not signed by the operator"):
+        home.node("berlin").manifest()
+
+
+def test_missing_files_are_named(home):
+    node = home.node("berlin")
+    for file, asking in {
+        "federation.toml": node.manifest,
+        "operator.pem": node.manifest,
+        "ca.pem": node.credentials,
+        "node.pem": node.credentials,
+        "node.key": node.credentials,
+        "mask.key": node.mask_secret,
+    }.items():
+        kept = (node.path / file).read_bytes()
+        (node.path / file).unlink()
+        with pytest.raises(Misuse, match=file):
+            asking()
+        (node.path / file).write_bytes(kept)
+        (node.path / file).chmod(0o600)
+
+
+def test_keys_in_the_wrong_place_are_refused(home):
+    berlin, paris = home.node("berlin"), home.node("paris")
+    (berlin.path / "node.key").chmod(0o644)
+    with pytest.raises(Misuse, match="chmod 600"):
+        berlin.credentials()
+    shutil.copy(paris.path / "node.key", berlin.path / "node.key")
+    with pytest.raises(Misuse, match="does not belong"):
+        berlin.credentials()
+    shutil.copy(paris.path / "mask.key", berlin.path / "mask.key")
+    with pytest.raises(Misuse, match="not the key that the manifest names"):
+        berlin.mask_secret()
+    (berlin.path / "mask.key").write_text("no digits")
+    with pytest.raises(Misuse, match="64 hexadecimal digits"):
+        berlin.mask_secret()
+
+
+# --- joining and leaving -------------------------------------------------------------------------------
+
+
+def test_a_node_joins(home):
+    before = home.manifest()
+    after = add(home.path, "wien", "wien.example.org:7400")
+    assert after.text == home.manifest().text
+    assert (after.epoch, after.previous, after.federation) == (2, before.hash.hex(), before.federation)
+    assert after.members[:4] == before.members
+    assert (after.member("wien").number, after.member("wien").since) == (4, 2)
+    assert after.graph.topology.name == "ring(5)"
+    assert after.graph.doubly_stochastic
+    assert after.config.graph.options["clients"] == 5
+    for name in (*NODES, "wien"):
+        assert home.node(name).manifest().text == after.text
+    node = home.node("wien")
+    node.credentials()
+    assert mask_public(node.mask_secret()) == after.member("wien").mask_key
+    assert stat.S_IMODE((node.path / "node.key").stat().st_mode) == 0o600
+
+
+def test_a_node_leaves(home):
+    before = home.manifest()
+    after = remove(home.path, "paris")
+    assert (after.epoch, after.previous) == (2, before.hash.hex())
+    assert names(after) == ["berlin", "rome", "oslo"]
+    assert [member.number for member in after.members] == [0, 2, 3]
+    assert [after.position(name) for name in ("berlin", "rome", "oslo")] == [0, 1, 2]
+    assert after.graph.topology.name == "ring(3)"
+    assert after.graph.doubly_stochastic
+    told = home.node("paris").manifest()  # who left can see that it has
+    assert told.text == after.text
+    assert told.position("paris") is None
+
+
+def test_a_number_is_never_given_again(home):
+    remove(home.path, "oslo")  # the one with the highest
+    after = add(home.path, "wien", "wien.example.org:7400")
+    assert [member.number for member in after.members] == [0, 1, 2, 4]
+    assert after.numbers == 5
+    remove(home.path, "wien")
+    again = add(home.path, "oslo", NODES["oslo"])
+    assert again.member("oslo").number == 5
+    assert again.member("oslo").since == again.epoch == 5
+
+
+def test_who_comes_back_gets_new_keys_and_the_old_ones_stay_aside(home):
+    old = home.node("oslo").credentials().key
+    remove(home.path, "oslo")
+    after = add(home.path, "oslo", NODES["oslo"])
+    node = home.node("oslo")
+    assert node.credentials().key != old
+    assert mask_public(node.mask_secret()) == after.member("oslo").mask_key
+    assert (home.path / "nodes" / "oslo.left-1" / "node.key").read_bytes() == old
+
+
+def test_a_chain_of_epochs_is_followed_by_a_node(home, tmp_path):
+    away = NodeFolder(tmp_path / "far-away")
+    shutil.copytree(home.node("berlin").path, away.path)
+    for name in ("wien", "bern"):
+        add(home.path, name, f"{name}.example.org:7400")
+        new = home.node("berlin").signed()
+        assert away.accept(*new).members == home.members
+        assert away.manifest().epoch == home.manifest().epoch - 1  # accepting writes nothing
+        away.install(*new)
+        assert away.signed() == new
+    stale = NodeFolder(tmp_path / "stale")
+    shutil.copytree(home.node("rome").path, stale.path)
+    remove(home.path, "wien")
+    remove(home.path, "bern")
+    assert stale.install(*home.node("rome").signed()).epoch == 5  # two at once
+
+
+def test_what_a_node_does_not_accept(home, tmp_path):
+    away = NodeFolder(tmp_path / "far-away")
+    shutil.copytree(home.node("berlin").path, away.path)
+    first = away.signed()
+    assert away.accept(*first).epoch == 1  # the same again is no mistake
+    second = _signed(home, add(home.path, "wien", "wien.example.org:7400"))
+    for changed in (second[0] + b"\n", second[0].replace(b"wien.example", b"evil.example")):
+        with pytest.raises(Misuse, match="not signed by our operator"):
+            away.install(changed, second[1])
+    away.install(*second)
+    with pytest.raises(Misuse, match="epoch 1, ours of 2"):
+        away.install(*first)
+    ours = away.manifest()
+    fork = compose(ours.federation, 3, "ab" * 32, ours.members, ours.graph, ours.config)
+    with pytest.raises(Misuse, match="names another before it"):
+        away.install(*_signed(home, fork))
+    same = compose(
+        ours.federation,
+        2,
+        ours.previous,
+        ours.members[:5],
+        Topology.complete(5).mixing("metropolis"),
+        ours.config,
+    )
+    with pytest.raises(Misuse, match="epoch 2, ours of 2"):
+        away.install(*_signed(home, same))
+    other = compose("others-00000000", 3, "ab" * 32, ours.members, ours.graph, ours.config)
+    with pytest.raises(Misuse, match="others-00000000"):
+        away.install(*_signed(home, other))
+    with pytest.raises(Misuse, match="manifest"):
+        away.install(*_signed_text(home, b"rubbish"))
+    assert away.signed() == second
+
+
+def _signed(home, manifest):
+    return _signed_text(home, manifest.text)
+
+
+def _signed_text(home, text):
+    return text, sign(home.operator().key, text)
+
+
+def test_changes_that_cannot_be_leave_everything_as_it_was(tmp_path):
+    home = made(tmp_path, {"a": "h:1", "b": "h:2"})
+    before = contents(home.path)
+    for change, reason in (
+        (lambda: add(home.path, "a", "h:3"), "member already"),
+        (lambda: add(home.path, "c", "h:2"), "Two nodes have the address"),
+        (lambda: add(home.path, "C", "h:3"), "cannot be the name"),
+        (lambda: add(home.path, "c", "h"), "not an address"),
+        (lambda: add(home.path, "c", "h:3", days=0), "365 is usual"),
+        (lambda: add(home.path, "c", "h:3", edges=["c:x"]), "which is no node"),
+        (lambda: add(home.path, "c", "h:3", authority=authority("x-00000000")), "not the authority"),
+        (lambda: remove(home.path, "c"), "not a member"),
+        (lambda: remove(home.path, "a"), "one node is left"),
+        (lambda: add(tmp_path / "nowhere", "c", "h:3"), "not the folder of a federation"),
+        (lambda: remove(home.node("a").path, "b"), "Cannot read|no private key"),
+    ):
+        with pytest.raises(Misuse, match=reason):
+            change()
+        assert contents(home.path) == before
+
+
+def test_a_graph_of_ones_own_edges_keeps_those_that_remain(tmp_path):
+    edges = ["berlin:paris", "paris:rome", "rome:oslo", "berlin:oslo"]
+    home = made(tmp_path, graph={"kind": "edges", "edges": edges})
+    with pytest.raises(Misuse, match=r"falls apart: wien .*--edges"):
+        add(home.path, "wien", "w:1")
+    after = add(home.path, "wien", "w:1", edges=["wien:rome"])
+    assert _edges(after) == {frozenset(edge.split(":")) for edge in [*edges, "wien:rome"]}
+    assert after.graph.doubly_stochastic
+    with pytest.raises(Misuse, match=r"falls apart: wien .*--edges"):
+        remove(home.path, "rome")
+    after = remove(home.path, "rome", edges=["wien:oslo"])
+    assert _edges(after) == {frozenset(e.split(":")) for e in ("berlin:paris", "berlin:oslo", "wien:oslo")}
+    assert after.graph.rule == "metropolis"
+
+
+def _edges(manifest):
+    name = names(manifest)
+    return {frozenset((name[a], name[b])) for a, b in manifest.graph.edges.tolist()}
+
+
+def test_a_matrix_gives_way_to_metropolis_weights(tmp_path):
+    path = tmp_path / "w.txt"
+    np.savetxt(path, Topology.ring(4).mixing("laplacian", kappa=4).weights.toarray())
+    home = made(tmp_path, graph={"kind": "matrix", "matrix": str(path)})
+    assert home.manifest().graph.weights[0, 1] == 0.25
+    assert "w.txt" not in home.manifest().text.decode()
+    after = remove(home.path, "oslo")
+    assert after.graph.rule == "metropolis"
+    assert after.graph.doubly_stochastic
+    assert _edges(after) == {frozenset(("berlin", "paris")), frozenset(("paris", "rome"))}
+    assert after.config.graph.mixing == "metropolis"
+
+
+def test_an_edge_file_gives_way_to_its_edges(tmp_path):
+    path = tmp_path / "edges.txt"
+    path.write_text("0 1\n1 2\n2 3\n")
+    home = made(tmp_path, graph={"kind": "edge-file", "path": str(path)})
+    assert "edges.txt" not in home.manifest().text.decode()
+    path.unlink()
+    assert len(_edges(remove(home.path, "oslo"))) == 2
+
+
+def test_a_directed_graph_stays_directed(tmp_path):
+    home = made(tmp_path, graph={"kind": "directed-ring", "mixing": "sinkhorn"})
+    after = add(home.path, "wien", "w:1")
+    assert [member.name for member in after.out_neighbours("wien")] == ["berlin"]
+    assert [member.name for member in after.in_neighbours("wien")] == ["oslo"]
+    assert after.graph.doubly_stochastic
+    spelled = add(home.path, "bern", "b:1", edges=["bern:rome", "wien:bern"])
+    assert spelled.graph.directed
+    assert [member.name for member in spelled.out_neighbours("bern")] == ["rome"]
+    assert [member.name for member in spelled.in_neighbours("bern")] == ["wien"]
+    assert spelled.config.graph.kind == "edges"
+
+
+def test_a_grid_becomes_edges(tmp_path):
+    home = made(tmp_path, graph={"kind": "grid", "rows": 2, "columns": 2})
+    with pytest.raises(Misuse, match="--edges"):
+        add(home.path, "wien", "w:1")
+    after = add(home.path, "wien", "w:1", edges=["wien:berlin"])
+    assert len(_edges(after)) == 5
+    assert after.config.graph.kind == "edges"
+    assert not {"rows", "columns"} & set(after.config.graph.options)
+
+
+def test_a_kind_that_cannot_be_made_for_so_many_says_what_to_do(tmp_path):
+    home = made(tmp_path, graph={"kind": "random-regular", "degree": 3})
+    with pytest.raises(Misuse, match=r"random-regular.*cannot be made for 5 nodes.*--edges"):
+        add(home.path, "wien", "w:1")
+
+
+def test_the_algorithm_has_its_say_after_every_change(tmp_path, monkeypatch):
+    from tacit.algorithms.lppa import LPPA
+
+    home = made(tmp_path)
+    monkeypatch.setattr(LPPA, "requires", ("positive definite",))
+    before = contents(home.path)
+    with pytest.raises(Misuse, match="needs a graph that is positive definite"):
+        add(home.path, "wien", "w:1")
+    assert contents(home.path) == before
+
+
+def test_cautions_are_those_of_the_algorithm(tmp_path):
+    home = made(tmp_path)
+    assert federation.cautions(home) == federation.cautions(home.node("berlin"))
+
+
+# --- certificates --------------------------------------------------------------------------------------
+
+
+def test_renewed_certificates_are_for_the_same_keys(home):
+    before = {name: home.node(name).credentials() for name in NODES}
+    (home.node("oslo").path / "node.key").unlink()  # handed out, and not kept
+    told = renew(home.path, days=20)
+    assert [facts.name for facts in told] == ["operator", *NODES]
+    for name in ("berlin", "paris", "rome"):
+        after = home.node(name).credentials()
+        assert after.key == before[name].key
+        assert describe(after.certificate).not_after < describe(before[name].certificate).not_after
+    assert home.node("paris").operator() == home.operator().certificate
+    assert describe(home.operator().certificate).not_after - datetime.now(UTC) < timedelta(days=21)
+    assert home.node("paris").manifest().epoch == 1  # the operator's key is the same, so signatures hold
+
+
+def test_only_those_named_are_renewed(home):
+    before = contents(home.path)
+    renew(home.path, ["paris"], 9)
+    assert {name for name, bytes_ in contents(home.path).items() if before[name] != bytes_} == {
+        "nodes/paris/node.pem"
+    }
+    with pytest.raises(Misuse, match="Did you mean 'paris'"):
+        renew(home.path, ["pariss"], 9)
+
+
+def test_an_authority_of_ones_own_with_its_key(tmp_path, firm):
+    home = create(tmp_path / "fed", "x", NODES, configuration(), authority=firm)
+    assert home.ca() == firm.certificate
+    assert firm.key not in contents(home.path).values()
+    assert not (home.path / "ca" / "ca.key").exists()
+    home.node("berlin").credentials()
+    with pytest.raises(Misuse, match="somebody else's"):
+        renew(home.path)
+    renew(home.path, authority=firm)
+    add(home.path, "wien", "w:1", authority=firm)
+    home.node("wien").credentials()
+    with pytest.raises(Misuse, match="key of the authority"):
+        renew(home.path, authority=Credentials(firm.certificate, issue(firm, "x", "y-00000000", 5).key))
+
+
+def test_an_authority_of_ones_own_without_its_key(tmp_path, firm):
+    home = create(tmp_path / "fed", "x", NODES, configuration(), ca_certificate=firm.certificate)
+    assert not list(home.path.rglob("node.pem"))
+    assert home.manifest().epoch == 1  # already signed, by a key whose certificate is on its way
+    for asking in (home.node("berlin").credentials, home.node("berlin").manifest, home.operator):
+        with pytest.raises(Misuse, match="csr"):
+            asking()
+    for name in ("operator", *NODES):
+        place = home.path / "operator" if name == "operator" else home.node(name).path
+        asked = next(place.glob("*.csr")).read_bytes()
+        facts = install_certificate(home.path, name, signed_request(firm, asked))
+        assert facts.name == name
+    for name in NODES:
+        home.node(name).credentials()
+        assert home.node(name).manifest().text == home.manifest().text
+    after = add(home.path, "wien", "w:1")
+    with pytest.raises(Misuse, match="csr"):
+        home.node("wien").credentials()
+    asked = (home.node("wien").path / "node.csr").read_bytes()
+    install_certificate(home.path, "wien", signed_request(firm, asked))
+    home.node("wien").credentials()
+    assert home.node("wien").manifest().text == after.text
+
+
+def test_a_certificate_goes_only_where_it_belongs(tmp_path, firm):
+    home = create(tmp_path / "fed", "x", NODES, configuration(), ca_certificate=firm.certificate)
+    asked = {name: (home.node(name).path / "node.csr").read_bytes() for name in NODES}
+    before = contents(home.path)
+    for name, certificate, reason in (
+        ("paris", signed_request(firm, asked["berlin"]), "'berlin', not of 'paris'"),
+        ("berlin", signed_request(authority("y-00000000"), asked["berlin"]), "not signed by"),
+        ("berlin", issue(firm, "berlin", home.manifest().federation, 9).certificate, "does not belong"),
+        ("london", signed_request(firm, asked["berlin"]), "not in this federation"),
+        ("berlin", b"rubbish", "PEM"),
+    ):
+        with pytest.raises(Misuse, match=reason):
+            install_certificate(home.path, name, certificate)
+    assert contents(home.path) == before
+
+
+def signed_request(ca, asked):
+    """What an authority makes of a request when it copies its extensions."""
+    wanted, issuer = x509.load_pem_x509_csr(asked), x509.load_pem_x509_certificate(ca.certificate)
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(
+        issuer.subject,
+        wanted.subject,
+        wanted.public_key(),
+        x509.random_serial_number(),
+        now,
+        now + timedelta(days=9),
+    )
+    for extension in wanted.extensions:
+        builder = builder.add_extension(extension.value, extension.critical)
+    signed = builder.sign(serialization.load_pem_private_key(ca.key, None), hashes.SHA256())
+    return signed.public_bytes(serialization.Encoding.PEM)
+
+
+def test_no_authority_is_refused_as_one(tmp_path, firm):
+    leaf = issue(firm, "berlin", "x-00000000", 9)
+    for given in ({"authority": leaf}, {"ca_certificate": leaf.certificate}):
+        with pytest.raises(Misuse, match="not one of an authority"):
+            create(tmp_path / "fed", "x", NODES, configuration(), **given)
+    assert not (tmp_path / "fed").exists()
+
+
+# --- crashes -------------------------------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """The machine stops here."""
+
+
+def crashing(monkeypatch, after, operations):
+    """Let the n-th operation on files be the last one."""
+    count = [0]
+    for operation in operations:
+        really = getattr(os, operation)
+
+        def wrapped(*arguments, really=really, **named):
+            if count[0] == after:
+                raise Crash
+            count[0] += 1
+            return really(*arguments, **named)
+
+        monkeypatch.setattr(os, operation, wrapped)
+
+
+def with_crash_after(monkeypatch, number, work, operations=("replace", "rename")):
+    """Whether the work came to its end."""
+    with monkeypatch.context() as patch:
+        crashing(patch, number, operations)
+        try:
+            work()
+        except Crash:
+            return False
+    return True
+
+
+def test_a_crash_while_a_manifest_is_installed_leaves_the_old_or_the_new(home, tmp_path, monkeypatch):
+    shutil.copytree(home.node("berlin").path, tmp_path / "before")
+    first = home.node("berlin").signed()
+    add(home.path, "wien", "w:1")
+    second = home.node("berlin").signed()
+    seen, number, ended = [], 0, False
+    while not ended:
+        shutil.rmtree(tmp_path / "node", ignore_errors=True)
+        shutil.copytree(tmp_path / "before", tmp_path / "node")
+        node = NodeFolder(tmp_path / "node")
+        ended = with_crash_after(
+            monkeypatch, number, lambda node=node: node.install(*second), ("replace", "fsync", "open")
+        )
+        assert node.signed() in (first, second)
+        seen.append(node.manifest().epoch)
+        node.install(*second)  # and the next attempt comes to its end
+        assert node.signed() == second
+        number += 1
+    assert seen == sorted(seen)
+    assert {1, 2} == set(seen)
+    assert len(seen) > 5  # there were places to crash at
+
+
+def test_a_reader_in_between_sees_the_old_or_the_new(home, monkeypatch):
+    away = home.node("berlin")
+    text, signature = away.signed()
+    seen, really = [], os.replace
+
+    def looking(*arguments):
+        seen.append(away.manifest().epoch)
+        really(*arguments)
+        seen.append(away.manifest().epoch)
+
+    after = add(home.path, "wien", "w:1")
+    federation_folders.write_signed(away.path, text, signature, away._verify)  # as it was
+    monkeypatch.setattr(private_files.os, "replace", looking)
+    away.install(*_signed(home, after))
+    assert seen == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("change", ["add", "remove", "return"])
+def test_a_crash_during_a_change_is_made_good_by_the_next_command(tmp_path, monkeypatch, change):
+    start = made(tmp_path, {name: NODES[name] for name in ("berlin", "paris", "oslo")}, folder="start")
+    if change == "return":
+        remove(start.path, "oslo")
+    base = start.manifest().epoch
+
+    def work(folder):
+        if change == "remove":
+            return remove(folder, "oslo")
+        return add(folder, "wien" if change == "add" else "oslo", "w:1")
+
+    seen, number, ended = [], 0, False
+    while not ended:
+        shutil.rmtree(tmp_path / "fed", ignore_errors=True)
+        shutil.copytree(start.path, tmp_path / "fed")
+        home = FederationFolder(tmp_path / "fed")
+        ended = with_crash_after(monkeypatch, number, lambda home=home: work(home.path))
+        held = home.manifest()
+        assert held.epoch in (base, base + 1)
+        seen.append(held.epoch)
+        texts = {home.node(name).manifest().text for name in names(start.manifest())}
+        # No node has a roster that the operator could still contradict.
+        assert texts <= {start.manifest().text, held.text}
+        if held.epoch == base:
+            held = work(home.path)
+            assert held.epoch == base + 1
+        else:
+            home.distribute()
+        for name in names(held):
+            assert home.node(name).manifest().text == held.text
+            assert mask_public(home.node(name).mask_secret()) == held.member(name).mask_key
+            home.node(name).credentials()
+        number += 1
+    assert seen == sorted(seen)
+    assert set(seen) == {base, base + 1}
+
+
+def test_two_changes_at_once_do_not_split_the_federation(home):
+    from threading import Thread
+
+    problems = []
+
+    def joining(name):
+        try:
+            add(home.path, name, f"{name}:1")
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [Thread(target=joining, args=(f"n{k}",)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    held = home.manifest()
+    assert held.epoch == 5
+    assert {f"n{k}" for k in range(4)} < set(names(held))
+    assert parse(held.text).numbers == 8

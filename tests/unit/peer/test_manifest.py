@@ -1,0 +1,350 @@
+"""The manifest: the same numbers after a round trip, and a refusal for everything that is not one."""
+
+import hashlib
+import tomllib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.errors import Misuse
+from tacit.experiment.config import make_config
+from tacit.experiment.graphs import make_graph
+from tacit.graph import Graph, Topology
+from tacit.peer.manifest import Member, compose, parse
+
+NAMES = ("berlin", "paris", "rome", "oslo", "wien")
+
+
+def members(count, **changes):
+    made = [
+        Member(NAMES[k], f"{NAMES[k]}.example.org:{7400 + k}", k, hashlib.sha256(bytes([k])).digest(), 1)
+        for k in range(count)
+    ]
+    made[0] = Member(**(vars(made[0]) | changes))
+    return made
+
+
+def configuration(**sections):
+    return make_config(
+        {"algorithm": {"name": "lppa", "lr": 0.1}, "run": {"iterations_per_round": 5}, **sections}
+    )
+
+
+def manifest(count=3, graph=None, config=None):
+    graph = graph or Topology.ring(count).mixing("metropolis")
+    config = config or configuration(graph={"kind": "ring", "clients": count})
+    return compose("hospitals-3f9a21bc", 1, "", members(count), graph, config)
+
+
+TEXT = manifest().text.decode()
+
+
+# --- the round trip ------------------------------------------------------------------------------------
+
+
+GRAPHS = {
+    "ring": Topology.ring(5).mixing("metropolis"),
+    "star": Topology.star(5).mixing("metropolis", lazy=True),
+    "directed": Topology.exponential(5).mixing("sinkhorn", seed=3),
+    "laplacian": Topology.complete(5).mixing("laplacian", kappa=7.3),
+    "matrix": Graph.from_matrix(
+        np.random.default_rng(0).dirichlet(np.ones(5), size=5).T @ np.full((5, 5), 0.2)
+    ),
+    "awkward": Graph.from_matrix(
+        [[0, 1e-310, 1 / 3], [2**0.5, -0.1, 5e300], [np.nextafter(1, 2), 0.1 + 0.2, 1.0]]
+    ),
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+def test_weights_come_back_to_the_last_bit(graph):
+    back = parse(manifest(graph.clients, graph).text).graph
+    assert np.array_equal(back.edges, graph.edges)
+    assert back.directed == graph.directed
+    assert back.weights.toarray().tobytes() == graph.weights.toarray().tobytes()
+    for part in ("indices", "indptr", "data"):  # the order of sums is the order in store
+        assert np.array_equal(getattr(back.weights, part), getattr(graph.weights, part))
+    assert (back.rule, back.topology.name) == (graph.rule, graph.topology.name)
+
+
+def test_everything_else_comes_back():
+    config = configuration(
+        graph={"kind": "ring", "clients": 3},
+        model={"name": "mlp", "hidden": [8, 4], "note": 'odd "text" \\ with ü and \t'},
+        algorithm={"name": "lppa", "lr": {"schedule": "exponential", "start": 0.02, "decay": 0.95}},
+        transcript={"last": 3},
+        run={"iterations_per_round": 7, "clip": {"bound": 1.5}},
+    )
+    made = manifest(config=config)
+    back = parse(made.text)
+    assert back.config == config == made.config
+    assert back.members == made.members == tuple(members(3))
+    assert (back.federation, back.epoch, back.previous) == ("hospitals-3f9a21bc", 1, "")
+    assert back.numbers == 3
+    assert back.text == made.text
+    assert back.hash == hashlib.sha256(made.text).digest()
+
+
+def test_a_task_comes_back():
+    config = make_config({"task": {"name": "least-squares", "dimension": 4}, "algorithm": {"lr": 0.1}})
+    back = parse(manifest(config=config).text)
+    assert back.config == config
+    assert {"task", "algorithm", "run"} <= set(back.sections())
+    assert not {"data", "partition", "model"} & set(back.sections())
+
+
+def test_the_same_manifest_is_the_same_text():
+    assert manifest().text == manifest().text
+
+
+def test_no_name_of_a_file_survives(tmp_path):
+    matrix, edges = tmp_path / "secret-place.txt", tmp_path / "edges-place.txt"
+    np.savetxt(matrix, Topology.ring(3).mixing("metropolis").weights.toarray())
+    edges.write_text("0 1\n1 2\n")
+    for section in (
+        {"kind": "matrix", "matrix": str(matrix)},
+        {"kind": "ring", "clients": 3, "mixing": "matrix", "matrix": str(matrix)},
+        {"kind": "edge-file", "path": str(edges)},
+    ):
+        config = configuration(graph=section)
+        graph = make_graph(config.graph, 0)
+        made = compose(
+            "hospitals-3f9a21bc",
+            1,
+            "",
+            members(3),
+            Graph(Topology(3, graph.edges, graph.directed, "edges(3)"), graph.weights, graph.rule),
+            config,
+        )
+        assert b"place" not in made.text
+        assert made.config.graph.mixing == ("metropolis" if "path" in section else "matrix")
+        assert np.array_equal(made.graph.weights.toarray(), graph.weights.toarray())
+
+
+def test_edges_are_not_said_twice():
+    config = configuration(graph={"kind": "edges", "clients": 3, "edges": [[0, 1], [1, 2]]})
+    made = manifest(graph=make_graph(config.graph, 0), config=config)
+    assert "edges" not in made.config.graph.options
+    assert made.graph.edges.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
+
+
+# --- what can be asked of it ---------------------------------------------------------------------------
+
+
+def test_neighbours_follow_the_direction_of_edges():
+    made = manifest(3, Topology.directed_ring(3).mixing("sinkhorn"))
+    assert [m.name for m in made.out_neighbours("berlin")] == ["paris"]
+    assert [m.name for m in made.in_neighbours("berlin")] == ["rome"]
+    assert made.position("rome") == 2
+    assert made.position("london") is None
+    assert made.member("paris").number == 1
+    for asking in (made.member, made.in_neighbours, made.out_neighbours):
+        with pytest.raises(Misuse, match="Did you mean 'paris'"):
+            asking("pariss")
+
+
+def test_sections_tell_where_two_manifests_differ():
+    first = manifest()
+
+    def differing(other):
+        one, two = first.sections(), other.sections()
+        return {name for name in one.keys() | two.keys() if one.get(name) != two.get(name)}
+
+    assert differing(manifest()) == set()
+    graph = {"kind": "ring", "clients": 3}
+    run = {"iterations_per_round": 5, "seed": 4}
+    changed = {
+        "model": configuration(graph=graph, model={"name": "mlp", "hidden": [9]}),
+        "run": configuration(graph=graph, run=run),
+        "algorithm": configuration(graph=graph, algorithm={"name": "lppa", "lr": 0.2}),
+        "data": configuration(graph=graph, data={"name": "mnist"}),
+        "partition": configuration(graph=graph, partition={"kind": "dirichlet", "alpha": 0.5}),
+    }
+    for name, config in changed.items():
+        assert differing(manifest(config=config)) == {name}
+    assert differing(manifest(graph=Topology.ring(3).mixing("metropolis", lazy=True))) == {"graph"}
+    moved = compose(first.federation, 1, "", members(3, address="b:1"), first.graph, first.config)
+    assert differing(moved) == {"roster"}
+
+
+# --- what is refused -----------------------------------------------------------------------------------
+
+
+def replaced(old, new):
+    assert TEXT.count(old) >= 1, old
+    return TEXT.replace(old, new, 1)
+
+
+REFUSED = {
+    "unknown key": (replaced("epoch = 1", "epoch = 1\nextra = 1"), "no key 'extra'"),
+    "unknown key of a member": (replaced("number = 0", "number = 0\nrole = 'x'"), "no key 'role'"),
+    "unknown key of topology": (replaced("directed = false", "directed = false\nx = 1"), "no key 'x'"),
+    "unknown section": (TEXT + "\n[config.servers]\nx = 1\n", "no section 'servers'"),
+    "unknown key of a section": (replaced("rounds = 20", "rounds = 20\nround = 3"), "no key 'run.round'"),
+    "unknown top table": (TEXT + "\n[other]\nx = 1\n", "no key 'other'"),
+    "another format": (replaced("federation-1", "federation-2"), "same version"),
+    "missing key": (replaced("epoch = 1\n", ""), "epoch"),
+    "a text as epoch": (replaced("epoch = 1", 'epoch = "1"'), "epoch = '1' is not a whole number"),
+    "a boolean as epoch": (replaced("epoch = 1", "epoch = true"), "epoch = True"),
+    "epoch 0": (replaced("epoch = 1", "epoch = 0"), "epoch"),
+    "an epoch out of nothing": (replaced("epoch = 1", "epoch = 2"), "does not go with previous"),
+    "a first one with another before": (replaced('previous = ""', f'previous = "{"a" * 64}"'), "previous"),
+    "rubbish before": (replaced('epoch = 1\nprevious = ""', 'epoch = 2\nprevious = "xyz"'), "previous"),
+    "another federation's name": (replaced("hospitals-3f9a21bc", "Hospitals"), "8 hexadecimal digits"),
+    "two of one name": (replaced('name = "paris"', 'name = "berlin"'), "Two nodes have the name"),
+    "two of one address": (
+        replaced("paris.example.org:7401", "BERLIN.example.org:7400"),
+        "Two nodes have the address",
+    ),
+    "two of one number": (replaced("number = 1", "number = 0"), "numbers of the members"),
+    "a number above those given": (replaced("numbers = 3", "numbers = 2"), "numbers of the members"),
+    "two of one mask key": (
+        replaced(members(3)[1].mask_key.hex(), members(3)[0].mask_key.hex()),
+        "Two nodes have the mask key",
+    ),
+    "a short mask key": (replaced(members(3)[1].mask_key.hex(), "ab"), "32 bytes"),
+    "a mask key of no digits": (replaced(members(3)[1].mask_key.hex(), "zz"), "not hexadecimal"),
+    "the operator's name": (replaced('name = "paris"', 'name = "operator"'), "who signs the roster"),
+    "a name with a path in it": (replaced('name = "paris"', 'name = "../x"'), "cannot be the name"),
+    "a joiner from the future": (replaced("since = 1", "since = 2"), "since epoch 2"),
+    "an edge to nobody": (replaced("[0, 1],", "[0, 3],"), "clients from 0 to 2"),
+    "a negative edge": (replaced("[0, 1],", "[-1, 1],"), "clients from 0 to 2"),
+    "a self loop": (replaced("[0, 1],", "[0, 0],"), "self loop"),
+    "an edge of three": (replaced("[0, 1],", "[0, 1, 2],"), "pair of clients"),
+    "a weight on no edge": (
+        replaced("  [0, 1],\n  [0, 2],\n  [1, 2],\n]", "  [0, 1],\n  [1, 2],\n]"),
+        "has no edge",
+    ),
+    "a weight twice": (replaced("  [0, 1, 0.3", "  [0, 1, 0.1],\n  [0, 1, 0.3"), "given twice"),
+    "a weight that is not finite": (replaced("[0, 1, 0.3333333333333333]", "[0, 1, nan]"), "finite"),
+    "a weight that is a text": (replaced("[0, 1, 0.3333333333333333]", '[0, 1, "x"]'), "weights"),
+    "a terminal's command as a name": (replaced('"ring(3)"', '"ring\\u001b[2J"'), "short line"),
+    "a file": (replaced('kind = "ring"', 'kind = "ring"\nmatrix = "/etc/passwd"'), "names a file"),
+    "another file": (replaced('kind = "ring"', 'kind = "ring"\npath = "/etc/passwd"'), "names a file"),
+    "a date": (replaced('name = "mlp"', 'name = "mlp"\nborn = 2020-01-01'), "config"),
+    "one member": (
+        TEXT[: TEXT.index("[[member]]", TEXT.index("[[member]]") + 1)] + TEXT[TEXT.index("[topology]") :],
+        "cannot learn together",
+    ),
+    "no TOML": ("= = =", "not TOML"),
+    "a long number": (replaced("epoch = 1", f"epoch = {'9' * 5000}"), "manifest"),
+    "a deep list": ("x = " + "[" * 20_000, "manifest"),
+    "a deep table": (replaced('name = "mlp"', f'name = "mlp"\n{".".join("a" * 3_000)} = 1'), "manifest"),
+    "members as a number": ("member = 3\n" + TEXT.split("\n\n")[0], "member"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), REFUSED.values(), ids=REFUSED)
+def test_refusals_say_why(text, reason):
+    with pytest.raises(Misuse) as refusal:
+        parse(text.encode())
+    assert reason in str(refusal.value)
+    assert refusal.value.remedy
+
+
+def test_a_text_that_is_too_long_is_not_read(monkeypatch):
+    monkeypatch.setattr(tomllib, "loads", lambda text: pytest.fail("it was read"))
+    with pytest.raises(Misuse, match="more than 16777216"):
+        parse(b"#" * (16 * 2**20 + 1))
+
+
+def test_nothing_that_is_named_is_imported():
+    import sys
+
+    for section, key in (("algorithm", "name"), ("model", "name")):
+        config = configuration(graph={"kind": "ring", "clients": 3})
+        plain = config.as_dict()
+        plain[section] = {**plain[section], key: "this.module_must_not_be_imported:Thing"}
+        assert parse(manifest(config=make_config(plain)).text).members
+    assert not [name for name in sys.modules if "must_not_be_imported" in name]
+
+
+def test_a_graph_for_others_is_refused():
+    with pytest.raises(Misuse, match="4 clients, and there are 3 members"):
+        manifest(3, Topology.ring(4).mixing("metropolis"))
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_refused(rubbish):
+    with pytest.raises(Misuse):
+        parse(rubbish)
+
+
+@given(st.data())
+def test_a_changed_manifest_is_read_or_refused_and_nothing_else(data):
+    """Bytes cut out, put in, doubled or replaced: Misuse is the only way to fail."""
+    text = bytearray(TEXT.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        length = data.draw(st.integers(0, 40))
+        middle = data.draw(
+            st.one_of(
+                st.binary(max_size=8),
+                st.sampled_from(
+                    [
+                        b"",
+                        b"[]",
+                        b"[[",
+                        b"{}",
+                        b"-1",
+                        b"1e400",
+                        b"nan",
+                        b"true",
+                        b'""',
+                        b"0.5",
+                        b"[config]\n",
+                        b"[[member]]\n",
+                        b"2020-01-01",
+                        b"9" * 30,
+                        bytes(text[start : start + length]) * 2,
+                    ]
+                ),
+            )
+        )
+        text[start : start + length] = middle
+    try:
+        read = parse(bytes(text))
+    except Misuse:
+        return
+    assert read.sections()
+    assert parse(
+        compose(
+            read.federation, read.epoch, read.previous, read.members, read.graph, read.config, read.numbers
+        ).text
+    ).hash
+
+
+VALUES = st.recursive(
+    st.one_of(st.booleans(), st.integers(-5, 5), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(min_size=1, max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+def test_values_of_any_type_in_any_place(data):
+    """Every key of the manifest in turn with a value of another type."""
+    from tacit.experiment.toml import to_toml
+
+    values = tomllib.loads(TEXT)
+    places = [(table, key) for table in _tables(values) for key in table]
+    table, key = data.draw(st.sampled_from(places))
+    table[key] = data.draw(VALUES)
+    lines = to_toml({"x": values}).split("\n", 1)[1]  # the tables written inline
+    try:
+        read = parse(lines.encode())
+    except Misuse:
+        return
+    assert read.sections()
+
+
+def _tables(value):
+    """All tables in a value."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _tables(inner)
