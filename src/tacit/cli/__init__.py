@@ -21,6 +21,12 @@ def main() -> None:
         text = str(problem) if isinstance(problem, Interrupted) else f"Error: {problem}"
         Console(stderr=True, soft_wrap=True).print(text, style="bold red", markup=False, highlight=False)
         sys.exit(problem.exit_code)
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").split(".")[0] not in ("cryptography", "google", "grpc"):
+            raise
+        text = f"Error: {problem.name} is not installed. Peers need it: pip install 'tacit[peer]'."
+        Console(stderr=True, soft_wrap=True).print(text, style="bold red", markup=False, highlight=False)
+        sys.exit(2)
     except KeyboardInterrupt:
         Console(stderr=True).print("Stopped.", style="bold red")
         sys.exit(130)

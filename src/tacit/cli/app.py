@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.data import app as data_app
+from tacit.cli.federation import app as federation_app
 from tacit.cli.node import node
 from tacit.cli.progress import Progress
 
@@ -22,6 +23,7 @@ app = typer.Typer(
     help="Train together, tell nothing: privacy-preserving decentralized federated learning.",
 )
 app.add_typer(data_app, name="data")
+app.add_typer(federation_app, name="federation")
 app.command()(node)
 
 ConfigFile = Annotated[

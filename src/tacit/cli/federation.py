@@ -1,4 +1,4 @@
-"""`tacit federation`: make one, change who takes part, renew certificates, look at it."""
+"""`tacit federation`: make one, change who takes part, renew certificates, look at it, try it out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from tacit.peer.asking import Enquiry
     from tacit.peer.federation import FederationFolder
     from tacit.peer.identity import Credentials
+    from tacit.peer.manifest import Manifest
 
-app = typer.Typer(no_args_is_help=True, help="Federations: create, change, renew, show.")
+app = typer.Typer(no_args_is_help=True, help="Federations: create, change, renew, show, ask, try out.")
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The operator's folder of the federation.")]
 Edges = Annotated[
@@ -115,6 +117,7 @@ def add(
         authority=_own_authority(home, ca_key),
     )
     say_what_changed(before, after)
+    _announce(home, before)
     place = home.node(name).path
     if not (place / "node.pem").exists():
         print(
@@ -135,9 +138,11 @@ def remove(
     from tacit.cli.federation_view import say_what_changed
     from tacit.peer import federation
 
-    before = federation.FederationFolder(folder).manifest()
+    home = federation.FederationFolder(folder)
+    before = home.manifest()
     after = federation.remove(folder, node, edges=None if edges is None else _listed(edges))
     say_what_changed(before, after)
+    _announce(home, before)
 
 
 @app.command()
@@ -203,6 +208,75 @@ def show(
     print_facts(shown, Console())
     if picture is not None:
         print(f"Picture: {picture}")
+
+
+@app.command()
+def status(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The operator's folder, or the one of a node.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    seconds: Annotated[float, typer.Option("--timeout", min=0.1, help="To wait for answers.")] = 3.0,
+) -> None:
+    """Ask all nodes how they are: round, lag, loss, bytes, and for whom they wait."""
+    from tacit.cli.federation_status import status_table
+
+    enquiry, title = _enquiry(folder)
+    answers = enquiry.status(seconds)
+    enquiry.close()
+    if as_json:
+        print(json.dumps([answer.as_dict() for answer in answers]))
+    else:
+        Console().print(status_table(title, answers))
+    if not any(answer.status is not None for answer in answers):
+        raise typer.Exit(1)
+
+
+@app.command()
+def up(
+    folder: Folder,
+    data: Annotated[
+        str | None,
+        typer.Option(help="The --data of each node; {name} stands for its name, e.g. parts/{name}.npz."),
+    ] = None,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at most.")] = 10.0,
+) -> None:
+    """Run all nodes of a federation on this machine, until they have finished or Ctrl-C."""
+    from tacit.cli.federation_up import bring_up
+    from tacit.peer.federation import FederationFolder
+
+    bring_up(FederationFolder(folder), data, save_every)
+
+
+def _enquiry(folder: Path) -> tuple[Enquiry, str]:
+    """Channels to all nodes, as the operator or as a node, and a title for what they answer."""
+    from tacit.peer.asking import Enquiry
+    from tacit.peer.federation import FederationFolder, NodeFolder
+
+    if (folder / "node.key").exists():
+        node = NodeFolder(folder)
+        manifest, own, ca = node.manifest(), node.credentials(), node.ca()
+    else:
+        home = FederationFolder(folder)
+        manifest, own, ca = home.manifest(), home.operator(), home.ca()
+    return Enquiry(manifest, own, ca), f"{manifest.federation}, epoch {manifest.epoch}"
+
+
+def _announce(home: FederationFolder, before: Manifest) -> None:
+    """Tell the nodes that run of the new roster; they tell each other, so that one is enough."""
+    from tacit.peer.asking import Enquiry
+
+    text, signature = home.signed()
+    enquiry = Enquiry(before, home.operator(), home.ca())
+    told = enquiry.announce(text, signature)
+    enquiry.close()
+    if heard := [name for name, problem in told.items() if not problem]:
+        print(f"Told {', '.join(heard)}, which pass it on.")
+    else:
+        print(
+            "No node could be told. Those that run hear of it from the first one that is started with the new "
+            "federation.toml and federation.sig of its folder in nodes/."
+        )
 
 
 def _addresses(text: str) -> dict[str, str]:

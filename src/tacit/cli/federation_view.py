@@ -141,13 +141,9 @@ def say_what_holds(manifest: Manifest) -> None:
 
 
 def say_what_changed(before: Manifest, after: Manifest) -> None:
-    """The same of a new roster, and who needs it."""
+    """The same of a new roster."""
     say_what_holds(after)
     if before.config.graph.mixing == "matrix":
         print(
             f"The matrix of weights was made for others: the weights are now by the rule {after.graph.rule}."
         )
-    print(
-        "Every folder in nodes/ has the new roster; "
-        "a node elsewhere needs federation.toml and federation.sig from its own."
-    )

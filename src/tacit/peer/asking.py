@@ -68,8 +68,15 @@ def _outcome(call: Any) -> bytes | str:
     try:
         answer: bytes = call.result()
     except grpc.RpcError as problem:
-        return str(problem.details() or problem.code().name)[:300]
+        return in_short(problem)
     return answer
+
+
+def in_short(problem: Any) -> str:
+    """Why a call failed, without gRPC's layers around it."""
+    text = str(problem.details() or problem.code().name)
+    short = {"Connection refused": "connection refused", "Deadline Exceeded": "no answer in time"}
+    return next((said for known, said in short.items() if known in text), text[:300])
 
 
 def _answer(member: Member, raw: bytes | str) -> Answer:

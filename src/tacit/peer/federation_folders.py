@@ -133,7 +133,11 @@ class FederationFolder:
 
     def manifest(self) -> Manifest:
         """What the federation agreed on, its signature verified."""
-        return parse(read_signed(self.path, self._verify)[0])
+        return parse(self.signed()[0])
+
+    def signed(self) -> tuple[bytes, bytes]:
+        """The manifest's text and its signature."""
+        return read_signed(self.path, self._verify)
 
     @property
     def members(self) -> tuple[Member, ...]:
