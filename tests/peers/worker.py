@@ -1,16 +1,18 @@
-"""One process that is the same node of several federations, one after the other: starting Python takes longest."""
+"""One process that is the same node of several federations, one after the other."""
 
 import os
-import sys
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from tacit.peer.federation import FederationFolder
-from tacit.peer.journal import Journal
-from tacit.peer.node import Node, Options
+def be_node(name, folders):
+    """Run the node `name` of each federation; its log goes where that of a real one goes."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from tacit.peer.federation import FederationFolder
+    from tacit.peer.journal import Journal
+    from tacit.peer.node import Node, Options
 
-name, *folders = sys.argv[1:]
-for folder in folders:
-    node = FederationFolder(Path(folder)).node(name)
-    Node(node, Options(), Journal(sys.stderr, name)).run()
+    for folder in folders:
+        node = FederationFolder(Path(folder)).node(name)
+        node.run.mkdir(parents=True, exist_ok=True)
+        with (node.run / "log.jsonl").open("a", encoding="utf-8") as log:
+            Node(node, Options(), Journal(log, name)).run()
