@@ -24,7 +24,7 @@ def free_ports(count):
     while len(found) < count:
         port = random.SystemRandom().randrange(15_000, 32_000)
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            found.append(port)
+            found += [port] if port not in found else []
     return found
 
 

@@ -57,6 +57,9 @@ def node(
     except TacitError as problem:
         journal.say("failed", "error", why=str(problem))
         raise typer.Exit(problem.exit_code) from None
+    except OSError as problem:  # no room to begin with, or no right to write: what comes later is waited for
+        journal.say("failed", "error", why=str(problem))
+        raise typer.Exit(1) from None
 
 
 def _stop_on_signal(stop: Callable[[], None]) -> None:

@@ -1,1 +1,10 @@
-"""Peers: one process per client, mutual TLS, no server."""
+"""One process per client: peers that talk over gRPC with mutual TLS 1.3, and no server."""
+
+import os
+
+# gRPC reads its environment when it is imported, whichever module of this package is the first to do so: hence here.
+# It offers no way to ask for TLS 1.3 alone. It reads here which suites it may use with TLS 1.2, and 1.3 has its own.
+# Our certificates have ECDSA keys (identity.py) and this suite needs RSA, so that no handshake of 1.2 can succeed.
+os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"
+# The log of a node is lines of JSON; what gRPC's core prints to the same stream is not.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

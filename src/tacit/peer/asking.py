@@ -14,6 +14,8 @@ from tacit.peer.identity import Credentials
 from tacit.peer.manifest import Manifest, Member
 from tacit.peer.transport import SERVICE, channel
 
+LONGEST, MOST = 300, 100  # characters of a text that a node says of itself, and names in a list of them
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -76,13 +78,22 @@ def in_short(problem: Any) -> str:
     """Why a call failed, without gRPC's layers around it."""
     text = str(problem.details() or problem.code().name)
     short = {"Connection refused": "connection refused", "Deadline Exceeded": "no answer in time"}
-    return next((said for known, said in short.items() if known in text), text[:300])
+    return next((said for known, said in short.items() if known in text), _tame(text))
 
 
 def _answer(member: Member, raw: bytes | str) -> Answer:
     if isinstance(raw, str):
         return Answer(member, None, raw)
     try:
-        return Answer(member, wire.Status.FromString(raw))
+        status = wire.Status.FromString(raw)
     except DecodeError:
         return Answer(member, None, "its answer cannot be read")
+    for text in ("name", "phase", "problem", "version"):
+        setattr(status, text, _tame(getattr(status, text)))
+    status.waiting_for[:] = [_tame(name) for name in status.waiting_for[:MOST]]
+    return Answer(member, status)
+
+
+def _tame(text: str) -> str:
+    """What a node says, for a terminal: without characters that control it, and no book."""
+    return "".join(one if one.isprintable() else "�" for one in text[:LONGEST])

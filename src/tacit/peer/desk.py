@@ -18,6 +18,7 @@ from tacit.peer.measures import Measures
 from tacit.peer.outbox import Outbox
 
 PROTOCOL = 1
+SILENCE = 1.0  # seconds without a word from a neighbour after which a node says that it waits
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,14 @@ class Progress:
     problem: str = ""
 
 
+@dataclass(frozen=True)
+class Awaited:
+    """For whose letters the thread that trains waits, and since when."""
+
+    names: tuple[str, ...] = ()
+    since: float = 0.0
+
+
 @dataclass(eq=False)
 class Desk:
     """Shared by the thread that trains, the threads that serve and those that fetch."""
@@ -55,6 +64,7 @@ class Desk:
     parameters: int
     dtype: str
     progress: Progress = Progress()
+    awaited: Awaited = Awaited()
     stop: threading.Event = field(default_factory=threading.Event)
     newer: tuple[bytes, bytes] | None = None  # a signed manifest that was accepted and not yet gone over to
     on_farewell: Callable[[str, int], None] = lambda name, tick: None
@@ -71,6 +81,13 @@ class Desk:
         """Note how far the node is."""
         with self._lock:
             self.progress = replace(self.progress, **changes)  # type: ignore[arg-type]
+
+    def now(self) -> Progress:
+        """How far the node is. A neighbour that hangs says nothing: then it is known here alone that it is awaited."""
+        now, awaited = self.progress, self.awaited
+        if now.waiting_for or not awaited.names or time.monotonic() - awaited.since < SILENCE:
+            return now
+        return replace(now, phase="waiting", waiting_for=awaited.names)
 
     def consider(self, text: bytes, signature: bytes) -> bool:
         """A manifest told from outside: whether it is a newer one, signed by the operator. Refuses a false one."""
@@ -132,12 +149,12 @@ class Desk:
 
     def notice(self) -> wire.Notice:
         """How far this node is, for a neighbour that waits."""
-        now = self.progress
+        now = self.now()
         return wire.Notice(epoch=self.manifest.epoch, tick=now.step, waiting_for=now.waiting_for)
 
     def status(self) -> wire.Status:
         """How it is going."""
-        now, measures = self.progress, self.measures
+        now, measures = self.now(), self.measures
         return wire.Status(
             name=self.name,
             epoch=self.manifest.epoch,

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from tacit.errors import Misuse
 from tacit.peer.desk import Desk
-from tacit.peer.line import Left
+from tacit.peer.disk import complain, persist
 from tacit.peer.manifest import Manifest
 from tacit.peer.saves import KEPT, Saved, Saves
 
-AGAIN = 30.0  # seconds between attempts to save, at most
 ENOUGH = 1 << 26  # bytes that one neighbour keeps for us before we save, so that it may forget them
 
 
@@ -42,22 +41,14 @@ class Keeper:
 
     def write(self, saved: Saved, insist: bool = True) -> None:
         """Save; without room on the disk wait for it, because going on would promise what is not kept."""
-        desk, failures = self._desk, 0
-        before = desk.progress.phase
-        while True:
+        if insist:
+            persist(self._desk, "the state", lambda: self._saves.save(saved))
+        else:
             try:
                 self._saves.save(saved)
-                break
             except OSError as problem:
-                self._complain(problem)
-                if not insist:
-                    return
-                if desk.stop.wait(min(AGAIN, 0.5 * 2**failures)):
-                    raise Left from None
-                failures += 1
-        if failures:
-            desk.report(phase=before, problem="")
-            desk.journal.say("saved again", step=saved.step)
+                complain(self._desk, "the state", problem)
+                return
         self._steps = [] if saved.meeting else [*self._steps, saved.step][-KEPT:]
         self._last = time.monotonic()
         self._measure(saved.step)
@@ -83,13 +74,6 @@ class Keeper:
         if saved.epoch == manifest.epoch and not saved.meeting:
             self._steps = [saved.step]
         return saved
-
-    def _complain(self, problem: OSError) -> None:
-        desk, why = self._desk, f"the state cannot be saved: {problem.strerror or problem}"
-        desk.measures.count("tacit_checkpoint_failures_total")
-        desk.report(phase="saving", problem=why)
-        remedy = "Make room on the disk, or correct the folder's rights; the node waits and goes on."
-        desk.journal.say("not saved", "error", why=why, remedy=remedy)
 
     def _measure(self, step: int) -> None:
         desk, outbox = self._desk, self._desk.standing.outbox

@@ -190,6 +190,8 @@ class Line:
             signed = wire.SignedManifest.FromString(self._call("Roster", b""))
         except DecodeError:
             raise Rejected("malformed", "an answer to Roster that is no manifest") from None
+        if signed.manifest == self._desk.manifest.text:
+            raise Rejected("manifest", "it says that it goes by a newer manifest, and gives us our own")
         self._desk.told(signed, self.member.name)
 
     def _call(self, method: str, raw: bytes) -> bytes:

@@ -74,7 +74,7 @@ class LocalFederation:
     def start(self, name: str, environment: Mapping[str, str] | None = None) -> LocalNode:
         """Start one node, anew if it had ended."""
         node: NodeFolder = self._folder.node(name)
-        node.run.mkdir(parents=True, exist_ok=True)
+        node.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = [sys.executable, "-m", "tacit", "node", str(node.path)]
         if self._data is not None:
             command += ["--data", self._data.replace("{name}", name)]

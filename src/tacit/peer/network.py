@@ -6,13 +6,14 @@ All peers run the same text, so the n-th exchange of an iteration is the same ex
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from tacit.errors import Diverged, Misuse
-from tacit.peer.desk import Desk
+from tacit.peer.desk import Awaited, Desk
 from tacit.peer.frames import Address, Envelope, Expected, Rejected, is_finite, pack
 from tacit.peer.line import RECEIVED, Left, Line
 from tacit.peer.manifest import Manifest
@@ -117,10 +118,13 @@ class PeerNetwork:
         receiver = desk.name if personal else ""
         wants = [line.ask(address, self.saved) for line in self._lines]  # all, before waiting for one
         heard: list[RECEIVED] = []
+        begun = time.monotonic()
         for line, want in zip(self._lines, wants, strict=True):
+            desk.awaited = Awaited(tuple(late.member.name for late in self._lines[len(heard) :]), begun)
             envelope = Envelope(self._manifest.federation, line.member.name, receiver, address)
             expected = Expected(envelope, like)
             heard.append(line.receive(want, address, expected, check, lambda: self._waiting(len(heard))))
+        desk.awaited = Awaited()
         if desk.progress.phase == "waiting":
             desk.report(phase="training", waiting_for=(), problem="")
         self.received_since_saved += sum(row.numel() * row.element_size() for row in like.values())

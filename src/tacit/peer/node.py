@@ -29,7 +29,7 @@ from tacit.peer.outbox import Outbox
 from tacit.peer.own_data import Share, load_share
 from tacit.peer.results import Results
 from tacit.peer.saves import Saved
-from tacit.peer.server import Service
+from tacit.peer.server import Service, threads_for
 from tacit.peer.stage import Stage
 from tacit.peer.transport import listen
 from tacit.simulation import check_fit
@@ -81,7 +81,8 @@ class Node:
         """Serve, train to the end, and stay until the neighbours have all they need."""
         desk, manifest = self.desk, self.desk.manifest
         own, ca = self.folder.credentials(), self.folder.ca()
-        self.folder.run.mkdir(parents=True, exist_ok=True)
+        # States hold gradients: nobody else on this machine may read them.
+        self.folder.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._restore(manifest)
         desk.measures.set("tacit_certificate_expiry_seconds", describe(own.certificate).not_after.timestamp())
         desk.measures.set("tacit_start_seconds", time.time())
@@ -91,7 +92,7 @@ class Node:
         server: Any = None
         try:
             address = self.options.listen or bind_address(manifest.member(self.name).address)
-            threads = 2 * len(manifest.members) + 8
+            threads = threads_for(len(manifest.members))
             server, _ = listen(address, [Service(desk).handlers()], threads, own, ca)
             write_json(self.folder.run / "ports.json", {"listen": address, "metrics": port})
             self.journal.say(
@@ -261,7 +262,7 @@ class Node:
         return plain_status(self.desk.status())
 
     def _healthy(self) -> tuple[bool, str]:
-        now = self.desk.progress
+        now = self.desk.now()
         return not now.problem, now.problem or now.phase
 
     def _load(self, manifest: Manifest) -> Share:

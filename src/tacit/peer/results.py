@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import tacit
 from tacit.experiment.folder import write_json
 from tacit.peer.desk import Desk
+from tacit.peer.disk import persist
 from tacit.peer.private_files import replace
 
 
@@ -43,8 +46,7 @@ class Results:
             **self._traffic(),
             "wall_seconds": seconds,
         }
-        with self._history.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        persist(desk, "the history", lambda: _append(self._history, json.dumps(line) + "\n"))
         desk.journal.say("evaluated", "info", **line)
 
     def finish(self, theta: Any, algorithm: str, step: int, seconds: float) -> None:
@@ -52,7 +54,8 @@ class Results:
         from safetensors.torch import save
 
         desk = self._desk
-        replace(self._folder / "model.safetensors", save({"theta": theta.detach().cpu().contiguous()}))
+        model = save({"theta": theta.detach().cpu().contiguous()})
+        persist(desk, "the model", lambda: replace(self._folder / "model.safetensors", model))
         summary = {
             "node": desk.name,
             "federation": desk.manifest.federation,
@@ -68,7 +71,7 @@ class Results:
             "wall_seconds": seconds,
             "version": tacit.__version__,
         }
-        write_json(self._folder / "summary.json", summary)
+        persist(desk, "the summary", lambda: write_json(self._folder / "summary.json", summary))
 
     def _traffic(self) -> dict[str, int]:
         """Bytes of letters since this process began."""
@@ -77,6 +80,19 @@ class Results:
             "bytes_sent": int(measures.total("tacit_sent_bytes_total")),
             "bytes_received": int(measures.total("tacit_received_bytes_total")),
         }
+
+
+def _append(path: Path, line: str) -> None:
+    """Add a line to a file, or nothing of it."""
+    raw = line.encode()
+    with path.open("ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            if file.write(raw) != len(raw):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(before)
+            raise
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

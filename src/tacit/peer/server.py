@@ -7,7 +7,9 @@ ask: neighbours for letters, members and the operator for status, all for the si
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -21,8 +23,14 @@ from tacit.peer.transport import CHUNK, SERVICE, SMALL, caller_of
 
 PATIENCE = 2.0  # seconds after which a neighbour that waits for a letter hears how far we are
 OPERATOR = "operator"
+CALLS = 4  # of one caller at a time, beside its stream of letters
 
 M = TypeVar("M", bound=Message)
+
+
+def threads_for(members: int) -> int:
+    """As many as all members, the operator and the others can keep busy at once, and some to refuse what is more."""
+    return (CALLS + 1) * (members + 2) + 8
 
 
 class Service:
@@ -31,11 +39,12 @@ class Service:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._streams: dict[str, Any] = {}  # one stream of letters per neighbour: the newest
+        self._calls: Counter[str] = Counter()  # under way, of each member; of all others together
         self._lock = threading.Lock()
 
     def handlers(self) -> Any:
         """For a gRPC server; bytes in and out, because what cannot be parsed is ours to count."""
-        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        unary, stream = self._unary, grpc.stream_stream_rpc_method_handler
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
@@ -47,6 +56,32 @@ class Service:
                 "Announce": unary(self._announce),
             },
         )
+
+    def _unary(self, answer: Callable[[bytes, Any], bytes]) -> Any:
+        """A call with one question; who asks is looked at before the question, which may never come."""
+
+        def handle(questions: Iterator[bytes], context: Any) -> bytes:
+            who = self._caller(context)
+            known = who == OPERATOR or self._desk.manifest.position(who) is not None
+            with self._under_way(who if known else "others", context):
+                return answer(next(questions, b""), context)
+
+        return grpc.stream_unary_rpc_method_handler(handle)
+
+    @contextmanager
+    def _under_way(self, who: str, context: Any) -> Iterator[None]:
+        """A call of somebody, refused where it is one too many: nobody may take the threads of all others."""
+        with self._lock:
+            self._calls[who] += 1
+            too_many = self._calls[who] > CALLS
+        try:
+            if too_many:
+                why = f"{CALLS} calls of {who} are under way"
+                self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls", who, why)
+            yield
+        finally:
+            with self._lock:
+                self._calls[who] -= 1
 
     def _hello(self, raw: bytes, context: Any) -> bytes:
         who = self._caller(context)
@@ -114,7 +149,10 @@ class Service:
                 context, grpc.StatusCode.FAILED_PRECONDITION, "farewell", who,
                 f"a farewell from {who} after iteration {ended.tick} of epoch {ended.epoch}, which is not the end",
             )  # fmt: skip
-        self._desk.on_farewell(who, ended.tick)
+        try:
+            self._desk.on_farewell(who, ended.tick)
+        except OSError as problem:  # the neighbour says it again until there is room
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"the farewell cannot be noted: {problem.strerror}")
         return wire.Noted().SerializeToString()
 
     def _tell(self, raw: bytes, context: Any) -> bytes:

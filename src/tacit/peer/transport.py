@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-
-# gRPC offers no way to ask for TLS 1.3 alone. It reads here which suites it may use with TLS 1.2, and 1.3 has its own.
-# Our certificates have ECDSA keys (identity.py) and this suite needs RSA, so that no handshake of 1.2 can succeed.
-os.environ["GRPC_SSL_CIPHER_SUITES"] = "ECDHE-RSA-AES256-GCM-SHA384"
-# The log of a node is lines of JSON; what gRPC's core prints to the same stream is not.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
 
