@@ -12,6 +12,7 @@ overhead   an iteration of five nodes on a ring, 50,000 parameters, against one 
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import multiprocessing
 import socket
@@ -74,6 +75,7 @@ class Counter:
 
     def __init__(self, listen: int, to: int) -> None:
         self.bytes = 0
+        self._lock = threading.Lock()
         self._to = to
         self._socket = socket.create_server(("127.0.0.1", listen))
         threading.Thread(target=self._accept, daemon=True).start()
@@ -91,7 +93,8 @@ class Counter:
     def _pass(self, one: socket.socket, other: socket.socket) -> None:
         try:
             while data := one.recv(1 << 16):
-                self.bytes += len(data)
+                with self._lock:
+                    self.bytes += len(data)
                 other.sendall(data)
         except OSError:
             pass
@@ -240,7 +243,7 @@ def bench_speed() -> None:
             "n1",
             Standing(manifest, Outbox.to(1, [])),
             Measures(),
-            Journal(sys.stderr, "n1"),
+            Journal(io.StringIO(), "n1"),
             1,
             "float32",
         )

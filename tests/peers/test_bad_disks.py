@@ -25,7 +25,7 @@ DAY = 86_400.0
 # Where the time of day may be asked for: a clock that jumps changes these, and nothing else.
 TIME_OF_DAY = {
     ("journal.py", "clock: Callable"),  # of a line of the log
-    ("node.py", "tacit_start_seconds"),  # a metric
+    ("serving.py", "tacit_start_seconds"),  # a metric
     ("certificates.py", "now = "),  # whether a certificate is valid
     ("identity.py", "not_valid_before"),  # from when
     ("identity.py", "timedelta(days"),  # and until when

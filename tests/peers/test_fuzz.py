@@ -141,6 +141,7 @@ def test_no_message_made_a_call_fail_or_hang(fuzzed):
     assert fuzzed.fuzzer.lost == []
     for failure in ("UNKNOWN", "INTERNAL", "DEADLINE_EXCEEDED", "stream UNKNOWN", "stream INTERNAL"):
         assert failure not in codes, codes
+    assert not [line for line in log_of(fuzzed.home, "n0") if line["level"] == "error"]
     answers = {"OK", "INVALID_ARGUMENT", "FAILED_PRECONDITION"}
     assert set(codes) >= answers | {"stream INVALID_ARGUMENT", "stream PERMISSION_DENIED"}
 

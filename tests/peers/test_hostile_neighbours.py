@@ -414,7 +414,7 @@ def test_a_true_newer_roster_is_believed_whoever_brings_it(home, later, seat, im
     seat.desk.on_interrupt = line.cancel
     receiving = Receiving(line, ADDRESS, EXPECTED)
     assert isinstance(receiving.ended(), Left)
-    assert seat.desk.newer == (text, signature)
+    assert (seat.desk.newer.text, seat.desk.newer.signature) == (text, signature)
     assert seat.rejected() == 0
 
 

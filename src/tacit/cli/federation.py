@@ -29,6 +29,10 @@ CaKey = Annotated[
     Path | None, typer.Option("--ca-key", help="The key of an authority of your own; it is used, not kept.")
 ]
 
+Later = Annotated[
+    bool, typer.Option("--later", help="Do not tell the nodes yet; `tacit federation announce` does.")
+]
+
 
 @app.command()
 def create(
@@ -96,8 +100,9 @@ def add(
     edges: Edges = None,
     days: Days = 365,
     ca_key: CaKey = None,
+    later: Later = False,
 ) -> None:
-    """Let a node join: a new roster, signed, and a folder for the node."""
+    """Let a node join: a new roster, signed, and a folder for the node. The others wait for it once they are told."""
     from tacit.cli.federation_view import say_what_changed
     from tacit.errors import Misuse
     from tacit.peer import federation
@@ -117,14 +122,15 @@ def add(
         authority=_own_authority(home, ca_key),
     )
     say_what_changed(before, after)
-    _announce(home, before)
+    _announce(home, before, later)
     place = home.node(name).path
     if not (place / "node.pem").exists():
         print(
             f"Next: have {place / 'node.csr'} signed, then: tacit federation certificate {folder} {name} FILE"
         )
     print(
-        f"Next: copy {place} to {name} by a way that nobody else can read, and start it there: tacit node FOLDER"
+        f"Next: copy {place} to {name} by a way that nobody else can read, and start it there:\n"
+        "  tacit node FOLDER --data FILE"
     )
 
 
@@ -133,6 +139,7 @@ def remove(
     folder: Folder,
     node: Annotated[str, typer.Argument(metavar="NODE", help="Who leaves.")],
     edges: Edges = None,
+    later: Later = False,
 ) -> None:
     """Let a node go: a new roster, signed; those who stay go on without it."""
     from tacit.cli.federation_view import say_what_changed
@@ -142,7 +149,7 @@ def remove(
     before = home.manifest()
     after = federation.remove(folder, node, edges=None if edges is None else _listed(edges))
     say_what_changed(before, after)
-    _announce(home, before)
+    _announce(home, before, later)
 
 
 @app.command()
@@ -262,16 +269,28 @@ def _enquiry(folder: Path) -> tuple[Enquiry, str]:
     return Enquiry(manifest, own, ca), f"{manifest.federation}, epoch {manifest.epoch}"
 
 
-def _announce(home: FederationFolder, before: Manifest) -> None:
+@app.command()
+def announce(folder: Folder) -> None:
+    """Tell the nodes that run of the newest roster, where that was left for later."""
+    from tacit.peer import federation
+
+    home = federation.FederationFolder(folder)
+    _announce(home, home.manifest())
+
+
+def _announce(home: FederationFolder, before: Manifest, later: bool = False) -> None:
     """Tell the nodes that run of the new roster; they tell each other, so that one is enough."""
     from tacit.peer.asking import Enquiry
 
+    if later or not (home.path / "operator" / "operator.pem").exists():
+        print(f"Nobody is told yet. When all is ready:\n  tacit federation announce {home.path}")
+        return
     text, signature = home.signed()
     enquiry = Enquiry(before, home.operator(), home.ca())
     told = enquiry.announce(text, signature)
     enquiry.close()
     if heard := [name for name, problem in told.items() if not problem]:
-        print(f"Told {', '.join(heard)}, which pass it on.")
+        print(f"Told {', '.join(heard)}. Nodes pass it on.")
     else:
         print(
             "No node could be told. Those that run hear of it from the first one that is started with the new "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ def bring_up(home: FederationFolder, data: str | None, save_every: float) -> Non
     console = Console(stderr=True)
     console.print(f"Starting {len(manifest.members)} nodes; logs in {home.path}/nodes/*/run/log.jsonl")
     enquiry = Enquiry(manifest, home.operator(), home.ca())
+    for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: the nodes must not be left behind
+        signal.signal(number, signal.default_int_handler)
     try:
         with LocalFederation(home, data, save_every) as local:
             with Live(console=console, refresh_per_second=4) as live:
@@ -40,7 +43,7 @@ def bring_up(home: FederationFolder, data: str | None, save_every: float) -> Non
                 raise TacitError(f"A node failed, so all were stopped; what was done is saved.{reasons}")
     except KeyboardInterrupt:
         again = f"tacit federation up {home.path}" + (f" --data {data}" if data else "")
-        raise Interrupted(f"Stopped; every node has saved its state. Go on with\n  {again}") from None
+        raise Interrupted(f"Stopped; what was done is saved. Go on with\n  {again}") from None
     finally:
         enquiry.close()
     _print_results(home)
@@ -60,7 +63,12 @@ def _print_results(home: FederationFolder) -> None:
         table.add_column(name, overflow="fold")
     for member in home.manifest().members:
         summary = read_json(home.node(member.name).run / "summary.json")
-        accuracy = "" if summary["accuracy"] is None else f"{summary['accuracy']:.2f} %"
-        table.add_row(member.name, str(summary["steps"]), f"{summary['loss']:.4f}", accuracy)
+        loss, accuracy = summary["loss"], summary["accuracy"]
+        table.add_row(
+            member.name,
+            str(summary["steps"]),
+            "" if loss is None else f"{loss:.4f}",
+            "" if accuracy is None else f"{accuracy:.2f} %",
+        )
     Console().print(table)
     print(f"Models: {home.path}/nodes/*/run/model.safetensors")

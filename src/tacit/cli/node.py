@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -27,7 +28,6 @@ Metrics = Annotated[
 SaveEvery = Annotated[
     float, typer.Option(min=0, help="Seconds between checkpoints, at most; 0: every iteration.")
 ]
-STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def node(
@@ -43,14 +43,12 @@ def node(
     from tacit.peer.journal import Journal
     from tacit.peer.node import Node, Options, Removed
 
-    # Before any thread is made: all inherit it, so that these signals only reach the thread that waits for them. A
-    # handler would run in the middle of whatever the main thread does, locks held.
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    os.umask(0o077)  # what a node writes is nobody else's
     place = NodeFolder(folder)
     journal = Journal(sys.stderr, place.name)
     try:
         peer = Node(place, Options(data, listen, metrics_port, save_every), journal)
-        threading.Thread(target=_stop_on_signal, args=(peer.stop,), daemon=True).start()
+        _stop_on_signals(peer.stop)
         peer.run()
     except Removed as notice:
         journal.say("removed", why=str(notice))
@@ -62,8 +60,22 @@ def node(
         raise typer.Exit(1) from None
 
 
-def _stop_on_signal(stop: Callable[[], None]) -> None:
-    """The first SIGTERM or Ctrl-C asks the node to save and end; the second ends the process at once."""
-    signal.sigwait(STOPPING)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    stop()
+def _stop_on_signals(stop: Callable[[], None]) -> None:
+    """The first SIGTERM or Ctrl-C asks the node to save and end; the second ends the process at once.
+
+    A handler would run in the middle of whatever the main thread does, locks held, so that a thread of its own does the
+    work: Python writes the number of each signal into a pipe, whichever thread it reaches.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        os.read(reading, 1)
+        stop()
+        os.read(reading, 1)
+        os._exit(130)
+
+    threading.Thread(target=watch, name="signals", daemon=True).start()

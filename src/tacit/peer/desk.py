@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -44,12 +45,26 @@ class Progress:
     problem: str = ""
 
 
+@dataclass(frozen=True, eq=False)
+class Announced:
+    """A signed manifest that is newer than ours."""
+
+    manifest: Manifest
+    text: bytes
+    signature: bytes
+
+
 @dataclass(frozen=True)
 class Awaited:
     """For whose letters the thread that trains waits, and since when."""
 
     names: tuple[str, ...] = ()
     since: float = 0.0
+
+
+def _too_early(name: str) -> None:
+    """Nobody is there yet to note a farewell: it will be said again."""
+    raise OSError(errno.EAGAIN, "the node is still starting")
 
 
 @dataclass(eq=False)
@@ -66,8 +81,8 @@ class Desk:
     progress: Progress = Progress()
     awaited: Awaited = Awaited()
     stop: threading.Event = field(default_factory=threading.Event)
-    newer: tuple[bytes, bytes] | None = None  # a signed manifest that was accepted and not yet gone over to
-    on_farewell: Callable[[str, int], None] = lambda name, tick: None
+    newer: Announced | None = None  # accepted, and not yet gone over to
+    farewell: Callable[[str], None] = _too_early  # notes that a neighbour needs nothing more
     on_interrupt: Callable[[], None] = lambda: None  # leaves what the training thread waits for
     _begun: float = field(default_factory=time.monotonic)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,23 +100,39 @@ class Desk:
     def now(self) -> Progress:
         """How far the node is. A neighbour that hangs says nothing: then it is known here alone that it is awaited."""
         now, awaited = self.progress, self.awaited
-        if now.waiting_for or not awaited.names or time.monotonic() - awaited.since < SILENCE:
+        if not awaited.names or time.monotonic() - awaited.since < SILENCE:
             return now
-        return replace(now, phase="waiting", waiting_for=awaited.names)
+        told = {words.split(" ")[0]: words for words in now.waiting_for}  # what some have said of themselves
+        late = tuple(told.get(name, name) for name in awaited.names)
+        return replace(now, phase="waiting", waiting_for=late)
 
     def consider(self, text: bytes, signature: bytes) -> bool:
         """A manifest told from outside: whether it is a newer one, signed by the operator. Refuses a false one."""
+        newer = self.newer
+        if text == self.manifest.text or (newer is not None and text == newer.text):
+            return False
+        try:
+            found = Announced(self.folder.accept(text, signature), text, signature)
+        except Misuse:
+            # It may be older than what the operator has put into our folder meanwhile: then that one holds.
+            found = Announced(self.folder.manifest(), *self.folder.signed())
+            if found.manifest.epoch <= self.manifest.epoch:
+                raise
         with self._lock:
-            if text == self.manifest.text or (self.newer is not None and text == self.newer[0]):
+            if self.newer is not None and self.newer.manifest.epoch >= found.manifest.epoch:
                 return False
-            found = self.folder.accept(text, signature)
-            if self.newer is None or found.epoch > self.folder.accept(*self.newer).epoch:
-                self.newer = (text, signature)
+            self.newer = found
         self.on_interrupt()
-        self.journal.say(
-            "roster announced", epoch=found.epoch, members=[member.name for member in found.members]
-        )
+        names = [member.name for member in found.manifest.members]
+        self.journal.say("roster announced", epoch=found.manifest.epoch, members=names)
         return True
+
+    def take_newer(self) -> Announced:
+        """The newest manifest that was announced, which the node goes over to now."""
+        with self._lock:
+            found, self.newer = self.newer, None
+        assert found is not None
+        return found
 
     def end(self) -> None:
         """Ask the node to stop."""
@@ -150,7 +181,10 @@ class Desk:
     def notice(self) -> wire.Notice:
         """How far this node is, for a neighbour that waits."""
         now = self.now()
-        return wire.Notice(epoch=self.manifest.epoch, tick=now.step, waiting_for=now.waiting_for)
+        names = [
+            waited.partition(" ")[0] for waited in now.waiting_for
+        ]  # without what those said of themselves
+        return wire.Notice(epoch=self.manifest.epoch, tick=now.step, waiting_for=names)
 
     def status(self) -> wire.Status:
         """How it is going."""

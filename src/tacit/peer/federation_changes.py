@@ -52,10 +52,15 @@ def add(
         before, signer = home.manifest(), home.signer(authority)
         if before.position(name) is not None:
             raise Misuse(f"{name} is a member already.", "Choose another name, or remove it first.")
+        if name in before.left:
+            raise Misuse(
+                f"{name} was a member before, and whoever has its certificate would pass for the new one.",
+                f"Choose another name, e.g. {name}-2.",
+            )
         secret = new_mask_key()
         joiner = Member(name, address, before.numbers, mask_public(secret), before.epoch + 1)
         after = _following(before, (*before.members, joiner), edges, name)
-        _make_room(home.node(name).path)
+        shutil.rmtree(home.node(name).path, ignore_errors=True)  # left by a crash: nobody has had this name
         equip(home, name, secret, before.federation, signer, days)
         home.publish(after)
     return after
@@ -68,13 +73,18 @@ def remove(folder: Path, name: str, *, edges: Sequence[str] | None = None) -> Ma
         home.distribute()
         before = home.manifest()
         gone = before.member(name)
-        after = _following(before, [member for member in before.members if member != gone], edges, name)
+        stay = [member for member in before.members if member != gone]
+        after = _following(before, stay, edges, name, left=(*before.left, name))
         home.publish(after)
     return after
 
 
 def _following(
-    before: Manifest, members: Sequence[Member], edges: Sequence[str] | None, changed: str
+    before: Manifest,
+    members: Sequence[Member],
+    edges: Sequence[str] | None,
+    changed: str,
+    left: Sequence[str] | None = None,
 ) -> Manifest:
     """The manifest of the next epoch, refused when its graph does not suit the algorithm."""
     if len(members) < 2:
@@ -83,7 +93,8 @@ def _following(
     check_plan(config, graph)
     numbers = max(before.numbers, *(member.number + 1 for member in members))
     epoch, previous = before.epoch + 1, before.hash.hex()
-    return compose(before.federation, epoch, previous, members, graph, config, numbers)
+    left = before.left if left is None else left
+    return compose(before.federation, epoch, previous, members, graph, config, numbers, left)
 
 
 def equip(
@@ -120,19 +131,6 @@ def write_identity(
         asked, key = request(name, federation)
         (place / f"{file}.csr").write_bytes(asked)
         write_private(place / f"{file}.key", key)
-
-
-def _make_room(place: Path) -> None:
-    """Move the folder of one who left aside, so that the name can be given again; drop what a crash left."""
-    if not place.exists():
-        return
-    if not (place / "federation.toml").exists():
-        shutil.rmtree(place)
-        return
-    number = 1
-    while (aside := place.with_name(f"{place.name}.left-{number}")).exists():
-        number += 1
-    os.rename(place, aside)
 
 
 def _existing(folder: Path) -> Path:

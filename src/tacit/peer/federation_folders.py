@@ -78,6 +78,15 @@ class NodeFolder:
                 f"The manifest of epoch {new.epoch} names another before it than ours of {ours.epoch}.",
                 "The operator's folder was changed in two places: ask the operator which one holds.",
             )
+        ours_fixed, new_fixed = (_settings(manifest) for manifest in (ours, new))
+        if ours_fixed != new_fixed:
+            differ = sorted(
+                name for name in ours_fixed | new_fixed if ours_fixed.get(name) != new_fixed.get(name)
+            )
+            raise Misuse(
+                f"The manifest of epoch {new.epoch} changes {', '.join(differ)}, not only who takes part.",
+                "Make a federation of its own for another configuration.",
+            )
         return new
 
     def install(self, text: bytes, signature: bytes) -> Manifest:
@@ -89,6 +98,11 @@ class NodeFolder:
 
     def certificate(self) -> bytes:
         """The node's certificate (PEM)."""
+        if not (self.path / "node.key").exists() and not (self.path / "node.pem").exists():
+            raise Misuse(
+                f"{self.path} is not the folder of a node.",
+                "Give the folder nodes/NAME that `tacit federation create` made and the operator handed out.",
+            )
         remedy = "Have node.csr signed by the authority, then: tacit federation certificate FOLDER NODE FILE."
         return read_part(self.path / "node.pem", remedy)
 
@@ -195,6 +209,11 @@ class FederationFolder:
         if certificate.exists():
             return signed_by(certificate.read_bytes(), text, signature)
         return signed_by_key(self.operator_key(), text, signature)  # its certificate is still being signed
+
+
+def _settings(manifest: Manifest) -> dict[str, str]:
+    """Digests of what a change of the roster leaves as it is."""
+    return {name: told for name, told in manifest.sections().items() if name not in ("roster", "graph")}
 
 
 def read_signed(folder: Path, verify: Verify) -> tuple[bytes, bytes]:

@@ -10,11 +10,13 @@ import numpy as np
 
 from tacit.algorithms.algorithm import cautions
 from tacit.errors import Misuse, unknown
+from tacit.experiment.build import make_model
 from tacit.experiment.config import Config, GraphSection, changed, make_config
 from tacit.experiment.graphs import TOPOLOGIES, make_graph
 from tacit.experiment.options import algorithm_kind, make_algorithm, said_of
 from tacit.graph import Graph, Topology
 from tacit.peer.manifest import Manifest
+from tacit.peer.own_data import expected
 
 SPELLED_OUT = "edges"  # the kind of graph whose edges are said one by one
 GIVEN = "matrix"  # the mixing whose weights are said one by one
@@ -133,6 +135,11 @@ def check_plan(config: Config, graph: Graph) -> list[str]:
     algorithm = make_algorithm(name, config.algorithm.options, round_length=1, steps=1)
     with said_of("[graph]"):
         graph.require(*algorithm.requires, by=algorithm.name)
+    if (
+        config.task is None and ":" not in config.model.name
+    ):  # a model of one's own may not be on this machine
+        with said_of("[model]"):
+            make_model(config.model, *expected(config), config.run.seed)
     return cautions(algorithm, graph)
 
 

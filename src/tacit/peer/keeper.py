@@ -9,9 +9,11 @@ from tacit.errors import Misuse
 from tacit.peer.desk import Desk
 from tacit.peer.disk import complain, persist
 from tacit.peer.manifest import Manifest
-from tacit.peer.saves import KEPT, Saved, Saves
+from tacit.peer.saves import KEPT, Saved, Saves, order
 
 ENOUGH = 1 << 26  # bytes that one neighbour keeps for us before we save, so that it may forget them
+
+LOST = "Let the operator remove this node, and add it under another name."
 
 
 class Keeper:
@@ -53,16 +55,13 @@ class Keeper:
         self._last = time.monotonic()
         self._measure(saved.step)
 
-    def load(self, manifest: Manifest) -> Saved | None:
+    def load(self, manifest: Manifest, data: str) -> Saved | None:
         """The newest state that is whole, if there is any; what is damaged is put aside."""
         saved, problems = self._saves.load(manifest.federation)
         for problem in problems:
             self._desk.journal.say("checkpoint passed over", "warning", why=problem)
         if saved is None and problems:
-            raise Misuse(
-                f"No checkpoint in {self._folder} can be used ({'; '.join(problems)}).",
-                "Let the operator remove this node and add it again; or, to start anew, move the folder away.",
-            )
+            raise Misuse(f"No checkpoint in {self._folder} can be used ({'; '.join(problems)}).", LOST)
         if saved is None:
             return None
         if saved.epoch > manifest.epoch:
@@ -70,10 +69,24 @@ class Keeper:
                 f"{self._folder} holds a state of epoch {saved.epoch}, but the manifest is of epoch {manifest.epoch}.",
                 "Put the newer federation.toml and federation.sig into the node's folder.",
             )
-        self._saves.put_aside(saved)
-        if saved.epoch == manifest.epoch and not saved.meeting:
-            self._steps = [saved.step]
+        damaged = self._saves.newer_than(saved)
+        if saved.epoch < manifest.epoch and any(order(path)[0] == manifest.epoch for path in damaged):
+            # What this node said when it went over is gone, and the others go by it.
+            raise Misuse(f"The states of epoch {manifest.epoch} in {self._folder} are damaged.", LOST)
+        for path in damaged:
+            path.rename(path.with_suffix(".damaged"))
+        if saved.epoch == manifest.epoch:
+            self._refuse_other_data(saved, data)
+            self._steps = [] if saved.meeting else [saved.step]
         return saved
+
+    def _refuse_other_data(self, saved: Saved, data: str) -> None:
+        """Within an epoch a node trains on the same data: what it says again must be what it said."""
+        if saved.data != data:
+            raise Misuse(
+                f"The data are not those with which this node went through iteration {saved.step}.",
+                f"Give it the same again. To go on with other data: {LOST[0].lower()}{LOST[1:]}",
+            )
 
     def _measure(self, step: int) -> None:
         desk, outbox = self._desk, self._desk.standing.outbox

@@ -23,6 +23,7 @@ from tacit.peer.transport import SERVICE, channel
 
 QUICK, SLOW = 0.05, 3.0  # seconds between attempts: doubled from the one to the other
 HELLO_PATIENCE = 10.0  # seconds for an answer to a short question
+FAREWELL_PATIENCE = 2.0
 AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 RECEIVED = Mapping[str, Tensor]
@@ -89,12 +90,26 @@ class Line:
 
     def say_farewell(self, epoch: int, tick: int) -> bool:
         """Tell the neighbour that we need nothing more; whether it has noted that."""
+        ended = wire.Ended(epoch=epoch, tick=tick).SerializeToString()
         try:
-            self._call("Farewell", wire.Ended(epoch=epoch, tick=tick).SerializeToString())
+            self._call("Farewell", ended, FAREWELL_PATIENCE)
         except grpc.RpcError as problem:
             self._note(problem)
+            if problem.code() == grpc.StatusCode.FAILED_PRECONDITION:
+                self._ask_for_news()
             return False
         return True
+
+    def _ask_for_news(self) -> None:
+        """The neighbour sees things otherwise: it may go by a newer roster."""
+        try:
+            self._hello()
+        except Rejected as problem:
+            self._desk.reject(problem.reason, self.member.name, str(problem))
+        except grpc.RpcError as problem:
+            self._note(problem)
+        except Elsewhere:
+            pass  # the news is told, one way or the other
 
     def cancel(self) -> None:
         """Make `receive` leave with Left, now and from now on."""
@@ -194,8 +209,8 @@ class Line:
             raise Rejected("manifest", "it says that it goes by a newer manifest, and gives us our own")
         self._desk.told(signed, self.member.name)
 
-    def _call(self, method: str, raw: bytes) -> bytes:
-        answer: bytes = self._channel.unary_unary(f"/{SERVICE}/{method}")(raw, timeout=HELLO_PATIENCE)
+    def _call(self, method: str, raw: bytes, patience: float = HELLO_PATIENCE) -> bytes:
+        answer: bytes = self._channel.unary_unary(f"/{SERVICE}/{method}")(raw, timeout=patience)
         return answer
 
     def _arrived(self, size: int, seconds: float) -> None:
@@ -212,20 +227,19 @@ class Line:
         code, why = problem.code(), str(problem.details())[:500]
         name, desk = self.member.name, self._desk
         desk.measures.set("tacit_neighbour_up", 0, neighbour=name)
-        if code in AWAY:
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            self.heard = f"its certificate {'has expired' if 'expired' in why else 'is not of our authority'}"
+            desk.journal.say_at_most(
+                30, ("certificate", name), "certificate refused", "warning", neighbour=name, why=why
+            )
+        elif code in AWAY:
             self.heard = "not reached"
             desk.journal.say_at_most(30, ("away", name), "neighbour not reached", neighbour=name, why=why)
-            return
-        self.heard = f"refuses us: {why[:200]}"
-        desk.journal.say_at_most(
-            30,
-            ("refused", name, code),
-            "refused by neighbour",
-            "warning",
-            neighbour=name,
-            code=code.name,
-            why=why,
-        )
+        else:
+            self.heard = f"refuses us: {why[:200]}"
+            key = ("refused", name, code)
+            facts = {"neighbour": name, "code": code.name, "why": why}
+            desk.journal.say_at_most(30, key, "refused by neighbour", "warning", **facts)
 
     def _pause(self, failures: int) -> None:
         """Wait before the next attempt: longer each time, and never all at once."""

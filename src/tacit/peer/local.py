@@ -62,8 +62,12 @@ class LocalFederation:
         self.nodes: dict[str, LocalNode] = {}
 
     def __enter__(self) -> LocalFederation:
-        for member in self._folder.manifest().members:
-            self.start(member.name)
+        try:
+            for member in self._folder.manifest().members:
+                self.start(member.name)
+        except BaseException:
+            self.stop()  # those that were started: nobody else would
+            raise
         return self
 
     def __exit__(

@@ -6,6 +6,7 @@ import hashlib
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tacit.errors import Misuse, unknown
@@ -29,7 +30,7 @@ from tacit.peer.roster import Member, check_roster, next_number
 __all__ = ["Manifest", "Member", "compose", "parse", "spelled_out"]
 
 FORMAT = "tacit-federation-1"
-HEAD = ["format", "federation", "epoch", "previous", "numbers"]
+HEAD = ["format", "federation", "epoch", "previous", "numbers", "left"]
 PARTS = ["member", "topology", "config"]
 LARGEST = 16 * 2**20  # bytes
 TITLE = "# A federation of tacit: who takes part, who sends to whom, what is trained. Signed: do not edit.\n"
@@ -46,9 +47,12 @@ class Manifest:
     graph: Graph  # over positions in `members`
     config: Config
     numbers: int  # how many numbers were ever given to members: the next joiner gets this one
+    left: tuple[
+        str, ...
+    ]  # names of those who left: never given again, because their certificates may still be valid
     text: bytes
 
-    @property
+    @cached_property
     def hash(self) -> bytes:
         """SHA-256 of the text, 32 bytes."""
         return hashlib.sha256(self.text).digest()
@@ -101,8 +105,9 @@ def compose(
     graph: Graph,
     config: Config,
     numbers: int | None = None,
+    left: Iterable[str] = (),
 ) -> Manifest:
-    """The manifest that says all this; `numbers` is needed once somebody has left, lest a number be used again."""
+    """The manifest that says all this; `numbers` and `left` are needed once somebody has left."""
     members = tuple(members)
     numbers = next_number(members) if numbers is None else numbers
     check_roster(federation, epoch, previous, members, numbers)
@@ -111,7 +116,7 @@ def compose(
             f"The graph is for {graph.clients} clients, and there are {len(members)} members.",
             "Give one client for each member.",
         )
-    head = dict(zip(HEAD, (FORMAT, federation, epoch, previous, numbers), strict=True))
+    head = dict(zip(HEAD, (FORMAT, federation, epoch, previous, numbers, list(left)), strict=True))
     settings = {f"config.{name}": values for name, values in spelled_out(config).as_dict().items()}
     parts = [TITLE + keys(head), roster_text(members), topology_text(graph), to_toml(settings)]
     return parse("\n".join(parts).encode())  # so that what is signed is what the others will read
@@ -156,10 +161,13 @@ def _manifest(values: dict[str, Any], text: bytes) -> Manifest:
     federation, previous = get(values, "federation", str), get(values, "previous", str)
     epoch, numbers = whole(values, "epoch"), whole(values, "numbers")
     members = tuple(read_member(table) for table in get(values, "member", list))
+    left = tuple(get(values, "left", list))
+    if bad := [name for name in left if not isinstance(name, str) or name in {one.name for one in members}]:
+        raise Misuse(f"left: {bad[0]!r:.80} is not the name of one who left.", REMEDY)
     check_roster(federation, epoch, previous, members, numbers)
     graph = read_graph(get(values, "topology", dict), len(members))
     config = _config(get(values, "config", dict))
-    return Manifest(federation, epoch, previous, members, graph, config, numbers, text)
+    return Manifest(federation, epoch, previous, members, graph, config, numbers, left, text)
 
 
 def _config(values: dict[str, Any]) -> Config:

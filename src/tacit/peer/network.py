@@ -118,15 +118,17 @@ class PeerNetwork:
         receiver = desk.name if personal else ""
         wants = [line.ask(address, self.saved) for line in self._lines]  # all, before waiting for one
         heard: list[RECEIVED] = []
-        begun = time.monotonic()
-        for line, want in zip(self._lines, wants, strict=True):
-            desk.awaited = Awaited(tuple(late.member.name for late in self._lines[len(heard) :]), begun)
-            envelope = Envelope(self._manifest.federation, line.member.name, receiver, address)
-            expected = Expected(envelope, like)
-            heard.append(line.receive(want, address, expected, check, lambda: self._waiting(len(heard))))
-        desk.awaited = Awaited()
-        if desk.progress.phase == "waiting":
-            desk.report(phase="training", waiting_for=(), problem="")
+        begun, before = time.monotonic(), desk.progress.phase
+        try:
+            for line, want in zip(self._lines, wants, strict=True):
+                desk.awaited = Awaited(tuple(late.member.name for late in self._lines[len(heard) :]), begun)
+                envelope = Envelope(self._manifest.federation, line.member.name, receiver, address)
+                expected = Expected(envelope, like)
+                heard.append(line.receive(want, address, expected, check, lambda: self._waiting(len(heard))))
+        finally:
+            desk.awaited = Awaited()
+        if desk.progress.waiting_for:
+            desk.report(phase=before, waiting_for=(), problem="")
         self.received_since_saved += sum(row.numel() * row.element_size() for row in like.values())
         self._wait_for_room()
         return heard
@@ -141,13 +143,15 @@ class PeerNetwork:
 
     def _wait_for_room(self) -> None:
         """Go on only when neighbours let us forget enough: what we keep for them is bounded."""
-        desk, outbox = self._desk, self._desk.standing.outbox
+        desk, outbox, before = self._desk, self._desk.standing.outbox, self._desk.progress.phase
         while late := outbox.wait_for_room(ROOM, GLANCE):
             desk.report(
                 phase="waiting", waiting_for=tuple(late), problem="neighbours do not save what they get"
             )
             if desk.interrupted:
                 raise Left
+        if desk.progress.waiting_for:
+            desk.report(phase=before, waiting_for=(), problem="")
 
     def _weighted(self, own: Tensor, others: list[Tensor]) -> Tensor:
         """Σⱼ wᵢⱼ xⱼ as one row [1, P]: in the order of clients, as a product with W sums, so that both round alike."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -14,24 +14,23 @@ from tacit.algorithms.algorithm import Algorithm, gradients_per_step, state_type
 from tacit.errors import Diverged
 from tacit.experiment.folder import write_json
 from tacit.experiment.options import make_algorithm
-from tacit.peer.desk import Desk, Standing, plain_status
+from tacit.peer.desk import Announced, Desk, Standing
+from tacit.peer.disk import persist
 from tacit.peer.farewells import Farewells
 from tacit.peer.federation import NodeFolder
 from tacit.peer.frames import is_finite
-from tacit.peer.identity import describe
 from tacit.peer.journal import Journal
 from tacit.peer.keeper import Keeper
 from tacit.peer.line import Left
 from tacit.peer.manifest import Manifest
 from tacit.peer.measures import Measures
-from tacit.peer.monitor import Monitor
 from tacit.peer.outbox import Outbox
 from tacit.peer.own_data import Share, load_share
+from tacit.peer.private_files import locked
 from tacit.peer.results import Results
 from tacit.peer.saves import Saved
-from tacit.peer.server import Service, threads_for
+from tacit.peer.serving import serving
 from tacit.peer.stage import Stage
-from tacit.peer.transport import listen
 from tacit.simulation import check_fit
 
 
@@ -58,6 +57,7 @@ class Node:
         manifest = folder.manifest()
         refuse_strangers(manifest, self.name)
         self.share = self._load(manifest)
+        self._digest = self.share.digest()
         self.algorithm, self.round_length = prepare(manifest, self.share)
         self.steps = manifest.config.run.rounds * self.round_length
         task = self.share.task
@@ -71,6 +71,7 @@ class Node:
         self._keeper = Keeper(folder.run / "checkpoints", self.desk, options.save_seconds)
         self._results = Results(folder.run, self.desk)
         self._farewells = Farewells(folder.run / "farewells.json", manifest.epoch)
+        self.desk.farewell = lambda name: self._farewells.add(name)
         self._earlier_seconds, self._begun = 0.0, time.monotonic()
 
     def stop(self) -> None:
@@ -79,39 +80,30 @@ class Node:
 
     def run(self) -> None:
         """Serve, train to the end, and stay until the neighbours have all they need."""
-        desk, manifest = self.desk, self.desk.manifest
-        own, ca = self.folder.credentials(), self.folder.ca()
         # States hold gradients: nobody else on this machine may read them.
         self.folder.run.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._restore(manifest)
-        desk.measures.set("tacit_certificate_expiry_seconds", describe(own.certificate).not_after.timestamp())
-        desk.measures.set("tacit_start_seconds", time.time())
-        desk.measures.set("tacit_steps", self.steps)
-        monitor = Monitor(self.options.metrics_port, self._status, self._healthy, desk.measures)
-        port = monitor.start()
-        server: Any = None
-        try:
-            address = self.options.listen or bind_address(manifest.member(self.name).address)
-            threads = threads_for(len(manifest.members))
-            server, _ = listen(address, [Service(desk).handlers()], threads, own, ca)
-            write_json(self.folder.run / "ports.json", {"listen": address, "metrics": port})
+        with locked(self.folder.run, f"{self.name} is running already, from {self.folder.path}."):
+            try:
+                self._restore(self.desk.manifest)
+                self._serve()
+            except Left:  # asked to stop while there was no room on the disk
+                self.journal.say("stopped", step=self.step, saved=self.desk.progress.saved)
+
+    def _serve(self) -> None:
+        """Listen while the node lives."""
+        with serving(self.desk, self.options.listen, self.options.metrics_port) as where:
+            write_json(self.folder.run / "ports.json", where)
+            facts = {"federation": self.desk.manifest.federation, "epoch": self.desk.manifest.epoch, **where}
             self.journal.say(
-                "started", version=tacit.__version__, federation=manifest.federation, epoch=manifest.epoch,
-                listen=address, metrics=f"http://127.0.0.1:{port}/metrics", data=self.share.note, step=self.step,
-            )  # fmt: skip
+                "started", "info", version=tacit.__version__, data=self.share.note, step=self.step, **facts
+            )
             self._live()
-        finally:
-            desk.stop.set()
-            desk.standing.outbox.close()
-            if server is not None:
-                server.stop(grace=1).wait()
-            monitor.stop()
 
     def _live(self) -> None:
         """One epoch after the other."""
         while True:
             stage = Stage.of(self.desk, self.algorithm, self.share)
-            self.desk.on_farewell, self.desk.on_interrupt = self._farewells.add, stage.network.cancel
+            self.desk.on_interrupt = stage.network.cancel
             try:
                 if self.state is None:
                     self._begin(stage)
@@ -123,9 +115,9 @@ class Node:
                 if self.desk.stop.is_set():
                     self._leave(stage)
                     return
-                self._go_over()
             finally:
                 stage.network.close()
+            self._go_over()
 
     def _begin(self, stage: Stage) -> None:
         """The first state of an epoch."""
@@ -161,58 +153,65 @@ class Node:
 
     def _linger(self, stage: Stage) -> None:
         """Leave the result, and stay until nobody needs this node any more."""
-        desk = self.desk
+        desk, farewells = self.desk, self._farewells
         self._results.finish(self.state.theta[0], self.algorithm.name, self.step, self._seconds())
         readers = set(desk.standing.outbox.readers)
         lines = {line.member.name: line for line in stage.network.lines}
-        while True:
-            for name in [*lines]:
-                if lines[name].say_farewell(stage.manifest.epoch, self.steps) or self._farewells.gone(name):
-                    del lines[name]
-            waiting = sorted((readers - self._farewells.names) | set(lines))
+        while waiting := sorted((readers - farewells.names) | (set(lines) - farewells.told)):
             desk.report(phase="finished", waiting_for=tuple(waiting))
-            if not waiting:
-                return
+            for name in set(lines) - farewells.told:
+                if desk.interrupted:
+                    raise Left
+                if lines[name].say_farewell(stage.manifest.epoch, self.steps) or farewells.gone(name):
+                    persist(desk, "a farewell", partial(farewells.add_told, name))
             if desk.stop.wait(0.2) or desk.interrupted:
                 raise Left
+        desk.report(phase="finished", waiting_for=())
 
     def _leave(self, stage: Stage) -> None:
         """End as asked; what is done is saved, if that is possible."""
         if self.state is not None and not self._keeper.has(self.step):
+            self._check()
             self._keeper.write(self._snapshot(stage.manifest), insist=False)
         self.journal.say("stopped", step=self.step, saved=self.desk.progress.saved)
 
     def _go_over(self) -> None:
-        """To the newer roster: from now on nothing is said under the old one."""
-        assert self.desk.newer is not None
-        text, signature = self.desk.newer
-        manifest = self.folder.accept(text, signature)
-        self.folder.install(text, signature)
-        self.desk.newer = None
+        """To the newest roster: from now on nothing is said under the old one."""
+        announced = self.desk.take_newer()
+        manifest = self.folder.manifest()  # the operator may have put it there already
+        if manifest.epoch < announced.manifest.epoch:
+            persist(self.desk, "the roster", lambda: self._install(announced))
+            manifest = announced.manifest
         self.journal.say(
             "roster changed", epoch=manifest.epoch, members=[one.name for one in manifest.members]
         )
         refuse_strangers(manifest, self.name)
         self._enter(manifest)
 
+    def _install(self, announced: Announced) -> None:
+        self.folder.install(announced.text, announced.signature)
+
     def _enter(self, manifest: Manifest) -> None:
         """Take a place in a roster that is new to this node, with the model it has, and save that first."""
         self.state = None
-        if manifest.config.task is not None:
-            self.share = self._load(manifest)  # a task that makes its own data makes them for so many clients
+        # A trial deals its dataset by the number of clients; a task that makes its own data makes them for so many.
+        self.share = self._load(manifest)
+        self._digest = self.share.digest()
         self._farewells = Farewells(self.folder.run / "farewells.json", manifest.epoch)
         before, self.desk.standing = self.desk.standing, self._standing(manifest)
         before.outbox.close()
         self.desk.measures.set("tacit_epoch", manifest.epoch)
         model = {} if self.theta is None else {"theta": self.theta}
         self._keeper.write(
-            Saved(manifest.federation, manifest.epoch, self.step, True, model, [], self._seconds())
-        )
+            Saved(
+                manifest.federation, manifest.epoch, self.step, True, model, [], self._seconds(), self._digest
+            )
+        )  # fmt: skip
 
     def _restore(self, manifest: Manifest) -> None:
         """Go on from the newest checkpoint that is whole."""
         self.desk.measures.set("tacit_epoch", manifest.epoch)
-        saved = self._keeper.load(manifest)
+        saved = self._keeper.load(manifest, self._digest)
         if saved is None:
             return
         self._earlier_seconds = saved.wall_seconds
@@ -234,9 +233,17 @@ class Node:
         stage.network.received_since_saved = 0
 
     def _snapshot(self, manifest: Manifest) -> Saved:
-        letters = self.desk.standing.outbox.held()
-        state = tensors_of(self.state)
-        return Saved(manifest.federation, manifest.epoch, self.step, False, state, letters, self._seconds())
+        letters, state = self.desk.standing.outbox.held(), tensors_of(self.state)
+        return Saved(
+            manifest.federation,
+            manifest.epoch,
+            self.step,
+            False,
+            state,
+            letters,
+            self._seconds(),
+            self._digest,
+        )
 
     def _evaluate(self, stage: Stage) -> None:
         """Judge the model by what held when the last gradient was taken."""
@@ -257,13 +264,6 @@ class Node:
 
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._begun
-
-    def _status(self) -> dict[str, Any]:
-        return plain_status(self.desk.status())
-
-    def _healthy(self) -> tuple[bool, str]:
-        now = self.desk.now()
-        return not now.problem, now.problem or now.phase
 
     def _load(self, manifest: Manifest) -> Share:
         member, position = manifest.member(self.name), manifest.position(self.name)
@@ -291,15 +291,3 @@ def refuse_strangers(manifest: Manifest, name: str) -> None:
     """Refuse to go by a roster that does not name this node."""
     if manifest.position(name) is None:
         raise Removed(f"{name} is not in the roster of epoch {manifest.epoch} of {manifest.federation}.")
-
-
-def bind_address(address: str) -> str:
-    """Where a node listens that others reach at `address`: there if that is a number, everywhere if it is a name."""
-    host, _, port = address.rpartition(":")
-    if host == "localhost":
-        return f"127.0.0.1:{port}"
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return f"[::]:{port}"
-    return address

@@ -7,6 +7,7 @@ neighbour that crashes asks for it again. Nothing is ever pushed, so that asking
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -27,8 +28,8 @@ class Outbox:
 
     epoch: int
     readers: dict[str, Readers]
-    bytes: int = 0  # how much memory the letters take
     _letters: dict[tuple[Address, str], Letter] = field(default_factory=dict)
+    _sizes: Counter[str] = field(default_factory=Counter)  # bytes of the letters to each; to all, under ""
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _closed: bool = False
 
@@ -43,7 +44,7 @@ class Outbox:
         with self._changed:
             self._drop(key)
             self._letters[key] = letter
-            self.bytes += len(letter.frame)
+            self._sizes[letter.envelope.receiver] += len(letter.frame)
             self._changed.notify_all()
 
     def take(
@@ -97,17 +98,26 @@ class Outbox:
         with self._changed:
             return [self._letters[key] for key in sorted(self._letters)]
 
-    def wait_for_room(self, limit: int, patience: float) -> list[str]:
-        """Wait until the letters take less than `limit` bytes, or are few; the readers that are still behind."""
+    @property
+    def bytes(self) -> int:
+        """How much memory the letters take."""
+        with self._changed:
+            return self._sizes.total()
 
-        def room() -> bool:
-            return self.bytes < limit or len({address.tick for address, _ in self._letters}) <= 2
+    def wait_for_room(self, limit: int, patience: float) -> list[str]:
+        """Wait until we keep less than `limit` bytes for every reader, or few letters; for whom it is more.
+
+        For each of them alone, because each saves when enough has come from one neighbour: it knows of no other edge.
+        """
+
+        def crowded() -> list[str]:
+            if len({address.tick for address, _ in self._letters}) <= 2:
+                return []
+            return [name for name in self.readers if self._sizes[""] + self._sizes[name] >= limit]
 
         with self._changed:
-            if self._changed.wait_for(lambda: self._closed or room(), patience):
-                return []
-            last = min(state.saved for state in self.readers.values())
-            return [name for name, state in self.readers.items() if state.saved == last]
+            self._changed.wait_for(lambda: self._closed or not crowded(), patience)
+            return [] if self._closed else crowded()
 
     def _find(self, address: Address, reader: str) -> Letter | None:
         return self._letters.get((address, reader)) or self._letters.get((address, ""))
@@ -121,4 +131,4 @@ class Outbox:
 
     def _drop(self, key: tuple[Address, str]) -> None:
         if (letter := self._letters.pop(key, None)) is not None:
-            self.bytes -= len(letter.frame)
+            self._sizes[letter.envelope.receiver] -= len(letter.frame)

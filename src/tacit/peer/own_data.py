@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +18,10 @@ from tacit.experiment.build import load_data, make_model, make_partition
 from tacit.experiment.config import Config
 from tacit.experiment.named_tasks import make_task
 from tacit.experiment.options import by_path, said_of, typed
+from tacit.peer.frames import raw_bytes
 from tacit.peer.own_arrays import Pair, checked_samples, read_arrays
 from tacit.tasks import Task
+from tacit.tasks.parts import Parts
 
 OWN = "own"  # what data.name says where every client brings its own data
 FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
@@ -32,6 +35,16 @@ class Share:
     task: Task
     place: int  # where this client's part is in task.parts: 0 where only its own are here
     note: str  # one line for the log: what was loaded
+
+    def digest(self) -> str:
+        """By which other data are told apart; empty where a task makes its own."""
+        parts, total = self.task.parts, hashlib.sha256()
+        if not isinstance(parts, Parts | Sequence):
+            return ""
+        for array in parts.of(self.place) if isinstance(parts, Parts) else parts[self.place]:
+            total.update(f"{array.dtype}:{tuple(array.shape)};".encode())
+            total.update(raw_bytes(array))
+        return total.hexdigest()
 
 
 def load_share(

@@ -56,8 +56,8 @@ def replace(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time change what is in a folder."""
+def locked(folder: Path, taken: str | None = None) -> Iterator[None]:
+    """Let one process at a time change what is in a folder; others wait, or are refused with the words `taken`."""
     try:
         import fcntl
     except ImportError:  # no such lock on this system
@@ -65,7 +65,10 @@ def locked(folder: Path) -> Iterator[None]:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if taken is None else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise Misuse(taken or "", "Stop that one first.") from None
         yield
     finally:
         os.close(handle)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import tacit
-from tacit.experiment.folder import write_json
+from tacit.errors import Misuse
+from tacit.experiment.folder import read_json, write_json
 from tacit.peer.desk import Desk
 from tacit.peer.disk import persist
 from tacit.peer.private_files import replace
@@ -54,6 +55,8 @@ class Results:
         from safetensors.torch import save
 
         desk = self._desk
+        if self._has_finished():
+            return  # a node that is started again after the end knows less of the run than what it left
         model = save({"theta": theta.detach().cpu().contiguous()})
         persist(desk, "the model", lambda: replace(self._folder / "model.safetensors", model))
         summary = {
@@ -72,6 +75,17 @@ class Results:
             "version": tacit.__version__,
         }
         persist(desk, "the summary", lambda: write_json(self._folder / "summary.json", summary))
+
+    def _has_finished(self) -> bool:
+        """Whether the summary of this epoch's end is there."""
+        try:
+            told = read_json(self._folder / "summary.json")
+        except Misuse:
+            return False
+        return (told.get("epoch"), told.get("steps")) == (
+            self._desk.manifest.epoch,
+            self._desk.progress.steps,
+        )
 
     def _traffic(self) -> dict[str, int]:
         """Bytes of letters since this process began."""

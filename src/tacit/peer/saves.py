@@ -1,6 +1,7 @@
 """A node's checkpoints: state and outbox together, so that a node that comes back answers for what it said.
 
     epoch-000001-step-000000120.safetensors    a state, and where each letter of the outbox is
+    epoch-000002-meeting.safetensors           the model with which a node went over to a new roster
     letters-000001-000000120.bin               the letters that were new in that checkpoint, one after the other
 
 Letters are written once, although they stay in the outbox for several checkpoints. A checkpoint is there once its
@@ -24,7 +25,7 @@ from torch import Tensor
 from tacit.peer.frames import Address, Envelope, Letter, raw_bytes
 
 FORMAT = "tacit-node-1"
-NAME = re.compile(r"epoch-(\d{6})-step-(\d{9})\.safetensors")
+NAME = re.compile(r"epoch-(\d{6})-(?:meeting|step-(\d{9}))\.safetensors")
 LETTERS = re.compile(r"letters-\d{6}-\d{9}\.bin")
 KEPT = 2
 
@@ -40,11 +41,12 @@ class Saved:
     state: Mapping[str, Tensor]
     letters: list[Letter]
     wall_seconds: float
+    data: str = ""  # a digest of what the node trains on
 
     @property
-    def place(self) -> tuple[int, int]:
-        """Its order among others."""
-        return self.epoch, self.step
+    def file(self) -> str:
+        """What it is called on the disk."""
+        return f"epoch-{self.epoch:06d}-{'meeting' if self.meeting else f'step-{self.step:09d}'}.safetensors"
 
 
 @dataclass(frozen=True)
@@ -69,23 +71,24 @@ class Saves:
         self._folder.mkdir(parents=True, exist_ok=True)
         places = self._write_letters(saved)
         tensors = {name: rows.detach().cpu().clone() for name, rows in saved.state.items()}
-        facts = {
+        facts: dict[str, Any] = {
             "format": FORMAT,
             "federation": saved.federation,
             "epoch": saved.epoch,
             "step": saved.step,
             "meeting": saved.meeting,
             "wall_seconds": saved.wall_seconds,
+            "data": saved.data,
             "letters": [{**envelope.as_dict(), **asdict(place)} for envelope, place in places.items()],
-            "sha256": _digest(tensors),
         }
+        facts["sha256"] = _digest(facts, tensors)
         part = self._folder / "next.part"
         try:
             _write_state(part, tensors, facts)
         except BaseException:
             part.unlink(missing_ok=True)  # on a full disk it would keep the room that the next attempt needs
             raise
-        os.replace(part, self._folder / f"epoch-{saved.epoch:06d}-step-{saved.step:09d}.safetensors")
+        os.replace(part, self._folder / saved.file)
         _flush(self._folder)
         self._places = places
         self._forget()
@@ -106,17 +109,16 @@ class Saves:
             return saved, problems
         return None, problems
 
-    def put_aside(self, saved: Saved) -> None:
-        """Rename what is newer than a checkpoint that was loaded: it is damaged."""
-        for path in self.newest_first():
-            if _place(path) > saved.place:
-                path.rename(path.with_suffix(".damaged"))
+    def newer_than(self, saved: Saved) -> list[Path]:
+        """The files of checkpoints that are newer than one that was loaded: they are damaged."""
+        return [path for path in self.newest_first() if order(path) > order(Path(saved.file))]
 
     def newest_first(self) -> list[Path]:
         """The files of the checkpoints."""
         if not self._folder.is_dir():
             return []
-        return sorted((path for path in self._folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)
+        files = (path for path in self._folder.iterdir() if NAME.fullmatch(path.name))
+        return sorted(files, key=order, reverse=True)
 
     def _write_letters(self, saved: Saved) -> dict[Envelope, Place]:
         """Put the letters that are not on the disk yet into one file; where all of them are."""
@@ -163,7 +165,10 @@ class Saves:
         tensors = _tensors(path)
         if facts["format"] != FORMAT:
             raise ValueError(f"unknown format {facts['format']!r}")
-        if _digest(tensors) != facts["sha256"]:
+        if (
+            _digest({name: told for name, told in facts.items() if name != "sha256"}, tensors)
+            != facts["sha256"]
+        ):
             raise ValueError("its checksum does not match")
         letters, places = [], {}
         for told in facts["letters"]:
@@ -173,9 +178,11 @@ class Saves:
             place = Place(told["file"], told["offset"], told["size"], told["sha256"])
             letters.append(self._read_letter(envelope, place))
             places[envelope] = place
-        names = ("federation", "epoch", "step", "meeting")
-        known = {name: facts[name] for name in names}
-        return Saved(**known, state=tensors, letters=letters, wall_seconds=facts["wall_seconds"]), places
+        names = ("federation", "epoch", "step", "meeting", "wall_seconds", "data")
+        saved = Saved(**{name: facts[name] for name in names}, state=tensors, letters=letters)
+        if saved.file != path.name:
+            raise ValueError(f"it is {saved.file} under another name")
+        return saved, places
 
     def _read_letter(self, envelope: Envelope, place: Place) -> Letter:
         if not LETTERS.fullmatch(place.file):
@@ -219,8 +226,8 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    total = hashlib.sha256()
+def _digest(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    total = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for name in sorted(tensors):
         rows = tensors[name]
         total.update(f"{name}:{rows.dtype}:{tuple(rows.shape)};".encode())
@@ -228,10 +235,11 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
-def _place(path: Path) -> tuple[int, int]:
+def order(path: Path) -> tuple[int, int]:
+    """By what checkpoints are newer: the epoch, then the step; an epoch begins with its meeting."""
     found = NAME.fullmatch(path.name)
     assert found is not None
-    return int(found[1]), int(found[2])
+    return int(found[1]), -1 if found[2] is None else int(found[2])
 
 
 def _flush(path: Path) -> None:

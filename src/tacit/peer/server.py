@@ -18,11 +18,11 @@ from google.protobuf.message import DecodeError, Message
 from tacit.peer import wire_pb2 as wire
 from tacit.peer.desk import Desk
 from tacit.peer.frames import Address, Rejected
+from tacit.peer.identity import OPERATOR
 from tacit.peer.pieces import cut, from_wire, notice_piece
 from tacit.peer.transport import CHUNK, SERVICE, SMALL, caller_of
 
 PATIENCE = 2.0  # seconds after which a neighbour that waits for a letter hears how far we are
-OPERATOR = "operator"
 CALLS = 4  # of one caller at a time, beside its stream of letters
 
 M = TypeVar("M", bound=Message)
@@ -63,8 +63,12 @@ class Service:
         def handle(questions: Iterator[bytes], context: Any) -> bytes:
             who = self._caller(context)
             known = who == OPERATOR or self._desk.manifest.position(who) is not None
-            with self._under_way(who if known else "others", context):
-                return answer(next(questions, b""), context)
+            with self._under_way(who if known else "others", context), self._no_silence(who, context):
+                raw = next(questions, None)
+                if raw is None:
+                    why = "a call without a question, or with one that is too long"
+                    self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "malformed", who, why)
+                return answer(raw, context)
 
         return grpc.stream_unary_rpc_method_handler(handle)
 
@@ -82,6 +86,19 @@ class Service:
         finally:
             with self._lock:
                 self._calls[who] -= 1
+
+    @contextmanager
+    def _no_silence(self, who: str, context: Any) -> Iterator[None]:
+        """Log what goes wrong here, and tell the caller no more than that something did."""
+        try:
+            yield
+        except Exception as problem:
+            if not context.is_active() or context.code() is not None:
+                raise  # refused on purpose, or the caller has gone
+            self._desk.journal.say_at_most(
+                30, ("mistake", type(problem)), "mistake in an answer", "error", caller=who, why=repr(problem)
+            )
+            context.abort(grpc.StatusCode.INTERNAL, "a mistake in this node; its log says more")
 
     def _hello(self, raw: bytes, context: Any) -> bytes:
         who = self._caller(context)
@@ -102,9 +119,10 @@ class Service:
         if before is not None:
             before.cancel()  # a neighbour has one stream: the older one is left over from a broken connection
         context.add_callback(lambda: self._desk.standing.outbox.wake())
-        for raw in wants:
-            want = self._parsed(wire.Want, raw, who, context)
-            yield from self._answer(want, who, context)
+        with self._no_silence(who, context):
+            for raw in wants:
+                want = self._parsed(wire.Want, raw, who, context)
+                yield from self._answer(want, who, context)
 
     def _answer(self, want: wire.Want, who: str, context: Any) -> Iterator[bytes]:
         """Notices until the letter is there, then the letter."""
@@ -114,6 +132,9 @@ class Service:
             if address.epoch != standing.manifest.epoch:
                 yield notice_piece(self._desk.notice())
                 return
+            if 0 < self._desk.progress.steps < address.tick:
+                why = f"iteration {address.tick} of {self._desk.progress.steps}"
+                self._refuse(context, grpc.StatusCode.OUT_OF_RANGE, "future", who, why)
             if want.manifest != standing.manifest.hash:
                 why = f"another manifest for epoch {address.epoch}"
                 self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "configuration", who, why)
@@ -150,7 +171,7 @@ class Service:
                 f"a farewell from {who} after iteration {ended.tick} of epoch {ended.epoch}, which is not the end",
             )  # fmt: skip
         try:
-            self._desk.on_farewell(who, ended.tick)
+            self._desk.farewell(who)
         except OSError as problem:  # the neighbour says it again until there is room
             context.abort(grpc.StatusCode.UNAVAILABLE, f"the farewell cannot be noted: {problem.strerror}")
         return wire.Noted().SerializeToString()
@@ -166,7 +187,8 @@ class Service:
 
     def _roster(self, raw: bytes, context: Any) -> bytes:
         self._parsed(wire.Question, raw, self._caller(context), context)
-        text, signature = self._desk.newer or self._desk.folder.signed()
+        newer = self._desk.newer
+        text, signature = (newer.text, newer.signature) if newer else self._desk.folder.signed()
         return wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
 
     def _announce(self, raw: bytes, context: Any) -> bytes:

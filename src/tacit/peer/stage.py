@@ -70,9 +70,7 @@ class Stage:
             step, row = meet(
                 self.network, self.manifest, name, step, steps, None if theta is None else theta[0], like
             )
-            if row is None:
-                step = 0
-            else:
+            if row is not None:
                 here = replace(here, objective=StartingFrom(here.objective, row[None]))
         self.network.at(step)
         return algorithm.start(replace(here, t=step, tick=step)), step

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from tacit.errors import Misuse
-from tacit.peer.identity import Credentials, server_name
+from tacit.peer.identity import Credentials, describe, server_name
 
 SERVICE = "tacit.peer.v1.Peer"
 CHUNK = 1 << 20  # bytes of a letter per message
@@ -71,10 +71,12 @@ def listen(
 
 
 def caller_of(context: Any, federation: str) -> str | None:
-    """The name in the certificate of who is calling, if it is one of this federation."""
+    """The name in the certificate of who is calling, if it is one of this federation.
+
+    Only DNS names count, and exactly one of the federation: what else a certificate says may be its holder's choice.
+    """
     suffix = server_name("", federation)
-    for name in context.auth_context().get("x509_subject_alternative_name", ()):
-        text = name.decode("ascii", "replace")
-        if text.endswith(suffix):
-            return str(text.removesuffix(suffix))
+    for pem in context.auth_context().get("x509_pem_cert", ()):
+        names = [name for name in describe(pem).server_names if name.endswith(suffix)]
+        return names[0].removesuffix(suffix) if len(names) == 1 else None
     return None

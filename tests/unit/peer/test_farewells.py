@@ -5,9 +5,13 @@ from tacit.peer.farewells import Farewells
 def test_a_farewell_is_remembered_by_a_node_that_comes_back(tmp_path):
     path = tmp_path / "farewells.json"
     first = Farewells(path, epoch=2)
-    first.add("b", 10)
-    first.add("c", 10)
+    first.add("b")
+    first.add("c")
     assert Farewells(path, epoch=2).names == {"b", "c"}
+    assert Farewells(path, epoch=2).told == frozenset()
+    first.add_told("d")
+    again = Farewells(path, epoch=2)
+    assert (again.names, again.told) == ({"b", "c"}, {"d"})
     assert Farewells(path, epoch=3).names == frozenset()
 
 
@@ -22,7 +26,7 @@ def test_only_who_said_farewell_can_be_gone(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(farewells.time, "monotonic", lambda: now[0])
     one = Farewells(tmp_path / "farewells.json", epoch=1)
-    one.add("b", 10)
+    one.add("b")
     assert not one.gone("b")
     assert not one.gone("c")
     now[0] = farewells.GONE + 1

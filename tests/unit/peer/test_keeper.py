@@ -100,7 +100,7 @@ def test_without_room_it_waits_says_so_and_goes_on(tmp_path, monkeypatch):
     } in desk.reports
     assert (desk.progress.phase, desk.progress.problem, desk.progress.saved) == ("training", "", 3)
     assert desk.measures.value("tacit_checkpoint_failures_total") == 2
-    assert Keeper(tmp_path, Desk(), 10).load(Manifest()).step == 3
+    assert Keeper(tmp_path, Desk(), 10).load(Manifest(), "").step == 3
 
 
 def test_a_node_that_is_to_stop_does_not_wait_for_room(tmp_path, monkeypatch):
@@ -120,7 +120,7 @@ def test_a_damaged_checkpoint_is_put_aside_and_the_one_before_taken(tmp_path):
     newest.write_bytes(newest.read_bytes()[:-3])
     desk = Desk()
     keeper = Keeper(tmp_path, desk, 10)
-    assert keeper.load(Manifest()).step == 3
+    assert keeper.load(Manifest(), "").step == 3
     assert desk.events() == ["checkpoint passed over"]
     assert not newest.exists()
     assert newest.with_suffix(".damaged").exists()
@@ -133,14 +133,46 @@ def test_when_all_are_damaged_the_node_refuses_to_begin_anew(tmp_path):
     keeper.write(saved(3))
     (tmp_path / "epoch-000001-step-000000003.safetensors").write_bytes(b"")
     with pytest.raises(Misuse, match=r"No checkpoint in .* can be used"):
-        Keeper(tmp_path, Desk(), 10).load(Manifest())
+        Keeper(tmp_path, Desk(), 10).load(Manifest(), "")
 
 
 def test_a_state_of_a_later_epoch_than_the_manifest_is_refused(tmp_path):
     Keeper(tmp_path, Desk(), 10).write(saved(3, epoch=2))
     with pytest.raises(Misuse, match="epoch 2, but the manifest is of epoch 1"):
-        Keeper(tmp_path, Desk(), 10).load(Manifest())
+        Keeper(tmp_path, Desk(), 10).load(Manifest(), "")
+
+
+def test_other_data_within_an_epoch_are_refused(tmp_path):
+    Keeper(tmp_path, Desk(), 10).write(saved(3))
+    with pytest.raises(Misuse, match="The data are not those"):
+        Keeper(tmp_path, Desk(), 10).load(Manifest(), "another digest")
+
+
+def test_a_damaged_beginning_of_an_epoch_is_not_made_good_by_the_epoch_before(tmp_path):
+    keeper = Keeper(tmp_path, Desk(), 10)
+    keeper.write(saved(3))
+    keeper.write(saved(3, epoch=2, meeting=True))
+    path = tmp_path / "epoch-000002-meeting.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+    class Later:
+        federation, epoch = "f", 2
+
+    with pytest.raises(Misuse, match=r"states of epoch 2 .* are damaged"):
+        Keeper(tmp_path, Desk(), 10).load(Later(), "")
+
+
+def test_a_meeting_is_older_than_the_states_that_follow_although_they_may_be_of_earlier_iterations(tmp_path):
+    keeper = Keeper(tmp_path, Desk(), 10)
+    keeper.write(saved(60, epoch=2, meeting=True))
+    for step in (5, 6):
+
+        class Now:
+            federation, epoch = "f", 2
+
+        keeper.write(saved(step, epoch=2))
+        assert Keeper(tmp_path, Desk(), 10).load(Now(), "").step == step
 
 
 def test_an_empty_folder_holds_nothing(tmp_path):
-    assert Keeper(tmp_path / "none", Desk(), 10).load(Manifest()) is None
+    assert Keeper(tmp_path / "none", Desk(), 10).load(Manifest(), "") is None

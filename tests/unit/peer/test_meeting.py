@@ -7,7 +7,7 @@ import torch
 import tacit
 from tacit.experiment.config import make_config
 from tacit.peer.manifest import Member, compose
-from tacit.peer.meeting import is_newcomer, longest_way, meet
+from tacit.peer.meeting import longest_way, meet
 
 STEPS = 100
 
@@ -40,11 +40,8 @@ class Room:
         return Network()
 
 
-def roster(graph, newcomers=(), epoch=2):
-    members = [
-        Member(f"n{i}", f"127.0.0.1:{7000 + i}", i, bytes([i]) * 32, epoch if i in newcomers else 1)
-        for i in range(graph.clients)
-    ]
+def roster(graph, epoch=2):
+    members = [Member(f"n{i}", f"127.0.0.1:{7000 + i}", i, bytes([i]) * 32, 1) for i in range(graph.clients)]
     return compose("clinics-00000000", epoch, "0" * 64, members, graph, make_config({}))
 
 
@@ -92,19 +89,25 @@ def test_all_agree_on_the_earliest_iteration_and_keep_their_models(graph):
 
 def test_a_newcomer_gets_the_mean_of_its_neighbours_and_holds_nobody_back():
     thetas = [torch.full((3,), float(i)) for i in range(4)] + [None]
-    outcome = met(roster(ring(5), newcomers=[4]), [40, 41, 42, 41, 0], thetas)
+    outcome = met(roster(ring(5)), [40, 41, 42, 41, 0], thetas)
     assert [step for step, _ in outcome] == [40] * 5
     assert torch.equal(outcome[4][1], torch.full((3,), 1.5))  # of clients 0 and 3
 
 
 def test_a_newcomer_among_newcomers_is_reached_too():
     thetas = [torch.full((3,), 2.0), None, None, None, torch.full((3,), 2.0)]
-    outcome = met(roster(ring(5), newcomers=[1, 2, 3]), [7, 0, 0, 0, 8], thetas)
+    outcome = met(roster(ring(5)), [7, 0, 0, 0, 8], thetas)
     assert [step for step, _ in outcome] == [7] * 5
     assert all(torch.equal(theta, torch.full((3,), 2.0)) for _, theta in outcome)
 
 
-def test_at_first_nobody_is_a_newcomer():
-    assert not is_newcomer(1, 1)
-    assert is_newcomer(3, 3)
-    assert not is_newcomer(2, 3)
+def test_who_never_began_is_given_a_model_like_who_joined():
+    """Not a newcomer of this epoch, and yet without a model: it was never started, or joined one epoch ago."""
+    thetas = [torch.full((3,), 1.0), torch.full((3,), 3.0), None]
+    outcome = met(roster(ring(3)), [9, 8, 0], thetas)
+    assert [step for step, _ in outcome] == [8] * 3
+    assert torch.equal(outcome[2][1], torch.full((3,), 2.0))
+
+
+def test_when_nobody_has_a_model_all_begin():
+    assert met(roster(ring(3)), [0, 0, 0], [None] * 3) == [(0, None)] * 3

@@ -38,10 +38,7 @@ def test_the_two_newest_are_kept(tmp_path):
         "000001-step-000000002",
     ]
     kept.save(saved(1, epoch=2, meeting=True))
-    assert [path.name[6:27] for path in kept.newest_first()] == [
-        "000002-step-000000001",
-        "000001-step-000000003",
-    ]
+    assert [path.name[6:20] for path in kept.newest_first()] == ["000002-meeting", "000001-step-00"]
     assert len(list(tmp_path.glob("letters-*.bin"))) == 2
 
 
@@ -83,7 +80,7 @@ def test_tensors_that_share_memory_are_saved(tmp_path):
     assert torch.equal(found.state["turned"], rows.T[:1])
 
 
-@pytest.mark.parametrize("harm", ["truncate", "flip", "empty", "garbage"])
+@pytest.mark.parametrize("harm", ["truncate", "flip", "header", "empty", "garbage"])
 def test_a_damaged_file_is_passed_over(tmp_path, harm):
     for step in (1, 2):
         Saves(tmp_path).save(saved(step))
@@ -91,8 +88,17 @@ def test_a_damaged_file_is_passed_over(tmp_path, harm):
     content = bytearray(newest.read_bytes())
     if harm == "flip":
         content[-1] ^= 1
+    at = content.index(b"wall_seconds") + 17
+    if harm == "header":
+        content[at] ^= 1  # another number of seconds
     newest.write_bytes(
-        {"truncate": content[:-5], "flip": content, "empty": b"", "garbage": b"\xff" * 100}[harm]
+        {
+            "truncate": content[:-5],
+            "flip": content,
+            "header": content,
+            "empty": b"",
+            "garbage": b"\xff" * 100,
+        }[harm]
     )
     found, problems = Saves(tmp_path).load("f")
     assert found.step == 1

@@ -1,14 +1,21 @@
 """The handlers of a node, called without a network: what each answers to whom."""
 
+import errno
+import functools
 import io
 import itertools
 import json
 import shutil
 import threading
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 import torch
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from tacit.experiment.config import make_config
 from tacit.peer import server
@@ -27,6 +34,19 @@ CONFIG = make_config({"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterat
 METHODS = ("Hello", "Letters", "Farewell", "Tell", "Roster", "Announce")
 
 
+@functools.cache
+def certificate(*names):
+    """A certificate (PEM) for these names; that gRPC has checked it is taken for granted here."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    whoever = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "whoever")])
+    builder = x509.CertificateBuilder(whoever, whoever, key.public_key(), 1, now, now + timedelta(days=1))
+    if names:
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), False
+        )
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
 class Aborted(Exception):
     """What `abort` raises."""
 
@@ -39,14 +59,18 @@ class Context:
     """A call, as gRPC shows it to a handler; without gRPC."""
 
     def __init__(self, *names):
-        self._names = names
+        self._certificate, self._code = certificate(*names), None
         self._active, self._callbacks = True, []
 
     def auth_context(self):
-        return {"x509_subject_alternative_name": [name.encode() for name in self._names]}
+        return {"x509_pem_cert": [self._certificate]}
 
     def abort(self, code, why):
+        self._code = code
         raise Aborted(code, why)
+
+    def code(self):
+        return self._code
 
     def is_active(self):
         return self._active
@@ -139,6 +163,7 @@ def notices(messages):
         (["b.clinics-01234567.tacit.example.org"], None),
         (["b.CLINICS-01234567.tacit"], None),
         (["x.b.clinics-01234567.tacit"], "x.b"),  # nobody is called so
+        (["b.clinics-01234567.tacit", "c.clinics-01234567.tacit"], None),  # one of them, but which?
         ([], None),
     ],
 )
@@ -168,6 +193,25 @@ def test_status_is_for_members_and_the_operator(node, who, allowed):
         assert wire.Status.FromString(node.call("Tell", who=who)).steps == 100
     else:
         assert node.refusal("Tell", who=who) == (grpc.StatusCode.PERMISSION_DENIED, "z is not a member")
+
+
+# --- our own mistakes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "part"), [("Tell", "status"), ("Hello", "greeting"), ("Letters", "notice")]
+)
+def test_a_mistake_of_ours_is_logged_and_not_told(node, monkeypatch, method, part):
+    def broken(*what):
+        raise ZeroDivisionError("something of our own")
+
+    monkeypatch.setattr(node.desk, part, broken)
+    raw = {"Letters": node.want(1, epoch=2)}.get(method, b"")
+    code, why = node.refusal(method, raw)
+    assert (code, why) == (grpc.StatusCode.INTERNAL, "a mistake in this node; its log says more")
+    logged = json.loads(node.log.getvalue())
+    assert (logged["event"], logged["level"], logged["caller"]) == ("mistake in an answer", "error", "b")
+    assert "something of our own" in logged["why"]
 
 
 # --- too many calls --------------------------------------------------------------------------------------------
@@ -234,6 +278,14 @@ def test_what_cannot_be_parsed_is_refused_and_counted(node, method, raw):
     assert node.rejected("malformed") == 1
 
 
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "Letters"])
+def test_a_call_without_a_question_is_refused(node, method):
+    handler = node.service.service(SimpleNamespace(method=f"/{SERVICE}/{method}"))
+    with pytest.raises(Aborted, match="without a question"):
+        handler.stream_unary(iter([]), node.context("b"))
+    assert node.rejected("malformed") == 1
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_only_a_manifest_may_be_long(node, method):
     unknown = b"\x7a" + b"\x80\x80\x02" + bytes(1 << 15)  # a field that everybody skips
@@ -288,6 +340,15 @@ def test_a_want_under_another_manifest_is_refused(node):
     assert (code, why) == (grpc.StatusCode.FAILED_PRECONDITION, "another manifest for epoch 1")
     assert node.rejected("configuration") == 1
     assert node.desk.standing.outbox.readers["b"].delivered == -1
+
+
+@pytest.mark.parametrize("tick", [101, 2**64 - 1])
+def test_a_letter_that_will_never_be_is_refused(node, tick):
+    assert node.refusal("Letters", node.want(tick)) == (
+        grpc.StatusCode.OUT_OF_RANGE,
+        f"iteration {tick} of 100",
+    )
+    assert node.rejected("future") == 1
 
 
 def test_the_newest_stream_of_a_neighbour_ends_the_one_before(node, monkeypatch):
@@ -371,15 +432,30 @@ def test_a_negative_save_beyond_all_does_no_harm(node):
 )
 def test_a_farewell_is_of_a_neighbour_at_the_end(node, who, epoch, tick, allowed):
     said = []
-    node.desk.on_farewell = lambda *what: said.append(what)
+    node.desk.farewell = said.append
     raw = wire.Ended(epoch=epoch, tick=tick).SerializeToString()
     if allowed:
         assert node.call("Farewell", raw, who) == b""
-        assert said == [(who, tick)]
+        assert said == [who]
     else:
         assert node.refusal("Farewell", raw, who)[0] == grpc.StatusCode.FAILED_PRECONDITION
         assert said == []
         assert node.rejected("farewell") == 1
+
+
+def test_a_farewell_that_cannot_be_noted_must_be_said_again(node):
+    def full(name):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    node.desk.farewell = full
+    code, why = node.refusal("Farewell", wire.Ended(epoch=1, tick=100).SerializeToString())
+    assert code == grpc.StatusCode.UNAVAILABLE
+    assert "No space left" in why
+
+
+def test_a_farewell_before_anybody_can_note_it_must_be_said_again(node):
+    code, _ = node.refusal("Farewell", wire.Ended(epoch=1, tick=100).SerializeToString())
+    assert code == grpc.StatusCode.UNAVAILABLE
 
 
 def test_greetings_are_exchanged(node):
@@ -407,7 +483,7 @@ def test_a_newer_roster_is_taken_once_and_passed_on(home, node, tmp_path):
     forged = wire.SignedManifest(manifest=text + b"\n", signature=signature).SerializeToString()
     assert "not signed by our operator" in node.refusal("Announce", forged, "operator")[1]
     assert node.rejected("manifest") == 1
-    assert node.desk.newer == (text, signature)
+    assert (node.desk.newer.text, node.desk.newer.signature) == (text, signature)
 
 
 def test_who_left_the_roster_meanwhile_gets_nothing_more(home, node):
