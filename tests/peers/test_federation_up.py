@@ -113,6 +113,50 @@ def test_stopped_and_brought_up_again(place):
         assert steps == sorted(set(steps))
 
 
+def test_brought_up_after_the_end_nothing_changes(place):
+    summaries = {name: place / "f" / "nodes" / name / "run" / "summary.json" for name in NAMES}
+    before = {name: path.read_text() for name, path in summaries.items()}
+    again = run("federation", "up", place / "f", "--data", f"{place}/{{name}}.npz")
+    assert again.returncode == 0, again.stderr
+    assert {name: path.read_text() for name, path in summaries.items()} == before
+
+
+def test_other_data_than_those_it_began_with_are_refused(place):
+    other = run("node", place / "f/nodes/west", "--data", place / "north.npz")
+    assert other.returncode == 2
+    assert "The data are not those" in other.stderr
+
+
+def test_a_node_runs_once_and_ends_when_it_is_told_to(place):
+    """Alone it waits for its neighbours. With several threads of numerics, as by default, signals reach any of them."""
+    made = here(
+        "federation", "create", place / "alone", "--config", place / "plan.toml", "--nodes",
+        ",".join(f"{name}=127.0.0.1:{port}" for name, port in zip(NAMES, free_ports(3), strict=True)),
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    folder, command = place / "alone/nodes/west", ["--data", place / "west.npz"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    first = subprocess.Popen(
+        tacit("node", folder, *command), stderr=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        said = [json.loads(first.stderr.readline())]
+        while said[-1]["event"] != "neighbour not reached":
+            said.append(json.loads(first.stderr.readline()))
+        second = run("node", folder, *command)
+        assert second.returncode == 2
+        assert "is running already" in second.stderr
+        assert (folder / "run").stat().st_mode & 0o077 == 0
+        first.send_signal(signal.SIGTERM)
+        _, rest = first.communicate(timeout=60)
+    finally:
+        if first.poll() is None:
+            first.kill()
+            first.wait()
+    assert first.returncode == 0
+    assert json.loads(rest.splitlines()[-1])["event"] == "stopped"
+
+
 def test_nobody_answers_when_nobody_runs(place):
     asked = here("federation", "status", place / "f", "--timeout", "1")
     assert asked.exit_code == 1
