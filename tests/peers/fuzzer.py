@@ -35,6 +35,7 @@ class Fuzzer:
             who: channel(member.address, target, self._manifest.federation, own, home.ca())
             for who, own in self._own.items()
         }
+        self._valid = {method: self._message(method) for method in UNARY}
         self.sent, self.codes, self.lost = 0, collections.Counter(), []
 
     def burst(self, count, tick):
@@ -88,11 +89,12 @@ class Fuzzer:
 
     def _mutation(self, method):
         while True:
-            raw = mutated(self._valid(method), self._random)
+            raw = mutated(self._valid[method], self._random)
             if method != "Farewell" or not self._is_the_end(raw):
                 return raw
 
-    def _valid(self, method):
+    def _message(self, method):
+        """A valid one."""
         manifest = self._manifest
         if method == "Hello":
             greeting = wire.Greeting(

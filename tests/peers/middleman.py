@@ -84,11 +84,11 @@ class Middleman:
 
 
 def _until_the_end(wants):
-    """What a caller asks for, until it hangs up."""
+    """What a caller asks for, until it hangs up; its call is not to be kept by the traceback."""
     try:
         yield from wants
-    except grpc.RpcError:
-        return
+    except grpc.RpcError as gone:
+        gone.__traceback__ = None
 
 
 class Spoiler:

@@ -1,10 +1,12 @@
 """Who may ask a node for what: strangers end in the handshake, the others are told why not, and counted."""
 
 import dataclasses
+import gc
 import socket
 import ssl
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 
 import pytest
@@ -462,6 +464,34 @@ def test_callers_that_ask_nothing_do_not_lock_the_others_out(home, neighbours_of
         end.set()
         for call in silent:
             call.cancel()
+
+
+def test_callers_that_hang_up_again_and_again_get_through_again(home, seat, port):
+    """Calls that have ended must not wait for the garbage collector: a connection may have 16 of them open."""
+    letter = letter_of(home, "n0")
+    seat.desk.standing.outbox.post(letter)
+    end = threading.Event()
+
+    def asking():
+        yield want(home.manifest())
+        end.wait(PATIENCE)
+
+    gc.disable()
+    try:
+        with calling(port, home, home.node("n1").credentials()) as one:
+            for _ in range(50):
+                call = one.stream_stream(f"/{SERVICE}/Letters")(asking(), timeout=PATIENCE)
+                with suppress(grpc.RpcError):  # too many at this moment
+                    next(call)
+                call.cancel()
+            limit = time.monotonic() + PATIENCE / 2
+            while not isinstance(found := outcome(one, "Letters", want(home.manifest())), bytes):
+                assert time.monotonic() < limit, found.why
+                time.sleep(0.05)
+            assert letter.frame in found
+    finally:
+        gc.enable()
+        end.set()
 
 
 # --- who asks can be attacked too -----------------------------------------------------------------------------

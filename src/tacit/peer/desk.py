@@ -41,7 +41,8 @@ class Progress:
     saved: int = -1
     loss: float | None = None
     accuracy: float | None = None
-    waiting_for: tuple[str, ...] = ()
+    waiting_for: tuple[str, ...] = ()  # neighbours, with what they say of themselves
+    blamed: tuple[str, ...] = ()  # who keeps those, as far as is known
     problem: str = ""
 
 
@@ -104,7 +105,9 @@ class Desk:
             return now
         told = {words.split(" ")[0]: words for words in now.waiting_for}  # what some have said of themselves
         late = tuple(told.get(name, name) for name in awaited.names)
-        return replace(now, phase="waiting", waiting_for=late)
+        first = awaited.names[0]
+        blamed = now.blamed if first in told and now.blamed else (first,)
+        return replace(now, phase="waiting", waiting_for=late, blamed=blamed)
 
     def consider(self, text: bytes, signature: bytes) -> bool:
         """A manifest told from outside: whether it is a newer one, signed by the operator. Refuses a false one."""
@@ -181,10 +184,7 @@ class Desk:
     def notice(self) -> wire.Notice:
         """How far this node is, for a neighbour that waits."""
         now = self.now()
-        names = [
-            waited.partition(" ")[0] for waited in now.waiting_for
-        ]  # without what those said of themselves
-        return wire.Notice(epoch=self.manifest.epoch, tick=now.step, waiting_for=names)
+        return wire.Notice(epoch=self.manifest.epoch, tick=now.step, waiting_for=now.blamed)
 
     def status(self) -> wire.Status:
         """How it is going."""

@@ -44,6 +44,7 @@ class Line:
     def __init__(self, desk: Desk, member: Member, own: Credentials, ca: bytes) -> None:
         self.member = member
         self.heard = ""  # what the neighbour last said of itself while we waited
+        self.blames: tuple[str, ...] = ()  # for whom it waits itself, as it says
         self._desk = desk
         self._channel = channel(member.address, member.name, desk.manifest.federation, own, ca)
         self._stream: Any = None
@@ -151,8 +152,9 @@ class Line:
     def _heard(self, notice: wire.Notice, address: Address) -> None:
         if notice.epoch != address.epoch:
             raise Elsewhere
-        others = ", ".join(notice.waiting_for)[:100]
-        self.heard = f"at iteration {notice.tick}" + (f", waiting for {others}" if others else "")
+        self.blames = tuple(name[:40] for name in notice.waiting_for[:4] if name != self._desk.name)
+        others = f", waiting for {', '.join(self.blames)}" if self.blames else ""
+        self.heard = f"at iteration {notice.tick}{others}"
 
     def _open(self) -> None:
         wants: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -215,7 +217,7 @@ class Line:
 
     def _arrived(self, size: int, seconds: float) -> None:
         measures, name = self._desk.measures, self.member.name
-        self.heard = ""
+        self.heard, self.blames = "", ()
         measures.count("tacit_received_bytes_total", size, neighbour=name)
         measures.count("tacit_letters_received_total", neighbour=name)
         measures.count("tacit_wait_seconds_total", seconds, neighbour=name)

@@ -128,7 +128,7 @@ class PeerNetwork:
         finally:
             desk.awaited = Awaited()
         if desk.progress.waiting_for:
-            desk.report(phase=before, waiting_for=(), problem="")
+            desk.report(phase=before, waiting_for=(), blamed=(), problem="")
         self.received_since_saved += sum(row.numel() * row.element_size() for row in like.values())
         self._wait_for_room()
         return heard
@@ -139,7 +139,9 @@ class PeerNetwork:
             f"{line.member.name} ({line.heard})" if line.heard else line.member.name
             for line in self._lines[arrived:]
         ]
-        self._desk.report(phase="waiting", waiting_for=tuple(late), problem="")
+        first = self._lines[arrived]
+        blamed = first.blames or (first.member.name,)
+        self._desk.report(phase="waiting", waiting_for=tuple(late), blamed=blamed, problem="")
 
     def _wait_for_room(self) -> None:
         """Go on only when neighbours let us forget enough: what we keep for them is bounded."""
@@ -151,7 +153,7 @@ class PeerNetwork:
             if desk.interrupted:
                 raise Left
         if desk.progress.waiting_for:
-            desk.report(phase=before, waiting_for=(), problem="")
+            desk.report(phase=before, waiting_for=(), blamed=(), problem="")
 
     def _weighted(self, own: Tensor, others: list[Tensor]) -> Tensor:
         """Σⱼ wᵢⱼ xⱼ as one row [1, P]: in the order of clients, as a product with W sums, so that both round alike."""

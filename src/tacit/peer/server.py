@@ -64,9 +64,11 @@ class Service:
             who = self._caller(context)
             known = who == OPERATOR or self._desk.manifest.position(who) is not None
             with self._under_way(who if known else "others", context), self._no_silence(who, context):
-                raw = next(questions, None)
+                raw = next(_until_gone(questions), None)
                 if raw is None:
-                    why = "a call without a question, or with one that is too long"
+                    if not context.is_active():
+                        return b""  # to nobody
+                    why = "a call without a question"
                     self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "malformed", who, why)
                 return answer(raw, context)
 
@@ -120,7 +122,7 @@ class Service:
             before.cancel()  # a neighbour has one stream: the older one is left over from a broken connection
         context.add_callback(lambda: self._desk.standing.outbox.wake())
         with self._no_silence(who, context):
-            for raw in wants:
+            for raw in _until_gone(wants):
                 want = self._parsed(wire.Want, raw, who, context)
                 yield from self._answer(want, who, context)
 
@@ -221,3 +223,15 @@ class Service:
         self._desk.reject(reason, who, why)
         context.abort(code, why)
         raise AssertionError("abort raises")
+
+
+def _until_gone(questions: Iterator[bytes]) -> Iterator[bytes]:
+    """What a caller asks, until it hangs up.
+
+    gRPC keeps the exception by which it says so, and that, through its traceback, the call: until the next garbage
+    collection, which is far away in a node that waits, it would be one of those that a connection may have open.
+    """
+    try:
+        yield from questions
+    except grpc.RpcError as gone:
+        gone.__traceback__ = None

@@ -286,6 +286,14 @@ def test_a_call_without_a_question_is_refused(node, method):
     assert node.rejected("malformed") == 1
 
 
+def test_a_caller_who_goes_before_it_asks_is_not_counted(node):
+    context = node.context("b")
+    context.cancel()
+    handler = node.service.service(SimpleNamespace(method=f"/{SERVICE}/Tell"))
+    assert handler.stream_unary(iter([]), context) == b""
+    assert node.measures.total("tacit_rejected_total") == 0
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_only_a_manifest_may_be_long(node, method):
     unknown = b"\x7a" + b"\x80\x80\x02" + bytes(1 << 15)  # a field that everybody skips
@@ -319,7 +327,7 @@ def test_a_letter_counts_as_given_only_after_its_last_byte(node):
 
 def test_notices_come_while_the_letter_is_not_written(node, monkeypatch):
     monkeypatch.setattr(server, "PATIENCE", 0.01)
-    node.desk.report(step=4, waiting_for=("c",))
+    node.desk.report(step=4, waiting_for=("b (at iteration 4)",), blamed=("c",))
     answers = node.call("Letters", [node.want(5)])
     told = notices(itertools.islice(answers, 3))
     assert [(one.epoch, one.tick, list(one.waiting_for)) for one in told] == [(1, 4, ["c"])] * 3
