@@ -44,24 +44,26 @@ def life(home, expected):
 
 
 @pytest.mark.parametrize("victim", ["n1", "n3"])
-def test_all_say_that_they_wait_for_a_frozen_node(life, victim):
+def test_a_frozen_node_is_waited_for_and_named(life, victim):
     home = life.home
     until_step(home, 5)
     life.proxies.harmful = False
     enquiry = Enquiry(home.manifest(), home.operator(), home.ca())
 
+    neighbours = [member.name for member in home.manifest().in_neighbours(victim)]
+
     def blamed():
-        """Whether all others are reached and say that they wait for the victim, or for one that says so."""
+        """Whether all others say that they wait, and its neighbours for whom."""
         found = {answer.member.name: answer.status for answer in enquiry.status()}
-        others = [found[name] for name in NAMES if name != victim]
-        return found[victim] is None and all(
-            status is not None and status.phase == "waiting" and victim in " ".join(status.waiting_for)
-            for status in others
+        if found.pop(victim) is not None or None in found.values():
+            return False
+        return all(status.phase == "waiting" for status in found.values()) and all(
+            victim in [words.split(" ")[0] for words in found[name].waiting_for] for name in neighbours
         )
 
     try:
         with frozen(life.running.nodes[victim]):
-            until(blamed, f"all say that they wait for {victim}")
+            until(blamed, f"all wait, and its neighbours for {victim}")
             assert life.running.nodes[victim].process.poll() is None
             furthest = max(step_of(home, name) for name in NAMES if name != victim)
     finally:

@@ -126,7 +126,6 @@ def fire(seen, watch, local):
                 seen.memory = memory(local.nodes["n0"].process.pid)
             seconds = time.monotonic() - began
             assert seconds < LIMIT, f"{fuzzer.sent} messages took {seconds:.0f} s: {fuzzer.codes}"
-        print("FUZZ", seconds)
         seen.grown = memory(local.nodes["n0"].process.pid) - seen.memory
         seen.said_to_silence = silent.recv(100)
 

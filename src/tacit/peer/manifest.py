@@ -59,6 +59,10 @@ class Manifest:
 
     def sections(self) -> dict[str, str]:
         """A short digest of each part, by which two nodes find out where their manifests differ."""
+        return dict(self._sections)
+
+    @cached_property
+    def _sections(self) -> dict[str, str]:
         settings = self.config.as_dict()
         made = settings.pop("graph")
         parts = {
