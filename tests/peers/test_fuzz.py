@@ -91,7 +91,7 @@ def fuzzed(tmp_path_factory):
     """Three nodes that train while one of them is fuzzed, and what was seen of it."""
     algorithm = {"name": "lppa", "lr": 0.02, "fresh": True}
     config = plan(
-        algorithm, rounds=STEPS // 20, iterations=20, hidden=4, clients=3, evaluate_every=STEPS // 20
+        algorithm, rounds=STEPS // 20, iterations=20, hidden=2, clients=3, evaluate_every=STEPS // 20
     )
     home = federation(tmp_path_factory.mktemp("fuzz") / "f", config, clients=3)
     seen = SimpleNamespace(home=home, fuzzer=Fuzzer(home, "n0", "n1", STEPS, seed=5), advanced=0)

@@ -119,7 +119,7 @@ class Desk:
         except Misuse:
             # It may be older than what the operator has put into our folder meanwhile: then that one holds.
             theirs = self.folder.signed()
-            if theirs[0] == self.manifest.text:  # no need to read all of it again for everything that is false
+            if theirs[0] == self.manifest.text:  # known already: no need to parse it for everything false
                 raise
             found = Announced(self.folder.manifest(), *theirs)
             if found.manifest.epoch <= self.manifest.epoch:
