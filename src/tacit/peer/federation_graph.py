@@ -125,7 +125,7 @@ def check_plan(config: Config, graph: Graph) -> list[str]:
     if getattr(algorithm_kind(name, "algorithm.name"), "needs_server", False):
         raise Misuse(
             f"algorithm.name = {name!r} needs a server, and a federation has none.",
-            "Choose one for graphs, e.g. lppa; see `tacit algorithms`.",
+            "Choose one for graphs: `tacit algorithms` lists them.",
         )
     if config.task is None and config.run.iterations_per_round is None:
         raise Misuse(
