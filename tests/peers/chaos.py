@@ -4,10 +4,14 @@ import asyncio
 import http.client
 import io
 import json
+import multiprocessing
+import os
 import random
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -18,7 +22,9 @@ from contextlib import contextmanager, suppress
 import torch
 from federations import models
 
+from tacit.cli import main
 from tacit.peer.journal import Journal
+from tacit.peer.local import LocalFederation, LocalNode
 from tacit.peer.node import Node, Options
 
 NAMES = ["n0", "n1", "n2", "n3", "n4"]
@@ -181,6 +187,70 @@ def _close(writer, reset):
         writer.transport.abort()
     else:
         writer.close()
+
+
+class ForkedFederation(LocalFederation):
+    """The same processes, forked from one that has imported everything: they start at once."""
+
+    def start(self, name, environment=None):
+        """Start one node by the command line, anew if it had ended."""
+        node = self._folder.node(name)
+        node.run.mkdir(parents=True, exist_ok=True)
+        words = ["node", str(node.path), "--save-every", str(self._save_seconds)]
+        words += ["--listen", self._listen[name]] if name in self._listen else []
+        log = node.run / "log.jsonl"
+        self.nodes[name] = LocalNode(name, Forked(words, log), log)
+        return self.nodes[name]
+
+
+class Forked:
+    """A forked process that can be handled like one of subprocess."""
+
+    def __init__(self, words, log):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tacit.peer.node", "tacit.cli.app", "chaos"])
+        self._process = context.Process(target=_be_command, args=(words, str(log)))
+        self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self):
+        """How it has ended, if it has."""
+        return self._process.exitcode
+
+    def poll(self):
+        """How it has ended, if it has."""
+        return self._process.exitcode
+
+    def wait(self, seconds=None):
+        """Wait until it has ended, and how."""
+        self._process.join(seconds)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("tacit", seconds)
+        return self.returncode
+
+    def send_signal(self, number):
+        """Send it a signal, if it still runs."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self):
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self):
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+def _be_command(words, log):
+    """What `tacit` with these words does, with its output in a file."""
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    torch.set_num_threads(1)
+    sys.argv = ["tacit", *words]
+    main()
 
 
 def threads(home, clock=time.time):

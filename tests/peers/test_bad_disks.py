@@ -12,12 +12,22 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from chaos import FRESH, LONG, asked, logged, metric, threads, undisturbed, until, until_step
+from chaos import (
+    FRESH,
+    LONG,
+    ForkedFederation,
+    asked,
+    logged,
+    metric,
+    threads,
+    undisturbed,
+    until,
+    until_step,
+)
 from federations import federation, models, plan, twin
 
 import tacit.peer
 from tacit.peer import results
-from tacit.peer.local import LocalFederation
 from tacit.peer.saves import Saves
 
 FULL, DAMAGED, STOPPED = "n2", "n1", "n4"
@@ -50,7 +60,7 @@ def life(home):
     """What was seen of a federation that met with a full disk, and lost two nodes for a while and a checkpoint."""
     harmed = twin(home, home.path.parent / "harmed")
     seen = SimpleNamespace(home=harmed)
-    with LocalFederation(harmed, save_seconds=0.3) as running:
+    with ForkedFederation(harmed, save_seconds=0.3) as running:
         until_step(harmed, 10)
         fill_the_disk(harmed, running.nodes[FULL], seen)
         until_step(harmed, 40, [FULL])
@@ -65,7 +75,7 @@ def life(home):
         truncate(checkpoints(hopeless, STOPPED))
         for name in (DAMAGED, STOPPED):
             running.start(name)
-        alone = LocalFederation(hopeless).start(STOPPED)
+        alone = ForkedFederation(hopeless, save_seconds=0.3).start(STOPPED)
         seen.refused, seen.last_words = alone.process.wait(LONG), alone.last_words()
         assert running.wait(LONG), [node.last_words() for node in running.failed()]
     return seen

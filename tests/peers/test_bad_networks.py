@@ -7,11 +7,22 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from chaos import FRESH, LONG, NAMES, Proxies, asked, frozen, step_of, undisturbed, until, until_step
+from chaos import (
+    FRESH,
+    LONG,
+    NAMES,
+    ForkedFederation,
+    Proxies,
+    asked,
+    frozen,
+    step_of,
+    undisturbed,
+    until,
+    until_step,
+)
 from federations import federation, free_ports, models, plan, twin
 
 from tacit.peer.asking import Enquiry
-from tacit.peer.local import LocalFederation
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +48,7 @@ def life(home, expected):
     ways = dict(zip(NAMES, zip(fronts, backs, strict=True), strict=True))
     with (
         Proxies(ways, seed=3) as proxies,
-        LocalFederation(harmed, save_seconds=0.3, listen=listen) as running,
+        ForkedFederation(harmed, save_seconds=0.3, listen=listen) as running,
     ):
         proxies.harmful = True
         yield SimpleNamespace(home=harmed, running=running, proxies=proxies)
