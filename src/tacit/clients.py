@@ -12,7 +12,7 @@ from tacit.compression.codec import Codec
 from tacit.graph.neighbourhood import Neighbourhood
 from tacit.privacy.noise import Noise
 from tacit.randomness import Randomness
-from tacit.rows import CodedRows, LazyRows, Sent
+from tacit.rows import CodedRows, LazyRows, Sent, Spent
 from tacit.schedules import Rate, rate_at
 
 Function = Callable[[Tensor], Tensor]
@@ -51,8 +51,11 @@ class Objective(Protocol):
         """Initial models [n, P], one row per hosted client; the caller owns the tensor."""
         ...
 
-    def grad(self, theta: Tensor, number: int) -> Tensor:
-        """Each hosted client's stochastic gradient at its own row, on its batch `number` = 0, 1, …."""
+    def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
+        """Each hosted client's stochastic gradient at its own row, on its batch `number` = 0, 1, ….
+
+        What comes back is the caller's; rows that are `spent` may be used for it.
+        """
         ...
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
@@ -76,22 +79,28 @@ class Clients:
     apply: Apply = lambda tag, function, rows, epsilon: function(rows)
     t: int = 0
     tick: int = 0
+    reuse: bool = False  # whether rows that an algorithm calls spent may be written into
 
-    def at(self, t: int) -> Clients:
+    def at(self, t: int, reuse: bool = False) -> Clients:
         """The same clients in step t."""
-        return replace(self, t=t, tick=t + 1)
+        return replace(self, t=t, tick=t + 1, reuse=reuse)
 
     @property
     def theta0(self) -> Tensor:
         """Initial models [n, P]: a new tensor each time, always with the same numbers."""
         return self.objective.theta0()
 
-    def grad(self, theta: Tensor, local: int = 0) -> Tensor:
-        """Stochastic gradients [n, P] at each client's own row, a new tensor.
+    def grad(self, theta: Tensor, local: int = 0, *, spent: Tensor | None = None) -> Tensor:
+        """Stochastic gradients [n, P] at each client's own row, the caller's to write into.
 
-        Gradient `local` = 0, 1, … of a step is on the step's next batch; the same `local` is the same batch.
+        Gradient `local` = 0, 1, … of a step is on the step's next batch; the same `local` is the same batch. Rows
+        that are `spent` are not needed any more and may be used for the result.
         """
-        return self.objective.grad(theta, self._batch(local))
+        return self.objective.grad(theta, self._batch(local), spent if self.reuse else None)
+
+    def spent(self, rows: Tensor) -> Sent:
+        """Rows of a state to be sent that are not needed afterwards: the network may use them for what it gives."""
+        return Spent(rows) if self.reuse else rows
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         """Each argmin_w fᵢ(w) + bᵢᵀw + cᵢ/2 ‖w‖² [n, P] for b [n, P], c [n, 1]; tasks that do not know it refuse."""

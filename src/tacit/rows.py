@@ -41,15 +41,25 @@ class CodedRows:
     decode: Callable[[Tensor], Tensor]  # bytes of such a message → its rows; refuses other bytes
 
 
+@dataclass(frozen=True)
+class Spent:
+    """Rows that their owner does not need after sending them: whoever sends them may write into them."""
+
+    rows: Tensor
+
+
 Rows = Tensor | LazyRows
-Sent = Tensor | CodedRows
+Sent = Tensor | CodedRows | Spent
 
 
 def received(sent: Sent) -> Tensor:
     """What arrives where `sent` was sent."""
-    return sent.rows if isinstance(sent, CodedRows) else sent
+    return sent if isinstance(sent, Tensor) else sent.rows
 
 
 def row_bytes(sent: Sent) -> int:
     """Bytes on the wire of one row."""
-    return sent.size() if isinstance(sent, CodedRows) else sent.shape[1] * sent.element_size()
+    if isinstance(sent, CodedRows):
+        return sent.size()
+    rows = received(sent)
+    return rows.shape[1] * rows.element_size()

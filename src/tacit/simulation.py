@@ -24,6 +24,8 @@ from tacit.algorithms.algorithm import (
 )
 from tacit.arguments import offers
 from tacit.clients import Clients
+from tacit.crew import Crew
+from tacit.engines.buffers import is_nobody_elses
 from tacit.engines.device import check_device
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
@@ -98,9 +100,12 @@ class Simulation:
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal())
         feed = task.feed(torch.arange(graph.clients), seed, device)
         bound = task.on(device)
-        self.gradients = plan(bound, ids.tolist(), feed, seed, device, gradients)
-        objective = HostedObjective(bound, ids.tolist(), feed, self.gradients.strategy, seed, device)
-        self.net = StackedNetwork(graph, task.dtype, device)
+        self.crew = Crew.of_this_process(device)
+        self.gradients = plan(bound, ids.tolist(), feed, seed, device, gradients, self.crew)
+        objective = HostedObjective(
+            bound, ids.tolist(), feed, self.gradients.strategy, seed, device, self.crew
+        )
+        self.net = StackedNetwork(graph, task.dtype, device, self.crew)
         self.here = Clients(neighbourhood, self.net, objective, randomness, gradients_per_step(algorithm))
         self.recorder = None if transcript is None else Recorder(self.net, transcript, neighbourhood)
         if self.recorder is not None:
@@ -112,7 +117,7 @@ class Simulation:
         self.t = 0
         self.state: Any = None
         self.diverged: str | None = None
-        self._watchdog = Watchdog(self.device)
+        self._watchdog = Watchdog(self.device, self.crew)
         self._check_every = (
             1 if self.device.type == "cpu" else 16
         )  # asking a GPU waits for all work under way
@@ -126,7 +131,7 @@ class Simulation:
 
     def start(self) -> None:
         """Make the state before the first iteration."""
-        with repeatable(self.device):
+        with repeatable(self.device), self.crew.alone():
             self.state = self.algorithm.start(self.here)
         self._watchdog.look(0, tensors_of(self.state))
         self.check()
@@ -143,12 +148,22 @@ class Simulation:
         """One iteration."""
         if self.recorder is not None:
             self.recorder.at(self.t + 1)
-        with repeatable(self.device):
-            self.state = self.algorithm.step(self.state, self.here.at(self.t))
-        self.t += 1
-        self._watchdog.look(self.t, tensors_of(self.state))
+        reuse = is_nobody_elses(self.state)
+        with repeatable(self.device), self.crew.alone():
+            before, self.state = self.state, self.algorithm.step(self.state, self.here.at(self.t, reuse))
+            self.t += 1
+            self._watchdog.look(self.t, tensors_of(self.state))
+        if reuse:
+            self._recycle(before)
         if self.t % self._check_every == 0:
             self.check()
+
+    def _recycle(self, before: Any) -> None:
+        """Use the memory of an earlier state again, but for what the present one has taken over."""
+        kept = {tensor.data_ptr() for tensor in tensors_of(self.state).values()}
+        for tensor in tensors_of(before).values():
+            if tensor.data_ptr() not in kept:
+                self.net.buffers.give(tensor)
 
     def observe(self) -> Record:
         """Judge the models as they are now, by what held when the last gradient was taken."""

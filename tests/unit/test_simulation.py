@@ -217,7 +217,7 @@ def begun(workspace=None, threads=None, steps=0):
     before = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
         if workspace is not None:
-            patch.setattr(gradients, "WORKSPACE", workspace)
+            patch.setitem(gradients.WORKSPACE, "cpu", workspace)
         if threads is not None:
             torch.set_num_threads(threads)
         try:

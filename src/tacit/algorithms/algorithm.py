@@ -16,7 +16,8 @@ S = Any  # each algorithm has its own state: a frozen dataclass of tensors, the 
 class Algorithm(Protocol):
     """A decentralized learning rule. All of it is here: no engine, no data, no network inside.
 
-    `step` may write into tensors it received from `here` (they are its own), never into the state it was given.
+    `step` may write into tensors it received from `here` (they are its own), never into the state it was given; rows
+    of that state that it needs no more it may call spent (`here.spent`, `here.grad(…, spent=…)`), to save memory.
 
     An algorithm may also have `local_steps` (gradients per step, if not one), `minimises` (whether it asks for exact
     minimisers), `needs_server` (whether it asks for `net.average`), `cautions(graph)` and `remarks(graph)` (sentences

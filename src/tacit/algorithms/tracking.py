@@ -34,15 +34,15 @@ class Tracking:
 def track(s: Tracking, here: Clients, lr: Rate, local_steps: int = 1) -> Tracking:
     """One exchange and `local_steps` updates of model and tracker."""
     lam = here.rate(lr)
-    theta, gamma = here.net.mix(theta=s.theta, gamma=s.gamma)  # ours: written in place below
+    theta, gamma = here.net.mix(theta=here.spent(s.theta), gamma=s.gamma)  # ours: written in place below
     theta.sub_(s.gamma, alpha=lam)
-    last = s.grad
+    last, spent = s.grad, s.gamma
     for local in range(local_steps):
         if local > 0:
             theta.sub_(gamma, alpha=lam)
-        grad = here.grad(theta, local)
+        grad = here.grad(theta, local, spent=spent)
         gamma.add_(grad).sub_(last)
-        last = grad
+        last, spent = grad, last
     return Tracking(theta, gamma, last)
 
 

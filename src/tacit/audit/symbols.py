@@ -153,7 +153,7 @@ class _Stage:
     def theta0(self) -> Tensor:
         return self._book.rows(of_clients("theta0", 0, self._ids))
 
-    def grad(self, theta: Tensor, number: int) -> Tensor:
+    def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
         self._once(
             "gradient", number, "of one batch twice in an iteration; declare local_steps for more gradients"
         )

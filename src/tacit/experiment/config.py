@@ -107,7 +107,7 @@ class RunSection(Section):
     iterations_per_round: PositiveInt | None = None  # one pass over the average client's data if not given
     seed: NonNegativeInt = 0
     device: str = "cpu"
-    gradients: Literal["auto", "batched", "looped"] = "auto"
+    gradients: Literal["auto", "layered", "batched", "looped"] = "auto"
     prg: Literal["philox", "chacha20"] = "philox"  # of noise; chacha20: keystreams, as peers derive them
     evaluate_every: PositiveInt = 1
     checkpoint_every: PositiveInt = 10

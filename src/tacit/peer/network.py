@@ -51,7 +51,8 @@ class PeerNetwork:
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         """Σⱼ wᵢⱼ xⱼ for the one hosted client [1, P]."""
         ours = {
-            tag: sent.encode()[0] if isinstance(sent, CodedRows) else sent[0] for tag, sent in rows.items()
+            tag: (sent.encode() if isinstance(sent, CodedRows) else received(sent))[0]
+            for tag, sent in rows.items()
         }
 
         def decoded(found: dict[str, Tensor]) -> RECEIVED:

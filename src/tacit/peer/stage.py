@@ -87,9 +87,9 @@ class StartingFrom:
         """The given models."""
         return self.theta.clone()
 
-    def grad(self, theta: Tensor, number: int) -> Tensor:
+    def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
         """That of the objective."""
-        return self.objective.grad(theta, number)
+        return self.objective.grad(theta, number, spent)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         """That of the objective."""

@@ -208,8 +208,8 @@ class _WitnessedObjective:
         self.recorder.hold(of_clients("theta0", 0, self.ids), lambda index: rows[index])
         return rows
 
-    def grad(self, theta: Tensor, number: int) -> Tensor:
-        rows = self.objective.grad(theta, number)
+    def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
+        rows = self.objective.grad(theta, number, spent)
         self.recorder.hold(of_clients("gradient", number, self.ids), lambda index: rows[index])
         return rows
 

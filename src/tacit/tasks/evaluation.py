@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from tacit.tasks.feed import together
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.stream import Stream
@@ -140,8 +141,8 @@ class ExpectedLoss:
         """Each client's expected loss at its own model."""
         ids = torch.tensor(clients)
         feed = self.stream.feed(ids, ids, seed=0, device=self.device)
-        ((_, arrays),) = feed.groups(self.number, len(ids))
-        loss: Tensor = vmap(self.loss)(theta, *arrays)
+        ((_, load),) = feed.pieces(self.number, together)
+        loss: Tensor = vmap(self.loss)(theta, *load())
         return Scores(loss.double().cpu(), None)
 
     def average(self, theta: Tensor) -> Scores:

@@ -1,12 +1,14 @@
 """What data a gradient sees: the whole part of each client, or a keyed mini-batch of it.
 
 A feed yields, for hosted clients and a batch number, groups of rows with their arrays stacked [k, ...], so that
-a group can be handled in one batched pass. It is a pure function of the seed, the client and the number.
+a group can be handled in one batched pass. It is a pure function of the seed, the client and the number. Arrays
+are put together when they are asked for: by the thread that needs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -16,13 +18,23 @@ from tacit.errors import Misuse
 from tacit.randomness import key_of, permutations, spans
 from tacit.tasks.parts import Part, Parts
 
+Cut = Callable[[int], Sequence[slice]]  # a number of clients → ranges of them to take together
+Piece = tuple[
+    slice | Tensor, Callable[[], Part]
+]  # rows, and their arrays stacked along a new first dimension
+
 
 class Feed(Protocol):
     """Source of the data of hosted clients."""
 
-    def groups(self, number: int, chunk: int) -> Iterator[tuple[slice | Tensor, Part]]:
-        """Rows (at most `chunk` of them) and their arrays stacked along a new first dimension."""
+    def pieces(self, number: int, cut: Cut) -> Iterator[Piece]:
+        """Batch `number` of all hosted clients, in pieces as `cut` says."""
         ...
+
+
+def together(count: int) -> list[slice]:
+    """All clients in one piece."""
+    return [slice(0, count)]
 
 
 class WholeParts:
@@ -38,13 +50,12 @@ class WholeParts:
             arrays = tuple(torch.stack(column).to(device) for column in columns)
             self._groups.append((torch.tensor(rows, device=device), arrays))
 
-    def groups(self, number: int, chunk: int) -> Iterator[tuple[slice | Tensor, Part]]:
+    def pieces(self, number: int, cut: Cut) -> Iterator[Piece]:
         """Groups of clients whose arrays have the same shapes."""
         everyone = len(self._groups) == 1
         for rows, arrays in self._groups:
-            for low in range(0, len(rows), chunk):
-                piece = slice(low, low + chunk)
-                yield (piece if everyone else rows[piece]), tuple(array[piece] for array in arrays)
+            for piece in cut(len(rows)):
+                yield (piece if everyone else rows[piece]), partial(_at, arrays, piece)
 
 
 def refuse_small_parts(parts: Parts, batch_size: int) -> None:
@@ -101,9 +112,12 @@ class MiniBatches:
         within = start[:, None] + torch.arange(self._batch, device=start.device)
         return self._order[self._first[:, None] + self._shuffled[within]]
 
-    def groups(self, number: int, chunk: int) -> Iterator[tuple[slice | Tensor, Part]]:
-        """The batches of all hosted clients, `chunk` clients at a time."""
+    def pieces(self, number: int, cut: Cut) -> Iterator[Piece]:
+        """The batches of all hosted clients."""
         index = self.indices(number)
-        for low in range(0, len(index), chunk):
-            piece = slice(low, min(len(index), low + chunk))
-            yield piece, tuple(array[index[piece]] for array in self._arrays)
+        for piece in cut(len(index)):
+            yield piece, partial(_at, self._arrays, index[piece])
+
+
+def _at(arrays: Part, index: slice | Tensor) -> Part:
+    return tuple(array[index] for array in arrays)

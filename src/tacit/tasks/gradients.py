@@ -1,22 +1,28 @@
-"""Gradients of all hosted clients: in one batched pass, or client by client."""
+"""Gradients of all hosted clients: layer by layer for all at once, in one batched pass, or client by client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from tacit.crew import Crew
+from tacit.errors import Misuse
 from tacit.tasks.feed import Feed
 from tacit.tasks.flat import Loss
+from tacit.tasks.layers import layered
 from tacit.tasks.parts import Part
 from tacit.tasks.task import Task
 
-Strategy = Literal["batched", "looped"]
-WORKSPACE = 1 << 26  # numbers a batched pass may take, roughly
+Strategy = Literal["layered", "batched", "looped"]
+Writer = Callable[[Tensor, Part, Tensor], None]  # models [k, P], arrays [k, ...], where gradients go [k, P]
+WORKSPACE = {"cpu": 1 << 24, "cuda": 1 << 30}  # numbers that one pass of one worker may take, roughly
 
 
 def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
@@ -34,12 +40,46 @@ def looped(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
     return out
 
 
-PASSES: dict[Strategy, Callable[[Loss, Tensor, Part], Tensor]] = {"batched": batched, "looped": looped}
+PASSES: dict[str, Callable[[Loss, Tensor, Part], Tensor]] = {"batched": batched, "looped": looped}
 
 
-def clients_per_pass(task: Task) -> int:
-    """Clients per batched pass, so that its workspace stays bounded."""
-    return max(1, WORKSPACE // (4 * task.parameters + 16 * task.source.numbers))
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A way to take gradients of one task: what writes those of k clients, and how many at a time."""
+
+    strategy: Strategy
+    write: Writer
+    numbers: int  # that one client takes in a pass
+
+    @classmethod
+    def of(cls, task: Task, strategy: Strategy) -> Way:
+        """That of a task; refused where its loss is no chain of layers and should be taken as one."""
+        if strategy == "layered":
+            net = layered(task)
+            if isinstance(net, str):
+                raise Misuse(f'gradients is "layered", but {net}.', 'Use "batched", "looped" or "auto".')
+            return cls(strategy, net.write_gradients, net.numbers)
+        compute = PASSES[strategy]
+
+        def write(theta: Tensor, arrays: Part, out: Tensor) -> None:
+            out.copy_(compute(task.loss, theta, arrays))
+
+        return cls(strategy, write, 4 * task.parameters + 16 * task.source.numbers)
+
+    def clients_per_pass(self, device: torch.device | str) -> int:
+        """So many that the workspace of a pass stays bounded."""
+        return max(1, WORKSPACE[torch.device(device).type] // self.numbers)
+
+    @contextmanager
+    def products(self, device: torch.device | str) -> Iterator[None]:
+        """Let each worker of a crew multiply on its own core: oneDNN's products would start threads there."""
+        before = torch._C._get_mkldnn_enabled()  # the public switch would also reset its precision
+        if self.strategy == "layered" and torch.device(device).type == "cpu":
+            torch._C._set_mkldnn_enabled(False)
+        try:
+            yield
+        finally:
+            torch._C._set_mkldnn_enabled(before)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,23 +92,41 @@ class HostedObjective:
     strategy: Strategy
     seed: int
     device: torch.device | str
+    crew: Crew = field(default_factory=lambda: Crew(1))
+
+    @cached_property
+    def _way(self) -> Way:
+        return Way.of(self.task, self.strategy)
 
     def theta0(self) -> Tensor:
         """Initial models [n, P]."""
         return self.task.initial(self.seed, self.clients).to(self.device)
 
-    def grad(self, theta: Tensor, number: int) -> Tensor:
-        """Gradients [n, P] of each client's batch `number` at its own row."""
-        compute = PASSES[self.strategy]
-        out = torch.empty_like(theta)
-        for rows, arrays in self.feed.groups(number, clients_per_pass(self.task)):
-            out[rows] = compute(self.task.loss, theta[rows], arrays)
+    def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
+        """Gradients [n, P] of each client's batch `number` at its own row; `spent` may be written into."""
+        way, out = self._way, torch.empty_like(theta) if spent is None else spent
+
+        def work(piece: tuple[slice | Tensor, Callable[[], Part]]) -> None:
+            rows, load = piece
+            if isinstance(rows, slice):
+                way.write(theta[rows], load(), out[rows])
+            else:
+                own = theta[rows]
+                there = torch.empty_like(own)
+                way.write(own, load(), there)
+                out[rows] = there
+
+        with way.products(self.device):
+            self.crew.each(work, self.feed.pieces(number, self._cut))
         return out if self.task.clip is None else self.task.clip.rows(out)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""
         proximal = self.task.known_minimisers()
         out = torch.empty_like(linear)
-        for rows, arrays in self.feed.groups(number, clients_per_pass(self.task)):
-            out[rows] = vmap(proximal)(linear[rows], curvature[rows, 0], *arrays)
+        for rows, load in self.feed.pieces(number, self._cut):
+            out[rows] = vmap(proximal)(linear[rows], curvature[rows, 0], *load())
         return out
+
+    def _cut(self, count: int) -> list[slice]:
+        return self.crew.cut(count, self._way.clients_per_pass(self.device))

@@ -1,8 +1,8 @@
-"""Which way of taking gradients is faster here: found out by trying both once.
+"""Which way of taking gradients is fastest here: found out by trying all once.
 
-Batched passes win where layers are small; on some processors convolutions with weights of their own per client
-are slower batched than in a plain loop. The outcome is remembered per machine and shape, because the two ways
-round differently and the same seed on the same machine must give the same bits.
+Layers batched by hand win where a model is made of those; torch's own batching where layers are small; on some
+processors a plain loop, client by client. The outcome is remembered per machine and shape, because the ways round
+differently and the same seed on the same machine must give the same bits.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tacit.crew import Crew
 from tacit.errors import Misuse
 from tacit.tasks.feed import Feed
 from tacit.tasks.flat import Loss, ModuleLoss, refuse_hidden_stream
-from tacit.tasks.gradients import PASSES, Strategy, batched, clients_per_pass, looped
+from tacit.tasks.gradients import Strategy, Way, batched
+from tacit.tasks.layers import layered
 from tacit.tasks.parts import Part
 from tacit.tasks.task import Task
 
 SAMPLE = 8  # clients in the trial
+STRATEGIES: tuple[Strategy, ...] = ("layered", "batched", "looped")
 
 
 @dataclass(frozen=True)
@@ -39,32 +42,57 @@ class Plan:
 
 
 def plan(
-    task: Task, clients: Sequence[int], feed: Feed, seed: int, device: torch.device | str, wish: str = "auto"
+    task: Task,
+    clients: Sequence[int],
+    feed: Feed,
+    seed: int,
+    device: torch.device | str,
+    wish: str = "auto",
+    crew: Crew | None = None,
 ) -> Plan:
-    """Take the wish, or else choose by timing both ways once on this machine; a remembered choice is taken again."""
-    if wish in PASSES:
-        return Plan(wish, "as asked")
+    """Take the wish, or else choose by timing all ways once on this machine; a remembered choice is taken again."""
+    for strategy in STRATEGIES:
+        if wish == strategy:
+            Way.of(task, strategy)  # refuses what cannot be taken so
+            return Plan(strategy, "as asked")
     if wish != "auto":
-        raise Misuse(f"gradients is {wish!r}.", 'Choose "auto", "batched" or "looped".')
+        raise Misuse(f"gradients is {wish!r}.", 'Choose "auto", "layered", "batched" or "looped".')
     if len(clients) == 1:
         return Plan("looped", "one client")
-    _, arrays = next(iter(feed.groups(0, min(SAMPLE, clients_per_pass(task)))))
-    arrays = tuple(array[:SAMPLE] for array in arrays)
+    crew = crew or Crew(1)
+    sample = min(SAMPLE, Way.of(task, "looped").clients_per_pass(device))
+    _, load = next(iter(feed.pieces(0, lambda count: [slice(0, min(count, sample))])))
+    arrays = load()
     theta = task.initial(seed, clients[: len(arrays[0])]).to(device)
     _refuse_unfit(task.loss, theta, arrays)
+    ways, refusals = _ways(task, theta, arrays)
+    if len(ways) == 1:
+        return Plan("looped", "; ".join(refusals))
     memory = _Memory.default()
     key = _signature(task, arrays, device)
+    # A choice that is remembered may have been made for another loss of the same name and shapes.
     known = memory.recall(key)
-    if known is not None and known.strategy == "looped":
+    if known is not None and known.strategy in ways:
         return known
-    # Tried even where remembered: another loss of the same name and shapes may have been the one that was timed.
-    if (refusal := _refusal(task.loss, theta, arrays)) is not None:
-        return Plan("looped", refusal)
-    if known is not None:
-        return known
-    choice = _time_both(task.loss, theta, arrays)
+    choice = _time_all(ways, theta, arrays, crew)
     memory.remember(key, choice)
     return choice
+
+
+def _ways(task: Task, theta: Tensor, arrays: Part) -> tuple[dict[Strategy, Way], list[str]]:
+    """The ways that work here, and why others do not."""
+    ways: dict[Strategy, Way] = {}
+    refusals = []
+    if isinstance(reason := layered(task), str):
+        refusals.append(reason)
+    else:
+        ways["layered"] = Way.of(task, "layered")
+    if (refusal := _refusal(task.loss, theta, arrays)) is not None:
+        refusals.append(refusal)
+    else:
+        ways["batched"] = Way.of(task, "batched")
+    ways["looped"] = Way.of(task, "looped")
+    return ways, refusals
 
 
 def _refuse_unfit(loss: Loss, theta: Tensor, arrays: Part) -> None:
@@ -87,16 +115,28 @@ def _refusal(loss: Loss, theta: Tensor, arrays: Part) -> str | None:
     return None
 
 
-def _time_both(loss: Loss, theta: Tensor, arrays: Part) -> Plan:
-    few = tuple(array[:2] for array in arrays)
-    alone = _seconds(lambda: looped(loss, theta[:2], few), theta) / len(few[0])
-    together = _seconds(lambda: batched(loss, theta, arrays), theta) / len(theta)
-    strategy: Strategy = "batched" if together < alone else "looped"
-    timing = f"batched {1e3 * together:.3g} ms, looped {1e3 * alone:.3g} ms per client"
-    return Plan(strategy, f"timed once on this machine: {timing}")
+def _time_all(ways: dict[Strategy, Way], theta: Tensor, arrays: Part, crew: Crew) -> Plan:
+    """Time all ways on the same few clients, as they will be taken."""
+    out = torch.empty_like(theta)
+    seconds = {}
+    for strategy, way in ways.items():
+        pieces = crew.cut(len(theta), way.clients_per_pass(theta.device))
+
+        def write(rows: slice, way: Way = way) -> None:
+            way.write(theta[rows], tuple(array[rows] for array in arrays), out[rows])
+
+        def work(pieces: list[slice] = pieces, write: Callable[[slice], None] = write) -> None:
+            crew.each(write, pieces)
+
+        with crew.alone(), way.products(theta.device):
+            seconds[strategy] = _seconds(work, theta) / len(theta)
+    timing = ", ".join(f"{strategy} {1e3 * taken:.3g} ms" for strategy, taken in seconds.items())
+    return Plan(
+        min(seconds, key=lambda one: seconds[one]), f"timed once on this machine: {timing} per client"
+    )
 
 
-def _seconds(work: Callable[[], Tensor], like: Tensor) -> float:
+def _seconds(work: Callable[[], None], like: Tensor) -> float:
     """The better of two timings after a first run that is not counted."""
 
     def once() -> float:
@@ -148,7 +188,7 @@ class _Memory:
         entry = self._read().get(key)
         if not isinstance(entry, dict):
             return None
-        chosen = [strategy for strategy in PASSES if strategy == entry.get("strategy")]
+        chosen = [strategy for strategy in STRATEGIES if strategy == entry.get("strategy")]
         return Plan(chosen[0], str(entry.get("reason", ""))) if chosen else None
 
     def remember(self, key: str, choice: Plan) -> None:

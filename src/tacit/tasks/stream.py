@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from tacit.randomness import key_of, words
-from tacit.tasks.feed import Feed
+from tacit.tasks.feed import Cut, Feed, Piece
 from tacit.tasks.parts import Part
 
 AHEAD = 1 << 14  # numbers drawn together
@@ -62,12 +63,12 @@ class Drawn:
         self._known: tuple[int, slice] | None = None
         self._drawn = torch.empty(0)
 
-    def groups(self, number: int, chunk: int) -> Iterator[tuple[slice | Tensor, Part]]:
-        """The batches of all hosted clients, `chunk` clients at a time."""
-        for low in range(0, len(self._ids), chunk):
-            rows = slice(low, min(len(self._ids), low + chunk))
+    def pieces(self, number: int, cut: Cut) -> Iterator[Piece]:
+        """The batches of all hosted clients, drawn as they are yielded: numbers ahead are kept in one place."""
+        for rows in cut(len(self._ids)):
             constants = (array[rows] for array in self._constants)
-            yield rows, self._make(number, self._normals(number, rows), *constants)
+            made = self._make(number, self._normals(number, rows), *constants)
+            yield rows, partial(tuple, made)
 
     def _normals(self, number: int, rows: slice) -> Tensor:
         """The numbers [k, width] of one batch, drawn with those of the batches around it if they are few."""

@@ -3,9 +3,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.crew import Crew
 from tacit.errors import Misuse
 from tacit.randomness import permutations
-from tacit.tasks.feed import MiniBatches, WholeParts, refuse_small_parts
+from tacit.tasks.feed import MiniBatches, WholeParts, refuse_small_parts, together
 from tacit.tasks.parts import Parts
 
 
@@ -103,7 +104,8 @@ def test_groups_hold_the_batches_of_all_arrays(chunk):
     batches = feed(parts, 2)
     index = batches.indices(5)
     seen = torch.zeros(3, dtype=torch.int64)
-    for rows, (x, y) in batches.groups(5, chunk):
+    for rows, load in batches.pieces(5, lambda count: Crew(1).cut(count, chunk)):
+        x, y = load()
         assert len(x) <= chunk
         assert torch.equal(x, index[rows])
         assert torch.equal(y, index[rows] * 10)
@@ -124,7 +126,8 @@ def test_whole_parts_go_together_by_shape(chunk):
         (torch.full((size, 2), float(k)), torch.full((size,), k)) for k, size in enumerate((3, 5, 3, 3, 5))
     ]
     seen = []
-    for rows, (x, y) in WholeParts(parts, "cpu").groups(0, chunk):
+    for rows, load in WholeParts(parts, "cpu").pieces(0, lambda count: Crew(1).cut(count, chunk)):
+        x, y = load()
         members = torch.arange(5)[rows].tolist()
         assert len(members) <= chunk
         assert len({len(parts[k][0]) for k in members}) == 1
@@ -140,9 +143,9 @@ def test_whole_parts_go_together_by_shape(chunk):
 def test_whole_parts_are_the_same_for_every_number():
     parts = [(torch.randn(2),) for _ in range(3)]
     whole = WholeParts(parts, "cpu")
-    ((_, first),) = whole.groups(0, 10)
-    ((_, later),) = whole.groups(77, 10)
-    assert torch.equal(first[0], later[0])
+    ((_, first),) = whole.pieces(0, together)
+    ((_, later),) = whole.pieces(77, together)
+    assert torch.equal(first()[0], later()[0])
 
 
 def test_a_peer_that_holds_only_its_own_part_draws_the_same_batches():

@@ -4,6 +4,7 @@ import torch
 import tacit
 from tacit.errors import Misuse
 from tacit.tasks import adaptive_filtering
+from tacit.tasks.feed import together
 from tacit.tasks.gradients import HostedObjective
 
 RING = tacit.Topology.ring(5).mixing("metropolis")
@@ -17,8 +18,8 @@ def objective(task, seed=0):
 
 def batch(task, number, seed=0):
     ids = torch.arange(task.clients)
-    ((_, arrays),) = task.feed(ids, seed, "cpu").groups(number, 100)
-    return arrays
+    ((_, load),) = task.feed(ids, seed, "cpu").pieces(number, together)
+    return load()
 
 
 def constants(task):

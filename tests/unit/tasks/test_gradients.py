@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from tacit import models
 from tacit.tasks import Task, adaptive_filtering, gradients, least_squares, localization, quadratic
-from tacit.tasks.gradients import HostedObjective, batched, clients_per_pass, looped
+from tacit.tasks.gradients import HostedObjective, Way, batched, looped
 from tacit.tasks.parts import Parts
 
 CLIENTS = 3
@@ -83,16 +83,18 @@ def test_batched_equals_looped(task):
 def test_the_workspace_bounds_a_pass_and_not_the_result(task, strategy, workspace, monkeypatch):
     theta = scattered(task)
     whole = objective(task, strategy).grad(theta, 2)
-    monkeypatch.setattr(gradients, "WORKSPACE", workspace)
-    assert clients_per_pass(task) >= 1
+    monkeypatch.setitem(gradients.WORKSPACE, "cpu", workspace)
+    assert Way.of(task, strategy).clients_per_pass("cpu") >= 1
     pieces = objective(task, strategy).grad(theta, 2)
     torch.testing.assert_close(pieces, whole, rtol=1e-9, atol=1e-11)
 
 
 def test_fewer_clients_go_together_where_models_are_large(monkeypatch):
-    monkeypatch.setattr(gradients, "WORKSPACE", 10_000)
-    small = clients_per_pass(least_squares([draw(2, 3)] * 50, [draw(2)] * 50))
-    large = clients_per_pass(least_squares([draw(2, 300)] * 50, [draw(2)] * 50))
+    monkeypatch.setitem(gradients.WORKSPACE, "cpu", 10_000)
+    small, large = (
+        Way.of(least_squares([draw(2, width)] * 50, [draw(2)] * 50), "batched").clients_per_pass("cpu")
+        for width in (3, 300)
+    )
     assert 1 <= large < small
 
 

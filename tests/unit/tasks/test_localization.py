@@ -4,6 +4,7 @@ import torch
 import tacit
 from tacit.errors import Misuse
 from tacit.tasks import localization
+from tacit.tasks.feed import together
 from tacit.tasks.gradients import HostedObjective
 
 ANCHORS = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.5, 3.0], [-1.0, -2.0]], dtype=torch.float64)
@@ -19,8 +20,8 @@ def gradient(task, theta, number=0):
 
 def measurements(**options):
     task = localization(ANCHORS, TARGET, batch_size=MANY, **options)
-    ((_, arrays),) = task.feed(torch.arange(4), 0, "cpu").groups(2, 100)
-    return arrays
+    ((_, load),) = task.feed(torch.arange(4), 0, "cpu").pieces(2, together)
+    return load()
 
 
 def test_directions_point_to_the_target_and_err_along_and_across():

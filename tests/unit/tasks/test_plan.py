@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from tacit import DSGT, Topology, simulate
+from tacit.crew import Crew
 from tacit.errors import Misuse
 from tacit.tasks import Task, plan
-from tacit.tasks.gradients import HostedObjective
+from tacit.tasks.gradients import HostedObjective, Way
 from tacit.tasks.plan import Plan
 
 
@@ -49,30 +50,31 @@ def test_a_choice_is_made_by_timing_and_says_so():
 
 def test_a_choice_is_remembered(monkeypatch):
     first = planned(task_of(smooth))
-    monkeypatch.setattr(plan, "_time_both", no_timing)
+    monkeypatch.setattr(plan, "_time_all", no_timing)
     assert planned(task_of(smooth)) == first
 
 
 @pytest.mark.parametrize("strategy", ["batched", "looped"])
 def test_what_was_remembered_is_taken_whatever_is_faster_now(strategy, monkeypatch):
-    monkeypatch.setattr(plan, "_time_both", lambda *given: Plan(strategy, "pretended"))
+    monkeypatch.setattr(plan, "_time_all", lambda *given: Plan(strategy, "pretended"))
     planned(task_of(smooth))
-    monkeypatch.setattr(plan, "_time_both", no_timing)
+    monkeypatch.setattr(plan, "_time_all", no_timing)
     assert planned(task_of(smooth)) == Plan(strategy, "pretended")
 
 
 def test_other_shapes_are_timed_on_their_own(monkeypatch):
     planned(task_of(smooth))
-    monkeypatch.setattr(plan, "_time_both", lambda *given: Plan("looped", "new shape"))
+    monkeypatch.setattr(plan, "_time_all", lambda *given: Plan("looped", "new shape"))
     assert planned(task_of(smooth, width=7)).reason == "new shape"
 
 
 def test_the_faster_way_is_chosen(monkeypatch):
-    timings = iter([4.0, 3.0, 4.0, 300.0])  # looped, batched; looped, batched
+    timings = iter([3.0, 4.0, 300.0, 4.0])  # batched, looped; batched, looped
     monkeypatch.setattr(plan, "_seconds", lambda work, like: next(timings))
+    ways = {strategy: Way.of(task_of(smooth), strategy) for strategy in ("batched", "looped")}
     theta, x = torch.ones(3, 4), torch.ones(3, 4)
-    assert plan._time_both(smooth, theta, (x,)).strategy == "batched"  # 1 against 2 per client
-    assert plan._time_both(smooth, theta, (x,)).strategy == "looped"  # 100 against 2
+    assert plan._time_all(ways, theta, (x,), Crew(1)).strategy == "batched"
+    assert plan._time_all(ways, theta, (x,), Crew(1)).strategy == "looped"
 
 
 def test_a_loss_that_cannot_be_batched_is_looped_and_right():
@@ -89,7 +91,7 @@ def test_a_loss_that_cannot_be_batched_is_looped_and_right():
 
 
 def test_a_choice_made_for_another_loss_of_the_same_name_does_no_harm(monkeypatch):
-    monkeypatch.setattr(plan, "_time_both", lambda *given: Plan("batched", "pretended"))
+    monkeypatch.setattr(plan, "_time_all", lambda *given: Plan("batched", "pretended"))
 
     def loss(theta, x):
         return smooth(theta, x)
@@ -108,7 +110,7 @@ def test_a_damaged_memory_only_means_timing_again(content, cache, monkeypatch):
     cache.write_bytes(content)
     chosen = planned(task_of(smooth))
     assert "timed once" in chosen.reason
-    monkeypatch.setattr(plan, "_time_both", no_timing)
+    monkeypatch.setattr(plan, "_time_all", no_timing)
     assert planned(task_of(smooth)) == chosen
 
 
@@ -146,18 +148,23 @@ def test_without_a_setting_the_cache_is_in_the_home(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("wish", ["batched", "looped"])
 def test_a_wish_is_honoured_without_timing(wish, cache, monkeypatch):
-    monkeypatch.setattr(plan, "_time_both", no_timing)
+    monkeypatch.setattr(plan, "_time_all", no_timing)
     assert planned(task_of(smooth), wish) == Plan(wish, "as asked")
     assert not cache.exists()
 
 
+def test_layers_are_refused_where_there_are_none():
+    with pytest.raises(Misuse, match=r"\"layered\", but the loss is not that of a module.*\"batched\""):
+        planned(task_of(smooth), "layered")
+
+
 def test_another_wish_is_refused():
-    with pytest.raises(Misuse, match=r"'fast'.*\"auto\", \"batched\" or \"looped\""):
+    with pytest.raises(Misuse, match=r"'fast'.*\"auto\", \"layered\", \"batched\" or \"looped\""):
         planned(task_of(smooth), "fast")
 
 
 def test_one_client_needs_no_batching(monkeypatch):
-    monkeypatch.setattr(plan, "_time_both", no_timing)
+    monkeypatch.setattr(plan, "_time_all", no_timing)
     assert planned(task_of(smooth, clients=1)).strategy == "looped"
 
 

@@ -5,7 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tacit.crew import Crew
 from tacit.tasks import stream
+from tacit.tasks.feed import together
 from tacit.tasks.stream import Stream, normals, uniforms
 
 CLIENTS = 6
@@ -20,7 +22,8 @@ def numbers(count=CLIENTS):
 def batch(source, number, ids=None, places=None, seed=0, chunk=100):
     ids = torch.arange(source.clients) if ids is None else torch.tensor(ids)
     feed = source.feed(ids, ids if places is None else torch.tensor(places), seed, "cpu")
-    groups = list(feed.groups(number, chunk))
+    crew = Crew(1)
+    groups = [(rows, load()) for rows, load in feed.pieces(number, lambda count: crew.cut(count, chunk))]
     assert torch.equal(
         torch.cat([torch.arange(len(ids))[rows] for rows, _ in groups]), torch.arange(len(ids))
     )
@@ -42,8 +45,8 @@ def test_a_batch_is_a_function_of_its_number_alone(asked):
     ids = torch.arange(CLIENTS)
     in_any_order = numbers().feed(ids, ids, 0, "cpu")
     for number in asked:
-        ((_, arrays),) = in_any_order.groups(number, 100)
-        for one, fresh in zip(arrays, batch(numbers(), number), strict=True):
+        ((_, load),) = in_any_order.pieces(number, together)
+        for one, fresh in zip(load(), batch(numbers(), number), strict=True):
             assert torch.equal(one, fresh)
 
 

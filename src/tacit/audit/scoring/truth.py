@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.tasks.evaluation import TestSet
+from tacit.tasks.feed import together
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.task import Task
 
@@ -22,8 +23,8 @@ class Truth:
     def batch(self, client: int, number: int) -> Part:
         """The arrays, inputs first, that a client's gradient `number` saw."""
         feed = self.task.feed(torch.tensor([client]), self.seed, "cpu")
-        ((_, arrays),) = feed.groups(number, 1)
-        return tuple(array[0] for array in arrays)
+        ((_, load),) = feed.pieces(number, together)
+        return tuple(array[0] for array in load())
 
     def members(self, client: int) -> Part | None:
         """All data of a client; None where it is a stream."""

@@ -1,0 +1,77 @@
+"""A crew: threads that share the processor's cores, one each, for work on different clients.
+
+Threads of numerics libraries wait for each other by spinning, many times in every layer; beside a busy neighbour
+that costs tenfold. A crew's threads meet once per pass, and each runs its part of the work alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class Crew:
+    """`size` workers; a crew of one is the calling thread itself."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    @classmethod
+    def of_this_process(cls, device: torch.device | str = "cpu") -> Crew:
+        """As many as torch may use threads here; one where a GPU does the work."""
+        return cls(torch.get_num_threads() if torch.device(device).type == "cpu" else 1)
+
+    def each(self, work: Callable[[T], None], pieces: Iterable[T]) -> None:
+        """Do the work for all pieces, in no order; the first failure is raised when all have ended."""
+        if self.size == 1:
+            for piece in pieces:
+                work(piece)
+            return
+        under_way = [self._threads.submit(work, piece) for piece in pieces]
+        failures = [failure for done in under_way if (failure := done.exception()) is not None]
+        if failures:
+            raise failures[0]
+
+    def cut(self, count: int, largest: int | None = None) -> list[slice]:
+        """Ranges of `count` things, of at most `largest`, as many as keep all workers busy to the end."""
+        passes = 1 if largest is None else -(-count // (self.size * max(1, largest)))
+        pieces = min(count, self.size * passes)
+        edges = [count * piece // max(1, pieces) for piece in range(pieces + 1)]
+        return [slice(low, high) for low, high in pairwise(edges)]
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep the numerics library's own threads off the cores meanwhile: the calling thread has one."""
+        if self.size == 1:
+            yield
+            return
+        _ = self._threads
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(self.size)
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        before = torch.get_num_threads()
+        meeting = threading.Barrier(self.size)
+
+        def begin() -> None:
+            torch.set_num_threads(1)  # of this thread; others keep theirs
+            meeting.wait()
+
+        pool = ThreadPoolExecutor(self.size, "tacit-crew", initializer=begin)
+        for started in [pool.submit(lambda: None) for _ in range(self.size)]:
+            started.result()
+        torch.set_num_threads(before)  # also what threads that begin later take over
+        return pool

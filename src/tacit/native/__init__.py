@@ -1,0 +1,51 @@
+"""Compiled loops, called by address and without Python's lock; absent where there was no C compiler to install them."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    found = find_spec("tacit.native._kernels")
+    try:
+        return None if found is None or found.origin is None else ctypes.CDLL(found.origin)
+    except OSError:
+        return None  # compiled for another machine
+
+
+def available(rows: Tensor) -> bool:
+    """Whether there are compiled loops for rows such as these, each of them in one piece."""
+    fits = rows.device.type == "cpu" and rows.dtype in SUFFIX and rows.ndim == 2 and rows.stride(1) == 1
+    return fits and _library() is not None
+
+
+def mix(begin: Tensor, source: Tensor, weight: Tensor, x: Tensor, out: Tensor, rows: slice) -> None:
+    """out[i] = Σ weight[e] x[source[e]] over e in begin[i] … begin[i+1], for the rows asked for.
+
+    `begin`, `source` are int64 and `weight` is of the type of `x` and `out`; rows of both lie in one piece.
+    """
+    _call(
+        f"tacit_mix_{SUFFIX[x.dtype]}",
+        *(begin.data_ptr(), source.data_ptr(), weight.data_ptr()),
+        *(x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), rows.start, rows.stop, x.shape[1]),
+    )
+
+
+def not_finite(x: Tensor, bad: Tensor, rows: slice) -> None:
+    """bad[i] = whether row i of x has a number that is not finite, for the rows asked for; `bad` is of bool."""
+    name = f"tacit_not_finite_{SUFFIX[x.dtype]}"
+    _call(name, x.data_ptr(), x.stride(0), bad.data_ptr(), rows.start, rows.stop, x.shape[1])
+
+
+def _call(name: str, *arguments: int) -> None:
+    library = _library()
+    assert library is not None
+    getattr(library, name)(*map(ctypes.c_int64, arguments))

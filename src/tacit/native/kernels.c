@@ -1,0 +1,94 @@
+/* Loops that pass over memory once where tensor operations would pass over it several times.
+ *
+ * Plain C without state, called by address (see __init__.py) from several threads at once. Everything here has a
+ * twin in tensor operations, which is used where this could not be compiled.
+ */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+/* Newer vector units are used where the processor has them. */
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
+#define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define WIDE
+#endif
+
+#define TILE 8192 /* numbers of a row worked on at a time: what is written stays in the nearest cache */
+#define LANES 16  /* running maxima side by side: no number waits for the one before it */
+
+/* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for rows first <= i < last. */
+#define DEFINE_MIX(NAME, T)                                                                                  \
+    WIDE EXPORT void NAME(const int64_t *begin, const int64_t *source, const T *weight, const T *x,          \
+                          int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,         \
+                          int64_t width) {                                                                   \
+        for (int64_t low = 0; low < width; low += TILE) {                                                    \
+            const int64_t n = width - low < TILE ? width - low : TILE;                                       \
+            for (int64_t i = first; i < last; i++) {                                                         \
+                T *restrict o = out + i * out_stride + low;                                                  \
+                int64_t e = begin[i];                                                                        \
+                const int64_t end = begin[i + 1];                                                            \
+                if (end - e >= 3) {                                                                          \
+                    const T *a = x + source[e] * x_stride + low, *b = x + source[e + 1] * x_stride + low,    \
+                            *c = x + source[e + 2] * x_stride + low;                                         \
+                    const T u = weight[e], v = weight[e + 1], w = weight[e + 2];                             \
+                    for (int64_t k = 0; k < n; k++) o[k] = u * a[k] + v * b[k] + w * c[k];                   \
+                    e += 3;                                                                                  \
+                } else if (e < end) {                                                                        \
+                    const T *a = x + source[e] * x_stride + low;                                             \
+                    const T u = weight[e];                                                                   \
+                    for (int64_t k = 0; k < n; k++) o[k] = u * a[k];                                         \
+                    e += 1;                                                                                  \
+                } else {                                                                                     \
+                    for (int64_t k = 0; k < n; k++) o[k] = 0;                                                \
+                }                                                                                            \
+                for (; e + 1 < end; e += 2) {                                                                \
+                    const T *a = x + source[e] * x_stride + low, *b = x + source[e + 1] * x_stride + low;    \
+                    const T u = weight[e], v = weight[e + 1];                                                \
+                    for (int64_t k = 0; k < n; k++) o[k] += u * a[k] + v * b[k];                             \
+                }                                                                                            \
+                if (e < end) {                                                                               \
+                    const T *a = x + source[e] * x_stride + low;                                             \
+                    const T u = weight[e];                                                                   \
+                    for (int64_t k = 0; k < n; k++) o[k] += u * a[k];                                        \
+                }                                                                                            \
+            }                                                                                                \
+        }                                                                                                    \
+    }
+
+DEFINE_MIX(tacit_mix_f32, float)
+DEFINE_MIX(tacit_mix_f64, double)
+
+/* bad[i] = whether a number of row i is infinite or no number: without its sign, it is at least infinity's bits. */
+#define DEFINE_NOT_FINITE(NAME, BITS, MAGNITUDE, INFINITE)                                                   \
+    WIDE EXPORT void NAME(const BITS *x, int64_t stride, uint8_t *bad, int64_t first, int64_t last,          \
+                          int64_t width) {                                                                   \
+        for (int64_t i = first; i < last; i++) {                                                             \
+            const BITS *row = x + i * stride;                                                                \
+            BITS largest[LANES] = {0};                                                                       \
+            int64_t k = 0;                                                                                   \
+            for (; k + LANES <= width; k += LANES)                                                           \
+                for (int64_t j = 0; j < LANES; j++) {                                                        \
+                    const BITS magnitude = row[k + j] & MAGNITUDE;                                           \
+                    largest[j] = magnitude > largest[j] ? magnitude : largest[j];                            \
+                }                                                                                            \
+            BITS all = 0;                                                                                    \
+            for (; k < width; k++) all = (row[k] & MAGNITUDE) > all ? (row[k] & MAGNITUDE) : all;            \
+            for (int64_t j = 0; j < LANES; j++) all = largest[j] > all ? largest[j] : all;                   \
+            bad[i] = all >= INFINITE;                                                                        \
+        }                                                                                                    \
+    }
+
+DEFINE_NOT_FINITE(tacit_not_finite_f32, uint32_t, 0x7FFFFFFFu, 0x7F800000u)
+DEFINE_NOT_FINITE(tacit_not_finite_f64, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000000000000u)
+
+/* An empty module: only so that the file is built, found and shipped as any extension is. */
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, NULL, NULL, NULL, NULL, NULL};
+PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&module); }
