@@ -117,7 +117,7 @@ class Simulation:
         self.t = 0
         self.state: Any = None
         self.diverged: str | None = None
-        self._watchdog = Watchdog(self.device, self.crew)
+        self._watchdog = Watchdog(self.crew)
         self._check_every = (
             1 if self.device.type == "cpu" else 16
         )  # asking a GPU waits for all work under way
@@ -204,11 +204,15 @@ def repeatable(device: torch.device) -> Iterator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
+    memory: Any = torch.utils.deterministic
+    filled = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
+    memory.fill_uninitialized_memory = False  # we write all of it ourselves
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        memory.fill_uninitialized_memory = filled
 
 
 def simulate(

@@ -21,32 +21,38 @@ class Finding:
 
 
 class Watchdog:
-    """Looks at every state; what it saw first stays on the device until somebody asks."""
+    """Looks at every state; what it saw stays on the device until somebody asks."""
 
-    def __init__(self, device: torch.device, crew: Crew | None = None) -> None:
+    def __init__(self, crew: Crew | None = None) -> None:
         self._crew = crew or Crew(1)
-        self._seen = torch.full((3,), -1, dtype=torch.int64, device=device)  # iteration, field, row
-        self._row = torch.tensor((0, 0, 1), device=device)
-        self._fields: list[str] = []
+        self._seen: list[
+            tuple[int, str, Tensor]
+        ] = []  # iteration, field, [n] that is finite where the rows are
+        self._found: Finding | None = None
 
     def look(self, iteration: int, tensors: dict[str, Tensor]) -> None:
         """Look at the rows of all fields of a state."""
-        self._fields = list(tensors)
-        for number, rows in enumerate(tensors.values()):
-            bad = self._not_finite(rows)
-            place = torch.tensor((iteration, number, 0), device=bad.device) + bad.int().argmax() * self._row
-            self._seen = torch.where((self._seen[0] < 0) & bad.any(), place, self._seen)
+        self._seen += [(iteration, name, self._sizes(rows)) for name, rows in tensors.items()]
 
-    def _not_finite(self, rows: Tensor) -> Tensor:
-        """[n] whether a row has a number that is not finite."""
+    def _sizes(self, rows: Tensor) -> Tensor:
+        """[n] numbers of which one is finite if and only if all of its row is."""
         if native.available(rows):
-            bad = torch.empty(len(rows), dtype=torch.bool)
-            self._crew.each(lambda part: native.not_finite(rows, bad, part), self._crew.cut(len(rows)))
-            return bad
-        # Both pass NaN on, so they are finite if and only if all of the row is.
-        return ~(torch.isfinite(rows.amax(1)) & torch.isfinite(rows.amin(1)))
+            sizes = torch.empty(len(rows), dtype=torch.bool)
+            self._crew.each(lambda part: native.not_finite(rows, sizes, part), self._crew.cut(len(rows)))
+            return torch.where(sizes, torch.inf, 0.0)
+        largest: Tensor = torch.linalg.vector_norm(rows, torch.inf, dim=1)
+        return largest
 
     def finding(self) -> Finding | None:
         """What was seen first, if anything; this waits for the device."""
-        iteration, field, row = self._seen.tolist()
-        return Finding(iteration, self._fields[field], row) if iteration >= 0 else None
+        if self._found is None and self._seen:
+            bad = ~torch.isfinite(torch.cat([sizes for _, _, sizes in self._seen]).cpu())
+            if bad.any():
+                row = int(bad.int().argmax())
+                for iteration, field, sizes in self._seen:
+                    if row < len(sizes):
+                        self._found = Finding(iteration, field, row)
+                        break
+                    row -= len(sizes)
+        self._seen = []
+        return self._found

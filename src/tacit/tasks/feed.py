@@ -32,6 +32,11 @@ class Feed(Protocol):
         ...
 
 
+def gather(arrays: Part, index: slice | Tensor) -> Part:
+    """The entries at `index` of each array."""
+    return tuple(array[index] for array in arrays)
+
+
 def together(count: int) -> list[slice]:
     """All clients in one piece."""
     return [slice(0, count)]
@@ -55,7 +60,7 @@ class WholeParts:
         everyone = len(self._groups) == 1
         for rows, arrays in self._groups:
             for piece in cut(len(rows)):
-                yield (piece if everyone else rows[piece]), partial(_at, arrays, piece)
+                yield (piece if everyone else rows[piece]), partial(gather, arrays, piece)
 
 
 def refuse_small_parts(parts: Parts, batch_size: int) -> None:
@@ -86,38 +91,47 @@ class MiniBatches:
     ) -> None:
         """Batches of the clients `ids`, whose data are at `places` in `parts`."""
         places = places.cpu()
-        self._arrays = tuple(array.to(device) for array in parts.arrays)
+        self.arrays = tuple(array.to(device) for array in parts.arrays)
         self._order = parts.order.to(device)
-        self._first = parts.offsets[places].to(device)
-        self._sizes = parts.sizes[places].to(device)
-        self._ids = ids.to(device)
+        self._first = parts.offsets[places]
+        self._sizes = parts.sizes[places]
+        self._ids = ids.cpu()
+        self._device = self._order.device
         self._batch = batch_size
         self._key = key_of(seed, "batches")
         self._slots = self._sizes // batch_size
-        # A memo of the current epoch's order of each client, one after the other; it only saves work.
+        # A memo of the current epoch's batches of each client, one after the other; it only saves work.
         self._epoch = torch.full_like(self._sizes, -1)
-        self._begin = self._sizes.cumsum(0) - self._sizes
-        self._shuffled = torch.empty(int(self._sizes.sum()), dtype=torch.int64, device=device)
+        self._begin = self._slots.cumsum(0) - self._slots
+        self._batches = torch.empty(
+            int(self._slots.sum()), batch_size, dtype=torch.int64, device=self._device
+        )
+        self._alike = len(set(self._slots.tolist())) == 1
 
     def indices(self, number: int) -> Tensor:
         """Which samples of the shared arrays are in batch `number` of each hosted client: [n, batch]."""
         epoch = number // self._slots
         (stale,) = torch.where(epoch != self._epoch)
         if len(stale):
-            sizes = self._sizes[stale]
-            order = permutations(self._key, epoch[stale], self._ids[stale], sizes)
-            self._shuffled[spans(self._begin[stale], sizes)] = order
+            self._shuffle(stale, epoch[stale])
             self._epoch = epoch
-        start = self._begin + (number % self._slots) * self._batch
-        within = start[:, None] + torch.arange(self._batch, device=start.device)
-        return self._order[self._first[:, None] + self._shuffled[within]]
+        if self._alike:  # a view: nothing to wait for
+            return self._batches.view(len(self._slots), -1, self._batch)[:, number % int(self._slots[0])]
+        return self._batches[(self._begin + number % self._slots).to(self._device)]
+
+    def _shuffle(self, clients: Tensor, epochs: Tensor) -> None:
+        """Put the batches of an epoch of each of these clients into the memo."""
+        sizes, slots = self._sizes[clients], self._slots[clients]
+        where = (epochs, self._ids[clients], sizes)
+        order = permutations(self._key, *(index.to(self._device) for index in where))
+        first = sizes.cumsum(0) - sizes
+        used = spans(first, slots * self._batch).to(self._device)  # the rest of an epoch fills no batch
+        own = torch.repeat_interleave(self._first[clients], slots * self._batch).to(self._device)
+        batches = self._order[own + order[used]].view(-1, self._batch)
+        self._batches[spans(self._begin[clients], slots).to(self._device)] = batches
 
     def pieces(self, number: int, cut: Cut) -> Iterator[Piece]:
         """The batches of all hosted clients."""
         index = self.indices(number)
         for piece in cut(len(index)):
-            yield piece, partial(_at, self._arrays, index[piece])
-
-
-def _at(arrays: Part, index: slice | Tensor) -> Part:
-    return tuple(array[index] for array in arrays)
+            yield piece, partial(gather, self.arrays, index[piece])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import torch
@@ -14,7 +14,8 @@ from torch.func import grad, vmap
 
 from tacit.crew import Crew
 from tacit.errors import Misuse
-from tacit.tasks.feed import Feed
+from tacit.tasks.capture import Work, capture
+from tacit.tasks.feed import Feed, MiniBatches, Piece, gather
 from tacit.tasks.flat import Loss
 from tacit.tasks.layers import layered
 from tacit.tasks.parts import Part
@@ -22,7 +23,7 @@ from tacit.tasks.task import Task
 
 Strategy = Literal["layered", "batched", "looped"]
 Writer = Callable[[Tensor, Part, Tensor], None]  # models [k, P], arrays [k, ...], where gradients go [k, P]
-WORKSPACE = {"cpu": 1 << 24, "cuda": 1 << 30}  # numbers that one pass of one worker may take, roughly
+WORKSPACE = {"cpu": 1 << 25, "cuda": 1 << 30}  # numbers that one pass of one worker may take, roughly
 
 
 def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
@@ -93,6 +94,9 @@ class HostedObjective:
     seed: int
     device: torch.device | str
     crew: Crew = field(default_factory=lambda: Crew(1))
+    _recorded: list[Work] = field(
+        default_factory=list
+    )  # the pass as it is played on a GPU, once it is recorded
 
     @cached_property
     def _way(self) -> Way:
@@ -104,9 +108,29 @@ class HostedObjective:
 
     def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
         """Gradients [n, P] of each client's batch `number` at its own row; `spent` may be written into."""
-        way, out = self._way, torch.empty_like(theta) if spent is None else spent
+        out = torch.empty_like(theta) if spent is None else spent
+        if isinstance(self.feed, MiniBatches) and theta.is_cuda:
+            index = self.feed.indices(number)
+            if not self._recorded:
+                self._recorded.append(capture(self._write_batches, theta, index))
+            self._recorded[0](theta, index, out)
+        else:
+            self._write(theta, self.feed.pieces(number, self._cut), out)
+        return out if self.task.clip is None else self.task.clip.rows(out)
 
-        def work(piece: tuple[slice | Tensor, Callable[[], Part]]) -> None:
+    def _write_batches(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
+        """Write gradients on the samples at `index` [n, batch] of the data."""
+        assert isinstance(self.feed, MiniBatches)
+        arrays = self.feed.arrays
+        self._write(
+            theta, ((rows, partial(gather, arrays, index[rows])) for rows in self._cut(len(index))), out
+        )
+
+    def _write(self, theta: Tensor, pieces: Iterable[Piece], out: Tensor) -> None:
+        """Write the gradients of all pieces."""
+        way = self._way
+
+        def work(piece: Piece) -> None:
             rows, load = piece
             if isinstance(rows, slice):
                 way.write(theta[rows], load(), out[rows])
@@ -117,8 +141,7 @@ class HostedObjective:
                 out[rows] = there
 
         with way.products(self.device):
-            self.crew.each(work, self.feed.pieces(number, self._cut))
-        return out if self.task.clip is None else self.task.clip.rows(out)
+            self.crew.each(work, pieces)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""

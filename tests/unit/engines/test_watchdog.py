@@ -7,7 +7,7 @@ from tacit.engines.watchdog import Finding, Watchdog
 
 
 def test_the_first_finding_is_kept():
-    watchdog = Watchdog(torch.device("cpu"))
+    watchdog = Watchdog()
     fine = torch.ones(3, 4)
     watchdog.look(0, {"theta": fine, "gamma": fine})
     assert watchdog.finding() is None
@@ -20,7 +20,7 @@ def test_the_first_finding_is_kept():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_number_is_enough(value):
-    watchdog = Watchdog(torch.device("cpu"))
+    watchdog = Watchdog()
     rows = torch.zeros(5, 7)
     rows[4, 6] = value
     watchdog.look(9, {"theta": rows})
@@ -28,6 +28,6 @@ def test_one_number_is_enough(value):
 
 
 def test_large_numbers_are_no_finding():
-    watchdog = Watchdog(torch.device("cpu"))
+    watchdog = Watchdog()
     watchdog.look(0, {"theta": torch.full((2, 100_000), 3e38), "small": torch.full((1, 70_000), 1.0).half()})
     assert watchdog.finding() is None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,10 +12,11 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.layers.convolution import Convolution
 from tacit.tasks.layers.layer import Layer
-from tacit.tasks.layers.pointwise import RELU, SIGMOID, TANH, Flatten
+from tacit.tasks.layers.pointwise import RELU, SIGMOID, TANH, Bias, Flatten
 from tacit.tasks.layers.pooling import MaxPool, MeanPool
-from tacit.tasks.layers.products import Convolution, Linear
+from tacit.tasks.layers.products import Linear
 from tacit.tasks.parts import Part, Parts
 
 if TYPE_CHECKING:
@@ -55,14 +55,12 @@ class LayeredLoss:
     def _output_gradient(self, output: Tensor, targets: list[Tensor]) -> Tensor:
         """The gradient of each client's loss by its output [k, O, B], a new tensor."""
         if _is_plain_cross_entropy(self.criterion, targets):
-            share = output.softmax(1).mul_(1 / output.shape[2])
-            return share.scatter_add_(1, targets[0][:, None], _constant(share, -1 / output.shape[2]))
+            classes = torch.arange(output.shape[1], device=output.device)[:, None]
+            return (output.softmax(1) - (targets[0][:, None] == classes).to(output.dtype)).div_(
+                output.shape[2]
+            )
         by_output: Tensor = vmap(grad(self.criterion))(output.mT, *targets)
         return by_output.mT.contiguous()
-
-
-def _constant(like: Tensor, value: float) -> Tensor:
-    return like.new_full((1, 1, 1), value).expand(len(like), 1, like.shape[2])
 
 
 def _is_plain_cross_entropy(criterion: Callable[..., Tensor], targets: list[Tensor]) -> bool:
@@ -79,7 +77,7 @@ def layered(task: Task) -> LayeredLoss | str:
     if arrays[0].dtype != loss.flat.dtype:
         return f"inputs are {arrays[0].dtype}, the model {loss.flat.dtype}"
     try:
-        layers = _swap_relu(list(_layers(loss.flat.module, arrays[0].ndim - 1)))
+        layers = _pool_early(list(_layers(loss.flat.module, arrays[0].ndim - 1)))
     except NotLayered as reason:
         return str(reason)
     if sum(layer.width for layer in layers) != loss.flat.width:
@@ -117,6 +115,8 @@ def _layers(module: nn.Module, dimensions: int) -> Iterator[Layer]:
     if _is(module, nn.Identity):
         return
     yield _layer(module, dimensions)
+    if isinstance(module, nn.Conv2d) and module.bias is not None:
+        yield Bias(module.out_channels)
 
 
 def _layer(module: nn.Module, dimensions: int) -> Layer:
@@ -142,8 +142,7 @@ def _convolution(module: nn.Conv2d) -> Convolution:
     size, stride, padding, dilation = (
         _pair(value) for value in (module.kernel_size, module.stride, module.padding, module.dilation)
     )
-    bias = module.bias is not None
-    return Convolution(module.in_channels, module.out_channels, size, stride, padding, dilation, bias)
+    return Convolution(module.in_channels, module.out_channels, size, stride, padding, dilation)
 
 
 def _pool(module: nn.MaxPool2d | nn.AvgPool2d) -> Layer:
@@ -171,9 +170,16 @@ def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 
-def _swap_relu(layers: list[Layer]) -> list[Layer]:
-    """Pool before ReLU: the same values and gradients, on fewer numbers."""
-    for at, (one, next_one) in enumerate(pairwise(layers)):
-        if one is RELU and isinstance(next_one, MaxPool):
-            layers[at : at + 2] = [next_one, one]
-    return layers
+def _pool_early(layers: list[Layer]) -> list[Layer]:
+    """Take maxima before what keeps the order of numbers: the same values and gradients, on fewer numbers."""
+    ordered: list[Layer] = []
+    for layer in layers:
+        at = len(ordered)
+        while (
+            isinstance(layer, MaxPool)
+            and at
+            and (ordered[at - 1] is RELU or isinstance(ordered[at - 1], Bias))
+        ):
+            at -= 1
+        ordered.insert(at, layer)
+    return ordered

@@ -1,0 +1,226 @@
+"""Convolutions of many clients on a GPU, without copying windows out of the images.
+
+A convolution is a product of filters [F, taps] and windows [taps, places · B] (see products.py). On a GPU the
+windows need not be written down: number (tap, place, b) of them is at
+
+    offset of the tap + offset of the place + b
+
+in the image, so these kernels read it there, in float32 throughout. Sums over places are cut into pieces that are
+added in a fixed order, so that the same numbers give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+COLUMNS = 256  # of windows that one program takes at a time
+PROGRAMS = 512  # that a GPU should have to do at the same time
+
+
+@triton.jit
+def _forward_kernel(
+    x, w, y, x_client, w_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr, batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
+    kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr,
+    FILTERS: tl.constexpr, COLUMNS: tl.constexpr, TAPS: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(1)
+    n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    f = tl.program_id(2) * FILTERS + tl.arange(0, FILTERS)
+    place = n // batch
+    at = (place // wide) * height_stride + (place % wide) * across_stride + n % batch
+    x += client.to(tl.int64) * x_client
+    w += client.to(tl.int64) * w_client
+    total = tl.zeros((FILTERS, COLUMNS), dtype=tl.float32)
+    for low in range(0, taps, TAPS):
+        r = low + tl.arange(0, TAPS)
+        channel = r // (kernel_height * kernel_width)
+        within = r % (kernel_height * kernel_width)
+        tap = (
+            channel * tap_channel + (within // kernel_width) * tap_row + (within % kernel_width) * tap_column
+        )
+        own = tl.load(w + f[:, None] * taps + r[None, :], (f < filters)[:, None] & (r < taps)[None, :], 0.0)
+        seen = tl.load(x + tap[:, None] + at[None, :], (r < taps)[:, None] & (n < columns)[None, :], 0.0)
+        total = tl.dot(own, seen, total, input_precision="ieee")
+    y += client.to(tl.int64) * filters * columns
+    tl.store(y + f[:, None] * columns + n[None, :], total, (f < filters)[:, None] & (n < columns)[None, :])
+
+
+@triton.jit
+def _filters_kernel(
+    x, dy, out, x_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr, batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
+    kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr, length: tl.constexpr,
+    FILTERS: tl.constexpr, COLUMNS: tl.constexpr, TAPS: tl.constexpr,
+):  # fmt: skip
+    piece, pieces = tl.program_id(0), tl.num_programs(0)
+    client = tl.program_id(1)
+    r = tl.program_id(2) * TAPS + tl.arange(0, TAPS)
+    f = tl.arange(0, FILTERS)
+    channel = r // (kernel_height * kernel_width)
+    within = r % (kernel_height * kernel_width)
+    tap = channel * tap_channel + (within // kernel_width) * tap_row + (within % kernel_width) * tap_column
+    x += client.to(tl.int64) * x_client
+    dy += client.to(tl.int64) * filters * columns
+    total = tl.zeros((FILTERS, TAPS), dtype=tl.float32)
+    for low in range(piece * length, (piece + 1) * length, COLUMNS):
+        n = low + tl.arange(0, COLUMNS)
+        here = (n < columns) & (n < (piece + 1) * length)
+        place = n // batch
+        at = (place // wide) * height_stride + (place % wide) * across_stride + n % batch
+        seen = tl.load(x + at[:, None] + tap[None, :], here[:, None] & (r < taps)[None, :], 0.0)
+        share = tl.load(dy + f[:, None] * columns + n[None, :], (f < filters)[:, None] & here[None, :], 0.0)
+        total = tl.dot(share, seen, total, input_precision="ieee")
+    out += (client.to(tl.int64) * pieces + piece) * filters * taps
+    tl.store(out + f[:, None] * taps + r[None, :], total, (f < filters)[:, None] & (r < taps)[None, :])
+
+
+@triton.jit
+def _gather_kernel(
+    spread, dx, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr, down: tl.constexpr, across: tl.constexpr,
+    kernel_height: tl.constexpr, kernel_width: tl.constexpr, dilation_down: tl.constexpr, dilation_across: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < total_numbers
+    b = at % batch
+    pixel = at // batch
+    column, row = pixel % breadth, (pixel // breadth) % height
+    image = pixel // (breadth * height)  # client and channel
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for i in range(kernel_height):
+        for j in range(kernel_width):
+            top, left = row - i * dilation_down, column - j * dilation_across
+            hit = inside & (top >= 0) & (left >= 0) & (top % down == 0) & (left % across == 0)
+            hit = hit & (top // down < rows) & (left // across < wide)
+            tap = (image * kernel_height + i) * kernel_width + j
+            source = ((tap * rows + top // down) * wide + left // across) * batch + b
+            total += tl.load(spread + source, hit, 0.0)
+    tl.store(dx + at, total, inside)
+
+
+@triton.jit
+def _pool_kernel(
+    x, y, where, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < total_numbers
+    b = at % batch
+    place = at // batch
+    column, row, image = place % wide, (place // wide) % rows, place // (wide * rows)
+    corner = x + ((image * height + row * DOWN) * breadth + column * ACROSS) * batch + b
+    largest = tl.load(corner, inside, 0.0)
+    found = tl.zeros((BLOCK,), dtype=tl.int8)
+    for i in tl.static_range(DOWN):
+        for j in tl.static_range(ACROSS):
+            value = tl.load(corner + (i * breadth + j) * batch, inside, 0.0)
+            better = (value > largest) | (value != value)
+            largest = tl.where(better, value, largest)
+            found = tl.where(better, i * ACROSS + j, found).to(tl.int8)
+    tl.store(y + at, largest, inside)
+    tl.store(where + at, found, inside)
+
+
+@triton.jit
+def _unpool_kernel(
+    dy, where, dx, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < total_numbers
+    b = at % batch
+    pixel = at // batch
+    column, row, image = pixel % breadth, (pixel // breadth) % height, pixel // (breadth * height)
+    pooled = inside & (row // DOWN < rows) & (column // ACROSS < wide)
+    source = ((image * rows + row // DOWN) * wide + column // ACROSS) * batch + b
+    own = (row % DOWN) * ACROSS + column % ACROSS
+    chosen = tl.load(where + source, pooled, 0)
+    share = tl.load(dy + source, pooled, 0.0)
+    tl.store(dx + at, tl.where(pooled & (chosen == own), share, 0.0), inside)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of images [k, C, H, W, B] as a convolution sees them: sizes and offsets."""
+
+    size: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    rows: int
+    columns: int
+
+    def forward(self, x: Tensor, filters: Tensor) -> Tensor:
+        """Filters [k, F, taps] times the windows of x: [k, F, rows, columns, B]."""
+        k, count, taps = filters.shape
+        n = self.rows * self.columns * x.shape[4]
+        y = x.new_empty(k, count, self.rows, self.columns, x.shape[4])
+        block = _block(count, 64)
+        grid = (triton.cdiv(n, COLUMNS), k, triton.cdiv(count, block))
+        _forward_kernel[grid](
+            x, filters, y, x.stride(0), filters.stride(0), taps, count, n, *self._offsets(x),
+            FILTERS=block, COLUMNS=COLUMNS, TAPS=16, num_warps=4,
+        )  # fmt: skip
+        return y
+
+    def filter_gradients(self, x: Tensor, dy: Tensor, out: Tensor) -> None:
+        """Write dy [k, F, n] times the windows of x, transposed, into out [k, F, taps]."""
+        k, count, n = dy.shape
+        taps = out.shape[2]
+        block = _block(taps, 128)
+        blocks = triton.cdiv(taps, block)
+        pieces = max(1, min(PROGRAMS // (k * blocks), n // 256))
+        length = triton.cdiv(triton.cdiv(n, pieces), 32) * 32
+        parts = dy.new_empty(k, pieces, count, taps)
+        _filters_kernel[(pieces, k, blocks)](
+            x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length,
+            FILTERS=_block(count, 1 << 16), COLUMNS=32, TAPS=block, num_warps=2,
+        )  # fmt: skip
+        out.copy_(parts[:, 0] if pieces == 1 else parts.sum(1))
+
+    def back(self, spread: Tensor, shape: torch.Size) -> Tensor:
+        """Each number of images of this shape gets the sum over its windows [k, taps, n]."""
+        height, breadth, batch = shape[2:]
+        dx = spread.new_empty(shape)
+        _gather_kernel[(triton.cdiv(dx.numel(), 1024),)](
+            spread, dx, dx.numel(), height, breadth, batch, self.rows, self.columns, *self.stride,
+            *self.size, *self.dilation, BLOCK=1024, num_warps=4,
+        )  # fmt: skip
+        return dx
+
+    def _offsets(self, x: Tensor) -> tuple[Any, ...]:
+        """Where places and taps are in an image, in the order of the kernels' arguments."""
+        s = x.stride()
+        return (
+            x.shape[4], self.columns, s[2] * self.stride[0], s[3] * self.stride[1], *self.size,
+            s[1], s[2] * self.dilation[0], s[3] * self.dilation[1],
+        )  # fmt: skip
+
+
+def pool(x: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """The largest number of each window of images [k, C, H, W, B], and where it is in the window."""
+    k, channels, height, breadth, batch = x.shape
+    rows, columns = height // size[0], breadth // size[1]
+    y = x.new_empty(k, channels, rows, columns, batch)
+    where = torch.empty(y.shape, dtype=torch.int8, device=x.device)
+    _pool_kernel[(triton.cdiv(y.numel(), 1024),)](
+        x, y, where, y.numel(), height, breadth, batch, rows, columns, *size, BLOCK=1024, num_warps=4
+    )
+    return y, where
+
+
+def unpool(dy: Tensor, where: Tensor, shape: torch.Size, size: tuple[int, int]) -> Tensor:
+    """The gradient of images of this shape from that of their pooled ones."""
+    dx = dy.new_empty(shape)
+    _unpool_kernel[(triton.cdiv(dx.numel(), 1024),)](
+        dy, where, dx, dx.numel(), *shape[2:], *dy.shape[2:4], *size, BLOCK=1024, num_warps=4
+    )
+    return dx
+
+
+def _block(count: int, most: int) -> int:
+    """A power of two, at least 16, that holds `count` if that is not more than `most`."""
+    return max(16, min(most, int(triton.next_power_of_2(count))))
