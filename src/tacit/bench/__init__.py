@@ -10,7 +10,7 @@ from typing import cast
 from tacit.bench.result import Asked, Bench, Result
 from tacit.errors import Misuse, unknown
 
-NAMES = ("sim",)
+NAMES = ("sim", "scaling", "mix", "attack", "noise", "codec", "peer")
 
 
 def bench(name: str) -> Bench:
@@ -29,9 +29,10 @@ def choose(names: Sequence[str], asked: Asked) -> dict[str, Asked]:
             raise unknown(f"There is no workload {workload!r}.", workload, known)
     chosen = {}
     for name, each in benches.items():
+        offered = each.offered(asked.device)
         wanted = tuple(workload for workload in asked.workloads if workload in each.WORKLOADS)
-        wanted = wanted if asked.workloads else each.offered(asked.device)
-        if wanted:
+        wanted = wanted if asked.workloads else offered
+        if wanted and offered:  # a bench that offers nothing does not run on this device
             chosen[name] = replace(asked, workloads=wanted)
     if not chosen:
         raise Misuse(f"{', '.join(names)}: nothing of it runs on {asked.device}.", 'Use --device "cpu".')

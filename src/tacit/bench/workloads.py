@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -108,10 +108,14 @@ class Workload:
             self.module(), parts, batch_size=self.batch_size, test=images.test, init=self.init
         )
 
-    def simulation(self, images: Images, device: torch.device) -> tacit.Simulation:
+    def simulation(
+        self, images: Images, device: torch.device, prg: Literal["philox", "chacha20"] = "philox"
+    ) -> tacit.Simulation:
         """The experiment before its first iteration: λ = 0.02 · 0.95^round, Laplace(0.025) masks at the start."""
         algorithm = tacit.LPPA(tacit.Exponential(0.02, 0.95, every=self.iterations))
-        simulation = tacit.Simulation(algorithm, self.task(images), self.graph(self.clients), device=device)
+        simulation = tacit.Simulation(
+            algorithm, self.task(images), self.graph(self.clients), device=device, prg=prg
+        )
         simulation.start()
         return simulation
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -87,12 +87,10 @@ def _print(results: Sequence[Result], machine: Machine, console: Console) -> Non
         table.add_column(column, no_wrap=True)
     for column in ("ratio", "quartiles", "ours", "other"):
         table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("time of a", overflow="fold")
     for result in results:
-        ratio = result.ratio
-        spread = f"{ratio.low:#.3g} to {ratio.high:#.3g}"
+        spread = f"{_number(result.ratio.low)} to {_number(result.ratio.high)}"
         seconds = (_seconds(result.ours_seconds), _seconds(result.limit_seconds))
-        table.add_row(result.bench, result.workload, f"{ratio.median:#.3g}", spread, *seconds, result.unit)
+        table.add_row(result.bench, result.workload, _number(result.ratio.median), spread, *seconds)
     console.print(table)
 
     def say(line: str, style: str | None = None) -> None:
@@ -102,8 +100,7 @@ def _print(results: Sequence[Result], machine: Machine, console: Console) -> Non
     for meaning in dict.fromkeys(meanings):
         say(meaning)
     for result in results:
-        if found := _details(result):
-            say(f"{result.bench} {result.workload}: {found}")
+        say(f"{result.bench} {result.workload}: per {', '.join([result.unit, *_details(result)])}")
     gpu = f", {machine.gpu}" if machine.gpu else ""
     say(
         f"{machine.processor}{gpu}; {machine.cores} cores, {machine.threads} threads, torch {machine.torch_version}, "
@@ -113,13 +110,16 @@ def _print(results: Sequence[Result], machine: Machine, console: Console) -> Non
         say(f"Caution: {machine.caution}.", style="bold yellow")
 
 
-def _details(result: Result) -> str:
+def _details(result: Result) -> Iterator[str]:
     """What else was found, in words."""
-    plain = {name: value for name, value in result.details.items() if isinstance(value, float | int | str)}
-    texts = {
-        name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in plain.items()
-    }
-    return ", ".join(f"{name.replace('_', ' ')} {text}" for name, text in texts.items())
+    for name, value in result.details.items():
+        if isinstance(value, float | int | str):
+            yield f"{name.replace('_', ' ')} {_number(value) if isinstance(value, float) else value}"
+
+
+def _number(value: float) -> str:
+    """With three digits or more."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}"
 
 
 def _seconds(value: float | None) -> str:
