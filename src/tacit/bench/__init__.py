@@ -35,7 +35,8 @@ def choose(names: Sequence[str], asked: Asked) -> dict[str, Asked]:
         if wanted and offered:  # a bench that offers nothing does not run on this device
             chosen[name] = replace(asked, workloads=wanted)
     if not chosen:
-        raise Misuse(f"{', '.join(names)}: nothing of it runs on {asked.device}.", 'Use --device "cpu".')
+        what = ", ".join(asked.workloads or names)
+        raise Misuse(f"{what}: nothing of it runs on {asked.device}.", "Use --device cpu.")
     return chosen
 
 

@@ -24,8 +24,8 @@ WORKLOADS = ("clients", "parameters", "degree")
 CLIENTS = (100, 200, 400, 800, 1_600)
 WIDTHS = (16, 32, 64, 128, 256)
 DEGREES = (2, 4, 8, 16, 32)
-REPEATS, QUICK_REPEATS = 7, 2
-MANY = 1_600  # client-steps timed at a time, at least
+REPEATS, QUICK_REPEATS = 5, 2
+MANY = 400  # client-steps timed at a time, at least
 
 
 def offered(device: torch.device) -> tuple[str, ...]:
@@ -49,13 +49,13 @@ def _by_clients(quick: bool) -> list[Workload]:
 
 
 def _by_width(quick: bool) -> list[Workload]:
-    small = replace(W2, clients=10 if quick else 100)
+    small = replace(W2, clients=10 if quick else 50)
     return [replace(small, options={"hidden": [width]}) for width in WIDTHS]
 
 
 def _by_degree(quick: bool) -> list[Workload]:
     # So many clients that no graph is kept as a full matrix.
-    small = replace(W2, clients=200, options={"hidden": [4 if quick else 64]})
+    small = replace(W2, clients=200, options={"hidden": [4 if quick else 16]})
 
     def regular(degree: int) -> Workload:
         topology = Topology.ring(small.clients)

@@ -82,7 +82,7 @@ def _list(as_json: bool) -> None:
 
 
 def _print(results: Sequence[Result], machine: Machine, console: Console) -> None:
-    table = Table(caption="ratios: median over the turns, and quartiles")
+    table = Table(caption="ratios: median over the turns, and quartiles; scaling: exponent ± standard error")
     for column in ("bench", "workload"):
         table.add_column(column, no_wrap=True)
     for column in ("ratio", "quartiles", "ours", "other"):
