@@ -18,7 +18,9 @@ KEYS = {
     "unit",
     "repeats",
 }
-MACHINE = {"processor", "cores", "threads", "gpu", "system", "python", "torch_version", "load", "caution"}
+MACHINE = {
+    "processor", "cores", "threads", "wait_policy", "gpu", "system", "python", "torch_version", "load", "caution",
+}  # fmt: skip
 
 
 def rows_of(answer):

@@ -20,6 +20,7 @@ class Machine:
     processor: str
     cores: int  # that this process may use
     threads: int  # of torch
+    wait_policy: str | None  # OMP_WAIT_POLICY: whether threads that wait spin; the command line sets PASSIVE
     gpu: str | None
     system: str
     python: str
@@ -34,6 +35,7 @@ class Machine:
             processor=_processor(Path("/proc/cpuinfo")),
             cores=_cores(),
             threads=torch.get_num_threads(),
+            wait_policy=os.environ.get("OMP_WAIT_POLICY"),
             gpu=torch.cuda.get_device_name(device) if on_gpu else None,
             system=f"{platform.system()} {platform.machine()}",
             python=platform.python_version(),

@@ -64,14 +64,9 @@ def test_peers_are_refused_without_their_packages(monkeypatch):
 
 def test_a_busy_machine_is_told():
     facts = {
-        "processor": "x",
-        "cores": 4,
-        "threads": 4,
-        "gpu": None,
-        "system": "s",
-        "python": "3",
-        "torch_version": "2",
-    }
+        "processor": "x", "cores": 4, "threads": 4, "wait_policy": None, "gpu": None,
+        "system": "s", "python": "3", "torch_version": "2",
+    }  # fmt: skip
     assert Machine(**facts, load=0.5).caution is None
     assert "load 3 on 4 cores" in Machine(**facts, load=3.0).caution
     assert Machine(**facts, load=None).caution is None
