@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAMES]", help="Benches (default: all that run here), or `list`."),
+        typer.Argument(metavar="NAMES", help="Benches (default: all that run here), or `list`."),
     ] = None,
     workload: Annotated[
         str | None, typer.Option(help="Only these, with commas between, e.g. W1,W2; see `tacit bench list`.")
