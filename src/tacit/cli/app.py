@@ -11,10 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tacit.cli.bench import bench
 from tacit.cli.data import app as data_app
 from tacit.cli.federation import app as federation_app
 from tacit.cli.node import node
-from tacit.cli.progress import Progress
+from tacit.cli.progress import OneBar, Progress
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.add_typer(federation_app, name="federation")
+app.command()(bench)
 app.command()(node)
 
 ConfigFile = Annotated[
@@ -191,13 +193,13 @@ def audit(
 ) -> None:
     """Find out what leaks to whom: what is proved, bounded and measured."""
     from tacit.audit.reconstructions import Effort
-    from tacit.cli.audit import AuditProgress, print_audit
+    from tacit.cli.audit import print_audit
     from tacit.experiment.auditing import audit_subject, read_subject, write_audit
 
     subject = read_subject(source, overrides or [], data)
     folder = out or (source if source.is_dir() else _free_folder(Path("runs/audit")))
     plan = subject.experiment.config.run
-    with AuditProgress(Console(stderr=True)) as progress:
+    with OneBar(Console(stderr=True)) as progress:
         found = audit_subject(
             subject,
             adversary,

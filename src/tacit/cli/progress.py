@@ -99,3 +99,35 @@ class Progress:
                 self._say(f"{name}: round {record.round}, {text}")
 
         return Watcher(began, stepped, recorded)
+
+
+class OneBar:
+    """One bar for what is being done; lines where there is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars = bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bars.add_task("reading", total=None)
+        self._last = time.monotonic()
+
+    def __enter__(self) -> OneBar:
+        self._bars.__enter__()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._bars.stop()
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        """Show how far something is."""
+        self._bars.update(self._task, description=what, completed=done, total=of)
+        quiet = time.monotonic() - self._last > QUIET_SECONDS
+        if not self._console.is_terminal and quiet:
+            self._console.print(f"{what}: {done} of {of}", highlight=False, markup=False)
+            self._last = time.monotonic()

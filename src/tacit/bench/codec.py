@@ -1,0 +1,118 @@
+"""What the codecs cost in time and bytes: encoding and decoding, in copies of the rows.
+
+Random words are drawn beforehand: what they cost is the generator's affair and is told apart. (The subset of rand-k
+is computed from its seed by the codec, and counted there.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tacit.bench.result import Asked, Result
+from tacit.bench.stopwatch import Stopwatch, Work
+from tacit.compression import QSGD, Codec, Identity, RandK, SignBits
+from tacit.randomness import key_of, tiles, words
+
+SUMMARY = "encoding and decoding rows / copying them"
+OF_SIGNS = "sign-of-signs"
+CODECS: dict[str, Codec] = {
+    "identity": Identity(),
+    "sign": SignBits(),
+    OF_SIGNS: SignBits(),
+    "qsgd-2": QSGD(2),
+    "qsgd-4": QSGD(4),
+    "qsgd-8": QSGD(8),
+    "qsgd-16": QSGD(16),
+    "rand-k-1%": RandK(fraction=0.01),
+    "rand-k-10%": RandK(fraction=0.1),
+    "rand-k-10%-qsgd-8": RandK(fraction=0.1, values=QSGD(8)),
+    "rand-k-10%-sign": RandK(fraction=0.1, values=SignBits()),
+}
+WORKLOADS = tuple(CODECS)
+PARAMETERS, QUICK_PARAMETERS, ROWS = 1_000_000, 50_000, 4
+REPEATS, QUICK_REPEATS = 7, 3
+PARTS = (
+    "draw",
+    "received",
+    "encode",
+    "decode",
+)  # `received`: what arrives, computed without making the bytes
+
+
+class Words:
+    """Random words for `rows` messages, drawn once and remembered."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = torch.arange(rows)
+        self._drawn: dict[tuple[str, int], Tensor] = {}
+
+    def __call__(self, purpose: str, count: int) -> Tensor:
+        """The words for this purpose, from memory if they were asked for before."""
+        if (purpose, count) not in self._drawn:
+            self._drawn[purpose, count] = self._draw(purpose, count)
+        return self._drawn[purpose, count]
+
+    def draw_all(self) -> None:
+        """Draw anew everything that was ever asked for."""
+        for purpose, count in self._drawn:
+            self._draw(purpose, count)
+
+    def _draw(self, purpose: str, count: int) -> Tensor:
+        out = torch.empty(len(self._rows), count, dtype=torch.int64)
+        for rows, columns in tiles(*out.shape):
+            source = self._rows[rows]
+            drawn = words(key_of(0, purpose), 0, source, torch.zeros_like(source), columns)
+            out[rows, columns.start : columns.stop] = drawn
+        return out
+
+
+def offered(device: torch.device) -> tuple[str, ...]:
+    """Bytes are made on the CPU."""
+    return WORKLOADS if device.type == "cpu" else ()
+
+
+def measure(asked: Asked) -> Iterator[Result]:
+    """All codecs and a copy, in turns."""
+    parameters = QUICK_PARAMETERS if asked.quick else PARAMETERS
+    rows = torch.randn(ROWS, parameters, generator=torch.Generator().manual_seed(0))
+    signs = torch.where(rows < 0, -0.01, 0.01)
+    works: dict[str, Work] = {"copy": rows.clone}
+    for name in asked.workloads:
+        works |= _works(name, CODECS[name], signs if name == OF_SIGNS else rows)
+    repeats = asked.repeats or (QUICK_REPEATS if asked.quick else REPEATS)
+    timings = Stopwatch().interleaved(works, repeats, turns=asked.turns_of("codec"))
+    for name in asked.workloads:
+        both = (f"{name} encode", f"{name} decode")
+        size = CODECS[name].size(parameters, rows.dtype)
+        nanoseconds = {part: 1e9 * timings.median(f"{name} {part}") / rows.numel() for part in PARTS}
+        yield Result(
+            "codec",
+            name,
+            timings.ratio(both, "copy"),
+            timings.median(*both),
+            timings.median("copy"),
+            f"message of {ROWS} rows of {parameters:,} numbers",
+            repeats,
+            "encoding and decoding / a copy",
+            details={
+                "bytes_per_row": size,
+                "bits_per_number": 8 * size / parameters,
+                **{f"{part}_ns_per_number": value for part, value in nanoseconds.items()},
+            },
+        )
+
+
+def _works(name: str, codec: Codec, rows: Tensor) -> dict[str, Work]:
+    """What is timed for one codec; each is done once so that all words are drawn."""
+    drawn = Words(len(rows))
+    wire = codec.encode(rows, drawn)
+    codec.received(rows, drawn)
+    return {
+        f"{name} draw": drawn.draw_all,
+        f"{name} received": lambda: codec.received(rows, drawn),
+        f"{name} encode": lambda: codec.encode(rows, drawn),
+        f"{name} decode": lambda: codec.decode(wire, rows.shape[1], rows.dtype),
+    }

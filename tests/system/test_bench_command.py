@@ -1,0 +1,97 @@
+"""`tacit bench`: what it prints, not how fast anything is."""
+
+import json
+
+import pytest
+
+from tacit.bench import mix, scaling
+
+KEYS = {
+    "bench",
+    "workload",
+    "ratio",
+    "low",
+    "high",
+    "better",
+    "ours_seconds",
+    "limit_seconds",
+    "unit",
+    "repeats",
+}
+MACHINE = {
+    "processor", "cores", "threads", "wait_policy", "gpu", "system", "python", "torch_version", "load", "caution",
+}  # fmt: skip
+
+
+def rows_of(answer):
+    assert answer.code == 0, answer.err
+    rows = json.loads(answer.out)
+    for row in rows:
+        assert set(row) >= KEYS | {"meaning", "quick", "machine"}
+        assert set(row["machine"]) == MACHINE
+        assert row["low"] <= row["ratio"] <= row["high"]
+    return {row["workload"]: row for row in rows}
+
+
+def test_the_simulator_against_a_plain_loop(tacit_here):
+    row = rows_of(tacit_here("bench", "sim", "--quick", "--workload", "W2", "--json"))["W2"]
+    assert row["bench"] == "sim"
+    assert row["quick"] is True
+    assert row["repeats"] == 3
+    assert row["client_steps"] == 300
+    assert row["ours_us_per_client_step"] == pytest.approx(1e6 * row["ours_seconds"] / 300)
+    assert row["limit_us_per_client_step"] == pytest.approx(1e6 * row["limit_seconds"] / 300)
+    assert row["ratio"] > 0
+    assert row["data"] == "random"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "workloads"),
+    [
+        (
+            ("noise", "--workload", "philox-laplace,chacha20-gaussian-edges"),
+            {"philox-laplace", "chacha20-gaussian-edges"},
+        ),
+        (("codec", "--workload", "qsgd-8,sign"), {"qsgd-8", "sign"}),
+        (("attack",), {"one-by-one", "by-hand"}),
+        (("mix",), {"ring"}),
+        (("scaling", "--workload", "clients"), {"clients"}),
+    ],
+)
+def test_the_other_benches(tacit_here, monkeypatch, arguments, workloads):
+    monkeypatch.setattr(mix, "QUICK_CLIENTS", 100)
+    monkeypatch.setattr(scaling, "CLIENTS", (20, 30, 40))
+    rows = rows_of(tacit_here("bench", *arguments, "--quick", "--repeats", 1, "--json"))
+    assert set(rows) == workloads
+    assert all(row["bench"] == arguments[0] and row["repeats"] == 1 for row in rows.values())
+
+
+def test_the_table_says_what_the_ratio_means_and_where_it_was_measured(tacit_here):
+    answer = tacit_here("bench", "codec", "--quick", "--repeats", 1, "--workload", "sign")
+    assert answer.code == 0
+    for words in ("sign", "lower is better", "a copy", "bits per number 1.00", "threads, torch", "load"):
+        assert words in answer.out
+
+
+def test_the_benches_are_listed(tacit_here):
+    listed = {row["bench"]: row for row in json.loads(tacit_here("bench", "list", "--json").out)}
+    assert list(listed) == ["sim", "scaling", "mix", "attack", "noise", "codec", "peer"]
+    assert listed["sim"]["workloads"] == ["W1", "W2", "W3", "W4", "W5"]
+    table = tacit_here("bench", "list").out
+    assert all(name in table for name in listed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("simm",), "Did you mean 'sim'?"),
+        (("sim", "--workload", "W9"), "There is no workload 'W9'"),
+        (("sim", "--device", "tpu"), "'tpu' is not a device"),
+        (("sim", "--repeats", "0"), "--repeats"),
+    ],
+)
+def test_bad_input_is_refused(tacit_here, arguments, words):
+    answer = tacit_here("bench", *arguments)
+    assert answer.code == 2
+    assert words in answer.err
+    assert answer.out == ""
