@@ -75,3 +75,17 @@ class Crew:
             started.result()
         torch.set_num_threads(before)  # also what threads that begin later take over
         return pool
+
+
+@contextmanager
+def separate_products(device: torch.device | str) -> Iterator[None]:
+    """Let each worker multiply on its own core: oneDNN's products would start threads of their own there."""
+    if torch.device(device).type != "cpu":
+        yield
+        return
+    before = torch._C._get_mkldnn_enabled()  # the public switch would also reset its precision
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)

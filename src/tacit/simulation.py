@@ -99,8 +99,8 @@ class Simulation:
         ids = np.arange(graph.clients)
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal())
         feed = task.feed(torch.arange(graph.clients), seed, device)
-        bound = task.on(device)
         self.crew = Crew.of_this_process(device)
+        bound = task.on(device, self.crew)
         self.gradients = plan(bound, ids.tolist(), feed, seed, device, gradients, self.crew)
         objective = HostedObjective(
             bound, ids.tolist(), feed, self.gradients.strategy, seed, device, self.crew
@@ -118,9 +118,8 @@ class Simulation:
         self.state: Any = None
         self.diverged: str | None = None
         self._watchdog = Watchdog(self.crew)
-        self._check_every = (
-            1 if self.device.type == "cpu" else 16
-        )  # asking a GPU waits for all work under way
+        # Asking a GPU waits for all work under way.
+        self._check_every = 1 if self.device.type == "cpu" else 64
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
 

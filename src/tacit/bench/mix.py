@@ -14,6 +14,7 @@ from tacit.bench.machine import free_memory
 from tacit.bench.result import Asked, Result
 from tacit.bench.stopwatch import Stopwatch
 from tacit.bench.workloads import ring
+from tacit.crew import Crew
 from tacit.engines.stacked import StackedNetwork
 from tacit.errors import Misuse
 
@@ -35,10 +36,17 @@ def measure(asked: Asked) -> Iterator[Result]:
     clients = QUICK_CLIENTS if asked.quick else CLIENTS
     _refuse_too_large(TENSORS * 4 * clients * PARAMETERS, asked.device)
     asked.progress("mix: preparing", 0, 1)
-    net = StackedNetwork(ring(clients), torch.float32, asked.device)
+    net = StackedNetwork(ring(clients), torch.float32, asked.device, Crew.of_this_process(asked.device))
     rows = torch.ones(clients, PARAMETERS, device=asked.device)
     copy = torch.empty_like(rows)
-    works = {"mix": lambda: net.mix(x=rows), "copy": lambda: copy.copy_(rows)}
+
+    def mix() -> None:
+        (mixed,) = net.mix(x=rows)
+        net.buffers.give(
+            mixed
+        )  # as a simulation does with rows of the past: both write into memory that is there
+
+    works = {"mix": mix, "copy": lambda: copy.copy_(rows)}
     repeats = asked.repeats or (QUICK_REPEATS if asked.quick else REPEATS)
     timings = Stopwatch.on(asked.device).interleaved(works, repeats, turns=asked.turns_of("mix"))
     moved = 2 * rows.numel() * rows.element_size()

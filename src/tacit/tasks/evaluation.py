@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
+from tacit.crew import Crew, separate_products
 from tacit.tasks.feed import together
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
+from tacit.tasks.layers import Chain
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.stream import Stream
 
@@ -37,8 +40,8 @@ class Evaluation(Protocol):
         """Scores of one model [P] for all: the average model."""
         ...
 
-    def on(self, device: torch.device | str) -> Evaluation:
-        """The same with data and constants on `device`."""
+    def on(self, device: torch.device | str, crew: Crew | None = None) -> Evaluation:
+        """The same with data and constants on `device`, judged by a crew's threads."""
         ...
 
     def at(self, number: int) -> Evaluation:
@@ -56,38 +59,59 @@ class TestSet:
     criterion: Callable[..., Tensor]
     x: Tensor
     y: Tensor
+    crew: Crew = field(default_factory=lambda: Crew(1))
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> Scores:
         """Scores on the test set, the same for all clients."""
-        scores = [self._score(row) for row in theta]
-        accuracies = [accuracy for _, accuracy in scores if accuracy is not None]
-        loss = torch.tensor([loss for loss, _ in scores], dtype=torch.float64)
-        if len(accuracies) < len(scores):
-            return Scores(loss, None)
-        return Scores(loss, torch.tensor(accuracies, dtype=torch.float64))
+        pieces = [slice(low, low + TEST_BATCH) for low in range(0, len(self.x), TEST_BATCH)]
+        loss, right = torch.zeros(2, len(theta), len(pieces), dtype=torch.float64, device=theta.device)
+        classified = self._classifies(theta[0])
+
+        @torch.no_grad()
+        def work(place: tuple[int, int]) -> None:
+            row, number = place
+            x, y = self.x[pieces[number]], self.y[pieces[number]]
+            output = self._output(theta[row], x)
+            loss[place] = self.criterion(output, y) * len(x)
+            if classified:
+                right[place] = (output.argmax(1) == y).sum()
+
+        with self.crew.alone(), separate_products(theta.device):
+            self.crew.each(
+                work, [(row, number) for row in range(len(theta)) for number in range(len(pieces))]
+            )
+        loss, right = (total.sum(1).cpu() / len(self.x) for total in (loss, right))
+        return Scores(loss, 100 * right if classified else None)
 
     def average(self, theta: Tensor) -> Scores:
         """Scores of one model on the test set."""
         return self.models(theta[None], [])
 
-    def on(self, device: torch.device | str) -> TestSet:
+    def on(self, device: torch.device | str, crew: Crew | None = None) -> TestSet:
         """The same on `device`."""
-        return replace(self, flat=self.flat.to(device), x=self.x.to(device), y=self.y.to(device))
+        x, y = self.x.to(device), self.y.to(device)
+        return replace(self, flat=self.flat.to(device), x=x, y=y, crew=crew or self.crew)
 
     def at(self, number: int) -> TestSet:
         """Itself."""
         return self
 
+    @cached_property
+    def _chain(self) -> Chain | str:
+        return Chain.of(self.flat, self.x)
+
+    def _output(self, theta: Tensor, x: Tensor) -> Tensor:
+        """What a model [P] gives for inputs [B, ...]."""
+        if isinstance(self._chain, str):
+            return self.flat(theta, x)
+        return self._chain.output(theta[None], x[None])[0]
+
     @torch.no_grad()
-    def _score(self, theta: Tensor) -> tuple[float, float | None]:
-        loss, right, classified = 0.0, 0, False
-        for x, y in zip(torch.split(self.x, TEST_BATCH), torch.split(self.y, TEST_BATCH), strict=True):
-            output = self.flat(theta, x)
-            loss += float(self.criterion(output, y)) * len(x)
-            if output.ndim == 2 and output.shape[1] > 1 and y.ndim == 1 and not y.is_floating_point():
-                classified = True
-                right += int((output.argmax(1) == y).sum())
-        return loss / len(self.x), 100 * right / len(self.x) if classified else None
+    def _classifies(self, theta: Tensor) -> bool:
+        """Whether outputs are scores of classes."""
+        output = self.flat(theta, self.x[:1])
+        whole = self.y.ndim == 1 and not self.y.is_floating_point()
+        return output.ndim == 2 and output.shape[1] > 1 and whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +134,7 @@ class OwnParts:
         losses = torch.tensor([self._own(theta, client) for client in range(count)], dtype=torch.float64)
         return Scores(losses.mean()[None], None)
 
-    def on(self, device: torch.device | str) -> OwnParts:
+    def on(self, device: torch.device | str, crew: Crew | None = None) -> OwnParts:
         """The same with data taken to `device` as it is used."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
         return replace(self, loss=loss, device=device)
@@ -151,7 +175,7 @@ class ExpectedLoss:
         each = self.models(theta.expand(count, -1), range(count))
         return Scores(each.loss.mean()[None], None)
 
-    def on(self, device: torch.device | str) -> ExpectedLoss:
+    def on(self, device: torch.device | str, crew: Crew | None = None) -> ExpectedLoss:
         """The same with constants taken to `device` as they are used."""
         return replace(self, device=device)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Literal
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tacit.crew import Crew
+from tacit.crew import Crew, separate_products
 from tacit.errors import Misuse
 from tacit.tasks.capture import Work, capture
 from tacit.tasks.feed import Feed, MiniBatches, Piece, gather
@@ -71,16 +71,9 @@ class Way:
         """So many that the workspace of a pass stays bounded."""
         return max(1, WORKSPACE[torch.device(device).type] // self.numbers)
 
-    @contextmanager
-    def products(self, device: torch.device | str) -> Iterator[None]:
-        """Let each worker of a crew multiply on its own core: oneDNN's products would start threads there."""
-        before = torch._C._get_mkldnn_enabled()  # the public switch would also reset its precision
-        if self.strategy == "layered" and torch.device(device).type == "cpu":
-            torch._C._set_mkldnn_enabled(False)
-        try:
-            yield
-        finally:
-            torch._C._set_mkldnn_enabled(before)
+    def products(self, device: torch.device | str) -> AbstractContextManager[None]:
+        """What a pass is to be in: products of layers are done by workers of a crew, each on its own."""
+        return separate_products(device) if self.strategy == "layered" else nullcontext()
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tacit.crew import Crew
 from tacit.errors import Misuse
 from tacit.privacy.clipping import Clip
 from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
@@ -151,10 +152,10 @@ class Task:
         """
         return self.source.feed(ids, ids if places is None else places, seed, device)
 
-    def on(self, device: torch.device | str) -> Task:
-        """This task with its model's constants on `device`."""
+    def on(self, device: torch.device | str, crew: Crew | None = None) -> Task:
+        """This task with its model's constants on `device`; models are judged by a crew's threads."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
-        return replace(self, loss=loss, evaluation=self.evaluation.on(device))
+        return replace(self, loss=loss, evaluation=self.evaluation.on(device, crew))
 
     def with_optimum(self, optimum: Tensor) -> Task:
         """This task with the minimiser of the sum of all losses, where it is known."""

@@ -1,5 +1,5 @@
 """Networks whose weights differ from client to client, all clients at once and without a tape."""
 
-from tacit.tasks.layers.network import LayeredLoss, layered
+from tacit.tasks.layers.network import Chain, LayeredLoss, layered
 
-__all__ = ["LayeredLoss", "layered"]
+__all__ = ["Chain", "LayeredLoss", "layered"]

@@ -20,14 +20,16 @@ import triton.language as tl
 from torch import Tensor
 
 COLUMNS = 256  # of windows that one program takes at a time
-PROGRAMS = 512  # that a GPU should have to do at the same time
+PROGRAMS = 1024  # that a GPU should have to do at the same time
 
 
 @triton.jit
 def _forward_kernel(
-    x, w, y, x_client, w_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr, batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
-    kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr,
-    FILTERS: tl.constexpr, COLUMNS: tl.constexpr, TAPS: tl.constexpr,
+    x, w, y, x_client, w_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr,
+    batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
+    kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr,
+    tap_row: tl.constexpr, tap_column: tl.constexpr, FILTERS: tl.constexpr, COLUMNS: tl.constexpr,
+    TAPS: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1)
     n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -53,9 +55,11 @@ def _forward_kernel(
 
 @triton.jit
 def _filters_kernel(
-    x, dy, out, x_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr, batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
-    kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr, length: tl.constexpr,
-    FILTERS: tl.constexpr, COLUMNS: tl.constexpr, TAPS: tl.constexpr,
+    x, dy, out, x_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr,
+    batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
+    kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr,
+    tap_row: tl.constexpr, tap_column: tl.constexpr, length: tl.constexpr, FILTERS: tl.constexpr,
+    COLUMNS: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
     piece, pieces = tl.program_id(0), tl.num_programs(0)
     client = tl.program_id(1)
@@ -81,8 +85,10 @@ def _filters_kernel(
 
 @triton.jit
 def _gather_kernel(
-    spread, dx, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr, down: tl.constexpr, across: tl.constexpr,
-    kernel_height: tl.constexpr, kernel_width: tl.constexpr, dilation_down: tl.constexpr, dilation_across: tl.constexpr, BLOCK: tl.constexpr,
+    spread, dx, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr,
+    rows: tl.constexpr, wide: tl.constexpr, down: tl.constexpr, across: tl.constexpr,
+    kernel_height: tl.constexpr, kernel_width: tl.constexpr, dilation_down: tl.constexpr,
+    dilation_across: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < total_numbers
@@ -104,8 +110,8 @@ def _gather_kernel(
 
 @triton.jit
 def _pool_kernel(
-    x, y, where, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr,
-    DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
+    x, y, where, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr,
+    rows: tl.constexpr, wide: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < total_numbers
@@ -127,8 +133,8 @@ def _pool_kernel(
 
 @triton.jit
 def _unpool_kernel(
-    dy, where, dx, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr, rows: tl.constexpr, wide: tl.constexpr,
-    DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
+    dy, where, dx, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr,
+    rows: tl.constexpr, wide: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < total_numbers
@@ -170,14 +176,14 @@ class Windows:
         """Write dy [k, F, n] times the windows of x, transposed, into out [k, F, taps]."""
         k, count, n = dy.shape
         taps = out.shape[2]
-        block = _block(taps, 128)
+        block = _block(taps, 64)
         blocks = triton.cdiv(taps, block)
         pieces = max(1, min(PROGRAMS // (k * blocks), n // 256))
         length = triton.cdiv(triton.cdiv(n, pieces), 32) * 32
         parts = dy.new_empty(k, pieces, count, taps)
         _filters_kernel[(pieces, k, blocks)](
             x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length,
-            FILTERS=_block(count, 1 << 16), COLUMNS=32, TAPS=block, num_warps=2,
+            FILTERS=_block(count, 1 << 16), COLUMNS=32, TAPS=block, num_warps=1 if block == 64 else 2,
         )  # fmt: skip
         out.copy_(parts[:, 0] if pieces == 1 else parts.sum(1))
 

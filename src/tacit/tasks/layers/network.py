@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.flat import FlatModule, ModuleLoss
 from tacit.tasks.layers.convolution import Convolution
 from tacit.tasks.layers.layer import Layer
 from tacit.tasks.layers.pointwise import RELU, SIGMOID, TANH, Bias, Flatten
@@ -28,29 +28,60 @@ class NotLayered(Exception):
 
 
 @dataclass(frozen=True)
+class Chain:
+    """Layers one after the other."""
+
+    layers: tuple[Layer, ...]
+
+    @classmethod
+    def of(cls, flat: FlatModule, inputs: Tensor) -> Chain | str:
+        """The module for inputs [samples, ...] as a chain of layers, or why it is none."""
+        if inputs.dtype != flat.dtype:
+            return f"inputs are {inputs.dtype}, the model {flat.dtype}"
+        try:
+            layers = _pool_early(list(_layers(flat.module, inputs.ndim - 1)))
+        except NotLayered as reason:
+            return str(reason)
+        if sum(layer.width for layer in layers) != flat.width:
+            return "some parameters are frozen or shared"
+        return cls(tuple(layers))
+
+    @property
+    def widths(self) -> list[int]:
+        """How many weights each layer has."""
+        return [layer.width for layer in self.layers]
+
+    def output(self, theta: Tensor, inputs: Tensor) -> Tensor:
+        """What models theta [k, P] give for inputs [k, B, ...]: [k, B, O]."""
+        x = inputs.movedim(1, -1).contiguous()
+        for layer, own in zip(self.layers, torch.split(theta, self.widths, 1), strict=True):
+            x, _ = layer.forward(own, x)
+        return x.mT
+
+
+@dataclass(frozen=True)
 class LayeredLoss:
     """The loss of a chain of layers."""
 
-    layers: tuple[Layer, ...]
+    chain: Chain
     criterion: Callable[..., Tensor]
     numbers: int  # that one client takes in a pass
 
     def write_gradients(self, theta: Tensor, arrays: Part, out: Tensor) -> None:
         """Write the gradients of k clients at `theta` [k, P] on arrays [k, B, ...] into `out` [k, P]."""
         inputs, *targets = arrays
-        x = inputs.movedim(1, -1).contiguous()
-        widths = [layer.width for layer in self.layers]
+        layers, widths = self.chain.layers, self.chain.widths
         weights, gradients = torch.split(theta, widths, 1), torch.split(out, widths, 1)
+        x = inputs.movedim(1, -1).contiguous()
         kept: list[Any] = []
-        for layer, own in zip(self.layers, weights, strict=True):
+        for layer, own in zip(layers, weights, strict=True):
             x, needed = layer.forward(own, x)
             kept.append(needed)
         dy: Tensor | None = self._output_gradient(x, targets)
         first = next(number for number, width in enumerate(widths) if width)
-        for number in range(len(self.layers) - 1, first - 1, -1):
+        for number in range(len(layers) - 1, first - 1, -1):
             assert dy is not None
-            layer = self.layers[number]
-            dy = layer.backward(weights[number], kept.pop(), dy, gradients[number], number > first)
+            dy = layers[number].backward(weights[number], kept.pop(), dy, gradients[number], number > first)
 
     def _output_gradient(self, output: Tensor, targets: list[Tensor]) -> Tensor:
         """The gradient of each client's loss by its output [k, O, B], a new tensor."""
@@ -74,15 +105,10 @@ def layered(task: Task) -> LayeredLoss | str:
         return "the loss is not that of a module on given data"
     arrays = parts.arrays if isinstance(parts, Parts) else max(parts, key=lambda part: len(part[0]))
     batch = len(arrays[0]) if task.batch_size is None else task.batch_size
-    if arrays[0].dtype != loss.flat.dtype:
-        return f"inputs are {arrays[0].dtype}, the model {loss.flat.dtype}"
-    try:
-        layers = _pool_early(list(_layers(loss.flat.module, arrays[0].ndim - 1)))
-    except NotLayered as reason:
-        return str(reason)
-    if sum(layer.width for layer in layers) != loss.flat.width:
-        return "some parameters are frozen or shared"
-    return LayeredLoss(tuple(layers), loss.criterion, _numbers(layers, (*arrays[0].shape[1:], batch)))
+    chain = Chain.of(loss.flat, arrays[0])
+    if isinstance(chain, str):
+        return chain
+    return LayeredLoss(chain, loss.criterion, _numbers(chain.layers, (*arrays[0].shape[1:], batch)))
 
 
 def _numbers(layers: Sequence[Layer], shape: Sequence[int]) -> int:
