@@ -1,0 +1,230 @@
+"""Processes that form a gloo group and do one job after the other; starting them anew for each would take longer."""
+
+import contextlib
+import multiprocessing
+import os
+import traceback
+from dataclasses import fields, replace
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import tacit
+from tacit.algorithms.algorithm import tensors_of
+from tacit.engines import checkpoints
+from tacit.engines.torchrun import Ranks
+from tacit.record.checkpoint import Checkpoint
+from tacit.simulation import Simulation
+
+CLIENTS, WIDTH, STEPS, SEED = 11, 4, 5, 3
+GRAPHS = {
+    # Meets every requirement an algorithm may have, and is cut in many places.
+    "undirected": tacit.Topology.erdos_renyi(CLIENTS, 0.35, seed=4).mixing("metropolis", lazy=True),
+    "directed": tacit.Topology.random_directed(CLIENTS, 0.2, seed=2).mixing("sinkhorn", seed=3),
+    "ring": tacit.Topology.ring(CLIENTS).mixing("metropolis"),
+}
+# Options that an algorithm must be given, and ways of talking that the defaults do not use.
+GIVEN = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
+VARIANTS = {
+    "lppa, fresh": ("lppa", {"fresh": True}),
+    "lppa, masks sent": ("lppa", {"masks": "sent"}),
+    "pdmm, masks sent": ("pdmm", {"masks": "sent"}),
+    "pdmm, exact": ("pdmm", {"solver": tacit.ExactSolver()}),
+    "defl-vp, private": ("defl-vp", {"private_variates": True, "momentum": 0.5}),
+    "fedavg, local steps": ("fedavg", {"local_steps": 2}),
+}
+
+
+def made(label):
+    """A registered algorithm, or one of the variants."""
+    name, options = VARIANTS.get(label, (label, {}))
+    kind = tacit.ALGORITHMS[name]
+    return kind(**{field.name: GIVEN[field.name] for field in fields(kind) if field.name in GIVEN} | options)
+
+
+def squares(dtype=torch.float64, batch_size=3):
+    """Least squares on parts of different sizes, from different starts."""
+    draw = torch.Generator().manual_seed(8)
+    sizes = [5 + k % 4 for k in range(CLIENTS)]
+    x = [torch.randn(size, WIDTH, generator=draw, dtype=torch.float64).to(dtype) for size in sizes]
+    y = [torch.randn(size, generator=draw, dtype=torch.float64).to(dtype) for size in sizes]
+    start = torch.randn(CLIENTS, WIDTH, generator=draw, dtype=torch.float64).to(dtype)
+    return tacit.least_squares(x, y, theta0=start, batch_size=batch_size)
+
+
+def simulation(label, graph, dtype, group=None, **options):
+    options = {"gradients": "looped", "seed": SEED} | options
+    return Simulation(made(label), squares(dtype), GRAPHS[graph], group=group, **options)
+
+
+def gathered(run):
+    """The state of all clients in the first process; None elsewhere."""
+    whole = {}
+    for name, rows in tensors_of(run.state).items():
+        total = run.hosted.whole(len(rows))
+        counts = [len(run.hosted.places(total, rank)) for rank in range(run.hosted.group.ranks)]
+        everyone = torch.full((total, rows.shape[1]), torch.nan, dtype=rows.dtype)
+        for rank, part, slab in run.hosted.group.collect(rows, counts):
+            everyone[run.hosted.places(total, rank)[part]] = slab
+        whole[name] = everyone.numpy()
+    return whole if run.hosted.group.rank == 0 else None
+
+
+def observed(run):
+    return replace(run.observe(), wall_seconds=0.0)
+
+
+def trajectory(label, graph, dtype, group=None, **options):
+    """The states after 0, 1, … iterations, what is observed, and what travelled."""
+    run = simulation(label, graph, dtype, group, **options)
+    run.start()
+    states, records = [gathered(run)], [observed(run)]
+    for _ in range(STEPS):
+        run.step()
+        states.append(gathered(run))
+        records.append(observed(run))
+    return states, records, run.net.bytes_sent
+
+
+# --- jobs: what the workers can be asked to do, each with its group as first argument ----------------------
+
+
+def follow(group, label, graph, dtype, **options):
+    return trajectory(label, graph, dtype, group, **options)
+
+
+def traffic(group, graph, width, dtype):
+    """What really went to other ranks in one mix of two tensors and one send, and the cut."""
+    graph = GRAPHS[graph]
+    division = group.divide(graph)
+    net = group.network(graph, division, dtype, "cpu")
+    rows = torch.zeros(len(division.hosted(group.rank)), width, dtype=dtype)
+    net.mix(x=rows, y=rows)
+    mixed = net.boundary_bytes
+    net.send("z", torch.zeros(len(division.leaving(group.rank)), width, dtype=dtype))
+    sent = net.boundary_bytes - mixed
+    net.average(x=rows)
+    assert net.boundary_bytes == mixed + sent
+    return mixed, sent, division.volume, division.cut_edges
+
+
+def continued(group, label, folder, to):
+    """Go on from the newest checkpoint in a folder, or start, and save after iteration `to`."""
+    run = simulation(label, "undirected", torch.float64, group)
+    saved = checkpoints.load_latest(folder, run.algorithm, "mark", "cpu", run.hosted)
+    if saved is None:
+        run.start()
+    else:
+        run.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
+    while run.t < to:
+        run.step()
+    kept = Checkpoint(run.state, run.t, run.net.bytes_sent, 0.0, "mark")
+    checkpoints.save(folder, kept, run.hosted)
+
+
+def diverging(group, label, steps):
+    """How a run ends that cannot stay finite."""
+    # Steps that are far too long, and noise beyond all numbers: of models, and of edges at the start.
+    cause = {"dsgt": {"lr": 1e150}, "pdmm": {"noise": tacit.Gaussian(1e308)}}[label]
+    algorithm = replace(made(label), **cause)
+    run = Simulation(algorithm, squares(), GRAPHS["undirected"], seed=SEED, gradients="looped", group=group)
+    try:
+        run.start()
+        for _ in range(steps):
+            run.step()
+    except tacit.Diverged as problem:
+        return str(problem)
+    return None
+
+
+def refused(group, ask):
+    """What each process hears of a refusal in the first one."""
+    try:
+        return group.tell(lambda: _refusing() if ask else {"answer": [1, None, "ä"]})
+    except tacit.TacitError as problem:
+        return type(problem).__name__, problem.exit_code
+
+
+def _refusing():
+    raise tacit.Misuse("No.", "Never.")
+
+
+def transcribed(group):
+    from tacit.record.transcript import Keep, Transcript
+
+    try:
+        simulation("dsgt", "ring", torch.float64, group, transcript=Transcript(Keep()))
+    except tacit.Misuse as problem:
+        return str(problem)
+    return None
+
+
+def too_many(group, clients):
+    """What dividing a ring of so many clients gives: numbers hosted, or a refusal."""
+    try:
+        division = group.divide(tacit.Topology.ring(clients).mixing())
+    except tacit.TacitError as problem:
+        return str(problem)
+    return np.bincount(division.rank_of, minlength=group.ranks).tolist()
+
+
+def chosen(group):
+    """How gradients are taken when the processes would choose for themselves."""
+    return simulation("dsgt", "ring", torch.float64, group, gradients="auto").gradients.strategy
+
+
+# --- the processes -----------------------------------------------------------------------------------------
+
+
+def serve(rank, ranks, meeting, jobs):
+    """Do what is asked for until there is nothing more."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    group = Ranks(rank, ranks)
+    while (job := jobs.recv()) is not None:
+        name, arguments, options = job
+        try:
+            jobs.send((True, globals()[name](group, *arguments, **options)))
+        except Exception:
+            jobs.send((False, traceback.format_exc()))
+    dist.destroy_process_group()
+
+
+class Workers:
+    """A group of processes that do jobs together."""
+
+    def __init__(self, ranks, meeting):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["rank_workers"])
+        self.pipes, self.processes = [], []
+        for rank in range(ranks):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(rank, ranks, str(meeting), theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def do(self, job, *arguments, **options):
+        """The answers of all processes."""
+        for pipe in self.pipes:
+            pipe.send((job, arguments, options))
+        answers = []
+        for rank, pipe in enumerate(self.pipes):
+            assert pipe.poll(60), f"rank {rank} does not answer"
+            good, answer = pipe.recv()
+            assert good, f"rank {rank}: {answer}"
+            answers.append(answer)
+        return answers
+
+    def close(self):
+        for pipe in self.pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)
+        for process in self.processes:
+            process.join(5)
+            if process.is_alive():
+                process.kill()
+                process.join()
