@@ -24,7 +24,7 @@ from tacit.algorithms.algorithm import (
 from tacit.arguments import offers
 from tacit.clients import Clients
 from tacit.engines.device import check_device
-from tacit.engines.group import Alone, Group, Hosted
+from tacit.engines.group import Alone, Hosted
 from tacit.engines.watchdog import Watchdog
 from tacit.errors import Caution, Diverged, Misuse, unknown
 from tacit.graph import Graph, Topology
@@ -73,7 +73,7 @@ class Run:
 class Simulation:
     """A run in progress: `state` after `t` iterations, `step` by step.
 
-    It hosts all clients, or those that fall to this process of a `group`; then all processes do the same things.
+    It hosts all clients, or those of them that are `hosted` in this process; then all processes do the same things.
     """
 
     def __init__(
@@ -89,17 +89,17 @@ class Simulation:
         allow_divergence: bool = False,
         round_length: int | None = None,
         transcript: Transcript | None = None,
-        group: Group | None = None,
+        hosted: Hosted | None = None,
     ) -> None:
-        group = group or Alone()
+        _check(algorithm, task, graph, seed)
+        self.hosted = hosted or Hosted.of(Alone(), graph)
+        group = self.hosted.group
         device = group.device(device)
         self.device = check_device(device)
-        _check(algorithm, task, graph, seed)
         seed = int(seed)
         randomness = _randomness(prg, seed, task)
         self.cautions = cautions(algorithm, graph)
         self.remarks = remarks(algorithm, graph)
-        self.hosted = Hosted(group, group.divide(graph))
         ids = self.hosted.ids
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal()[ids])
         feed = task.feed(torch.as_tensor(ids), seed, device)

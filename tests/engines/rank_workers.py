@@ -13,6 +13,7 @@ import torch.distributed as dist
 import tacit
 from tacit.algorithms.algorithm import tensors_of
 from tacit.engines import checkpoints
+from tacit.engines.group import Alone, Hosted
 from tacit.engines.torchrun import Ranks
 from tacit.record.checkpoint import Checkpoint
 from tacit.simulation import Simulation
@@ -55,7 +56,8 @@ def squares(dtype=torch.float64, batch_size=3):
 
 def simulation(label, graph, dtype, group=None, **options):
     options = {"gradients": "looped", "seed": SEED} | options
-    return Simulation(made(label), squares(dtype), GRAPHS[graph], group=group, **options)
+    hosted = Hosted.of(group or Alone(), GRAPHS[graph])
+    return Simulation(made(label), squares(dtype), GRAPHS[graph], hosted=hosted, **options)
 
 
 def gathered(run):
@@ -128,7 +130,9 @@ def diverging(group, label, steps):
     # Steps that are far too long, and noise beyond all numbers: of models, and of edges at the start.
     cause = {"dsgt": {"lr": 1e150}, "pdmm": {"noise": tacit.Gaussian(1e308)}}[label]
     algorithm = replace(made(label), **cause)
-    run = Simulation(algorithm, squares(), GRAPHS["undirected"], seed=SEED, gradients="looped", group=group)
+    graph = GRAPHS["undirected"]
+    hosted = Hosted.of(group, graph)
+    run = Simulation(algorithm, squares(), graph, seed=SEED, gradients="looped", hosted=hosted)
     try:
         run.start()
         for _ in range(steps):

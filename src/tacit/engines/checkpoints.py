@@ -80,7 +80,8 @@ def load_latest(
         return None
     state = {}
     path = whole.path_of(folder, found["facts"]["step"])
-    with _opened(path) if group.rank == 0 else nullcontext() as tensors:
+    opened: AbstractContextManager[Any] = _opened(path) if group.rank == 0 else nullcontext()
+    with opened as tensors:
         for name, (kind, count, width) in found["layout"].items():
             mapped = tensors.get_tensor(name) if group.rank == 0 else torch.empty(0)
             places = [torch.as_tensor(hosted.places(count, rank)) for rank in range(group.ranks)]

@@ -38,6 +38,11 @@ class Group(Protocol):
         """How many processes there are."""
         ...
 
+    @property
+    def again(self) -> bool:
+        """Whether these processes were started because earlier ones had died: they go on where those were."""
+        ...
+
     def device(self, wish: torch.device | str) -> torch.device | str:
         """Where the rows of this process live."""
         ...
@@ -86,6 +91,7 @@ class Alone:
 
     rank: int = 0
     ranks: int = 1
+    again: bool = False
 
     def device(self, wish: torch.device | str) -> torch.device | str:
         """As wished."""
@@ -132,6 +138,11 @@ class Hosted:
 
     group: Group
     division: Division
+
+    @classmethod
+    def of(cls, group: Group, graph: Graph) -> Hosted:
+        """Those that fall to this process of a group."""
+        return cls(group, group.divide(graph))
 
     @property
     def clients(self) -> int:

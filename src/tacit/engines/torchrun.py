@@ -14,9 +14,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from tacit.engines.device import check_device
 from tacit.engines.group import Alone, CountingNetwork, Group, T
+from tacit.engines.meeting import meet
 from tacit.engines.partition import Division, divide
 from tacit.engines.ranks import RanksNetwork, reporting_losses
 from tacit.errors import Elsewhere, Lost, Misuse, TacitError
@@ -33,25 +36,25 @@ def ranks_started() -> int:
     return int(os.environ["WORLD_SIZE"])
 
 
-def restarted() -> bool:
-    """Whether torchrun started this process again after one had died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
-
-
 @contextmanager
 def joined(device: str) -> Iterator[Group]:
     """The group that this process belongs to: all that torchrun started, or itself alone."""
     if ranks_started() == 1:
-        yield Alone()
+        yield Alone(again=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0)
         return
     own = local_device(device)
     if own.type == "cuda":
         torch.cuda.set_device(own)
     # Tensors on GPUs travel by NCCL; what processes agree about are numbers on the CPU.
+    backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
     with reporting_losses():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo", timeout=PATIENCE)
+        store, rank, ranks = next(iter(rendezvous("env://", timeout=PATIENCE)))
+        store = PrefixStore("tacit", store)
+        name, again = meet(store, rank, ranks, PATIENCE)
+        apart = PrefixStore(name, store)
+        dist.init_process_group(backend, store=apart, rank=rank, world_size=ranks, timeout=PATIENCE)
     try:
-        yield Ranks(dist.get_rank(), dist.get_world_size(), own)
+        yield Ranks(rank, ranks, own, again)
     except Lost:
         raise  # taking leave of somebody who is gone may take forever
     except BaseException:
@@ -86,6 +89,7 @@ class Ranks:
     rank: int
     ranks: int
     place: torch.device | str = "cpu"
+    again: bool = False
 
     def device(self, wish: torch.device | str) -> torch.device | str:
         """The own one."""
