@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import signal
 import traceback
 from dataclasses import fields, replace
 
@@ -15,6 +16,8 @@ from tacit.algorithms.algorithm import tensors_of
 from tacit.engines import checkpoints
 from tacit.engines.group import Alone, Hosted
 from tacit.engines.torchrun import Ranks
+from tacit.experiment.config import make_config
+from tacit.experiment.run import Watcher, run
 from tacit.record.checkpoint import Checkpoint
 from tacit.simulation import Simulation
 
@@ -81,12 +84,11 @@ def trajectory(label, graph, dtype, group=None, **options):
     """The states after 0, 1, … iterations, what is observed, and what travelled."""
     run = simulation(label, graph, dtype, group, **options)
     run.start()
-    states, records = [gathered(run)], [observed(run)]
+    states, first = [gathered(run)], observed(run)
     for _ in range(STEPS):
         run.step()
         states.append(gathered(run))
-        records.append(observed(run))
-    return states, records, run.net.bytes_sent
+    return states, [first, observed(run)], run.net.bytes_sent
 
 
 # --- jobs: what the workers can be asked to do, each with its group as first argument ----------------------
@@ -178,6 +180,33 @@ def chosen(group):
     return simulation("dsgt", "ring", torch.float64, group, gradients="auto").gradients.strategy
 
 
+def mixed(group, graph, width):
+    """How far a product with W is from that of one process, on a graph that is not small."""
+    graph = {"ring": tacit.Topology.ring(400), "torus": tacit.Topology.torus(12, 30)}[graph].mixing()
+    division = group.divide(graph)
+    net = group.network(graph, division, torch.float64, "cpu")
+    x = torch.randn(graph.clients, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ids = division.hosted(group.rank)
+    before = x[ids].clone()
+    (found,) = net.mix(x=before)
+    assert torch.equal(before, x[ids])
+    return float((found - (graph.W @ x)[ids]).abs().max()), net.boundary_bytes, division.volume
+
+
+def experiment(group, config, out, die=None, stop=None, resume=False):
+    """How `tacit run` ends; rank `die` is killed after iteration 3, rank `stop` gets SIGTERM then."""
+
+    def stepped(simulation):
+        if simulation.t == 3 and group.rank in (die, stop):
+            os.kill(os.getpid(), signal.SIGKILL if group.rank == die else signal.SIGTERM)
+
+    try:
+        outcome = run(make_config(config), out, resume=resume, watcher=Watcher(stepped=stepped), group=group)
+    except tacit.TacitError as problem:
+        return type(problem).__name__, problem.exit_code, str(problem)
+    return "done", 0, outcome.summary
+
+
 # --- the processes -----------------------------------------------------------------------------------------
 
 
@@ -190,9 +219,13 @@ def serve(rank, ranks, meeting, jobs):
     while (job := jobs.recv()) is not None:
         name, arguments, options = job
         try:
-            jobs.send((True, globals()[name](group, *arguments, **options)))
+            answer = globals()[name](group, *arguments, **options)
+            jobs.send((True, answer))
         except Exception:
             jobs.send((False, traceback.format_exc()))
+        else:
+            if isinstance(answer, tuple) and answer[0] == "Lost":
+                return  # as the command does: leaving tells those who wait for us
     dist.destroy_process_group()
 
 
@@ -201,7 +234,7 @@ class Workers:
 
     def __init__(self, ranks, meeting):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["rank_workers"])
+        context.set_forkserver_preload(["tacit.experiment.run", "tacit.engines.torchrun"])
         self.pipes, self.processes = [], []
         for rank in range(ranks):
             ours, theirs = context.Pipe()
@@ -218,7 +251,10 @@ class Workers:
         answers = []
         for rank, pipe in enumerate(self.pipes):
             assert pipe.poll(60), f"rank {rank} does not answer"
-            good, answer = pipe.recv()
+            try:
+                good, answer = pipe.recv()
+            except EOFError:
+                good, answer = True, "died"
             assert good, f"rank {rank}: {answer}"
             answers.append(answer)
         return answers

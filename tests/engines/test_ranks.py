@@ -16,6 +16,7 @@ from rank_workers import (
     Workers,
     continued,
     diverging,
+    experiment,
     made,
     simulation,
     trajectory,
@@ -116,6 +117,17 @@ def test_only_the_cut_travels(group, graph, dtype):
     assert sum(sent for _, sent, *_ in answers) == cut * size
 
 
+@pytest.mark.parametrize("graph", ["ring", "torus"])
+def test_mixing_on_larger_graphs(group, graph, ranks):
+    errors, sent, volumes = zip(*group.do("mixed", graph, 3), strict=True)
+    assert max(errors) < 1e-14
+    assert sum(sent) == volumes[0] * 3 * 8
+    if (
+        ranks == 2
+    ):  # two clients on either side of two cuts; two columns of twelve of the torus on either side
+        assert volumes[0] == {"ring": 4, "torus": 48}[graph]
+
+
 def test_a_ring_is_cut_once_per_rank(group, ranks):
     assert group.do("traffic", "ring", 1, torch.float64)[0][2:] == (2 * ranks, 2 * ranks)
 
@@ -155,13 +167,66 @@ def test_divergence_on_one_rank_stops_all_with_the_words_of_one_process(group, l
     assert set(group.do("diverging", label, 40)) == {expected}
 
 
+CONFIG = {
+    "task": {"name": "adaptive-filtering"},
+    "graph": {"kind": "ring", "clients": 5},
+    "algorithm": {"name": "dsgt", "lr": 0.02},
+    "run": {"rounds": 6, "checkpoint_every": 2, "gradients": "looped"},
+}
+
+
+def test_a_run_of_ranks_leaves_what_one_process_leaves(group, ranks, tmp_path):
+    found = group.do("experiment", CONFIG, tmp_path / "ranks")
+    kind, _, alone = experiment(Alone(), CONFIG, tmp_path / "alone")
+    assert kind == "done"
+    for kind, _, summary in found:
+        assert kind == "done"
+        assert summary["msd"] == pytest.approx(alone["msd"], rel=1e-10)
+        assert summary["bytes_sent"] == alone["bytes_sent"]
+        assert any(f"{ranks} ranks" in note for note in summary["notes"])
+    names = [sorted(path.name for path in (tmp_path / one).rglob("*")) for one in ("ranks", "alone")]
+    assert names[0] == names[1]
+    again = group.do("experiment", CONFIG, tmp_path / "ranks")
+    assert [one[:2] for one in again] == [("Misuse", 2)] + [("Elsewhere", 2)] * (ranks - 1)
+    assert "holds another run" in again[0][2]
+
+
+def test_a_wish_to_stop_on_one_rank_stops_all_after_the_same_iteration(group, ranks, tmp_path):
+    ends = group.do("experiment", CONFIG, tmp_path, stop=ranks - 1)
+    assert [one[:2] for one in ends] == [("Interrupted", 130)] + [("Elsewhere", 130)] * (ranks - 1)
+    assert "Stopped after iteration 3 of 6" in ends[0][2]
+    assert f"torchrun --nproc-per-node {ranks} -m tacit run" in ends[0][2]
+    assert checkpoints.path_of(tmp_path / "checkpoints", 3).exists()
+    assert all(one[0] == "done" for one in group.do("experiment", CONFIG, tmp_path, resume=True))
+
+
+@pytest.mark.parametrize("die", [0, 2])
+def test_when_a_rank_is_killed_the_others_say_so_and_a_checkpoint_is_left(die, tmp_path):
+    workers = Workers(3, tmp_path / "meeting")
+    try:
+        ends = workers.do("experiment", CONFIG, tmp_path / "out", die=die)
+    finally:
+        workers.close()
+    assert ends.pop(die) == "died"
+    for kind, code, said in ends:
+        assert (kind, code) == ("Lost", 1)
+        assert "does not answer any more" in said
+        assert "stopped after iteration 3 of 6. The state after iteration 2 is saved. Continue with" in said
+    kind, _, summary = experiment(Alone(), CONFIG, tmp_path / "out", resume=True)
+    assert (kind, summary["steps"]) == ("done", 6)
+
+
 def test_what_the_first_process_finds_out_is_told_to_all(group, ranks):
     assert group.do("refused", False) == [{"answer": [1, None, "ä"]}] * ranks
     assert group.do("refused", True) == [("Misuse", 2)] + [("Elsewhere", 2)] * (ranks - 1)
 
 
-def test_transcripts_are_refused(group):
+def test_transcripts_are_refused(group, tmp_path):
     assert all("without torchrun" in answer for answer in group.do("transcribed"))
+    ends = group.do("experiment", CONFIG | {"transcript": {}}, tmp_path / "out")
+    assert "[transcript]" in ends[0][2]
+    assert {one[0] for one in ends[1:]} == {"Elsewhere"}
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_rank_has_a_client_or_the_run_is_refused(group, ranks):

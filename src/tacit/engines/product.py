@@ -14,6 +14,7 @@ from tacit.graph.neighbourhood import slots
 DENSE = (
     64**2
 )  # entries, zeros included: so small a matrix is kept dense; larger ones if a quarter of it is filled
+COMPRESSED = ("cpu",)  # where products with compressed rows are fast, and sum in a fixed order
 TILE = 1 << 22  # numbers handled at a time
 
 
@@ -30,11 +31,11 @@ class Product:
         first = torch.as_tensor(matrix.indptr.astype(np.int64), device=device)
         columns = torch.as_tensor(matrix.indices.astype(np.int64), device=device)
         values = torch.as_tensor(matrix.data, dtype=dtype, device=device)
-        if torch.device(device).type == "cpu":
+        if torch.device(device).type in COMPRESSED:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch says that this kind of tensor is new
                 self._matrix = torch.sparse_csr_tensor(first, columns, values, matrix.shape)
-        else:  # what is fast on a CPU does not sum in a fixed order on a GPU
+        else:
             self._slots = [(rows, columns[entry], values[entry]) for rows, entry in slots(first.diff())]
 
     def of(self, x: Tensor) -> Tensor:

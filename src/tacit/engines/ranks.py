@@ -6,6 +6,7 @@ needs it, while the product with the rows that are here is under way.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,8 +98,13 @@ def reporting_losses(rank: int | None = None) -> Iterator[None]:
         yield
     except RuntimeError as problem:  # what torch.distributed raises when a connection ends
         who = "Another rank" if rank is None else f"Rank {rank}"
-        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0]
-        raise Lost(f"{who} does not answer any more ({reason}).") from None
+        raise Lost(f"{who} does not answer any more ({_reason(problem)}).") from None
+
+
+def _reason(problem: RuntimeError) -> str:
+    """The first sentence of an error, without the place in a source file that gloo puts before it."""
+    lines = re.sub(r"^\[\S+:\d+\] ", "", str(problem).strip()).splitlines() or [type(problem).__name__]
+    return lines[0].split(". ")[0]
 
 
 @dataclass(frozen=True, eq=False)
