@@ -131,7 +131,7 @@ def observe(
     ids = range(count) if hosted is None else hosted.ids.tolist()
     average = mean_row(theta, hosted)
     scores = _total(_scores(theta, average, evaluation, ids, observed_clients(count)), hosted)
-    loss, accuracy, classified = scores.T
+    loss, accuracy, classified = scores
     return Record(
         round, step, _summary(accuracy) if bool(classified.all()) else None, _summary(loss),
         consensus_distance(theta, average, hosted), bytes_sent, wall_seconds,
@@ -143,12 +143,12 @@ def _scores(
     theta: Tensor, average: Tensor, evaluation: Evaluation, ids: Sequence[int], observed: Sequence[int]
 ) -> Tensor:
     """Loss, accuracy and whether there is one, of each observed client and the average model; zero where not ours."""
-    table = torch.zeros(len(observed) + 1, 3, dtype=torch.float64)
+    table = torch.zeros(3, len(observed) + 1, dtype=torch.float64)
 
     def enter(places: list[int], scores: Scores) -> None:
-        table[places, 0] = scores.loss.double().cpu()
+        table[0, places] = scores.loss.double().cpu()
         if scores.accuracy is not None:
-            table[places, 1], table[places, 2] = scores.accuracy.double().cpu(), 1.0
+            table[1, places], table[2, places] = scores.accuracy.double().cpu(), 1.0
 
     row_of = {client: row for row, client in enumerate(ids)}
     ours = [place for place, client in enumerate(observed) if client in row_of]
