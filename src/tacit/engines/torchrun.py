@@ -53,11 +53,12 @@ def joined(device: str) -> Iterator[Group]:
         name, again = meet(store, rank, ranks, PATIENCE)
         apart = PrefixStore(name, store)
         dist.init_process_group(backend, store=apart, rank=rank, world_size=ranks, timeout=PATIENCE)
+        dist.all_reduce(torch.zeros(1, device=own))  # NCCL wants all of them in its first exchange
     try:
         yield Ranks(rank, ranks, own, again)
     except Lost:
         raise  # taking leave of somebody who is gone may take forever
-    except BaseException:
+    except TacitError:
         dist.destroy_process_group()
         raise
     else:
