@@ -130,11 +130,17 @@ def continued(group, label, folder, to):
 def diverging(group, label, steps):
     """How a run ends that cannot stay finite."""
     # Steps that are far too long, and noise beyond all numbers: of models, and of edges at the start.
-    cause = {"dsgt": {"lr": 1e150}, "pdmm": {"noise": tacit.Gaussian(1e308)}}[label]
+    cause = {"dsgt": {"lr": 1e150}, "pdmm": {"noise": tacit.Gaussian(1e308)}, "lppa": {}}[label]
     algorithm = replace(made(label), **cause)
+    task = squares()
+    if label == "lppa":  # one client alone: no other rank sees anything
+        x, y = task.parts.arrays
+        own = task.parts.order[task.parts.offsets[7] : task.parts.offsets[8]]
+        far = x.index_put((own,), torch.tensor(1e200, dtype=x.dtype))
+        task = replace(task, parts=replace(task.parts, arrays=(far, y)))
     graph = GRAPHS["undirected"]
     hosted = Hosted.of(group, graph)
-    run = Simulation(algorithm, squares(), graph, seed=SEED, gradients="looped", hosted=hosted)
+    run = Simulation(algorithm, task, graph, seed=SEED, gradients="looped", hosted=hosted)
     try:
         run.start()
         for _ in range(steps):
@@ -194,11 +200,14 @@ def mixed(group, graph, width):
 
 
 def experiment(group, config, out, die=None, stop=None, resume=False):
-    """How `tacit run` ends; rank `die` is killed after iteration 3, rank `stop` gets SIGTERM then."""
+    """How `tacit run` ends; after iteration 3 rank `die` is killed, and rank `stop` gets Ctrl-C twice."""
 
     def stepped(simulation):
-        if simulation.t == 3 and group.rank in (die, stop):
-            os.kill(os.getpid(), signal.SIGKILL if group.rank == die else signal.SIGTERM)
+        if simulation.t == 3 and group.rank == die:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if simulation.t == 3 and group.rank == stop:
+            signal.raise_signal(signal.SIGINT)  # from the terminal
+            signal.raise_signal(signal.SIGINT)  # from torchrun
 
     try:
         outcome = run(make_config(config), out, resume=resume, watcher=Watcher(stepped=stepped), group=group)

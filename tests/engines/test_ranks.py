@@ -160,10 +160,12 @@ def test_a_checkpoint_of_ranks_is_the_file_of_one_process(groups, tmp_path):
         assert torch.equal(stored[name], rows)
 
 
-@pytest.mark.parametrize("label", ["dsgt", "pdmm"])
-def test_divergence_on_one_rank_stops_all_with_the_words_of_one_process(group, label):
+@pytest.mark.parametrize(
+    ("label", "where"), [("dsgt", "of client"), ("pdmm", "z of row"), ("lppa", "gamma of client 7")]
+)
+def test_divergence_on_one_rank_stops_all_with_the_words_of_one_process(group, label, where):
     expected = diverging(Alone(), label, 40)
-    assert ("of client" if label == "dsgt" else "z of row") in expected
+    assert where in expected
     assert set(group.do("diverging", label, 40)) == {expected}
 
 

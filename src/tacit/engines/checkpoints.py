@@ -20,7 +20,7 @@ from tacit.record import checkpoint as whole
 from tacit.record.checkpoint import Checkpoint
 
 # How the safetensors format calls the kinds of numbers that states are made of.
-NAMES = {torch.float32: "F32", torch.float64: "F64"}
+NAMES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
 KINDS = {name: kind for kind, name in NAMES.items()}
 
 

@@ -66,7 +66,7 @@ def run(
     simulation, history = _prepare(experiment, folder, resume, group)
     watcher.began(experiment, simulation)
     try:
-        with _stop_signals() as stopped:
+        with _stop_signals(insist=group.ranks == 1) as stopped:
             if simulation.state is None:
                 simulation.start()
             _advance(experiment, simulation, folder, history, watcher, stopped)
@@ -294,8 +294,11 @@ def summarize(experiment: Experiment, simulation: Simulation, history: History) 
 
 
 @contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C or SIGTERM into a wish to stop after the current iteration; the second one kills."""
+def _stop_signals(insist: bool) -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C or SIGTERM into a wish to stop after the current iteration; the second one kills.
+
+    Unless one may not `insist`: a rank hears of Ctrl-C twice, from the terminal and from torchrun.
+    """
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
@@ -304,7 +307,8 @@ def _stop_signals() -> Iterator[threading.Event]:
 
     def wish(number: int, frame: object) -> None:
         stopped.set()
-        signal.signal(number, before[signal.Signals(number)])
+        if insist:
+            signal.signal(number, before[signal.Signals(number)])
 
     for number in before:
         signal.signal(number, wish)
