@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import tacit
 from tacit.algorithms.algorithm import tensors_of
-from tacit.engines import checkpoints
+from tacit.engines import checkpoints, torchrun
 from tacit.engines.group import Alone, Hosted
 from tacit.engines.torchrun import Ranks
 from tacit.experiment.config import make_config
@@ -223,6 +223,7 @@ def serve(rank, ranks, meeting, jobs):
     """Do what is asked for until there is nothing more."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
+    torchrun.SLAB = 100  # bytes: three rows, so that checkpoints are written and read in several pieces
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
     group = Ranks(rank, ranks)
     while (job := jobs.recv()) is not None:
