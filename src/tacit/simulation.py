@@ -1,4 +1,4 @@
-"""Simulating all clients in one process."""
+"""Simulating clients: all of them in one process, or divided among several."""
 
 from __future__ import annotations
 
