@@ -48,3 +48,15 @@ class Interrupted(TacitError):
     """The run was stopped by the user; a checkpoint was left where there is a run folder."""
 
     exit_code = 130
+
+
+class Lost(TacitError):
+    """Another process of the run died or does not answer any more."""
+
+
+class Elsewhere(TacitError):
+    """The run ends for a reason that its first process tells; the others say nothing."""
+
+    def __init__(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+        super().__init__("The first process of the run says why it ended.")

@@ -1,4 +1,4 @@
-"""Simulating all clients in one process."""
+"""Simulating clients: all of them in one process, or divided among several."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +26,7 @@ from tacit.clients import Clients
 from tacit.crew import Crew
 from tacit.engines.buffers import is_nobody_elses
 from tacit.engines.device import check_device
-from tacit.engines.stacked import StackedNetwork
+from tacit.engines.group import Alone, Hosted
 from tacit.engines.watchdog import Watchdog
 from tacit.errors import Caution, Diverged, Misuse, unknown
 from tacit.graph import Graph, Topology
@@ -74,7 +73,10 @@ class Run:
 
 
 class Simulation:
-    """A run in progress: `state` after `t` iterations, `step` by step."""
+    """A run in progress: `state` after `t` iterations, `step` by step.
+
+    It hosts all clients, or those of them that are `hosted` in this process; then all processes do the same things.
+    """
 
     def __init__(
         self,
@@ -89,24 +91,36 @@ class Simulation:
         allow_divergence: bool = False,
         round_length: int | None = None,
         transcript: Transcript | None = None,
+        hosted: Hosted | None = None,
     ) -> None:
-        self.device = check_device(device)
         _check(algorithm, task, graph, seed)
+        self.hosted = hosted or Hosted.of(Alone(), graph)
+        group = self.hosted.group
+        device = group.device(device)
+        self.device = check_device(device)
         seed = int(seed)
         randomness = _randomness(prg, seed, task)
         self.cautions = cautions(algorithm, graph)
         self.remarks = remarks(algorithm, graph)
-        ids = np.arange(graph.clients)
-        neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal())
-        feed = task.feed(torch.arange(graph.clients), seed, device)
+        ids = self.hosted.ids
+        neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal()[ids])
+        feed = task.feed(torch.as_tensor(ids), seed, device)
         self.crew = Crew.of_this_process(device)
         bound = task.on(device, self.crew)
-        self.gradients = plan(bound, ids.tolist(), feed, seed, device, gradients, self.crew)
-        objective = HostedObjective(
-            bound, ids.tolist(), feed, self.gradients.strategy, seed, device, self.crew
+        # Chosen once for all processes: the other ways would round differently.
+        choice = group.tell(
+            lambda: asdict(plan(bound, ids.tolist(), feed, seed, device, gradients, self.crew))
         )
-        self.net = StackedNetwork(graph, task.dtype, device, self.crew)
+        self.gradients = Plan(**choice)
+        strategy = self.gradients.strategy
+        objective = HostedObjective(bound, ids.tolist(), feed, strategy, seed, device, self.crew)
+        self.net = group.network(graph, self.hosted.division, task.dtype, device, self.crew)
         self.here = Clients(neighbourhood, self.net, objective, randomness, gradients_per_step(algorithm))
+        if transcript is not None and group.ranks > 1:
+            raise Misuse(
+                "A transcript is of all messages, and these are spread over ranks.",
+                "Record it without torchrun, or leave the transcript out.",
+            )
         self.recorder = None if transcript is None else Recorder(self.net, transcript, neighbourhood)
         if self.recorder is not None:
             self.here = self.recorder.witness(self.here)
@@ -118,8 +132,8 @@ class Simulation:
         self.state: Any = None
         self.diverged: str | None = None
         self._watchdog = Watchdog(self.crew)
-        # Asking a GPU waits for all work under way.
-        self._check_every = 1 if self.device.type == "cpu" else 64
+        # Asking a GPU waits for all work under way, and asking other processes for them.
+        self._check_every = 1 if self.device.type == "cpu" and group.ranks == 1 else 64
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
 
@@ -171,6 +185,7 @@ class Simulation:
         return observe(
             self.state.theta,
             self.task.evaluation.at(number),
+            hosted=self.hosted,
             optimum=self.task.optimum_at(number),
             round=self.t // self.round_length,
             step=self.t,
@@ -180,17 +195,28 @@ class Simulation:
 
     def check(self) -> None:
         """Stop, or remember where, if a state is no longer finite."""
-        if self.diverged is not None or (found := self._watchdog.finding()) is None:
+        if self.diverged is not None:
             return
-        rows = getattr(self.state, found.field)
-        what = "client" if len(rows) == len(self.here.graph.ids) else "row"
-        where = f"{found.field} of {what} {found.row}"
-        self.diverged = f"{where} is not finite at iteration {found.iteration}"
+        found = self.hosted.group.earliest(self._found_here())
+        if found is None:
+            return
+        iteration, field, row, of_client = found
+        where = f"{list(tensors_of(self.state))[field]} of {'client' if of_client else 'row'} {row}"
+        self.diverged = f"{where} is not finite at iteration {iteration}"
         if not self.allow_divergence:
             raise Diverged(
                 f"The run diverged: {self.diverged}. Try a smaller step size or less noise; "
                 "to let such a run go on to its end, set allow_divergence."
             )
+
+    def _found_here(self) -> tuple[int, int, int, int] | None:
+        """Iteration, field and row, counted over all processes, of what is not finite, and whether it is a client's."""
+        if (found := self._watchdog.finding()) is None:
+            return None
+        fields = tensors_of(self.state)
+        of_client = len(fields[found.field]) == len(self.hosted.ids)
+        rows = self.hosted.ids if of_client else self.hosted.division.leaving(self.hosted.group.rank)
+        return found.iteration, list(fields).index(found.field), int(rows[found.row]), int(of_client)
 
 
 @contextmanager

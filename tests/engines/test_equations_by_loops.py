@@ -9,10 +9,12 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hosting import rows_of, run_apart, run_together
 
 import tacit
+from tacit import native
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.admm import ADMM
 from tacit.algorithms.algorithm import tensors_of
@@ -30,7 +32,7 @@ from tacit.algorithms.pdmm import PDMM
 from tacit.algorithms.psgt import PSGT
 from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
 from tacit.compression import QSGD, Identity, RandK, for_signs
-from tacit.engines import stacked
+from tacit.engines import product
 from tacit.privacy.matrix_step import MatrixStep
 from tacit.privacy.protection import ErfVector, NormVector, TanhVector
 from tacit.randomness import Philox
@@ -537,12 +539,15 @@ FIRST = {algorithm.name: case for case, algorithm in reversed(CASES.items())}  #
 
 
 @pytest.mark.parametrize("case", FIRST.values())
-def test_neighbour_slots_follow_the_equations_too(case):
-    """The same by neighbour slots, which larger and sparser graphs take."""
+@pytest.mark.parametrize("compiled", [True, False])
+def test_sparse_products_follow_the_equations_too(case, compiled, monkeypatch):
+    """The same row by row, as larger and sparser graphs take it, by compiled loops and by neighbour slots."""
     graph = GRAPHS["random"]
     simulation = Simulation(CASES[case], squares(BATCH), graph, seed=SEED, gradients="looped")
-    simulation.net._dense = None
-    simulation.net._slots = stacked._weighted_slots(graph.weights, torch.float64, "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(product, "DENSE", -1)
+        patch.setattr(native, "available", lambda rows: compiled)
+        simulation.net._weights = product.Product(sp.csr_array(graph.weights), torch.float64, "cpu")
     simulation.start()
     for _ in range(STEPS):
         simulation.step()

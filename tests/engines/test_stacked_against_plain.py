@@ -3,11 +3,13 @@
 import functools
 
 import pytest
+import scipy.sparse as sp
 import torch
 from hosting import rows_of, run_apart, run_together
 
 import tacit
-from tacit.engines import stacked
+from tacit import native
+from tacit.engines import product
 from tacit.randomness import Philox
 from tacit.simulation import Simulation
 
@@ -166,11 +168,14 @@ def test_stacked_rows_follow_the_equations(algorithm, graph, batch_size, way):
         close(simulation.state.gamma, gamma)
 
 
-def test_neighbour_slots_follow_the_equations_too(algorithm, graph):
-    """The same by neighbour slots, which larger and sparser graphs take."""
+@pytest.mark.parametrize("compiled", [True, False])
+def test_sparse_products_follow_the_equations_too(algorithm, graph, compiled, monkeypatch):
+    """The same row by row, as larger and sparser graphs take it, by compiled loops and by neighbour slots."""
     simulation = Simulation(algorithm, squares(BATCH), graph, seed=SEED, gradients="looped")
-    simulation.net._dense = None
-    simulation.net._slots = stacked._weighted_slots(graph.weights, torch.float64, "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(product, "DENSE", -1)
+        patch.setattr(native, "available", lambda rows: compiled)
+        simulation.net._weights = product.Product(sp.csr_array(graph.weights), torch.float64, "cpu")
     simulation.start()
     for _ in range(STEPS):
         simulation.step()

@@ -15,10 +15,12 @@ def main() -> None:
     from rich.console import Console
 
     from tacit.cli.app import app
-    from tacit.errors import Interrupted, TacitError
+    from tacit.errors import Elsewhere, Interrupted, TacitError
 
     try:
         app(prog_name="tacit")
+    except Elsewhere as problem:
+        sys.exit(problem.exit_code)
     except TacitError as problem:
         text = str(problem) if isinstance(problem, Interrupted) else f"Error: {problem}"
         Console(stderr=True, soft_wrap=True).print(text, style="bold red", markup=False, highlight=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from tacit.cli.data import app as data_app
 from tacit.cli.federation import app as federation_app
 from tacit.cli.node import node
 from tacit.cli.progress import OneBar, Progress
+from tacit.errors import Misuse
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -41,8 +43,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")
 
 
 @app.callback(invoke_without_command=True)
-def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """Answer `tacit --version`."""
+def version(
+    context: typer.Context,
+    show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Answer `tacit --version`; refuse under torchrun what is not for several processes."""
+    many = "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    if many and context.invoked_subcommand not in ("run", None):
+        raise Misuse(
+            f"torchrun would do `tacit {context.invoked_subcommand}` once in every process.",
+            "Only `tacit run` is for several processes: start the others without torchrun.",
+        )
     if show:
         import tacit
 
@@ -102,15 +113,20 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one experiment into a folder: history, checkpoints, summary and report."""
+    from tacit.engines.torchrun import joined
     from tacit.experiment.config import load_config
     from tacit.experiment.report import write_report
     from tacit.experiment.run import run as run_config
     from tacit.record.history import decibels
 
     plan = load_config(config, overrides or [])
-    with Progress(Console(stderr=True)) as progress:
-        watcher = progress.watch(plan.algorithm.name, plan.run.seed)
-        outcome = run_config(plan, out, data_folder=data, resume=resume, watcher=watcher)
+    with joined(plan.run.device) as group:
+        if group.rank != 0:
+            run_config(plan, out, data_folder=data, resume=resume, group=group)
+            return
+        with Progress(Console(stderr=True)) as progress:
+            watcher = progress.watch(plan.algorithm.name, plan.run.seed)
+            outcome = run_config(plan, out, data_folder=data, resume=resume, watcher=watcher, group=group)
     title = f"{plan.algorithm.name} on {plan.subject}"
     report = write_report([out], out / "report.html", title=title)
     if as_json:

@@ -72,6 +72,8 @@ class Progress:
             self._bars.update(task, total=experiment.steps, completed=simulation.t, rounds=rounds, metric="")
             plan = simulation.gradients
             self._say_once(experiment.graph.describe())
+            if simulation.hosted.group.ranks > 1:
+                self._say_once(simulation.hosted.division.describe())
             self._say_once(f"gradients {plan.strategy} ({plan.reason})")
             for remark in simulation.remarks:
                 self._say_once(remark)

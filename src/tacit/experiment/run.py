@@ -13,11 +13,12 @@ from typing import Any
 
 import tacit
 from tacit.data import Dataset
-from tacit.errors import Diverged, Interrupted, Misuse
+from tacit.engines import checkpoints
+from tacit.engines.group import Alone, Group, Hosted
+from tacit.errors import Diverged, Elsewhere, Interrupted, Lost, Misuse, TacitError
 from tacit.experiment.build import Experiment, build
 from tacit.experiment.config import Config, changed
 from tacit.experiment.folder import RunFolder, fingerprint, write_json, write_whole
-from tacit.record import checkpoint as checkpoints
 from tacit.record import transcript_files
 from tacit.record.checkpoint import Checkpoint
 from tacit.record.history import OBSERVED, History, Record
@@ -52,34 +53,73 @@ def run(
     dataset: Dataset | None = None,
     resume: bool = False,
     watcher: Watcher | None = None,
+    group: Group | None = None,
 ) -> Outcome:
-    """Run a configuration into the folder `out`, or continue the run that is there with `resume`."""
-    watcher = watcher or Watcher()
+    """Run a configuration into the folder `out`, or continue the run that is there with `resume`.
+
+    All processes of a `group` run it together; the first of them has the folder and the watcher.
+    """
+    watcher, group = watcher or Watcher(), group or Alone()
     folder = RunFolder(out)
-    if not resume:
-        folder.refuse_if_taken()
-    if resume and folder.config.exists() and fingerprint(folder.read_config()) != fingerprint(config):
-        raise Misuse(
-            f"The run in {out} has another configuration.",
-            f"Resume it with its own:\n  {resume_command(folder, data_folder)}",
-        )
-    experiment = build(config, data_folder, dataset)  # everything that can be wrong is wrong before we write
-    simulation, history = _prepare(experiment, folder, resume)
+    resume = resume or group.tell(lambda: group.again)
+    experiment = _built(config, folder, data_folder, dataset, resume, group)
+    simulation, history = _prepare(experiment, folder, resume, group)
     watcher.began(experiment, simulation)
     try:
-        with _stop_signals() as stopped:
+        with _stop_signals(insist=group.ranks == 1) as stopped:
             if simulation.state is None:
                 simulation.start()
             _advance(experiment, simulation, folder, history, watcher, stopped)
     except Interrupted as stop:
-        raise Interrupted(f"{stop} Continue with\n  {resume_command(folder, data_folder)}") from None
+        _leave_to_first(group, stop)
+        raise Interrupted(f"{stop}{_continuation(folder, data_folder, group)}") from None
     except Diverged as problem:
+        _leave_to_first(group, problem)
         simulation.diverged = simulation.diverged or str(problem)
         write_json(folder.summary, summarize(experiment, simulation, history))
         raise Diverged(f"{problem} What was recorded until then is in {folder.history}.", history) from None
+    except Lost as problem:
+        raise Lost(f"Rank {group.rank}: {problem}{_continuation(folder, data_folder, group)}") from None
     summary = summarize(experiment, simulation, history)
-    write_json(folder.summary, summary)
+    if group.rank == 0:
+        write_json(folder.summary, summary)
     return Outcome(folder, summary, history, simulation)
+
+
+def _built(
+    config: Config,
+    folder: RunFolder,
+    data_folder: Path | None,
+    dataset: Dataset | None,
+    resume: bool,
+    group: Group,
+) -> Experiment:
+    """Everything a run needs; what is wrong with it or with the folder shows before anything is written."""
+    built: list[Experiment] = []
+
+    def first() -> None:
+        if not resume:
+            folder.refuse_if_taken()
+        elif folder.config.exists() and fingerprint(folder.read_config()) != fingerprint(config):
+            raise Misuse(
+                f"The run in {folder.path} has another configuration.",
+                f"Resume it with its own:\n  {resume_command(folder, data_folder)}",
+            )
+        if config.transcript is not None and group.ranks > 1:
+            raise Misuse(
+                f"[transcript] is of all messages, and these are spread over {group.ranks} ranks.",
+                "Record it without torchrun, or remove the section.",
+            )
+        built.append(build(config, data_folder, dataset))
+
+    group.tell(first)  # the others after it: it may be downloading data
+    return built[0] if built else build(config, data_folder, dataset)
+
+
+def _leave_to_first(group: Group, problem: TacitError) -> None:
+    """What all processes have come to together, the first one tells."""
+    if group.rank != 0:
+        raise Elsewhere(problem.exit_code) from None
 
 
 def resume_command(folder: RunFolder, data_folder: Path | None) -> str:
@@ -88,13 +128,22 @@ def resume_command(folder: RunFolder, data_folder: Path | None) -> str:
     return shlex.join(map(str, words if data_folder is None else [*words, "--data", data_folder]))
 
 
-def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[Simulation, History]:
+def _continuation(folder: RunFolder, data_folder: Path | None, group: Group) -> str:
+    """How to go on, for the end of a message; with any number of processes, so also with as many as now."""
+    start = "" if group.ranks == 1 else f"torchrun --nproc-per-node {group.ranks} -m "
+    return f" Continue with\n  {start}{resume_command(folder, data_folder)}"
+
+
+def _prepare(
+    experiment: Experiment, folder: RunFolder, resume: bool, group: Group
+) -> tuple[Simulation, History]:
     config = experiment.config
-    mark = fingerprint(config)
+    hosted = Hosted.of(group, experiment.graph)
     saved = None
     if resume:
-        device = config.run.device
-        saved = checkpoints.load_latest(folder.checkpoints, experiment.algorithm, mark, device)
+        saved = checkpoints.load_latest(
+            folder.checkpoints, experiment.algorithm, fingerprint(config), group.device(config.run.device), hosted
+        )  # fmt: skip
     simulation = Simulation(
         experiment.algorithm,
         experiment.task,
@@ -106,10 +155,19 @@ def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[S
         allow_divergence=config.run.allow_divergence,
         round_length=experiment.round_length,
         transcript=_transcript(experiment, folder, saved),
+        hosted=hosted,
     )
+    earlier = group.tell(lambda: _open(experiment, folder, simulation, saved))
+    if saved is not None:
+        simulation.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds, saved.diverged)
+    return simulation, History.from_jsonl(earlier)
+
+
+def _open(experiment: Experiment, folder: RunFolder, simulation: Simulation, saved: Checkpoint | None) -> str:
+    """Write what is known before the first iteration; the history until then."""
     if not folder.config.exists():
         # With the way gradients were taken, so that this file runs again to the same bits.
-        folder.create(changed(config, "run", gradients=simulation.gradients.strategy))
+        folder.create(changed(experiment.config, "run", gradients=simulation.gradients.strategy))
     dataset, partition = experiment.dataset, experiment.partition
     folder.write_graph(experiment.graph)
     if dataset is not None and partition is not None:
@@ -118,15 +176,13 @@ def _prepare(experiment: Experiment, folder: RunFolder, resume: bool) -> tuple[S
             list(dataset.class_names),
             f"{dataset.note}: {partition.description}",
         )
-    if saved is None:
-        history = History()
-    else:
+    history = History()
+    if saved is not None:
         history = History(record for record in folder.read_history() if record.step <= saved.step)
-        simulation.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds, saved.diverged)
     write_whole(folder.history, history.to_jsonl())
-    if simulation.t < experiment.steps:
+    if saved is None or saved.step < experiment.steps:
         folder.summary.unlink(missing_ok=True)  # of a run that diverged: this one has not ended
-    return simulation, history
+    return history.to_jsonl()
 
 
 def _transcript(experiment: Experiment, folder: RunFolder, saved: Checkpoint | None) -> Transcript | None:
@@ -157,11 +213,13 @@ def _advance(
     stopped: threading.Event,
 ) -> None:
     """Step to the end, looking and saving as often as asked."""
-    plan = experiment.config.run
+    plan, group = experiment.config.run, simulation.hosted.group
     look_every = plan.evaluate_every * experiment.round_length
     save_every = plan.checkpoint_every * experiment.round_length
+    kept = simulation.t  # the iteration that a checkpoint is of; 0: none yet
 
     def save() -> None:
+        nonlocal kept
         simulation.check()  # a state that is not finite must not push out one that is
         mark = fingerprint(experiment.config)
         state = Checkpoint(
@@ -171,32 +229,41 @@ def _advance(
         if simulation.recorder is not None:
             # First: a run that is killed in between goes on from an iteration before what was heard, not after.
             transcript_files.save(simulation.recorder.transcript, folder.path, mark)
-        checkpoints.save(folder.checkpoints, state, plan.keep_checkpoints)
+        checkpoints.save(folder.checkpoints, state, simulation.hosted, plan.keep_checkpoints)
+        kept = simulation.t
 
     def look() -> None:
         if history and history[-1].step == simulation.t:
             return
         record = simulation.observe()
         history.records.append(record)
-        with folder.history.open("a", encoding="utf-8") as file:
-            file.write(History([record]).to_jsonl())
+        if group.rank == 0:
+            with folder.history.open("a", encoding="utf-8") as file:
+                file.write(History([record]).to_jsonl())
         watcher.recorded(record)
 
-    if simulation.t % look_every == 0:  # a resumed run goes on wherever it was stopped
-        look()
-    while simulation.t < experiment.steps:
-        simulation.step()
-        watcher.stepped(simulation)
-        last = simulation.t == experiment.steps
-        if last or simulation.t % look_every == 0:
+    try:
+        if simulation.t % look_every == 0:  # a resumed run goes on wherever it was stopped
             look()
-        stop = stopped.is_set()  # asked once: a wish that comes while we save waits for the next iteration
-        if last or stop or simulation.t % save_every == 0:
-            save()
-        if stop and not last:
-            raise Interrupted(
-                f"Stopped after iteration {simulation.t} of {experiment.steps}; the state is saved."
-            )
+        while simulation.t < experiment.steps:
+            simulation.step()
+            watcher.stepped(simulation)
+            last = simulation.t == experiment.steps
+            if last or simulation.t % look_every == 0:
+                look()
+            # Asked once: a wish that comes while we save waits for the next iteration.
+            stop = group.any(stopped.is_set())
+            if last or stop or simulation.t % save_every == 0:
+                save()
+            if stop and not last:
+                raise Interrupted(
+                    f"Stopped after iteration {simulation.t} of {experiment.steps}; the state is saved."
+                )
+    except Lost as problem:
+        saved = f"The state after iteration {kept} is saved." if kept else "Nothing was saved yet."
+        raise Lost(
+            f"{problem} The run stopped after iteration {simulation.t} of {experiment.steps}. {saved}"
+        ) from None
 
 
 def summarize(experiment: Experiment, simulation: Simulation, history: History) -> dict[str, Any]:
@@ -205,6 +272,8 @@ def summarize(experiment: Experiment, simulation: Simulation, history: History) 
     notes = [f"gradients {simulation.gradients.strategy}: {simulation.gradients.reason}"]
     notes += [] if experiment.dataset is None else [experiment.dataset.note]
     notes += simulation.remarks + simulation.cautions
+    if simulation.hosted.group.ranks > 1:
+        notes.append(simulation.hosted.division.describe())
     if experiment.graph.clients > OBSERVED:
         notes.append(f"accuracy and loss over {OBSERVED} evenly spaced clients of {experiment.graph.clients}")
     summary = {
@@ -225,8 +294,11 @@ def summarize(experiment: Experiment, simulation: Simulation, history: History) 
 
 
 @contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C or SIGTERM into a wish to stop after the current iteration; the second one kills."""
+def _stop_signals(insist: bool) -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C or SIGTERM into a wish to stop after the current iteration; the second one kills.
+
+    Unless one may not `insist`: a rank hears of Ctrl-C twice, from the terminal and from torchrun.
+    """
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped
@@ -235,12 +307,16 @@ def _stop_signals() -> Iterator[threading.Event]:
 
     def wish(number: int, frame: object) -> None:
         stopped.set()
-        signal.signal(number, before[signal.Signals(number)])
+        if insist:
+            signal.signal(number, before[signal.Signals(number)])
 
     for number in before:
         signal.signal(number, wish)
     try:
         yield stopped
+    except Lost:
+        before[signal.SIGTERM] = signal.SIG_IGN  # torchrun ends all when one has died; we say it first
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

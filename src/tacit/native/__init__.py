@@ -27,8 +27,12 @@ def available(rows: Tensor) -> bool:
     return fits and _library() is not None
 
 
-def mix(begin: Tensor, source: Tensor, weight: Tensor, x: Tensor, out: Tensor, rows: slice) -> None:
+def mix(
+    begin: Tensor, source: Tensor, weight: Tensor, x: Tensor, out: Tensor, rows: slice, onto: bool = False
+) -> None:
     """out[i] = Σ weight[e] x[source[e]] over e in begin[i] … begin[i+1], for the rows asked for.
+
+    That is added to what is in `out` if it comes `onto` it.
 
     `begin`, `source` are int64 and `weight` is of the type of `x` and `out`; rows of both lie in one piece.
     """
@@ -36,6 +40,7 @@ def mix(begin: Tensor, source: Tensor, weight: Tensor, x: Tensor, out: Tensor, r
         f"tacit_mix_{SUFFIX[x.dtype]}",
         *(begin.data_ptr(), source.data_ptr(), weight.data_ptr()),
         *(x.data_ptr(), x.stride(0), out.data_ptr(), out.stride(0), rows.start, rows.stop, x.shape[1]),
+        int(onto),
     )
 
 

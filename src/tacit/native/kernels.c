@@ -24,29 +24,30 @@
 #define TILE 8192 /* numbers of a row worked on at a time: what is written stays in the nearest cache */
 #define LANES 16  /* running maxima side by side: no number waits for the one before it */
 
-/* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for rows first <= i < last. */
+/* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for rows first <= i < last;
+ * added to what is there if it comes onto it. */
 #define DEFINE_MIX(NAME, T)                                                                                  \
     WIDE EXPORT void NAME(const int64_t *begin, const int64_t *source, const T *weight, const T *x,          \
                           int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,         \
-                          int64_t width) {                                                                   \
+                          int64_t width, int64_t onto) {                                                                   \
         for (int64_t low = 0; low < width; low += TILE) {                                                    \
             const int64_t n = width - low < TILE ? width - low : TILE;                                       \
             for (int64_t i = first; i < last; i++) {                                                         \
                 T *restrict o = out + i * out_stride + low;                                                  \
                 int64_t e = begin[i];                                                                        \
                 const int64_t end = begin[i + 1];                                                            \
-                if (end - e >= 3) {                                                                          \
+                if (!onto && end - e >= 3) {                                                                  \
                     const T *a = x + source[e] * x_stride + low, *b = x + source[e + 1] * x_stride + low,    \
                             *c = x + source[e + 2] * x_stride + low;                                         \
                     const T u = weight[e], v = weight[e + 1], w = weight[e + 2];                             \
                     for (int64_t k = 0; k < n; k++) o[k] = u * a[k] + v * b[k] + w * c[k];                   \
                     e += 3;                                                                                  \
-                } else if (e < end) {                                                                        \
+                } else if (!onto && e < end) {                                                                 \
                     const T *a = x + source[e] * x_stride + low;                                             \
                     const T u = weight[e];                                                                   \
                     for (int64_t k = 0; k < n; k++) o[k] = u * a[k];                                         \
                     e += 1;                                                                                  \
-                } else {                                                                                     \
+                } else if (!onto) {                                                                          \
                     for (int64_t k = 0; k < n; k++) o[k] = 0;                                                \
                 }                                                                                            \
                 for (; e + 1 < end; e += 2) {                                                                \

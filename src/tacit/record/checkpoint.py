@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tacit.errors import Misuse
 
 NAME = re.compile(r"step-(\d{9})\.safetensors")
 FORMAT = "tacit-checkpoint-1"
+FACTS = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,36 +38,48 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
     """Write a checkpoint and remove all but the newest `keep`; a reader never sees half a file."""
     from safetensors.torch import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
     # Fields may share memory (DSGT's first tracker is its gradient) or be views, which the format does not allow.
     whole = torch.contiguous_format
     fields = tensors_of(checkpoint.state)
     tensors = {name: rows.detach().cpu().clone(memory_format=whole) for name, rows in fields.items()}
-    facts = {
-        "format": FORMAT,
-        "step": checkpoint.step,
-        "bytes_sent": checkpoint.bytes_sent,
-        "wall_seconds": checkpoint.wall_seconds,
-        "fingerprint": checkpoint.fingerprint,
-        "gradients": checkpoint.gradients,
-        "diverged": checkpoint.diverged,
-    }
-    path = folder / f"step-{checkpoint.step:09d}.safetensors"
+    with replacing(folder, checkpoint.step, keep) as part:
+        save_file(tensors, part, metadata=metadata(checkpoint))
+    return path_of(folder, checkpoint.step)
+
+
+def metadata(checkpoint: Checkpoint) -> dict[str, str]:
+    """What a file says besides the tensors."""
+    facts = {name: getattr(checkpoint, name) for name in FACTS}
+    return {"tacit": json.dumps({"format": FORMAT} | facts)}
+
+
+@contextmanager
+def replacing(folder: Path, step: int, keep: int) -> Iterator[Path]:
+    """Where to write the checkpoint of an iteration; it takes its place when it is whole, and old ones go."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = path_of(folder, step)
     part = path.with_suffix(".part")
-    save_file(tensors, part, metadata={"tacit": json.dumps(facts)})
+    yield part
     _flush(part)
     os.replace(part, path)
     _flush(folder)
     for old in _newest_first(folder)[keep:]:
         if old != path:
             old.unlink()
-    return path
+
+
+def path_of(folder: Path, step: int) -> Path:
+    """The file of the checkpoint after `step` iterations."""
+    return folder / f"step-{step:09d}.safetensors"
 
 
 def load_latest(
     folder: Path, algorithm: Algorithm, fingerprint: str, device: torch.device | str = "cpu"
 ) -> Checkpoint | None:
-    """The newest readable checkpoint in a folder, or None if there is none; a damaged one is passed over."""
+    """The newest readable checkpoint in a folder, or None if there is none; a damaged one is passed over.
+
+    On the device "meta" it has the shapes of its tensors only.
+    """
     files = _newest_first(folder)
     problems = []
     for path in files:
@@ -87,18 +102,19 @@ def load_latest(
 def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Checkpoint:
     from safetensors import SafetensorError, safe_open
 
+    shapes_only = str(device) == "meta"
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
+        with safe_open(path, framework="pt", device="cpu" if shapes_only else str(device)) as file:
             facts = json.loads((file.metadata() or {})["tacit"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             # Cloned: what the file hands out is mapped from it, and would change with it.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {name: x.to(device) if shapes_only else x.clone() for name, x in tensors.items()}
     except SafetensorError as problem:
         raise ValueError(str(problem)) from None
     if facts["format"] != FORMAT:
         raise ValueError(f"unknown format {facts['format']!r}")
     state = state_type(type(algorithm))(**tensors)
-    names = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged")
-    return Checkpoint(state, **{name: facts[name] for name in names})
+    return Checkpoint(state, **{name: facts[name] for name in FACTS})
 
 
 def _newest_first(folder: Path) -> list[Path]:

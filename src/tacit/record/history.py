@@ -6,13 +6,16 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tacit.errors import unknown
-from tacit.tasks.evaluation import Evaluation
+from tacit.tasks.evaluation import Evaluation, Scores
+
+if TYPE_CHECKING:
+    from tacit.engines.group import Hosted
 
 OBSERVED = 32  # clients whose models are judged where there are more
 
@@ -113,24 +116,48 @@ def observe(
     theta: Tensor,
     evaluation: Evaluation,
     *,
+    hosted: Hosted | None = None,
     optimum: Tensor | None = None,
     round: int,
     step: int,
     bytes_sent: int,
     wall_seconds: float,
 ) -> Record:
-    """Judge the models theta [N, P] of all clients, also by their distance from the optimum [P] where one is known."""
-    clients = observed_clients(len(theta))
-    average = mean_row(theta)
-    each = evaluation.models(theta[clients], clients)
-    together = evaluation.average(average)
-    accuracy = None
-    if each.accuracy is not None and together.accuracy is not None:
-        accuracy = _summary(each.accuracy, together.accuracy)
+    """Judge the models of all clients, also by their distance from the optimum [P] where one is known.
+
+    theta [n, P] are those `hosted` here, all if not said. Each process judges its own; the first also the average.
+    """
+    count = len(theta) if hosted is None else hosted.clients
+    ids = range(count) if hosted is None else hosted.ids.tolist()
+    average = mean_row(theta, hosted)
+    scores = _total(_scores(theta, average, evaluation, ids, observed_clients(count)), hosted)
+    loss, accuracy, classified = scores
     return Record(
-        round, step, accuracy, _summary(each.loss, together.loss), consensus_distance(theta, average),
-        bytes_sent, wall_seconds, None if optimum is None else mean_square_deviation(theta, optimum),
+        round, step, _summary(accuracy) if bool(classified.all()) else None, _summary(loss),
+        consensus_distance(theta, average, hosted), bytes_sent, wall_seconds,
+        None if optimum is None else mean_square_deviation(theta, optimum, hosted),
     )  # fmt: skip
+
+
+def _scores(
+    theta: Tensor, average: Tensor, evaluation: Evaluation, ids: Sequence[int], observed: Sequence[int]
+) -> Tensor:
+    """Loss, accuracy and whether there is one, of each observed client and the average model; zero where not ours."""
+    table = torch.zeros(3, len(observed) + 1, dtype=torch.float64)
+
+    def enter(places: list[int], scores: Scores) -> None:
+        table[0, places] = scores.loss.double().cpu()
+        if scores.accuracy is not None:
+            table[1, places], table[2, places] = scores.accuracy.double().cpu(), 1.0
+
+    row_of = {client: row for row, client in enumerate(ids)}
+    ours = [place for place, client in enumerate(observed) if client in row_of]
+    if ours:
+        clients = [observed[place] for place in ours]
+        enter(ours, evaluation.models(theta[[row_of[client] for client in clients]], clients))
+    if 0 in row_of:  # one process has client 0
+        enter([len(observed)], evaluation.average(average))
+    return table
 
 
 def observed_clients(count: int) -> list[int]:
@@ -140,24 +167,32 @@ def observed_clients(count: int) -> list[int]:
     return [k * count // OBSERVED for k in range(OBSERVED)]
 
 
-def mean_row(theta: Tensor) -> Tensor:
-    """The average model [P], summed in double precision."""
-    return theta.mean(0, dtype=torch.float64).to(theta.dtype)
+def mean_row(theta: Tensor, hosted: Hosted | None = None) -> Tensor:
+    """The average model [P] of all clients, summed in double precision."""
+    count = len(theta) if hosted is None else hosted.clients
+    return (_total(theta.sum(0, dtype=torch.float64), hosted) / count).to(theta.dtype)
 
 
-def consensus_distance(theta: Tensor, average: Tensor) -> float:
+def consensus_distance(theta: Tensor, average: Tensor, hosted: Hosted | None = None) -> float:
     """(1/N Σᵢ ‖θᵢ − θ̄‖²)^½."""
-    return math.sqrt(mean_square_deviation(theta, average))
+    return math.sqrt(mean_square_deviation(theta, average, hosted))
 
 
-def mean_square_deviation(theta: Tensor, point: Tensor) -> float:
+def mean_square_deviation(theta: Tensor, point: Tensor, hosted: Hosted | None = None) -> float:
     """1/N Σᵢ ‖θᵢ − point‖², some rows at a time; NaN where that is not finite."""
     step = max(1, (1 << 24) // theta.shape[1])
     point = point.to(theta)
-    total = 0.0
+    here = 0.0
     for rows in torch.split(theta, step):
-        total += float((rows - point).square().sum(dtype=torch.float64))
-    return total / len(theta) if math.isfinite(total) else math.nan
+        here += float((rows - point).square().sum(dtype=torch.float64))
+    total = float(_total(torch.tensor(here, dtype=torch.float64), hosted))
+    count = len(theta) if hosted is None else hosted.clients
+    return total / count if math.isfinite(total) else math.nan
+
+
+def _total(values: Tensor, hosted: Hosted | None) -> Tensor:
+    """The sum over the processes that host clients."""
+    return values if hosted is None else hosted.group.total(values)
 
 
 def decibels(value: float | None) -> float:
@@ -167,8 +202,10 @@ def decibels(value: float | None) -> float:
     return 10 * math.log10(value) if value > 0 else -math.inf
 
 
-def _summary(each: Tensor, together: Tensor) -> Spread:
-    return Spread(float(each.mean()), float(each.min()), float(each.max()), float(together[0]))
+def _summary(scores: Tensor) -> Spread:
+    """The spread of scores of which the last is the average model's."""
+    each = scores[:-1]
+    return Spread(float(each.mean()), float(each.min()), float(each.max()), float(scores[-1]))
 
 
 def _finite(value: Any) -> Any:

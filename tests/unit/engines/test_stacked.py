@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tacit.engines import stacked
+from tacit.engines import product
 from tacit.engines.stacked import StackedNetwork
 from tacit.graph import Graph, Topology
 from tacit.graph.neighbourhood import Neighbourhood
@@ -22,9 +20,9 @@ GRAPHS = {  # all with less than a quarter of W filled, so that the slot path ca
 def network(graph, *, dense, dtype=torch.float64):
     with pytest.MonkeyPatch.context() as patch:
         if not dense:
-            patch.setattr(stacked, "DENSE_UP_TO", 0)
+            patch.setattr(product, "DENSE", -1)
         net = StackedNetwork(graph, dtype, "cpu")
-    assert (net._dense is not None) == dense
+    assert (net._weights._dense is not None) == dense
     return net
 
 
@@ -53,21 +51,9 @@ def test_each_client_hears_only_itself_and_its_in_neighbours(dense):
     assert heard == {(i, i) for i in range(16)} | {((i + 1) % 16, i) for i in range(16)}
 
 
-@settings(max_examples=20)
-@given(tile=st.integers(1, 40))
-def test_the_size_of_a_tile_changes_nothing(tile):
-    graph = GRAPHS["random directed"]
-    net = network(graph, dense=False)
-    (whole,) = net.mix(x=rows(graph.clients))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stacked, "TILE", tile)
-        (tiled,) = net.mix(x=rows(graph.clients))
-    assert torch.equal(whole, tiled)
-
-
 def test_a_full_graph_is_dense_however_many_clients(monkeypatch):
-    monkeypatch.setattr(stacked, "DENSE_UP_TO", 0)
-    assert StackedNetwork(Topology.complete(6).mixing(), torch.float64, "cpu")._dense is not None
+    monkeypatch.setattr(product, "DENSE", -1)
+    assert StackedNetwork(Topology.complete(6).mixing(), torch.float64, "cpu")._weights._dense is not None
 
 
 @pytest.mark.parametrize("dense", [True, False])

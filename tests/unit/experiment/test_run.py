@@ -11,7 +11,6 @@ from tacit.errors import Diverged, Interrupted, Misuse
 from tacit.experiment import run as run_module
 from tacit.experiment.config import make_config
 from tacit.experiment.run import Watcher, resume_command, run
-from tacit.record import checkpoint as checkpoints
 
 KEYS = [
     "algorithm", "steps", "rounds", "clients", "parameters", "accuracy", "loss", "consensus_distance",
@@ -155,7 +154,7 @@ def test_a_run_that_was_stopped_has_no_summary_yet(go, tmp_path):
 
 
 def test_a_wish_that_comes_while_a_checkpoint_is_written_is_not_lost(go, monkeypatch, tmp_path):
-    save, wished = checkpoints.save, []
+    save, wished = run_module.checkpoints.save, []
 
     def save_and_stop(*arguments):
         path = save(*arguments)

@@ -1,0 +1,166 @@
+"""Two gloo ranks on two cores against one process on one of them: `python benches/ranks.py`.
+
+Both run the same experiment on a ring with the algorithm and model of the simulator's workloads, one thread per
+process, each process tied to its core. They are measured in turn, round after round, so that a busy machine slows both
+alike; while one is measured the other waits on a pipe. Printed are medians, the ratio, and what went between the ranks
+against the cut of the graph.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+RANKS = 2
+
+
+def simulation(options: argparse.Namespace, rank: int, ranks: int) -> Any:
+    """The experiment as one of `ranks` processes runs it."""
+    import torch
+
+    import tacit
+    from tacit.data import load
+    from tacit.data.partition import partition
+    from tacit.engines.group import Alone, Hosted
+    from tacit.engines.torchrun import Ranks
+    from tacit.models import mlp
+    from tacit.tasks.parts import Parts
+
+    torch.manual_seed(0)
+    train = load("mnist-mini").train
+    count = options.clients * options.samples
+    index = torch.arange(count) % len(train.y)  # as many samples as are asked for, if need be several times
+    x, y = train.x[index], train.y[index]
+    dealt = partition("iid", y.numpy(), options.clients, seed=0, minimum=options.batch)
+    module = mlp(train.x.shape[1:], 10, hidden=[options.hidden])
+    task = tacit.Task.from_module(module, Parts.split((x, y), dealt.indices), batch_size=options.batch)
+    graph = tacit.Topology.ring(options.clients).mixing("metropolis")
+    hosted = Hosted.of(Alone() if ranks == 1 else Ranks(rank, ranks), graph)
+    return tacit.Simulation(tacit.DSGT(lr=0.05), task, graph, gradients=options.gradients, hosted=hosted)
+
+
+def serve(
+    options: argparse.Namespace, rank: int, ranks: int, core: int, meeting: str, pipe: Connection
+) -> None:
+    """Take the steps that are asked for, and say how long they took."""
+    os.sched_setaffinity(0, {core})
+    import torch
+
+    torch.set_num_threads(1)
+    if ranks > 1:
+        import torch.distributed as dist
+
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    run = simulation(options, rank, ranks)
+    run.start()
+    pipe.send((run.task.parameters, run.hosted.division.volume, run.gradients.strategy))
+    while (steps := pipe.recv()) is not None:
+        sent = getattr(run.net, "boundary_bytes", 0)
+        begin = time.perf_counter()
+        for _ in range(steps):
+            run.step()
+        pipe.send((time.perf_counter() - begin, getattr(run.net, "boundary_bytes", 0) - sent))
+
+
+class Team:
+    """Processes that take steps together."""
+
+    def __init__(self, options: argparse.Namespace, cores: list[int], folder: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipes, self.processes = [], []
+        for rank, core in enumerate(cores):
+            ours, theirs = context.Pipe()
+            told = (options, rank, len(cores), core, str(folder / f"meeting-{len(cores)}"), theirs)
+            process = context.Process(target=serve, args=told, daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+        self.facts, *_ = [pipe.recv() for pipe in self.pipes]
+
+    def step(self, steps: int) -> tuple[float, int]:
+        """Seconds of the slowest, and bytes that went between all of them."""
+        for pipe in self.pipes:
+            pipe.send(steps)
+        seconds, sent = zip(*(pipe.recv() for pipe in self.pipes), strict=True)
+        return max(seconds), sum(sent)
+
+    def close(self) -> None:
+        """Let them go."""
+        for pipe in self.pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)
+        for process in self.processes:
+            process.join(10)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--samples", type=int, default=60, help="of each client")
+    parser.add_argument("--batch", type=int, default=20)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=3, help="iterations in one measurement")
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--gradients", choices=["auto", "batched", "looped"], default="batched")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))[:RANKS]
+    if len(cores) < RANKS:
+        parser.error(f"two ranks need two cores, and this process may use {len(cores)}")
+    with tempfile.TemporaryDirectory() as folder:
+        one = Team(options, cores[:1], Path(folder))
+        two = Team(options, cores, Path(folder))
+        try:
+            for team in (one, two):
+                team.step(1)  # not counted: first times take longer
+            alone, shared, sent = [], [], 0
+            for _ in range(options.repeats):
+                alone.append(one.step(options.steps)[0])
+                seconds, sent = two.step(options.steps)
+                shared.append(seconds)
+        finally:
+            one.close()
+            two.close()
+    parameters, volume, strategy = two.facts
+    exchanged = 2 * options.steps * volume * parameters * 4  # θ and γ in every iteration, float32
+    outcome = {
+        "ratio": statistics.median(alone) / statistics.median(shared),
+        "ratios": [round(a / b, 3) for a, b in zip(alone, shared, strict=True)],
+        "one_core_ms": 1e3 * statistics.median(alone) / options.steps,
+        "two_ranks_ms": 1e3 * statistics.median(shared) / options.steps,
+        "boundary_bytes": sent,
+        "cut_bytes": exchanged,
+        "clients": options.clients,
+        "parameters": parameters,
+        "gradients": strategy,
+        "cores": cores,
+    }
+    if options.json:
+        print(json.dumps(outcome))
+        return
+    print(
+        f"{options.clients} clients on a ring, {parameters:,} parameters, batches of {options.batch}, {strategy}"
+    )
+    print(f"one process on core {cores[0]}:  {outcome['one_core_ms']:8.1f} ms per iteration (median)")
+    print(f"two ranks on cores {cores}: {outcome['two_ranks_ms']:8.1f} ms")
+    spread = sorted(outcome["ratios"])
+    print(f"ratio {outcome['ratio']:.2f} (single measurements {spread[0]} to {spread[-1]})")
+    print(f"between ranks: {sent:,} bytes in {options.steps} iterations; the cut is {exchanged:,}")
+
+
+if __name__ == "__main__":
+    main()

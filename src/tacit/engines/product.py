@@ -1,0 +1,68 @@
+"""Products of a fixed sparse matrix with rows: what mixing is."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from tacit import native
+from tacit.crew import Crew
+from tacit.graph.neighbourhood import slots
+
+DENSE = (
+    64**2
+)  # entries, zeros included, up to which a matrix is kept dense; larger ones if a quarter of it is filled
+TILE = 1 << 22  # numbers handled at a time where there are no compiled loops
+
+
+class Product:
+    """A·x for a matrix A [n, m] and rows x [m, P]; every row is summed in the order of its entries.
+
+    Small or full matrices are kept dense. Others are summed row by row: by compiled loops, or, on a GPU and where
+    there are none, by slots: the first, second, … entry of every row.
+    """
+
+    def __init__(
+        self, matrix: sp.csr_array, dtype: torch.dtype, device: torch.device | str, crew: Crew | None = None
+    ) -> None:
+        matrix.sort_indices()
+        self._crew = crew or Crew(1)
+        self._dense: Tensor | None = None
+        self._compiled = False
+        size = matrix.shape[0] * matrix.shape[1]
+        if size <= DENSE or matrix.nnz >= size / 4:
+            self._dense = torch.as_tensor(matrix.toarray(), dtype=dtype, device=device)
+            return
+        self._begin = torch.as_tensor(matrix.indptr.astype(np.int64), device=device)
+        self._source = torch.as_tensor(matrix.indices.astype(np.int64), device=device)
+        self._weight = torch.as_tensor(matrix.data, dtype=dtype, device=device)
+        self._compiled = native.available(self._weight[None])
+        if not self._compiled:
+            parts = slots(self._begin.diff())
+            self._slots = [(rows, self._source[entry], self._weight[entry]) for rows, entry in parts]
+
+    def write(self, out: Tensor, x: Tensor, *, onto: bool = False) -> None:
+        """Write A·x into `out` [n, P], or out + A·x if it comes `onto` what is there."""
+        if self._dense is not None:
+            self._write_dense(self._dense, out, x, onto)
+        elif self._compiled:
+            entries, x = (self._begin, self._source, self._weight), x.contiguous()
+            self._crew.each(lambda rows: native.mix(*entries, x, out, rows, onto), self._crew.cut(len(out)))
+        else:
+            self._write_slots(out if onto else out.zero_(), x)
+
+    def _write_dense(self, dense: Tensor, out: Tensor, x: Tensor, onto: bool) -> None:
+        def write(columns: slice) -> None:
+            torch.addmm(out[:, columns], dense, x[:, columns], beta=int(onto), out=out[:, columns])
+
+        self._crew.each(write, self._crew.cut(x.shape[1]))
+
+    def _write_slots(self, out: Tensor, x: Tensor) -> None:
+        step = max(1, TILE // x.shape[1])
+        for rows, columns, values in self._slots:
+            for part in range(0, len(rows), step):
+                piece = slice(part, part + step)
+                # Rows of a slot are distinct, so the sums do not depend on how the device schedules them.
+                out.index_add_(0, rows[piece], x[columns[piece]].mul_(values[piece, None]))

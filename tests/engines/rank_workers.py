@@ -1,0 +1,281 @@
+"""Processes that form a gloo group and do one job after the other; starting them anew for each would take longer."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import traceback
+from dataclasses import fields, replace
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import tacit
+from tacit.algorithms.algorithm import tensors_of
+from tacit.crew import Crew
+from tacit.engines import checkpoints, torchrun
+from tacit.engines.group import Alone, Hosted
+from tacit.engines.torchrun import Ranks
+from tacit.experiment.config import make_config
+from tacit.experiment.run import Watcher, run
+from tacit.record.checkpoint import Checkpoint
+from tacit.simulation import Simulation
+
+CLIENTS, WIDTH, STEPS, SEED = 11, 4, 5, 3
+GRAPHS = {
+    # Meets every requirement an algorithm may have, and is cut in many places.
+    "undirected": tacit.Topology.erdos_renyi(CLIENTS, 0.35, seed=4).mixing("metropolis", lazy=True),
+    "directed": tacit.Topology.random_directed(CLIENTS, 0.2, seed=2).mixing("sinkhorn", seed=3),
+    "ring": tacit.Topology.ring(CLIENTS).mixing("metropolis"),
+}
+# Options that an algorithm must be given, and ways of talking that the defaults do not use.
+GIVEN = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
+VARIANTS = {
+    "lppa, fresh": ("lppa", {"fresh": True}),
+    "lppa, masks sent": ("lppa", {"masks": "sent"}),
+    "pdmm, masks sent": ("pdmm", {"masks": "sent"}),
+    "pdmm, exact": ("pdmm", {"solver": tacit.ExactSolver()}),
+    "defl-vp, private": ("defl-vp", {"private_variates": True, "momentum": 0.5}),
+    "fedavg, local steps": ("fedavg", {"local_steps": 2}),
+}
+
+
+def made(label):
+    """A registered algorithm, or one of the variants."""
+    name, options = VARIANTS.get(label, (label, {}))
+    kind = tacit.ALGORITHMS[name]
+    return kind(**{field.name: GIVEN[field.name] for field in fields(kind) if field.name in GIVEN} | options)
+
+
+def squares(dtype=torch.float64, batch_size=3):
+    """Least squares on parts of different sizes, from different starts."""
+    draw = torch.Generator().manual_seed(8)
+    sizes = [5 + k % 4 for k in range(CLIENTS)]
+    x = [torch.randn(size, WIDTH, generator=draw, dtype=torch.float64).to(dtype) for size in sizes]
+    y = [torch.randn(size, generator=draw, dtype=torch.float64).to(dtype) for size in sizes]
+    start = torch.randn(CLIENTS, WIDTH, generator=draw, dtype=torch.float64).to(dtype)
+    return tacit.least_squares(x, y, theta0=start, batch_size=batch_size)
+
+
+def simulation(label, graph, dtype, group=None, **options):
+    options = {"gradients": "looped", "seed": SEED} | options
+    hosted = Hosted.of(group or Alone(), GRAPHS[graph])
+    return Simulation(made(label), squares(dtype), GRAPHS[graph], hosted=hosted, **options)
+
+
+def gathered(run):
+    """The state of all clients in the first process; None elsewhere."""
+    whole = {}
+    for name, rows in tensors_of(run.state).items():
+        total = run.hosted.whole(len(rows))
+        counts = [len(run.hosted.places(total, rank)) for rank in range(run.hosted.group.ranks)]
+        everyone = torch.full((total, rows.shape[1]), torch.nan, dtype=rows.dtype)
+        for rank, part, slab in run.hosted.group.collect(rows, counts):
+            everyone[run.hosted.places(total, rank)[part]] = slab
+        whole[name] = everyone.numpy()
+    return whole if run.hosted.group.rank == 0 else None
+
+
+def observed(run):
+    return replace(run.observe(), wall_seconds=0.0)
+
+
+def trajectory(label, graph, dtype, group=None, **options):
+    """The states after 0, 1, … iterations, what is observed, and what travelled."""
+    run = simulation(label, graph, dtype, group, **options)
+    run.start()
+    states, first = [gathered(run)], observed(run)
+    for _ in range(STEPS):
+        run.step()
+        states.append(gathered(run))
+    return states, [first, observed(run)], run.net.bytes_sent
+
+
+# --- jobs: what the workers can be asked to do, each with its group as first argument ----------------------
+
+
+def follow(group, label, graph, dtype, **options):
+    return trajectory(label, graph, dtype, group, **options)
+
+
+def traffic(group, graph, width, dtype):
+    """What really went to other ranks in one mix of two tensors and one send, and the cut."""
+    graph = GRAPHS[graph]
+    division = group.divide(graph)
+    net = group.network(graph, division, dtype, "cpu", Crew(1))
+    rows = torch.zeros(len(division.hosted(group.rank)), width, dtype=dtype)
+    net.mix(x=rows, y=rows)
+    mixed = net.boundary_bytes
+    net.send("z", torch.zeros(len(division.leaving(group.rank)), width, dtype=dtype))
+    sent = net.boundary_bytes - mixed
+    net.average(x=rows)
+    assert net.boundary_bytes == mixed + sent
+    return mixed, sent, division.volume, division.cut_edges
+
+
+def continued(group, label, folder, to):
+    """Go on from the newest checkpoint in a folder, or start, and save after iteration `to`."""
+    run = simulation(label, "undirected", torch.float64, group)
+    saved = checkpoints.load_latest(folder, run.algorithm, "mark", "cpu", run.hosted)
+    if saved is None:
+        run.start()
+    else:
+        run.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
+    while run.t < to:
+        run.step()
+    kept = Checkpoint(run.state, run.t, run.net.bytes_sent, 0.0, "mark")
+    checkpoints.save(folder, kept, run.hosted)
+
+
+def diverging(group, label, steps):
+    """How a run ends that cannot stay finite."""
+    # Steps that are far too long, and noise beyond all numbers: of models, and of edges at the start.
+    cause = {"dsgt": {"lr": 1e150}, "pdmm": {"noise": tacit.Gaussian(1e308)}, "lppa": {}}[label]
+    algorithm = replace(made(label), **cause)
+    task = squares()
+    if label == "lppa":  # one client alone: no other rank sees anything
+        x, y = task.parts.arrays
+        own = task.parts.order[task.parts.offsets[7] : task.parts.offsets[8]]
+        far = x.index_put((own,), torch.tensor(1e200, dtype=x.dtype))
+        task = replace(task, parts=replace(task.parts, arrays=(far, y)))
+    graph = GRAPHS["undirected"]
+    hosted = Hosted.of(group, graph)
+    run = Simulation(algorithm, task, graph, seed=SEED, gradients="looped", hosted=hosted)
+    try:
+        run.start()
+        for _ in range(steps):
+            run.step()
+    except tacit.Diverged as problem:
+        return str(problem)
+    return None
+
+
+def refused(group, ask):
+    """What each process hears of a refusal in the first one."""
+    try:
+        return group.tell(lambda: _refusing() if ask else {"answer": [1, None, "ä"]})
+    except tacit.TacitError as problem:
+        return type(problem).__name__, problem.exit_code
+
+
+def _refusing():
+    raise tacit.Misuse("No.", "Never.")
+
+
+def transcribed(group):
+    from tacit.record.transcript import Keep, Transcript
+
+    try:
+        simulation("dsgt", "ring", torch.float64, group, transcript=Transcript(Keep()))
+    except tacit.Misuse as problem:
+        return str(problem)
+    return None
+
+
+def too_many(group, clients):
+    """What dividing a ring of so many clients gives: numbers hosted, or a refusal."""
+    try:
+        division = group.divide(tacit.Topology.ring(clients).mixing())
+    except tacit.TacitError as problem:
+        return str(problem)
+    return np.bincount(division.rank_of, minlength=group.ranks).tolist()
+
+
+def chosen(group):
+    """How gradients are taken when the processes would choose for themselves."""
+    return simulation("dsgt", "ring", torch.float64, group, gradients="auto").gradients.strategy
+
+
+def mixed(group, graph, width):
+    """How far a product with W is from that of one process, on a graph that is not small."""
+    graph = {"ring": tacit.Topology.ring(400), "torus": tacit.Topology.torus(12, 30)}[graph].mixing()
+    division = group.divide(graph)
+    net = group.network(graph, division, torch.float64, "cpu", Crew(1))
+    x = torch.randn(graph.clients, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    ids = division.hosted(group.rank)
+    before = x[ids].clone()
+    (found,) = net.mix(x=before)
+    assert torch.equal(before, x[ids])
+    return float((found - (graph.W @ x)[ids]).abs().max()), net.boundary_bytes, division.volume
+
+
+def experiment(group, config, out, die=None, stop=None, resume=False):
+    """How `tacit run` ends; after iteration 3 rank `die` is killed, and rank `stop` gets Ctrl-C twice."""
+
+    def stepped(simulation):
+        if simulation.t == 3 and group.rank == die:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if simulation.t == 3 and group.rank == stop:
+            signal.raise_signal(signal.SIGINT)  # from the terminal
+            signal.raise_signal(signal.SIGINT)  # from torchrun
+
+    try:
+        outcome = run(make_config(config), out, resume=resume, watcher=Watcher(stepped=stepped), group=group)
+    except tacit.TacitError as problem:
+        return type(problem).__name__, problem.exit_code, str(problem)
+    return "done", 0, outcome.summary
+
+
+# --- the processes -----------------------------------------------------------------------------------------
+
+
+def serve(rank, ranks, meeting, jobs):
+    """Do what is asked for until there is nothing more."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    torchrun.SLAB = 100  # bytes: three rows, so that checkpoints are written and read in several pieces
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    group = Ranks(rank, ranks)
+    while (job := jobs.recv()) is not None:
+        name, arguments, options = job
+        try:
+            answer = globals()[name](group, *arguments, **options)
+            jobs.send((True, answer))
+        except Exception:
+            jobs.send((False, traceback.format_exc()))
+        else:
+            if isinstance(answer, tuple) and answer[0] == "Lost":
+                return  # as the command does: leaving tells those who wait for us
+    dist.destroy_process_group()
+
+
+class Workers:
+    """A group of processes that do jobs together."""
+
+    def __init__(self, ranks, meeting):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tacit.experiment.run", "tacit.engines.torchrun"])
+        self.pipes, self.processes = [], []
+        for rank in range(ranks):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(rank, ranks, str(meeting), theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def do(self, job, *arguments, **options):
+        """The answers of all processes."""
+        for pipe in self.pipes:
+            pipe.send((job, arguments, options))
+        answers = []
+        for rank, pipe in enumerate(self.pipes):
+            assert pipe.poll(60), f"rank {rank} does not answer"
+            try:
+                good, answer = pipe.recv()
+            except EOFError:
+                good, answer = True, "died"
+            assert good, f"rank {rank}: {answer}"
+            answers.append(answer)
+        return answers
+
+    def close(self):
+        for pipe in self.pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(None)
+        for process in self.processes:
+            process.join(5)
+            if process.is_alive():
+                process.kill()
+                process.join()

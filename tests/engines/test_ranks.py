@@ -1,0 +1,240 @@
+"""Rows divided among gloo processes: the numbers of one process, and only boundary rows travel.
+
+Tolerance: sums over neighbours are made in another order, so states agree to rounding: 1e-12 relative to the largest
+number of a field in double precision, 1e-6 in single precision (after five iterations).
+"""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from rank_workers import (
+    GRAPHS,
+    STEPS,
+    VARIANTS,
+    Workers,
+    continued,
+    diverging,
+    experiment,
+    made,
+    simulation,
+    trajectory,
+)
+from safetensors.torch import load_file
+
+from tacit import ALGORITHMS, Misuse
+from tacit.algorithms.algorithm import tensors_of
+from tacit.engines.group import Alone
+from tacit.record import checkpoint as checkpoints
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """Two and three processes."""
+    folder = tmp_path_factory.mktemp("ranks")
+    both = {ranks: Workers(ranks, folder / f"meeting-{ranks}") for ranks in (2, 3)}
+    yield both
+    for workers in both.values():
+        workers.close()
+
+
+@pytest.fixture(params=[2, 3])
+def ranks(request):
+    return request.param
+
+
+@pytest.fixture
+def group(groups, ranks):
+    return groups[ranks]
+
+
+def assert_same_trajectory(found, expected, tolerance):
+    states, records, bytes_sent = expected
+    assert len(found[0]) == len(states) == STEPS + 1
+    for ours, theirs in zip(found[0], states, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name, rows in theirs.items():
+            np.testing.assert_allclose(ours[name], rows, rtol=0, atol=tolerance * max(1.0, abs(rows).max()))
+    for ours, theirs in zip(found[1], records, strict=True):
+        compare(asdict(ours), asdict(theirs), 10 * tolerance)
+    assert found[2] == bytes_sent
+
+
+def compare(ours, theirs, tolerance):
+    assert ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+        if isinstance(value, dict):
+            compare(ours[key], value, tolerance)
+        elif isinstance(value, float):
+            assert ours[key] == pytest.approx(value, rel=tolerance, abs=tolerance)
+        else:
+            assert ours[key] == value
+
+
+@pytest.mark.parametrize("label", [*ALGORITHMS, *VARIANTS])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=["double", "single"])
+def test_every_algorithm_gives_the_numbers_of_one_process(group, label, dtype):
+    found = group.do("follow", label, "undirected", dtype)
+    assert_same_trajectory(found[0], trajectory(label, "undirected", dtype), TOLERANCE[dtype])
+    assert all(one[1:] == found[0][1:] for one in found)  # everybody observes the same
+    assert not np.array_equal(found[0][0][0]["theta"], found[0][0][-1]["theta"])  # nothing stands still
+
+
+def fits(label):
+    try:
+        GRAPHS["directed"].require(*made(label).requires, by=label)
+    except Misuse:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("label", [label for label in [*ALGORITHMS, *VARIANTS] if fits(label)])
+def test_directed_graphs_too_where_the_algorithm_allows_them(group, label):
+    found = group.do("follow", label, "directed", torch.float64)
+    assert_same_trajectory(found[0], trajectory(label, "directed", torch.float64), 1e-12)
+
+
+def test_some_algorithms_run_on_directed_graphs():
+    assert sum(map(fits, ALGORITHMS)) >= 3
+
+
+def test_keystream_masks_and_batched_gradients(group):
+    for options in ({"prg": "chacha20"}, {"gradients": "batched"}):
+        found = group.do("follow", "lppa", "undirected", torch.float64, **options)
+        assert_same_trajectory(found[0], trajectory("lppa", "undirected", torch.float64, **options), 1e-12)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=["double", "single"])
+def test_only_the_cut_travels(group, graph, dtype):
+    answers = group.do("traffic", graph, 7, dtype)
+    (volume, cut) = answers[0][2:]
+    size = 7 * dtype.itemsize
+    assert sum(mixed for mixed, *_ in answers) == 2 * volume * size
+    assert sum(sent for _, sent, *_ in answers) == cut * size
+
+
+@pytest.mark.parametrize("graph", ["ring", "torus"])
+def test_mixing_on_larger_graphs(group, graph, ranks):
+    errors, sent, volumes = zip(*group.do("mixed", graph, 3), strict=True)
+    assert max(errors) < 1e-14
+    assert sum(sent) == volumes[0] * 3 * 8
+    if (
+        ranks == 2
+    ):  # two clients on either side of two cuts; two columns of twelve of the torus on either side
+        assert volumes[0] == {"ring": 4, "torus": 48}[graph]
+
+
+def test_a_ring_is_cut_once_per_rank(group, ranks):
+    assert group.do("traffic", "ring", 1, torch.float64)[0][2:] == (2 * ranks, 2 * ranks)
+
+
+@pytest.mark.parametrize("label", ["lppa", "pdmm"])  # rows of clients only, and rows of edges too
+def test_checkpoints_go_on_with_another_number_of_ranks(groups, label, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    continued(Alone(), label, whole, 8)
+    continued(Alone(), label, parts, 2)
+    groups[2].do("continued", label, parts, 4)
+    groups[3].do("continued", label, parts, 6)
+    continued(Alone(), label, parts, 8)
+    expected, found = (checkpoints.load_latest(folder, made(label), "mark") for folder in (whole, parts))
+    assert found.step == 8
+    assert found.bytes_sent == expected.bytes_sent
+    for name, rows in tensors_of(expected.state).items():
+        torch.testing.assert_close(tensors_of(found.state)[name], rows, rtol=1e-12, atol=1e-12)
+
+
+def test_a_checkpoint_of_ranks_is_the_file_of_one_process(groups, tmp_path):
+    """The same bytes of tensors, in a file that anybody can read; written in pieces."""
+    run = simulation("pdmm", "undirected", torch.float64)
+    run.start()  # before anything is summed: no rounding
+    groups[3].do("continued", "pdmm", tmp_path, 0)
+    (path,) = tmp_path.iterdir()
+    assert path == checkpoints.path_of(tmp_path, 0)
+    stored = load_file(path)
+    assert stored.keys() == tensors_of(run.state).keys()
+    for name, rows in tensors_of(run.state).items():
+        assert torch.equal(stored[name], rows)
+
+
+@pytest.mark.parametrize(
+    ("label", "where"), [("dsgt", "of client"), ("pdmm", "z of row"), ("lppa", "gamma of client 7")]
+)
+def test_divergence_on_one_rank_stops_all_with_the_words_of_one_process(group, label, where):
+    expected = diverging(Alone(), label, 40)
+    assert where in expected
+    assert set(group.do("diverging", label, 40)) == {expected}
+
+
+CONFIG = {
+    "task": {"name": "adaptive-filtering"},
+    "graph": {"kind": "ring", "clients": 5},
+    "algorithm": {"name": "dsgt", "lr": 0.02},
+    "run": {"rounds": 6, "checkpoint_every": 2, "gradients": "looped"},
+}
+
+
+def test_a_run_of_ranks_leaves_what_one_process_leaves(group, ranks, tmp_path):
+    found = group.do("experiment", CONFIG, tmp_path / "ranks")
+    kind, _, alone = experiment(Alone(), CONFIG, tmp_path / "alone")
+    assert kind == "done"
+    for kind, _, summary in found:
+        assert kind == "done"
+        assert summary["msd"] == pytest.approx(alone["msd"], rel=1e-10)
+        assert summary["bytes_sent"] == alone["bytes_sent"]
+        assert any(f"{ranks} ranks" in note for note in summary["notes"])
+    names = [sorted(path.name for path in (tmp_path / one).rglob("*")) for one in ("ranks", "alone")]
+    assert names[0] == names[1]
+    again = group.do("experiment", CONFIG, tmp_path / "ranks")
+    assert [one[:2] for one in again] == [("Misuse", 2)] + [("Elsewhere", 2)] * (ranks - 1)
+    assert "holds another run" in again[0][2]
+
+
+def test_a_wish_to_stop_on_one_rank_stops_all_after_the_same_iteration(group, ranks, tmp_path):
+    ends = group.do("experiment", CONFIG, tmp_path, stop=ranks - 1)
+    assert [one[:2] for one in ends] == [("Interrupted", 130)] + [("Elsewhere", 130)] * (ranks - 1)
+    assert "Stopped after iteration 3 of 6" in ends[0][2]
+    assert f"torchrun --nproc-per-node {ranks} -m tacit run" in ends[0][2]
+    assert checkpoints.path_of(tmp_path / "checkpoints", 3).exists()
+    assert all(one[0] == "done" for one in group.do("experiment", CONFIG, tmp_path, resume=True))
+
+
+@pytest.mark.parametrize("die", [0, 2])
+def test_when_a_rank_is_killed_the_others_say_so_and_a_checkpoint_is_left(die, tmp_path):
+    workers = Workers(3, tmp_path / "meeting")
+    try:
+        ends = workers.do("experiment", CONFIG, tmp_path / "out", die=die)
+    finally:
+        workers.close()
+    assert ends.pop(die) == "died"
+    for kind, code, said in ends:
+        assert (kind, code) == ("Lost", 1)
+        assert "does not answer any more" in said
+        assert "stopped after iteration 3 of 6. The state after iteration 2 is saved. Continue with" in said
+    kind, _, summary = experiment(Alone(), CONFIG, tmp_path / "out", resume=True)
+    assert (kind, summary["steps"]) == ("done", 6)
+
+
+def test_what_the_first_process_finds_out_is_told_to_all(group, ranks):
+    assert group.do("refused", False) == [{"answer": [1, None, "ä"]}] * ranks
+    assert group.do("refused", True) == [("Misuse", 2)] + [("Elsewhere", 2)] * (ranks - 1)
+
+
+def test_transcripts_are_refused(group, tmp_path):
+    assert all("without torchrun" in answer for answer in group.do("transcribed"))
+    ends = group.do("experiment", CONFIG | {"transcript": {}}, tmp_path / "out")
+    assert "[transcript]" in ends[0][2]
+    assert {one[0] for one in ends[1:]} == {"Elsewhere"}
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_rank_has_a_client_or_the_run_is_refused(group, ranks):
+    assert group.do("too_many", ranks + 1) == [[2] + [1] * (ranks - 1)] * ranks
+    assert f"There are {ranks} ranks for 1 clients" in group.do("too_many", 1)[0]
+
+
+def test_all_processes_take_gradients_the_same_way(group):
+    assert len(set(group.do("chosen"))) == 1
