@@ -133,7 +133,7 @@ class Simulation:
         self.diverged: str | None = None
         self._watchdog = Watchdog(self.crew)
         # Asking a GPU waits for all work under way, and asking other processes for them.
-        self._check_every = 1 if self.device.type == "cpu" and group.ranks == 1 else 64
+        self._check_every = 64 if self.device.type == "cuda" else 1 if group.ranks == 1 else 16
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
 

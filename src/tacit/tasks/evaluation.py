@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
@@ -18,7 +18,8 @@ from tacit.tasks.layers import Chain
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.stream import Stream
 
-TEST_BATCH = 1_000
+TEST_BATCH = {"cpu": 1_000, "cuda": 5_000}  # samples judged at a time
+MODELS = 8  # judged at a time where one thread does all
 
 
 @dataclass(frozen=True)
@@ -63,23 +64,23 @@ class TestSet:
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> Scores:
         """Scores on the test set, the same for all clients."""
-        pieces = [slice(low, low + TEST_BATCH) for low in range(0, len(self.x), TEST_BATCH)]
+        step = TEST_BATCH[self.x.device.type]
+        pieces = [slice(low, low + step) for low in range(0, len(self.x), step)]
         loss, right = torch.zeros(2, len(theta), len(pieces), dtype=torch.float64, device=theta.device)
         classified = self._classifies(theta[0])
+        together = range(0, len(theta), 1 if self.crew.size > 1 else MODELS)
 
         @torch.no_grad()
         def work(place: tuple[int, int]) -> None:
-            row, number = place
+            first, number = place
             x, y = self.x[pieces[number]], self.y[pieces[number]]
-            output = self._output(theta[row], x)
-            loss[place] = self.criterion(output, y) * len(x)
-            if classified:
-                right[place] = (output.argmax(1) == y).sum()
+            for row, output in enumerate(self._outputs(theta[first : first + together.step], x), first):
+                loss[row, number] = self.criterion(output, y) * len(x)
+                if classified:
+                    right[row, number] = (output.argmax(1) == y).sum()
 
         with self.crew.alone(), separate_products(theta.device):
-            self.crew.each(
-                work, [(row, number) for row in range(len(theta)) for number in range(len(pieces))]
-            )
+            self.crew.each(work, [(first, number) for first in together for number in range(len(pieces))])
         loss, right = (total.sum(1).cpu() / len(self.x) for total in (loss, right))
         return Scores(loss, 100 * right if classified else None)
 
@@ -100,11 +101,11 @@ class TestSet:
     def _chain(self) -> Chain | str:
         return Chain.of(self.flat, self.x)
 
-    def _output(self, theta: Tensor, x: Tensor) -> Tensor:
-        """What a model [P] gives for inputs [B, ...]."""
+    def _outputs(self, theta: Tensor, x: Tensor) -> Iterable[Tensor]:
+        """What models [k, P] give for inputs [B, ...], one after the other."""
         if isinstance(self._chain, str):
-            return self.flat(theta, x)
-        return self._chain.output(theta[None], x[None])[0]
+            return (self.flat(row, x) for row in theta)
+        return self._chain.output(theta, x.expand(len(theta), *x.shape))
 
     @torch.no_grad()
     def _classifies(self, theta: Tensor) -> bool:

@@ -19,7 +19,7 @@ def classifier():
 
 @pytest.mark.parametrize("batch", [7, 1000])
 def test_accuracy_and_loss_are_those_of_the_whole_test_set(batch, monkeypatch):
-    monkeypatch.setattr(evaluation, "TEST_BATCH", batch)
+    monkeypatch.setitem(evaluation.TEST_BATCH, "cpu", batch)
     flat, x, y = classifier(), points(25), torch.arange(25) % 4
     theta = points(2, flat.width, seed=1)
     scores = TestSet(flat, functional.cross_entropy, x, y).models(theta, [0, 1])

@@ -25,11 +25,11 @@ PROGRAMS = 1024  # that a GPU should have to do at the same time
 
 @triton.jit
 def _forward_kernel(
-    x, w, y, x_client, w_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr,
+    x, w, b, y, x_client, w_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr,
     batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
     kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr,
     tap_row: tl.constexpr, tap_column: tl.constexpr, FILTERS: tl.constexpr, COLUMNS: tl.constexpr,
-    TAPS: tl.constexpr,
+    TAPS: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1)
     n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -49,6 +49,10 @@ def _forward_kernel(
         own = tl.load(w + f[:, None] * taps + r[None, :], (f < filters)[:, None] & (r < taps)[None, :], 0.0)
         seen = tl.load(x + tap[:, None] + at[None, :], (r < taps)[:, None] & (n < columns)[None, :], 0.0)
         total = tl.dot(own, seen, total, input_precision="ieee")
+    if BIAS:
+        total += tl.load(b + client.to(tl.int64) * w_client + f, f < filters, 0.0)[:, None]
+    if RELU:
+        total = tl.where(total < 0, 0.0, total)
     y += client.to(tl.int64) * filters * columns
     tl.store(y + f[:, None] * columns + n[None, :], total, (f < filters)[:, None] & (n < columns)[None, :])
 
@@ -59,7 +63,7 @@ def _filters_kernel(
     batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
     kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr,
     tap_row: tl.constexpr, tap_column: tl.constexpr, length: tl.constexpr, FILTERS: tl.constexpr,
-    COLUMNS: tl.constexpr, TAPS: tl.constexpr,
+    COLUMNS: tl.constexpr, TAPS: tl.constexpr, BIAS: tl.constexpr,
 ):  # fmt: skip
     piece, pieces = tl.program_id(0), tl.num_programs(0)
     client = tl.program_id(1)
@@ -77,10 +81,12 @@ def _filters_kernel(
         place = n // batch
         at = (place // wide) * height_stride + (place % wide) * across_stride + n % batch
         seen = tl.load(x + at[:, None] + tap[None, :], here[:, None] & (r < taps)[None, :], 0.0)
+        seen = tl.where((r == taps)[None, :], 1.0, seen)  # what b is multiplied by
         share = tl.load(dy + f[:, None] * columns + n[None, :], (f < filters)[:, None] & here[None, :], 0.0)
         total = tl.dot(share, seen, total, input_precision="ieee")
-    out += (client.to(tl.int64) * pieces + piece) * filters * taps
-    tl.store(out + f[:, None] * taps + r[None, :], total, (f < filters)[:, None] & (r < taps)[None, :])
+    out += (client.to(tl.int64) * pieces + piece) * filters * (taps + BIAS)
+    place = tl.where((r < taps)[None, :], f[:, None] * taps + r[None, :], filters * taps + f[:, None])
+    tl.store(out + place, total, (f < filters)[:, None] & (r < taps + BIAS)[None, :])
 
 
 @triton.jit
@@ -112,6 +118,7 @@ def _gather_kernel(
 def _pool_kernel(
     x, y, where, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr,
     rows: tl.constexpr, wide: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
+    RELU: tl.constexpr,
 ):  # fmt: skip
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < total_numbers
@@ -127,6 +134,9 @@ def _pool_kernel(
             better = (value > largest) | (value != value)
             largest = tl.where(better, value, largest)
             found = tl.where(better, i * ACROSS + j, found).to(tl.int8)
+    if RELU:
+        found = tl.where(largest <= 0, -1, found).to(tl.int8)  # nothing goes back from there
+        largest = tl.where(largest < 0, 0.0, largest)
     tl.store(y + at, largest, inside)
     tl.store(where + at, found, inside)
 
@@ -159,33 +169,32 @@ class Windows:
     rows: int
     columns: int
 
-    def forward(self, x: Tensor, filters: Tensor) -> Tensor:
-        """Filters [k, F, taps] times the windows of x: [k, F, rows, columns, B]."""
+    def forward(self, x: Tensor, filters: Tensor, b: Tensor | None, relu: bool) -> Tensor:
+        """Filters [k, F, taps] times the windows of x, plus b [k, F], cut at zero: [k, F, rows, columns, B]."""
         k, count, taps = filters.shape
         n = self.rows * self.columns * x.shape[4]
         y = x.new_empty(k, count, self.rows, self.columns, x.shape[4])
         block = _block(count, 64)
         grid = (triton.cdiv(n, COLUMNS), k, triton.cdiv(count, block))
         _forward_kernel[grid](
-            x, filters, y, x.stride(0), filters.stride(0), taps, count, n, *self._offsets(x),
-            FILTERS=block, COLUMNS=COLUMNS, TAPS=16, num_warps=4,
+            x, filters, filters if b is None else b, y, x.stride(0), filters.stride(0),
+            taps, count, n, *self._offsets(x), FILTERS=block, COLUMNS=COLUMNS, TAPS=16, BIAS=b is not None, RELU=relu, num_warps=4,
         )  # fmt: skip
         return y
 
-    def filter_gradients(self, x: Tensor, dy: Tensor, out: Tensor) -> None:
-        """Write dy [k, F, n] times the windows of x, transposed, into out [k, F, taps]."""
+    def write_gradients(self, x: Tensor, dy: Tensor, out: Tensor, taps: int, bias: bool) -> None:
+        """Write dy [k, F, n] times the windows of x, transposed, into rows [k, F·taps]; then Σ dy if there is a b."""
         k, count, n = dy.shape
-        taps = out.shape[2]
-        block = _block(taps, 64)
-        blocks = triton.cdiv(taps, block)
+        block = _block(taps + bias, 64)
+        blocks = triton.cdiv(taps + bias, block)
         pieces = max(1, min(PROGRAMS // (k * blocks), n // 256))
         length = triton.cdiv(triton.cdiv(n, pieces), 32) * 32
-        parts = dy.new_empty(k, pieces, count, taps)
+        parts = dy.new_empty(k, pieces, count * (taps + bias))
         _filters_kernel[(pieces, k, blocks)](
-            x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length,
+            x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length, BIAS=int(bias),
             FILTERS=_block(count, 1 << 16), COLUMNS=32, TAPS=block, num_warps=1 if block == 64 else 2,
         )  # fmt: skip
-        out.copy_(parts[:, 0] if pieces == 1 else parts.sum(1))
+        torch.sum(parts, 1, out=out)
 
     def back(self, spread: Tensor, shape: torch.Size) -> Tensor:
         """Each number of images of this shape gets the sum over its windows [k, taps, n]."""
@@ -206,14 +215,29 @@ class Windows:
         )  # fmt: skip
 
 
-def pool(x: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """The largest number of each window of images [k, C, H, W, B], and where it is in the window."""
+def pool(x: Tensor, size: tuple[int, int], relu: bool) -> tuple[Tensor, Tensor]:
+    """The largest number of each window of images [k, C, H, W, B], and where it is in the window.
+
+    With `relu` zero instead of negative ones, which are nowhere.
+    """
     k, channels, height, breadth, batch = x.shape
     rows, columns = height // size[0], breadth // size[1]
     y = x.new_empty(k, channels, rows, columns, batch)
     where = torch.empty(y.shape, dtype=torch.int8, device=x.device)
     _pool_kernel[(triton.cdiv(y.numel(), 1024),)](
-        x, y, where, y.numel(), height, breadth, batch, rows, columns, *size, BLOCK=1024, num_warps=4
+        x,
+        y,
+        where,
+        y.numel(),
+        height,
+        breadth,
+        batch,
+        rows,
+        columns,
+        *size,
+        RELU=relu,
+        BLOCK=1024,
+        num_warps=4,
     )
     return y, where
 

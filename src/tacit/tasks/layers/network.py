@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,9 +12,9 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from tacit.tasks.flat import FlatModule, ModuleLoss
-from tacit.tasks.layers.convolution import Convolution
+from tacit.tasks.layers.convolution import Block, Convolution
 from tacit.tasks.layers.layer import Layer
-from tacit.tasks.layers.pointwise import RELU, SIGMOID, TANH, Bias, Flatten
+from tacit.tasks.layers.pointwise import RELU, SIGMOID, TANH, Flatten
 from tacit.tasks.layers.pooling import MaxPool, MeanPool
 from tacit.tasks.layers.products import Linear
 from tacit.tasks.parts import Part, Parts
@@ -39,7 +39,7 @@ class Chain:
         if inputs.dtype != flat.dtype:
             return f"inputs are {inputs.dtype}, the model {flat.dtype}"
         try:
-            layers = _pool_early(list(_layers(flat.module, inputs.ndim - 1)))
+            layers = _blocks(list(_layers(flat.module, inputs.ndim - 1)))
         except NotLayered as reason:
             return str(reason)
         if sum(layer.width for layer in layers) != flat.width:
@@ -117,11 +117,15 @@ def _numbers(layers: Sequence[Layer], shape: Sequence[int]) -> int:
     total = x.numel()
     for layer in layers:
         x, kept = layer.forward(torch.empty(1, layer.width, device="meta"), x)
-        held = kept if isinstance(kept, tuple) else (kept,)
-        total += 2 * x.numel() + 2 * sum(
-            one.numel() for one in held if isinstance(one, Tensor) and one is not x
-        )
+        total += 2 * (x.numel() + _size(kept))
     return total
+
+
+def _size(kept: Any) -> int:
+    """How many numbers are in what a layer keeps: tensors, and tuples of them and of others."""
+    if isinstance(kept, Tensor):
+        return kept.numel()
+    return sum(map(_size, kept)) if isinstance(kept, tuple) and not isinstance(kept, torch.Size) else 0
 
 
 def _layers(module: nn.Module, dimensions: int) -> Iterator[Layer]:
@@ -141,8 +145,6 @@ def _layers(module: nn.Module, dimensions: int) -> Iterator[Layer]:
     if _is(module, nn.Identity):
         return
     yield _layer(module, dimensions)
-    if isinstance(module, nn.Conv2d) and module.bias is not None:
-        yield Bias(module.out_channels)
 
 
 def _layer(module: nn.Module, dimensions: int) -> Layer:
@@ -161,14 +163,15 @@ def _layer(module: nn.Module, dimensions: int) -> Layer:
     raise NotLayered(f"{module} is not among the layers that are batched by hand")
 
 
-def _convolution(module: nn.Conv2d) -> Convolution:
+def _convolution(module: nn.Conv2d) -> Block:
     plain = module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
     if not plain or type(module)._conv_forward is not nn.Conv2d._conv_forward:
         raise NotLayered(f"{module} is not a plain convolution")
     size, stride, padding, dilation = (
         _pair(value) for value in (module.kernel_size, module.stride, module.padding, module.dilation)
     )
-    return Convolution(module.in_channels, module.out_channels, size, stride, padding, dilation)
+    convolution = Convolution(module.in_channels, module.out_channels, size, stride, padding, dilation)
+    return Block(convolution, module.bias is not None, pool=None, relu=False)
 
 
 def _pool(module: nn.MaxPool2d | nn.AvgPool2d) -> Layer:
@@ -196,16 +199,15 @@ def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
 
 
-def _pool_early(layers: list[Layer]) -> list[Layer]:
-    """Take maxima before what keeps the order of numbers: the same values and gradients, on fewer numbers."""
-    ordered: list[Layer] = []
+def _blocks(layers: list[Layer]) -> list[Layer]:
+    """Put ReLU and pooling, in whichever order, into the convolution that they come after."""
+    joined: list[Layer] = []
     for layer in layers:
-        at = len(ordered)
-        while (
-            isinstance(layer, MaxPool)
-            and at
-            and (ordered[at - 1] is RELU or isinstance(ordered[at - 1], Bias))
-        ):
-            at -= 1
-        ordered.insert(at, layer)
-    return ordered
+        last = joined[-1] if joined else None
+        if isinstance(last, Block) and layer is RELU:
+            joined[-1] = replace(last, relu=True)
+        elif isinstance(last, Block) and isinstance(layer, MaxPool) and last.pool is None:
+            joined[-1] = replace(last, pool=layer)
+        else:
+            joined.append(layer)
+    return joined

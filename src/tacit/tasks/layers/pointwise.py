@@ -35,24 +35,6 @@ TANH = Pointwise(torch.tanh, lambda dy, y: torch.ops.aten.tanh_backward(dy, y))
 
 
 @dataclass(frozen=True)
-class Bias:
-    """x + b, one number for each channel of images [k, C, H, W, B]."""
-
-    width: int
-
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, None]:
-        """Adds to the input itself, which nobody needs any more."""
-        return x.add_(weights[:, :, None, None, None]), None
-
-    def backward(
-        self, weights: Tensor, kept: None, dy: Tensor, gradient: Tensor, further: bool
-    ) -> Tensor | None:
-        """∂b = Σ dy."""
-        gradient.copy_(dy.sum((2, 3, 4)))
-        return dy if further else None
-
-
-@dataclass(frozen=True)
 class Flatten:
     """Images [k, C, H, W, B] as vectors [k, C·H·W, B]; vectors stay as they are."""
 

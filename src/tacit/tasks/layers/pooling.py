@@ -28,7 +28,7 @@ class MaxPool:
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Keeps the input, and where in it the largest numbers are: the first of equal ones."""
         if (gpu := kernels(x)) is not None:
-            y, where = gpu.pool(x.contiguous(), self.size)
+            y, where = gpu.pool(x.contiguous(), self.size, False)
             return y, (x, where)
         images = _images(x)
         y, where = aten.max_pool2d_with_indices(images, self.size, self.size)
