@@ -159,7 +159,10 @@ class Block:
         elif self.relu:
             dy = torch.ops.aten.threshold_backward(dy, seen, 0)
         windows, dy = self._windows(gpu, x), dy.view(len(dy), self.convolution.outputs, -1)
-        windows.write_gradients(x, dy, gradient, self.convolution.taps, self.bias)
+        own, b = self._parts(gradient)
+        windows.write_gradients(x, dy, own)
+        if self.bias:
+            torch.sum(dy, 2, out=b)
         if not further:
             return None
         spread = self._matrix(self._parts(weights)[0]).mT @ dy

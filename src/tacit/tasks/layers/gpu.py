@@ -63,7 +63,7 @@ def _filters_kernel(
     batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
     kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr,
     tap_row: tl.constexpr, tap_column: tl.constexpr, length: tl.constexpr, FILTERS: tl.constexpr,
-    COLUMNS: tl.constexpr, TAPS: tl.constexpr, BIAS: tl.constexpr,
+    COLUMNS: tl.constexpr, TAPS: tl.constexpr,
 ):  # fmt: skip
     piece, pieces = tl.program_id(0), tl.num_programs(0)
     client = tl.program_id(1)
@@ -81,12 +81,10 @@ def _filters_kernel(
         place = n // batch
         at = (place // wide) * height_stride + (place % wide) * across_stride + n % batch
         seen = tl.load(x + at[:, None] + tap[None, :], here[:, None] & (r < taps)[None, :], 0.0)
-        seen = tl.where((r == taps)[None, :], 1.0, seen)  # what b is multiplied by
         share = tl.load(dy + f[:, None] * columns + n[None, :], (f < filters)[:, None] & here[None, :], 0.0)
         total = tl.dot(share, seen, total, input_precision="ieee")
-    out += (client.to(tl.int64) * pieces + piece) * filters * (taps + BIAS)
-    place = tl.where((r < taps)[None, :], f[:, None] * taps + r[None, :], filters * taps + f[:, None])
-    tl.store(out + place, total, (f < filters)[:, None] & (r < taps + BIAS)[None, :])
+    out += (client.to(tl.int64) * pieces + piece) * filters * taps
+    tl.store(out + f[:, None] * taps + r[None, :], total, (f < filters)[:, None] & (r < taps)[None, :])
 
 
 @triton.jit
@@ -178,20 +176,22 @@ class Windows:
         grid = (triton.cdiv(n, COLUMNS), k, triton.cdiv(count, block))
         _forward_kernel[grid](
             x, filters, filters if b is None else b, y, x.stride(0), filters.stride(0),
-            taps, count, n, *self._offsets(x), FILTERS=block, COLUMNS=COLUMNS, TAPS=16, BIAS=b is not None, RELU=relu, num_warps=4,
+            taps, count, n, *self._offsets(x), FILTERS=block, COLUMNS=COLUMNS, TAPS=16,
+            BIAS=b is not None, RELU=relu, num_warps=4,
         )  # fmt: skip
         return y
 
-    def write_gradients(self, x: Tensor, dy: Tensor, out: Tensor, taps: int, bias: bool) -> None:
-        """Write dy [k, F, n] times the windows of x, transposed, into rows [k, F·taps]; then Σ dy if there is a b."""
+    def write_gradients(self, x: Tensor, dy: Tensor, out: Tensor) -> None:
+        """Write dy [k, F, n] times the windows of x, transposed, into rows [k, F·taps]."""
         k, count, n = dy.shape
-        block = _block(taps + bias, 64)
-        blocks = triton.cdiv(taps + bias, block)
+        taps = out.shape[1] // count
+        block = _block(taps, 64)
+        blocks = triton.cdiv(taps, block)
         pieces = max(1, min(PROGRAMS // (k * blocks), n // 256))
         length = triton.cdiv(triton.cdiv(n, pieces), 32) * 32
-        parts = dy.new_empty(k, pieces, count * (taps + bias))
+        parts = dy.new_empty(k, pieces, count * taps)
         _filters_kernel[(pieces, k, blocks)](
-            x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length, BIAS=int(bias),
+            x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length,
             FILTERS=_block(count, 1 << 16), COLUMNS=32, TAPS=block, num_warps=1 if block == 64 else 2,
         )  # fmt: skip
         torch.sum(parts, 1, out=out)
