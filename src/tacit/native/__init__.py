@@ -30,8 +30,13 @@ def available(rows: Tensor) -> bool:
 def mix(begin: Tensor, source: Tensor, weight: Tensor, x: Tensor, out: Tensor, rows: slice) -> None:
     """out[i] = Σ weight[e] x[source[e]] over e in begin[i] … begin[i+1], for the rows asked for.
 
-    `begin`, `source` are int64 and `weight` is of the type of `x` and `out`; rows of both lie in one piece.
+    `begin`, `source` are int64 and `weight` is of the type of `x` and `out`; rows of both lie in one piece. Sources
+    are rows of `x`, which nobody checks here.
     """
+    if not (x.dtype == out.dtype == weight.dtype and x.shape == out.shape == (len(begin) - 1, x.shape[1])):
+        raise ValueError(
+            f"rows {x.dtype} {tuple(x.shape)} for {len(begin) - 1} clients with {weight.dtype} weights"
+        )
     _call(
         f"tacit_mix_{SUFFIX[x.dtype]}",
         *(begin.data_ptr(), source.data_ptr(), weight.data_ptr()),
