@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
@@ -36,8 +36,12 @@ class Crew:
             for piece in pieces:
                 work(piece)
             return
-        under_way = [self._threads.submit(work, piece) for piece in pieces]
-        failures = [failure for done in under_way if (failure := done.exception()) is not None]
+        under_way: list[Future[None]] = []
+        try:
+            for piece in pieces:
+                under_way.append(self._threads.submit(work, piece))
+        finally:
+            failures = [failure for done in under_way if (failure := done.exception()) is not None]
         if failures:
             raise failures[0]
 
@@ -55,11 +59,12 @@ class Crew:
             yield
             return
         _ = self._threads
+        before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
             yield
         finally:
-            torch.set_num_threads(self.size)
+            torch.set_num_threads(before)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -67,6 +72,7 @@ class Crew:
         meeting = threading.Barrier(self.size)
 
         def begin() -> None:
+            torch.get_num_threads()  # a thread that was never asked would take over everybody's number later
             torch.set_num_threads(1)  # of this thread; others keep theirs
             meeting.wait()
 

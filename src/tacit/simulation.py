@@ -173,9 +173,9 @@ class Simulation:
 
     def _recycle(self, before: Any) -> None:
         """Use the memory of an earlier state again, but for what the present one has taken over."""
-        kept = {tensor.data_ptr() for tensor in tensors_of(self.state).values()}
+        kept = {tensor.untyped_storage().data_ptr() for tensor in tensors_of(self.state).values()}
         for tensor in tensors_of(before).values():
-            if tensor.data_ptr() not in kept:
+            if tensor.untyped_storage().data_ptr() not in kept:
                 self.net.buffers.give(tensor)
 
     def observe(self) -> Record:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
 from tacit.clients import Clients
 from tacit.graph import Graph
 from tacit.privacy.masks import Masks, check_masks, shared
 from tacit.privacy.noise import Laplace, Noise, check_noise
+from tacit.rows import Rows
 from tacit.schedules import Rate, check_rate
 
 
@@ -61,15 +61,15 @@ class LPPA:
         """γ⁰ is the gradient plus the noise difference."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=self._noise_difference(here).add_(grad), grad=grad)
+        return Tracking(theta, gamma=here.graph.net_out(*self._masks(here)).add_(grad), grad=grad)
 
     def step(self, s: Tracking, here: Clients) -> Tracking:
         """As DSGT; a fresh noise difference joins the tracker before it is sent again if asked for."""
         s = track(s, here, self.lr, self.local_steps)
         if self.fresh:
-            s.gamma.add_(self._noise_difference(here))
+            here.graph.add_net_out(s.gamma, *self._masks(here))
         return s
 
-    def _noise_difference(self, here: Clients) -> Tensor:
-        """Σ_out δ_li − Σ_in δ_ij for each hosted client; summed over all clients this is zero."""
-        return here.graph.net_out(*shared("delta", self.noise, self.masks, here))
+    def _masks(self, here: Clients) -> tuple[Rows, Rows]:
+        """δ of each out-edge and of each in-edge; Σ_out − Σ_in of all clients together is zero."""
+        return shared("delta", self.noise, self.masks, here)

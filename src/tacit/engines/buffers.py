@@ -41,9 +41,15 @@ def is_nobody_elses(state: Any) -> bool:
     """Whether only the caller can see a state's tensors: then they may be written into."""
     if storage_uses is None or sys.getrefcount(state) > ALONE:
         return False
+    own = getattr(state, "__dict__", [])
+    if sys.getrefcount(own) > ALONE:
+        return False
     for field in fields(state):
         tensor = getattr(state, field.name)
+        storage = tensor.untyped_storage()
         # Asking counts as one use of the storage, the tensor is the other; views and arrays count too.
-        if sys.getrefcount(tensor) > ALONE or storage_uses(tensor.untyped_storage()._cdata) > 2:
+        if storage_uses(storage._cdata) > 2 or sys.getrefcount(storage) > ALONE:
+            return False
+        if sys.getrefcount(tensor) > ALONE:
             return False
     return True

@@ -28,6 +28,7 @@ class Product:
         self, matrix: sp.csr_array, dtype: torch.dtype, device: torch.device | str, crew: Crew | None = None
     ) -> None:
         matrix.sort_indices()
+        self._columns = matrix.shape[1]
         self._crew = crew or Crew(1)
         self._dense: Tensor | None = None
         self._compiled = False
@@ -45,6 +46,8 @@ class Product:
 
     def write(self, out: Tensor, x: Tensor, *, onto: bool = False) -> None:
         """Write A·x into `out` [n, P], or out + A·x if it comes `onto` what is there."""
+        if len(x) != self._columns:
+            raise ValueError(f"{len(x)} rows for a matrix of {self._columns} columns")
         if self._dense is not None:
             self._write_dense(self._dense, out, x, onto)
         elif self._compiled:

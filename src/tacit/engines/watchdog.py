@@ -25,9 +25,8 @@ class Watchdog:
 
     def __init__(self, crew: Crew | None = None) -> None:
         self._crew = crew or Crew(1)
-        self._seen: list[
-            tuple[int, str, Tensor]
-        ] = []  # iteration, field, [n] that is finite where the rows are
+        # Iteration, field, and [n] that are finite where the rows are.
+        self._seen: list[tuple[int, str, Tensor]] = []
         self._found: Finding | None = None
 
     def look(self, iteration: int, tensors: dict[str, Tensor]) -> None:
@@ -37,9 +36,9 @@ class Watchdog:
     def _sizes(self, rows: Tensor) -> Tensor:
         """[n] numbers of which one is finite if and only if all of its row is."""
         if native.available(rows):
-            sizes = torch.empty(len(rows), dtype=torch.bool)
-            self._crew.each(lambda part: native.not_finite(rows, sizes, part), self._crew.cut(len(rows)))
-            return torch.where(sizes, torch.inf, 0.0)
+            bad = torch.empty(len(rows), dtype=torch.bool)
+            self._crew.each(lambda part: native.not_finite(rows, bad, part), self._crew.cut(len(rows)))
+            return torch.where(bad, torch.inf, 0.0)
         largest: Tensor = torch.linalg.vector_norm(rows, torch.inf, dim=1)
         return largest
 

@@ -32,10 +32,13 @@ def mix(
 ) -> None:
     """out[i] = Σ weight[e] x[source[e]] over e in begin[i] … begin[i+1], for the rows asked for.
 
-    That is added to what is in `out` if it comes `onto` it.
-
-    `begin`, `source` are int64 and `weight` is of the type of `x` and `out`; rows of both lie in one piece.
+    That is added to what is in `out` if it comes `onto` it. `begin`, `source` are int64 and `weight` is of the type of
+    `x` and `out`; rows of both lie in one piece. Sources are rows of `x`, which nobody checks here.
     """
+    if not (x.dtype == out.dtype == weight.dtype and out.shape == (len(begin) - 1, x.shape[1])):
+        raise ValueError(
+            f"rows {x.dtype} {tuple(x.shape)} for {len(begin) - 1} clients with {weight.dtype} weights"
+        )
     _call(
         f"tacit_mix_{SUFFIX[x.dtype]}",
         *(begin.data_ptr(), source.data_ptr(), weight.data_ptr()),

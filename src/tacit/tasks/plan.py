@@ -24,7 +24,7 @@ from tacit.crew import Crew
 from tacit.errors import Misuse
 from tacit.tasks.feed import Feed
 from tacit.tasks.flat import Loss, ModuleLoss, refuse_hidden_stream
-from tacit.tasks.gradients import Strategy, Way, batched
+from tacit.tasks.gradients import Strategy, Way
 from tacit.tasks.layers import layered
 from tacit.tasks.parts import Part
 from tacit.tasks.task import Task
@@ -82,15 +82,13 @@ def plan(
 def _ways(task: Task, theta: Tensor, arrays: Part) -> tuple[dict[Strategy, Way], list[str]]:
     """The ways that work here, and why others do not."""
     ways: dict[Strategy, Way] = {}
-    refusals = []
-    if isinstance(reason := layered(task), str):
-        refusals.append(reason)
-    else:
-        ways["layered"] = Way.of(task, "layered")
-    if (refusal := _refusal(task.loss, theta, arrays)) is not None:
-        refusals.append(refusal)
-    else:
-        ways["batched"] = Way.of(task, "batched")
+    refusals = [reason] if isinstance(reason := layered(task), str) else []
+    for strategy in STRATEGIES[1 if refusals else 0 : -1]:
+        way = Way.of(task, strategy)
+        if (refusal := _refusal(way, theta, arrays)) is None:
+            ways[strategy] = way
+        elif refusal not in refusals:
+            refusals.append(refusal)
     ways["looped"] = Way.of(task, "looped")
     return ways, refusals
 
@@ -105,10 +103,10 @@ def _refuse_unfit(loss: Loss, theta: Tensor, arrays: Part) -> None:
         )
 
 
-def _refusal(loss: Loss, theta: Tensor, arrays: Part) -> str | None:
-    """Why this loss cannot be batched, or None if it can."""
+def _refusal(way: Way, theta: Tensor, arrays: Part) -> str | None:
+    """Why the loss cannot be batched in this way, or None if it can."""
     try:
-        batched(loss, theta, arrays)
+        way.write(theta, arrays, torch.empty_like(theta))
     except (RuntimeError, ValueError) as problem:  # what torch.func cannot batch, it refuses with these
         first_line = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         return f"this loss cannot be batched ({first_line})"

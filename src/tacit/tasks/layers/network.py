@@ -44,6 +44,8 @@ class Chain:
             return str(reason)
         if sum(layer.width for layer in layers) != flat.width:
             return "some parameters are frozen or shared"
+        if inputs.ndim != 2 and not any(isinstance(layer, Flatten) for layer in layers):
+            return "its outputs are not vectors"
         return cls(tuple(layers))
 
     @property
@@ -65,6 +67,7 @@ class LayeredLoss:
 
     chain: Chain
     criterion: Callable[..., Tensor]
+    labelled: bool  # whether the criterion is cross-entropy with a class for every sample
     numbers: int  # that one client takes in a pass
 
     def write_gradients(self, theta: Tensor, arrays: Part, out: Tensor) -> None:
@@ -85,17 +88,18 @@ class LayeredLoss:
 
     def _output_gradient(self, output: Tensor, targets: list[Tensor]) -> Tensor:
         """The gradient of each client's loss by its output [k, O, B], a new tensor."""
-        if _is_plain_cross_entropy(self.criterion, targets):
+        if self.labelled:
             classes = torch.arange(output.shape[1], device=output.device)[:, None]
-            return (output.softmax(1) - (targets[0][:, None] == classes).to(output.dtype)).div_(
-                output.shape[2]
-            )
+            right = targets[0][:, None] == classes
+            return torch.add(output.softmax(1), right, alpha=-1).div_(output.shape[2])
         by_output: Tensor = vmap(grad(self.criterion))(output.mT, *targets)
         return by_output.mT.contiguous()
 
 
-def _is_plain_cross_entropy(criterion: Callable[..., Tensor], targets: list[Tensor]) -> bool:
-    return criterion is functional.cross_entropy and len(targets) == 1 and targets[0].dtype == torch.int64
+def _is_labelled(criterion: Callable[..., Tensor], targets: Sequence[Part]) -> bool:
+    return criterion is functional.cross_entropy and all(
+        len(part) == 1 and part[0].dtype == torch.int64 and bool((part[0] >= 0).all()) for part in targets
+    )
 
 
 def layered(task: Task) -> LayeredLoss | str:
@@ -103,12 +107,15 @@ def layered(task: Task) -> LayeredLoss | str:
     loss, parts = task.loss, task.parts
     if not isinstance(loss, ModuleLoss) or not isinstance(parts, Parts | Sequence):
         return "the loss is not that of a module on given data"
-    arrays = parts.arrays if isinstance(parts, Parts) else max(parts, key=lambda part: len(part[0]))
+    held = [parts.arrays] if isinstance(parts, Parts) else parts
+    arrays = max(held, key=lambda part: len(part[0]))
     batch = len(arrays[0]) if task.batch_size is None else task.batch_size
     chain = Chain.of(loss.flat, arrays[0])
     if isinstance(chain, str):
         return chain
-    return LayeredLoss(chain, loss.criterion, _numbers(chain.layers, (*arrays[0].shape[1:], batch)))
+    labelled = _is_labelled(loss.criterion, [part[1:] for part in held])
+    numbers = _numbers(chain.layers, (*arrays[0].shape[1:], batch))
+    return LayeredLoss(chain, loss.criterion, labelled, numbers)
 
 
 def _numbers(layers: Sequence[Layer], shape: Sequence[int]) -> int:
@@ -130,12 +137,13 @@ def _size(kept: Any) -> int:
 
 def _layers(module: nn.Module, dimensions: int) -> Iterator[Layer]:
     """The layers of a module whose inputs have so many dimensions besides the batch."""
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+    hooks = (module._forward_hooks, module._forward_pre_hooks)
+    if any((*hooks, module._backward_hooks, module._backward_pre_hooks)):
         raise NotLayered(f"{type(module).__name__} has hooks")
     if nn.utils.parametrize.is_parametrized(module):
         raise NotLayered(f"{type(module).__name__} has parametrized weights")
-    if _is(module, nn.Sequential):
-        for part in module.children():
+    if isinstance(module, nn.Sequential) and _is(module, nn.Sequential):
+        for part in module:  # not its children(), which leave out what occurs twice
             flattens = False
             for layer in _layers(part, dimensions):
                 flattens = flattens or isinstance(layer, Flatten)
@@ -192,7 +200,8 @@ def _pool(module: nn.MaxPool2d | nn.AvgPool2d) -> Layer:
 
 def _is(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether a module computes what `kind` does; one that is derived from it may have other weights to begin with."""
-    return isinstance(module, kind) and type(module).forward is kind.forward
+    own = "forward" in vars(module)
+    return isinstance(module, kind) and type(module).forward is kind.forward and not own
 
 
 def _pair(value: Any) -> tuple[int, int]:

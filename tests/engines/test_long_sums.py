@@ -1,0 +1,82 @@
+"""States are float32: what long sums lose by it, against the same in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from tacit import DSGT, LPPA, Simulation, Topology, quadratic
+from tacit.engines.stacked import StackedNetwork
+from tacit.record.history import consensus_distance, mean_row
+
+EPS = torch.finfo(torch.float32).eps
+RUNS = {  # and their iterations
+    "dsgt": (DSGT(lr=0.02), 2000),
+    "lppa": (LPPA(lr=0.02), 2000),
+    "lppa, fresh": (LPPA(lr=0.02, fresh=True), 400),
+}
+
+
+def long_run(algorithm, steps, dtype, clients=20, width=30):
+    rng = np.random.default_rng(3)
+    root = rng.normal(size=(clients, width, width))
+    A = torch.tensor(root @ root.transpose(0, 2, 1) / width + np.eye(width), dtype=dtype)
+    task = quadratic(A, torch.tensor(5 * rng.normal(size=(clients, width)), dtype=dtype))
+    run = Simulation(algorithm, task, Topology.ring(clients).mixing(), seed=2, gradients="batched")
+    run.start()
+    size = float(run.state.gamma.double().abs().sum(0).max())  # Σᵢ|γᵢ⁰| of the largest coordinate
+    for _ in range(steps):
+        run.step()
+    return run.state, size
+
+
+def drift(state):
+    """How far Σγ is from Σ∇L, which it equals in exact arithmetic."""
+    return float((state.gamma.double().sum(0) - state.grad.double().sum(0)).abs().max())
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_trackers_go_on_tracking_for_thousands_of_iterations(name):
+    """Roundings add up as √iterations or slower: far below one in a million of what was summed at first."""
+    algorithm, steps = RUNS[name]
+    single, size = long_run(algorithm, steps, torch.float32)
+    double, _ = long_run(algorithm, steps, torch.float64)
+    assert 0 < drift(single) < np.sqrt(steps) * EPS * size
+    assert drift(double) < np.sqrt(steps) * torch.finfo(torch.float64).eps * size
+    error = float((single.theta - double.theta).abs().max())
+    assert error < 10 * np.sqrt(steps) * EPS * float(double.theta.abs().max())
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Models of 10,000 clients that have a large mean and differ little."""
+    generator = torch.Generator().manual_seed(4)
+    return 100 + torch.randn(10_000, 17, generator=generator)
+
+
+def test_mixing_ten_thousand_rows(many):
+    graph = Topology.ring(len(many)).mixing()
+    single = StackedNetwork(graph, torch.float32, "cpu")
+    double = StackedNetwork(graph, torch.float64, "cpu")
+    x, exact = many, many.double()
+    for _ in range(100):
+        (x,), (exact,) = single.mix(x=x), double.mix(x=exact)
+    torch.testing.assert_close(exact.mean(0), many.double().mean(0), rtol=1e-13, atol=0)
+    # A third is not a float32, so every mixing shrinks or grows all by up to EPS: that is the bound.
+    torch.testing.assert_close(x.double(), exact, rtol=100 * EPS, atol=0)
+    torch.testing.assert_close(x.double().mean(0), exact.mean(0), rtol=100 * EPS, atol=0)
+
+
+def test_means_and_consensus_of_ten_thousand_rows(many):
+    exact = many.double()
+    average = mean_row(many)
+    torch.testing.assert_close(average.double(), exact.mean(0), rtol=2 * EPS, atol=0)
+    expected = float((exact - exact.mean(0)).square().sum(1).mean().sqrt())
+    # Differences of numbers near 100 are known to 100 · EPS only.
+    assert consensus_distance(many, average) == pytest.approx(expected, rel=100 * EPS)
+
+
+def test_consensus_is_seen_when_models_hardly_differ(many):
+    close = (100 + (many - 100) * 1e-3).double()
+    expected = float((close.float().double() - close.float().double().mean(0)).square().sum(1).mean().sqrt())
+    found = consensus_distance(close.float(), mean_row(close.float()))
+    assert found == pytest.approx(expected, rel=1e-3)

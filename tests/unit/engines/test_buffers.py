@@ -1,0 +1,254 @@
+"""Memory is used again if nobody else can see it, and never otherwise."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pytest
+import torch
+
+import tacit
+from tacit import ALGORITHMS, DSGT, LPPA, Graph, Simulation, Topology, quadratic, simulate, simulation
+from tacit.algorithms.algorithm import tensors_of
+from tacit.engines.buffers import KEPT, Buffers
+
+N, P = 6, 3
+REUSING = {
+    "dsgt": DSGT(lr=0.05),
+    "lppa": LPPA(lr=0.05),
+    "lppa, fresh": LPPA(lr=0.05, fresh=True),
+    "dsgt, local steps": DSGT(lr=0.05, local_steps=3),
+    "lppa, local steps": LPPA(lr=0.05, local_steps=3),
+}
+
+
+@pytest.fixture
+def graph():
+    return Topology.ring(N).mixing("metropolis", lazy=True)
+
+
+@pytest.fixture
+def task():
+    rng = np.random.default_rng(5)
+    root = rng.normal(size=(N, P, P))
+    A = torch.tensor(root @ root.transpose(0, 2, 1) / P + np.eye(P))
+    return quadratic(A, torch.tensor(rng.normal(size=(N, P))), theta0=torch.tensor(rng.normal(size=(N, P))))
+
+
+@pytest.fixture(params=REUSING)
+def reusing(request):
+    return REUSING[request.param]
+
+
+def made(name):
+    """An algorithm with the options it must be given."""
+    kind = ALGORITHMS[name]
+    given = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
+    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+
+
+def begun(algorithm, task, graph, steps=0, **options):
+    run = Simulation(algorithm, task, graph, seed=1, gradients="batched", **options)
+    run.start()
+    for _ in range(steps):
+        run.step()
+    return run
+
+
+def places(run):
+    return {tensor.data_ptr() for tensor in tensors_of(run.state).values()}
+
+
+@pytest.fixture
+def never_again(monkeypatch):
+    """Call it, and memory is not used again from then on."""
+    return lambda: monkeypatch.setattr(simulation, "is_nobody_elses", lambda state: False)
+
+
+# What an onlooker may hold of a state, and how it reads the numbers from it later.
+ONLOOKERS = {
+    "the state": lambda run: (run.state, lambda held: held.theta),
+    "a tensor": lambda run: (run.state.theta, lambda held: held),
+    "another tensor": lambda run: (run.state.gamma, lambda held: held),
+    "the last gradient": lambda run: (run.state.grad, lambda held: held),
+    "a view": lambda run: (run.state.theta[2:4], lambda held: held),
+    "a view of the end": lambda run: (run.state.gamma.view(-1)[-1:], lambda held: held),
+    "a detached tensor": lambda run: (run.state.gamma.detach(), lambda held: held),
+    "an array": lambda run: (run.state.theta.numpy(), torch.as_tensor),
+    "a part of an array": lambda run: (run.state.grad.numpy()[1:, :2], torch.as_tensor),
+    "a buffer of an array": lambda run: (
+        memoryview(run.state.theta.numpy()),
+        lambda held: torch.as_tensor(np.asarray(held)),
+    ),
+    "a storage": lambda run: (
+        run.state.theta.untyped_storage(),
+        lambda held: torch.empty(0, dtype=torch.float64).set_(held),
+    ),
+    "another package's tensor": lambda run: (torch.from_dlpack(run.state.gamma), lambda held: held),
+    "a closure": lambda run: (_closure(run.state.theta), lambda held: held()),
+    "a dictionary": lambda run: (tensors_of(run.state), lambda held: held["grad"]),
+    "a field's dictionary": lambda run: (vars(run.state), lambda held: held["theta"]),
+}
+
+
+def _closure(theta):
+    return lambda: theta
+
+
+@pytest.mark.parametrize("name", ONLOOKERS)
+def test_what_somebody_sees_is_never_written_into(name, reusing, task, graph):
+    run = begun(reusing, task, graph, steps=3)
+    held, read = ONLOOKERS[name](run)
+    before = read(held).clone()
+    for _ in range(4):
+        run.step()
+        assert torch.equal(read(held), before)
+
+
+@pytest.mark.parametrize("name", ONLOOKERS)
+def test_onlookers_change_nothing(name, reusing, task, graph):
+    plain = begun(reusing, task, graph, steps=6)
+    watched = begun(reusing, task, graph)
+    seen = []
+    for _ in range(6):
+        seen.append(ONLOOKERS[name](watched)[0])
+        watched.step()
+    assert all(map(torch.equal, tensors_of(plain.state).values(), tensors_of(watched.state).values()))
+
+
+def test_what_nobody_sees_is_used_again(reusing, task, graph):
+    run = begun(reusing, task, graph, steps=2)
+    seen = set()
+    for _ in range(8):
+        run.step()
+        seen |= places(run)
+    assert len(seen) <= 4  # three tensors of a state, and one to write into
+
+
+def test_without_anybody_looking_the_first_iteration_uses_memory_again(reusing, task, graph):
+    run = begun(reusing, task, graph)
+    first = places(run)
+    run.step()
+    assert len(places(run) & first) == 2
+
+
+def test_memory_is_used_again_when_an_onlooker_has_gone(reusing, task, graph):
+    run = begun(reusing, task, graph, steps=2)
+    held = run.state.theta
+    run.step()
+    del held
+    run.step()
+    seen = set()
+    for _ in range(6):
+        run.step()
+        seen |= places(run)
+    assert len(seen) <= 4
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_has_the_same_bits_either_way(name, task, graph, never_again):
+    again = begun(made(name), task, graph, steps=7)
+    never_again()
+    anew = begun(made(name), task, graph, steps=7)
+    for one, other in zip(tensors_of(again.state).values(), tensors_of(anew.state).values(), strict=True):
+        assert torch.equal(one, other)
+    assert again.net.bytes_sent == anew.net.bytes_sent
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+def test_transcripts_are_the_same_either_way(name, task, graph, never_again):
+    def heard():
+        keep = tacit.Keep(insides=(0, 2), theta0=True)
+        return simulate(made(name), task, graph, steps=5, seed=1, transcript=keep).transcript
+
+    again = heard()
+    never_again()
+    anew = heard()
+    assert len(again.messages) == len(anew.messages) > 0
+    for one, other in zip(again.messages, anew.messages, strict=True):
+        assert (one.tick, one.verb, one.tag) == (other.tick, other.verb, other.tag)
+        assert torch.equal(one.rows, other.rows)
+    assert again.held.keys() == anew.held.keys()
+    assert all(torch.equal(rows, anew.held[name]) for name, rows in again.held.items())
+
+
+@pytest.mark.parametrize("algorithm", [DSGT(lr=0.05), LPPA(lr=0.05), LPPA(lr=0.05, fresh=True)])
+@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+def test_audits_find_the_same_either_way(algorithm, task, graph, never_again):
+    def proved():
+        run = simulate(algorithm, task, graph, steps=4, seed=1, transcript=True)
+        found = tacit.audit(run, adversary=tacit.Adversary(corrupt=frozenset({1})))
+        return repr(found)
+
+    again = proved()
+    never_again()
+    assert proved() == again
+
+
+@dataclass(frozen=True)
+class Window:
+    theta: torch.Tensor
+    older: torch.Tensor
+
+
+class Averaging:
+    """Gossip that remembers, in a view of an earlier state."""
+
+    name = "averaging"
+    paper = protects = "none"
+    requires = ()
+
+    def start(self, here) -> Window:
+        return Window(here.theta0, here.theta0)
+
+    def step(self, s, here):
+        (theta,) = here.net.mix(theta=here.spent(s.theta))
+        return Window(theta, s.older[1:] if len(s.older) == N else s.older)
+
+
+def test_a_state_may_look_at_a_part_of_an_earlier_one(task, graph):
+    run = begun(Averaging(), task, graph)
+    remembered = run.state.older[1:].clone()
+    for _ in range(5):
+        run.step()
+        assert torch.equal(run.state.older, remembered)
+
+
+def test_buffers_give_what_fits_and_was_given():
+    buffers = Buffers()
+    one, two = torch.zeros(2, 3), torch.zeros(2, 3)
+    buffers.give(one)
+    assert buffers.take(one) is not one  # what is read must not be written into
+    assert buffers.take(torch.zeros(3, 2)) is not one
+    assert buffers.take(torch.zeros(2, 3, dtype=torch.float64)) is not one
+    assert buffers.take(two) is one
+    assert buffers.take(two) is not one
+
+
+def test_a_tensor_given_twice_is_there_once():
+    buffers, one = Buffers(), torch.zeros(2, 3)
+    buffers.give(one)
+    buffers.give(one)
+    assert buffers.take(torch.zeros(2, 3)) is one
+    assert buffers.take(torch.zeros(2, 3)) is not one
+
+
+def test_few_tensors_wait():
+    buffers = Buffers()
+    given = [torch.zeros(2, 3) for _ in range(KEPT + 3)]
+    for tensor in given:
+        buffers.give(tensor)
+    taken = [buffers.take(torch.ones(2, 3)) for _ in given]
+    assert sum(any(one is tensor for tensor in given) for one in taken) == KEPT
+
+
+def test_a_graph_too_sparse_to_be_dense_uses_memory_again():
+    clients = 100
+    A, b = torch.eye(P).repeat(clients, 1, 1), torch.randn(clients, P)
+    graph = Graph.from_matrix(Topology.ring(clients).mixing().W)
+    run = begun(DSGT(lr=0.05), quadratic(A, b), graph, steps=2)
+    seen = set()
+    for _ in range(6):
+        run.step()
+        seen |= places(run)
+    assert len(seen) <= 4
