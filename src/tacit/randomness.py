@@ -133,6 +133,13 @@ class Philox:
         return out
 
 
+def orders(key: int, epoch: int, clients: Tensor, size: int) -> Tensor:
+    """The permutations of range(size) [n, size] of clients that all have the same size and epoch."""
+    tick = torch.full((1,), epoch, device=clients.device)
+    drawn = words(key, tick, clients, torch.zeros_like(clients), range(size))
+    return drawn.argsort(dim=1, stable=True)  # equal words, which happen, keep their order
+
+
 def permutations(key: int, epochs: Tensor, clients: Tensor, sizes: Tensor) -> Tensor:
     """A permutation of range(sizes[i]) per client, keyed by client and epoch, one after the other: [Σ sizes]."""
     blocks = (sizes + 3) // 4

@@ -34,6 +34,7 @@ from tacit.graph.neighbourhood import Neighbourhood
 from tacit.randomness import Philox, Randomness
 from tacit.record.history import History, Record, observe
 from tacit.record.transcript import Keep, Recorder, Transcript
+from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.gradients import HostedObjective
 from tacit.tasks.plan import Plan, plan
 from tacit.tasks.task import Task
@@ -105,7 +106,8 @@ class Simulation:
         ids = self.hosted.ids
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal()[ids])
         feed = task.feed(torch.as_tensor(ids), seed, device)
-        self.crew = Crew.of_this_process(device)
+        # Only of our own losses is known that several threads may compute them at the same time.
+        self.crew = Crew.of_this_process(device) if isinstance(task.loss, ModuleLoss) else Crew(1)
         bound = task.on(device, self.crew)
         # Chosen once for all processes: the other ways would round differently.
         choice = group.tell(
@@ -133,7 +135,7 @@ class Simulation:
         self.diverged: str | None = None
         self._watchdog = Watchdog(self.crew)
         # Asking a GPU waits for all work under way, and asking other processes for them.
-        self._check_every = 64 if self.device.type == "cuda" else 1 if group.ranks == 1 else 16
+        self._check_every = 256 if self.device.type == "cuda" else 1 if group.ranks == 1 else 16
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.errors import Misuse
-from tacit.randomness import key_of, permutations, spans
+from tacit.randomness import TILE, key_of, orders, permutations, spans
 from tacit.tasks.parts import Part, Parts
 
 Cut = Callable[[int], Sequence[slice]]  # a number of clients → ranges of them to take together
@@ -106,18 +106,35 @@ class MiniBatches:
         self._batches = torch.empty(
             int(self._slots.sum()), batch_size, dtype=torch.int64, device=self._device
         )
-        self._alike = len(set(self._slots.tolist())) == 1
+        self._alike = len(set(self._sizes.tolist())) == 1
+        self._there = (self._ids.to(device), self._first.to(device)[:, None])
 
     def indices(self, number: int) -> Tensor:
         """Which samples of the shared arrays are in batch `number` of each hosted client: [n, batch]."""
         epoch = number // self._slots
         (stale,) = torch.where(epoch != self._epoch)
         if len(stale):
-            self._shuffle(stale, epoch[stale])
+            if self._alike:
+                self._shuffle_alike(int(epoch[0]))
+            else:
+                self._shuffle(stale, epoch[stale])
             self._epoch = epoch
-        if self._alike:  # a view: nothing to wait for
+        if self._alike:
             return self._batches.view(len(self._slots), -1, self._batch)[:, number % int(self._slots[0])]
         return self._batches[(self._begin + number % self._slots).to(self._device)]
+
+    def _shuffle_alike(self, epoch: int) -> None:
+        """Put the batches of an epoch of all clients, which have equally many samples, into the memo.
+
+        A GPU is not waited for.
+        """
+        size, slots = int(self._sizes[0]), int(self._slots[0])
+        ids, first = self._there
+        step = max(1, TILE // size)
+        for rows in (slice(low, low + step) for low in range(0, len(ids), step)):
+            order = orders(self._key, epoch, ids[rows], size)[:, : slots * self._batch]
+            batches = self._order[first[rows] + order].view(-1, self._batch)
+            self._batches[rows.start * slots : rows.start * slots + len(batches)] = batches
 
     def _shuffle(self, clients: Tensor, epochs: Tensor) -> None:
         """Put the batches of an epoch of each of these clients into the memo."""

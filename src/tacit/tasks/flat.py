@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -30,6 +31,7 @@ class FlatModule:
         self.sizes = [p.numel() for _, p in named]
         self.width = sum(self.sizes)
         self.dtype = _one_dtype([p.dtype for _, p in named])
+        self._copies: dict[int, nn.Module] = {}  # each thread's own: a call puts its parameters into the module
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
@@ -38,7 +40,10 @@ class FlatModule:
 
     def __call__(self, theta: Tensor, *inputs: Tensor) -> Tensor:
         """The module's output with parameters `theta` [P]."""
-        output: Tensor = functional_call(self.module, self.unflatten(theta), inputs)
+        thread = threading.get_ident()
+        if thread not in self._copies:
+            self._copies[thread] = copy.deepcopy(self.module)
+        output: Tensor = functional_call(self._copies[thread], self.unflatten(theta), inputs)
         return output
 
     def weights(self) -> Tensor:
@@ -50,6 +55,7 @@ class FlatModule:
         """This flat module with frozen parameters and buffers on `device`."""
         moved = copy.copy(self)
         moved.module = copy.deepcopy(self.module).to(device)
+        moved._copies = {}
         return moved
 
     def fresh_weights(self, *key: int | str) -> Tensor:

@@ -159,14 +159,19 @@ class Block:
         elif self.relu:
             dy = torch.ops.aten.threshold_backward(dy, seen, 0)
         windows, dy = self._windows(gpu, x), dy.view(len(dy), self.convolution.outputs, -1)
-        own, b = self._parts(gradient)
-        windows.write_gradients(x, dy, own)
-        if self.bias:
-            torch.sum(dy, 2, out=b)
+
+        def write() -> None:
+            own, b = self._parts(gradient)
+            windows.write_gradients(x, dy, own)
+            if self.bias:
+                torch.sum(dy, 2, out=b)
+
         if not further:
+            write()
             return None
-        spread = self._matrix(self._parts(weights)[0]).mT @ dy
-        return self.convolution.unpadded(windows.back(spread, x.shape))
+        with gpu.beside(write, dy.device):
+            spread = self._matrix(self._parts(weights)[0]).mT @ dy
+            return self.convolution.unpadded(windows.back(spread, x.shape))
 
     def _parts(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Filters and b."""

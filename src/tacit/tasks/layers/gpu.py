@@ -11,6 +11,8 @@ added in a fixed order, so that the same numbers give the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -249,6 +251,17 @@ def unpool(dy: Tensor, where: Tensor, shape: torch.Size, size: tuple[int, int]) 
         dy, where, dx, dx.numel(), *shape[2:], *dy.shape[2:4], *size, BLOCK=1024, num_warps=4
     )
     return dx
+
+
+@contextmanager
+def beside(work: Callable[[], None], device: torch.device) -> Iterator[None]:
+    """Let the GPU do this work beside what is done meanwhile; afterwards both are done."""
+    here, there = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    there.wait_stream(here)
+    with torch.cuda.stream(there):
+        work()
+    yield
+    here.wait_stream(there)
 
 
 def _block(count: int, most: int) -> int:
