@@ -20,7 +20,7 @@ from tacit.engines.watchdog import Watchdog
 HERE = native.available(torch.zeros(1, 1))
 compiled = pytest.mark.skipif(not HERE, reason="there was no C compiler")
 TYPES = [torch.float32, torch.float64]
-WIDTHS = [1, 7, 8191, 8192, 8193, 20_000]  # around the tile that a row is worked on in
+WIDTHS = [1, 7, 12543, 12544, 12545, 20_000]  # around the tile that a row is worked on in
 DEGREES = [0, 1, 2, 3, 4, 5, 8]
 
 
