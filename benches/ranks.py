@@ -1,9 +1,8 @@
 """Two gloo ranks on two cores against one process on one of them: `python benches/ranks.py`.
 
-Both run the same experiment on a ring with the algorithm and model of the simulator's workloads, one thread per
-process, each process tied to its core. They are measured in turn, round after round, so that a busy machine slows both
-alike; while one is measured the other waits on a pipe. Printed are medians, the ratio, and what went between the ranks
-against the cut of the graph.
+Both run one of the simulator's workloads on a ring, one thread per process, each process tied to its core. They are
+measured in turn, round after round, so that a busy machine slows both alike; while one is measured the other waits on
+a pipe. Printed are medians, the ratio, and what went between the ranks against the cut of the graph.
 """
 
 from __future__ import annotations
@@ -24,28 +23,17 @@ RANKS = 2
 
 
 def simulation(options: argparse.Namespace, rank: int, ranks: int) -> Any:
-    """The experiment as one of `ranks` processes runs it."""
-    import torch
-
+    """The workload as one of `ranks` processes runs it."""
     import tacit
-    from tacit.data import load
-    from tacit.data.partition import partition
+    from tacit.bench.workloads import WORKLOADS
     from tacit.engines.group import Alone, Hosted
     from tacit.engines.torchrun import Ranks
-    from tacit.models import mlp
-    from tacit.tasks.parts import Parts
 
-    torch.manual_seed(0)
-    train = load("mnist-mini").train
-    count = options.clients * options.samples
-    index = torch.arange(count) % len(train.y)  # as many samples as are asked for, if need be several times
-    x, y = train.x[index], train.y[index]
-    dealt = partition("iid", y.numpy(), options.clients, seed=0, minimum=options.batch)
-    module = mlp(train.x.shape[1:], 10, hidden=[options.hidden])
-    task = tacit.Task.from_module(module, Parts.split((x, y), dealt.indices), batch_size=options.batch)
-    graph = tacit.Topology.ring(options.clients).mixing("metropolis")
+    workload = WORKLOADS[options.workload]
+    graph = workload.graph(workload.clients)
     hosted = Hosted.of(Alone() if ranks == 1 else Ranks(rank, ranks), graph)
-    return tacit.Simulation(tacit.DSGT(lr=0.05), task, graph, gradients=options.gradients, hosted=hosted)
+    task = workload.task(workload.images())
+    return tacit.Simulation(tacit.LPPA(lr=0.02), task, graph, gradients="layered", hosted=hosted)
 
 
 def serve(
@@ -109,13 +97,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--clients", type=int, default=200)
-    parser.add_argument("--samples", type=int, default=60, help="of each client")
-    parser.add_argument("--batch", type=int, default=20)
-    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--workload", choices=["W1", "W2", "W3"], default="W1", help="see `tacit bench list`")
     parser.add_argument("--steps", type=int, default=3, help="iterations in one measurement")
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--gradients", choices=["auto", "batched", "looped"], default="batched")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:RANKS]
@@ -144,7 +128,7 @@ def main() -> None:
         "two_ranks_ms": 1e3 * statistics.median(shared) / options.steps,
         "boundary_bytes": sent,
         "cut_bytes": exchanged,
-        "clients": options.clients,
+        "workload": options.workload,
         "parameters": parameters,
         "gradients": strategy,
         "cores": cores,
@@ -152,9 +136,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(outcome))
         return
-    print(
-        f"{options.clients} clients on a ring, {parameters:,} parameters, batches of {options.batch}, {strategy}"
-    )
+    print(f"{options.workload}: {parameters:,} parameters, {strategy}")
     print(f"one process on core {cores[0]}:  {outcome['one_core_ms']:8.1f} ms per iteration (median)")
     print(f"two ranks on cores {cores}: {outcome['two_ranks_ms']:8.1f} ms")
     spread = sorted(outcome["ratios"])

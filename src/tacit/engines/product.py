@@ -20,8 +20,9 @@ TILE = 1 << 22  # numbers handled at a time where there are no compiled loops
 class Product:
     """A·x for a matrix A [n, m] and rows x [m, P]; every row is summed in the order of its entries.
 
-    Small or full matrices are kept dense. Others are summed row by row: by compiled loops, or, on a GPU and where
-    there are none, by slots: the first, second, … entry of every row.
+    A matrix of which a quarter is filled is kept dense. Others are summed row by row by compiled loops; on a GPU, and
+    where there are none, small ones are kept dense too, and large ones go by slots: the first, second, … entry of
+    every row.
     """
 
     def __init__(
@@ -31,15 +32,15 @@ class Product:
         self._columns = matrix.shape[1]
         self._crew = crew or Crew(1)
         self._dense: Tensor | None = None
-        self._compiled = False
+        self._compiled = native.available(torch.empty(0, 0, dtype=dtype, device=device))
         size = matrix.shape[0] * matrix.shape[1]
-        if size <= DENSE or matrix.nnz >= size / 4:
+        if matrix.nnz >= size / 4 or (size <= DENSE and not self._compiled):
+            self._compiled = False
             self._dense = torch.as_tensor(matrix.toarray(), dtype=dtype, device=device)
             return
         self._begin = torch.as_tensor(matrix.indptr.astype(np.int64), device=device)
         self._source = torch.as_tensor(matrix.indices.astype(np.int64), device=device)
         self._weight = torch.as_tensor(matrix.data, dtype=dtype, device=device)
-        self._compiled = native.available(self._weight[None])
         if not self._compiled:
             parts = slots(self._begin.diff())
             self._slots = [(rows, self._source[entry], self._weight[entry]) for rows, entry in parts]

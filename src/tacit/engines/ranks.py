@@ -7,7 +7,7 @@ needs it, while the product with the rows that are here is under way.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -104,7 +104,7 @@ class RanksNetwork:
         return tuple(means)
 
     def _sent(self, boundary: _Boundary, x: Tensor) -> _Travelling:
-        self.boundary_bytes += boundary.leaving_rows * x.shape[1] * x.element_size()
+        self.boundary_bytes += len(boundary.leaving) * x.shape[1] * x.element_size()
         return boundary.exchange(x)
 
 
@@ -128,16 +128,15 @@ def _reason(problem: RuntimeError) -> str:
 class _Travelling:
     """Rows under way to this rank."""
 
-    works: Sequence[dist.Work]
-    peers: Sequence[int]  # of the works, where there is one each
+    work: dist.Work | None
     into: Tensor
-    kept: Sequence[Tensor]  # what others are being sent must stay until it is gone
+    kept: Tensor  # what others are being sent must stay until it is gone
 
     def rows(self) -> Tensor:
         """All of them, once they are here."""
-        for number, work in enumerate(self.works):
-            with reporting_losses(self.peers[number] if len(self.works) == len(self.peers) else None):
-                work.wait()
+        if self.work is not None:
+            with reporting_losses():
+                self.work.wait()
         return self.into
 
 
@@ -145,8 +144,8 @@ class _Travelling:
 class _Boundary:
     """Which rows go from here to other ranks, and which come from there."""
 
-    leaving: Mapping[int, Tensor]  # other rank → rows of ours that it needs
-    coming: Mapping[int, slice]  # other rank → where its rows arrive
+    leaving: Tensor  # rows of ours that others need: those of the first rank first
+    counts: tuple[list[int], list[int]]  # how many go to each rank, and how many come from each
     arriving: np.ndarray  # the clients (or edges, by number) whose rows arrive, in this order
 
     @classmethod
@@ -175,30 +174,19 @@ class _Boundary:
         rank: int,
         device: torch.device | str,
     ) -> _Boundary:
-        leaving = {
-            s: torch.as_tensor(rows, device=device) for s, rows in away.items() if s != rank and len(rows)
-        }
-        others = {s: rows for s, rows in back.items() if s != rank and len(rows)}
-        ends = np.cumsum([0, *map(len, others.values())])
-        coming = {s: slice(int(ends[k]), int(ends[k + 1])) for k, s in enumerate(others)}
-        arriving = np.concatenate([*others.values(), np.empty(0, dtype=np.int64)])
-        return cls(leaving, coming, arriving)
-
-    @property
-    def leaving_rows(self) -> int:
-        """How many rows go to other ranks."""
-        return sum(map(len, self.leaving.values()))
+        nothing = np.empty(0, dtype=np.int64)
+        ranks = range(len(away))
+        out, into = ([nothing if s == rank else rows[s] for s in ranks] for rows in (away, back))
+        leaving = torch.as_tensor(np.concatenate([*out, nothing]), device=device)
+        counts = ([len(rows) for rows in out], [len(rows) for rows in into])
+        return cls(leaving, counts, np.concatenate([*into, nothing]))
 
     def exchange(self, x: Tensor) -> _Travelling:
         """Set the rows of x [n, P] under way that others need, and get ready for theirs."""
+        kept = x[self.leaving]
         into = x.new_empty(len(self.arriving), x.shape[1])
-        kept = [x[rows] for rows in self.leaving.values()]
-        operations = [
-            dist.P2POp(dist.isend, rows, peer) for peer, rows in zip(self.leaving, kept, strict=True)
-        ]
-        operations += [dist.P2POp(dist.irecv, into[part], peer) for peer, part in self.coming.items()]
-        if not operations:
-            return _Travelling((), (), into, ())
+        away, back = ([count * x.shape[1] for count in counts] for counts in self.counts)
         with reporting_losses():
-            works = dist.batch_isend_irecv(operations)
-        return _Travelling(works, [*self.leaving, *self.coming], into, kept)
+            # One exchange of all with all: with gloo, single letters wait several times for their turn on a busy core.
+            work = dist.all_to_all_single(into.view(-1), kept.view(-1), back, away, async_op=True)
+        return _Travelling(work, into, kept)

@@ -31,7 +31,9 @@ class FlatModule:
         self.sizes = [p.numel() for _, p in named]
         self.width = sum(self.sizes)
         self.dtype = _one_dtype([p.dtype for _, p in named])
-        self._copies: dict[int, nn.Module] = {}  # each thread's own: a call puts its parameters into the module
+        self._copies: dict[
+            int, nn.Module
+        ] = {}  # each thread's own: a call puts its parameters into the module
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""

@@ -25,7 +25,7 @@ def made(request, monkeypatch):
     def making(of, dtype):
         with monkeypatch.context() as patch:
             patch.setattr(product, "DENSE", 10**6 if request.param == "dense" else -1)
-            if request.param == "slots":
+            if request.param != "compiled":
                 patch.setattr(native, "available", lambda rows: False)
             kept = Product(of, dtype, "cpu")
         if request.param == "compiled" and not native.available(torch.zeros(1, 1)):
@@ -63,8 +63,10 @@ def test_a_matrix_without_columns_adds_nothing():
     assert torch.equal(out, torch.ones(6, 3, dtype=torch.float64))
 
 
-def test_small_and_full_matrices_are_kept_dense():
-    assert Product(matrix((9, 9), 0.1), torch.float64, "cpu")._dense is not None
+@pytest.mark.parametrize("compiled", [True, False])
+def test_full_matrices_are_kept_dense_and_small_ones_without_compiled_loops(compiled, monkeypatch):
+    monkeypatch.setattr(native, "available", lambda rows: compiled)
+    assert (Product(matrix((9, 9), 0.1), torch.float64, "cpu")._dense is None) == compiled
     assert Product(matrix((90, 90), 0.5), torch.float64, "cpu")._dense is not None
     assert Product(matrix((90, 90), 0.1), torch.float64, "cpu")._dense is None
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from tacit import native
 from tacit.engines import product
 from tacit.engines.stacked import StackedNetwork
 from tacit.graph import Graph, Topology
@@ -19,8 +20,9 @@ GRAPHS = {  # all with less than a quarter of W filled, so that the slot path ca
 
 def network(graph, *, dense, dtype=torch.float64):
     with pytest.MonkeyPatch.context() as patch:
-        if not dense:
-            patch.setattr(product, "DENSE", -1)
+        patch.setattr(product, "DENSE", 10**6 if dense else -1)
+        if dense:
+            patch.setattr(native, "available", lambda rows: False)
         net = StackedNetwork(graph, dtype, "cpu")
     assert (net._weights._dense is not None) == dense
     return net
