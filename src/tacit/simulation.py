@@ -223,7 +223,10 @@ class Simulation:
 
 @contextmanager
 def repeatable(device: torch.device) -> Iterator[None]:
-    """Use kernels that give the same bits every time; on a CPU they all do."""
+    """Use kernels that give the same bits every time, in full precision; on a CPU they all do.
+
+    Convolutions are in TF32 only if torch was asked for that in products (`torch.set_float32_matmul_precision`).
+    """
     if device.type == "cpu":
         yield
         return
@@ -231,6 +234,10 @@ def repeatable(device: torch.device) -> Iterator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
+    short = (
+        torch._C._get_cudnn_allow_tf32()
+    )  # the public switch warns of its successor, which older ones lack
+    torch._C._set_cudnn_allow_tf32(torch.get_float32_matmul_precision() != "highest")
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -240,6 +247,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         memory.fill_uninitialized_memory = filled
+        torch._C._set_cudnn_allow_tf32(short)
 
 
 def simulate(

@@ -106,21 +106,24 @@ class MiniBatches:
         self._batches = torch.empty(
             int(self._slots.sum()), batch_size, dtype=torch.int64, device=self._device
         )
-        self._alike = len(set(self._sizes.tolist())) == 1
+        # Where all have equally many samples: their batches per epoch, and the epoch that all are in.
+        self._alike = int(self._slots[0]) if len(set(self._sizes.tolist())) == 1 else None
+        self._common_epoch = -1
         self._there = (self._ids.to(device), self._first.to(device)[:, None])
 
     def indices(self, number: int) -> Tensor:
         """Which samples of the shared arrays are in batch `number` of each hosted client: [n, batch]."""
-        epoch = number // self._slots
-        (stale,) = torch.where(epoch != self._epoch)
+        if self._alike is not None:
+            epoch, slot = divmod(number, self._alike)
+            if epoch != self._common_epoch:
+                self._shuffle_alike(epoch)
+                self._common_epoch = epoch
+            return self._batches.view(-1, self._alike, self._batch)[:, slot]
+        epochs = number // self._slots
+        (stale,) = torch.where(epochs != self._epoch)
         if len(stale):
-            if self._alike:
-                self._shuffle_alike(int(epoch[0]))
-            else:
-                self._shuffle(stale, epoch[stale])
-            self._epoch = epoch
-        if self._alike:
-            return self._batches.view(len(self._slots), -1, self._batch)[:, number % int(self._slots[0])]
+            self._shuffle(stale, epochs[stale])
+            self._epoch = epochs
         return self._batches[(self._begin + number % self._slots).to(self._device)]
 
     def _shuffle_alike(self, epoch: int) -> None:

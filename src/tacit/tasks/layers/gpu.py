@@ -5,7 +5,8 @@ windows need not be written down: number (tap, place, b) of them is at
 
     offset of the tap + offset of the place + b
 
-in the image, so these kernels read it there, in float32 throughout. Sums over places are cut into pieces that are
+in the image, so these kernels read it there. Products are in float32 throughout unless torch was asked for less
+(`torch.set_float32_matmul_precision`). Sums over places are cut into pieces that are
 added in a fixed order, so that the same numbers give the same bits.
 """
 
@@ -31,7 +32,7 @@ def _forward_kernel(
     batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
     kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr,
     tap_row: tl.constexpr, tap_column: tl.constexpr, FILTERS: tl.constexpr, COLUMNS: tl.constexpr,
-    TAPS: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
+    TAPS: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1)
     n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -50,7 +51,7 @@ def _forward_kernel(
         )
         own = tl.load(w + f[:, None] * taps + r[None, :], (f < filters)[:, None] & (r < taps)[None, :], 0.0)
         seen = tl.load(x + tap[:, None] + at[None, :], (r < taps)[:, None] & (n < columns)[None, :], 0.0)
-        total = tl.dot(own, seen, total, input_precision="ieee")
+        total = tl.dot(own, seen, total, input_precision=PRECISION)
     if BIAS:
         total += tl.load(b + client.to(tl.int64) * w_client + f, f < filters, 0.0)[:, None]
     if RELU:
@@ -65,7 +66,7 @@ def _filters_kernel(
     batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
     kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr,
     tap_row: tl.constexpr, tap_column: tl.constexpr, length: tl.constexpr, FILTERS: tl.constexpr,
-    COLUMNS: tl.constexpr, TAPS: tl.constexpr,
+    COLUMNS: tl.constexpr, TAPS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     piece, pieces = tl.program_id(0), tl.num_programs(0)
     client = tl.program_id(1)
@@ -84,7 +85,7 @@ def _filters_kernel(
         at = (place // wide) * height_stride + (place % wide) * across_stride + n % batch
         seen = tl.load(x + at[:, None] + tap[None, :], here[:, None] & (r < taps)[None, :], 0.0)
         share = tl.load(dy + f[:, None] * columns + n[None, :], (f < filters)[:, None] & here[None, :], 0.0)
-        total = tl.dot(share, seen, total, input_precision="ieee")
+        total = tl.dot(share, seen, total, input_precision=PRECISION)
     out += (client.to(tl.int64) * pieces + piece) * filters * taps
     tl.store(out + f[:, None] * taps + r[None, :], total, (f < filters)[:, None] & (r < taps)[None, :])
 
@@ -179,7 +180,7 @@ class Windows:
         _forward_kernel[grid](
             x, filters, filters if b is None else b, y, x.stride(0), filters.stride(0),
             taps, count, n, *self._offsets(x), FILTERS=block, COLUMNS=COLUMNS, TAPS=16,
-            BIAS=b is not None, RELU=relu, num_warps=4,
+            BIAS=b is not None, RELU=relu, PRECISION=_precision(), num_warps=4,
         )  # fmt: skip
         return y
 
@@ -194,7 +195,8 @@ class Windows:
         parts = dy.new_empty(k, pieces, count * taps)
         _filters_kernel[(pieces, k, blocks)](
             x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length,
-            FILTERS=_block(count, 1 << 16), COLUMNS=32, TAPS=block, num_warps=1 if block == 64 else 2,
+            FILTERS=_block(count, 1 << 16), COLUMNS=32, TAPS=block, PRECISION=_precision(),
+            num_warps=1 if block == 64 else 2,
         )  # fmt: skip
         torch.sum(parts, 1, out=out)
 
@@ -262,6 +264,10 @@ def beside(work: Callable[[], None], device: torch.device) -> Iterator[None]:
         work()
     yield
     here.wait_stream(there)
+
+
+def _precision() -> str:
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def _block(count: int, most: int) -> int:
