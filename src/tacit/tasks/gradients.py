@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -87,9 +87,7 @@ class HostedObjective:
     seed: int
     device: torch.device | str
     crew: Crew = field(default_factory=lambda: Crew(1))
-    _recorded: list[Work] = field(
-        default_factory=list
-    )  # the pass as it is played on a GPU, once it is recorded
+    _recorded: dict[int, Work] = field(default_factory=dict)  # passes of so many clients, as a GPU plays them
 
     @cached_property
     def _way(self) -> Way:
@@ -103,21 +101,22 @@ class HostedObjective:
         """Gradients [n, P] of each client's batch `number` at its own row; `spent` may be written into."""
         out = torch.empty_like(theta) if spent is None else spent
         if isinstance(self.feed, MiniBatches) and theta.is_cuda:
-            index = self.feed.indices(number)
-            if not self._recorded:
-                self._recorded.append(capture(self._write_batches, theta, index))
-            self._recorded[0](theta, index, out)
+            self._play(theta, self.feed.indices(number), out)
         else:
             self._write(theta, self.feed.pieces(number, self._cut), out)
         return out if self.task.clip is None else self.task.clip.rows(out)
 
+    def _play(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
+        """Write gradients on the samples at `index` [n, batch], on a GPU: by passes recorded once for each size."""
+        for rows in self._cut(len(index)):
+            size = rows.stop - rows.start
+            if size not in self._recorded:
+                self._recorded[size] = capture(self._write_batches, theta[rows], index[rows])
+            self._recorded[size](theta[rows], index[rows], out[rows])
+
     def _write_batches(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
-        """Write gradients on the samples at `index` [n, batch] of the data."""
         assert isinstance(self.feed, MiniBatches)
-        arrays = self.feed.arrays
-        self._write(
-            theta, ((rows, partial(gather, arrays, index[rows])) for rows in self._cut(len(index))), out
-        )
+        self._way.write(theta, gather(self.feed.arrays, index), out)
 
     def _write(self, theta: Tensor, pieces: Iterable[Piece], out: Tensor) -> None:
         """Write the gradients of all pieces."""
