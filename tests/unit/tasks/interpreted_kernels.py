@@ -1,0 +1,56 @@
+"""What test_gpu_kernels.py runs apart: our Triton kernels, in Triton's interpreter, against tensor operations."""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
+
+import torch
+from torch.nn import functional
+
+from tacit.tasks.layers import gpu
+from tacit.tasks.layers.convolution import Convolution
+
+CASES = [  # clients, channels, height, filters, batch, size, stride, dilation, with b, with ReLU
+    (2, 1, 8, 3, 4, (5, 5), (1, 1), (1, 1), True, False),
+    (2, 3, 7, 5, 3, (3, 2), (2, 1), (1, 2), False, True),
+    (1, 2, 6, 17, 2, (3, 3), (1, 2), (1, 1), True, True),
+]
+
+
+def compare(k, channels, height, filters, batch, size, stride, dilation, bias, relu):
+    x = torch.randn(k, channels, height, height + 1, batch)
+    plain = Convolution(channels, filters, size, stride, (0, 0), dilation)
+    windows = gpu.Windows(size, stride, dilation, *plain.places(height, height + 1))
+    weights = torch.randn(k, filters * plain.taps + filters)
+    w = weights[:, : plain.width].view(k, filters, plain.taps)
+    b = weights[:, plain.width :]
+    expected, (seen, shape) = plain.forward(weights[:, : plain.width], x)
+    expected = expected + b[:, :, None, None, None] if bias else expected
+    expected = expected.relu() if relu else expected
+    y = windows.forward(x, w, b if bias else None, relu)
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+
+    dy = torch.randn(k, filters, seen.shape[2])
+    out = torch.full((k, plain.width + 3), torch.nan)
+    windows.write_gradients(x, dy, out[:, : plain.width])
+    torch.testing.assert_close(out[:, : plain.width].view_as(w), dy @ seen.mT, rtol=1e-4, atol=1e-4)
+    assert bool(out[:, plain.width :].isnan().all())
+    spread = w.mT @ dy
+    torch.testing.assert_close(windows.back(spread, shape), plain._gathered(spread, shape))
+
+    images = y.flatten(0, 1).permute(0, 3, 1, 2).contiguous().requires_grad_()
+    pooled = functional.max_pool2d(images, 2).relu()
+    largest, where = gpu.pool(y, (2, 2), True)
+    torch.testing.assert_close(largest.flatten(0, 1).permute(0, 3, 1, 2), pooled.detach())
+    share = torch.randn_like(largest)
+    (back,) = torch.autograd.grad(pooled, images, share.flatten(0, 1).permute(0, 3, 1, 2))
+    torch.testing.assert_close(
+        gpu.unpool(share, where, y.shape, (2, 2)).flatten(0, 1).permute(0, 3, 1, 2), back
+    )
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    for case in CASES:
+        compare(*case)
+    print(f"{len(CASES)} cases agree")
