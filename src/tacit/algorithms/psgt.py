@@ -39,7 +39,7 @@ class PSGT:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=grad, grad=grad)
+        return Tracking(theta, gamma=grad.clone(), grad=grad)  # two tensors, so that each can be used again
 
     def step(self, s: Tracking, here: Clients) -> Tracking:
         """Perturb, then track."""

@@ -17,6 +17,8 @@ from torch import Tensor
 from tacit.arguments import is_number
 from tacit.errors import Misuse
 
+TILE = 1 << 22  # numbers clipped at a time
+
 
 @dataclass(frozen=True)
 class Clip:
@@ -45,3 +47,10 @@ class Clip:
         )
         share = (self.bound / size).clamp(max=1.0)  # of a gradient of zero: infinite, and clamped
         return gradients * share.to(gradients.dtype)
+
+    def shorten(self, gradients: Tensor) -> Tensor:
+        """The same in place, some rows at a time, so that it takes little memory."""
+        step = max(1, TILE // max(1, gradients.shape[1]))
+        for part in gradients.split(step):  # type: ignore[no-untyped-call]
+            part.copy_(self.rows(part))
+        return gradients

@@ -104,7 +104,7 @@ class HostedObjective:
             self._play(theta, self.feed.indices(number), out)
         else:
             self._write(theta, self.feed.pieces(number, self._cut), out)
-        return out if self.task.clip is None else self.task.clip.rows(out)
+        return out if self.task.clip is None else self.task.clip.shorten(out)
 
     def _play(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
         """Write gradients on the samples at `index` [n, batch], on a GPU: by passes recorded once for each size."""

@@ -13,7 +13,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def plan(
     if len(ways) == 1:
         return Plan("looped", "; ".join(refusals))
     memory = _Memory.default()
-    key = _signature(task, arrays, device)
+    key = _signature(task, arrays, device, ways)
     # A choice that is remembered may have been made for another loss of the same name and shapes.
     known = memory.recall(key)
     if known is not None and known.strategy in ways:
@@ -148,8 +148,8 @@ def _seconds(work: Callable[[], None], like: Tensor) -> float:
     return min(once(), once())
 
 
-def _signature(task: Task, arrays: Part, device: torch.device | str) -> str:
-    """What the outcome depends on: machine, versions, threads, loss, shapes."""
+def _signature(task: Task, arrays: Part, device: torch.device | str, ways: Iterable[Strategy]) -> str:
+    """What the outcome depends on: machine, versions, threads, loss, shapes, and what there was to choose from."""
     loss = task.loss.flat.module if isinstance(task.loss, ModuleLoss) else task.loss
     name = (
         repr(loss)
@@ -159,7 +159,7 @@ def _signature(task: Task, arrays: Part, device: torch.device | str) -> str:
     gpu = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else ""
     facts = (
         platform.machine(), os.cpu_count(), torch.__version__, torch.get_num_threads(), gpu, name,
-        task.parameters, str(task.dtype), [tuple(array.shape) for array in arrays],
+        task.parameters, str(task.dtype), [tuple(array.shape) for array in arrays], sorted(ways),
     )  # fmt: skip
     return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 

@@ -154,3 +154,12 @@ def test_the_exact_solver_takes_no_gradients_to_clip():
 
 def test_a_gradient_whose_square_overflows_is_clipped_not_lost():
     assert float(Clip(1.0).rows(torch.full((1, 4), 1e30)).norm()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("tile", [1, 7, 10**6])
+def test_shortening_in_place_is_the_same(tile, monkeypatch):
+    monkeypatch.setattr("tacit.privacy.clipping.TILE", tile)
+    rows = torch.randn(9, 3, generator=torch.Generator().manual_seed(0))
+    expected = Clip(0.8).rows(rows)
+    assert Clip(0.8).shorten(rows) is rows
+    assert torch.equal(rows, expected)
