@@ -32,4 +32,4 @@ def few_threads():
 
 def pytest_collection_modifyitems(items):
     """The long ones first, so that no core waits for them at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("realdata") is None)
+    items.sort(key=lambda item: (item.get_closest_marker("realdata") is None, "peers" not in item.path.parts))
