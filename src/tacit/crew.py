@@ -89,9 +89,33 @@ def separate_products(device: torch.device | str) -> Iterator[None]:
     if torch.device(device).type != "cpu":
         yield
         return
-    before = torch._C._get_mkldnn_enabled()  # the public switch would also reset its precision
-    torch._C._set_mkldnn_enabled(False)
+    _OneDNN.leave_out()
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(before)
+        _OneDNN.let_in()
+
+
+class _OneDNN:
+    """Torch's switch for oneDNN, which is one for the whole process: off while anybody wants that."""
+
+    lock = threading.Lock()
+    wishes = 0
+    before = True
+
+    @classmethod
+    def leave_out(cls) -> None:
+        with cls.lock:
+            if cls.wishes == 0:
+                cls.before = (
+                    torch._C._get_mkldnn_enabled()
+                )  # the public switch would also reset its precision
+                torch._C._set_mkldnn_enabled(False)
+            cls.wishes += 1
+
+    @classmethod
+    def let_in(cls) -> None:
+        with cls.lock:
+            cls.wishes -= 1
+            if cls.wishes == 0:
+                torch._C._set_mkldnn_enabled(cls.before)

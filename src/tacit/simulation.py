@@ -24,7 +24,7 @@ from tacit.algorithms.algorithm import (
 from tacit.arguments import offers
 from tacit.clients import Clients
 from tacit.crew import Crew
-from tacit.engines.buffers import is_nobody_elses
+from tacit.engines.buffers import is_nobody_elses, left_over
 from tacit.engines.device import check_device
 from tacit.engines.group import Alone, Hosted
 from tacit.engines.watchdog import Watchdog
@@ -37,6 +37,7 @@ from tacit.record.transcript import Keep, Recorder, Transcript
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.gradients import HostedObjective
 from tacit.tasks.plan import Plan, plan
+from tacit.tasks.precision import convolutions_like_products
 from tacit.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Simulation:
         ids = self.hosted.ids
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal()[ids])
         feed = task.feed(torch.as_tensor(ids), seed, device)
-        # Only of our own losses is known that several threads may compute them at the same time.
+        # Of modules and their criteria each thread has its own; of other losses nobody knows whether two may run.
         self.crew = Crew.of_this_process(device) if isinstance(task.loss, ModuleLoss) else Crew(1)
         bound = task.on(device, self.crew)
         # Chosen once for all processes: the other ways would round differently.
@@ -163,37 +164,42 @@ class Simulation:
         """One iteration."""
         if self.recorder is not None:
             self.recorder.at(self.t + 1)
+        if self.state is None:
+            raise Misuse(
+                "There is no state: an iteration was broken off, or the simulation was not started.",
+                "Start it, or restore a state that was saved.",
+            )
         reuse = is_nobody_elses(self.state)
-        with repeatable(self.device), self.crew.alone():
-            before, self.state = self.state, self.algorithm.step(self.state, self.here.at(self.t, reuse))
-            self.t += 1
-            self._watchdog.look(self.t, tensors_of(self.state))
+        try:
+            with repeatable(self.device), self.crew.alone():
+                before, self.state = self.state, self.algorithm.step(self.state, self.here.at(self.t, reuse))
+                self.t += 1
+                self._watchdog.look(self.t, tensors_of(self.state))
+        except BaseException:
+            if reuse:
+                self.state = None  # half of it may be of the next iteration already
+            raise
         if reuse:
-            self._recycle(before)
+            for tensor in left_over(before, self.state):
+                self.net.buffers.give(tensor)
         if self.t % self._check_every == 0:
             self.check()
-
-    def _recycle(self, before: Any) -> None:
-        """Use the memory of an earlier state again, but for what the present one has taken over."""
-        kept = {tensor.untyped_storage().data_ptr() for tensor in tensors_of(self.state).values()}
-        for tensor in tensors_of(before).values():
-            if tensor.untyped_storage().data_ptr() not in kept:
-                self.net.buffers.give(tensor)
 
     def observe(self) -> Record:
         """Judge the models as they are now, by what held when the last gradient was taken."""
         self.check()
         number = self.t * self.here.gradients_per_step  # of that gradient's batch
-        return observe(
-            self.state.theta,
-            self.task.evaluation.at(number),
-            hosted=self.hosted,
-            optimum=self.task.optimum_at(number),
-            round=self.t // self.round_length,
-            step=self.t,
-            bytes_sent=self.net.bytes_sent,
-            wall_seconds=self.wall_seconds,
-        )
+        with repeatable(self.device):
+            return observe(
+                self.state.theta,
+                self.task.evaluation.at(number),
+                hosted=self.hosted,
+                optimum=self.task.optimum_at(number),
+                round=self.t // self.round_length,
+                step=self.t,
+                bytes_sent=self.net.bytes_sent,
+                wall_seconds=self.wall_seconds,
+            )
 
     def check(self) -> None:
         """Stop, or remember where, if a state is no longer finite."""
@@ -223,10 +229,7 @@ class Simulation:
 
 @contextmanager
 def repeatable(device: torch.device) -> Iterator[None]:
-    """Use kernels that give the same bits every time, in full precision; on a CPU they all do.
-
-    Convolutions are in TF32 only if torch was asked for that in products (`torch.set_float32_matmul_precision`).
-    """
+    """Be on this device, with kernels that give the same bits every time, in full precision; on a CPU all do."""
     if device.type == "cpu":
         yield
         return
@@ -234,20 +237,16 @@ def repeatable(device: torch.device) -> Iterator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    short = (
-        torch._C._get_cudnn_allow_tf32()
-    )  # the public switch warns of its successor, which older ones lack
-    torch._C._set_cudnn_allow_tf32(torch.get_float32_matmul_precision() != "highest")
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
     memory.fill_uninitialized_memory = False  # we write all of it ourselves
     try:
-        yield
+        with torch.cuda.device(device), convolutions_like_products():
+            yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         memory.fill_uninitialized_memory = filled
-        torch._C._set_cudnn_allow_tf32(short)
 
 
 def simulate(

@@ -24,7 +24,8 @@ class Captured:
                 work(self._theta, self._index, self._out)
         torch.cuda.current_stream(theta.device).wait_stream(aside)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # Other threads of the process may go on using the GPU meanwhile.
+        with torch.cuda.graph(self._graph, stream=aside, capture_error_mode="thread_local"):
             work(self._theta, self._index, self._out)
 
     def __call__(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
@@ -37,8 +38,10 @@ class Captured:
 
 def capture(work: Work, theta: Tensor, index: Tensor) -> Work:
     """The work recorded, or itself where it cannot be."""
+    stream = torch.cuda.current_stream(theta.device)
     try:
         return Captured(work, theta, index)
-    except RuntimeError:  # it asks the GPU something on the way, which a recording cannot
+    except Exception:  # it asks the GPU something on the way, which a recording cannot
+        torch.cuda.set_stream(stream)  # a recording that failed may leave us on its own
         torch.cuda.synchronize(theta.device)
         return work

@@ -19,7 +19,8 @@ from tacit.tasks.parts import Part, Parts
 from tacit.tasks.stream import Stream
 
 TEST_BATCH = {"cpu": 1_000, "cuda": 5_000}  # samples judged at a time
-MODELS = 8  # judged at a time where one thread does all
+MODELS = 8  # judged at a time on a GPU
+WORKSPACE = {"cpu": 1 << 24, "cuda": 1 << 30}  # numbers that judging may take at a time, roughly
 
 
 @dataclass(frozen=True)
@@ -64,23 +65,24 @@ class TestSet:
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> Scores:
         """Scores on the test set, the same for all clients."""
-        step = TEST_BATCH[self.x.device.type]
-        pieces = [slice(low, low + step) for low in range(0, len(self.x), step)]
+        models, samples = self._at_a_time
+        pieces = [slice(low, low + samples) for low in range(0, len(self.x), samples)]
         loss, right = torch.zeros(2, len(theta), len(pieces), dtype=torch.float64, device=theta.device)
-        classified = self._classifies(theta[0])
-        together = range(0, len(theta), 1 if self.crew.size > 1 else MODELS)
+        classified: list[bool] = []
 
         @torch.no_grad()
         def work(place: tuple[int, int]) -> None:
             first, number = place
             x, y = self.x[pieces[number]], self.y[pieces[number]]
-            for row, output in enumerate(self._outputs(theta[first : first + together.step], x), first):
+            for row, output in enumerate(self._outputs(theta[first : first + models], x), first):
                 loss[row, number] = self.criterion(output, y) * len(x)
-                if classified:
+                if output.ndim == 2 and output.shape[1] > 1 and y.ndim == 1 and not y.is_floating_point():
                     right[row, number] = (output.argmax(1) == y).sum()
+                    classified.append(True)
 
+        places = [(first, number) for first in range(0, len(theta), models) for number in range(len(pieces))]
         with self.crew.alone(), separate_products(theta.device):
-            self.crew.each(work, [(first, number) for first in together for number in range(len(pieces))])
+            self.crew.each(work, places)
         loss, right = (total.sum(1).cpu() / len(self.x) for total in (loss, right))
         return Scores(loss, 100 * right if classified else None)
 
@@ -107,12 +109,15 @@ class TestSet:
             return (self.flat(row, x) for row in theta)
         return self._chain.output(theta, x.expand(len(theta), *x.shape))
 
-    @torch.no_grad()
-    def _classifies(self, theta: Tensor) -> bool:
-        """Whether outputs are scores of classes."""
-        output = self.flat(theta, self.x[:1])
-        whole = self.y.ndim == 1 and not self.y.is_floating_point()
-        return output.ndim == 2 and output.shape[1] > 1 and whole
+    @cached_property
+    def _at_a_time(self) -> tuple[int, int]:
+        """Models and samples judged at a time, so that the workspace stays bounded; on a GPU several models."""
+        kind = self.x.device.type
+        models = MODELS if kind == "cuda" else 1
+        if isinstance(self._chain, str):
+            return models, TEST_BATCH[kind]
+        numbers, _ = self._chain.sizes((*self.x.shape[1:], 1))
+        return models, max(1, min(TEST_BATCH[kind], WORKSPACE[kind] // (models * numbers)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,8 @@ import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,31 @@ from tacit.errors import Misuse
 from tacit.randomness import key_of
 
 Loss = Callable[..., Tensor]
+
+
+class OwnCopies:
+    """A callable of which each thread has a copy of its own, because calling it may change it."""
+
+    def __init__(self, original: Callable[..., Tensor]) -> None:
+        self.original = original
+        self._copies: dict[int, Callable[..., Tensor]] = {}
+
+    def mine(self) -> Any:
+        """This thread's."""
+        thread = threading.get_ident()
+        if thread not in self._copies:
+            self._copies[thread] = copy.deepcopy(self.original)
+        return self._copies[thread]
+
+    def __call__(self, *arguments: Tensor) -> Tensor:
+        """Call this thread's."""
+        value: Tensor = self.mine()(*arguments)
+        return value
+
+
+def for_threads(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function that several threads may call at the same time: itself, or copies of an object that may change."""
+    return function if isinstance(function, FunctionType | BuiltinFunctionType) else OwnCopies(function)
 
 
 class FlatModule:
@@ -31,9 +58,7 @@ class FlatModule:
         self.sizes = [p.numel() for _, p in named]
         self.width = sum(self.sizes)
         self.dtype = _one_dtype([p.dtype for _, p in named])
-        self._copies: dict[
-            int, nn.Module
-        ] = {}  # each thread's own: a call puts its parameters into the module
+        self._own = OwnCopies(self.module)  # a call puts its parameters into the module
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
@@ -42,10 +67,7 @@ class FlatModule:
 
     def __call__(self, theta: Tensor, *inputs: Tensor) -> Tensor:
         """The module's output with parameters `theta` [P]."""
-        thread = threading.get_ident()
-        if thread not in self._copies:
-            self._copies[thread] = copy.deepcopy(self.module)
-        output: Tensor = functional_call(self._copies[thread], self.unflatten(theta), inputs)
+        output: Tensor = functional_call(self._own.mine(), self.unflatten(theta), inputs)
         return output
 
     def weights(self) -> Tensor:
@@ -57,7 +79,7 @@ class FlatModule:
         """This flat module with frozen parameters and buffers on `device`."""
         moved = copy.copy(self)
         moved.module = copy.deepcopy(self.module).to(device)
-        moved._copies = {}
+        moved._own = OwnCopies(moved.module)
         return moved
 
     def fresh_weights(self, *key: int | str) -> Tensor:

@@ -107,7 +107,7 @@ def _refusal(way: Way, theta: Tensor, arrays: Part) -> str | None:
     """Why the loss cannot be batched in this way, or None if it can."""
     try:
         way.write(theta, arrays, torch.empty_like(theta))
-    except (RuntimeError, ValueError) as problem:  # what torch.func cannot batch, it refuses with these
+    except Exception as problem:  # torch.func, Triton and a user's own criterion refuse in many ways
         first_line = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         return f"this loss cannot be batched ({first_line})"
     return None

@@ -16,7 +16,7 @@ from tacit.errors import Misuse
 from tacit.privacy.clipping import Clip
 from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
 from tacit.tasks.feed import Feed, refuse_small_parts
-from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, refuse_impure
+from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, for_threads, refuse_impure
 from tacit.tasks.parts import Part, Parts, as_part
 from tacit.tasks.source import Source, source_of
 
@@ -77,6 +77,7 @@ class Task:
         if len(held.arrays) < 2:
             raise Misuse("The parts hold one array.", "from_module needs (inputs, targets) per client.")
         refuse_impure(flat.module, held.arrays[0][:2])
+        loss = for_threads(loss)
         objective = ModuleLoss(flat, loss)
         evaluation: Evaluation = OwnParts(objective, held)
         if test is not None:

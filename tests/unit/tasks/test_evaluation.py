@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tacit.tasks import evaluation
+from tacit.tasks import Task, evaluation
 from tacit.tasks.evaluation import OwnParts, TestSet
 from tacit.tasks.flat import FlatModule
 from tacit.tasks.parts import Parts
@@ -64,3 +64,44 @@ def test_own_parts_judge_each_model_on_its_clients_data(joined):
     assert scores.loss.tolist() == pytest.approx(expected)
     mean = sum(float((x @ theta[0]).square().mean()) for (x,) in parts) / 3
     assert judge.average(theta[0]).loss.tolist() == pytest.approx([mean])
+
+
+@pytest.mark.parametrize(
+    ("module", "loss"),
+    [
+        (
+            nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, track_running_stats=False)),
+            functional.cross_entropy,
+        ),
+        (
+            nn.Linear(6, 4),
+            lambda output, target: functional.cross_entropy(output.view(-1, 4), target.view(-1)),
+        ),
+    ],
+    ids=["batch statistics", "views"],
+)
+def test_models_are_judged_on_whole_batches_in_one_piece(module, loss):
+    x, y = torch.rand(3, 8, 6), torch.arange(24).view(3, 8) % 4
+    task = Task.from_module(
+        module,
+        list(zip(x, y, strict=True)),
+        loss=loss,
+        batch_size=4,
+        test=(torch.rand(10, 6), torch.arange(10) % 4),
+    )
+    scores = task.evaluation.models(task.initial(0, range(3)), range(3))
+    assert scores.accuracy is not None
+    assert bool(torch.isfinite(scores.loss).all())
+
+
+def test_large_activations_are_judged_in_small_pieces(monkeypatch):
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+    data = (torch.rand(40, 1, 8, 8), torch.arange(40) % 3)
+    task = Task.from_module(module, [data, data], batch_size=4, test=data)
+    whole = task.evaluation.models(task.initial(0, range(2)), range(2))
+    monkeypatch.setitem(evaluation.WORKSPACE, "cpu", 10_000)
+    pieces = task.on("cpu").evaluation
+    assert 1 <= pieces._at_a_time[1] < 40
+    few = pieces.models(task.initial(0, range(2)), range(2))
+    torch.testing.assert_close(few.loss, whole.loss)
+    assert torch.equal(few.accuracy, whole.accuracy)

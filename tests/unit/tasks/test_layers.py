@@ -405,3 +405,32 @@ def test_what_is_not_finite_stays_so(module, value):
     assert torch.equal(ours.isfinite().all(1), plain.isfinite().all(1))
     torch.testing.assert_close(ours[[0, 2]], plain[[0, 2]], rtol=1e-10, atol=1e-12)
     assert not bool((plain.isnan() & ~ours.isnan()).any())
+
+
+@pytest.mark.parametrize("way", ["layered", "looped"])
+def test_a_label_beyond_the_classes_is_refused_in_every_way(way):
+    x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
+    y[2, 5] = 4
+    task = Task.from_module(nn.Linear(6, 4), list(zip(x, y, strict=True)))
+    hosted = HostedObjective(task, range(3), task.feed(torch.arange(3), 0, "cpu"), way, 0, "cpu")
+    with pytest.raises((IndexError, RuntimeError), match="bounds"):
+        hosted.grad(hosted.theta0(), 0)
+
+
+class OtherCall(nn.Sequential):
+    def __call__(self, x):
+        return 2 * super().__call__(x)
+
+
+class BiasFirst(nn.Linear):
+    def __init__(self):
+        super().__init__(6, 4)
+        weight = self.weight
+        del self.weight
+        self.weight = weight
+
+
+@pytest.mark.parametrize("module", [OtherCall(nn.Linear(6, 4)), BiasFirst()], ids=["call", "order"])
+def test_what_only_looks_like_a_layer_is_none(module):
+    x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
+    assert isinstance(layered(Task.from_module(module, list(zip(x, y, strict=True)))), str)

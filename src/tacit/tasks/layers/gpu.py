@@ -22,6 +22,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tacit.tasks.precision import short_products_wanted
+
 COLUMNS = 256  # of windows that one program takes at a time
 PROGRAMS = 1024  # that a GPU should have to do at the same time
 
@@ -70,8 +72,9 @@ def _filters_kernel(
 ):  # fmt: skip
     piece, pieces = tl.program_id(0), tl.num_programs(0)
     client = tl.program_id(1)
-    r = tl.program_id(2) * TAPS + tl.arange(0, TAPS)
-    f = tl.arange(0, FILTERS)
+    tap_blocks = (taps + TAPS - 1) // TAPS
+    r = (tl.program_id(2) % tap_blocks) * TAPS + tl.arange(0, TAPS)
+    f = (tl.program_id(2) // tap_blocks) * FILTERS + tl.arange(0, FILTERS)
     channel = r // (kernel_height * kernel_width)
     within = r % (kernel_height * kernel_width)
     tap = channel * tap_channel + (within // kernel_width) * tap_row + (within % kernel_width) * tap_column
@@ -128,15 +131,15 @@ def _pool_kernel(
     column, row, image = place % wide, (place // wide) % rows, place // (wide * rows)
     corner = x + ((image * height + row * DOWN) * breadth + column * ACROSS) * batch + b
     largest = tl.load(corner, inside, 0.0)
-    found = tl.zeros((BLOCK,), dtype=tl.int8)
+    found = tl.zeros((BLOCK,), dtype=tl.int16)
     for i in tl.static_range(DOWN):
         for j in tl.static_range(ACROSS):
             value = tl.load(corner + (i * breadth + j) * batch, inside, 0.0)
             better = (value > largest) | (value != value)
             largest = tl.where(better, value, largest)
-            found = tl.where(better, i * ACROSS + j, found).to(tl.int8)
+            found = tl.where(better, i * ACROSS + j, found).to(tl.int16)
     if RELU:
-        found = tl.where(largest <= 0, -1, found).to(tl.int8)  # nothing goes back from there
+        found = tl.where(largest <= 0, -1, found).to(tl.int16)  # nothing goes back from there
         largest = tl.where(largest < 0, 0.0, largest)
     tl.store(y + at, largest, inside)
     tl.store(where + at, found, inside)
@@ -188,14 +191,14 @@ class Windows:
         """Write dy [k, F, n] times the windows of x, transposed, into rows [k, F·taps]."""
         k, count, n = dy.shape
         taps = out.shape[1] // count
-        block = _block(taps, 64)
-        blocks = triton.cdiv(taps, block)
+        block, filters = _block(taps, 64), _block(count, 64)
+        blocks = triton.cdiv(taps, block) * triton.cdiv(count, filters)
         pieces = max(1, min(PROGRAMS // (k * blocks), n // 256))
         length = triton.cdiv(triton.cdiv(n, pieces), 32) * 32
         parts = dy.new_empty(k, pieces, count * taps)
         _filters_kernel[(pieces, k, blocks)](
             x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length,
-            FILTERS=_block(count, 1 << 16), COLUMNS=32, TAPS=block, PRECISION=_precision(),
+            FILTERS=filters, COLUMNS=32, TAPS=block, PRECISION=_precision(),
             num_warps=1 if block == 64 else 2,
         )  # fmt: skip
         torch.sum(parts, 1, out=out)
@@ -227,7 +230,7 @@ def pool(x: Tensor, size: tuple[int, int], relu: bool) -> tuple[Tensor, Tensor]:
     k, channels, height, breadth, batch = x.shape
     rows, columns = height // size[0], breadth // size[1]
     y = x.new_empty(k, channels, rows, columns, batch)
-    where = torch.empty(y.shape, dtype=torch.int8, device=x.device)
+    where = torch.empty(y.shape, dtype=torch.int16, device=x.device)
     _pool_kernel[(triton.cdiv(y.numel(), 1024),)](
         x,
         y,
@@ -262,12 +265,14 @@ def beside(work: Callable[[], None], device: torch.device) -> Iterator[None]:
     there.wait_stream(here)
     with torch.cuda.stream(there):
         work()
-    yield
-    here.wait_stream(there)
+    try:
+        yield
+    finally:
+        here.wait_stream(there)
 
 
 def _precision() -> str:
-    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+    return "tf32" if short_products_wanted() else "ieee"
 
 
 def _block(count: int, most: int) -> int:

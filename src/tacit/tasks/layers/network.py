@@ -53,12 +53,24 @@ class Chain:
         """How many weights each layer has."""
         return [layer.width for layer in self.layers]
 
+    def sizes(self, shape: Sequence[int]) -> tuple[int, int]:
+        """How many numbers one client's pass over inputs [..., B] takes, and how many outputs each sample has.
+
+        That is what layers give and keep, and as many on the way back.
+        """
+        x = torch.empty(1, *shape, device="meta")
+        total = x.numel()
+        for layer in self.layers:
+            x, kept = layer.forward(torch.empty(1, layer.width, device="meta"), x)
+            total += 2 * (x.numel() + _size(kept))
+        return total, x.shape[1]
+
     def output(self, theta: Tensor, inputs: Tensor) -> Tensor:
         """What models theta [k, P] give for inputs [k, B, ...]: [k, B, O]."""
         x = inputs.movedim(1, -1).contiguous()
         for layer, own in zip(self.layers, torch.split(theta, self.widths, 1), strict=True):
             x, _ = layer.forward(own, x)
-        return x.mT
+        return x.mT.contiguous()
 
 
 @dataclass(frozen=True)
@@ -92,14 +104,20 @@ class LayeredLoss:
             classes = torch.arange(output.shape[1], device=output.device)[:, None]
             right = targets[0][:, None] == classes
             return torch.add(output.softmax(1), right, alpha=-1).div_(output.shape[2])
-        by_output: Tensor = vmap(grad(self.criterion))(output.mT, *targets)
+        by_output: Tensor = vmap(grad(self.criterion))(output.mT.contiguous(), *targets)
         return by_output.mT.contiguous()
 
 
-def _is_labelled(criterion: Callable[..., Tensor], targets: Sequence[Part]) -> bool:
+def _is_labelled(criterion: Callable[..., Tensor], targets: Sequence[Part], classes: int) -> bool:
     return criterion is functional.cross_entropy and all(
-        len(part) == 1 and part[0].dtype == torch.int64 and bool((part[0] >= 0).all()) for part in targets
+        len(part) == 1 and _are_classes(part[0], classes) for part in targets
     )
+
+
+def _are_classes(labels: Tensor, classes: int) -> bool:
+    """Whether each is one of the classes; cross-entropy leaves some out, and refuses others."""
+    whole = labels.ndim == 1 and labels.dtype == torch.int64
+    return whole and int(labels.min()) >= 0 and int(labels.max()) < classes
 
 
 def layered(task: Task) -> LayeredLoss | str:
@@ -113,19 +131,9 @@ def layered(task: Task) -> LayeredLoss | str:
     chain = Chain.of(loss.flat, arrays[0])
     if isinstance(chain, str):
         return chain
-    labelled = _is_labelled(loss.criterion, [part[1:] for part in held])
-    numbers = _numbers(chain.layers, (*arrays[0].shape[1:], batch))
+    numbers, classes = chain.sizes((*arrays[0].shape[1:], batch))
+    labelled = _is_labelled(loss.criterion, [part[1:] for part in held], classes)
     return LayeredLoss(chain, loss.criterion, labelled, numbers)
-
-
-def _numbers(layers: Sequence[Layer], shape: Sequence[int]) -> int:
-    """How many numbers one client's pass takes: what layers give and keep, and as many on the way back."""
-    x = torch.empty(1, *shape, device="meta")
-    total = x.numel()
-    for layer in layers:
-        x, kept = layer.forward(torch.empty(1, layer.width, device="meta"), x)
-        total += 2 * (x.numel() + _size(kept))
-    return total
 
 
 def _size(kept: Any) -> int:
@@ -200,8 +208,10 @@ def _pool(module: nn.MaxPool2d | nn.AvgPool2d) -> Layer:
 
 def _is(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether a module computes what `kind` does; one that is derived from it may have other weights to begin with."""
-    own = "forward" in vars(module)
-    return isinstance(module, kind) and type(module).forward is kind.forward and not own
+    calls = type(module).__call__ is nn.Module.__call__ and "forward" not in vars(module)
+    weights = [name for name, _ in module.named_parameters(recurse=False)]
+    ordered = weights in ([], ["weight"], ["weight", "bias"])  # as layers take them from the flat vector
+    return isinstance(module, kind) and type(module).forward is kind.forward and calls and ordered
 
 
 def _pair(value: Any) -> tuple[int, int]:
