@@ -53,8 +53,13 @@ def test_two_threads_give_what_one_gives(way, loss):
 
 
 def test_each_thread_has_its_own_copy_of_an_object():
-    shared, seen = for_threads(Focal()), []
-    threads = [threading.Thread(target=lambda: seen.append(shared.mine())) for _ in range(2)]
+    shared, seen, together = for_threads(Focal()), [], threading.Barrier(2)
+
+    def look():
+        seen.append(shared.mine())
+        together.wait(60)  # both alive: the number of a thread that has ended is given again
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
