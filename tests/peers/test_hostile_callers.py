@@ -425,6 +425,39 @@ def test_the_roster_that_follows_is_taken_from_anybody(home, seat, port):
     assert seat.rejected() == 0
 
 
+@contextmanager
+def slow_way(port, seconds):
+    """A port from which everything reaches another one, and comes back, late."""
+
+    def carry(source, sink):
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(seconds)
+                sink.sendall(data)
+
+    def accept():
+        with suppress(OSError):
+            here, _ = front.accept()
+            there = socket.create_connection(("127.0.0.1", port))
+            ends.extend([here, there])
+            for source, sink in ((here, there), (there, here)):
+                threading.Thread(target=carry, args=(source, sink), daemon=True).start()
+
+    ends = []
+    with socket.create_server(("127.0.0.1", 0)) as front:
+        threading.Thread(target=accept, daemon=True).start()
+        yield front.getsockname()[1]
+    for end in ends:
+        end.close()
+
+
+def test_a_far_node_is_reached_at_the_first_attempt(home, port):
+    """A quarter of a second a way is a busy machine or a satellite: a handshake of several ways takes its time."""
+    with slow_way(port, 0.25) as far, calling(far, home, home.operator()) as one:
+        status = wire.Status.FromString(outcome(one, "Tell"))
+    assert status.name == "n0"
+
+
 # --- too much, or nothing at all ------------------------------------------------------------------------------
 
 

@@ -411,7 +411,7 @@ def test_a_true_newer_roster_is_believed_whoever_brings_it(home, later, seat, im
     text, signature = later.signed()
     impostor.hello = lambda raw: greeting.SerializeToString()
     impostor.roster = lambda raw: wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
-    seat.desk.on_interrupt = line.cancel
+    seat.desk.on_interrupt(line.cancel)
     receiving = Receiving(line, ADDRESS, EXPECTED)
     assert isinstance(receiving.ended(), Left)
     assert (seat.desk.newer.text, seat.desk.newer.signature) == (text, signature)

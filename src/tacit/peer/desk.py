@@ -84,9 +84,9 @@ class Desk:
     stop: threading.Event = field(default_factory=threading.Event)
     newer: Announced | None = None  # accepted, and not yet gone over to
     farewell: Callable[[str], None] = _too_early  # notes that a neighbour needs nothing more
-    on_interrupt: Callable[[], None] = lambda: None  # leaves what the training thread waits for
+    _leave: Callable[[], None] = lambda: None  # leaves what the training thread waits for
     _begun: float = field(default_factory=time.monotonic)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: Any = field(default_factory=threading.RLock)  # a signal may ask to end while it is held
 
     @property
     def manifest(self) -> Manifest:
@@ -124,26 +124,38 @@ class Desk:
             found = Announced(self.folder.manifest(), *theirs)
             if found.manifest.epoch <= self.manifest.epoch:
                 raise
-        with self._lock:
-            if self.newer is not None and self.newer.manifest.epoch >= found.manifest.epoch:
+        with (
+            self._lock
+        ):  # looking the manifest over took a while: the node may have gone over to it meanwhile
+            if found.manifest.epoch <= max(
+                self.manifest.epoch, self.newer.manifest.epoch if self.newer else 0
+            ):
                 return False
             self.newer = found
-        self.on_interrupt()
+            self._leave()
         names = [member.name for member in found.manifest.members]
         self.journal.say("roster announced", epoch=found.manifest.epoch, members=names)
         return True
 
-    def take_newer(self) -> Announced:
-        """The newest manifest that was announced, which the node goes over to now."""
+    def enter(self, standing: Standing) -> None:
+        """Go by another roster from now on; what was announced up to it is no news any more."""
         with self._lock:
-            found, self.newer = self.newer, None
-        assert found is not None
-        return found
+            self.standing = standing
+            if self.newer is not None and self.newer.manifest.epoch <= standing.manifest.epoch:
+                self.newer = None
+
+    def on_interrupt(self, leave: Callable[[], None]) -> None:
+        """How to leave what the training thread waits for, from now on: at once, if there is a reason already."""
+        with self._lock:
+            self._leave = leave
+            if self.interrupted:
+                leave()
 
     def end(self) -> None:
         """Ask the node to stop."""
-        self.stop.set()
-        self.on_interrupt()
+        with self._lock:
+            self.stop.set()
+            self._leave()
 
     @property
     def interrupted(self) -> bool:

@@ -103,7 +103,7 @@ class Node:
         """One epoch after the other."""
         while True:
             stage = Stage.of(self.desk, self.algorithm, self.share)
-            self.desk.on_interrupt = stage.network.cancel
+            self.desk.on_interrupt(stage.network.cancel)
             try:
                 if self.state is None:
                     self._begin(stage)
@@ -177,7 +177,8 @@ class Node:
 
     def _go_over(self) -> None:
         """To the newest roster: from now on nothing is said under the old one."""
-        announced = self.desk.take_newer()
+        announced = self.desk.newer
+        assert announced is not None
         manifest = self.folder.manifest()  # the operator may have put it there already
         if manifest.epoch < announced.manifest.epoch:
             persist(self.desk, "the roster", lambda: self._install(announced))
@@ -198,7 +199,8 @@ class Node:
         self.share = self._load(manifest)
         self._digest = self.share.digest()
         self._farewells = Farewells(self.folder.run / "farewells.json", manifest.epoch)
-        before, self.desk.standing = self.desk.standing, self._standing(manifest)
+        before = self.desk.standing
+        self.desk.enter(self._standing(manifest))
         before.outbox.close()
         self.desk.measures.set("tacit_epoch", manifest.epoch)
         model = {} if self.theta is None else {"theta": self.theta}

@@ -33,7 +33,7 @@ CALLING = [
     *KEEP_ALIVE,
     ("grpc.max_receive_message_length", MANIFEST),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 10_000),  # in truth the time that a connection may take to come about
     ("grpc.max_reconnect_backoff_ms", 3_000),
     ("grpc.enable_retries", 0),  # we retry ourselves
 ]

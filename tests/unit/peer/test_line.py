@@ -320,7 +320,7 @@ def test_a_newer_roster_is_asked_for_and_taken(home, later, line, channel):
     text, signature = later.signed()
     signed = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
     channel.replies |= {"Hello": hello, "Roster": lambda raw: signed}
-    line._desk.on_interrupt = line.cancel
+    line._desk.on_interrupt(line.cancel)
     with pytest.raises(Left):
         receive(line, 1)
     assert channel.calls == ["Hello", "Roster"]

@@ -483,7 +483,7 @@ def test_a_newer_roster_is_taken_once_and_passed_on(home, node, tmp_path):
     text, signature = later.signed()
     raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
     interrupted = []
-    node.desk.on_interrupt = lambda: interrupted.append(True)
+    node.desk.on_interrupt(lambda: interrupted.append(True))
     for _ in range(2):
         assert node.call("Announce", raw, "c") == b""
     assert interrupted == [True]
@@ -492,6 +492,42 @@ def test_a_newer_roster_is_taken_once_and_passed_on(home, node, tmp_path):
     assert "not signed by our operator" in node.refusal("Announce", forged, "operator")[1]
     assert node.rejected("manifest") == 1
     assert (node.desk.newer.text, node.desk.newer.signature) == (text, signature)
+
+
+def test_a_roster_that_the_node_goes_over_to_meanwhile_is_no_news(home, node, tmp_path, monkeypatch):
+    """Two bring the same news at once: the second one is still being looked over when the node has entered it."""
+    later = type(home)(tmp_path / "later")
+    shutil.copytree(home.path, later.path)
+    remove(later.path, "c")
+    text, signature = later.signed()
+    manifest, interrupted = later.manifest(), []
+
+    def slowly(self, text, signature):
+        node.desk.enter(Standing(manifest, Outbox.to(manifest.epoch, ["b"])))
+        return manifest
+
+    node.desk.on_interrupt(lambda: interrupted.append(True))
+    monkeypatch.setattr(type(node.desk.folder), "accept", slowly)
+    assert node.desk.consider(text, signature) is False
+    assert node.desk.newer is None
+    assert interrupted == []
+    assert not node.desk.interrupted
+
+
+def test_a_reason_to_leave_that_came_before_the_wait_is_not_missed(home, node, tmp_path):
+    later = type(home)(tmp_path / "later")
+    shutil.copytree(home.path, later.path)
+    remove(later.path, "c")
+    assert node.desk.consider(*later.signed()) is True
+    left = []
+    node.desk.on_interrupt(lambda: left.append("for the roster"))
+    assert left == ["for the roster"]
+    manifest = later.manifest()
+    node.desk.enter(Standing(manifest, Outbox.to(manifest.epoch, ["b"])))
+    node.desk.on_interrupt(lambda: left.append("to end"))
+    assert left == ["for the roster"]
+    node.desk.end()
+    assert left == ["for the roster", "to end"]
 
 
 def test_who_left_the_roster_meanwhile_gets_nothing_more(home, node):
