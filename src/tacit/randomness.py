@@ -1,7 +1,7 @@
 """Keyed randomness: every number drawn is a pure function of what it is for.
 
-The simulator's generator is Philox4x32-10 (Salmon et al. 2011), a counter-based generator written in
-integer tensor operations, so that CPU and GPU, one row or a million, in any order and chunking, draw the
+The simulator's generator is Philox4x32-10 (Salmon et al. 2011), a counter-based generator, written in integer tensor
+operations and, for the CPU, in compiled loops: CPU and GPU, one row or a million, in any order and chunking, draw the
 same words. A word is addressed by
 
     key      from the seed and a tag ("delta", "batches", …)
@@ -15,20 +15,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from tacit.privacy.noise import Noise
+from tacit.crew import Crew
+from tacit.native import add_laplace, available, compiled, write_words
+from tacit.privacy.noise import Laplace, Noise
 from tacit.rows import LazyRows
 
 WORD = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
-TILE = 1 << 18  # counters handled at a time: bounds the workspace and stays in cache
+TILE = (
+    1 << 14
+)  # counters handled at a time, sixteen times as many on a GPU: bounds the workspace and stays in cache
 
 
 def key_of(*parts: int | str) -> int:
@@ -58,6 +62,11 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> Tensor:
 
 def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns: range) -> Tensor:
     """Words [rows, len(columns)] of the rows (source, target) at `tick`; columns start at a multiple of 4."""
+    if isinstance(tick, int) and source.device.type == "cpu" and compiled():
+        out = torch.empty(len(source), len(columns), dtype=torch.int64)
+        everybody = slice(0, len(source))
+        write_words(key, tick, source.contiguous(), target.contiguous(), columns.start, out, everybody)
+        return out
     blocks = torch.arange(columns.start // 4, -(-columns.stop // 4), device=source.device)
     ticks = torch.as_tensor(tick, device=source.device).reshape(-1, 1)
     shape = (len(source), len(blocks))
@@ -67,10 +76,11 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
     return drawn.reshape(len(source), -1)[:, : len(columns)]
 
 
-def tiles(rows: int, width: int) -> Iterator[tuple[slice, range]]:
+def tiles(rows: int, width: int, device: torch.device | str = "cpu") -> Iterator[tuple[slice, range]]:
     """Cut a [rows, width] field into pieces of about TILE counters, column ranges starting at multiples of 4."""
-    columns = min(width, 4 * TILE)
-    height = max(1, TILE // max(1, -(-columns // 4)))
+    counters = TILE if torch.device(device).type == "cpu" else 16 * TILE
+    columns = min(width, 4 * counters)
+    height = max(1, counters // max(1, -(-columns // 4)))
     for top in range(0, rows, height):
         for left in range(0, width, columns):
             yield slice(top, min(rows, top + height)), range(left, min(width, left + columns))
@@ -100,6 +110,7 @@ class Philox:
     seed: int
     width: int
     dtype: torch.dtype = torch.float32
+    crew: Crew = field(default_factory=lambda: Crew(1), compare=False)
 
     def rows(
         self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None, width: int | None = None
@@ -112,30 +123,57 @@ class Philox:
         def draw(index: Tensor) -> Tensor:
             return self._noise(key, law, tick, source[index], other[index], columns)
 
-        return LazyRows(len(source), columns, self.dtype, source.device, draw)
+        lazy = LazyRows(len(source), columns, self.dtype, source.device, draw)
+        if not (type(law) is Laplace and self._compiled(source)):
+            return lazy
+
+        def add(onto: Tensor, begin: Tensor, sign: int) -> None:
+            self._add_laplace(key, tick, begin, source, other, sign * law.scale, onto)
+
+        return replace(lazy, add=add)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         """Words of the clients `source`, each from its own counter."""
         key = key_of(self.seed, "words", tag)
         out = torch.empty(len(source), width, dtype=torch.int64, device=source.device)
-        for rows, columns in tiles(*out.shape):
+        for rows, columns in tiles(len(out), out.shape[1], out.device):
             part = source[rows]
             out[rows, columns.start : columns.stop] = words(key, tick, part, torch.zeros_like(part), columns)
         return out
 
     def _noise(self, key: int, law: Noise, tick: int, source: Tensor, target: Tensor, width: int) -> Tensor:
+        if type(law) is Laplace and self._compiled(source):
+            out = torch.zeros(len(source), width, dtype=self.dtype)
+            self._add_laplace(key, tick, torch.arange(len(out) + 1), source, target, law.scale, out)
+            return out
         out = torch.empty(len(source), width, dtype=self.dtype, device=source.device)
-        for rows, columns in tiles(*out.shape):
+
+        def draw(tile: tuple[slice, range]) -> None:
+            rows, columns = tile
             drawn = words(key, tick, source[rows], target[rows], columns)
             # The middle of one of 2³² equal cells of (0, 1): never 0 or 1, so every quantile is finite.
             uniform = drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
             out[rows, columns.start : columns.stop] = law.quantile(uniform).to(self.dtype)
+
+        self.crew.each(draw, tiles(len(out), out.shape[1], out.device))
         return out
+
+    def _compiled(self, source: Tensor) -> bool:
+        return available(torch.empty(0, 0, dtype=self.dtype, device=source.device))
+
+    def _add_laplace(
+        self, key: int, tick: int, begin: Tensor, source: Tensor, target: Tensor, scale: float, onto: Tensor
+    ) -> None:
+        ends = (source.contiguous(), target.contiguous())
+        self.crew.each(
+            lambda rows: add_laplace(key, tick, begin, *ends, scale, onto, rows),
+            self.crew.cut(len(onto)),
+        )
 
 
 def orders(key: int, epoch: int, clients: Tensor, size: int) -> Tensor:
     """The permutations of range(size) [n, size] of clients that all have the same size and epoch."""
-    tick = torch.full((1,), epoch, device=clients.device)
+    tick = epoch if clients.device.type == "cpu" else torch.full((1,), epoch, device=clients.device)
     drawn = words(key, tick, clients, torch.zeros_like(clients), range(size))
     return drawn.argsort(dim=1, stable=True)  # equal words, which happen, keep their order
 

@@ -11,13 +11,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LazyRows:
-    """`count` rows of `width` numbers; `draw(index)` computes the rows asked for, always the same ones."""
+    """`count` rows of `width` numbers; `draw(index)` computes the rows asked for, always the same ones.
+
+    Where there is a way to sum them without holding any, `add(onto, begin, sign)` adds the rows begin[i] … begin[i+1]
+    to row i of `onto`, one after the other, or subtracts them.
+    """
 
     count: int
     width: int
     dtype: torch.dtype
     device: torch.device
     draw: Callable[[Tensor], Tensor]
+    add: Callable[[Tensor, Tensor, int], None] | None = None
 
     def __len__(self) -> int:
         return self.count

@@ -101,7 +101,6 @@ class Simulation:
         device = group.device(device)
         self.device = check_device(device)
         seed = int(seed)
-        randomness = _randomness(prg, seed, task)
         self.cautions = cautions(algorithm, graph)
         self.remarks = remarks(algorithm, graph)
         ids = self.hosted.ids
@@ -109,6 +108,7 @@ class Simulation:
         feed = task.feed(torch.as_tensor(ids), seed, device)
         # Of modules and their criteria each thread has its own; of other losses nobody knows whether two may run.
         self.crew = Crew.of_this_process(device) if isinstance(task.loss, ModuleLoss) else Crew(1)
+        randomness = _randomness(prg, seed, task, self.crew)
         bound = task.on(device, self.crew)
         # Chosen once for all processes: the other ways would round differently.
         choice = group.tell(
@@ -313,10 +313,10 @@ def simulate(
     return Run(state.theta, state, history, simulation.gradients, setting, said, simulation.diverged)
 
 
-def _randomness(prg: str | KeyRing, seed: int, task: Task) -> Randomness:
+def _randomness(prg: str | KeyRing, seed: int, task: Task, crew: Crew) -> Randomness:
     """Where the noise of all clients comes from; batches and first models are drawn by the seed in any case."""
     if prg == "philox":
-        return Philox(seed, task.parameters, task.dtype)
+        return Philox(seed, task.parameters, task.dtype, crew)
     if isinstance(prg, str) and prg != "chacha20":
         raise unknown(f"prg is {prg!r}.", prg, ("philox", "chacha20"), also=", or a KeyRing")
     from tacit.privacy.keystreams import KeyRing

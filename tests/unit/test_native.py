@@ -16,6 +16,9 @@ from tacit.crew import Crew
 from tacit.engines import product
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
+from tacit.graph.neighbourhood import Neighbourhood
+from tacit.privacy.noise import Laplace
+from tacit.randomness import Philox, words
 
 HERE = native.available(torch.zeros(1, 1))
 compiled = pytest.mark.skipif(not HERE, reason="there was no C compiler")
@@ -214,3 +217,58 @@ def test_a_run_that_diverges_is_stopped_at_the_same_place(either):
     graph = Topology.ring(clients).mixing()
     with pytest.raises(Diverged, match="client 0 is not finite at iteration 8"):
         simulate(DSGT(lr=1e4), task, graph, steps=20, gradients="batched")
+
+
+@compiled
+@settings(max_examples=25)
+@given(
+    key=st.integers(0, 2**64 - 1),
+    tick=st.integers(0, 2**32 - 1),
+    ends=st.lists(st.tuples(*[st.integers(0, 2**32 - 1)] * 2), min_size=1, max_size=4),
+    block=st.integers(0, 2**31),
+    width=st.sampled_from([1, 3, 4, 511, 512, 513, 1100]),
+)
+def test_compiled_words_are_those_of_tensor_operations(key, tick, ends, block, width):
+    source, target = torch.tensor(ends).T
+    columns = range(4 * block, 4 * block + width)
+    quick = words(key, tick, source, target, columns)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "_library", lambda: None)
+        assert torch.equal(words(key, tick, source, target, columns), quick)
+
+
+@compiled
+@pytest.mark.parametrize(("dtype", "few"), [(torch.float32, 0.0), (torch.float64, 4.0)])
+def test_compiled_laplace_noise_is_that_of_tensor_operations(dtype, few, monkeypatch):
+    """A million numbers, of which the smallest and largest are far apart; float32 is rounded from float64."""
+    drawn = Philox(3, 100_001, dtype).rows("delta", Laplace(0.7), 5, torch.arange(10), torch.arange(10) + 3)
+    quick = drawn.tensor()
+    monkeypatch.setattr(native, "_library", lambda: None)
+    slow = Philox(3, 100_001, dtype).rows("delta", Laplace(0.7), 5, torch.arange(10), torch.arange(10) + 3)
+    exact = slow.tensor()
+    assert bool(((quick - exact).abs() <= few * torch.finfo(dtype).eps * exact.abs()).all())
+    assert float(exact.abs().min()) < 2e-6 < 8 < float(exact.max())
+
+
+@compiled
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_masks_are_summed_the_same_without_compiled_loops(dtype, workers, monkeypatch):
+    graph = Topology.random_directed(12, 0.2, seed=1)
+    hosted = Neighbourhood.of(graph.edges, np.array([0, 3, 4, 7, 9]))
+
+    def summed(onto):
+        here = Philox(3, 700, dtype, Crew(workers))
+        sent = here.rows("delta", Laplace(0.7), 5, hosted.out_source, hosted.out_target)
+        received = here.rows("delta", Laplace(0.7), 5, hosted.in_source, hosted.in_target)
+        hosted.add_net_out(onto, sent, received)
+        return onto, sent.add is not None
+
+    begin = torch.randn(5, 700, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    quick, compiled_sums = summed(begin.clone())
+    monkeypatch.setattr(native, "_library", lambda: None)
+    slow, others = summed(begin.clone())
+    assert (compiled_sums, others) == (True, False)
+    few = 30 * torch.finfo(dtype).eps
+    torch.testing.assert_close(quick, slow, rtol=few, atol=few)
+    assert not torch.equal(quick, begin)

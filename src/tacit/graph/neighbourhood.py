@@ -97,42 +97,41 @@ class Neighbourhood:
 
     def total_out(self, edge_rows: Rows) -> Tensor:
         """[e, P] → [n, P]: the sum over each client's out-edges."""
-        return self._total(edge_rows, self.out_degree)
+        return self._add(self._zeros(edge_rows), edge_rows, self.out_degree, 1)
 
     def total_in(self, edge_rows: Rows) -> Tensor:
         """[f, P] → [n, P]: the sum over each client's in-edges."""
-        return self._total(edge_rows, self.in_degree)
+        return self._add(self._zeros(edge_rows), edge_rows, self.in_degree, 1)
 
     def net_out(self, sent: Rows, received: Rows) -> Tensor:
         """[n, P]: total_out(sent) − total_in(received), without holding both sums."""
-        return self._net(sent, received, slice(0, len(self.ids)))
+        onto = self._zeros(sent)
+        self.add_net_out(onto, sent, received)
+        return onto
 
     def add_net_out(self, onto: Tensor, sent: Rows, received: Rows) -> None:
-        """Add that to rows [n, P] in place, some clients at a time."""
-        step = max(1, WORKSPACE // max(1, onto.shape[1]))
-        for low in range(0, len(onto), step):
-            some = slice(low, min(len(onto), low + step))
-            onto[some].add_(self._net(sent, received, some))
+        """Add that to rows [n, P] in place."""
+        self._add(onto, sent, self.out_degree, 1)
+        self._add(onto, received, self.in_degree, -1)
 
-    def _net(self, sent: Rows, received: Rows, some: slice) -> Tensor:
-        told = self._total(sent, self.out_degree, some).neg_()
-        return self._total(received, self.in_degree, some, told).neg_()
-
-    def _total(
-        self, edge_rows: Rows, degree: Tensor, some: slice = slice(None), onto: Tensor | None = None
-    ) -> Tensor:
-        """Sum edges sorted by client, of `some` of them: all the k-th edges together, k = 0, 1, … (a fixed order)."""
-        first, degree = int(degree[: some.start or 0].sum()), degree[some]
-        if isinstance(edge_rows, LazyRows) and edge_rows.count * edge_rows.width <= WORKSPACE:
-            edge_rows = edge_rows.tensor()
+    def _zeros(self, edge_rows: Rows) -> Tensor:
         width = edge_rows.width if isinstance(edge_rows, LazyRows) else edge_rows.shape[1]
-        if onto is None:
-            onto = torch.zeros(len(degree), width, dtype=edge_rows.dtype, device=self.ids.device)
-        step = max(1, WORKSPACE // max(1, width))
+        return torch.zeros(len(self.ids), width, dtype=edge_rows.dtype, device=self.ids.device)
+
+    def _add(self, onto: Tensor, edge_rows: Rows, degree: Tensor, sign: int) -> Tensor:
+        """Add edges sorted by client: all the k-th edges together, k = 0, 1, … (a fixed order)."""
+        if isinstance(edge_rows, LazyRows):
+            if edge_rows.add is not None:
+                begin = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
+                edge_rows.add(onto, begin, sign)
+                return onto
+            if edge_rows.count * edge_rows.width <= WORKSPACE:
+                edge_rows = edge_rows.tensor()
+        step = max(1, WORKSPACE // max(1, onto.shape[1]))
         for rows, edges in slots(degree):
             for part in range(0, len(rows), step):
-                here = rows[part : part + step]
-                onto.index_add_(0, here, edge_rows[first + edges[part : part + step]])
+                some = edge_rows[edges[part : part + step]]
+                onto.index_add_(0, rows[part : part + step], some, alpha=sign)
         return onto
 
 

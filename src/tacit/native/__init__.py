@@ -21,10 +21,15 @@ def _library() -> ctypes.CDLL | None:
         return None  # compiled for another machine
 
 
+def compiled() -> bool:
+    """Whether there are compiled loops at all."""
+    return _library() is not None
+
+
 def available(rows: Tensor) -> bool:
     """Whether there are compiled loops for rows such as these, each of them in one piece."""
     fits = rows.device.type == "cpu" and rows.dtype in SUFFIX and rows.ndim == 2 and rows.stride(1) == 1
-    return fits and _library() is not None
+    return fits and compiled()
 
 
 def mix(
@@ -51,6 +56,38 @@ def not_finite(x: Tensor, bad: Tensor, rows: slice) -> None:
     """bad[i] = whether row i of x has a number that is not finite, for the rows asked for; `bad` is of bool."""
     name = f"tacit_not_finite_{SUFFIX[x.dtype]}"
     _call(name, x.data_ptr(), x.stride(0), bad.data_ptr(), rows.start, rows.stop, x.shape[1])
+
+
+def write_words(
+    key: int, tick: int, source: Tensor, target: Tensor, column: int, out: Tensor, rows: slice
+) -> None:
+    """Write the Philox words of (source, target) at `tick` from a column on into `out` [n, width] of int64."""
+    if not (out.dtype == torch.int64 and column % 4 == 0 and len(source) == len(target) == len(out)):
+        raise ValueError(
+            f"words of {len(source)} rows from column {column} on into {out.dtype} {tuple(out.shape)}"
+        )
+    _call(
+        "tacit_words",
+        *(source.data_ptr(), target.data_ptr(), tick, key, column),
+        *(out.data_ptr(), out.stride(0), rows.start, rows.stop, out.shape[1]),
+    )
+
+
+def add_laplace(
+    key: int, tick: int, begin: Tensor, source: Tensor, target: Tensor, scale: float, out: Tensor, rows: slice
+) -> None:
+    """out[i] += Laplace noise of (source[e], target[e]) for e in begin[i] … begin[i+1], one after the other.
+
+    A negative scale subtracts it. `begin`, `source` and `target` are int64 and in one piece.
+    """
+    if not (len(begin) == len(out) + 1 and len(source) == len(target)):
+        raise ValueError(f"noise of {len(source)} edges of {len(begin) - 1} clients onto {tuple(out.shape)}")
+    factor = ctypes.c_double(scale)
+    _call(
+        f"tacit_laplace_{SUFFIX[out.dtype]}",
+        *(begin.data_ptr(), source.data_ptr(), target.data_ptr(), tick, key, ctypes.addressof(factor)),
+        *(out.data_ptr(), out.stride(0), rows.start, rows.stop, out.shape[1]),
+    )
 
 
 def _call(name: str, *arguments: int) -> None:

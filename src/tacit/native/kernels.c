@@ -7,6 +7,7 @@
 #define Py_LIMITED_API 0x030B0000
 #include <Python.h>
 #include <stdint.h>
+#include <string.h>
 
 #if defined(_WIN32)
 #define EXPORT __declspec(dllexport)
@@ -111,6 +112,88 @@ DEFINE_MIX(tacit_mix_f64, pair_f64, double)
 
 DEFINE_NOT_FINITE(tacit_not_finite_f32, uint32_t, 0x7FFFFFFFu, 0x7F800000u)
 DEFINE_NOT_FINITE(tacit_not_finite_f64, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000000000000u)
+
+/* Keyed noise: see randomness.py. Four words of each counter (block, source, target, tick), BLOCKS counters at a time. */
+#define BLOCKS 128
+
+static inline void philox(uint32_t *restrict words, uint32_t block, uint32_t source, uint32_t target, uint32_t tick,
+                          uint64_t key) {
+    uint32_t a[BLOCKS], b[BLOCKS], c[BLOCKS], d[BLOCKS];
+    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
+    for (uint32_t j = 0; j < BLOCKS; j++) a[j] = block + j, b[j] = source, c[j] = target, d[j] = tick;
+    for (int round = 0; round < 10; round++, low += 0x9E3779B9u, high += 0xBB67AE85u)
+        for (int j = 0; j < BLOCKS; j++) {
+            const uint64_t p = (uint64_t)a[j] * 0xD2511F53u, q = (uint64_t)c[j] * 0xCD9E8D57u;
+            a[j] = (uint32_t)(q >> 32) ^ b[j] ^ low;
+            b[j] = (uint32_t)q;
+            c[j] = (uint32_t)(p >> 32) ^ d[j] ^ high;
+            d[j] = (uint32_t)p;
+        }
+    for (int j = 0; j < BLOCKS; j++)
+        words[4 * j] = a[j], words[4 * j + 1] = b[j], words[4 * j + 2] = c[j], words[4 * j + 3] = d[j];
+}
+
+/* ln x for 0 < x <= 1: x = 2^e (1 + f) with 1 + f within sqrt(2) of 1, and ln(1 + f) = 2 artanh(f / (2 + f)). */
+static inline double logarithm(double x) {
+    const uint64_t one = 0x3FF0000000000000u, root = 0x3FE6A09E667F3BCDu; /* the bits of 1 and of sqrt(1/2) */
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint64_t moved = bits + (one - root);
+    const double e = (double)((int32_t)(moved >> 52) - 1023);
+    bits = (moved & 0xFFFFFFFFFFFFFu) + root;
+    double m;
+    memcpy(&m, &bits, sizeof m);
+    const double f = m - 1.0, s = f / (2.0 + f), t = s * s;
+    double sum = 1.0 / 23;
+    for (int k = 21; k >= 1; k -= 2) sum = sum * t + 1.0 / k;
+    return e * 0.69314718055994530942 + 2.0 * s * sum;
+}
+
+/* Words of rows first <= i < last from the column `from` on, a multiple of four, as numbers of 64 bits. */
+WIDE EXPORT void tacit_words(const int64_t *source, const int64_t *target, int64_t tick, int64_t key, int64_t from,
+                             int64_t *out, int64_t stride, int64_t first, int64_t last, int64_t width) {
+    uint32_t words[4 * BLOCKS];
+    for (int64_t i = first; i < last; i++)
+        for (int64_t low = 0; low < width; low += 4 * BLOCKS) {
+            const int64_t n = width - low < 4 * BLOCKS ? width - low : 4 * BLOCKS;
+            philox(words, (uint32_t)((from + low) / 4), (uint32_t)source[i], (uint32_t)target[i], (uint32_t)tick,
+                   (uint64_t)key);
+            for (int64_t k = 0; k < n; k++) out[i * stride + low + k] = words[k];
+        }
+}
+
+/* A word stands for the middle of its cell of (0, 1): the noise there is -scale ln(x) above the middle and scale ln(x)
+ * below, x being twice the distance to the nearer end. */
+static inline void laplace(double *restrict noise, const uint32_t *restrict words, double scale) {
+    for (int k = 0; k < 4 * BLOCKS; k++) {
+        const int32_t word = (int32_t)words[k], half = word >> 31; /* all ones above the middle */
+        const double depth = scale * logarithm((2.0 * (word ^ half) + 1.0) * 0x1p-32);
+        noise[k] = half ? -depth : depth;
+    }
+}
+
+/* out[i] += Laplace noise of (source[e], target[e]) for e in begin[i] .. begin[i + 1], one after the other. */
+#define DEFINE_LAPLACE(NAME, T)                                                                              \
+    WIDE EXPORT void NAME(const int64_t *begin, const int64_t *source, const int64_t *target, int64_t tick,  \
+                          int64_t key, const double *scale, T *out, int64_t stride, int64_t first,           \
+                          int64_t last, int64_t width) {                                                     \
+        uint32_t words[4 * BLOCKS];                                                                          \
+        double noise[4 * BLOCKS];                                                                            \
+        for (int64_t i = first; i < last; i++)                                                               \
+            for (int64_t low = 0; low < width; low += 4 * BLOCKS) {                                          \
+                const int64_t n = width - low < 4 * BLOCKS ? width - low : 4 * BLOCKS;                       \
+                T *restrict row = out + i * stride + low;                                                    \
+                for (int64_t e = begin[i]; e < begin[i + 1]; e++) {                                          \
+                    philox(words, (uint32_t)(low / 4), (uint32_t)source[e], (uint32_t)target[e],             \
+                           (uint32_t)tick, (uint64_t)key);                                                   \
+                    laplace(noise, words, *scale);                                                           \
+                    for (int64_t k = 0; k < n; k++) row[k] += (T)noise[k];                                   \
+                }                                                                                            \
+            }                                                                                                \
+    }
+
+DEFINE_LAPLACE(tacit_laplace_f32, float)
+DEFINE_LAPLACE(tacit_laplace_f64, double)
 
 /* An empty module: only so that the file is built, found and shipped as any extension is. */
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, NULL, NULL, NULL, NULL, NULL};

@@ -115,7 +115,7 @@ def draw_starts(layout: Layout, victims: int, guesses: int, box: Box, seed: int,
     victim = torch.arange(victims, device=like.device).repeat_interleave(guesses)
     guess = torch.arange(guesses, device=like.device).repeat(victims)
     out = like.new_empty(len(victim), layout.width)
-    for rows, columns in tiles(*out.shape):
+    for rows, columns in tiles(len(out), out.shape[1], out.device):
         drawn = words(key_of(seed, "inversion", "start"), 0, victim[rows], guess[rows], columns)
         uniform = drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
         pixel = torch.arange(columns.start, columns.stop, device=like.device) < layout.pixels
