@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from torch import Tensor
 
 from tacit.compression.codec import Codec
+from tacit.crew import Crew
 from tacit.graph.neighbourhood import Neighbourhood
 from tacit.privacy.noise import Noise
 from tacit.randomness import Randomness
-from tacit.rows import CodedRows, LazyRows, Sent, Spent
+from tacit.rows import CodedRows, LazyRows, Sent, Spent, add_rows
 from tacit.schedules import Rate, rate_at
 
 Function = Callable[[Tensor], Tensor]
@@ -80,6 +81,7 @@ class Clients:
     t: int = 0
     tick: int = 0
     reuse: bool = False  # whether rows that an algorithm calls spent may be written into
+    crew: Crew = field(default_factory=lambda: Crew(1))
 
     def at(self, t: int, reuse: bool = False) -> Clients:
         """The same clients in step t."""
@@ -101,6 +103,10 @@ class Clients:
     def spent(self, rows: Tensor) -> Sent:
         """Rows of a state to be sent that are not needed afterwards: the network may use them for what it gives."""
         return Spent(rows) if self.reuse else rows
+
+    def add(self, onto: Tensor, *terms: tuple[float, Tensor]) -> None:
+        """Add Σ weight · rows in place, in this order: in one pass over memory by all cores where that is possible."""
+        add_rows(onto, *terms, crew=self.crew)
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         """Each argmin_w fᵢ(w) + bᵢᵀw + cᵢ/2 ‖w‖² [n, P] for b [n, P], c [n, 1]; tasks that do not know it refuse."""

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from tacit.crew import Crew
+from tacit.native import add, available
+
+FEW = 1 << 14  # numbers up to which calling anybody costs more than adding them
 
 
 @dataclass(frozen=True)
@@ -68,3 +74,15 @@ def row_bytes(sent: Sent) -> int:
         return sent.size()
     rows = received(sent)
     return rows.shape[1] * rows.element_size()
+
+
+def add_rows(onto: Tensor, *terms: tuple[float, Tensor], crew: Crew) -> None:
+    """Add Σ weight · rows in place, one term after the other; all workers of the crew have their share."""
+    if onto.numel() < FEW or not all(map(available, (onto, *(rows for _, rows in terms)))):
+        for weight, rows in terms:
+            onto.add_(rows, alpha=weight)
+        return
+    padded = [*terms, (0.0, None)] if len(terms) % 2 else terms
+    for (a, x), (b, y) in zip(padded[::2], padded[1::2], strict=True):
+        assert x is not None
+        crew.each(partial(add, onto, a, x, b, y), crew.cut(len(onto)))

@@ -118,7 +118,9 @@ class Simulation:
         strategy = self.gradients.strategy
         objective = HostedObjective(bound, ids.tolist(), feed, strategy, seed, device, self.crew)
         self.net = group.network(graph, self.hosted.division, task.dtype, device, self.crew)
-        self.here = Clients(neighbourhood, self.net, objective, randomness, gradients_per_step(algorithm))
+        self.here = Clients(
+            neighbourhood, self.net, objective, randomness, gradients_per_step(algorithm), crew=self.crew
+        )
         if transcript is not None and group.ranks > 1:
             raise Misuse(
                 "A transcript is of all messages, and these are spread over ranks.",

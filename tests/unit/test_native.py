@@ -19,6 +19,7 @@ from tacit.engines.watchdog import Watchdog
 from tacit.graph.neighbourhood import Neighbourhood
 from tacit.privacy.noise import Laplace
 from tacit.randomness import Philox, words
+from tacit.rows import FEW, add_rows
 
 HERE = native.available(torch.zeros(1, 1))
 compiled = pytest.mark.skipif(not HERE, reason="there was no C compiler")
@@ -272,3 +273,33 @@ def test_masks_are_summed_the_same_without_compiled_loops(dtype, workers, monkey
     few = 30 * torch.finfo(dtype).eps
     torch.testing.assert_close(quick, slow, rtol=few, atol=few)
     assert not torch.equal(quick, begin)
+
+
+@compiled
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("terms", [1, 2, 3])
+def test_rows_are_added_the_same_without_compiled_loops(terms, workers, dtype, monkeypatch):
+    source = torch.Generator().manual_seed(1)
+    wide = torch.randn(5, 9, 4100, dtype=dtype, generator=source)
+    begin, *rows = (part[:, 3:4003] for part in wide)  # rows that lie apart
+    weighted = list(zip((-0.3, 1.0, -1.0), rows, strict=False))[:terms]
+    quick, slow = begin.clone(), begin.clone()
+    assert quick.numel() > FEW
+    add_rows(quick, *weighted, crew=Crew(workers))
+    monkeypatch.setattr(native, "_library", lambda: None)
+    add_rows(slow, *weighted, crew=Crew(workers))
+    few = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(quick, slow, rtol=few, atol=few)
+    expected = begin.double() + sum(weight * part.double() for weight, part in weighted)
+    torch.testing.assert_close(quick.double(), expected, rtol=few, atol=few)
+
+
+@compiled
+@pytest.mark.parametrize("other", [torch.zeros(4, 3), torch.zeros(5, 2), torch.zeros(5, 3).double()])
+def test_rows_that_cannot_be_added_are_refused(other):
+    onto = torch.zeros(5, 3)
+    with pytest.raises(ValueError, match=r"onto torch\.float32 \(5, 3\)"):
+        native.add(onto, 1.0, other, 0.0, None, slice(0, 5))
+    with pytest.raises(ValueError, match=r"onto torch\.float32 \(5, 3\)"):
+        native.add(onto, 1.0, onto.clone(), 1.0, other, slice(0, 5))

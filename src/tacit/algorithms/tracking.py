@@ -35,13 +35,13 @@ def track(s: Tracking, here: Clients, lr: Rate, local_steps: int = 1) -> Trackin
     """One exchange and `local_steps` updates of model and tracker."""
     lam = here.rate(lr)
     theta, gamma = here.net.mix(theta=here.spent(s.theta), gamma=s.gamma)  # ours: written in place below
-    theta.sub_(s.gamma, alpha=lam)
+    here.add(theta, (-lam, s.gamma))
     last, spent = s.grad, s.gamma
     for local in range(local_steps):
         if local > 0:
-            theta.sub_(gamma, alpha=lam)
+            here.add(theta, (-lam, gamma))
         grad = here.grad(theta, local, spent=spent)
-        gamma.add_(grad).sub_(last)
+        here.add(gamma, (1.0, grad), (-1.0, last))
         last, spent = grad, last
     return Tracking(theta, gamma, last)
 

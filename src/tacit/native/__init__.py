@@ -52,6 +52,19 @@ def mix(
     )
 
 
+def add(out: Tensor, a: float, x: Tensor, b: float, y: Tensor | None, rows: slice) -> None:
+    """out[i] += a x[i], and then b y[i] if there is a y, for the rows asked for."""
+    if not all(part is None or (part.shape, part.dtype) == (out.shape, out.dtype) for part in (x, y)):
+        raise ValueError(f"rows {x.dtype} {tuple(x.shape)} onto {out.dtype} {tuple(out.shape)}")
+    factors = (ctypes.c_double(a), ctypes.c_double(b))
+    _call(
+        f"tacit_add_{SUFFIX[out.dtype]}",
+        *(out.data_ptr(), out.stride(0), ctypes.addressof(factors[0]), x.data_ptr(), x.stride(0)),
+        *(ctypes.addressof(factors[1]), *((0, 0) if y is None else (y.data_ptr(), y.stride(0)))),
+        *(rows.start, rows.stop, out.shape[1]),
+    )
+
+
 def not_finite(x: Tensor, bad: Tensor, rows: slice) -> None:
     """bad[i] = whether row i of x has a number that is not finite, for the rows asked for; `bad` is of bool."""
     name = f"tacit_not_finite_{SUFFIX[x.dtype]}"

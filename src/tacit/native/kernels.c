@@ -90,6 +90,25 @@ DEFINE_PAIR(pair_f64, double)
 DEFINE_MIX(tacit_mix_f32, pair_f32, float)
 DEFINE_MIX(tacit_mix_f64, pair_f64, double)
 
+/* out[i] += a x[i], and then b y[i] if there is a y, for rows first <= i < last. */
+#define DEFINE_ADD(NAME, T)                                                                                  \
+    WIDE EXPORT void NAME(T *out, int64_t out_stride, const double *a, const T *x, int64_t x_stride,         \
+                          const double *b, const T *y, int64_t y_stride, int64_t first, int64_t last,        \
+                          int64_t width) {                                                                   \
+        for (int64_t i = first; i < last; i++) {                                                             \
+            T *restrict o = out + i * out_stride;                                                            \
+            const T *u = x + i * x_stride, *v = y ? y + i * y_stride : y;                                    \
+            const T p = (T)*a, q = (T)*b;                                                                    \
+            if (v)                                                                                           \
+                for (int64_t k = 0; k < width; k++) o[k] = (o[k] + p * u[k]) + q * v[k];                     \
+            else                                                                                             \
+                for (int64_t k = 0; k < width; k++) o[k] += p * u[k];                                        \
+        }                                                                                                    \
+    }
+
+DEFINE_ADD(tacit_add_f32, float)
+DEFINE_ADD(tacit_add_f64, double)
+
 /* bad[i] = whether a number of row i is infinite or no number: without its sign, it is at least infinity's bits. */
 #define DEFINE_NOT_FINITE(NAME, BITS, MAGNITUDE, INFINITE)                                                   \
     WIDE EXPORT void NAME(const BITS *x, int64_t stride, uint8_t *bad, int64_t first, int64_t last,          \
