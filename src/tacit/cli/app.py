@@ -17,6 +17,7 @@ from tacit.cli.data import app as data_app
 from tacit.cli.federation import app as federation_app
 from tacit.cli.node import node
 from tacit.cli.progress import OneBar, Progress
+from tacit.cli.reproduce import reproduce
 from tacit.errors import Misuse
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(federation_app, name="federation")
 app.command()(bench)
 app.command()(node)
+app.command()(reproduce)
 
 ConfigFile = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="TOML file of the experiment; see examples/.")

@@ -12,7 +12,10 @@ from tacit.algorithms import ALGORITHMS, FILES
 SOURCE = Path(tacit.__file__).parent
 # Rooms that may speak of algorithms by name: their own, the configurations that ship with the package, and the
 # public names.
-ALLOWED = {"algorithms", "__init__.py", "bench/workloads.py", "experiment/demo.py", "experiment/config.py"}
+ALLOWED = {
+    "algorithms", "__init__.py", "bench/workloads.py", "experiment/demo.py", "experiment/config.py",
+    "experiment/reproduce",
+}  # fmt: skip
 
 
 def engine_files():
