@@ -1,6 +1,7 @@
 """What all tests share: a cache of their own, few threads, and hypothesis without deadlines."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -10,6 +11,10 @@ settings.register_profile(
     "tacit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tacit")
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell's background jobs, and all they start, ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,10 +5,8 @@ import signal
 
 import pytest
 import torch
-from chaos import FRESH, LONG, NAMES, logged, undisturbed, until, until_step
+from chaos import FRESH, LONG, NAMES, ForkedFederation, logged, undisturbed, until, until_step
 from federations import federation, models, plan, simulated, twin
-
-from tacit.peer.local import LocalFederation
 
 KILLS, EVERY = 10, 16  # how many processes are killed, and about how many iterations apart
 STEPS = 130
@@ -53,7 +51,7 @@ def test_ten_kills_change_no_bit(home, expected):
     assert sum(len(victims) + again for _, victims, again in deaths) == KILLS
     assert {len(victims) for _, victims, _ in deaths} == {1, 2}
     assert deaths[-1][0] < STEPS - EVERY
-    with LocalFederation(harmed, save_seconds=0.3) as running:
+    with ForkedFederation(harmed, save_seconds=0.3) as running:
         for step, victims, again in deaths:
             until_step(harmed, step, victims[:1])
             kill(running, victims)

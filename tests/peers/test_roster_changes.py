@@ -6,12 +6,12 @@ import time
 
 import pytest
 import torch
+from chaos import ForkedFederation
 from federations import federation, free_ports, models, plan
 from safetensors import safe_open
 
 from tacit.peer import federation as files
 from tacit.peer.asking import Enquiry
-from tacit.peer.local import LocalFederation
 
 STEPS = 400
 
@@ -71,7 +71,7 @@ def changed(tmp_path_factory):
     )
     home = federation(base / "f", config, clients=4)
     seen = {}
-    with LocalFederation(home, save_seconds=0.5) as local:
+    with ForkedFederation(home, save_seconds=0.5) as local:
         wait_for(home, lambda status: status.step >= 20, local)
         local.nodes["n3"].process.send_signal(signal.SIGKILL)
         local.nodes.pop("n3").process.wait()

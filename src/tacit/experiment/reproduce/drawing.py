@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.style import MUTED, PALETTE, SHAPES, styled
@@ -15,7 +17,7 @@ WIDTH, HEIGHT = 6.4, 3.4  # inches
 APART = 0.7  # of the distance between two groups that the points of one take
 
 
-def beside_paper(label: str) -> Callable[[Outcome], Figure]:
+def beside_paper(label: str, log: bool = False) -> Callable[[Outcome], Figure]:
     """Ours, filled, with its deviation, beside the paper's, hollow: a group per row, a colour per column."""
 
     def draw(outcome: Outcome) -> Figure:
@@ -44,6 +46,8 @@ def beside_paper(label: str) -> Callable[[Outcome], Figure]:
                     axes.plot(x, y, shape, color=colour, markerfacecolor="none", markersize=10)
             axes.set_xticks(range(len(rows)), rows, rotation=0 if len(rows) < 7 else 30)
             axes.set_ylabel(label)
+            if log:
+                _log(axes)
             figure.legend(
                 loc="outside lower center", ncols=len(columns), title="filled: ours; hollow: the paper's"
             )
@@ -75,7 +79,7 @@ def curves(y: str, label: str, x: str = "round", log: bool = False) -> Callable[
                 axes.set_title(panel, color=MUTED)
                 axes.set_xlabel(x)
                 if log:
-                    axes.set_yscale("log")
+                    _log(axes)
             row[0].set_ylabel(label)
             handles, labels = row[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=min(4, max(1, len(labels))))
@@ -93,6 +97,11 @@ def write_figure(figure: Figure, folder: Path) -> list[Path]:
             figure.savefig(path, dpi=150, facecolor="white", metadata=metadata)
         written.append(path)
     return written
+
+
+def _log(axes: Any) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _plain(values: list[float | None]) -> list[float]:

@@ -29,7 +29,7 @@ IMAGES = {"MNIST": "mnist", "FMNIST": "fashion-mnist", "CIFAR10": "cifar10"}
 TABLES = {"Adult": "adult", "Rcv1": "rcv1", "Covtype": "covtype"}
 DATA: dict[str, dict[str, Any]] = {
     **{label: {"data": {"name": name}, "model": {"name": "cnn2"}} for label, name in IMAGES.items()},
-    "Adult": {"data": {"name": "adult"}, "model": {"name": "mlp", "hidden": [64]}},
+    "Adult": {"data": {"name": "adult", "scale": "minmax"}, "model": {"name": "mlp", "hidden": [64]}},
     "Rcv1": {"data": {"name": "rcv1", "features": 5000}, "model": {"name": "mlp", "hidden": [64]}},
     "Covtype": {"data": {"name": "covtype"}, "model": {"name": "mlp", "hidden": [64]}},
 }
@@ -238,7 +238,10 @@ ARTIFACTS = (
         axes=("dataset", "rule"),
         cells=_table1,
         metric="accuracy",
-        claims=[*_losses("+13.82", "−0.10"), *number_claims(_table1(FULL), _tolerance)],
+        claims=[
+            *_losses("+13.82 stated, +12.00 by its rows", "−0.10 stated, 0.00 by its rows"),
+            *number_claims(_table1(FULL), _tolerance),
+        ],
         draw=beside_paper("accuracy (%)"),
         protocol=PROTOCOL + SUBSETS,
         quickly=QUICKLY,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tacit.errors import unknown
-from tacit.experiment.reproduce import lppa
+from tacit.experiment.reproduce import lppa, lppa_attack
 from tacit.experiment.reproduce.artifact import Artifact
 
 ARTIFACTS: dict[str, Artifact] = {
-    artifact.name: artifact for paper in (lppa,) for artifact in paper.ARTIFACTS
+    artifact.name: artifact for paper in (lppa, lppa_attack) for artifact in paper.ARTIFACTS
 }
 
 
