@@ -427,6 +427,17 @@ class TestRcv1:
         assert data.train.x.tolist() == [[0.5, 0.25], [0, 0.5], [0.75, 0.125], [0, 0]]
         assert data.test.x.tolist() == [[0, 0.5]]
 
+    def test_terms_by_their_largest_weight_in_the_training_set(self, tmp_path):
+        self.write(tmp_path)
+        data = load_here("rcv1", tmp_path, features=2, scale="maxabs")
+        assert np.allclose(data.train.x, [[2 / 3, 0.5], [0, 1], [1, 0.25], [0, 0]])
+        assert data.test.x.tolist() == [[0, 1]]
+        whole = load_here("rcv1", tmp_path, scale="maxabs")
+        assert bool(whole.train.x.isfinite().all())
+        assert data.note.endswith("terms, each divided by its largest weight")
+        with pytest.raises(Misuse, match="none, maxabs"):
+            load_here("rcv1", tmp_path, scale="standard")
+
     @pytest.mark.parametrize("features", [0, -1, 47_237, 2.0, True])
     def test_bad_number_of_features(self, tmp_path, features):
         self.write(tmp_path)

@@ -14,14 +14,18 @@ from tacit.data.locate import Found
 from tacit.errors import Misuse
 
 TERMS = 47_236
+SCALES = ("none", "maxabs")
 
 
-def read(found: Found, *, seed: int, features: int | None = None) -> Raw:
+def read(found: Found, *, seed: int, features: int | None = None, scale: str = "none") -> Raw:
     """Read both splits as sparse rows of all terms, or of the `features` most frequent ones.
 
-    A term's frequency is the number of training documents that have it; ties go to the lower index.
+    A term's frequency is the number of training documents that have it; ties go to the lower index. Documents have
+    length one; with `scale` "maxabs" each term is divided by its largest weight in the training set instead.
     """
     del seed
+    if scale not in SCALES:
+        raise Misuse(f"scale is {scale!r}.", f"Choose one of {', '.join(SCALES)}.")
     if features is not None and (isinstance(features, bool) or not isinstance(features, int)):
         raise Misuse(f"features is {features!r}.", f"Give a whole number from 1 to {TERMS:,}.")
     if features is not None and not 1 <= features <= TERMS:
@@ -39,7 +43,19 @@ def read(found: Found, *, seed: int, features: int | None = None) -> Raw:
         kept = np.sort(np.argsort(-frequency, kind="stable")[:features])
         train, test = (RawSplit(split.x[:, kept], split.y) for split in (train, test))
         note += f", {features:,} most frequent of {TERMS:,} terms"
+    if scale == "maxabs":
+        train, test = _by_largest(train, test)
+        note += ", each divided by its largest weight"
     return Raw(train, test, note)
+
+
+def _by_largest(train: RawSplit, test: RawSplit) -> tuple[RawSplit, RawSplit]:
+    """Divide each column by its largest size in the training set; columns that are empty there stay as they are."""
+    from scipy.sparse import diags_array
+
+    largest = abs(train.x).max(axis=0).toarray().ravel()
+    factors: Any = diags_array(1 / np.where(largest > 0, largest, 1).astype(np.float32))
+    return RawSplit((train.x @ factors).tocsr(), train.y), RawSplit((test.x @ factors).tocsr(), test.y)
 
 
 def _svmlight(path: Path) -> RawSplit:

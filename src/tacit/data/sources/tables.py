@@ -113,7 +113,8 @@ TABLES = (
         ),
         options={
             "features": "keep only this many of the most frequent terms of the training set; without it all "
-            "47,236 columns become dense float32, 189 kB a document (3.7 GB for the subset's training set)"
+            "47,236 columns become dense float32, 189 kB a document (3.7 GB for the subset's training set)",
+            "scale": "'none' (documents of length 1; default) or 'maxabs' (each term's largest weight is 1)",
         },
         otherwise=rcv1_from_scikit_learn,
     ),

@@ -30,7 +30,10 @@ TABLES = {"Adult": "adult", "Rcv1": "rcv1", "Covtype": "covtype"}
 DATA: dict[str, dict[str, Any]] = {
     **{label: {"data": {"name": name}, "model": {"name": "cnn2"}} for label, name in IMAGES.items()},
     "Adult": {"data": {"name": "adult", "scale": "minmax"}, "model": {"name": "mlp", "hidden": [64]}},
-    "Rcv1": {"data": {"name": "rcv1", "features": 5000}, "model": {"name": "mlp", "hidden": [64]}},
+    "Rcv1": {
+        "data": {"name": "rcv1", "features": 5000, "scale": "maxabs"},
+        "model": {"name": "mlp", "hidden": [64]},
+    },
     "Covtype": {"data": {"name": "covtype"}, "model": {"name": "mlp", "hidden": [64]}},
 }
 RULES: dict[str, dict[str, Any]] = {
