@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tacit.errors import unknown
-from tacit.experiment.reproduce import lppa, lppa_attack
+from tacit.experiment.reproduce import findings_collusion, lppa, lppa_attack, lppa_budget
 from tacit.experiment.reproduce.artifact import Artifact
 
 ARTIFACTS: dict[str, Artifact] = {
-    artifact.name: artifact for paper in (lppa, lppa_attack) for artifact in paper.ARTIFACTS
+    artifact.name: artifact
+    for paper in (lppa, lppa_attack, lppa_budget, findings_collusion)
+    for artifact in paper.ARTIFACTS
 }
 
 
