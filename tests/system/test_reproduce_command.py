@@ -1,0 +1,42 @@
+"""`tacit reproduce` as a user types it: what there is, a small artifact from end to end, and refusals."""
+
+import json
+
+
+def test_artifacts_are_listed(tacit_here):
+    answer = tacit_here("reproduce", "list", "--json")
+    assert answer.code == 0
+    rows = {row["name"]: row for row in json.loads(answer.out)}
+    assert rows["lppa/table1"]["cells"] == 18
+    assert "lppa/table1" in tacit_here("reproduce", "list").out
+
+
+def test_an_artifact_from_end_to_end(tacit, tacit_here, tmp_path):
+    done = tacit("reproduce", "findings/collusion", "--quick", "--only", "lppa", "--out", "out")
+    assert done.code == 0, done.err
+    assert "lppa: 1 of 4 neighbours" in done.out
+    assert "4 of 4 measured" in done.err
+    told = json.loads((tmp_path / "out" / "findings" / "collusion" / "result.json").read_text())
+    assert told["quick"] is True
+    assert [cell["key"]["algorithm"] for cell in told["cells"]] == ["lppa"] * 4
+    for name in ("figure.svg", "figure.png"):
+        assert (tmp_path / "out" / "findings" / "collusion" / name).stat().st_size > 1000
+    assert "findings/collusion" in (tmp_path / "out" / "README.md").read_text()
+
+    again = tacit_here("reproduce", "findings/collusion", "--quick", "--out", "out")
+    assert again.code == 2
+    assert "--resume" in again.err
+    more = tacit_here(
+        "reproduce", "findings/collusion", "--quick", "--only", "dsgt", "--out", "out", "--resume", "--json"
+    )
+    assert more.code == 0
+    assert [cell["key"]["algorithm"] for cell in json.loads(more.out)["cells"]] == ["dsgt"] * 4 + ["lppa"] * 4
+
+
+def test_what_there_is_not_is_refused(tacit_here):
+    unknown = tacit_here("reproduce", "lppa/table9")
+    assert unknown.code == 2
+    assert "lppa/table" in unknown.err
+    nothing = tacit_here("reproduce", "lppa/table1", "--only", "MNIST", "--only", "SGD", "--out", "out")
+    assert nothing.code == 2
+    assert "rule: DSGT, DP, LPPA" in nothing.err
