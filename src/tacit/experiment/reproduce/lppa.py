@@ -153,6 +153,8 @@ def _losses(paper_dp: str, paper_lppa: str) -> list[Claim]:
 
     def dp_loses(outcome: Outcome) -> Verdict:
         verdict = mean_loss(pairs("DP"), "", "", float("inf")).check(outcome)
+        if outcome.scale.quick:
+            return Verdict("not measured", verdict.ours, "so early in training noise has not done its harm")
         lost = float(verdict.ours)
         word: Word = "reproduced" if lost > 5 else "partly" if lost > 1 else "not reproduced"
         return Verdict(word, verdict.ours, verdict.why)
