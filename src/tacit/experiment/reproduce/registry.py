@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tacit.errors import unknown
-from tacit.experiment.reproduce import lppa
+from tacit.experiment.reproduce import findings_norm_vector, lppa, rms
 from tacit.experiment.reproduce.artifact import Artifact
 
 ARTIFACTS: dict[str, Artifact] = {
-    artifact.name: artifact for paper in (lppa,) for artifact in paper.ARTIFACTS
+    artifact.name: artifact for paper in (lppa, rms, findings_norm_vector) for artifact in paper.ARTIFACTS
 }
 
 
