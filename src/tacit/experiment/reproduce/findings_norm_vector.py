@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
 from tacit.experiment.reproduce.outcome import Outcome
@@ -66,7 +67,7 @@ def _draw(outcome: Outcome) -> Figure:
     rows = -(-len(cells) // columns)
     with styled():
         figure = Figure(figsize=(2.9 * columns, 2.7 * rows + 0.4), layout="constrained")
-        panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
+        panels = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
         for axes, cell in zip(panels, cells, strict=False):
             curve = outcome.curve(cell.key)
             for number, (name, label) in enumerate(LINES.items()):
@@ -74,10 +75,11 @@ def _draw(outcome: Outcome) -> Figure:
                     at = [max(value, 1e-13) for value in curve[name]]
                     axes.plot(curve["round"], at, color=PALETTE[number], label=label, linewidth=1.4)
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.set_xlabel("iteration")
             axes.set_title(f"{cell.key[0]}, {cell.key[2]}\n{cell.key[1]}", fontsize=9, color=MUTED)
         for axes in panels[len(cells) :]:
             axes.set_axis_off()
-        figure.supxlabel("iteration", fontsize=10)
         figure.supylabel("off by, % of the norm", fontsize=10)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
@@ -145,7 +147,7 @@ ARTIFACTS = (
         ],
         draw=_draw,
         protocol=(
-            "localization as in rms/fig3 with γ = 0.2, τ = 0.8, 300 iterations, 100 runs; the listener hears all messages, "
+            "localization as in rms/fig3 with γ = 0.2, τ = 0.8, 300 iterations, 100 runs; the listener hears all, "
             "knows A and γ, and begins with zero guesses; root mean squares in percent"
         ),
         quickly="100 iterations, 20 runs",

@@ -28,9 +28,10 @@ LAST = 10  # the steady state is the mean over the last tenth
 class Listening:
     """Mean-square deviation over several runs of one problem, and how near a listener's sliding mean comes.
 
-    The repeat's seed draws the problem and the graph as well. `msd_db` is the mean over the last tenth. `off_by` is
-    how far the mean over the last `window` messages of an agent is from the mean of its own estimates in that time,
-    `target_off_by` how far from the optimum, in percent of their norms, means over agents and runs.
+    The repeat's seed draws the problem and the graph as well. `msd_db` is the mean over the last tenth, `midway_db`
+    that over the last tenth of the first half, before a change of sign. `off_by` is how far the mean over the last
+    `window` messages of an agent is from the mean of its own estimates in that time, `target_off_by` how far from the
+    optimum, in percent of their norms, means over agents and runs.
     """
 
     config: Config
@@ -61,8 +62,8 @@ class Listening:
                 msd["round"].append(n)
                 msd["msd"].append(_deviation(simulation, n))
                 place.said("iteration", n, steps)
-        tail = msd["msd"][-max(1, len(msd["msd"]) // LAST) :]
-        values: Values = {"msd_db": _finite(decibels(sum(tail) / len(tail)))}
+        half = len(msd["msd"]) // 2
+        values: Values = {"msd_db": _steady(msd["msd"]), "midway_db": _steady(msd["msd"][:half])}
         if simulation.diverged is not None:
             return values | {"diverged": simulation.diverged, "curve": _plain(msd)}
         target = _optimum(simulation, steps)
@@ -121,6 +122,12 @@ def _optimum(simulation: Simulation, n: int) -> Tensor:
 def _deviation(simulation: Simulation, n: int) -> float:
     """(1/K) Σ ‖w − w*‖², mean over the runs as well."""
     return float((simulation.state.theta - _optimum(simulation, n)).square().sum(1).mean())
+
+
+def _steady(deviations: list[float]) -> float | None:
+    """The mean over the last tenth in dB."""
+    tail = deviations[-max(1, len(deviations) // LAST) :]
+    return _finite(decibels(sum(tail) / len(tail)))
 
 
 def _percent(error: Tensor, of: Tensor) -> float:

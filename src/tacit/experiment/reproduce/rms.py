@@ -14,6 +14,7 @@ from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
 from tacit.experiment.reproduce.listening import Listening
 from tacit.experiment.reproduce.rms_claims import end_alike, ends_below, hidden, shown
 from tacit.experiment.reproduce.rms_figures import deviations_and_listener, places_of
+from tacit.experiment.reproduce.rms_learning import FIG2
 from tacit.tasks.localization import CORNERS
 
 SAME, OWN, EXACT = "homogeneous", "heterogeneous", "heterogeneous, exact gradients"
@@ -159,6 +160,13 @@ ARTIFACTS = (
                 "Remark 3",
                 within=1.0,
             ),
+            end_alike(
+                _of(EXACT, "DSG", "DSG-RMS"),
+                "heterogeneous, exact gradients: nor where it is before the change of sign",
+                "Remark 3",
+                within=1.0,
+                metric="midway_db",
+            ),
             ends_below(
                 _of(OWN, PD_FAINT),
                 _of(OWN, PD_STRONG),
@@ -185,6 +193,7 @@ ARTIFACTS = (
         quick_repeats=1,
         unit="dB",
     ),
+    FIG2,
     Artifact(
         name="rms/fig3",
         title="Figure 3: target localization by four anchors, and a listener's sliding means",
@@ -225,9 +234,10 @@ ARTIFACTS = (
             (ANCHORS,), _of(ANCHORS, "PD-LMS", *OURS), before=places_of(CORNERS, TARGET)
         ),
         protocol=(
-            "4 anchors on a ring, lazy Laplacian weights, 600 iterations, mean over 100 runs; τ = 0.8, σ_z² = σ_μ² = 10⁻³, M "
-            "dense; variance of PD-LMS's noise 10⁻³, of distances 10⁻², of directions across 10⁻²; directions have length "
-            "one and γ = 1: with the paper's γ = 4 all rules diverge, unless directions are shorter (½ is the same as here)"
+            "4 anchors on a ring, lazy Laplacian weights, 600 iterations, mean over 100 runs; τ = 0.8, σ_z² = σ_μ² = "
+            "10⁻³, M dense; variance of PD-LMS's noise 10⁻³, of distances 10⁻², of directions across 10⁻²; directions "
+            "have length one and γ = 1: with the paper's γ = 4 all rules diverge unless directions are shorter (½ for "
+            "the same as here)"
         ),
         quickly="50 runs, 150 iterations, window 30 instead of 50",
         repeats=3,

@@ -28,7 +28,7 @@ def deviations_and_listener(
         width = first + len(shown)
         with styled():
             figure = Figure(figsize=(max(2, width) * PANEL, 2.1 * HEIGHT), layout="constrained")
-            upper, lower = figure.subfigures(2, 1)
+            upper, lower = figure.subfigures(2, 1, squeeze=False).flatten()
             row = upper.subplots(1, width, squeeze=False)[0]
             if before is not None:
                 before(row[0])
@@ -94,7 +94,7 @@ def _heard(figure: Any, listened: list[Filled]) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
 
 
-def places_of(anchors: Sequence[Sequence[float]], target: Sequence[float]) -> Callable[[Axes], None]:
+def places_of(anchors: Sequence[Sequence[float]], target: tuple[float, float]) -> Callable[[Axes], None]:
     """Where the anchors stand, and the target."""
 
     def draw(axes: Axes) -> None:
