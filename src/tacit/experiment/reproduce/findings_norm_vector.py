@@ -97,9 +97,16 @@ ARTIFACTS = (
         claims=[
             shown(
                 [NORM, ("EDSG-RMS", SMALL, "norm")],
-                "norm vector: without τ, the difference of the coordinates is known exactly in every iteration",
+                "norm vector: without τ, the difference of the coordinates is known exactly (EDSG-RMS: from iteration 2)",
                 "estimates hidden without τ (Theorem 3)",
                 metric="difference",
+                most=EXACT,
+            ),
+            shown(
+                [("DSG-RMS", SMALL, "no vector")],
+                "the random matrix alone hides nothing of the estimate",
+                "for gradients only (Remark 1)",
+                metric="as_sent",
                 most=EXACT,
             ),
             hidden(

@@ -85,6 +85,7 @@ def _draw(outcome: Outcome) -> Figure:
                 values = next(iter(outcome[(rules[max(0, place - 1)],)].values.values()))
                 picture = values[f"{moment}_{'guess' if place else 'truth'}"]
                 row[place].imshow(picture, cmap="gray_r", vmin=0, vmax=1)
+                row[place].spines[:].set_visible(False)
                 row[place].set_xticks([])
                 row[place].set_yticks([])
                 similar = f"\nSSIM {outcome.mean((name,), f'{moment}_ssim'):.2f}" if place else "\n"

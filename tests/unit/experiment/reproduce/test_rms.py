@@ -95,7 +95,8 @@ def test_listening_follows_an_optimum_that_changes_its_sign():
 def test_who_knows_tau_takes_every_vector_off(name, kind):
     config = localization(60, name=name, protection={"kind": kind, "tau": 0.5})
     values = Unshifting(config, runs=2)(0, Place())
-    assert values["known"] < 1e-9 < values["curve"]["known"][0]
+    # Every second iteration at least halves the error of the zero guess, which is 100 %.
+    assert values["known"] < 2 * 100 * 0.5**30 < values["curve"]["known"][0]
     assert (values["difference"] < 1e-9) == (kind == "norm")
     assert values["as_sent"] > 1
     assert ("gradient" in values) == (name == "dsg-rms")
@@ -109,21 +110,14 @@ def test_only_the_matrix_stands_before_the_gradient():
 
 
 def test_a_listener_with_the_wrong_tau_stays_wrong():
-    _, sent, made = listened(localization(60, name="dsg-rms", protection=NORM))
+    models, sent, made = listened(localization(60, name="dsg-rms", protection=NORM))
     here = Simulation(made.algorithm, made.task, made.graph).here
 
     def off(tau):
         vector = tacit.NormVector(tau)
         listener = Listener(torch.as_tensor(made.graph.W), 0.2, 1, lambda w: vector.vector("guess", w, here))
-        return float((listener_end(listener, sent) - listened_end()).abs().max())
-
-    def listened_end():
-        return listened(localization(60, name="dsg-rms", protection=NORM))[0][-1]
-
-    def listener_end(listener, sent):
-        for rows in sent:
-            heard = listener.hear(rows)
-        return heard.estimate
+        heard = [listener.hear(rows) for rows in sent]
+        return float((heard[-1].estimate - models[-1]).abs().max())
 
     assert off(0.5) < 1e-9
     assert off(0.4) > 1e-2
@@ -215,7 +209,7 @@ def test_claims_of_figure_2_are_judged_both_ways():
 def test_claims_of_the_finding_are_judged_both_ways():
     def open_to_all(key):
         return {
-            "as_sent": 9.0,
+            "as_sent": 0.0 if key[2] == "no vector" else 9.0,
             "difference": 0.0 if key[2] == "norm" else 12.0,
             "known": 0.0,
             "gradient": {"no matrix": 0.0, "σ² = 0.001": 4.5, "σ² = 1": 140.0}[key[1]],
