@@ -97,7 +97,7 @@ ARTIFACTS = (
         claims=[
             shown(
                 [NORM, ("EDSG-RMS", SMALL, "norm")],
-                "norm vector: without τ, the difference of the coordinates is known exactly (EDSG-RMS: from iteration 2)",
+                "norm vector: without τ, the difference of coordinates is known exactly (EDSG-RMS: from iteration 2)",
                 "estimates hidden without τ (Theorem 3)",
                 metric="difference",
                 most=EXACT,
