@@ -209,6 +209,7 @@ ARTIFACTS = (
                 _of(ANCHORS, "DSG-RMS", "PD-LMS"),
                 "EDSG-RMS ends slightly below the others",
                 "slightly outperforms",
+                margin=0.1,
             ),
             end_alike(
                 _of(ANCHORS, "DSG", "DSG-RMS"),
