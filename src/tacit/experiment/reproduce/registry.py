@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from tacit.errors import unknown
-from tacit.experiment.reproduce import findings_collusion, lppa, lppa_attack, lppa_budget
+from tacit.experiment.reproduce import (
+    findings_collusion,
+    findings_norm_vector,
+    lppa,
+    lppa_attack,
+    lppa_budget,
+    rms,
+)
 from tacit.experiment.reproduce.artifact import Artifact
 
-ARTIFACTS: dict[str, Artifact] = {
-    artifact.name: artifact
-    for paper in (lppa, lppa_attack, lppa_budget, findings_collusion)
-    for artifact in paper.ARTIFACTS
-}
+ROOMS = (
+    lppa,
+    lppa_attack,
+    lppa_budget,
+    rms,
+    findings_collusion,
+    findings_norm_vector,
+)
+ARTIFACTS: dict[str, Artifact] = {artifact.name: artifact for room in ROOMS for artifact in room.ARTIFACTS}
 
 
 def artifact_named(name: str) -> Artifact:
