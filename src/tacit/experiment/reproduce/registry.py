@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from tacit.errors import unknown
-from tacit.experiment.reproduce import lppa
+from tacit.experiment.reproduce import defl_vp, findings_control_variates, findings_epsilon, lppa
 from tacit.experiment.reproduce.artifact import Artifact
 
-ARTIFACTS: dict[str, Artifact] = {
-    artifact.name: artifact for paper in (lppa,) for artifact in paper.ARTIFACTS
-}
+PAPERS = (lppa, defl_vp, findings_control_variates, findings_epsilon)
+ARTIFACTS: dict[str, Artifact] = {artifact.name: artifact for paper in PAPERS for artifact in paper.ARTIFACTS}
 
 
 def artifact_named(name: str) -> Artifact:
