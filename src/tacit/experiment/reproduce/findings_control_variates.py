@@ -58,11 +58,11 @@ def _exactly(key: Key, text: str, share: float) -> Claim:
     def check(outcome: Outcome) -> Verdict:
         ours = outcome.mean(key, "exact")
         guarantees = {str(one["guarantee"]) for one in outcome[key].values.values()}
-        error = outcome.mean(key, "relative_error")
+        error, cosine = outcome.mean(key, "relative_error"), outcome.mean(key, "cosine")
         return Verdict(
             "reproduced" if ours == share else "not reproduced",
             f"{ours:.0%} exactly; {', '.join(sorted(guarantees))}",
-            f"relative error of what it has of the first gradient {error:.1g}",
+            f"what it has of the first gradient is off by {error:.1g} of its size, with a cosine of {cosine:.3f}",
         )
 
     return Claim(text, "ε-LDP", check)
