@@ -78,7 +78,8 @@ def panels(columns: Sequence[Column]) -> Callable[[Outcome], Figure]:
             row = figure.subplots(1, len(columns), squeeze=False)[0]
             for number, (axes, column) in enumerate(zip(row, columns, strict=True)):
                 draw_column(axes, outcome, column, PALETTE[number % len(PALETTE)])
-            figure.supxlabel("filled: ours; hollow: the paper's", fontsize=9)
+            ours = "ours, quick version" if outcome.scale.quick else "ours"
+            figure.supxlabel(f"filled: {ours}; hollow: the paper's", fontsize=9)
         return figure
 
     return draw

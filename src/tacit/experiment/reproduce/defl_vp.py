@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Published, Scale
 from tacit.experiment.reproduce.attacked_training import AttackedTraining
-from tacit.experiment.reproduce.claims import Claim, Verdict, graded, ordered
+from tacit.experiment.reproduce.claims import Claim, Verdict, all_or_some, graded, ordered
 from tacit.experiment.reproduce.columns import Column, column_claims, draw_column, panels
 from tacit.experiment.reproduce.counted_training import CountedTraining
 from tacit.experiment.reproduce.defl_vp_setting import PROTOCOL, QUICKLY, VARIANTS, config
@@ -110,7 +110,7 @@ def fastest(first: str, others: Sequence[str]) -> Claim:
         mean = {n: sum(found) / len(found) if found else float("inf") for n, found in reached.items()}
         right = [mean[first] < mean[name] for name in others]
         words = ", ".join(f"{name} {rounds.words(outcome, (name,))}" for name in names)
-        return Verdict("reproduced" if all(right) else "partly" if any(right) else "not reproduced", words)
+        return Verdict(all_or_some(right), words)
 
     paper = f"{TABLE1[1].paper[(first,)]:g}, the others {min(TABLE1[1].paper[(o,)] or 0 for o in others):g}+"
     return Claim(f"{first} reaches the target first", paper, check)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from matplotlib.figure import Figure
 
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Published, Scale
-from tacit.experiment.reproduce.claims import Claim, Verdict
+from tacit.experiment.reproduce.claims import Claim, Verdict, all_or_some
 from tacit.experiment.reproduce.columns import Column, column_claims, panels
 from tacit.experiment.reproduce.defl_vp import TABLE3
 from tacit.experiment.reproduce.defl_vp_setting import PROTOCOL, QUICKLY, config
@@ -65,8 +65,7 @@ def at_most(scope: str, text: str) -> Claim:
         found = [outcome.mean((scope, epsilon)) for epsilon in EPSILONS]
         small = [one <= MEANINGFUL for one in found]
         words = f"{min(found):.4g} to {max(found):.4g}"
-        word = "reproduced" if all(small) else "partly" if any(small) else "not reproduced"
-        return Verdict(word, words, f"at most {MEANINGFUL:g} would mean something")
+        return Verdict(all_or_some(small), words, f"at most {MEANINGFUL:g} would mean something")
 
     return Claim(text, f"ε = {EPSILONS[0]} to {EPSILONS[-1]}", check)
 
@@ -95,7 +94,7 @@ def _draw(outcome: Outcome) -> Figure:
     return figure
 
 
-def _power(value: float, place: int) -> str:
+def _power(value: float, place: float) -> str:
     """A tick of a logarithmic axis: texts of figures are not read as formulas."""
     return "10" + str(round(math.log10(value))).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
@@ -117,8 +116,7 @@ def nothing_learnt(keys: Callable[[Outcome], list[tuple[str, ...]]]) -> Claim:
         if not found:
             raise Missing
         guess = [one <= 20.0 for one in found]
-        word = "reproduced" if all(guess) else "partly" if any(guess) else "not reproduced"
-        return Verdict(word, f"at most {max(found):.1f} %", "one class of ten is 10 %")
+        return Verdict(all_or_some(guess), f"at most {max(found):.1f} %", "one class of ten is 10 %")
 
     return Claim(
         "with ε₀ = ε/d, as Corollary 1 has it, models learn nothing (our claim)", "78.4 to 90.0 %", check

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad
 
@@ -170,7 +171,8 @@ def _packed(pictures: Tensor) -> list[str]:
     return [base64.b64encode(picture.numpy().tobytes()).decode() for picture in shades]
 
 
-def unpacked(text: str, shape: list[int]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """One of them again, [height, width]."""
-    channels, height, width = shape
-    return np.frombuffer(base64.b64decode(text), np.uint8).reshape(channels, height, width)[0]
+def unpacked(text: str, shape: list[int]) -> NDArray[np.uint8]:
+    """The first channel of one of them again, [height, width]."""
+    _, height, width = shape
+    whole: NDArray[np.uint8] = np.frombuffer(base64.b64decode(text), np.uint8)
+    return whole[: height * width].reshape(height, width)
