@@ -29,6 +29,7 @@ class Column:
     paper: Mapping[Key, float | None]
     tolerance: float
     form: str = ".2f"
+    from_zero: bool = False  # of its axis
 
     def ours(self, outcome: Outcome, key: Key) -> list[float]:
         """The numbers of all repeats that have one."""
@@ -107,4 +108,8 @@ def draw_column(axes: Axes, outcome: Outcome, column: Column, colour: str) -> No
         range(len(cells)), names, rotation=35 if long else 0, ha="right" if long else "center", fontsize=9
     )
     axes.set_xlim(-0.5, len(cells) - 0.5)
+    if column.from_zero:
+        axes.set_ylim(bottom=0)
+    if not long:
+        axes.set_xlabel(" · ".join(outcome.artifact.axes))
     axes.set_title(column.label, fontsize=10)

@@ -16,6 +16,7 @@ from tacit.experiment.reproduce.registry import ARTIFACTS
 from tacit.experiment.reproduce.response_budget import ResponseBudget
 from tacit.experiment.reproduce.variate_leak import VariateLeak
 from tacit.models import build
+from tacit.privacy.randomized_response import RandomizedResponse
 
 FULL, QUICK = Scale(), Scale(quick=True)
 
@@ -68,6 +69,12 @@ def test_the_width_of_the_models_is_as_the_budget_has_it():
         cells = ARTIFACTS["findings/epsilon-vector"].cells(scale)
         shares = [cell.measure.config.algorithm.options["epsilon"] * parameters for cell in cells]
         assert shares == pytest.approx([float(cell.key[0]) for cell in cells])
+        told = [cell.measure.config.algorithm.options for cell in cells]
+        sizes = [
+            one["lr"] * RandomizedResponse(one["epsilon"]).scale for one in told
+        ]  # of a coordinate's step
+        assert sizes[1::2] == pytest.approx([0.01] * len(sizes[1::2]), rel=1e-3)
+        assert min(sizes[::2]) > 1
 
 
 @pytest.mark.parametrize(("accuracy", "word"), [(11.0, "reproduced"), (60.0, "not reproduced")])
