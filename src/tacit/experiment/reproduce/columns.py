@@ -109,7 +109,7 @@ def draw_column(axes: Axes, outcome: Outcome, column: Column, colour: str) -> No
     )
     axes.set_xlim(-0.5, len(cells) - 0.5)
     if column.from_zero:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     if not long:
         axes.set_xlabel(" · ".join(outcome.artifact.axes))
     axes.set_title(column.label, fontsize=10)

@@ -4,7 +4,8 @@ The protocol of section 5, with what the paper leaves open settled so that its n
 mini-batch gradient and one exchange, a round is one local epoch of iterations, ε is the budget of one coordinate and
 one iteration (with Corollary 1's ε/d nothing is learnt, see findings/epsilon-vector), the sparse peer graph is
 4-regular, C keeps 40 % of the coordinates at random, α = 0.1. The paper has momentum 0.9 throughout; here rows that
-send gradients have it and rows that send signs do not, since those take ten times the step with it.
+send gradients have it and rows that send signs do not, since those take ten times the step with it (in the quick
+version DeFL-VP then ends at 68.6 % instead of 77.9 %, and D-PSGD without momentum at 10.4 % instead of 68.8 %).
 """
 
 from __future__ import annotations
