@@ -61,6 +61,11 @@ def graded(off: float, tolerance: float) -> Word:
     return "reproduced" if off <= tolerance else "partly" if off <= PARTLY * tolerance else "not reproduced"
 
 
+def all_or_some(right: Sequence[bool]) -> Word:
+    """How well a claim about several things is met: by all of them, by some, by none."""
+    return "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
+
+
 def mean_loss(pairs: Callable[[Outcome], list[tuple[Key, Key]]], text: str, paper: str, most: float) -> Claim:
     """A claim that some cells lose at most so much against others in the mean, paired by seed."""
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tacit.errors import unknown
 from tacit.experiment.reproduce import (
+    defl_vp,
     findings_collusion,
+    findings_control_variates,
+    findings_epsilon,
     findings_norm_vector,
     lppa,
     lppa_attack,
@@ -18,8 +21,11 @@ ROOMS = (
     lppa_attack,
     lppa_budget,
     rms,
+    defl_vp,
     findings_collusion,
     findings_norm_vector,
+    findings_control_variates,
+    findings_epsilon,
 )
 ARTIFACTS: dict[str, Artifact] = {artifact.name: artifact for room in ROOMS for artifact in room.ARTIFACTS}
 
