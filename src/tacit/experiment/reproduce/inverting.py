@@ -62,5 +62,7 @@ class Inverting:
         if not self.scattered:
             return against(component(graph, victim, self.honest), graph.clients)
         draw = torch.Generator().manual_seed(key_of(seed, "honest", victim) >> 1)
-        others = [client for client in torch.randperm(graph.clients, generator=draw).tolist() if client != victim]
+        others = [
+            client for client in torch.randperm(graph.clients, generator=draw).tolist() if client != victim
+        ]
         return against([victim, *others[: self.honest - 1]], graph.clients)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from tacit.errors import unknown
-from tacit.experiment.reproduce import lppa
+from tacit.experiment.reproduce import dfl_opt, dfl_opt_inversion, dfl_opt_membership, lppa
 from tacit.experiment.reproduce.artifact import Artifact
 
 ARTIFACTS: dict[str, Artifact] = {
-    artifact.name: artifact for paper in (lppa,) for artifact in paper.ARTIFACTS
+    artifact.name: artifact
+    for paper in (lppa, dfl_opt, dfl_opt_inversion, dfl_opt_membership)
+    for artifact in paper.ARTIFACTS
 }
 
 

@@ -23,6 +23,7 @@ from tacit.audit.scoring.reconstruction import ReconstructionScore, score_recons
 from tacit.audit.scoring.truth import Truth
 from tacit.errors import Misuse
 from tacit.experiment.reproduce.artifact import Place, Values
+from tacit.experiment.reproduce.published_lbfgs import PublishedLBFGS
 from tacit.experiment.reproduce.training import rounded
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
@@ -32,9 +33,13 @@ SHOWN = 2  # pictures of the first victim that are kept for the figure
 
 @dataclass(frozen=True)
 class Search:
-    """DLG (squared distance, L-BFGS) or the cosine attack (total variation, signed Adam); labels told or searched."""
+    """How inputs are searched, and whether labels are told or searched along.
 
-    distance: Literal["squared", "cosine"] = "squared"
+    DLG as published: the squared distance, torch's L-BFGS. "ours": the same relative to the evidence, with an L-BFGS
+    that searches along its lines. "cosine": that distance and total variation, signed Adam (Geiping et al. 2020).
+    """
+
+    attack: Literal["DLG", "ours", "cosine"] = "DLG"
     iterations: int = 300
     restarts: int = 4
     labels_known: bool = True
@@ -43,16 +48,16 @@ class Search:
     @property
     def objective(self) -> Objective:
         """What is made small."""
-        if self.distance == "squared":
-            return L2(relative=True, total_variation=self.total_variation)
-        return Cosine(self.total_variation)
+        if self.attack == "cosine":
+            return Cosine(self.total_variation)
+        return L2(relative=self.attack == "ours", total_variation=self.total_variation)
 
     @property
     def optimiser(self) -> Optimiser:
         """How."""
-        if self.distance == "squared":
-            return LBFGS(self.iterations)
-        return SignedAdam(self.iterations)
+        if self.attack == "cosine":
+            return SignedAdam(self.iterations)
+        return LBFGS(self.iterations) if self.attack == "ours" else PublishedLBFGS(self.iterations)
 
 
 def inverted(task: Task, seed: int, held: Sequence[Evidence], search: Search, place: Place) -> Values:
@@ -86,9 +91,7 @@ def _inverted(
     one_batch = len(coefficients) == 1 or (held[0].kind != "sum" and repeats(task))
     points = torch.stack([one.points for one in held if one.points is not None])
     values = torch.stack([one.values for one in held])
-    where, what, value = (
-        array.to(place.device, loss.flat.dtype) for array in (points, coefficients, values)
-    )
+    where, what, value = (array.to(place.device, loss.flat.dtype) for array in (points, coefficients, values))
     terms = [one.terms[: 1 if one_batch else None] for one in held]
     x, y = (
         torch.stack([torch.stack([truth.batch(u.client, u.when)[array] for u in each]) for each in terms])
