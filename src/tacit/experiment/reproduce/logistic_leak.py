@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.fedavg import FedAvg
+from tacit.algorithms.pdmm import PDMM
 from tacit.algorithms.solvers import GradientSolver
 from tacit.experiment.reproduce.artifact import Place, Values
 from tacit.experiment.reproduce.training import rounded
@@ -33,7 +34,7 @@ class LogisticLeak:
     the difference of two gradients follows from three messages (eq. 33 and 36). Either is (s·x, s) for some number s.
     """
 
-    protocol: Literal["CFL", "DFL"]
+    protocol: str  # CFL or DFL
     nodes: int
     radius: float
     iterations: int
@@ -77,14 +78,9 @@ class LogisticLeak:
         }
 
     def _algorithm(self) -> Algorithm:
-        made: Algorithm
         if self.protocol == "CFL":
-            made = ALGORITHMS["fedavg"](lr=self.rate)
-        else:
-            made = ALGORITHMS["pdmm"](
-                rho=self.rho, solver=GradientSolver(self.mu), noise=Gaussian(self.deviation)
-            )
-        return made
+            return FedAvg(lr=self.rate)
+        return PDMM(rho=self.rho, solver=GradientSolver(self.mu), noise=Gaussian(self.deviation))
 
     def _told(self, transcript: Transcript) -> list[Tensor]:
         """What the messages give of every node [n, 3], iteration by iteration."""

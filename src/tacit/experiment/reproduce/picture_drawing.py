@@ -27,7 +27,7 @@ def similarity(x_label: str, right: tuple[str, str] | None = None) -> Callable[[
         wide = max(WIDTH, sum(1.2 + 1.15 * TILE * len(places) for places in columns.values()))
         with styled():
             figure = Figure(figsize=(wide, HEIGHT + tall), layout="constrained")
-            above, below = figure.subfigures(2, 1, height_ratios=[HEIGHT, tall])
+            (above,), (below,) = figure.subfigures(2, 1, squeeze=False, height_ratios=[HEIGHT, tall])
             row = above.subplots(1, len(panels), squeeze=False, sharey=True)[0]
             grids = below.subfigures(1, len(panels), squeeze=False)[0]
             for axes, grid, panel in zip(row, grids, panels, strict=True):
@@ -54,7 +54,7 @@ def over_time(outcome: Outcome) -> Figure:
         figure = Figure(
             figsize=(max(WIDTH, 2.2 + 1.15 * TILE * len(times)), HEIGHT + tall), layout="constrained"
         )
-        above, below = figure.subfigures(2, 1, height_ratios=[HEIGHT, tall])
+        (above,), (below,) = figure.subfigures(2, 1, squeeze=False, height_ratios=[HEIGHT, tall])
         axes = above.subplots()
         for number, cell in enumerate(cells):
             mean = outcome.curve(cell.key)
@@ -95,7 +95,8 @@ def two_panels(panels: Sequence[tuple[str, str, bool]], x: str) -> Callable[[Out
                 axes.set_xlabel(x)
                 axes.set_ylabel(label)
                 if logarithmic:
-                    axes.set_yscale("log")
+                    axes.set_yscale("log", nonpositive="mask")
+                    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
             handles, labels = row[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
         return figure
@@ -111,8 +112,9 @@ def _lines(axes: Axes, outcome: Outcome, panel: str, places: list[str], series: 
     for number, name in enumerate(series):
         here = [place for place in places if (panel, place, name) in outcome]
         keys = [(panel, place, name) for place in here]
+        shift = 0.05 * (number - (len(series) - 1) / 2)  # so that equal ones do not hide each other
         axes.errorbar(
-            [places.index(place) for place in here],
+            [places.index(place) + shift for place in here],
             [outcome.mean(key, "ssim") for key in keys],
             yerr=[outcome.deviation(key, "ssim") or 0.0 for key in keys],
             fmt=SHAPES[number % len(SHAPES)] + "-", color=PALETTE[number % len(PALETTE)], label=name, capsize=2,

@@ -92,7 +92,7 @@ def _inverted(
     points = torch.stack([one.points for one in held if one.points is not None])
     values = torch.stack([one.values for one in held])
     where, what, value = (array.to(place.device, loss.flat.dtype) for array in (points, coefficients, values))
-    terms = [one.terms[: 1 if one_batch else None] for one in held]
+    terms = [(min(one.terms, key=lambda u: u.when),) if one_batch else one.terms for one in held]
     x, y = (
         torch.stack([torch.stack([truth.batch(u.client, u.when)[array] for u in each]) for each in terms])
         for array in (0, 1)
