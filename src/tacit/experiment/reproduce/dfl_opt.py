@@ -201,7 +201,8 @@ ARTIFACTS = (
         draw=similarity("σ_z²", ("accuracy", "accuracy (%)")),
         protocol=(
             f"{PROTOCOL}. nᵢ = 2; nobody is corrupt where noisy gradients are inverted; they are the best linear "
-            "estimate, whose noise is that of all z⁰ of a node over √2, as messages tell zᵢ|ⱼ − zⱼ|ᵢ; accuracy after 2,000 iterations on 100 samples in all"
+            "estimate, whose noise is that of all z⁰ of a node over √2, as messages tell zᵢ|ⱼ − zⱼ|ᵢ; "
+            "accuracy after 2,000 iterations on 100 samples in all"
         ),
         quickly=f"{QUICKLY}; four variances; accuracy after 150 iterations on 20 samples",
         repeats=3,

@@ -24,8 +24,8 @@ PROTOCOL = (
     "64 hidden sigmoids (the paper: two layers, no more), ρ = 0.4, μ = 1/30 in both protocols, σ_z² = 10⁻⁴ unless "
     "varied. What is inverted is computed from the messages of the first two iterations by the audit; models are "
     "known, as at convergence. DLG: squared distance and torch's L-BFGS, as published; ours: the same distance "
-    "relative to the evidence and an L-BFGS with a line search. Labels are known for gradients and sums, and searched along "
-    "for differences, where the paper tries all of them"
+    "relative to the evidence and an L-BFGS with a line search. Labels are known for gradients and sums, and "
+    "searched along for differences, where the paper tries all of them"
 )
 QUICKLY = "MNIST only (5,000 digits of it), 10 nodes, 32 hidden units, 2 victims, fewer iterations, one seed"
 
