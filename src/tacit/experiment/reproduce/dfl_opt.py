@@ -62,7 +62,7 @@ def _fig3(scale: Scale) -> list[Cell]:
         cells += [
             Cell(
                 (*place, NOISY),
-                Together(Inverting(setting, "gradient", attack, victims, nodes_at(scale)), learning),
+                Together(Inverting(setting, "gradient", attack, victims, nodes_at(scale) - 1), learning),
             ),
             Cell(
                 (*place, "difference"),
@@ -187,7 +187,7 @@ ARTIFACTS = (
         ],
         draw=similarity("σ_z²", ("accuracy", "accuracy (%)")),
         protocol=(
-            f"{PROTOCOL}. nᵢ = 2; nobody is corrupt where noisy gradients are inverted; they are the best linear "
+            f"{PROTOCOL}. nᵢ = 2; one node is corrupt where noisy gradients are inverted; they are the best linear "
             "estimate, whose noise is that of all z⁰ of a node over √2, as messages tell zᵢ|ⱼ − zⱼ|ᵢ; "
             "accuracy after 2,000 iterations on 100 samples in all"
         ),
@@ -221,8 +221,9 @@ ARTIFACTS = (
         ],
         draw=over_time,
         protocol=(
-            f"{PROTOCOL}. nᵢ = 2; late evidence is computed from the models inside, as Proposition 1 says it is known; "
-            "the number shown is the mean over the iterations attacked"
+            f"{PROTOCOL}. nᵢ = 2; differences are computed from three messages each, with their rounding; models and "
+            "CFL's gradients are those inside, as Proposition 1 says they are known; the number "
+            "shown is the mean over the iterations attacked"
         ),
         quickly=f"{QUICKLY}; t = 1, 50, 150, 300",
         repeats=3,

@@ -12,7 +12,7 @@ from tacit.experiment.reproduce.membership import Membership
 from tacit.experiment.reproduce.trends import falls, unchanged
 
 NODES = 10
-HONEST = (10, 8, 6, 4, 2, 1)
+HONEST = (9, 8, 6, 4, 2, 1)
 SUMS = (2, 4, 8)
 
 
@@ -45,7 +45,7 @@ def _fig7(scale: Scale) -> list[Cell]:
 def _fig9(scale: Scale) -> list[Cell]:
     shares = [
         Cell((f"{1 - honest / NODES:.0%}", "DFL, sum"), _measure(scale, honest))
-        for honest in scale.pick(HONEST, (10, 4, 1))
+        for honest in scale.pick(HONEST, (9, 4, 1))
     ]
     return [*shares, Cell(("90%", "CFL, gradient"), _measure(scale, None))]
 

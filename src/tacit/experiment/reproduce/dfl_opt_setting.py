@@ -22,8 +22,8 @@ SMALL_MLP = {"name": "mlp", "hidden": [32], "activation": "sigmoid"}
 PROTOCOL = (
     "50 nodes on a random geometric graph in the unit square, radius √(2 ln n / n), nᵢ samples each, a perceptron with "
     "64 hidden sigmoids (the paper: two layers, no more), ρ = 0.4, μ = 1/30 in both protocols, σ_z² = 10⁻⁴ unless "
-    "varied. What is inverted is computed from the messages of the first two iterations by the audit; models are "
-    "known, as at convergence. DLG: squared distance and torch's L-BFGS, as published; ours: the same distance "
+    "varied. What is inverted is computed from the messages of the first two iterations by the audit, for one "
+    "corrupt node or more. DLG: squared distance and torch's L-BFGS, as published; ours: the same distance "
     "relative to the evidence and an L-BFGS with a line search. Labels are known for gradients and sums, and "
     "searched along for differences, where the paper tries all of them"
 )

@@ -37,7 +37,9 @@ class InvertingOverTime:
     def __call__(self, seed: int, place: Place) -> Values:
         """Train, and attack at each of the iterations."""
         later = LaterEvidence.of(self.config, self.iterations, seed, place)
-        curve: dict[str, list[float | None]] = {"iteration": [], "ssim": [], "deviation": []}
+        curve: dict[str, list[float | None]] = {
+            name: [] for name in ("iteration", "ssim", "deviation", "rounding")
+        }
         pictures, found = [], []
         for iteration in self.iterations:
             held = [later.held([victim], self.question, iteration) for victim in range(self.victims)]
@@ -46,6 +48,7 @@ class InvertingOverTime:
             curve["iteration"].append(iteration)
             curve["ssim"].append(values["ssim"])
             curve["deviation"].append(rounded(statistics.pstdev(values["ssim_per_victim"])))
+            curve["rounding"].append(values["rounding"])
             pictures.append(values["pictures"])
         return {
             "ssim": rounded(statistics.fmean(found)),

@@ -15,11 +15,12 @@ from tacit.algorithms.fedavg import FedAvg
 from tacit.algorithms.pdmm import PDMM
 from tacit.algorithms.solvers import GradientSolver
 from tacit.experiment.reproduce.artifact import Place, Values
+from tacit.experiment.reproduce.eavesdropping import gradient_changes
 from tacit.experiment.reproduce.training import rounded
 from tacit.graph import Topology
 from tacit.privacy.noise import Gaussian
 from tacit.randomness import key_of
-from tacit.record.transcript import Message, Transcript
+from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 from tacit.tasks import Task
 
@@ -88,7 +89,7 @@ class LogisticLeak:
             return [message.rows.cpu() for message in transcript.of("grad") if message.verb == "average"]
         messages = transcript.of("dz")
         return [
-            gradient_changes(messages[t - 1 : t + 2], self.nodes, self.rho, self.mu)
+            gradient_changes(messages[t - 1 : t + 2], self.nodes, self.rho, self.mu, "gradient").cpu()
             for t in range(1, len(messages) - 1)
         ]
 
@@ -98,27 +99,6 @@ def samples(nodes: int, seed: int) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(key_of(seed, "logistic regression") >> 1)
     labels = torch.randint(0, 2, (nodes,), generator=draw).double()
     return torch.randn(nodes, WIDTH, generator=draw).double() + (2 * labels - 1)[:, None], labels
-
-
-def gradient_changes(messages: list[Message], nodes: int, rho: float, mu: float) -> Tensor:
-    """∇fᵢ(wᵢᵗ) − ∇fᵢ(wᵢᵗ⁻¹) [n, P] from three successive messages of PDMM with gradient steps, by eq. 33 and 36."""
-    source, target = messages[0].source.cpu(), messages[0].target
-    assert target is not None  # messages along edges have one
-    target = target.cpu()
-    sign = torch.where(source < target, 1.0, -1.0).double()[:, None]
-    back = (target * nodes + source).argsort()  # edges are in the order of (i, j): here are those of (j, i)
-    first, second, third = (message.rows.cpu() for message in messages)
-    degree = torch.bincount(source, minlength=nodes).double()[:, None]
-
-    def total(rows: Tensor) -> Tensor:
-        """Over the neighbours of each node."""
-        return rows.new_zeros(nodes, rows.shape[1]).index_add_(0, source, rows)
-
-    before, after = (
-        total((later - earlier[back]) * sign) / (2 * rho * degree)
-        for earlier, later in ((first, second), (second, third))
-    )  # how models changed, eq. 33
-    return -total(sign * second[back]) - after / mu - (rho * degree - 1 / mu) * before
 
 
 def _loss(theta: Tensor, x: Tensor, label: Tensor) -> Tensor:

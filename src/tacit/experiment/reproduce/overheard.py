@@ -47,13 +47,14 @@ class Overheard:
         return cls(made.task, made.graph, transcript, symbols)
 
     def held(self, adversary: Adversary, victim: int, question: Question, iteration: int = 0) -> Evidence:
-        """What the adversary computes from messages and from what it holds; refused where that is nothing."""
+        """What the adversary computes from messages and from what it holds; only a gradient may be noisy."""
         found = evidence(
             Findings(Knowledge(self.symbols, adversary), victim), question, iteration, self.transcript
         )
-        if found is None or found.points is None:
+        if found is None or found.points is None or (found.deviation and question != "gradient"):
             raise Misuse(
-                f"{adversary} does not know the {question} of client {victim}.", "Ask for another kind."
+                f"{adversary} does not know the {question} of client {victim}.",
+                "Let one client be corrupt at least: then all models are known.",
             )
         return found
 
@@ -72,7 +73,10 @@ def component(graph: Graph, victim: int, size: int) -> list[int]:
 
 
 def against(honest: Sequence[int], clients: int) -> Adversary:
-    """Everybody else together; reads all clear messages, and has all models, as at convergence (Proposition 1)."""
+    """Everybody else together, who read all clear messages and know the first model.
+
+    If there is anybody, they know all models: messages tell wᵢ − wⱼ along every edge, and they have their own.
+    """
     corrupt = [client for client in range(clients) if client not in honest]
     listening = Adversary(listens=True, knows_theta0=True)
     return listening | Adversary.curious(*corrupt) if corrupt else listening
