@@ -107,7 +107,9 @@ def _worse_later(attack: str) -> Claim:
 
 
 def _training(dataset: str, protocol: str, scale: Scale) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": "mnist-mini" if scale.quick else DATA[dataset]}
+    data: dict[str, Any] = {"name": DATA[dataset]}
+    if scale.quick:
+        data = {"name": "mnist-mini", "limit_train": 2000, "limit_test": 300}
     return {
         "data": data,
         "model": {"name": "lenet", "activation": "tanh"},
@@ -115,7 +117,8 @@ def _training(dataset: str, protocol: str, scale: Scale) -> dict[str, Any]:
         "algorithm": algorithm(protocol),
         "run": {
             "rounds": scale.pick(100 if dataset == "CIFAR10" else 50, 12),
-            "batch_size": scale.pick(128, 16),
+            "batch_size": scale.pick(128, 8),
+            "evaluate_every": scale.pick(1, 2),
         },
     }
 
@@ -252,7 +255,7 @@ ARTIFACTS = (
             "both, σ_z² = 10⁻⁴; test loss instead of training loss; CIFAR10 has 20,000 of 50,000 training images; "
             "VGG-11 is left out"
         ),
-        quickly="5,000 digits of MNIST only, batches of 16, 12 rounds of 25 iterations, one seed",
+        quickly="2,000 digits of MNIST only, batches of 8, 12 rounds of 25 iterations, one seed",
         repeats=3,
         quick_repeats=1,
     ),
