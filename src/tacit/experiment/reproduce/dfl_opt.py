@@ -131,6 +131,24 @@ def _fig10(scale: Scale) -> list[Cell]:
     ]
 
 
+def _learns_as_well(dataset: str) -> Claim:
+    """At the end of training; before, DFL is some iterations behind."""
+    claim = unchanged(
+        [(dataset, protocol) for protocol in PROTOCOLS],
+        f"{dataset}: DFL learns as well as CFL (points)",
+        "close curves",
+        1.0,
+    )
+
+    def check(outcome: Outcome) -> Verdict:
+        found = claim.check(outcome)
+        if outcome.scale.quick:
+            return Verdict("not measured", found.ours, "the quick version ends before either has converged")
+        return found
+
+    return Claim(claim.text, claim.paper, check)
+
+
 ARTIFACTS = (
     Artifact(
         name="dfl-opt/fig2",
@@ -240,15 +258,7 @@ ARTIFACTS = (
         axes=("dataset", "protocol"),
         cells=_fig10,
         metric="accuracy",
-        claims=[
-            unchanged(
-                [(dataset, protocol) for protocol in PROTOCOLS],
-                f"{dataset}: DFL learns as well as CFL (points)",
-                "close curves",
-                1.0,
-            )
-            for dataset in DATA
-        ],
+        claims=[_learns_as_well(dataset) for dataset in DATA],
         draw=two_panels([("loss", "test loss", False), ("accuracy", "accuracy (%)", False)], "step"),
         protocol=(
             "10 nodes on a random geometric graph, LeNet with tanh, batches of 128 (not given), ρ = 0.4, μ = 1/30 in "
