@@ -21,10 +21,10 @@ def gradient_changes(
         gradient step    −h − Δ⁺/μ − (ρd − 1/μ) Δ        (eq. 36)
         quadratic        −h − (1/μ + ρd) Δ⁺ + Δ/μ
     """
-    first, second, third = (message.rows.double() for message in messages)
-    source, target = messages[0].source.to(first.device), messages[0].target
+    first, second, third = (message.rows.cpu().double() for message in messages)  # sums in one order
+    source, target = messages[0].source.cpu(), messages[0].target
     assert target is not None  # messages along edges have one
-    target = target.to(first.device)
+    target = target.cpu()
     sign = torch.where(source < target, 1.0, -1.0).to(first)[:, None]
     back = (target * nodes + source).argsort()  # edges are in the order of (i, j): here are those of (j, i)
     degree = torch.bincount(source, minlength=nodes).to(first)[:, None]

@@ -85,7 +85,7 @@ class LaterEvidence:
         terms = tuple(Unknown("gradient", t + 1, client) for client, t in places)
         rounding = 0.0
         if later and iteration in self.changes:
-            inside, values = values, self.changes[iteration][clients[0]]
+            inside, values = values, self.changes[iteration][clients[0]].to(values.device)
             rounding = float((values - inside).norm() / inside.norm().clamp_min(1e-300))
         return Evidence(question, clients[0], terms, coefficients, values, points, 0.0, 1.0, rounding)
 

@@ -89,7 +89,7 @@ class LogisticLeak:
             return [message.rows.cpu() for message in transcript.of("grad") if message.verb == "average"]
         messages = transcript.of("dz")
         return [
-            gradient_changes(messages[t - 1 : t + 2], self.nodes, self.rho, self.mu, "gradient").cpu()
+            gradient_changes(messages[t - 1 : t + 2], self.nodes, self.rho, self.mu, "gradient")
             for t in range(1, len(messages) - 1)
         ]
 
