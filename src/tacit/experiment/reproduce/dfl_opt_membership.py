@@ -7,8 +7,9 @@ from typing import Any
 from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Scale
 from tacit.experiment.reproduce.dfl_opt_setting import algorithm, radius
-from tacit.experiment.reproduce.drawing import beside_paper, curves
+from tacit.experiment.reproduce.drawing import curves
 from tacit.experiment.reproduce.membership import Membership
+from tacit.experiment.reproduce.picture_drawing import lines_over
 from tacit.experiment.reproduce.trends import falls, unchanged
 
 NODES = 10
@@ -100,7 +101,7 @@ ARTIFACTS = (
                 0.03,
             ),
         ],
-        draw=beside_paper("AUC"),
+        draw=lines_over("corrupt nodes", "AUC"),
         **MORE,
     ),
 )

@@ -8,12 +8,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tacit.experiment.reproduce.artifact import Key
 from tacit.experiment.reproduce.drawing import HEIGHT, WIDTH
 from tacit.experiment.reproduce.outcome import Filled, Outcome
 from tacit.experiment.style import MUTED, PALETTE, SHAPES, styled
 
 TILE = 0.62  # inches that a picture takes
-RED = PALETTE[1]
 Picture = list[list[float]]
 
 
@@ -31,7 +31,8 @@ def similarity(x_label: str, right: tuple[str, str] | None = None) -> Callable[[
             row = above.subplots(1, len(panels), squeeze=False, sharey=True)[0]
             grids = below.subfigures(1, len(panels), squeeze=False)[0]
             for axes, grid, panel in zip(row, grids, panels, strict=True):
-                _lines(axes, outcome, panel, columns[panel], series)
+                _lines(axes, outcome, (panel,), columns[panel], series, "ssim")
+                axes.set_ylim(-0.1, 1.08)
                 axes.set_title(panel, color=MUTED)
                 axes.set_xlabel(x_label)
                 if right is not None:
@@ -40,6 +41,23 @@ def similarity(x_label: str, right: tuple[str, str] | None = None) -> Callable[[
             row[0].set_ylabel("SSIM")
             handles, labels = row[0].get_legend_handles_labels()
             above.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        return figure
+
+    return draw
+
+
+def lines_over(x_label: str, y_label: str) -> Callable[[Outcome], Figure]:
+    """The metric of each series, the last place of a key, over the first."""
+
+    def draw(outcome: Outcome) -> Figure:
+        with styled():
+            figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
+            axes = figure.add_subplot()
+            series = outcome.places(-1)
+            _lines(axes, outcome, (), outcome.places(0), series, outcome.artifact.metric)
+            axes.set_xlabel(x_label)
+            axes.set_ylabel(y_label)
+            figure.legend(loc="outside lower center", ncols=len(series))
         return figure
 
     return draw
@@ -108,19 +126,24 @@ def _places(outcome: Outcome, panel: str) -> list[str]:
     return list(dict.fromkeys(cell.key[1] for cell in outcome.measured if cell.key[0] == panel))
 
 
-def _lines(axes: Axes, outcome: Outcome, panel: str, places: list[str], series: list[str]) -> None:
+def _lines(
+    axes: Axes, outcome: Outcome, before: Key, places: list[str], series: list[str], metric: str
+) -> None:
+    """A line per series over the places of keys (*before, place, series)."""
     for number, name in enumerate(series):
-        here = [place for place in places if (panel, place, name) in outcome]
-        keys = [(panel, place, name) for place in here]
+        colour, shape = PALETTE[number % len(PALETTE)], SHAPES[number % len(SHAPES)]
+        here = [place for place in places if (*before, place, name) in outcome]
+        keys = [(*before, place, name) for place in here]
+        means = [outcome.mean(key, metric) for key in keys]
+        if len(here) == 1 < len(places):  # it does not depend on what is varied
+            axes.axhline(means[0], color=colour, linestyle=(0, (4, 2 + 2 * number)), label=name)
+            continue
         shift = 0.05 * (number - (len(series) - 1) / 2)  # so that equal ones do not hide each other
-        axes.errorbar(
-            [places.index(place) + shift for place in here],
-            [outcome.mean(key, "ssim") for key in keys],
-            yerr=[outcome.deviation(key, "ssim") or 0.0 for key in keys],
-            fmt=SHAPES[number % len(SHAPES)] + "-", color=PALETTE[number % len(PALETTE)], label=name, capsize=2,
-        )  # fmt: skip
+        at = [places.index(place) + shift for place in here]
+        wide = [outcome.deviation(key, metric) or 0.0 for key in keys]
+        axes.errorbar(at, means, yerr=wide, fmt=shape + "-", color=colour, label=name, capsize=2)
     axes.set_xticks(range(len(places)), places)
-    axes.set_ylim(-0.1, 1.08)
+    axes.set_xlim(-0.3, len(places) - 0.7)
 
 
 def _beside(axes: Axes, outcome: Outcome, panel: str, places: list[str], metric: str, label: str) -> None:
