@@ -117,9 +117,9 @@ def _training(dataset: str, protocol: str, scale: Scale) -> dict[str, Any]:
         "graph": {"kind": "random-geometric", "clients": 10, "radius": radius(10)},
         "algorithm": algorithm(protocol),
         "run": {
-            "rounds": scale.pick(100 if dataset == "CIFAR10" else 50, 12),
+            "rounds": scale.pick(300 if dataset == "CIFAR10" else 50, 12),
             "batch_size": scale.pick(128, 8),
-            "evaluate_every": scale.pick(1, 2),
+            "evaluate_every": scale.pick(5, 2),
         },
     }
 
