@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from tacit.errors import Misuse
+from tacit.models.activations import activation_named
 
 
 def two_layer_cnn(
@@ -84,10 +85,7 @@ def _draw_uniform(layer: nn.Module, bound: float | None) -> None:
 def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn.Module:
     """LeNet-5: convolutions of 6 and 16 filters with pooling, then linear layers of 120 and 84."""
     channels, height, width = _image(shape, "lenet", least=16)
-    activations: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
-    if activation not in activations:
-        raise Misuse(f"activation is {activation!r}.", f"Choose one of: {', '.join(activations)}.")
-    act = activations[activation]
+    act = activation_named(activation)
     cells = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),

@@ -9,16 +9,20 @@ from itertools import pairwise
 from torch import nn
 
 from tacit.errors import Misuse
+from tacit.models.activations import activation_named
 
 
-def mlp(shape: Sequence[int], classes: int, *, hidden: Sequence[int] = (64,)) -> nn.Module:
-    """Linear layers of the `hidden` sizes with ReLU between them."""
+def mlp(
+    shape: Sequence[int], classes: int, *, hidden: Sequence[int] = (64,), activation: str = "relu"
+) -> nn.Module:
+    """Linear layers of the `hidden` sizes with ReLU, or another activation, between them."""
+    act = activation_named(activation)
     if not hidden or any(not isinstance(size, int) or size < 1 for size in hidden):
         raise Misuse(f"hidden is {hidden!r}.", "Give a list of layer sizes such as [64].")
     sizes = [math.prod(shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        layers += [nn.Linear(inputs, outputs), act()]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
 
 

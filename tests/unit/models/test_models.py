@@ -49,6 +49,12 @@ def test_lenet_has_the_activation_asked_for(activation):
     assert sum(type(layer).__name__.lower() == activation for layer in module) == 4
 
 
+@pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh"])
+def test_a_perceptron_has_the_activation_asked_for(activation):
+    module = models.build("mlp", (4,), 2, hidden=[3, 3], activation=activation)
+    assert sum(type(layer).__name__.lower() == activation for layer in module) == 2
+
+
 def test_sigmoid_cnn_halves_twice_rounding_up():
     module = models.build("sigmoid-cnn3", (3, 5, 9), 4, filters=6)
     assert parameters(module) == (3 * 25 + 1) * 6 + 2 * (6 * 25 + 1) * 6 + (6 * 2 * 3 + 1) * 4
@@ -116,3 +122,5 @@ def test_unknown_options_are_refused():
         models.build("linear", (4,), 2, hidden=(3,))
     with pytest.raises(Misuse, match="relu, sigmoid, tanh"):
         models.build("lenet", (1, 28, 28), 10, activation="softmax")
+    with pytest.raises(Misuse, match="sigmoid"):
+        models.build("mlp", (4,), 2, activation="softmax")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tacit.errors import unknown
 from tacit.experiment.reproduce import (
     defl_vp,
+    dfl_opt,
+    dfl_opt_inversion,
+    dfl_opt_membership,
     findings_collusion,
     findings_control_variates,
     findings_epsilon,
@@ -22,6 +25,9 @@ ROOMS = (
     lppa_budget,
     rms,
     defl_vp,
+    dfl_opt,
+    dfl_opt_inversion,
+    dfl_opt_membership,
     findings_collusion,
     findings_norm_vector,
     findings_control_variates,

@@ -10,7 +10,7 @@ from tacit.experiment.reproduce.artifact import Measure, Place, Values
 
 @dataclass(frozen=True)
 class Together:
-    """One measure after the other, each with the same seed; their numbers must have different names."""
+    """One measure after the other, each with the same seed; of two numbers of one name, the first measure's."""
 
     measures: tuple[Measure, ...]
 
@@ -22,5 +22,5 @@ class Together:
         """All of them."""
         values: Values = {}
         for number, measure in enumerate(self.measures):
-            values |= measure(seed, replace(place, scratch=place.scratch / str(number)))
+            values = measure(seed, replace(place, scratch=place.scratch / str(number))) | values
         return values

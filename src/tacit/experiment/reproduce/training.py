@@ -47,7 +47,7 @@ class Training:
         except Diverged as problem:
             history, seconds, ended = folder.read_history(), None, str(problem)
         last = history[-1]
-        values: Values = {"loss": _finite(last.loss.mean), "bytes_sent": last.bytes_sent, "seconds": seconds}
+        values: Values = {"loss": rounded(last.loss.mean), "bytes_sent": last.bytes_sent, "seconds": seconds}
         if last.accuracy is not None:
             values |= {"accuracy": last.accuracy.mean, "average_model": last.accuracy.average_model}
         if last.msd is not None:
@@ -62,17 +62,17 @@ def _curve(history: History) -> dict[str, list[float | None]]:
     curve: dict[str, list[float | None]] = {
         "round": [record.round for record in history],
         "step": [record.step for record in history],
-        "loss": [_finite(record.loss.mean) for record in history],
+        "loss": [rounded(record.loss.mean) for record in history],
     }
     if all(record.accuracy is not None for record in history):
         curve["accuracy"] = [
-            _finite(record.accuracy.mean) for record in history if record.accuracy is not None
+            rounded(record.accuracy.mean) for record in history if record.accuracy is not None
         ]
     if all(record.msd is not None for record in history):
-        curve["msd"] = [_finite(record.msd) for record in history]
+        curve["msd"] = [rounded(record.msd) for record in history]
     return curve
 
 
-def _finite(value: float | None) -> float | None:
+def rounded(value: float | None) -> float | None:
     """Rounded, or None where it is no number that JSON has."""
     return None if value is None or value - value != 0 else float(f"{value:.{DIGITS}g}")

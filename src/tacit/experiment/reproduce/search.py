@@ -1,0 +1,136 @@
+"""How evidence is inverted in an artifact, and the scores that come of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tacit.audit.attacks.inversion import invert
+from tacit.audit.attacks.lbfgs import LBFGS
+from tacit.audit.attacks.objectives import L2, Cosine, Objective
+from tacit.audit.attacks.observation import Observation
+from tacit.audit.attacks.optimiser import Optimiser
+from tacit.audit.attacks.signed_adam import SignedAdam
+from tacit.audit.evidence import Evidence
+from tacit.audit.reconstructions import Told, repeats
+from tacit.audit.scoring.matching import match
+from tacit.audit.scoring.reconstruction import ReconstructionScore, score_reconstruction
+from tacit.audit.scoring.truth import Truth
+from tacit.errors import Misuse
+from tacit.experiment.reproduce.artifact import Place, Values
+from tacit.experiment.reproduce.published_lbfgs import PublishedLBFGS
+from tacit.experiment.reproduce.training import rounded
+from tacit.tasks import Task
+from tacit.tasks.flat import ModuleLoss
+
+SHOWN = 2  # pictures of the first victim that are kept for the figure
+
+
+@dataclass(frozen=True)
+class Search:
+    """How inputs are searched, and whether labels are told or searched along.
+
+    DLG as published: the squared distance, torch's L-BFGS. "ours": the same relative to the evidence, with an L-BFGS
+    that searches along its lines. "cosine": that distance and total variation, signed Adam (Geiping et al. 2020).
+    """
+
+    attack: Literal["DLG", "ours", "cosine"] = "DLG"
+    iterations: int = 300
+    restarts: int = 4
+    labels_known: bool = True
+    total_variation: float = 0.0
+
+    @property
+    def objective(self) -> Objective:
+        """What is made small."""
+        if self.attack == "cosine":
+            return Cosine(self.total_variation)
+        return L2(relative=self.attack == "ours", total_variation=self.total_variation)
+
+    @property
+    def optimiser(self) -> Optimiser:
+        """How."""
+        if self.attack == "cosine":
+            return SignedAdam(self.iterations)
+        return LBFGS(self.iterations) if self.attack == "ours" else PublishedLBFGS(self.iterations)
+
+
+def inverted(task: Task, seed: int, held: Sequence[Evidence], search: Search, place: Place) -> Values:
+    """SSIM of what is reconstructed, over all samples; evidence with equally many gradients is inverted together."""
+    groups: dict[int, list[Evidence]] = {}
+    for one in held:
+        groups.setdefault(len(one.terms), []).append(one)
+    parts = [_inverted(task, Truth(task, seed), group, search, seed, place) for group in groups.values()]
+    similar = [value for score, _ in parts for value in _similarity(score.attack.ssim)]
+    first, pictures = parts[0]
+    overlap = [float(score.label_overlap.mean()) for score, _ in parts if score.label_overlap is not None]
+    return {
+        "ssim": rounded(statistics.fmean(similar)),
+        "ssim_per_victim": [rounded(value) for value in similar],
+        "mse": rounded(statistics.fmean(float(score.attack.mse.mean()) for score, _ in parts)),
+        "labels_found": rounded(statistics.fmean(overlap)) if overlap else None,
+        "ssim_of_class_mean": rounded(statistics.fmean(_similarity(first.class_mean.ssim))),
+        "rounding": rounded(max(one.rounding for one in held)),
+        "pictures": pictures,
+    }
+
+
+def _inverted(
+    task: Task, truth: Truth, held: list[Evidence], search: Search, seed: int, place: Place
+) -> tuple[ReconstructionScore, dict[str, list[list[list[float]]]]]:
+    loss, pool = task.loss, truth.outsiders(held[0].victim)
+    if not isinstance(loss, ModuleLoss) or pool is None:
+        raise Misuse("This task has no images to reconstruct.", "Name a dataset of images and a model.")
+    told = Told.of(task, held[0].victim, pool)
+    coefficients = torch.tensor(held[0].coefficients)
+    one_batch = len(coefficients) == 1 or (held[0].kind != "sum" and repeats(task))
+    points = torch.stack([one.points for one in held if one.points is not None])
+    values = torch.stack([one.values for one in held])
+    where, what, value = (array.to(place.device, loss.flat.dtype) for array in (points, coefficients, values))
+    terms = [(min(one.terms, key=lambda u: u.when),) if one_batch else one.terms for one in held]
+    x, y = (
+        torch.stack([torch.stack([truth.batch(u.client, u.when)[array] for u in each]) for each in terms])
+        for array in (0, 1)
+    )  # [V, T, b, ...]
+    found = invert(
+        loss,
+        Observation(where, what, value, one_batch),
+        shape=told.shape,
+        batch=told.batch,
+        classes=told.classes,
+        labels=(y[:, 0] if one_batch else y) if search.labels_known else "optimise",
+        objective=search.objective,
+        optimiser=search.optimiser,
+        restarts=search.restarts,
+        seed=seed,
+        box=told.box,
+        progress=lambda i, of, _: place.said(f"inverting the {held[0].kind}", i, of),
+    )
+    guess, true = (rows.cpu().reshape(len(held), -1, *told.shape) for rows in (found.inputs, x))
+    score = score_reconstruction(
+        guess,
+        true,
+        y.flatten(1),
+        *pool,
+        seed,
+        guess_labels=None if search.labels_known else found.labels.cpu().flatten(1),
+    )
+    shown = guess[0][match(guess[:1], true[:1])[0, :SHOWN]]
+    return score, {"truth": _plain(true[0, :SHOWN], told.box), "guess": _plain(shown, told.box)}
+
+
+def _similarity(ssim: Tensor | None) -> list[float]:
+    if ssim is None:
+        raise Misuse("The inputs are too small for SSIM.", "Name a dataset of images.")
+    return [float(value) for value in ssim]
+
+
+def _plain(images: Tensor, box: tuple[float, float]) -> list[list[list[float]]]:
+    """Pictures [H][W] of numbers from 0 to 1, colours averaged."""
+    grey = ((images.mean(1) - box[0]) / (box[1] - box[0])).clamp(0, 1)
+    return [[[round(value, 2) for value in row] for row in image] for image in grey.tolist()]
