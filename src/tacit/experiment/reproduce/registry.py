@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from tacit.errors import unknown
-from tacit.experiment.reproduce import (
-    defl_vp,
-    dfl_opt,
-    dfl_opt_inversion,
-    dfl_opt_membership,
-    findings_collusion,
-    findings_control_variates,
-    findings_epsilon,
-    findings_norm_vector,
-    lppa,
-    lppa_attack,
-    lppa_budget,
-    rms,
-)
 from tacit.experiment.reproduce.artifact import Artifact
-
-ROOMS = (
-    lppa,
-    lppa_attack,
-    lppa_budget,
-    rms,
+from tacit.experiment.reproduce.findings import collusion, control_variates, epsilon, norm_vector
+from tacit.experiment.reproduce.papers import (
     defl_vp,
     dfl_opt,
     dfl_opt_inversion,
     dfl_opt_membership,
-    findings_collusion,
-    findings_norm_vector,
-    findings_control_variates,
-    findings_epsilon,
+    lppa,
+    lppa_attack,
+    lppa_budget,
+    rms,
 )
-ARTIFACTS: dict[str, Artifact] = {artifact.name: artifact for room in ROOMS for artifact in room.ARTIFACTS}
+
+PAPERS = (lppa, lppa_attack, lppa_budget, rms, defl_vp, dfl_opt, dfl_opt_inversion, dfl_opt_membership)
+FINDINGS = (collusion, control_variates, epsilon, norm_vector)
+ARTIFACTS: dict[str, Artifact] = {
+    artifact.name: artifact for module in (*PAPERS, *FINDINGS) for artifact in module.ARTIFACTS
+}
 
 
 def artifact_named(name: str) -> Artifact:

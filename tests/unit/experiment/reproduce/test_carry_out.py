@@ -12,9 +12,9 @@ from tacit.experiment.reproduce.artifact import Artifact, Cell, Published, Scale
 from tacit.experiment.reproduce.carry_out import Teller, Wanted, carry_out
 from tacit.experiment.reproduce.claims import mean_loss, number_claims, ordered
 from tacit.experiment.reproduce.drawing import beside_paper, curves, write_figure
+from tacit.experiment.reproduce.measures.training import Training
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.summary import write_summary
-from tacit.experiment.reproduce.training import Training
 
 FULL, QUICK = Scale(), Scale(quick=True)
 

@@ -11,8 +11,8 @@ from torch import nn
 import tacit
 from tacit.experiment.config import make_config
 from tacit.experiment.reproduce.artifact import Place, Scale
-from tacit.experiment.reproduce.attacked_training import AttackedTraining, first_round, membership
-from tacit.experiment.reproduce.counted_training import CountedTraining
+from tacit.experiment.reproduce.measures.attacked_training import AttackedTraining, first_round, membership
+from tacit.experiment.reproduce.measures.counted_training import CountedTraining
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.registry import ARTIFACTS
 

@@ -10,11 +10,11 @@ from scipy import stats
 
 from tacit.experiment.config import make_config
 from tacit.experiment.reproduce.artifact import Place, Scale
-from tacit.experiment.reproduce.findings_epsilon import QUICK_PARAMETERS, RUN, STATED, VECTOR
+from tacit.experiment.reproduce.findings.epsilon import QUICK_PARAMETERS, RUN, STATED, VECTOR
+from tacit.experiment.reproduce.measures.response_budget import ResponseBudget
+from tacit.experiment.reproduce.measures.variate_leak import VariateLeak
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.registry import ARTIFACTS
-from tacit.experiment.reproduce.response_budget import ResponseBudget
-from tacit.experiment.reproduce.variate_leak import VariateLeak
 from tacit.models import build
 from tacit.privacy.randomized_response import RandomizedResponse
 

@@ -14,17 +14,17 @@ from tacit.audit.memberships import Candidates
 from tacit.audit.scoring.truth import Truth
 from tacit.errors import Misuse
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Place, Scale
-from tacit.experiment.reproduce.dfl_opt_setting import SMALL_MLP, algorithm, config, radius
-from tacit.experiment.reproduce.inverting import Inverting
-from tacit.experiment.reproduce.inverting_over_time import InvertingOverTime
-from tacit.experiment.reproduce.later_evidence import LaterEvidence
-from tacit.experiment.reproduce.logistic_leak import LogisticLeak, samples
-from tacit.experiment.reproduce.membership import Membership
+from tacit.experiment.reproduce.measures.inverting import Inverting
+from tacit.experiment.reproduce.measures.inverting_over_time import InvertingOverTime
+from tacit.experiment.reproduce.measures.later_evidence import LaterEvidence
+from tacit.experiment.reproduce.measures.logistic_leak import LogisticLeak, samples
+from tacit.experiment.reproduce.measures.membership import Membership
+from tacit.experiment.reproduce.measures.overheard import Overheard, against, component
+from tacit.experiment.reproduce.measures.published_lbfgs import PublishedLBFGS
+from tacit.experiment.reproduce.measures.search import Search
+from tacit.experiment.reproduce.measures.together import Together
 from tacit.experiment.reproduce.outcome import Outcome
-from tacit.experiment.reproduce.overheard import Overheard, against, component
-from tacit.experiment.reproduce.published_lbfgs import PublishedLBFGS
-from tacit.experiment.reproduce.search import Search
-from tacit.experiment.reproduce.together import Together
+from tacit.experiment.reproduce.papers.dfl_opt_setting import SMALL_MLP, algorithm, config, radius
 from tacit.experiment.reproduce.trends import above, falls, unchanged
 
 QUICK, HERE = Scale(quick=True), Place()
@@ -63,7 +63,7 @@ def test_samples_of_logistic_regression_follow_from_messages(protocol):
 
 
 def test_with_another_rho_than_the_nodes_the_eavesdropper_finds_nothing(monkeypatch):
-    from tacit.experiment.reproduce import logistic_leak
+    from tacit.experiment.reproduce.measures import logistic_leak
 
     right = logistic_leak.gradient_changes
 

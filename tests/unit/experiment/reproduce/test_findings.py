@@ -7,9 +7,9 @@ import pytest
 from tacit.algorithms import ALGORITHMS
 from tacit.experiment.reproduce.artifact import Place, Scale
 from tacit.experiment.reproduce.drawing import write_figure
-from tacit.experiment.reproduce.findings_collusion import RULES, Colluding
-from tacit.experiment.reproduce.lppa_budget import Budget
+from tacit.experiment.reproduce.findings.collusion import RULES, Colluding
 from tacit.experiment.reproduce.outcome import Outcome
+from tacit.experiment.reproduce.papers.lppa_budget import Budget
 from tacit.experiment.reproduce.registry import artifact_named
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from tacit.experiment.config import make_config
-from tacit.experiment.reproduce import lppa, lppa_attack
 from tacit.experiment.reproduce.artifact import Place, Scale
 from tacit.experiment.reproduce.drawing import write_figure
-from tacit.experiment.reproduce.first_message import FirstMessageInverted
+from tacit.experiment.reproduce.measures.first_message import FirstMessageInverted
 from tacit.experiment.reproduce.outcome import Outcome
+from tacit.experiment.reproduce.papers import lppa, lppa_attack
 from tacit.experiment.reproduce.registry import artifact_named
 
 FULL = Scale()

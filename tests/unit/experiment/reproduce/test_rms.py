@@ -11,13 +11,13 @@ from tacit.experiment.config import changed, make_config
 from tacit.experiment.reproduce.artifact import Place, Scale
 from tacit.experiment.reproduce.carry_out import Wanted, carry_out
 from tacit.experiment.reproduce.drawing import write_figure
-from tacit.experiment.reproduce.listening import Listening
-from tacit.experiment.reproduce.neighbour_inversion import NeighbourInversion
+from tacit.experiment.reproduce.measures.listening import Listening
+from tacit.experiment.reproduce.measures.neighbour_inversion import NeighbourInversion
+from tacit.experiment.reproduce.measures.side_by_side import side_by_side
+from tacit.experiment.reproduce.measures.together import Together
+from tacit.experiment.reproduce.measures.unshifting import Listener, Unshifting
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.registry import ARTIFACTS
-from tacit.experiment.reproduce.side_by_side import side_by_side
-from tacit.experiment.reproduce.together import Together
-from tacit.experiment.reproduce.unshifting import Listener, Unshifting
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 

@@ -17,9 +17,9 @@ from tacit.audit.scoring.truth import Truth
 from tacit.errors import Misuse
 from tacit.experiment.config import Config
 from tacit.experiment.reproduce.artifact import Place, Values
-from tacit.experiment.reproduce.later_evidence import LaterEvidence
-from tacit.experiment.reproduce.overheard import component
-from tacit.experiment.reproduce.training import rounded
+from tacit.experiment.reproduce.measures.later_evidence import LaterEvidence
+from tacit.experiment.reproduce.measures.overheard import component
+from tacit.experiment.reproduce.measures.training import rounded
 from tacit.tasks.flat import ModuleLoss
 
 POINTS = 40  # of a ROC curve that are kept

@@ -7,7 +7,13 @@ from typing import Any
 from tacit.experiment.config import make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Scale
 from tacit.experiment.reproduce.claims import Claim, Verdict, Word, graded
-from tacit.experiment.reproduce.dfl_opt_setting import (
+from tacit.experiment.reproduce.measures.inverting import Inverting
+from tacit.experiment.reproduce.measures.inverting_over_time import InvertingOverTime
+from tacit.experiment.reproduce.measures.logistic_leak import LogisticLeak
+from tacit.experiment.reproduce.measures.together import Together
+from tacit.experiment.reproduce.measures.training import Training
+from tacit.experiment.reproduce.outcome import Outcome
+from tacit.experiment.reproduce.papers.dfl_opt_setting import (
     DATA,
     PROTOCOL,
     PROTOCOLS,
@@ -19,13 +25,7 @@ from tacit.experiment.reproduce.dfl_opt_setting import (
     radius,
     search,
 )
-from tacit.experiment.reproduce.inverting import Inverting
-from tacit.experiment.reproduce.inverting_over_time import InvertingOverTime
-from tacit.experiment.reproduce.logistic_leak import LogisticLeak
-from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.picture_drawing import over_time, similarity, two_panels
-from tacit.experiment.reproduce.together import Together
-from tacit.experiment.reproduce.training import Training
 from tacit.experiment.reproduce.trends import above, falls, unchanged
 
 VARIANCES = (0.0, 1e-8, 1e-7, 2.5e-7, 1e-6, 1e-5, 2.5e-5, 1e-4)

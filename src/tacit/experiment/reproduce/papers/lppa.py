@@ -14,8 +14,8 @@ from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Published, Scale
 from tacit.experiment.reproduce.claims import Claim, Verdict, Word, mean_loss, number_claims, ordered
 from tacit.experiment.reproduce.drawing import beside_paper, curves
+from tacit.experiment.reproduce.measures.training import Training
 from tacit.experiment.reproduce.outcome import Outcome
-from tacit.experiment.reproduce.training import Training
 
 PROTOCOL = (
     "5 clients, batch 128, λ = 0.02 · 0.95^round, one exchange per mini-batch, a round is one local epoch, 50 rounds; "

@@ -6,9 +6,9 @@ from typing import Any
 
 from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Scale
-from tacit.experiment.reproduce.dfl_opt_setting import algorithm, radius
 from tacit.experiment.reproduce.drawing import curves
-from tacit.experiment.reproduce.membership import Membership
+from tacit.experiment.reproduce.measures.membership import Membership
+from tacit.experiment.reproduce.papers.dfl_opt_setting import algorithm, radius
 from tacit.experiment.reproduce.picture_drawing import lines_over
 from tacit.experiment.reproduce.trends import falls, unchanged
 

@@ -7,7 +7,9 @@ from typing import Any
 from tacit.audit.findings import Question
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
 from tacit.experiment.reproduce.claims import Claim
-from tacit.experiment.reproduce.dfl_opt_setting import (
+from tacit.experiment.reproduce.measures.inverting import Inverting
+from tacit.experiment.reproduce.measures.search import Search
+from tacit.experiment.reproduce.papers.dfl_opt_setting import (
     DATA,
     PROTOCOL,
     PROTOCOLS,
@@ -17,9 +19,7 @@ from tacit.experiment.reproduce.dfl_opt_setting import (
     nodes_at,
     search,
 )
-from tacit.experiment.reproduce.inverting import Inverting
 from tacit.experiment.reproduce.picture_drawing import similarity
-from tacit.experiment.reproduce.search import Search
 from tacit.experiment.reproduce.trends import above, falls, unchanged
 
 ATTACKS = ("DLG", "ours")

@@ -11,8 +11,8 @@ from tacit.audit.adversary import Adversary
 from tacit.audit.findings import Question
 from tacit.experiment.config import Config
 from tacit.experiment.reproduce.artifact import Place, Values
-from tacit.experiment.reproduce.overheard import Overheard, against, component
-from tacit.experiment.reproduce.search import Search, inverted
+from tacit.experiment.reproduce.measures.overheard import Overheard, against, component
+from tacit.experiment.reproduce.measures.search import Search, inverted
 from tacit.graph import Graph
 from tacit.randomness import key_of
 

@@ -18,7 +18,7 @@ from tacit.algorithms.dual_protection import DualProtection
 from tacit.experiment.build import build
 from tacit.experiment.config import Config, changed
 from tacit.experiment.reproduce.artifact import Place, Values
-from tacit.experiment.reproduce.side_by_side import side_by_side
+from tacit.experiment.reproduce.measures.side_by_side import side_by_side
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 

@@ -25,8 +25,8 @@ from tacit.errors import Misuse
 from tacit.experiment.build import build
 from tacit.experiment.config import Config
 from tacit.experiment.reproduce.artifact import Place
-from tacit.experiment.reproduce.eavesdropping import gradient_changes
-from tacit.experiment.reproduce.overheard import seeded
+from tacit.experiment.reproduce.measures.eavesdropping import gradient_changes
+from tacit.experiment.reproduce.measures.overheard import seeded
 from tacit.graph import Graph
 from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown

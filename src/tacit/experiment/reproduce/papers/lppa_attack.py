@@ -11,9 +11,9 @@ from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Published, Scale
 from tacit.experiment.reproduce.claims import Claim, Verdict, Word, ordered
 from tacit.experiment.reproduce.drawing import beside_paper
-from tacit.experiment.reproduce.first_message import FirstMessageInverted
-from tacit.experiment.reproduce.lppa import DATA, IMAGES, RULES, TABLES, config
+from tacit.experiment.reproduce.measures.first_message import FirstMessageInverted
 from tacit.experiment.reproduce.outcome import Missing, Outcome
+from tacit.experiment.reproduce.papers.lppa import DATA, IMAGES, RULES, TABLES, config
 from tacit.experiment.style import styled
 
 TABLE2: dict[str, tuple[float, float, float]] = {

@@ -9,9 +9,9 @@ from typing import Any
 from tacit.audit.findings import Question
 from tacit.experiment.config import Config
 from tacit.experiment.reproduce.artifact import Place, Values
-from tacit.experiment.reproduce.later_evidence import LaterEvidence
-from tacit.experiment.reproduce.search import Search, inverted
-from tacit.experiment.reproduce.training import rounded
+from tacit.experiment.reproduce.measures.later_evidence import LaterEvidence
+from tacit.experiment.reproduce.measures.search import Search, inverted
+from tacit.experiment.reproduce.measures.training import rounded
 
 
 @dataclass(frozen=True)

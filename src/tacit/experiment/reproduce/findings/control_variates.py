@@ -14,9 +14,9 @@ from tacit.experiment.config import Config, changed
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
 from tacit.experiment.reproduce.claims import Claim, Verdict, all_or_some
 from tacit.experiment.reproduce.columns import Column, draw_column
-from tacit.experiment.reproduce.defl_vp_setting import PROTOCOL, QUICKLY, config
+from tacit.experiment.reproduce.measures.variate_leak import SHOWN, VariateLeak, unpacked
 from tacit.experiment.reproduce.outcome import Outcome
-from tacit.experiment.reproduce.variate_leak import SHOWN, VariateLeak, unpacked
+from tacit.experiment.reproduce.papers.defl_vp_setting import PROTOCOL, QUICKLY, config
 from tacit.experiment.style import MUTED, PALETTE, styled
 
 PUBLISHED, PRIVATE, WITHOUT = "as published", "private variates", "without VR"

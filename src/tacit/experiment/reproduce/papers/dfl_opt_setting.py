@@ -11,7 +11,7 @@ from typing import Any
 
 from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Scale
-from tacit.experiment.reproduce.search import Search
+from tacit.experiment.reproduce.measures.search import Search
 
 PROTOCOLS = ("CFL", "DFL")
 DATA = {"MNIST": "mnist", "CIFAR10": "cifar10"}

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Scale
 from tacit.experiment.reproduce.claims import Claim, Verdict, graded
-from tacit.experiment.reproduce.neighbour_inversion import NeighbourInversion
+from tacit.experiment.reproduce.measures.neighbour_inversion import NeighbourInversion
+from tacit.experiment.reproduce.measures.together import Together
+from tacit.experiment.reproduce.measures.training import Training
 from tacit.experiment.reproduce.outcome import Outcome
-from tacit.experiment.reproduce.rms_claims import end_alike, ends_below
-from tacit.experiment.reproduce.together import Together
-from tacit.experiment.reproduce.training import Training
+from tacit.experiment.reproduce.papers.rms_claims import end_alike, ends_below
 from tacit.experiment.style import MUTED, PALETTE, styled
 
 BOTH: dict[str, Any] = {

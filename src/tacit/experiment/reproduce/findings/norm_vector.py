@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
+from tacit.experiment.reproduce.measures.unshifting import Unshifting
 from tacit.experiment.reproduce.outcome import Outcome
-from tacit.experiment.reproduce.rms import localization
-from tacit.experiment.reproduce.rms_claims import hidden, shown
-from tacit.experiment.reproduce.unshifting import Unshifting
+from tacit.experiment.reproduce.papers.rms import localization
+from tacit.experiment.reproduce.papers.rms_claims import hidden, shown
 from tacit.experiment.style import MUTED, PALETTE, styled
 
 TAU = 0.8

@@ -17,12 +17,12 @@ from tacit.experiment.config import Config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Published, Scale
 from tacit.experiment.reproduce.claims import Claim, Verdict, all_or_some
 from tacit.experiment.reproduce.columns import Column, column_claims
-from tacit.experiment.reproduce.defl_vp import TABLE3
-from tacit.experiment.reproduce.defl_vp_setting import PROTOCOL, QUICKLY, config
 from tacit.experiment.reproduce.drawing import beside_paper
+from tacit.experiment.reproduce.measures.response_budget import ResponseBudget
+from tacit.experiment.reproduce.measures.training import Training
 from tacit.experiment.reproduce.outcome import Missing, Outcome
-from tacit.experiment.reproduce.response_budget import ResponseBudget
-from tacit.experiment.reproduce.training import Training
+from tacit.experiment.reproduce.papers.defl_vp import TABLE3
+from tacit.experiment.reproduce.papers.defl_vp_setting import PROTOCOL, QUICKLY, config
 from tacit.experiment.style import INK, PALETTE, SHAPES, styled
 
 EPSILONS = tuple(key[0] for key in TABLE3[0].paper)  # 0.5 to 8

@@ -23,8 +23,8 @@ from tacit.audit.scoring.reconstruction import ReconstructionScore, score_recons
 from tacit.audit.scoring.truth import Truth
 from tacit.errors import Misuse
 from tacit.experiment.reproduce.artifact import Place, Values
-from tacit.experiment.reproduce.published_lbfgs import PublishedLBFGS
-from tacit.experiment.reproduce.training import rounded
+from tacit.experiment.reproduce.measures.published_lbfgs import PublishedLBFGS
+from tacit.experiment.reproduce.measures.training import rounded
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
 

@@ -29,7 +29,7 @@ from tacit.experiment.auditing import Subject
 from tacit.experiment.build import build
 from tacit.experiment.config import Config, changed
 from tacit.experiment.reproduce.artifact import Place, Values
-from tacit.experiment.reproduce.training import Training
+from tacit.experiment.reproduce.measures.training import Training
 from tacit.record.transcript import Keep, Transcript
 from tacit.tasks.flat import ModuleLoss
 

@@ -11,12 +11,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Published, Scale
-from tacit.experiment.reproduce.attacked_training import AttackedTraining
 from tacit.experiment.reproduce.claims import Claim, Verdict, all_or_some, graded, ordered
 from tacit.experiment.reproduce.columns import Column, column_claims, draw_column, panels
-from tacit.experiment.reproduce.counted_training import CountedTraining
-from tacit.experiment.reproduce.defl_vp_setting import PROTOCOL, QUICKLY, VARIANTS, config
+from tacit.experiment.reproduce.measures.attacked_training import AttackedTraining
+from tacit.experiment.reproduce.measures.counted_training import CountedTraining
 from tacit.experiment.reproduce.outcome import Outcome
+from tacit.experiment.reproduce.papers.defl_vp_setting import PROTOCOL, QUICKLY, VARIANTS, config
 from tacit.experiment.style import PALETTE, styled
 
 MEMBERSHIP = (

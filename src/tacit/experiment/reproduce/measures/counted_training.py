@@ -11,7 +11,7 @@ from tacit.errors import Misuse
 from tacit.experiment.auditing import read_subject
 from tacit.experiment.config import Config
 from tacit.experiment.reproduce.artifact import Place, Values
-from tacit.experiment.reproduce.training import Training
+from tacit.experiment.reproduce.measures.training import Training
 
 
 @dataclass(frozen=True)

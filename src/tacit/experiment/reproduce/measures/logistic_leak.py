@@ -15,8 +15,8 @@ from tacit.algorithms.fedavg import FedAvg
 from tacit.algorithms.pdmm import PDMM
 from tacit.algorithms.solvers import GradientSolver
 from tacit.experiment.reproduce.artifact import Place, Values
-from tacit.experiment.reproduce.eavesdropping import gradient_changes
-from tacit.experiment.reproduce.training import rounded
+from tacit.experiment.reproduce.measures.eavesdropping import gradient_changes
+from tacit.experiment.reproduce.measures.training import rounded
 from tacit.graph import Topology
 from tacit.privacy.noise import Gaussian
 from tacit.randomness import key_of

@@ -11,10 +11,10 @@ from typing import Any
 
 from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
-from tacit.experiment.reproduce.listening import Listening
-from tacit.experiment.reproduce.rms_claims import end_alike, ends_below, hidden, shown
-from tacit.experiment.reproduce.rms_figures import deviations_and_listener, places_of
-from tacit.experiment.reproduce.rms_learning import FIG2
+from tacit.experiment.reproduce.measures.listening import Listening
+from tacit.experiment.reproduce.papers.rms_claims import end_alike, ends_below, hidden, shown
+from tacit.experiment.reproduce.papers.rms_figures import deviations_and_listener, places_of
+from tacit.experiment.reproduce.papers.rms_learning import FIG2
 from tacit.tasks.localization import CORNERS
 
 SAME, OWN, EXACT = "homogeneous", "heterogeneous", "heterogeneous, exact gradients"

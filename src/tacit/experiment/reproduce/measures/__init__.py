@@ -1,0 +1,1 @@
+"""What cells are measured by."""

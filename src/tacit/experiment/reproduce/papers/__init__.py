@@ -1,0 +1,1 @@
+"""The artifacts of each paper."""
