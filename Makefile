@@ -35,7 +35,7 @@ types: $(VENV)/.installed-dev
 
 # One process per core and one thread each: threads that share a core slow each other down.
 test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 # After a change of wire.proto.
 wire: $(VENV)/.installed-dev

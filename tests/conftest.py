@@ -36,14 +36,5 @@ def few_threads():
 
 
 def pytest_collection_modifyitems(items):
-    """Files stay together, and all tests of peers: they wait more than they compute, beside a core that computes.
-
-    They come first, and after them the other long ones, so that no core waits for them at the end.
-    """
-    items.sort(key=lambda item: (not _of_peers(item), item.get_closest_marker("realdata") is None))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group("peers" if _of_peers(item) else str(item.path)))
-
-
-def _of_peers(item):
-    return "peers" in item.path.parts
+    """The long ones first, so that no core waits for them at the end."""
+    items.sort(key=lambda item: (item.get_closest_marker("realdata") is None, "peers" not in item.path.parts))
