@@ -66,23 +66,30 @@ def all_or_some(right: Sequence[bool]) -> Word:
     return "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
 
 
+def mean_losses(outcome: Outcome, pairs: Sequence[tuple[Key, Key]]) -> list[float]:
+    """What the second cell of each pair loses against the first in the mean, paired by seed."""
+    found = [
+        statistics.fmean(outcome.differences(better, worse))
+        for better, worse in pairs
+        if better in outcome and worse in outcome
+    ]
+    if not found:
+        raise Missing
+    return found
+
+
+def spread_of(losses: Sequence[float]) -> str:
+    """Of how many pairs, and how far apart they are."""
+    return f"over {len(losses)} pairs, from {min(losses):+.2f} to {max(losses):+.2f}"
+
+
 def mean_loss(pairs: Callable[[Outcome], list[tuple[Key, Key]]], text: str, paper: str, most: float) -> Claim:
     """A claim that some cells lose at most so much against others in the mean, paired by seed."""
 
     def check(outcome: Outcome) -> Verdict:
-        found = [
-            statistics.fmean(outcome.differences(better, worse))
-            for better, worse in pairs(outcome)
-            if better in outcome and worse in outcome
-        ]
-        if not found:
-            raise Missing
+        found = mean_losses(outcome, pairs(outcome))
         lost = statistics.fmean(found)
-        return Verdict(
-            graded(lost, most),
-            f"{lost:+.2f}",
-            f"over {len(found)} pairs, from {min(found):+.2f} to {max(found):+.2f}",
-        )
+        return Verdict(graded(lost, most), f"{lost:+.2f}", spread_of(found))
 
     return Claim(text, paper, check)
 
