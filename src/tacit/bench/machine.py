@@ -33,7 +33,7 @@ class Machine:
         on_gpu = torch.device(device).type == "cuda"
         return cls(
             processor=_processor(Path("/proc/cpuinfo")),
-            cores=_cores(),
+            cores=cores(),
             threads=torch.get_num_threads(),
             wait_policy=os.environ.get("OMP_WAIT_POLICY"),
             gpu=torch.cuda.get_device_name(device) if on_gpu else None,
@@ -68,7 +68,8 @@ def free_memory() -> int | None:
     return next((1024 * int(words[1]) for words in fields if words[0] == "MemAvailable:"), None)
 
 
-def _cores() -> int:
+def cores() -> int:
+    """As many as this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

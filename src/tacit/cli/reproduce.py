@@ -38,6 +38,10 @@ def reproduce(
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep what is measured, and measure the rest.")
     ] = False,
+    jobs: Annotated[
+        int,
+        typer.Option(min=1, help="Measure so many cells at once, in processes that share cores and device."),
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print result.json, and nothing else.")] = False,
 ) -> None:
     """Regenerate a published table or figure: numbers, verdicts, picture."""
@@ -46,7 +50,14 @@ def reproduce(
         return
     from tacit.engines.device import check_device
     from tacit.experiment.reproduce.artifact import Scale
-    from tacit.experiment.reproduce.carry_out import Teller, Wanted, carry_out
+    from tacit.experiment.reproduce.carry_out import (
+        Teller,
+        Wanted,
+        carry_out,
+        command,
+        refuse_to_overwrite,
+    )
+    from tacit.experiment.reproduce.companions import companions
     from tacit.experiment.reproduce.drawing import write_figure
     from tacit.experiment.reproduce.registry import artifact_named
     from tacit.experiment.reproduce.summary import write_summary
@@ -57,6 +68,8 @@ def reproduce(
     if quick and not as_json:
         console.print(f"Quick version: {artifact.quickly}.", highlight=False, soft_wrap=True)
     runs = len(wanted.cells()) * len(wanted.seeds)
+    if not resume:
+        refuse_to_overwrite(wanted, out)
 
     def say(words: str) -> None:
         console.print(words, highlight=False, markup=False, soft_wrap=True)
@@ -68,7 +81,11 @@ def reproduce(
             lambda done, of, left: say(f"{artifact.name}: {done} of {of} measured, {_duration(left)} left"),
             say,
         )
-        outcome = carry_out(wanted, out, resume=resume, teller=teller)
+        with companions(command(wanted, out), jobs - 1, wanted.folder(out), say):
+            carry_out(wanted, out, resume=True, teller=teller)
+        outcome = carry_out(
+            wanted, out, resume=True, teller=teller
+        )  # with theirs, and what one may have left
     folder = out / artifact.name
     figures = write_figure(artifact.draw(outcome), folder)
     summary = write_summary(out)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tacit.audit.adversary import Adversary
 from tacit.audit.conduct import Audit, conduct
+from tacit.data import Dataset
 from tacit.errors import Misuse
 from tacit.experiment.build import Experiment, build
 from tacit.experiment.config import Config, load_config
@@ -40,14 +41,17 @@ class Subject:
 
 
 def read_subject(
-    source: Path | str | Config, overrides: Sequence[str] = (), data_folder: Path | None = None
+    source: Path | str | Config,
+    overrides: Sequence[str] = (),
+    data_folder: Path | None = None,
+    dataset: Dataset | None = None,
 ) -> Subject:
-    """From a configuration, its file, or the folder of a run."""
+    """From a configuration, its file, or the folder of a run; a `dataset` that was loaded before can be handed in."""
     if isinstance(source, Config):
-        return Subject(build(source, data_folder))
+        return Subject(build(source, data_folder, dataset))
     path = Path(source)
     if not path.is_dir():
-        return Subject(build(load_config(path, overrides), data_folder))
+        return Subject(build(load_config(path, overrides), data_folder, dataset))
     if overrides:
         raise Misuse(
             "--set does not go with the folder of a run: what it said is said.",
@@ -55,7 +59,7 @@ def read_subject(
         )
     folder = RunFolder(path)
     config = folder.read_config()
-    experiment = build(config, data_folder)
+    experiment = build(config, data_folder, dataset)
     mark = fingerprint(config)
     transcript = None
     if (path / "transcript.json").exists():

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tacit.errors import Misuse
+from tacit.locks import lock
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -58,17 +59,7 @@ def replace(path: Path, content: bytes) -> None:
 @contextmanager
 def locked(folder: Path, taken: str | None = None) -> Iterator[None]:
     """Let one process at a time change what is in a folder; others wait, or are refused with the words `taken`."""
-    try:
-        import fcntl
-    except ImportError:  # no such lock on this system
+    with lock(folder, wait=taken is None) as had:
+        if not had:
+            raise Misuse(taken or "", "Stop that one first.")
         yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | (0 if taken is None else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise Misuse(taken or "", "Stop that one first.") from None
-        yield
-    finally:
-        os.close(handle)

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tacit.data import Dataset
+from tacit.experiment.config import Config
+from tacit.experiment.reproduce.shelf import Shelf
 from tacit.experiment.run import Watcher
 
 if TYPE_CHECKING:
@@ -40,6 +43,11 @@ class Place:
     scratch: Path = Path()  # a folder for what is needed to go on after an interruption
     watcher: Watcher = field(default_factory=Watcher)
     said: Callable[[str, int, int], None] = lambda what, done, of: None  # how far a part is that is no run
+    shelf: Shelf = field(default_factory=Shelf)
+
+    def dataset(self, config: Config) -> Dataset | None:
+        """What a configuration trains on, read at most once; None where its task makes its own data."""
+        return None if config.task is not None else self.shelf.dataset(config.data, self.data_folder)
 
 
 class Measure(Protocol):

@@ -1,4 +1,7 @@
-"""Measuring the cells of an artifact one after the other; what is measured is kept, so that a table can go on."""
+"""Measuring the cells of an artifact; what is measured is kept, so that a table can go on.
+
+Several processes may carry out one artifact in one folder: each measurement is claimed by a lock.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,19 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import tacit
 from tacit.bench.machine import Machine
 from tacit.errors import Interrupted, Misuse
-from tacit.experiment.folder import read_json, write_json
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Place, Scale, Values
+from tacit.experiment.reproduce.ledger import Ledger
 from tacit.experiment.reproduce.outcome import Outcome
+from tacit.experiment.reproduce.shelf import Shelf
 from tacit.experiment.run import Watcher
+from tacit.locks import lock
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +45,10 @@ class Wanted:
     only: Sequence[str] = ()  # cells whose key has all of these
     device: str = "cpu"
     data_folder: Path | None = None
+
+    def folder(self, out: Path) -> Path:
+        """Where its results belong below the folder of all."""
+        return out / self.artifact.name
 
     @property
     def seeds(self) -> range:
@@ -67,124 +75,102 @@ class Wanted:
 
 @dataclass
 class Clock:
-    """How long the rest takes, from how long cells took so far."""
+    """How long the rest takes, from how long measurements took so far, whoever made them."""
 
-    to_do: int
-    done: int = 0
+    missing: int
     begun: float = field(default_factory=time.monotonic)
 
-    def tick(self) -> float:
-        """One more is done; the seconds left."""
-        self.done += 1
-        return (time.monotonic() - self.begun) / self.done * (self.to_do - self.done)
+    def left(self, missing: int) -> float:
+        """The seconds until nothing is missing."""
+        return (time.monotonic() - self.begun) / max(1, self.missing - missing) * missing
 
 
 def carry_out(wanted: Wanted, out: Path, *, resume: bool = False, teller: Teller | None = None) -> Outcome:
     """Measure what is asked for and not there yet; result.json in `out` has it all after each measurement."""
-    teller, artifact = teller or Teller(), wanted.artifact
-    folder = out / artifact.name
-    cells = wanted.cells()
-    outcome = Outcome.empty(artifact, wanted.scale, artifact.cells(wanted.scale))
-    before = _earlier(wanted, folder, resume)
-    machines = _take_over(outcome, before, teller) if before is not None else []
-    machine = _machine(wanted.device)
-    machines = [*machines, machine] if machine not in machines else machines
-    missing = [
-        (cell, seed) for seed in wanted.seeds for cell in cells if seed not in outcome[cell.key].values
-    ]
-    clock = Clock(len(missing))
-    for cell, seed in missing:
-        values = _measured(cell, seed, wanted, folder, teller)
-        outcome[cell.key].values[seed] = values | {"machine": machines.index(machine)}
-        write_json(folder / "result.json", as_dict(outcome, machines))
-        teller.measured(clock.done + 1, clock.to_do, clock.tick())
-    if not missing:
-        write_json(folder / "result.json", as_dict(outcome, machines))
+    teller, artifact, folder = teller or Teller(), wanted.artifact, wanted.folder(out)
+    cells, shelf, machine = wanted.cells(), Shelf(), _machine(wanted.device)
+    if not resume:
+        refuse_to_overwrite(wanted, out)
+    ledger = Ledger.empty(folder, artifact, wanted.scale)
+    for key in ledger.refresh():
+        teller.noted(f"{' · '.join(key)} is measured in another way now: its numbers are dropped.")
+    outcome = ledger.outcome
+
+    def missing() -> list[tuple[Cell, int]]:
+        return [(one, seed) for seed in wanted.seeds for one in cells if seed not in outcome[one.key].values]
+
+    to_do = missing()
+    clock = Clock(len(to_do))
+    for cell, seed in to_do:
+        with _claimed(cell, seed, folder) as scratch:
+            if scratch is None:
+                continue
+            ledger.refresh()
+            if seed in outcome[cell.key].values:  # by another process meanwhile
+                continue
+            place = Place(
+                wanted.device,
+                wanted.data_folder,
+                scratch,
+                teller.watch(" · ".join(cell.key), seed),
+                teller.said,
+                shelf,
+            )
+            ledger.add(cell.key, seed, _measured(cell, seed, wanted, out, place), machine)
+            shutil.rmtree(scratch, ignore_errors=True)
+        rest = len(missing())
+        teller.measured(clock.missing - rest, clock.missing, clock.left(rest))
+    ledger.write()
     return outcome
 
 
-def as_dict(outcome: Outcome, machines: list[str]) -> dict[str, Any]:
-    """Everything about an artifact as plain values."""
-    artifact = outcome.artifact
-    return {
-        "artifact": artifact.name,
-        "title": artifact.title,
-        "protocol": artifact.protocol,
-        "quick": outcome.scale.quick,
-        "quickly": artifact.quickly if outcome.scale.quick else None,
-        "metric": artifact.metric,
-        "unit": artifact.unit,
-        "version": tacit.__version__,
-        "machines": machines,
-        "claims": [
-            {"claim": claim.text, "paper": claim.paper, **vars(claim.verdict(outcome))}
-            for claim in artifact.claims
-        ],
-        "cells": outcome.cells_as_dicts(),
-    }
-
-
-def _measured(cell: Cell, seed: int, wanted: Wanted, folder: Path, teller: Teller) -> Values:
-    label = " · ".join(cell.key)
-    mark = json.dumps([cell.measure.describe(), seed], sort_keys=True, default=str)
-    scratch = folder / "unfinished" / hashlib.sha256(mark.encode()).hexdigest()[:16]
-    scratch.parent.mkdir(parents=True, exist_ok=True)
-    place = Place(wanted.device, wanted.data_folder, scratch, teller.watch(label, seed), teller.said)
-    try:
-        values = cell.measure(seed, place)
-    except (Interrupted, KeyboardInterrupt):
-        raise Interrupted(
-            f"Stopped in {wanted.artifact.name}, {label}, seed {seed}; what was measured is kept. Continue with\n"
-            f"  {_command(wanted, folder)}"
-        ) from None
-    shutil.rmtree(scratch, ignore_errors=True)
-    if not any(scratch.parent.iterdir()):
-        scratch.parent.rmdir()
-    return values
-
-
-def _earlier(wanted: Wanted, folder: Path, resume: bool) -> dict[str, Any] | None:
-    """What an earlier run left; refused if it is not to be continued, or is of the other size."""
-    path = folder / "result.json"
-    if not path.exists():
-        return None
-    if not resume:
+def refuse_to_overwrite(wanted: Wanted, out: Path) -> None:
+    """Refuse a folder with results that nobody asked to continue."""
+    path = wanted.folder(out) / "result.json"
+    if path.exists():
         raise Misuse(
             f"{path} is there already.",
             "Continue it with --resume (what is measured stays), choose another --out, or remove it first.",
         )
-    told = read_json(path)
-    if told.get("quick") != wanted.scale.quick:
-        size = "a quick version" if told.get("quick") else "full"
-        raise Misuse(f"{path} is {size}, and the other was asked for.", "Choose another --out.")
-    return told
 
 
-def _take_over(outcome: Outcome, told: dict[str, Any], teller: Teller) -> list[str]:
-    """Numbers of cells that are measured now as they were then; the machines they come from."""
-    then = Outcome.from_dict(outcome.artifact, told)
-    for cell in outcome.cells:
-        earlier = [one for one in then.cells if one.key == cell.key]
-        if not earlier:
-            continue
-        if earlier[0].measure == json.loads(json.dumps(cell.measure)):
-            cell.values.update(earlier[0].values)
-        else:
-            teller.noted(f"{' · '.join(cell.key)} is measured in another way now: its numbers are dropped.")
-    machines: list[str] = told["machines"]
-    return machines
+def command(wanted: Wanted, out: Path) -> list[str]:
+    """What to type to go on."""
+    words = ["tacit", "reproduce", wanted.artifact.name, "--out", str(out), "--resume"]
+    words += ["--quick"] if wanted.scale.quick else []
+    words += [] if wanted.repeats is None else ["--repeats", str(wanted.repeats)]
+    words += [part for name in wanted.only for part in ("--only", name)]
+    words += [] if wanted.device == "cpu" else ["--device", wanted.device]
+    return words if wanted.data_folder is None else [*words, "--data", str(wanted.data_folder)]
+
+
+@contextmanager
+def _claimed(cell: Cell, seed: int, folder: Path) -> Iterator[Path | None]:
+    """A folder for what is needed to go on after an interruption; None if another process measures this now."""
+    mark = json.dumps([cell.measure.describe(), seed], sort_keys=True, default=str)
+    scratch = folder / "unfinished" / hashlib.sha256(mark.encode()).hexdigest()[:16]
+    claim = scratch.with_suffix(".claim")
+    with lock(folder):  # so that the folder of claims is not removed meanwhile
+        scratch.parent.mkdir(parents=True, exist_ok=True)
+        claim.touch()
+    with lock(claim, wait=False) as mine:
+        yield scratch if mine else None
+    if mine:
+        with lock(folder), suppress(OSError):
+            claim.unlink(missing_ok=True)
+            scratch.parent.rmdir()  # not while something is in it
+
+
+def _measured(cell: Cell, seed: int, wanted: Wanted, out: Path, place: Place) -> Values:
+    try:
+        return cell.measure(seed, place)
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted(
+            f"Stopped in {wanted.artifact.name}, {' · '.join(cell.key)}, seed {seed}; what was measured is kept. "
+            f"Continue with\n  {shlex.join(command(wanted, out))}"
+        ) from None
 
 
 def _machine(device: str) -> str:
     here = Machine.here(device)
     return f"{here.gpu or here.processor}, {here.cores} cores, torch {here.torch_version}"
-
-
-def _command(wanted: Wanted, folder: Path) -> str:
-    words = ["tacit", "reproduce", wanted.artifact.name, "--out", str(folder.parent.parent), "--resume"]
-    words += ["--quick"] if wanted.scale.quick else []
-    words += [] if wanted.repeats is None else ["--repeats", str(wanted.repeats)]
-    words += [part for name in wanted.only for part in ("--only", name)]
-    words += [] if wanted.device == "cpu" else ["--device", wanted.device]
-    words += [] if wanted.data_folder is None else ["--data", str(wanted.data_folder)]
-    return shlex.join(words)

@@ -1,7 +1,7 @@
 """Cells are measured once, kept, taken over only if they are measured as before, and judged."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from matplotlib.figure import Figure
@@ -14,6 +14,7 @@ from tacit.experiment.reproduce.claims import mean_loss, number_claims, ordered
 from tacit.experiment.reproduce.drawing import beside_paper, curves, write_figure
 from tacit.experiment.reproduce.measures.training import Training
 from tacit.experiment.reproduce.outcome import Outcome
+from tacit.experiment.reproduce.shelf import Shelf
 from tacit.experiment.reproduce.summary import write_summary
 
 FULL, QUICK = Scale(), Scale(quick=True)
@@ -161,6 +162,46 @@ def test_how_much_is_left_is_told(tmp_path):
     teller = Teller(measured=lambda done, of, left: told_of.append((done, of, left >= 0)))
     carry_out(Wanted(artifact([]), FULL, repeats=1), tmp_path, teller=teller)
     assert told_of == [(1, 3, True), (2, 3, True), (3, 3, True)]
+
+
+def test_what_another_process_measures_is_left_to_it(tmp_path):
+    asked = []
+    folder = tmp_path / "trial" / "table"
+
+    @dataclass(frozen=True)
+    class Meddling(Made):
+        """Meanwhile somebody else carries out the rest."""
+
+        def __call__(self, seed, place):
+            if self.base == 90.0:
+                carry_out(Wanted(artifact(asked), FULL, repeats=1), tmp_path, resume=True)
+            return super().__call__(seed, place)
+
+    def cells(scale):
+        return [replace(cell, measure=Meddling(cell.measure.base, asked)) for cell in plain.cells(scale)]
+
+    plain = artifact(asked)
+    outcome = carry_out(Wanted(replace(plain, cells=cells), FULL, repeats=1), tmp_path)
+    assert sorted(asked) == [(80.0, 0), (89.95, 0), (90.0, 0)]
+    assert len(outcome.measured) == 3
+    assert [cell["mean"] for cell in told(tmp_path)["cells"]] == [90.0, 80.0, 89.95]
+    assert not (folder / "unfinished").exists()
+
+
+def test_datasets_are_read_once_while_there_is_room():
+    small = {"limit_train": 40, "limit_test": 10}
+    one, two = (make_config({"data": {**small, "seed": seed}}).data for seed in (1, 2))
+    shelf = Shelf()
+    first = shelf.dataset(one, None)
+    assert shelf.dataset(two, None) is not first
+    assert shelf.dataset(one, None) is first
+    narrow = Shelf(room=50 * 785 * 4)
+    first = narrow.dataset(one, None)
+    assert narrow.dataset(one, None) is first
+    narrow.dataset(two, None)
+    again = narrow.dataset(one, None)
+    assert again is not first
+    assert again.train.x.equal(first.train.x)
 
 
 def test_the_page_has_every_claim_with_both_numbers(tmp_path):

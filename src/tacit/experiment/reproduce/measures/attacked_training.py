@@ -46,7 +46,9 @@ class AttackedTraining:
         values["rounds"] = first_round(values["curve"], self.target)
         if "diverged" in values:
             return values | {"auc": None}
-        subject = read_subject(place.scratch, data_folder=place.data_folder)
+        subject = read_subject(
+            place.scratch, data_folder=place.data_folder, dataset=place.dataset(self.config)
+        )
         if subject.final is None:
             raise Misuse("The run left no trained models.", "Remove its folder and run it again.")
         return values | membership(subject.experiment.task, subject.final, seed, place)

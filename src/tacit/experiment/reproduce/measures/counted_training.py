@@ -27,7 +27,9 @@ class CountedTraining:
     def __call__(self, seed: int, place: Place) -> Values:
         """Train and count."""
         values = Training(self.config)(seed, place)
-        made = read_subject(place.scratch, data_folder=place.data_folder).experiment
+        made = read_subject(
+            place.scratch, data_folder=place.data_folder, dataset=place.dataset(self.config)
+        ).experiment
         algorithm, task = made.algorithm, made.task
         if not isinstance(algorithm, DeFLVP):
             raise Misuse(f"{algorithm.name} has no updates of its own.", "Count those of DeFL-VP's variants.")

@@ -38,7 +38,9 @@ class FirstMessageInverted:
 
     def __call__(self, seed: int, place: Place) -> Values:
         """Attack every client of a run with this seed."""
-        experiment = build(changed(self.config, "run", seed=seed, device=place.device), place.data_folder)
+        experiment = build(
+            changed(self.config, "run", seed=seed, device=place.device), dataset=place.dataset(self.config)
+        )
         task = experiment.task
         loss = task.loss
         assert isinstance(loss, ModuleLoss)

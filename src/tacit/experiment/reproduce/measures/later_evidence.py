@@ -49,7 +49,8 @@ class LaterEvidence:
     @classmethod
     def of(cls, config: Config, iterations: Sequence[int], seed: int, place: Place) -> LaterEvidence:
         """Run up to the last of them."""
-        made = build(seeded(config, seed, place), place.data_folder)
+        config = seeded(config, seed, place)
+        made = build(config, dataset=place.dataset(config))
         transcript = Transcript()
         simulation = Simulation(
             made.algorithm, made.task, made.graph, seed=seed, device=place.device, transcript=transcript

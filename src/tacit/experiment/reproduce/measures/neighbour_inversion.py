@@ -58,7 +58,9 @@ class NeighbourInversion:
 
     def __call__(self, seed: int, place: Place) -> Values:
         """Train until the last moment, then invert."""
-        made = build(changed(self.config, "run", seed=seed, device=place.device), place.data_folder)
+        made = build(
+            changed(self.config, "run", seed=seed, device=place.device), dataset=place.dataset(self.config)
+        )
         transcript = Transcript()
         simulation = Simulation(
             made.algorithm,

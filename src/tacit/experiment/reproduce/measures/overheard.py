@@ -34,7 +34,8 @@ class Overheard:
     @classmethod
     def of(cls, config: Config, iterations: int, seed: int, place: Place) -> Overheard:
         """Run and listen."""
-        made = build(seeded(config, seed, place), place.data_folder)
+        config = seeded(config, seed, place)
+        made = build(config, dataset=place.dataset(config))
         transcript = Transcript(Keep(insides=tuple(range(made.graph.clients)), theta0=True))
         simulation = Simulation(
             made.algorithm, made.task, made.graph, seed=seed, device=place.device, transcript=transcript

@@ -40,7 +40,12 @@ class Training:
         ended = ""
         try:
             outcome = run(
-                config, place.scratch, data_folder=place.data_folder, resume=resume, watcher=place.watcher
+                config,
+                place.scratch,
+                data_folder=place.data_folder,
+                dataset=place.dataset(config),
+                resume=resume,
+                watcher=place.watcher,
             )
             history, seconds = outcome.history, outcome.summary["wall_seconds"]
             ended = outcome.summary.get("diverged", "")

@@ -66,7 +66,7 @@ class VariateLeak:
     def leak(self, seed: int, place: Place) -> Values:
         """The audit's part."""
         config = changed(self.audited, "run", seed=seed, device=place.device)
-        setting = Subject(build(config, place.data_folder)).setting
+        setting = Subject(build(config, dataset=place.dataset(config))).setting
         neighbour = usual_adversaries(setting, 0)[0]
         (curious,) = neighbour.corrupt
         near = [target for source, target in setting.graph.edges.tolist() if source == curious]
