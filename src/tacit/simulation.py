@@ -27,6 +27,7 @@ from tacit.crew import Crew
 from tacit.engines.buffers import is_nobody_elses, left_over
 from tacit.engines.device import check_device
 from tacit.engines.group import Alone, Hosted
+from tacit.engines.recorded import Recorded
 from tacit.engines.watchdog import Watchdog
 from tacit.errors import Caution, Diverged, Misuse, unknown
 from tacit.graph import Graph, Topology
@@ -42,6 +43,9 @@ from tacit.tasks.task import Task
 
 if TYPE_CHECKING:
     from tacit.privacy.keystreams import KeyRing  # needs cryptography, which a simulation need not have
+
+
+TRIAL_STEPS = 2  # iterations before one is recorded: libraries choose and load their kernels then
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,13 +138,33 @@ class Simulation:
         self.allow_divergence = allow_divergence
         self.round_length = round_length or max(1, task.steps_per_epoch // gradients_per_step(algorithm))
         self.t = 0
-        self.state: Any = None
+        self._state: Any = None
+        self._recorded: Recorded | None = None
+        self._trial_steps = (
+            TRIAL_STEPS if self._can_record() else -1
+        )  # still to go before recording; -1: never
         self.diverged: str | None = None
         self._watchdog = Watchdog(self.crew)
         # Asking a GPU waits for all work under way, and asking other processes for them.
         self._check_every = 256 if self.device.type == "cuda" else 1 if group.ranks == 1 else 16
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
+
+    @property
+    def state(self) -> Any:
+        """What the algorithm has after t iterations; None before the start. Later iterations leave it as it is."""
+        return self._state if self._recorded is None else self._recorded.copy_of_state()
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        if self._recorded is not None:
+            self._recorded, self._trial_steps = None, TRIAL_STEPS
+        self._state = state
+
+    @property
+    def recorded(self) -> bool:
+        """Whether whole iterations are played from a recording."""
+        return self._recorded is not None
 
     @property
     def wall_seconds(self) -> float:
@@ -150,8 +174,8 @@ class Simulation:
     def start(self) -> None:
         """Make the state before the first iteration."""
         with repeatable(self.device), self.crew.alone():
-            self.state = self.algorithm.start(self.here)
-        self._watchdog.look(0, tensors_of(self.state))
+            self._state = self.algorithm.start(self.here)
+        self._watchdog.look(0, tensors_of(self._state))
         self.check()
 
     def restore(
@@ -166,26 +190,61 @@ class Simulation:
         """One iteration."""
         if self.recorder is not None:
             self.recorder.at(self.t + 1)
-        if self.state is None:
+        if self._state is None:
             raise Misuse(
                 "There is no state: an iteration was broken off, or the simulation was not started.",
                 "Start it, or restore a state that was saved.",
             )
-        reuse = is_nobody_elses(self.state)
-        try:
-            with repeatable(self.device), self.crew.alone():
-                before, self.state = self.state, self.algorithm.step(self.state, self.here.at(self.t, reuse))
-                self.t += 1
-                self._watchdog.look(self.t, tensors_of(self.state))
-        except BaseException:
-            if reuse:
-                self.state = None  # half of it may be of the next iteration already
-            raise
-        if reuse:
-            for tensor in left_over(before, self.state):
-                self.net.buffers.give(tensor)
+        if self._recorded is None and self._trial_steps == 0:
+            self._record()
+        if self._recorded is None:
+            self._compute_step()
+        else:
+            self._play_step(self._recorded)
         if self.t % self._check_every == 0:
             self.check()
+
+    def _compute_step(self) -> None:
+        reuse = is_nobody_elses(self._state)
+        try:
+            with repeatable(self.device), self.crew.alone():
+                before, self._state = (
+                    self._state,
+                    self.algorithm.step(self._state, self.here.at(self.t, reuse)),
+                )
+                self.t += 1
+                self._watchdog.look(self.t, tensors_of(self._state))
+        except BaseException:
+            if reuse:
+                self._state = None  # half of it may be of the next iteration already
+            raise
+        if reuse:
+            for tensor in left_over(before, self._state):
+                self.net.buffers.give(tensor)
+        self._trial_steps -= self._trial_steps > 0
+
+    def _play_step(self, recorded: Recorded) -> None:
+        try:
+            with torch.cuda.device(self.device):
+                recorded.play(self.t)
+            self.t += 1
+        except BaseException:
+            self._state = self._recorded = None
+            raise
+
+    def _can_record(self) -> bool:
+        """Whether iterations may be recorded: on a GPU, where nobody listens and no message leaves the process."""
+        return self.device.type == "cuda" and self.recorder is None and self.hosted.group.ranks == 1
+
+    def _record(self) -> None:
+        """Record an iteration, or remember that this algorithm's cannot be."""
+        if not is_nobody_elses(self._state):
+            return  # whoever sees it may be gone before the next iteration
+        try:
+            with repeatable(self.device):
+                self._recorded = Recorded(self.algorithm, self.here, self._state, self._watchdog)
+        except Exception:  # it asks the GPU something, or for the number of the iteration
+            self._trial_steps = -1
 
     def observe(self) -> Record:
         """Judge the models as they are now, by what held when the last gradient was taken."""
@@ -193,7 +252,7 @@ class Simulation:
         number = self.t * self.here.gradients_per_step  # of that gradient's batch
         with repeatable(self.device):
             return observe(
-                self.state.theta,
+                self._state.theta,
                 self.task.evaluation.at(number),
                 hosted=self.hosted,
                 optimum=self.task.optimum_at(number),
@@ -211,7 +270,7 @@ class Simulation:
         if found is None:
             return
         iteration, field, row, of_client = found
-        where = f"{list(tensors_of(self.state))[field]} of {'client' if of_client else 'row'} {row}"
+        where = f"{list(tensors_of(self._state))[field]} of {'client' if of_client else 'row'} {row}"
         self.diverged = f"{where} is not finite at iteration {iteration}"
         if not self.allow_divergence:
             raise Diverged(
@@ -223,7 +282,7 @@ class Simulation:
         """Iteration, field and row, counted over all processes, of what is not finite, and whether it is a client's."""
         if (found := self._watchdog.finding()) is None:
             return None
-        fields = tensors_of(self.state)
+        fields = tensors_of(self._state)
         of_client = len(fields[found.field]) == len(self.hosted.ids)
         rows = self.hosted.ids if of_client else self.hosted.division.leaving(self.hosted.group.rank)
         return found.iteration, list(fields).index(found.field), int(rows[found.row]), int(of_client)

@@ -117,4 +117,5 @@ class DeFLVP:
         variate = s.variate
         if self.variance_reduction:
             variate = variate.lerp(update if self.private_variates else grad, self.alpha)
-        return Varied(theta.sub_(momentum, alpha=here.rate(self.lr)), momentum, variate)
+        here.add(theta, (-here.rate(self.lr), momentum))
+        return Varied(theta, momentum, variate)

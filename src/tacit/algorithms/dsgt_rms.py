@@ -41,6 +41,6 @@ class DSGTRMS(DualProtection):
         """Mix what is shifted, descend by a random matrix, track."""
         theta = mix_protected("theta", s.theta, self.protection.vector("c/theta", s.theta, here), here)
         gamma = mix_protected("gamma", s.gamma, self.protection.vector("c/gamma", s.gamma, here), here)
-        theta.sub_(self.matrix.times(s.gamma, here), alpha=here.rate(self.lr))
+        here.add(theta, (-here.rate(self.lr), self.matrix.times(s.gamma, here)))
         grad = here.grad(theta)
         return Tracking(theta, gamma.add_(grad).sub_(s.grad), grad)

@@ -25,15 +25,20 @@ class Watchdog:
 
     def __init__(self, crew: Crew | None = None) -> None:
         self._crew = crew or Crew(1)
-        # Iteration, field, and [n] that are finite where the rows are.
-        self._seen: list[tuple[int, str, Tensor]] = []
+        # Iteration, the number of rows of each field, and numbers that are finite where the rows are, field by field.
+        self._seen: list[tuple[int, dict[str, int], Tensor]] = []
         self._found: Finding | None = None
 
     def look(self, iteration: int, tensors: dict[str, Tensor]) -> None:
         """Look at the rows of all fields of a state."""
-        self._seen += [(iteration, name, self._sizes(rows)) for name, rows in tensors.items()]
+        for name, rows in tensors.items():
+            self.saw(iteration, {name: len(rows)}, self.sizes(rows))
 
-    def _sizes(self, rows: Tensor) -> Tensor:
+    def saw(self, iteration: int, rows: dict[str, int], sizes: Tensor) -> None:
+        """Take note of the sizes of a state's rows, so many of each field."""
+        self._seen.append((iteration, rows, sizes))
+
+    def sizes(self, rows: Tensor) -> Tensor:
         """[n] numbers of which one is finite if and only if all of its row is."""
         if native.available(rows):
             bad = torch.empty(len(rows), dtype=torch.bool)
@@ -47,11 +52,15 @@ class Watchdog:
         if self._found is None and self._seen:
             bad = ~torch.isfinite(torch.cat([sizes for _, _, sizes in self._seen]).cpu())
             if bad.any():
-                row = int(bad.int().argmax())
-                for iteration, field, sizes in self._seen:
-                    if row < len(sizes):
-                        self._found = Finding(iteration, field, row)
-                        break
-                    row -= len(sizes)
+                self._found = self._at(int(bad.int().argmax()))
         self._seen = []
         return self._found
+
+    def _at(self, row: int) -> Finding:
+        """Which row of all that were seen this is."""
+        for iteration, fields, _ in self._seen:
+            for field, count in fields.items():
+                if row < count:
+                    return Finding(iteration, field, row)
+                row -= count
+        raise IndexError(row)

@@ -14,8 +14,8 @@ from torch.func import grad, vmap
 
 from tacit.crew import Crew, separate_products
 from tacit.errors import Misuse
-from tacit.tasks.capture import Work, capture
-from tacit.tasks.feed import Feed, MiniBatches, Piece, gather
+from tacit.tasks.capture import Pass, recorded_pass
+from tacit.tasks.feed import Feed, MiniBatches, Piece, WholeParts, gather
 from tacit.tasks.flat import Loss
 from tacit.tasks.layers import layered
 from tacit.tasks.parts import Part
@@ -87,7 +87,7 @@ class HostedObjective:
     seed: int
     device: torch.device | str
     crew: Crew = field(default_factory=lambda: Crew(1))
-    _recorded: dict[int, Work] = field(default_factory=dict)  # passes of so many clients, as a GPU plays them
+    _recorded: dict[int, Pass] = field(default_factory=dict)  # passes of so many clients, as a GPU plays them
 
     @cached_property
     def _way(self) -> Way:
@@ -104,19 +104,44 @@ class HostedObjective:
             self._play(theta, self.feed.indices(number), out)
         else:
             self._write(theta, self.feed.pieces(number, self._cut), out)
-        return out if self.task.clip is None else self.task.clip.shorten(out)
+        return self._clipped(out)
+
+    def samples(self, number: int) -> Tensor | None:
+        """Which samples are in batch `number` [n, batch]; None if all are in every batch, refused of other data."""
+        if isinstance(self.feed, WholeParts):
+            return None
+        if not isinstance(self.feed, MiniBatches):
+            raise TypeError("data that are drawn anew have no places")
+        return self.feed.indices(number)
+
+    def grad_on(self, theta: Tensor, samples: Tensor | None, out: Tensor) -> Tensor:
+        """Gradients [n, P] on these samples, written into `out` by work that is the same for all samples."""
+        if samples is None:
+            self._write(theta, self.feed.pieces(0, self._cut), out)
+        else:
+            for rows in self._cut(len(samples)):
+                self._write_batches(theta[rows], samples[rows], out[rows])
+        return self._clipped(out)
+
+    def forget_recordings(self) -> None:
+        """Give back the memory of recorded passes."""
+        self._recorded.clear()
+
+    def _clipped(self, gradients: Tensor) -> Tensor:
+        return gradients if self.task.clip is None else self.task.clip.shorten(gradients)
 
     def _play(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
         """Write gradients on the samples at `index` [n, batch], on a GPU: by passes recorded once for each size."""
         for rows in self._cut(len(index)):
             size = rows.stop - rows.start
             if size not in self._recorded:
-                self._recorded[size] = capture(self._write_batches, theta[rows], index[rows])
+                self._recorded[size] = recorded_pass(self._write_batches, theta[rows], index[rows])
             self._recorded[size](theta[rows], index[rows], out[rows])
 
     def _write_batches(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
         assert isinstance(self.feed, MiniBatches)
-        self._way.write(theta, gather(self.feed.arrays, index), out)
+        with self._way.products(self.device):
+            self._way.write(theta, gather(self.feed.arrays, index), out)
 
     def _write(self, theta: Tensor, pieces: Iterable[Piece], out: Tensor) -> None:
         """Write the gradients of all pieces."""

@@ -28,7 +28,7 @@ def test_recorded_passes_are_one_per_size(together, monkeypatch):
         recorded.append(len(theta))
         return work
 
-    monkeypatch.setattr(gradients, "capture", capture)
+    monkeypatch.setattr(gradients, "recorded_pass", capture)
     generator = torch.Generator().manual_seed(0)
     parts = [(torch.rand(12, 6, generator=generator), torch.arange(12) % 3) for _ in range(7)]
     task = Task.from_module(models.mlp((6,), 3, hidden=[4]), parts, batch_size=5, init="independent")

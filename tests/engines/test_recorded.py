@@ -1,0 +1,166 @@
+"""A recorded iteration, played again and again, goes where computing it anew goes; here it is played by a processor.
+
+What a GPU would read on the device (tick, step sizes, samples) is read from the same tensors, so that anything an
+algorithm fixes while it is recorded would show.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+import tacit
+from tacit import ALGORITHMS, native
+from tacit.algorithms.algorithm import tensors_of
+from tacit.algorithms.tracking import REQUIRES, Tracking, track
+from tacit.engines.recorded import Recorded, Unrecordable, move
+from tacit.engines.watchdog import Finding, Watchdog
+from tacit.schedules import Exponential
+from tacit.simulation import Simulation
+
+N = 6
+GRAPH = tacit.Topology.ring(N).mixing("metropolis", lazy=True)
+FALLING = Exponential(0.05, 0.8)  # another value in every iteration
+CANNOT = {"psgt"}  # its law of noise is made of numbers that the host must know
+
+
+@pytest.fixture(autouse=True)
+def tensor_operations(monkeypatch):
+    """As on a GPU, without compiled loops."""
+    monkeypatch.setattr(native, "_library", lambda: None)
+
+
+def digits(batch_size=3, uneven=True):
+    draw = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
+    sizes = [9 + (k % 3 if uneven else 0) for k in range(N)]
+    parts = [(torch.randn(n, 3, generator=draw, dtype=torch.float64), torch.arange(n) % 2) for n in sizes]
+    return tacit.Task.from_module(module, parts, batch_size=batch_size, init="independent")
+
+
+def made(kind):
+    given = {"lr": FALLING, "solver": tacit.QuadraticSolver(mu=0.25)}
+    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+
+
+VARIANTS = {
+    **{name: made(kind) for name, kind in ALGORITHMS.items()},
+    "dp-dsgt every": replace(made(tacit.DPDSGT), inject="every"),
+    "lppa fresh": replace(made(tacit.LPPA), fresh=True, noise=tacit.Gaussian(0.1)),
+    "lppa fresh, local steps": replace(made(tacit.LPPA), fresh=True, local_steps=3),
+    "defl-vp private": replace(made(tacit.DeFLVP), private_variates=True, momentum=0.5),
+}
+
+
+def advanced(algorithm, task, steps):
+    simulation = Simulation(algorithm, task, GRAPH, seed=3, gradients="batched")
+    simulation.start()
+    for _ in range(steps):
+        simulation.step()
+    return simulation
+
+
+def recorded(simulation, algorithm, watchdog):
+    state = replace(simulation.state, **{k: v.clone() for k, v in tensors_of(simulation.state).items()})
+
+    def record(work, device):
+        """The text is gone through once, as when a GPU records it, and nothing is different afterwards."""
+        before = {name: rows.clone() for name, rows in tensors_of(state).items()}
+        work()
+        for name, rows in tensors_of(state).items():
+            rows.copy_(before[name])
+        return work
+
+    return Recorded(algorithm, simulation.here, state, watchdog, record)
+
+
+@pytest.mark.parametrize("uneven", [True, False], ids=["uneven", "alike"])
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in CANNOT])
+def test_playing_goes_where_computing_goes(name, uneven):
+    algorithm, task = VARIANTS[name], digits(uneven=uneven)
+    straight, other = advanced(algorithm, task, 9), advanced(algorithm, task, 2)
+    played = recorded(other, algorithm, Watchdog())
+    for t in range(2, 9):
+        played.play(t)
+    for field, rows in tensors_of(straight.state).items():
+        torch.testing.assert_close(getattr(played.state, field), rows, rtol=1e-11, atol=1e-11)
+    assert other.net.bytes_sent == straight.net.bytes_sent
+
+
+def test_whole_parts_are_played_too():
+    algorithm, task = tacit.LPPA(lr=FALLING, fresh=True), digits(batch_size=None)
+    straight, other = advanced(algorithm, task, 6), advanced(algorithm, task, 2)
+    played = recorded(other, algorithm, Watchdog())
+    for t in range(2, 6):
+        played.play(t)
+    torch.testing.assert_close(played.state.theta, straight.state.theta, rtol=1e-11, atol=1e-11)
+
+
+def test_rows_stay_where_they_are_and_copies_are_left_alone():
+    algorithm = tacit.DSGT(lr=FALLING)
+    played = recorded(advanced(algorithm, digits(), 2), algorithm, Watchdog())
+    where = {name: rows.data_ptr() for name, rows in tensors_of(played.state).items()}
+    kept = played.copy_of_state()
+    before = {name: rows.clone() for name, rows in tensors_of(kept).items()}
+    for t in range(2, 7):
+        played.play(t)
+    assert {name: rows.data_ptr() for name, rows in tensors_of(played.state).items()} == where
+    assert all(torch.equal(rows, before[name]) for name, rows in tensors_of(kept).items())
+    assert not torch.equal(played.state.theta, kept.theta)
+
+
+def test_the_watchdog_sees_every_iteration_that_is_played():
+    algorithm, watchdog = tacit.DSGT(lr=FALLING), Watchdog()
+    played = recorded(advanced(algorithm, digits(), 2), algorithm, watchdog)
+    played.play(2)
+    assert watchdog.finding() is None
+    played.state.gamma[4, 1] = torch.nan
+    played.play(3)
+    played.play(4)
+    found = watchdog.finding()
+    assert (found.iteration, found.field) == (4, "theta")
+    assert found.row in (3, 4, 5)  # the client and its neighbours on the ring
+    assert isinstance(found, Finding)
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Asks for the number of the iteration."""
+
+    name: ClassVar[str] = "odd"
+    paper: ClassVar[str] = "none"
+    requires: ClassVar[tuple[str, ...]] = REQUIRES
+    protects: ClassVar[str] = "nothing"
+
+    lr: float = 0.05
+
+    def start(self, here):
+        return tacit.DSGT(lr=self.lr).start(here)
+
+    def step(self, s: Tracking, here) -> Tracking:
+        return track(s, here, self.lr if here.t % 2 else 2 * self.lr)
+
+
+def test_what_asks_for_the_iteration_is_not_recorded():
+    algorithm = Odd()
+    with pytest.raises(Unrecordable, match="which iteration"):
+        recorded(advanced(algorithm, digits(), 2), algorithm, Watchdog())
+
+
+def test_data_that_are_drawn_anew_are_not_recorded():
+    task = tacit.adaptive_filtering(N, 3)
+    with pytest.raises(TypeError, match="drawn anew"):
+        recorded(advanced(tacit.DSGT(lr=0.01), task, 2), tacit.DSGT(lr=0.01), Watchdog())
+
+
+@pytest.mark.parametrize("order", ["abc", "bca", "cab", "bac", "aab"])
+def test_rows_are_moved_before_they_are_written_over(order):
+    target = {name: torch.full((2,), float(place)) for place, name in enumerate("abc")}
+    source = {name: target[other] for name, other in zip("abc", order, strict=True)}
+    wanted = {name: rows.clone() for name, rows in source.items()}
+    move(source, target)
+    assert all(torch.equal(target[name], rows) for name, rows in wanted.items())
