@@ -4,56 +4,26 @@ What a GPU would read on the device (tick, step sizes, samples) is read from the
 algorithm fixes while it is recorded would show.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
 import torch
-from torch import nn
+from recordable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 
 import tacit
-from tacit import ALGORITHMS, native
+from tacit import native
 from tacit.algorithms.algorithm import tensors_of
 from tacit.algorithms.tracking import REQUIRES, Tracking, track
 from tacit.engines.recorded import Recorded, Unrecordable, move
 from tacit.engines.watchdog import Finding, Watchdog
-from tacit.schedules import Exponential
 from tacit.simulation import Simulation
-
-N = 6
-GRAPH = tacit.Topology.ring(N).mixing("metropolis", lazy=True)
-FALLING = Exponential(0.05, 0.8)  # another value in every iteration
-CANNOT = {"psgt"}  # its law of noise is made of numbers that the host must know
 
 
 @pytest.fixture(autouse=True)
 def tensor_operations(monkeypatch):
     """As on a GPU, without compiled loops."""
     monkeypatch.setattr(native, "_library", lambda: None)
-
-
-def digits(batch_size=3, uneven=True):
-    draw = torch.Generator().manual_seed(0)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
-    sizes = [9 + (k % 3 if uneven else 0) for k in range(N)]
-    parts = [(torch.randn(n, 3, generator=draw, dtype=torch.float64), torch.arange(n) % 2) for n in sizes]
-    return tacit.Task.from_module(module, parts, batch_size=batch_size, init="independent")
-
-
-def made(kind):
-    given = {"lr": FALLING, "solver": tacit.QuadraticSolver(mu=0.25)}
-    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
-
-
-VARIANTS = {
-    **{name: made(kind) for name, kind in ALGORITHMS.items()},
-    "dp-dsgt every": replace(made(tacit.DPDSGT), inject="every"),
-    "lppa fresh": replace(made(tacit.LPPA), fresh=True, noise=tacit.Gaussian(0.1)),
-    "lppa fresh, local steps": replace(made(tacit.LPPA), fresh=True, local_steps=3),
-    "defl-vp private": replace(made(tacit.DeFLVP), private_variates=True, momentum=0.5),
-}
 
 
 def advanced(algorithm, task, steps):

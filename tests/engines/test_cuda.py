@@ -1,0 +1,76 @@
+"""Every algorithm on a GPU: where the processor goes, the same bits every time, whole iterations recorded."""
+
+import pytest
+import torch
+from recordable import CANNOT, FALLING, GRAPH, VARIANTS, digits
+
+import tacit
+from tacit.algorithms.algorithm import tensors_of
+from tacit.record.transcript import Transcript
+from tacit.simulation import Simulation
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+def advanced(algorithm, device, steps=12, **options):
+    simulation = Simulation(algorithm, digits(), GRAPH, seed=3, device=device, gradients="batched", **options)
+    simulation.start()
+    for _ in range(steps):
+        simulation.step()
+    return simulation
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_goes_where_the_processor_goes(name):
+    there, here = advanced(VARIANTS[name], "cuda"), advanced(VARIANTS[name], "cpu")
+    assert there.recorded == (name not in CANNOT)
+    for field, rows in tensors_of(here.state).items():
+        torch.testing.assert_close(getattr(there.state, field).cpu(), rows, rtol=1e-6, atol=1e-8)
+    assert there.net.bytes_sent == here.net.bytes_sent
+    assert there.observe().loss.mean == pytest.approx(here.observe().loss.mean, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["lppa", "lppa fresh", "defl-vp", "edsg-rms"])
+def test_a_recording_gives_the_bits_of_computing(name):
+    algorithm = VARIANTS[name]
+    straight = advanced(algorithm, "cuda", transcript=Transcript())
+    assert not straight.recorded  # somebody listens
+    for field, rows in tensors_of(straight.state).items():
+        torch.testing.assert_close(
+            getattr(advanced(algorithm, "cuda").state, field), rows, rtol=1e-12, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_same_bits_twice(name):
+    one, two = (tensors_of(advanced(VARIANTS[name], "cuda").state) for _ in range(2))
+    assert all(torch.equal(rows, two[field]) for field, rows in one.items())
+
+
+def test_what_was_taken_out_stays_as_it_was():
+    simulation = advanced(tacit.DSGT(lr=FALLING), "cuda", 6)
+    assert simulation.recorded
+    taken = simulation.state
+    before = taken.theta.clone()
+    simulation.step()
+    assert torch.equal(taken.theta, before)
+    assert not torch.equal(simulation.state.theta, before)
+
+
+def test_going_on_from_a_saved_state_is_recorded_again():
+    straight = advanced(tacit.LPPA(lr=FALLING, fresh=True), "cuda", 10)
+    half = advanced(tacit.LPPA(lr=FALLING, fresh=True), "cuda", 5)
+    again = advanced(tacit.LPPA(lr=FALLING, fresh=True), "cuda", 0)
+    again.restore(half.state, half.t, half.net.bytes_sent, 0.0)
+    while again.t < 10:
+        again.step()
+    assert again.recorded
+    torch.testing.assert_close(again.state.theta, straight.state.theta, rtol=1e-12, atol=1e-12)
+    assert again.net.bytes_sent == straight.net.bytes_sent
+
+
+def test_divergence_is_noticed_while_playing():
+    simulation = advanced(tacit.DSGT(lr=1e200), "cuda", 9, allow_divergence=True)
+    assert simulation.recorded
+    simulation.check()
+    assert "is not finite at iteration" in simulation.diverged
