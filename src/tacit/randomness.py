@@ -68,9 +68,10 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
         write_words(key, tick, source.contiguous(), target.contiguous(), columns.start, out, everybody)
         return out
     blocks = torch.arange(columns.start // 4, -(-columns.stop // 4), device=source.device)
-    ticks = torch.as_tensor(tick, device=source.device).reshape(-1, 1)
+    # A fill, not a copy from the host: that would wait for a GPU.
+    ticks = tick if isinstance(tick, Tensor) else torch.full((1,), tick, device=source.device)
     shape = (len(source), len(blocks))
-    counter = (blocks[None, :], source[:, None], target[:, None], ticks)
+    counter = (blocks[None, :], source[:, None], target[:, None], ticks.reshape(-1, 1))
     c0, c1, c2, c3 = (part.expand(shape) for part in counter)
     drawn = philox((c0, c1, c2, c3), key)
     return drawn.reshape(len(source), -1)[:, : len(columns)]
@@ -173,8 +174,7 @@ class Philox:
 
 def orders(key: int, epoch: int, clients: Tensor, size: int) -> Tensor:
     """The permutations of range(size) [n, size] of clients that all have the same size and epoch."""
-    tick = epoch if clients.device.type == "cpu" else torch.full((1,), epoch, device=clients.device)
-    drawn = words(key, tick, clients, torch.zeros_like(clients), range(size))
+    drawn = words(key, epoch, clients, torch.zeros_like(clients), range(size))
     return drawn.argsort(dim=1, stable=True)  # equal words, which happen, keep their order
 
 

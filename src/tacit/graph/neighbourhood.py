@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tacit.rows import LazyRows, Rows
 
+Slots = list[tuple[Tensor, Tensor]]  # see `slots`
 WORKSPACE = 1 << 24  # numbers held at a time while summing lazy rows
 
 
@@ -97,11 +98,11 @@ class Neighbourhood:
 
     def total_out(self, edge_rows: Rows) -> Tensor:
         """[e, P] → [n, P]: the sum over each client's out-edges."""
-        return self._add(self._zeros(edge_rows), edge_rows, self.out_degree, 1)
+        return self._add(self._zeros(edge_rows), edge_rows, self.out_degree, self._out_slots, 1)
 
     def total_in(self, edge_rows: Rows) -> Tensor:
         """[f, P] → [n, P]: the sum over each client's in-edges."""
-        return self._add(self._zeros(edge_rows), edge_rows, self.in_degree, 1)
+        return self._add(self._zeros(edge_rows), edge_rows, self.in_degree, self._in_slots, 1)
 
     def net_out(self, sent: Rows, received: Rows) -> Tensor:
         """[n, P]: total_out(sent) − total_in(received), without holding both sums."""
@@ -111,14 +112,22 @@ class Neighbourhood:
 
     def add_net_out(self, onto: Tensor, sent: Rows, received: Rows) -> None:
         """Add that to rows [n, P] in place."""
-        self._add(onto, sent, self.out_degree, 1)
-        self._add(onto, received, self.in_degree, -1)
+        self._add(onto, sent, self.out_degree, self._out_slots, 1)
+        self._add(onto, received, self.in_degree, self._in_slots, -1)
+
+    @cached_property
+    def _out_slots(self) -> Slots:
+        return list(slots(self.out_degree))
+
+    @cached_property
+    def _in_slots(self) -> Slots:
+        return list(slots(self.in_degree))
 
     def _zeros(self, edge_rows: Rows) -> Tensor:
         width = edge_rows.width if isinstance(edge_rows, LazyRows) else edge_rows.shape[1]
         return torch.zeros(len(self.ids), width, dtype=edge_rows.dtype, device=self.ids.device)
 
-    def _add(self, onto: Tensor, edge_rows: Rows, degree: Tensor, sign: int) -> Tensor:
+    def _add(self, onto: Tensor, edge_rows: Rows, degree: Tensor, by_slot: Slots, sign: int) -> Tensor:
         """Add edges sorted by client: all the k-th edges together, k = 0, 1, … (a fixed order)."""
         if isinstance(edge_rows, LazyRows):
             if edge_rows.add is not None:
@@ -128,7 +137,7 @@ class Neighbourhood:
             if edge_rows.count * edge_rows.width <= WORKSPACE:
                 edge_rows = edge_rows.tensor()
         step = max(1, WORKSPACE // max(1, onto.shape[1]))
-        for rows, edges in slots(degree):
+        for rows, edges in by_slot:
             for part in range(0, len(rows), step):
                 some = edge_rows[edges[part : part + step]]
                 onto.index_add_(0, rows[part : part + step], some, alpha=sign)
