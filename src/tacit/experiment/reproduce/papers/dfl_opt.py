@@ -269,7 +269,7 @@ ARTIFACTS = (
         draw=two_panels([("loss", "test loss", False), ("accuracy", "accuracy (%)", False)], "step"),
         protocol=(
             "10 nodes on a random geometric graph, LeNet with tanh, batches of 128 (not given), ρ = 0.4, μ = 1/30 in "
-            "both, σ_z² = 10⁻⁴; test loss instead of training loss; CIFAR10 has 20,000 of 50,000 training images; "
+            "both, σ_z² = 10⁻⁴; test loss instead of training loss; "
             "VGG-11 is left out"
         ),
         quickly="2,000 digits of MNIST only, batches of 8, 12 rounds of 25 iterations, one seed",

@@ -32,9 +32,7 @@ PROTOCOL = (
     "5 clients, batch 128, λ = 0.02 · 0.95^round, one exchange per mini-batch, a round is one local epoch, 50 rounds; "
     "independent first weights; Laplace(0.025) in γ⁰ (DP) or exchanged once at the start (LPPA)"
 )
-SUBSETS = (
-    "; CIFAR10 has 20,000 of 50,000 training images and Rcv1 is a subset of other documents (see the data)"
-)
+SUBSETS = "; Rcv1 is a subset of other documents of the same corpus (see the data)"
 
 IMAGES = {"MNIST": "mnist", "FMNIST": "fashion-mnist", "CIFAR10": "cifar10"}
 TABLES = {"Adult": "adult", "Rcv1": "rcv1", "Covtype": "covtype"}
