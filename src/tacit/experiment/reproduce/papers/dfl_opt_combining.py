@@ -103,7 +103,7 @@ def _draw(outcome: Outcome) -> Figure:
                     curve = outcome.curve(key)
                     axes.plot(
                         curve["iteration"], curve["ssim"], SHAPES[number] + "-", label=name,
-                        color=PALETTE[number], linewidth=4.2 - number, markersize=13 - 3 * number,
+                        color=PALETTE[number], linewidth=3.4 - 0.7 * number, markersize=10 - 2 * number,
                     )  # fmt: skip
                 axes.set_title(f"{attack}, {size} nodes", color=MUTED)
                 axes.set_ylim(-0.1, 1.08)
