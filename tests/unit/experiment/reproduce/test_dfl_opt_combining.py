@@ -18,6 +18,7 @@ from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.papers.dfl_opt_combining import BOTH, DIFFERENCE, GRADIENT
 from tacit.experiment.reproduce.papers.dfl_opt_setting import SMALL_MLP, config
 from tacit.experiment.reproduce.registry import ARTIFACTS
+from tacit.experiment.reproduce.trends import above_throughout, steady
 
 QUICK, HERE = Scale(quick=True), Place()
 FIG11 = ARTIFACTS["dfl-opt/fig11"]
@@ -86,3 +87,32 @@ def test_claims_are_judged_both_ways():
     ceiling = judged(lambda name: 1.0)
     notes = [verdict.why for text, verdict in ceiling.items() if "DLG, 2 nodes: both" in text]
     assert notes[0].endswith("nothing was left to gain")
+
+
+def curves(**rows):
+    cells = [cell for cell in FIG11.cells(QUICK) if cell.key[:2] == ("DLG", "1")]
+    outcome = Outcome.empty(FIG11, QUICK, cells)
+    for cell, row in zip(outcome.cells, rows.values(), strict=True):
+        cell.values[0] = {"ssim": 0.0, "curve": {"ssim": row}}
+    return outcome, *(cell.key for cell in outcome.cells)
+
+
+@pytest.mark.parametrize(
+    ("low", "word"),
+    [
+        ([0.5, 0.5, 0.5], "reproduced"),
+        ([0.5, 0.5, 0.89], "partly"),
+        ([0.5, 0.95, 0.95], "not reproduced"),
+    ],
+)
+def test_curves_are_compared_place_by_place(low, word):
+    outcome, first, second = curves(high=[0.9, 0.9, 0.9], low=low)
+    assert above_throughout(first, second, "t", "p", 0.02).verdict(outcome).word == word
+    elsewhere = above_throughout(first, ("DLG", "9", BOTH), "t", "p", 0.02)
+    assert elsewhere.verdict(outcome).word == "not measured"
+
+
+@pytest.mark.parametrize(("end", "word"), [(0.85, "reproduced"), (0.7, "partly"), (0.1, "not reproduced")])
+def test_a_curve_is_steady_or_not(end, word):
+    outcome, first, _ = curves(one=[0.9, 0.9, end], other=[0.0, 0.0, 0.0])
+    assert steady(first, "t", "p", 0.1).verdict(outcome).word == word

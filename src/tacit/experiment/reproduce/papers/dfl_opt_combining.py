@@ -5,12 +5,13 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
-from tacit.experiment.reproduce.claims import Claim, Verdict, Word, graded
+from tacit.experiment.reproduce.claims import Claim, Verdict, graded
 from tacit.experiment.reproduce.drawing import HEIGHT
 from tacit.experiment.reproduce.measures.combining import CombiningOverTime
 from tacit.experiment.reproduce.measures.inverting_over_time import InvertingOverTime
-from tacit.experiment.reproduce.outcome import Missing, Outcome
+from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.papers.dfl_opt_setting import PROTOCOL, QUICKLY, config, search
+from tacit.experiment.reproduce.trends import above_throughout
 from tacit.experiment.style import MUTED, PALETTE, SHAPES, styled
 
 ATTACKS = ("DLG", "ours")
@@ -67,22 +68,13 @@ def _not_amplified(attack: str, size: int) -> Claim:
 
 
 def _gradients_tell_more(attack: str, size: int) -> Claim:
-    def check(outcome: Outcome) -> Verdict:
-        keys = _here(attack, size)
-        if keys[GRADIENT] not in outcome or keys[BOTH] not in outcome:
-            raise Missing
-        central, both = (outcome.curve(keys[name])["ssim"] for name in (GRADIENT, BOTH))
-        gaps = [a - b for a, b in zip(central, both, strict=True)]
-        right = sum(gap >= MARGIN for gap in gaps)
-        word: Word = (
-            "reproduced" if right == len(gaps) else "partly" if 2 * right > len(gaps) else "not reproduced"
-        )
-        return Verdict(
-            word, f"{min(gaps):+.3f} to {max(gaps):+.3f}", f"above at {right} of {len(gaps)} iterations"
-        )
-
-    text = f"{attack}, {size} nodes: gradients (CFL) tell more than both together (DFL)"
-    return Claim(text, "at all t" if attack == "DLG" else "not tried", check)
+    return above_throughout(
+        _here(attack, size)[GRADIENT],
+        _here(attack, size)[BOTH],
+        f"{attack}, {size} nodes: gradients (CFL) tell more than both together (DFL)",
+        "at all t" if attack == "DLG" else "not tried",
+        MARGIN,
+    )
 
 
 def _draw(outcome: Outcome) -> Figure:
