@@ -151,19 +151,26 @@ ARTIFACTS = (
             end_alike(
                 _of(SAME, "DSG", "DSG-RMS"),
                 "homogeneous: protection does not change where DSG ends",
-                "Remark 3",
+                "Remark 3, of τ",
                 within=1.0,
             ),
             end_alike(
                 _of(OWN, "DSG", "DSG-RMS"),
                 "heterogeneous: protection does not change where DSG ends",
-                "Remark 3",
+                "Remark 3, of τ",
                 within=1.0,
+            ),
+            end_alike(
+                _of(OWN, "DSG", "DSG-RMS"),
+                "heterogeneous: nor where it is before the change of sign",
+                "Remark 3, of τ",
+                within=1.0,
+                metric="midway_db",
             ),
             end_alike(
                 _of(EXACT, "DSG", "DSG-RMS"),
                 "heterogeneous, exact gradients: nor where it is before the change of sign",
-                "Remark 3",
+                "Remark 3, of τ",
                 within=1.0,
                 metric="midway_db",
             ),
@@ -176,6 +183,13 @@ ARTIFACTS = (
             ),
             shown(
                 _of(OWN, PD_FAINT), "the sliding mean shows the estimates of PD-LMS (1e-5)", "approximates"
+            ),
+            shown(
+                _of(OWN, PD_FAINT),
+                "and approximates the target",
+                "approximates",
+                metric="target_off_by",
+                most=10.0,
             ),
             hidden(
                 _of(OWN, *OURS), "the sliding mean does not show those of DSG-RMS and EDSG-RMS", "prevented"
@@ -214,7 +228,7 @@ ARTIFACTS = (
             end_alike(
                 _of(ANCHORS, "DSG", "DSG-RMS"),
                 "protection does not change where DSG ends",
-                "Remark 3",
+                "Remark 3, of τ",
                 within=1.0,
             ),
             shown(
