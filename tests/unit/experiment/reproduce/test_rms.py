@@ -25,7 +25,7 @@ from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
-QUICK = Scale(quick=True)
+QUICK, FULL = Scale(quick=True), Scale()
 NORM = {"kind": "norm", "tau": 0.5}
 
 
@@ -205,10 +205,10 @@ def test_measures_together_have_the_numbers_of_all():
     assert set(one(0, Place())) | set(two(0, Place())) == set(both(0, Place()))
 
 
-def outcome_of(name, numbers):
+def outcome_of(name, numbers, scale=FULL):
     """An outcome of made-up numbers: `numbers(key)` gives the values of a cell."""
     artifact = ARTIFACTS[name]
-    outcome = Outcome.empty(artifact, QUICK, artifact.cells(QUICK))
+    outcome = Outcome.empty(artifact, scale, artifact.cells(scale))
     for cell in outcome.cells:
         cell.values[0] = numbers(cell.key)
     return [claim.verdict(outcome).word for claim in artifact.claims]
@@ -235,6 +235,7 @@ def test_claims_of_figures_1_and_3_are_judged_both_ways():
     for name in ("rms/fig1", "rms/fig3"):
         assert set(outcome_of(name, as_published)) == {"reproduced"}
         assert set(outcome_of(name, otherwise)) == {"not reproduced"}
+    assert outcome_of("rms/fig1", otherwise, QUICK).count("not measured") == 2
 
 
 def test_claims_of_figure_2_are_judged_both_ways():
