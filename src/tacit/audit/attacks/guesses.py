@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.audit.attacks.labels import recover_labels
-from tacit.audit.attacks.observation import Observation
+from tacit.audit.attacks.observation import JointObservation, Observation
 from tacit.errors import Misuse, unknown
 from tacit.randomness import key_of, tiles, words
 from tacit.tasks.flat import Loss, ModuleLoss
@@ -68,7 +68,7 @@ class Settled:
 def settle_labels(
     labels: Labels,
     loss: Loss,
-    observation: Observation,
+    observation: Observation | JointObservation,
     *,
     shape: Sequence[int],
     batch: int,
@@ -126,7 +126,7 @@ def draw_starts(layout: Layout, victims: int, guesses: int, box: Box, seed: int,
     return out
 
 
-def _known(labels: Tensor, observation: Observation, batch: int, classes: int) -> Tensor:
+def _known(labels: Tensor, observation: Observation | JointObservation, batch: int, classes: int) -> Tensor:
     """Given labels as [V, T, batch, ...]."""
     victims, batches = len(observation.values), observation.batches
     lead = (victims, batch) if observation.same_data else (victims, batches, batch)
@@ -147,7 +147,7 @@ def _known(labels: Tensor, observation: Observation, batch: int, classes: int) -
 
 def _recovered(
     loss: Loss,
-    observation: Observation,
+    observation: Observation | JointObservation,
     shape: Sequence[int],
     batch: int,
     restarts: int,
@@ -155,6 +155,8 @@ def _recovered(
     box: Box,
 ) -> tuple[Tensor | None, str]:
     """Labels [V, R, T, batch] read off the last layer; dealt to a sum's clients at random in every restart."""
+    if isinstance(observation, JointObservation):
+        return None, "labels not recovered: they are read off one value, not off several"
     if not isinstance(loss, ModuleLoss):
         return None, "labels not recovered: the loss is not known to be a module's"
     flat = loss.flat.to(observation.values.device)

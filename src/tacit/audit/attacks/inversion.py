@@ -15,7 +15,7 @@ from tacit.audit.attacks.guesses import Box, Labels, Layout, draw_starts, settle
 from tacit.audit.attacks.layers import activations
 from tacit.audit.attacks.lbfgs import LBFGS
 from tacit.audit.attacks.objectives import L2, Objective
-from tacit.audit.attacks.observation import Observation
+from tacit.audit.attacks.observation import JointObservation, Observation
 from tacit.audit.attacks.optimiser import Minimum, Optimiser
 from tacit.errors import Misuse
 from tacit.tasks.flat import Loss, ModuleLoss
@@ -42,7 +42,7 @@ class Reconstruction:
 
 def invert(
     loss: Loss,
-    observation: Observation,
+    observation: Observation | JointObservation,
     *,
     shape: Sequence[int],
     batch: int = 1,
@@ -58,6 +58,8 @@ def invert(
     progress: Progress | None = None,
 ) -> Reconstruction:
     """Search inputs x [V, (K,) batch, *shape] with Σₖ cₖ∇L(θₖ; xₖ, yₖ) ≈ v, all victims and restarts at once.
+
+    Of values that are known together (`JointObservation`) the objectives are averaged.
 
     `labels`: a tensor if they are known; "recover" reads them off the last layer, "optimise" searches soft labels
     along with the inputs (as DLG did), "enumerate" tries all classes (one sample; `restarts` for each class).
@@ -121,7 +123,7 @@ def invert(
     )
 
 
-def _fitting(observation: Observation, optimiser: Optimiser, layout: Layout) -> int:
+def _fitting(observation: Observation | JointObservation, optimiser: Optimiser, layout: Layout) -> int:
     """How many guesses are searched at a time: so many that the memory is enough, as far as one can tell."""
     terms, width = observation.weights.shape[1:]
     return max(1, ROOM // (GRAPH * (terms * width + layout.width) + optimiser.workspace(layout.width)))
@@ -169,12 +171,17 @@ class _Watch:
         return over
 
 
-def _assumptions(loss: Loss, observation: Observation, batch: int, box: Box) -> list[str]:
+def _assumptions(loss: Loss, observation: Observation | JointObservation, batch: int, box: Box) -> list[str]:
     terms = observation.weights.shape[1]
     said = ["weights known at which each gradient was taken", f"batch size known: {batch}"]
-    if observation.same_data and terms > 1:
+    if isinstance(observation, JointObservation):
+        said.append(
+            f"{observation.values.shape[1]} values known together, of {terms} gradients of "
+            f"{observation.batches} batches"
+        )
+    elif observation.same_data and terms > 1:
         said.append(f"data reused: all {terms} gradients are of the same batch")
-    if not observation.same_data:
+    elif not observation.same_data:
         alike = bool((observation.coefficients == 1).all())
         said.append(
             f"{'a sum of' if alike else 'a combination of'} {terms} gradients, each of a batch of its own"
@@ -187,7 +194,7 @@ def _assumptions(loss: Loss, observation: Observation, batch: int, box: Box) -> 
 
 def _check(
     loss: Loss,
-    observation: Observation,
+    observation: Observation | JointObservation,
     shape: Sequence[int],
     batch: int,
     classes: int,
@@ -196,9 +203,9 @@ def _check(
     budget: float | None,
     chunk: int | None,
 ) -> None:
-    if isinstance(loss, ModuleLoss) and observation.values.shape[1] != loss.flat.width:
+    if isinstance(loss, ModuleLoss) and observation.values.shape[-1] != loss.flat.width:
         raise Misuse(
-            f"The observation has {observation.values.shape[1]} parameters, the model {loss.flat.width}.",
+            f"The observation has {observation.values.shape[-1]} parameters, the model {loss.flat.width}.",
             "Give the loss of the model that the gradients are of.",
         )
     if not shape or not all(is_count(size) for size in shape):

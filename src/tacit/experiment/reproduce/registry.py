@@ -8,6 +8,7 @@ from tacit.experiment.reproduce.findings import collusion, control_variates, eps
 from tacit.experiment.reproduce.papers import (
     defl_vp,
     dfl_opt,
+    dfl_opt_combining,
     dfl_opt_inversion,
     dfl_opt_membership,
     lppa,
@@ -16,7 +17,17 @@ from tacit.experiment.reproduce.papers import (
     rms,
 )
 
-PAPERS = (lppa, lppa_attack, lppa_budget, rms, defl_vp, dfl_opt, dfl_opt_inversion, dfl_opt_membership)
+PAPERS = (
+    lppa,
+    lppa_attack,
+    lppa_budget,
+    rms,
+    defl_vp,
+    dfl_opt,
+    dfl_opt_inversion,
+    dfl_opt_combining,
+    dfl_opt_membership,
+)
 FINDINGS = (collusion, control_variates, epsilon, norm_vector)
 ARTIFACTS: dict[str, Artifact] = {
     artifact.name: artifact for module in (*PAPERS, *FINDINGS) for artifact in module.ARTIFACTS

@@ -30,6 +30,39 @@ def above(
     return Claim(text, paper, check)
 
 
+def above_throughout(
+    high: Key, low: Key, text: str, paper: str, margin: float = 0.0, column: str = "ssim"
+) -> Claim:
+    """The curve of the first cell is above that of the second by a margin; partly if at most of its places."""
+
+    def check(outcome: Outcome) -> Verdict:
+        if high not in outcome or low not in outcome:
+            raise Missing
+        curves = (outcome.curve(key)[column] for key in (high, low))
+        gaps = [a - b for a, b in zip(*curves, strict=True)]
+        right = sum(gap >= margin for gap in gaps)
+        word: Word = (
+            "reproduced" if right == len(gaps) else "partly" if 2 * right > len(gaps) else "not reproduced"
+        )
+        ours = f"{min(gaps):+.3f} to {max(gaps):+.3f}"
+        return Verdict(word, ours, f"above at {right} of {len(gaps)} iterations")
+
+    return Claim(text, paper, check)
+
+
+def steady(key: Key, text: str, paper: str, within: float, column: str = "ssim") -> Claim:
+    """All of a cell's curve is within a tolerance of each other."""
+
+    def check(outcome: Outcome) -> Verdict:
+        if key not in outcome:
+            raise Missing
+        curve = outcome.curve(key)[column]
+        low, high = min(curve), max(curve)
+        return Verdict(graded(high - low, within), f"{low:.3f} to {high:.3f}", f"tolerance {within:g}")
+
+    return Claim(text, paper, check)
+
+
 def falls(keys: Sequence[Key], text: str, paper: str, margin: float = 0.05) -> Claim:
     """From the first to the last cell that was measured the mean falls by a margin, and rises nowhere by it."""
 

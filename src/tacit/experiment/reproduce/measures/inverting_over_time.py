@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,23 +38,32 @@ class InvertingOverTime:
     def __call__(self, seed: int, place: Place) -> Values:
         """Train, and attack at each of the iterations."""
         later = LaterEvidence.of(self.config, self.iterations, seed, place)
-        curve: dict[str, list[float | None]] = {
-            name: [] for name in ("iteration", "ssim", "deviation", "rounding")
-        }
-        pictures, found = [], []
-        for iteration in self.iterations:
+
+        def attack(iteration: int) -> Values:
             held = [later.held([victim], self.question, iteration) for victim in range(self.victims)]
-            values = inverted(later.task, seed, held, self.search, place)
-            found.append(values["ssim"])
-            curve["iteration"].append(iteration)
-            curve["ssim"].append(values["ssim"])
-            curve["deviation"].append(rounded(statistics.pstdev(values["ssim_per_victim"])))
-            curve["rounding"].append(values["rounding"])
-            pictures.append(values["pictures"])
-        return {
-            "ssim": rounded(statistics.fmean(found)),
-            "first": found[0],
-            "last": found[-1],
-            "curve": curve,
-            "pictures_over_time": pictures,
-        }
+            return inverted(later.task, seed, held, self.search, place)
+
+        return attacked_over_time(self.iterations, attack)
+
+
+def attacked_over_time(iterations: Sequence[int], attack: Callable[[int], Values]) -> Values:
+    """The numbers of an attack at each of the iterations as a curve, and their mean."""
+    curve: dict[str, list[float | None]] = {
+        name: [] for name in ("iteration", "ssim", "deviation", "rounding")
+    }
+    pictures, found = [], []
+    for iteration in iterations:
+        values = attack(iteration)
+        found.append(values["ssim"])
+        curve["iteration"].append(iteration)
+        curve["ssim"].append(values["ssim"])
+        curve["deviation"].append(rounded(statistics.pstdev(values["ssim_per_victim"])))
+        curve["rounding"].append(values["rounding"])
+        pictures.append(values["pictures"])
+    return {
+        "ssim": rounded(statistics.fmean(found)),
+        "first": found[0],
+        "last": found[-1],
+        "curve": curve,
+        "pictures_over_time": pictures,
+    }

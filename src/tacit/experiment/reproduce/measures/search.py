@@ -13,16 +13,16 @@ from torch import Tensor
 from tacit.audit.attacks.inversion import invert
 from tacit.audit.attacks.lbfgs import LBFGS
 from tacit.audit.attacks.objectives import L2, Cosine, Objective
-from tacit.audit.attacks.observation import Observation
 from tacit.audit.attacks.optimiser import Optimiser
 from tacit.audit.attacks.signed_adam import SignedAdam
 from tacit.audit.evidence import Evidence
-from tacit.audit.reconstructions import Told, repeats
+from tacit.audit.reconstructions import Told
 from tacit.audit.scoring.matching import match
 from tacit.audit.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.audit.scoring.truth import Truth
 from tacit.errors import Misuse
 from tacit.experiment.reproduce.artifact import Place, Values
+from tacit.experiment.reproduce.measures.observed import Observed, each_alone
 from tacit.experiment.reproduce.measures.published_lbfgs import PublishedLBFGS
 from tacit.experiment.reproduce.measures.training import rounded
 from tacit.tasks import Task
@@ -62,10 +62,12 @@ class Search:
 
 def inverted(task: Task, seed: int, held: Sequence[Evidence], search: Search, place: Place) -> Values:
     """SSIM of what is reconstructed, over all samples; evidence with equally many gradients is inverted together."""
-    groups: dict[int, list[Evidence]] = {}
-    for one in held:
-        groups.setdefault(len(one.terms), []).append(one)
-    parts = [_inverted(task, Truth(task, seed), group, search, seed, place) for group in groups.values()]
+    return found_in(task, seed, each_alone(task, held, place), search, place)
+
+
+def found_in(task: Task, seed: int, observed: Sequence[Observed], search: Search, place: Place) -> Values:
+    """SSIM of what is reconstructed, over all samples."""
+    parts = [_inverted(task, Truth(task, seed), one, search, seed, place) for one in observed]
     similar = [value for score, _ in parts for value in _similarity(score.attack.ssim)]
     first, pictures = parts[0]
     overlap = [float(score.label_overlap.mean()) for score, _ in parts if score.label_overlap is not None]
@@ -75,43 +77,39 @@ def inverted(task: Task, seed: int, held: Sequence[Evidence], search: Search, pl
         "mse": rounded(statistics.fmean(float(score.attack.mse.mean()) for score, _ in parts)),
         "labels_found": rounded(statistics.fmean(overlap)) if overlap else None,
         "ssim_of_class_mean": rounded(statistics.fmean(_similarity(first.class_mean.ssim))),
-        "rounding": rounded(max(one.rounding for one in held)),
+        "rounding": rounded(max(one.rounding for one in observed)),
         "pictures": pictures,
     }
 
 
 def _inverted(
-    task: Task, truth: Truth, held: list[Evidence], search: Search, seed: int, place: Place
+    task: Task, truth: Truth, observed: Observed, search: Search, seed: int, place: Place
 ) -> tuple[ReconstructionScore, dict[str, list[list[list[float]]]]]:
-    loss, pool = task.loss, truth.outsiders(held[0].victim)
+    loss, pool = task.loss, truth.outsiders(observed.victim)
     if not isinstance(loss, ModuleLoss) or pool is None:
         raise Misuse("This task has no images to reconstruct.", "Name a dataset of images and a model.")
-    told = Told.of(task, held[0].victim, pool)
-    coefficients = torch.tensor(held[0].coefficients)
-    one_batch = len(coefficients) == 1 or (held[0].kind != "sum" and repeats(task))
-    points = torch.stack([one.points for one in held if one.points is not None])
-    values = torch.stack([one.values for one in held])
-    where, what, value = (array.to(place.device, loss.flat.dtype) for array in (points, coefficients, values))
-    terms = [(min(one.terms, key=lambda u: u.when),) if one_batch else one.terms for one in held]
+    told = Told.of(task, observed.victim, pool)
     x, y = (
-        torch.stack([torch.stack([truth.batch(u.client, u.when)[array] for u in each]) for each in terms])
+        torch.stack(
+            [torch.stack([truth.batch(u.client, u.when)[array] for u in each]) for each in observed.batches]
+        )
         for array in (0, 1)
     )  # [V, T, b, ...]
     found = invert(
         loss,
-        Observation(where, what, value, one_batch),
+        observed.observation,
         shape=told.shape,
         batch=told.batch,
         classes=told.classes,
-        labels=(y[:, 0] if one_batch else y) if search.labels_known else "optimise",
+        labels=(y[:, 0] if observed.observation.same_data else y) if search.labels_known else "optimise",
         objective=search.objective,
         optimiser=search.optimiser,
         restarts=search.restarts,
         seed=seed,
         box=told.box,
-        progress=lambda i, of, _: place.said(f"inverting the {held[0].kind}", i, of),
+        progress=lambda i, of, _: place.said(f"inverting the {observed.kind}", i, of),
     )
-    guess, true = (rows.cpu().reshape(len(held), -1, *told.shape) for rows in (found.inputs, x))
+    guess, true = (rows.cpu().reshape(len(x), -1, *told.shape) for rows in (found.inputs, x))
     score = score_reconstruction(
         guess,
         true,

@@ -65,5 +65,15 @@ def hidden(
     return Claim(text, paper, check)
 
 
+def in_full(claim: Claim, why_not_quickly: str) -> Claim:
+    """The same claim, not judged by the quick version."""
+
+    def check(outcome: Outcome) -> Verdict:
+        found = claim.check(outcome)
+        return Verdict("not measured", found.ours, why_not_quickly) if outcome.scale.quick else found
+
+    return Claim(claim.text, claim.paper, check)
+
+
 def _listed(numbers: Sequence[float]) -> str:
     return ", ".join(f"{number:.3g}" for number in numbers)

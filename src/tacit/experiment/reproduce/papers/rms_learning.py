@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Scale
 from tacit.experiment.reproduce.claims import Claim, Verdict, graded
+from tacit.experiment.reproduce.measures.gradient_norms import GradientNorms
 from tacit.experiment.reproduce.measures.neighbour_inversion import NeighbourInversion
 from tacit.experiment.reproduce.measures.together import Together
-from tacit.experiment.reproduce.measures.training import Training
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.papers.rms_claims import end_alike, ends_below
 from tacit.experiment.style import MUTED, PALETTE, styled
@@ -60,25 +60,30 @@ def _cells(scale: Scale) -> list[Cell]:
             "restarts": scale.pick(4, 2),
             "iterations": scale.pick(300, 80),
         }
-        return Cell((rule,), Together((Training(config), NeighbourInversion(config, moments, **effort))))
+        learnt = GradientNorms(config, 100, scale.pick(None, 100))
+        return Cell((rule,), Together((learnt, NeighbourInversion(config, moments, **effort))))
 
     return [of(rule) for rule in RULES]
 
 
 def _draw(outcome: Outcome) -> Figure:
-    """Accuracy over the iterations, and the first of the samples as each rule's messages show it."""
+    """Gradient norms and accuracy over the iterations, and the first sample as each rule's messages show it."""
     rules = [cell.key[0] for cell in outcome.measured]
     with styled():
-        figure = Figure(figsize=(3.6 + 1.5 * (len(rules) + 1), 3.6), layout="constrained")
-        ratios = (3.6, 1.5 * (len(rules) + 1))
+        figure = Figure(figsize=(4.2 + 1.5 * (len(rules) + 1), 4.4), layout="constrained")
+        ratios = (4.2, 1.5 * (len(rules) + 1))
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=ratios).flatten()
-        axes = left.add_subplot()
+        above, below = left.subplots(2, 1, sharex=True)
         for number, rule in enumerate(rules):
-            curve = outcome.curve((rule,))
-            axes.plot(curve["step"], curve["accuracy"], color=PALETTE[number], label=rule)
-        axes.set_xlabel("iteration")
-        axes.set_ylabel("accuracy (%)")
-        axes.legend(loc="lower right")
+            norms, curve = outcome.curve((rule,), "gradient_norms"), outcome.curve((rule,))
+            above.plot(norms["step"], norms["mean"], color=PALETTE[number], label=rule)
+            below.plot(curve["step"], curve["accuracy"], color=PALETTE[number])
+        above.set_yscale("log")
+        above.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        above.set_ylabel("‖∇J‖², mean so far")
+        above.legend(loc="upper right")
+        below.set_xlabel("iteration")
+        below.set_ylabel("accuracy (%)")
         grid = right.subplots(len(MOMENTS), len(rules) + 1, squeeze=False)
         for row, moment in zip(grid, MOMENTS, strict=True):
             for place, name in enumerate(["the sample", *rules]):
@@ -129,6 +134,20 @@ FIG2 = Artifact(
             "comparable",
             within=2.0,
         ),
+        end_alike(
+            [(rule,) for rule in RULES],
+            "so is the squared gradient norm, averaged over iterations (dB)",
+            "comparable",
+            within=1.0,
+            metric="gradient_norm_db",
+        ),
+        end_alike(
+            [(rule,) for rule in RULES],
+            "and its average over the second half, after the common start (dB)",
+            "comparable",
+            within=1.0,
+            metric="late_gradient_norm_db",
+        ),
         _inverted("DLG shows the samples of DSG", "shown"),
         ends_below(
             [("DSG-RMS",), ("EDSG-RMS",)],
@@ -147,9 +166,13 @@ FIG2 = Artifact(
         "triangular, first weights uniform in [−1, 1], each agent's its own; strides 2, 2, 1; Erdős–Rényi (0.5), lazy "
         "Laplacian weights. DLG (L-BFGS, labels read off) from iterations 2 and 1,000 on, by the paper's estimates of "
         "section 5.2; of EDSG-RMS the true model and M∇J are handed over, as there. The paper does not say when it "
-        "attacks, and draws the squared gradient norm as well"
+        "attacks. ‖∇J‖² is of all training data at the average of the agents' models, after 0, 1, 2, 4, … 64 and "
+        "every 100 iterations"
     ),
-    quickly="4,000 digits, 1,000 iterations, DLG on 2 samples with 2 restarts at iterations 2 and 200",
+    quickly=(
+        "4,000 digits, 1,000 iterations, DLG on 2 samples with 2 restarts at iterations 2 and 200, ‖∇J‖² of 100 digits "
+        "of each agent"
+    ),
     repeats=3,
     quick_repeats=1,
 )
