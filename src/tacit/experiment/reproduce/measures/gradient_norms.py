@@ -56,7 +56,8 @@ class GradientNorms:
             place.watcher.began(experiment, simulation)
 
         def stepped(simulation: Simulation) -> None:
-            norms.look(simulation.t, simulation.state.theta)
+            if norms.due(simulation.t):
+                norms.look(simulation.t, simulation.state.theta)
             place.watcher.stepped(simulation)
 
         watcher = replace(place.watcher, began=began, stepped=stepped)
@@ -91,11 +92,14 @@ class _Norms:
             self.found = {}
             self.look(0, simulation.here.theta0)
 
+    def due(self, t: int) -> bool:
+        """Whether the models after iteration t are looked at."""
+        return t % self.every == 0 or (t < self.every and t.bit_count() == 1)  # a power of two
+
     def look(self, t: int, theta: Tensor) -> None:
-        """After iteration t with models theta [N, P], if it is its turn."""
-        if t % self.every == 0 or (t < self.every and t.bit_count() == 1):  # a power of two
-            self.found[t] = float(whole_gradient(self.loss, self.parts, theta.mean(0)).square().sum())
-            write_json(self.path, self.found)
+        """At models theta [N, P] after iteration t."""
+        self.found[t] = float(whole_gradient(self.loss, self.parts, theta.mean(0)).square().sum())
+        write_json(self.path, self.found)
 
 
 def mean_over_time(steps: Sequence[int], values: Sequence[float]) -> float:
