@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,8 +17,15 @@ TILE = 0.62  # inches that a picture takes
 Picture = list[list[float]]
 
 
-def similarity(x_label: str, right: tuple[str, str] | None = None) -> Callable[[Outcome], Figure]:
-    """A panel per first place, SSIM of each series over the second; `right`: a metric with an axis of its own."""
+def similarity(
+    x_label: str | Mapping[str, str],
+    right: tuple[str, str] | None = None,
+    base: tuple[str, str] | None = None,
+) -> Callable[[Outcome], Figure]:
+    """A panel per first place, SSIM of each series over the second, under one label or one for each panel.
+
+    `right`: a metric, and its name, with an axis of its own; `base`: one that all series are to be compared with.
+    """
 
     def draw(outcome: Outcome) -> Figure:
         panels, series = outcome.places(0), outcome.places(2)
@@ -34,13 +41,19 @@ def similarity(x_label: str, right: tuple[str, str] | None = None) -> Callable[[
                 _lines(axes, outcome, (panel,), columns[panel], series, "ssim")
                 axes.set_ylim(-0.1, 1.08)
                 axes.set_title(panel, color=MUTED)
-                axes.set_xlabel(x_label)
+                axes.set_xlabel(x_label if isinstance(x_label, str) else x_label[panel])
+                if base is not None:
+                    _below(axes, outcome, panel, columns[panel], *base)
                 if right is not None:
                     _beside(axes, outcome, panel, columns[panel], *right)
                 _pictures(grid, outcome, panel, columns[panel], series)
             row[0].set_ylabel("SSIM")
-            handles, labels = row[0].get_legend_handles_labels()
-            above.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+            named = {
+                name: handle
+                for axes in row
+                for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
+            }
+            above.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(4, len(named)))
         return figure
 
     return draw
@@ -154,6 +167,14 @@ def _beside(axes: Axes, outcome: Outcome, panel: str, places: list[str], metric:
     other.set_ylabel(label, color=PALETTE[4])
     other.set_ylim(0, 108)
     other.grid(False)
+
+
+def _below(axes: Axes, outcome: Outcome, panel: str, places: list[str], metric: str, label: str) -> None:
+    """The mean over all series, which are compared with samples of their own, as a line in the background."""
+    here = [cell for cell in outcome.measured if cell.key[0] == panel]
+    found = [[n for cell in here if cell.key[1] == place for n in cell.numbers(metric)] for place in places]
+    means = [sum(numbers) / len(numbers) for numbers in found]
+    axes.plot(range(len(places)), means, color=MUTED, linestyle=":", label=label, zorder=1)
 
 
 def _pictures(grid: Any, outcome: Outcome, panel: str, places: list[str], series: list[str]) -> None:
