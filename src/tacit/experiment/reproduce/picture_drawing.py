@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,15 +17,8 @@ TILE = 0.62  # inches that a picture takes
 Picture = list[list[float]]
 
 
-def similarity(
-    x_label: str | Mapping[str, str],
-    right: tuple[str, str] | None = None,
-    base: tuple[str, str] | None = None,
-) -> Callable[[Outcome], Figure]:
-    """A panel per first place, SSIM of each series over the second, under one label or one for each panel.
-
-    `right`: a metric, and its name, with an axis of its own; `base`: one that all series are to be compared with.
-    """
+def similarity(x_label: str, right: tuple[str, str] | None = None) -> Callable[[Outcome], Figure]:
+    """A panel per first place, SSIM of each series over the second; `right`: a metric with an axis of its own."""
 
     def draw(outcome: Outcome) -> Figure:
         panels, series = outcome.places(0), outcome.places(2)
@@ -41,19 +34,13 @@ def similarity(
                 _lines(axes, outcome, (panel,), columns[panel], series, "ssim")
                 axes.set_ylim(-0.1, 1.08)
                 axes.set_title(panel, color=MUTED)
-                axes.set_xlabel(x_label if isinstance(x_label, str) else x_label[panel])
-                if base is not None:
-                    _below(axes, outcome, panel, columns[panel], *base)
+                axes.set_xlabel(x_label)
                 if right is not None:
                     _beside(axes, outcome, panel, columns[panel], *right)
                 _pictures(grid, outcome, panel, columns[panel], series)
             row[0].set_ylabel("SSIM")
-            named = {
-                name: handle
-                for axes in row
-                for handle, name in zip(*axes.get_legend_handles_labels(), strict=True)
-            }
-            above.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(4, len(named)))
+            handles, labels = row[0].get_legend_handles_labels()
+            above.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
         return figure
 
     return draw
@@ -102,9 +89,9 @@ def over_time(outcome: Outcome) -> Figure:
         table = below.subplots(len(cells) + 1, len(times), squeeze=False)
         shown = [_first_of(cell)["pictures_over_time"] for cell in cells]
         for column in range(len(times)):
-            _show(table[0][column], shown[0][column]["truth"][0])
+            show_picture(table[0][column], shown[0][column]["truth"][0])
             for number, pictures in enumerate(shown, start=1):
-                _show(table[number][column], pictures[column]["guess"][0])
+                show_picture(table[number][column], pictures[column]["guess"][0])
         for number, name in enumerate(["truth", *(cell.key[-1] for cell in cells)]):
             _name(table[number][0], name)
     return figure
@@ -169,26 +156,18 @@ def _beside(axes: Axes, outcome: Outcome, panel: str, places: list[str], metric:
     other.grid(False)
 
 
-def _below(axes: Axes, outcome: Outcome, panel: str, places: list[str], metric: str, label: str) -> None:
-    """The mean over all series, which are compared with samples of their own, as a line in the background."""
-    here = [cell for cell in outcome.measured if cell.key[0] == panel]
-    found = [[n for cell in here if cell.key[1] == place for n in cell.numbers(metric)] for place in places]
-    means = [sum(numbers) / len(numbers) for numbers in found]
-    axes.plot(range(len(places)), means, color=MUTED, linestyle=":", label=label, zorder=1)
-
-
 def _pictures(grid: Any, outcome: Outcome, panel: str, places: list[str], series: list[str]) -> None:
     table = grid.subplots(len(series) + 1, len(places), squeeze=False)
     for column, place in enumerate(places):
         true = None
         for number, name in enumerate(series, start=1):
             if (panel, place, name) not in outcome:
-                _show(table[number][column], None)
+                show_picture(table[number][column], None)
                 continue
             pictures = _first_of(outcome[panel, place, name])["pictures"]
             true = true or pictures["truth"][0]
-            _show(table[number][column], pictures["guess"][0])
-        _show(table[0][column], true)
+            show_picture(table[number][column], pictures["guess"][0])
+        show_picture(table[0][column], true)
         table[0][column].set_title(place, fontsize=8, color=MUTED)
     for number, name in enumerate(["truth", *series]):
         _name(table[number][0], name)
@@ -198,7 +177,8 @@ def _first_of(cell: Filled) -> dict[str, Any]:
     return cell.values[min(cell.values)]
 
 
-def _show(axes: Axes, picture: Picture | None) -> None:
+def show_picture(axes: Axes, picture: Picture | None) -> None:
+    """A picture without a frame; an empty place where there is none."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.grid(False)

@@ -69,5 +69,5 @@ class CuriousNeighbour:
 
 def neighbour(graph: Graph, victim: int) -> int:
     """The next of those who hear the victim, counted round."""
-    near = [target for source, target in graph.edges.tolist() if source == victim]
+    near = [int(target) for source, target in graph.edges.tolist() if source == victim]
     return min(near, key=lambda client: (client - victim) % graph.clients)
