@@ -8,6 +8,7 @@ from tacit.experiment.reproduce.findings import (
     collusion,
     control_variates,
     epsilon,
+    fresh_masks,
     norm_vector,
     start_masks,
 )
@@ -23,7 +24,7 @@ from tacit.experiment.reproduce.papers import (
 )
 
 PAPERS = (lppa, lppa_attack, lppa_budget, rms, defl_vp, dfl_opt, dfl_opt_inversion, dfl_opt_membership)
-FINDINGS = (collusion, control_variates, epsilon, norm_vector, start_masks)
+FINDINGS = (collusion, control_variates, epsilon, norm_vector, start_masks, fresh_masks)
 ARTIFACTS: dict[str, Artifact] = {
     artifact.name: artifact for module in (*PAPERS, *FINDINGS) for artifact in module.ARTIFACTS
 }

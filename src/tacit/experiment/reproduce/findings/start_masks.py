@@ -7,7 +7,6 @@ differences under noise, and the sum over the honest clients, which no such mask
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +15,12 @@ from matplotlib.figure import Figure
 from tacit.audit.findings import Question
 from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
-from tacit.experiment.reproduce.claims import Claim, Verdict, all_or_some
+from tacit.experiment.reproduce.claims import Claim
+from tacit.experiment.reproduce.findings.leak_claims import beyond_class, exactly
 from tacit.experiment.reproduce.findings.start_masks_figure import leak_figure
 from tacit.experiment.reproduce.measures.curious_neighbour import CuriousNeighbour
 from tacit.experiment.reproduce.measures.search import Search
-from tacit.experiment.reproduce.outcome import Missing, Outcome
+from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.papers.lppa import PARTITIONS
 from tacit.experiment.reproduce.papers.lppa_attack import ATTACKED
 from tacit.experiment.reproduce.trends import falls
@@ -40,7 +40,6 @@ FRESH = "difference, fresh masks"
 MASKED = {scale: f"masked gradient, β = {scale:g}" for scale in SCALES}
 
 SMOOTH = 1e-2  # of total variation, where the evidence is noisy: without it noise is matched
-BESIDE = 0.05  # of SSIM: what is not above the class mean
 
 
 def config(
@@ -107,37 +106,6 @@ def _cells(scale: Scale) -> list[Cell]:
         at = int(when) * PER_ROUND
         cells += [_cell((LATER, when, series), scale, 1, at, samples=PER_ROUND) for series in (START, FRESH)]
     return cells
-
-
-def exactly(keys: Sequence[Key], text: str, known: bool) -> Claim:
-    """A claim about what the audit proves: that evidence is exact in all cells, or in none."""
-
-    def check(outcome: Outcome) -> Verdict:
-        here = [key for key in keys if key in outcome]
-        if not here:
-            raise Missing
-        exact = [outcome.mean(key, "exact") == 1 for key in here]
-        noise = max(outcome.mean(key, "noise") for key in here)
-        words = f"exact in {sum(exact)} of {len(exact)} cells"
-        return Verdict(all_or_some([one == known for one in exact]), words, f"noise of {noise:.3g} at most")
-
-    return Claim(text, "our claim", check)
-
-
-def beyond_class(keys: Sequence[Key], text: str, paper: str, *, more: bool, margin: float = BESIDE) -> Claim:
-    """A claim that pictures are nearer than the mean of their class, by a margin of SSIM, or are not."""
-
-    def check(outcome: Outcome) -> Verdict:
-        here = [key for key in keys if key in outcome]
-        if not here:
-            raise Missing
-        found = [outcome.mean(key) for key in here]
-        base = [outcome.mean(key, "ssim_of_class_mean") for key in here]
-        right = [(ours > mean + margin) == more for ours, mean in zip(found, base, strict=True)]
-        words = f"SSIM {min(found):.3f} to {max(found):.3f}" if len(found) > 1 else f"SSIM {found[0]:.3f}"
-        return Verdict(all_or_some(right), words, f"the class mean has {statistics.fmean(base):.3f}")
-
-    return Claim(text, paper, check)
 
 
 def _everywhere(series: Sequence[str]) -> list[Key]:

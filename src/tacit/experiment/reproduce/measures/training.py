@@ -48,6 +48,7 @@ class Training:
             history, seconds, ended = folder.read_history(), None, str(problem)
         last = history[-1]
         values: Values = {"loss": rounded(last.loss.mean), "bytes_sent": last.bytes_sent, "seconds": seconds}
+        values["consensus_distance"] = rounded(last.consensus_distance)
         if last.accuracy is not None:
             values |= {"accuracy": last.accuracy.mean, "average_model": last.accuracy.average_model}
         if last.msd is not None:
