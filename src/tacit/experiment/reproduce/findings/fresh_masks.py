@@ -137,7 +137,8 @@ def _accuracy(axes: Axes, outcome: Outcome) -> None:
     axes.set_xlabel("size β of the masks")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 100)
-    axes.set_title("what it costs", color=MUTED)
+    axes.set_xlim(-0.2, len(BETAS) - 0.8)
+    axes.set_title("accuracy of the clients' models", color=MUTED, fontsize=10)
     axes.legend(loc="lower left")
 
 
@@ -152,28 +153,32 @@ def _shares(axes: Axes, outcome: Outcome) -> None:
         bars = axes.bar(at, shares, width=0.25, color=colour, label=rule)
         axes.bar_label(bars, [f"{share:.0f}" for share in shares], fontsize=8)
     axes.set_xticks(range(len(QUESTIONS)), list(QUESTIONS.values()))
-    axes.set_ylim(0, 132)
-    axes.set_yticks(range(0, 101, 25))
-    axes.set_ylabel("neighbours who compute it exactly (%)")
-    axes.set_title("what it hides, for any β", color=MUTED)
-    axes.legend(loc="upper center", ncols=3, fontsize=8, handlelength=1, columnspacing=0.8)
+    axes.set_ylim(0, 108)
+    axes.set_ylabel("pairs of neighbours (%)")
+    axes.set_title("what one neighbour computes exactly", color=MUTED, fontsize=10)
 
 
 def _noises(axes: Axes, outcome: Outcome) -> None:
-    shown = (("gradient_noise", "first"), ("gradient_noise_later", f"{AUDITED}th"))
-    for number, rule in enumerate((START, FRESH)):
+    shown = (
+        (START, "gradient_noise_later", "-", "masks at the start, any iteration"),
+        (FRESH, "gradient_noise", "--", "fresh masks, first iteration"),
+        (FRESH, "gradient_noise_later", "-", f"fresh masks, {AUDITED}th"),
+    )
+    for rule, metric, line, label in shown:
         here = [beta for beta in BETAS if (beta, rule) in outcome]
-        for line, (metric, which) in zip(("--", "-"), shown, strict=True):
-            axes.plot(
-                [BETAS.index(beta) for beta in here], [outcome.mean((beta, rule), metric) for beta in here],
-                SHAPES[number] + line, color=PALETTE[number], label=f"{rule}, {which}",
-            )  # fmt: skip
+        number = (START, FRESH).index(rule)
+        axes.plot(
+            [BETAS.index(beta) for beta in here], [outcome.mean((beta, rule), metric) for beta in here],
+            SHAPES[number] + line, color=PALETTE[number], label=label,
+        )  # fmt: skip
+        if here:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xticks(range(len(BETAS)), BETAS)
     axes.set_xlabel("size β of the masks")
-    axes.set_ylabel("noise left in a gradient (deviation)")
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_title("what is left of gradients", color=MUTED)
+    axes.set_xlim(-0.2, len(BETAS) - 0.8)
+    axes.set_ylabel("deviation per coordinate")
+    axes.set_title("noise left in its gradient", color=MUTED, fontsize=10)
     axes.legend(loc="upper left", fontsize=8)
 
 
