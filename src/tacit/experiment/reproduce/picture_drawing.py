@@ -89,9 +89,9 @@ def over_time(outcome: Outcome) -> Figure:
         table = below.subplots(len(cells) + 1, len(times), squeeze=False)
         shown = [_first_of(cell)["pictures_over_time"] for cell in cells]
         for column in range(len(times)):
-            _show(table[0][column], shown[0][column]["truth"][0])
+            show_picture(table[0][column], shown[0][column]["truth"][0])
             for number, pictures in enumerate(shown, start=1):
-                _show(table[number][column], pictures[column]["guess"][0])
+                show_picture(table[number][column], pictures[column]["guess"][0])
         for number, name in enumerate(["truth", *(cell.key[-1] for cell in cells)]):
             _name(table[number][0], name)
     return figure
@@ -162,12 +162,12 @@ def _pictures(grid: Any, outcome: Outcome, panel: str, places: list[str], series
         true = None
         for number, name in enumerate(series, start=1):
             if (panel, place, name) not in outcome:
-                _show(table[number][column], None)
+                show_picture(table[number][column], None)
                 continue
             pictures = _first_of(outcome[panel, place, name])["pictures"]
             true = true or pictures["truth"][0]
-            _show(table[number][column], pictures["guess"][0])
-        _show(table[0][column], true)
+            show_picture(table[number][column], pictures["guess"][0])
+        show_picture(table[0][column], true)
         table[0][column].set_title(place, fontsize=8, color=MUTED)
     for number, name in enumerate(["truth", *series]):
         _name(table[number][0], name)
@@ -177,7 +177,8 @@ def _first_of(cell: Filled) -> dict[str, Any]:
     return cell.values[min(cell.values)]
 
 
-def _show(axes: Axes, picture: Picture | None) -> None:
+def show_picture(axes: Axes, picture: Picture | None) -> None:
+    """A picture without a frame; an empty place where there is none."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.grid(False)

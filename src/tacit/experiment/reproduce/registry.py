@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from tacit.errors import unknown
 from tacit.experiment.reproduce.artifact import Artifact
-from tacit.experiment.reproduce.findings import collusion, control_variates, epsilon, norm_vector
+from tacit.experiment.reproduce.findings import (
+    collusion,
+    control_variates,
+    epsilon,
+    fresh_masks,
+    norm_vector,
+    start_masks,
+)
 from tacit.experiment.reproduce.papers import (
     defl_vp,
     dfl_opt,
@@ -28,7 +35,7 @@ PAPERS = (
     dfl_opt_combining,
     dfl_opt_membership,
 )
-FINDINGS = (collusion, control_variates, epsilon, norm_vector)
+FINDINGS = (start_masks, fresh_masks, control_variates, epsilon, collusion, norm_vector)
 ARTIFACTS: dict[str, Artifact] = {
     artifact.name: artifact for module in (*PAPERS, *FINDINGS) for artifact in module.ARTIFACTS
 }

@@ -32,11 +32,13 @@ class Overheard:
     symbols: SymbolicRun
 
     @classmethod
-    def of(cls, config: Config, iterations: int, seed: int, place: Place) -> Overheard:
-        """Run and listen."""
+    def of(cls, config: Config, iterations: int, seed: int, place: Place, since: int = 0) -> Overheard:
+        """Run so many iterations and listen, to all messages or to those from iteration `since` on."""
         config = seeded(config, seed, place)
         made = build(config, dataset=place.dataset(config))
-        transcript = Transcript(Keep(insides=tuple(range(made.graph.clients)), theta0=True))
+        ticks = (since + 1, iterations) if since else None  # a step's messages have its number, from 1
+        keep = Keep(ticks=ticks, insides=tuple(range(made.graph.clients)), theta0=True)
+        transcript = Transcript(keep)
         simulation = Simulation(
             made.algorithm, made.task, made.graph, seed=seed, device=place.device, transcript=transcript
         )

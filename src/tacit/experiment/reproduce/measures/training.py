@@ -53,6 +53,7 @@ class Training:
             history, seconds, ended = folder.read_history(), None, str(problem)
         last = history[-1]
         values: Values = {"loss": rounded(last.loss.mean), "bytes_sent": last.bytes_sent, "seconds": seconds}
+        values["consensus_distance"] = rounded(last.consensus_distance)
         if (dataset := place.dataset(config)) is not None:
             values["training_samples"] = len(dataset.train.y)  # files may be there in part
         if last.accuracy is not None:
