@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tacit.errors import unknown
 from tacit.experiment.reproduce.artifact import Artifact
-from tacit.experiment.reproduce.findings import collusion, control_variates, epsilon, norm_vector
+from tacit.experiment.reproduce.findings import collusion, control_variates, epsilon, frontier, norm_vector
 from tacit.experiment.reproduce.papers import (
     defl_vp,
     dfl_opt,
@@ -17,7 +17,7 @@ from tacit.experiment.reproduce.papers import (
 )
 
 PAPERS = (lppa, lppa_attack, lppa_budget, rms, defl_vp, dfl_opt, dfl_opt_inversion, dfl_opt_membership)
-FINDINGS = (collusion, control_variates, epsilon, norm_vector)
+FINDINGS = (collusion, control_variates, epsilon, norm_vector, frontier)
 ARTIFACTS: dict[str, Artifact] = {
     artifact.name: artifact for module in (*PAPERS, *FINDINGS) for artifact in module.ARTIFACTS
 }
