@@ -22,7 +22,7 @@ CLIENTS, REACH = 8, (1, 2)  # a circle on which everybody talks to the next two 
 BATCH = 2
 # Found with 1,000 iterations on MNIST, see `protocol`.
 TRACKING, DIFFUSION, RESPONSE = {"lr": 0.1}, {"lr": 0.1}, {"lr": 0.003}
-SPLITTING: dict[str, Any] = {"rho": 0.4, "solver": {"solver": "quadratic", "mu": 0.3}}
+SPLITTING: dict[str, Any] = {"rho": 0.4, "solver": {"solver": "quadratic", "mu": 0.1}}
 PLAIN, OWN, SHARED, MATRIX, SIGNS, DUAL = (
     "no protection",
     "own noise",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from tacit.experiment.reproduce.findings.frontier_claims import HIDDEN
@@ -31,7 +32,7 @@ def draw(outcome: Outcome) -> Figure:
     with styled():
         figure = Figure(figsize=(WIDTH, TALL))
         left = PLOT / WIDTH
-        axes = figure.add_axes((0.055, 0.09, left - 0.065, 0.85))
+        axes = figure.add_axes((0.055, 0.09, left - 0.065, 0.84))
         _prepare(axes, outcome)
         for cell in cells:
             _point(axes, outcome, cell, colours[cell.key[0]])
@@ -62,10 +63,17 @@ def _prepare(axes: Axes, outcome: Outcome) -> None:
         fontsize=8, color=MUTED, va="bottom",
     )  # fmt: skip
     axes.annotate(
-        "better", (0.025, 0.965), (0.12, 0.865), xycoords="axes fraction", color=MUTED, fontsize=10,
-        arrowprops={"arrowstyle": "-|>", "color": MUTED, "lw": 1.5}, ha="center", va="center",
+        "better", (0.40, 0.70), (0.50, 0.60), xycoords="axes fraction", color=MUTED, fontsize=11,
+        arrowprops={"arrowstyle": "-|>", "color": MUTED, "lw": 1.6}, ha="center", va="center",
     )  # fmt: skip
-    axes.set_xlabel("leak: SSIM of the samples that neighbours reconstruct (● one, ○ all together)")
+    axes.text(
+        floor + HIDDEN - 0.006, 0.012, "no more than the class", transform=axes.get_xaxis_transform(), rotation=90,
+        fontsize=8, color=PALETTE[2], va="bottom", ha="right",
+    )  # fmt: skip
+    for label, face in (("one neighbour", MUTED), ("all its neighbours together", "white")):
+        axes.plot([], [], "o", color=MUTED, markerfacecolor=face, markersize=6.5, label=label)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=9, handletextpad=0.2)
+    axes.set_xlabel("leak: SSIM of the samples that are reconstructed from what neighbours know")
     axes.set_ylabel("accuracy (%)")
 
 
@@ -83,28 +91,33 @@ def _point(axes: Axes, outcome: Outcome, cell: Filled, colour: str) -> None:
 
 def _numbers(axes: Axes, outcome: Outcome, colours: list[str]) -> None:
     """A number beside each point, with a line to it where it had to go away."""
-    places = np.array([[outcome.mean(cell.key, "leak"), outcome.mean(cell.key)] for cell in outcome.measured])
-    anchors = axes.transData.transform(places) * 72.0 / axes.figure.dpi
+    cells = outcome.measured
+    places = np.array([[outcome.mean(cell.key, "leak"), outcome.mean(cell.key)] for cell in cells])
+    ends = np.array(
+        [[outcome.mean(cell.key, "leak_together"), y] for cell, (_, y) in zip(cells, places, strict=True)]
+    )
+    anchors, hollow = (axes.transData.transform(each) * 72.0 / axes.figure.dpi for each in (places, ends))
     box = axes.get_window_extent()
     low, high = np.array([box.p0, box.p1]) * 72.0 / axes.figure.dpi
-    moved = spread_apart(anchors, low + 8, high - 8)
+    moved = spread_apart(anchors, np.concatenate((anchors, hollow)), low + 8, high - 8)
     for number, (at, to) in enumerate(zip(anchors, moved, strict=True)):
         axes.annotate(
             str(number + 1), places[number], tuple(to - at), textcoords="offset points", ha="center", va="center",
             fontsize=8.5, fontweight="bold", color=colours[number], zorder=6,
+            path_effects=[withStroke(linewidth=2.5, foreground="white")],
             arrowprops={"arrowstyle": "-", "color": colours[number], "lw": 0.6, "shrinkA": 0, "shrinkB": 3,
                         "alpha": 0.7},
         )  # fmt: skip
 
 
-def spread_apart(anchors: Points, low: Points, high: Points) -> Points:
-    """Places [n, 2] near the anchors that are `ROOM` apart from each other and `AWAY` from all anchors, in a box."""
+def spread_apart(anchors: Points, obstacles: Points, low: Points, high: Points) -> Points:
+    """Places [n, 2] near the anchors, `ROOM` apart from each other and `AWAY` from all obstacles, within a box."""
     count = len(anchors)
     turns = 2 * math.pi * np.arange(count) * 0.381966  # the golden angle: no two go the same way
     at: Points = anchors + AWAY * np.stack((np.cos(turns), np.sin(turns)), axis=1)
     for _ in range(600):
         push = 0.03 * (anchors - at)
-        push += _repelled(at, at, ROOM) + _repelled(at, anchors, AWAY)
+        push += _repelled(at, at, ROOM) + _repelled(at, obstacles, AWAY)
         at = np.clip(at + push, low, high)
     return at
 
