@@ -45,15 +45,15 @@ def off(found, true):
         ("dsgt", ONE, {"gradient"}),
         ("dsg", ONE, {"gradient"}),
         ("defl-vp, ε = 4", ONE, {"gradient"}),
-        ("dp-dsgt, at the start, β = 0.1", ONE, {"noisy gradient", "difference"}),
+        ("dp-dsgt, at the start, β = 0.025", ONE, {"noisy gradient", "difference"}),
         ("dp-dsgt, every iteration, β = 0.1", ALL, {"noisy gradient"}),
         ("lppa, β = 0.1", ONE, {"noisy gradient", "difference", "sum"}),
-        ("lppa, fresh masks, β = 0.1", ONE, {"noisy gradient", "sum"}),
-        ("lppa, fresh masks, β = 0.1", ALL, {"gradient"}),
+        ("lppa, fresh masks, β = 0.05", ONE, {"noisy gradient", "sum"}),
+        ("lppa, fresh masks, β = 0.05", ALL, {"gradient"}),
         ("defl-vp, private variates, ε = 1", ALL, {"signs of the gradient"}),
         ("dsg-rms, σ = 0.1", ONE, {"gradient times a matrix"}),
-        ("pdmm, σ = 1", ONE, {"noisy gradient"}),
-        ("pdmm, σ = 1", ALL, {"gradient"}),
+        ("pdmm, σ = 0.3", ONE, {"noisy gradient"}),
+        ("pdmm, σ = 0.3", ALL, {"gradient"}),
         ("fedavg", ONE, {"sum"}),
         ("fedavg", SERVER, {"gradient"}),
     ],
@@ -90,11 +90,12 @@ def test_signs_of_the_truth_agree_best():
 def test_a_leak_is_measured_and_never_below_the_class_mean():
     search = (Search("ours", 3, 1),)
     values = BestReconstruction(
-        small("lppa, fresh masks, β = 0.1"), Searches(search, search, search, search), victims=1
+        small("lppa, fresh masks, β = 0.05"), Searches(search, search, search, search), victims=1
     )(0, Place())
     for which in ("", "_together"):
         tried = values[f"tried{which}"]
-        assert values[f"leak{which}"] == max(*tried.values(), values[f"class_mean{which}"])
+        assert values[f"leak{which}"] in {*tried.values(), values[f"class_mean{which}"]}
+        assert values[f"leak{which}"] >= values[f"class_mean{which}"]
     assert set(values["tried"]) == {"noisy gradient, ours 0", "sum, ours 0"}
     assert set(values["tried_together"]) == {"gradient, ours 0"}
 
@@ -127,13 +128,13 @@ def words(outcome):
 
 def test_claims_can_come_out_either_way(tmp_path):
     fresh, private, every = (
-        "lppa, fresh masks, β = 0.1", "defl-vp, private variates, ε = 1", "dp-dsgt, every iteration, β = 0.1",
+        "lppa, fresh masks, β = 0.05", "defl-vp, private variates, ε = 1", "dp-dsgt, every iteration, β = 0.1",
     )  # fmt: skip
     hidden = {
         fresh: (0.33, 1.0),
         private: (0.3, 0.3),
         every: (0.35, 0.35),
-        "pdmm, σ = 1": (0.3, 1.0),
+        "pdmm, σ = 0.3": (0.3, 1.0),
         "fedavg": (0.35, 1.0),
     }
     good = outcome_with(hidden, {every: 90.0})
@@ -141,8 +142,8 @@ def test_claims_can_come_out_either_way(tmp_path):
     assert len(write_figure(good.artifact.draw(good), tmp_path)) == 2
     bad = words(outcome_with({"dsgt": (0.3, 0.3)}, {fresh: 80.0}))
     assert bad["without protection one neighbour has the pictures"] == "not reproduced"
-    assert bad["lppa with fresh masks: one neighbour has no pictures"] == "not reproduced"
-    assert bad["lppa with fresh masks costs at most 0.5 points"] == "not reproduced"
+    assert bad["lppa with fresh masks, β = 0.05: one neighbour has no pictures"] == "not reproduced"
+    assert bad["lppa with fresh masks, β = 0.05, costs at most 0.5 points"] == "not reproduced"
     assert bad["dp-dsgt: noise that hides the pictures costs 2 points at least"] == "not measured"
     cheap = words(outcome_with({every: (0.3, 0.3)}, {every: 94.9}))
     assert cheap["dp-dsgt: noise that hides the pictures costs 2 points at least"] == "not reproduced"

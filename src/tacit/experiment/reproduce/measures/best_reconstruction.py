@@ -18,6 +18,7 @@ from tacit.audit.evidence import Evidence, evidence
 from tacit.audit.findings import Findings
 from tacit.audit.knowledge import Knowledge
 from tacit.audit.reconstructions import best_evidence
+from tacit.errors import Misuse
 from tacit.experiment.config import Config
 from tacit.experiment.reproduce.artifact import Place, Values
 from tacit.experiment.reproduce.measures.overheard import Overheard
@@ -154,16 +155,17 @@ def _adversaries(heard: Overheard, victims: list[int]) -> dict[str, list[Adversa
 
 
 def _summary(name: str, known: list[Known], tried: dict[str, Values]) -> Values:
-    """The best of what was tried, under names that end with `name`."""
-    best = max(tried, key=lambda way: tried[way]["ssim"] or 0.0, default="")
+    """The best of what was tried, each beside the class means of its own samples; names end with `name`."""
+    if not tried:
+        raise Misuse("Nothing is known of the victims that could be inverted.", "Listen for more iterations.")
+    best = max(tried, key=lambda way: tried[way]["ssim"] - tried[way]["ssim_of_class_mean"])
+    found, floor = tried[best]["ssim"], tried[best]["ssim_of_class_mean"]
     deviations = [one.deviation for _, held in known for one in held if one.deviation]
-    floor = statistics.fmean(one["ssim_of_class_mean"] for one in tried.values()) if tried else 0.0
-    found = tried[best]["ssim"] if tried else 0.0
     return {
         f"leak{name}": max(found, floor),
         f"class_mean{name}": floor,
         f"by{name}": best if found > floor else "class mean",
         f"tried{name}": {way: one["ssim"] for way, one in tried.items()},
         f"noise{name}": statistics.fmean(deviations) if deviations else None,
-        f"pictures{name}": tried[best]["pictures"] if tried else None,
+        f"pictures{name}": tried[best]["pictures"],
     }
