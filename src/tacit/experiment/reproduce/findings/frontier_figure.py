@@ -18,10 +18,11 @@ from tacit.experiment.reproduce.outcome import Filled, Outcome
 from tacit.experiment.style import GRID, INK, MUTED, PALETTE, styled
 
 Points = npt.NDArray[np.float64]
-WIDTH, PLOT, TALL = 12.4, 7.4, 6.6  # inches: of all, of the left side, and the height
+WIDTH, PLOT, TALL = 12.4, 7.2, 7.4  # inches: of all, of the left side, and the height
 TICKS = (10, 50, 70, 80, 85, 90, 92, 94, 95, 96, 97, 98, 99)
 ROOM = 15.0  # points of 1/72 inch between two numbers
 AWAY = 13.0  # between a number and its point
+TRUE, REBUILT, COLUMNS = 0.505, 0.565, (0.76, 0.87, 0.97)  # places in the key
 COLOURS = (INK, PALETTE[1], PALETTE[0], PALETTE[2], PALETTE[3], PALETTE[4], PALETTE[5])
 
 
@@ -32,7 +33,7 @@ def draw(outcome: Outcome) -> Figure:
     with styled():
         figure = Figure(figsize=(WIDTH, TALL))
         left = PLOT / WIDTH
-        axes = figure.add_axes((0.055, 0.09, left - 0.065, 0.84))
+        axes = figure.add_axes((0.055, 0.09, left - 0.065, 0.85))
         _prepare(axes, outcome)
         for cell in cells:
             _point(axes, outcome, cell, colours[cell.key[0]])
@@ -58,21 +59,17 @@ def _prepare(axes: Axes, outcome: Outcome) -> None:
     axes.set_xlim(start, 1.05)
     axes.axvspan(start, floor + HIDDEN, color=PALETTE[2], alpha=0.08, linewidth=0)
     axes.axvline(floor, color=MUTED, linestyle=(0, (4, 3)), linewidth=1)
-    axes.text(
-        floor + 0.004, 0.012, "mean picture of the class", transform=axes.get_xaxis_transform(), rotation=90,
-        fontsize=8, color=MUTED, va="bottom",
-    )  # fmt: skip
     axes.annotate(
         "better", (0.40, 0.70), (0.50, 0.60), xycoords="axes fraction", color=MUTED, fontsize=11,
         arrowprops={"arrowstyle": "-|>", "color": MUTED, "lw": 1.6}, ha="center", va="center",
     )  # fmt: skip
     axes.text(
-        floor + HIDDEN - 0.006, 0.012, "no more than the class", transform=axes.get_xaxis_transform(), rotation=90,
-        fontsize=8, color=PALETTE[2], va="bottom", ha="right",
+        start, 1.012, "hidden: no nearer than\nthe mean of the class ┆", transform=axes.get_xaxis_transform(),
+        fontsize=8, color=PALETTE[2], va="bottom",
     )  # fmt: skip
     for label, face in (("one neighbour", MUTED), ("all its neighbours together", "white")):
         axes.plot([], [], "o", color=MUTED, markerfacecolor=face, markersize=6.5, label=label)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, fontsize=9, handletextpad=0.2)
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, fontsize=9, handletextpad=0.2)
     axes.set_xlabel("leak: SSIM of the samples that are reconstructed from what neighbours know")
     axes.set_ylabel("accuracy (%)")
 
@@ -133,14 +130,14 @@ def _repelled(at: Points, others: Points, room: float) -> Points:
 
 
 def _key(axes: Axes, outcome: Outcome, colours: dict[str, str]) -> None:
-    """Who the numbers are, with accuracy and leak."""
+    """Who the numbers are, with a sample, what one neighbour made of it, accuracy and leak."""
     axes.set_axis_off()
     axes.set_xlim(0, 1)
-    lines = len(outcome.measured) + 1.6 * len(colours) + 2.5
-    axes.set_ylim(max(lines, 30), 0)
-    columns = (0.70, 0.84, 0.97)
-    for x, text in zip(columns, ("accuracy", "leak: one", "all"), strict=True):
-        axes.text(x, 1.3, text, ha="right", va="center", fontsize=8, color=MUTED)
+    axes.set_ylim(max(len(outcome.measured) + 1.6 * len(colours) + 3.5, 26), 0)
+    heads = ("true", "rebuilt", "accuracy", "leak: one", "all")
+    for x, text in zip((TRUE + 0.02, REBUILT + 0.032, *COLUMNS), heads, strict=True):
+        style = {"ha": "center"} if x < COLUMNS[0] else {"ha": "right"}
+        axes.text(x, 1.3, text, va="center", fontsize=7.5, color=MUTED, **style)
     y, family = 1.3, ""
     for number, cell in enumerate(outcome.measured, start=1):
         colour = colours[cell.key[0]]
@@ -151,12 +148,11 @@ def _key(axes: Axes, outcome: Outcome, colours: dict[str, str]) -> None:
             axes.plot([0.0, 0.98], [y + 0.6] * 2, color=GRID, linewidth=0.6)
             y += 0.15
         y += 1
-        _row(axes, outcome, cell, number, y, columns, colour)
+        _row(axes, outcome, cell, number, y, colour)
+    axes.text(0.0, y + 1.4, "fedavg: another client, and the server", va="center", fontsize=7.5, color=MUTED)
 
 
-def _row(
-    axes: Axes, outcome: Outcome, cell: Filled, number: int, y: float, columns: tuple[float, ...], colour: str
-) -> None:
+def _row(axes: Axes, outcome: Outcome, cell: Filled, number: int, y: float, colour: str) -> None:
     style: dict[str, Any] = {"va": "center", "fontsize": 8.5}
     axes.text(0.035, y, str(number), ha="right", color=colour, fontweight="bold", **style)
     axes.text(0.05, y, cell.key[1], **style)
@@ -165,5 +161,13 @@ def _row(
         f"{outcome.mean(cell.key, 'leak'):.2f}",
         f"{outcome.mean(cell.key, 'leak_together'):.2f}",
     )
-    for x, text in zip(columns, shown, strict=True):
+    for x, text in zip(COLUMNS, shown, strict=True):
         axes.text(x, y, text, ha="right", **style)
+    pictures = cell.values[min(cell.values)].get("pictures")
+    box = axes.get_position()
+    inches = box.width * WIDTH, box.height * TALL / abs(axes.get_ylim()[0] - axes.get_ylim()[1])
+    wide = 0.92 * inches[1] / inches[0]  # as wide as a line is high
+    for x, name in ((TRUE, "truth"), (REBUILT, "guess")) if pictures else ():
+        extent = (x, x + wide, y + 0.46, y - 0.46)
+        axes.imshow(pictures[name][0], cmap="gray_r", vmin=0, vmax=1, extent=extent, aspect="auto")
+    axes.set_xlim(0, 1)

@@ -74,6 +74,7 @@ class BestReconstruction:
         victims = [number * clients // self.victims for number in range(self.victims)]
         done: dict[Any, Values] = {}
         values: Values = {}
+        before: tuple[list[Adversary], dict[str, Values]] = ([], {})
         for name, adversaries in _adversaries(heard, victims).items():
             known = known_to(heard, adversaries, victims)
             tried = {
@@ -83,7 +84,10 @@ class BestReconstruction:
                 for kind, held in known
                 for search in self.searches.of(kind)
             }
+            if _includes(adversaries, before[0]):  # then it can also do what the other did
+                tried |= {f"{way}, of one": found for way, found in before[1].items()}
             values |= _summary(name, known, tried)
+            before = adversaries, tried
         return values
 
     def _inverted(
@@ -152,6 +156,13 @@ def _adversaries(heard: Overheard, victims: list[int]) -> dict[str, list[Adversa
         "": [Adversary.curious(around[0]) | knows for around in near],
         "_together": [Adversary.curious(*around) | knows for around in near],
     }
+
+
+def _includes(those: list[Adversary], others: list[Adversary]) -> bool:
+    """Whether each of those has the other one among its clients."""
+    return bool(others) and all(
+        one.corrupt >= other.corrupt for one, other in zip(those, others, strict=True)
+    )
 
 
 def _summary(name: str, known: list[Known], tried: dict[str, Values]) -> Values:
