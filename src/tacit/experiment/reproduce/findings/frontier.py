@@ -140,7 +140,10 @@ def searches(scale: Scale) -> Searches:
     iterations, restarts = scale.pick(300, 80), scale.pick(4, 1)
     weights = scale.pick((0.0, 0.01, 0.1), (0.01,))
     return Searches(
-        exact=(Search("ours", iterations, scale.pick(8, 2)),),
+        exact=tuple(
+            Search("ours", iterations, 2 * restarts, total_variation=weight)
+            for weight in scale.pick((0.0, 0.01), (0.01,))
+        ),
         noisy=tuple(Search("ours", iterations, restarts, total_variation=weight) for weight in weights),
         signs=tuple(Search("signs", iterations, restarts, total_variation=weight) for weight in (0.01, 0.1)),
         several=tuple(
