@@ -137,6 +137,7 @@ def test_claims_can_come_out_either_way(tmp_path):
         every: (0.35, 0.35),
         "pdmm, σ = 0.3": (0.3, 1.0),
         "fedavg": (0.35, 1.0),
+        "pd-lms, σ = 0.02": (0.3, 0.3),
     }
     good = outcome_with(hidden, {every: 90.0})
     assert set(words(good).values()) == {"reproduced"}

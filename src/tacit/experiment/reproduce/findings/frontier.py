@@ -112,6 +112,7 @@ RULES = (
 KEYS = {rule.label: (rule.family, rule.label) for rule in RULES}
 DSGT, FRESH, OUTSET = KEYS["dsgt"], KEYS["lppa, fresh masks, β = 0.05"], KEYS["lppa, β = 0.1"]
 EVERY = [key for label, key in KEYS.items() if label.startswith("dp-dsgt, every")]
+DIFFUSED = KEYS["pd-lms, σ = 0.02"]
 PRIVATE = KEYS["defl-vp, private variates, ε = 1"]
 
 
@@ -188,6 +189,8 @@ ARTIFACTS = (
             cheapest_noise(
                 EVERY, DSGT, "dp-dsgt: noise that hides the pictures costs 2 points at least", 2.0
             ),
+            hides(DIFFUSED, "pd-lms with σ = 0.02: one neighbour has no pictures of the first gradients"),
+            costs(DIFFUSED, KEYS["dsg"], "pd-lms with σ = 0.02 costs at most 0.5 points against dsg", 0.5),
             shows(KEYS["defl-vp, ε = 4"], "defl-vp as published: its variates give the pictures away"),
             hides(PRIVATE, "defl-vp with private variates and ε = 1: one neighbour has no pictures"),
             hides(PRIVATE, "the same against all neighbours together", together=True),
