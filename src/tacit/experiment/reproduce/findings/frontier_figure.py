@@ -64,7 +64,7 @@ def _prepare(axes: Axes, outcome: Outcome) -> None:
         arrowprops={"arrowstyle": "-|>", "color": MUTED, "lw": 1.6}, ha="center", va="center",
     )  # fmt: skip
     axes.text(
-        start, 1.012, "hidden: no nearer than\nthe mean of the class ┆", transform=axes.get_xaxis_transform(),
+        start, 1.012, "hidden: less than 0.1 above\nthe mean of the class ┆", transform=axes.get_xaxis_transform(),
         fontsize=8, color=PALETTE[2], va="bottom",
     )  # fmt: skip
     for label, face in (("one neighbour", MUTED), ("all its neighbours together", "white")):
@@ -136,8 +136,9 @@ def _key(axes: Axes, outcome: Outcome, colours: dict[str, str]) -> None:
     axes.set_ylim(max(len(outcome.measured) + 1.6 * len(colours) + 3.5, 26), 0)
     heads = ("true", "rebuilt", "accuracy", "leak: one", "all")
     for x, text in zip((TRUE + 0.02, REBUILT + 0.032, *COLUMNS), heads, strict=True):
-        style = {"ha": "center"} if x < COLUMNS[0] else {"ha": "right"}
-        axes.text(x, 1.3, text, va="center", fontsize=7.5, color=MUTED, **style)
+        axes.text(
+            x, 1.3, text, va="center", fontsize=7.5, color=MUTED, ha="center" if x < COLUMNS[0] else "right"
+        )
     y, family = 1.3, ""
     for number, cell in enumerate(outcome.measured, start=1):
         colour = colours[cell.key[0]]
@@ -163,7 +164,7 @@ def _row(axes: Axes, outcome: Outcome, cell: Filled, number: int, y: float, colo
     )
     for x, text in zip(COLUMNS, shown, strict=True):
         axes.text(x, y, text, ha="right", **style)
-    pictures = cell.values[min(cell.values)].get("pictures")
+    pictures: dict[str, Any] = cell.values[min(cell.values)].get("pictures") or {}
     box = axes.get_position()
     inches = box.width * WIDTH, box.height * TALL / abs(axes.get_ylim()[0] - axes.get_ylim()[1])
     wide = 0.92 * inches[1] / inches[0]  # as wide as a line is high
