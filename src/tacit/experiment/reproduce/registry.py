@@ -9,6 +9,7 @@ from tacit.experiment.reproduce.findings import (
     control_variates,
     epsilon,
     fresh_masks,
+    frontier,
     norm_vector,
     start_masks,
 )
@@ -35,7 +36,7 @@ PAPERS = (
     dfl_opt_combining,
     dfl_opt_membership,
 )
-FINDINGS = (start_masks, fresh_masks, control_variates, epsilon, collusion, norm_vector)
+FINDINGS = (start_masks, fresh_masks, control_variates, epsilon, collusion, norm_vector, frontier)
 ARTIFACTS: dict[str, Artifact] = {
     artifact.name: artifact for module in (*PAPERS, *FINDINGS) for artifact in module.ARTIFACTS
 }

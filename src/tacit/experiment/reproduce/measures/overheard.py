@@ -30,6 +30,7 @@ class Overheard:
     graph: Graph
     transcript: Transcript
     symbols: SymbolicRun
+    simulation: Simulation  # as it stands after these iterations
 
     @classmethod
     def of(cls, config: Config, iterations: int, seed: int, place: Place, since: int = 0) -> Overheard:
@@ -47,7 +48,7 @@ class Overheard:
             simulation.step()
             place.said("running and listening", iteration + 1, iterations)
         symbols = run_on_symbols(made.algorithm, made.graph, iterations, transcript.keep)
-        return cls(made.task, made.graph, transcript, symbols)
+        return cls(made.task, made.graph, transcript, symbols, simulation)
 
     def held(self, adversary: Adversary, victim: int, question: Question, iteration: int = 0) -> Evidence:
         """What the adversary computes from messages and from what it holds; only a gradient may be noisy."""

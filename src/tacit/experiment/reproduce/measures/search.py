@@ -24,6 +24,7 @@ from tacit.errors import Misuse
 from tacit.experiment.reproduce.artifact import Place, Values
 from tacit.experiment.reproduce.measures.observed import Observed, each_alone
 from tacit.experiment.reproduce.measures.published_lbfgs import PublishedLBFGS
+from tacit.experiment.reproduce.measures.sign_agreement import SignAgreement
 from tacit.experiment.reproduce.measures.training import rounded
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
@@ -37,9 +38,10 @@ class Search:
 
     DLG as published: the squared distance, torch's L-BFGS. "ours": the same relative to the evidence, with an L-BFGS
     that searches along its lines. "cosine": that distance and total variation, signed Adam (Geiping et al. 2020).
+    "signs": how many signs agree, for evidence that has nothing else, with the same L-BFGS.
     """
 
-    attack: Literal["DLG", "ours", "cosine"] = "DLG"
+    attack: Literal["DLG", "ours", "cosine", "signs"] = "DLG"
     iterations: int = 300
     restarts: int = 4
     labels_known: bool = True
@@ -50,6 +52,8 @@ class Search:
         """What is made small."""
         if self.attack == "cosine":
             return Cosine(self.total_variation)
+        if self.attack == "signs":
+            return SignAgreement(total_variation=self.total_variation)
         return L2(relative=self.attack == "ours", total_variation=self.total_variation)
 
     @property
@@ -57,7 +61,7 @@ class Search:
         """How."""
         if self.attack == "cosine":
             return SignedAdam(self.iterations)
-        return LBFGS(self.iterations) if self.attack == "ours" else PublishedLBFGS(self.iterations)
+        return PublishedLBFGS(self.iterations) if self.attack == "DLG" else LBFGS(self.iterations)
 
 
 def inverted(task: Task, seed: int, held: Sequence[Evidence], search: Search, place: Place) -> Values:
