@@ -38,6 +38,10 @@ def reproduce(
     resume: Annotated[
         bool, typer.Option("--resume", help="Keep what is measured, and measure the rest.")
     ] = False,
+    redraw: Annotated[
+        bool,
+        typer.Option("--redraw", help="Measure nothing: judge and draw anew what was measured before."),
+    ] = False,
     jobs: Annotated[
         int,
         typer.Option(min=1, help="Measure so many cells at once, in processes that share cores and device."),
@@ -49,6 +53,7 @@ def reproduce(
         _list(as_json)
         return
     from tacit.engines.device import check_device
+    from tacit.errors import Misuse
     from tacit.experiment.reproduce.artifact import Scale
     from tacit.experiment.reproduce.carry_out import (
         Teller,
@@ -64,11 +69,13 @@ def reproduce(
 
     artifact, console = artifact_named(name), Console(stderr=True)
     check_device(device, "--device")
-    wanted = Wanted(artifact, Scale(quick), repeats, tuple(only or ()), device, data)
+    wanted = Wanted(artifact, Scale(quick), 0 if redraw else repeats, tuple(only or ()), device, data)
+    if redraw and not (wanted.folder(out) / "result.json").exists():
+        raise Misuse(f"There is nothing of {name} in {out}.", "Measure it first, without --redraw.")
     if quick and not as_json:
         console.print(f"Quick version: {artifact.quickly}.", highlight=False, soft_wrap=True)
     runs = len(wanted.cells()) * len(wanted.seeds)
-    if not resume:
+    if not (resume or redraw):
         refuse_to_overwrite(wanted, out)
 
     def say(words: str) -> None:

@@ -69,10 +69,25 @@ class SignBits:
         return extremes(rows)
 
 
+@dataclass(frozen=True)
+class SignsOfOneSize(SignBits):
+    """For rows that are known to be ±m throughout, or to have a NaN: nothing to look at, and nothing to draw."""
+
+    def received(self, rows: Tensor, draw: Draw) -> Tensor:
+        """As they are, but that −0 is 0; NaN everywhere if m is."""
+        _, m = self._extremes(rows)
+        return torch.where(m.isnan(), m, rows + 0.0)
+
+    def encode(self, rows: Tensor, draw: Draw) -> Tensor:
+        """Header, m and bits."""
+        _, m = self._extremes(rows)
+        return message("sign", rows.shape[1], rows.dtype, m, pack((rows >= 0).view(torch.uint8), 1))
+
+
 def for_signs(codec: Codec) -> Codec:
     """The same codec for vectors whose entries all have one size: numbers sent as they are become bits."""
     if isinstance(codec, Identity):
-        return SignBits()
+        return SignsOfOneSize()
     if isinstance(codec, RandK):
         return replace(codec, values=for_signs(codec.values))
     return codec

@@ -10,6 +10,7 @@ from tacit.compression import CODECS, QSGD, Identity, RandK, SignBits, bands, ch
 from tacit.compression.magnitudes import euclidean, largest
 from tacit.compression.packing import pack, packed_size, unpack
 from tacit.compression.rand_k import NARROW, WIDEST, _permuted, subset
+from tacit.compression.sign_bits import SignsOfOneSize
 from tacit.errors import Misuse
 from tacit.randomness import key_of, words
 
@@ -458,13 +459,32 @@ def test_variance_bounds():
 
 
 def test_codecs_for_sign_vectors():
-    assert for_signs(Identity()) == SignBits()
-    assert for_signs(RandK(k=3)) == RandK(k=3, values=SignBits())
+    assert for_signs(Identity()) == SignsOfOneSize()
+    assert for_signs(RandK(k=3)) == RandK(k=3, values=SignsOfOneSize())
     assert for_signs(RandK(fraction=0.5, values=RandK(k=1))) == RandK(
-        fraction=0.5, values=RandK(k=1, values=SignBits())
+        fraction=0.5, values=RandK(k=1, values=SignsOfOneSize())
     )
     for codec in (QSGD(8), SignBits(), RandK(k=3, values=QSGD(2))):
         assert for_signs(codec) == codec
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_of_one_size_travel_as_other_signs_do(dtype):
+    rows = torch.tensor(
+        [[1.5, -1.5, -1.5, 1.5, 1.5], [0.0, -0.0, 0.0, 0.0, -0.0], [2.0, math.nan, -2.0, 2.0, 2.0]]
+    )
+    rows = rows.to(dtype)
+
+    def draw(purpose, count):
+        return torch.full((len(rows), count), 7)
+
+    known, looked = SignsOfOneSize(), SignBits()
+    received = known.received(rows, draw)
+    assert torch.equal(received.nan_to_num(9.0), looked.received(rows, draw).nan_to_num(9.0))
+    assert not received[1].signbit().any()
+    arrived = looked.decode(known.encode(rows, draw), 5, dtype)
+    assert torch.equal(arrived.nan_to_num(9.0), received.nan_to_num(9.0))
+    assert received[2].isnan().all()
 
 
 def test_sign_vectors_cost_a_bit_per_number():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tacit
 from tacit.errors import Misuse
-from tacit.experiment.folder import read_json, write_json
+from tacit.experiment.folder import read_json, write_whole
 from tacit.experiment.reproduce.artifact import Artifact, Key, Scale, Values
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.locks import lock
@@ -61,13 +62,13 @@ class Ledger:
             if machine not in self.machines:
                 self.machines.append(machine)
             self.outcome[key].values[seed] = values | {"machine": self.machines.index(machine)}
-            write_json(self.path, self.as_dict())
+            write_whole(self.path, as_text(self.as_dict()))
 
     def write(self) -> None:
         """Judge the claims anew."""
         with lock(self.folder):
             self.refresh()
-            write_json(self.path, self.as_dict())
+            write_whole(self.path, as_text(self.as_dict()))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything about an artifact as plain values."""
@@ -88,3 +89,9 @@ class Ledger:
             ],
             "cells": self.outcome.cells_as_dicts(),
         }
+
+
+def as_text(told: dict[str, Any]) -> str:
+    """JSON that people can read: lists of numbers, of which curves and pictures have many, on one line each."""
+    text = json.dumps(told, indent=1, ensure_ascii=False)
+    return re.sub(r"\[[^\[\]{}\"]+\]", lambda found: " ".join(found[0].split()), text) + "\n"

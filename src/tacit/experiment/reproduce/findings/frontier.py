@@ -222,7 +222,7 @@ ARTIFACTS = (
             "hidden if less than 0.1: hidden from these attacks, which is no proof, and by SSIM: an eye may still "
             "read a noisy picture. Step sizes by trial, one seed each, on other sizes than this: tracking and "
             "diffusion 0.1 of 0.1, 0.2, 0.4; signs 0.01 of 0.001, 0.003, 0.01; pdmm and admm μ = 0.1 of 0.1, 0.3 "
-            "with ρ = 0.4; batch size, scales of noise and attacks were chosen by trials with seed 0 of the quick version"
+            "with ρ = 0.4; batch size, scales of noise and attacks were chosen by trials with seed 0, quickly"
         ),
         quickly="the 5,000 digits of mnist-mini, 400 gradients per client, 12 of 25 settings, 1 victim, short searches",
         repeats=3,
