@@ -31,7 +31,7 @@ def attacked(scale: Scale, algorithm: dict[str, Any]) -> AttackedTraining:
 
 
 def _accuracy(papers: dict[str, float]) -> Column:
-    return Column("accuracy", "accuracy (%)", {(name,): paper for name, paper in papers.items()}, 1.0)
+    return Column("accuracy", "accuracy (%)", {(name,): paper for name, paper in papers.items()}, 3.0)
 
 
 def _auc(papers: dict[str, float]) -> Column:
