@@ -123,9 +123,14 @@ class Clients:
         """The value of a step size, a number or a schedule, at this iteration."""
         return rate_at(rate, self.t)
 
+    @property
+    def _now(self) -> int:
+        """The tick as noise is keyed by it; of an iteration that is recorded only the device knows it."""
+        return self.tick
+
     def noise(self, tag: str, law: Noise, width: int | None = None) -> Tensor:
         """Noise [n, P], or [n, width], that each client draws for itself."""
-        rows = self.randomness.rows(tag, law, self.tick, self.graph.ids, None, width)
+        rows = self.randomness.rows(tag, law, self._now, self.graph.ids, None, width)
         return rows.tensor()
 
     def words(self, tag: str, width: int) -> Tensor:
@@ -133,7 +138,7 @@ class Clients:
 
         Draw them inside a function given to `nonlinear`: what is made of them is not linear in anything.
         """
-        return self.randomness.words(tag, self.tick, self.graph.ids, width)
+        return self.randomness.words(tag, self._now, self.graph.ids, width)
 
     def edge_noise(self, tag: str, law: Noise) -> tuple[LazyRows, LazyRows]:
         """Noise that the two ends of each directed edge share: rows of the out-edges and of the in-edges.
@@ -141,8 +146,8 @@ class Clients:
         Both ends derive it from their common key, so it costs no bytes on the wire.
         """
         graph = self.graph
-        sent = self.randomness.rows(tag, law, self.tick, graph.out_source, graph.out_target)
-        received = self.randomness.rows(tag, law, self.tick, graph.in_source, graph.in_target)
+        sent = self.randomness.rows(tag, law, self._now, graph.out_source, graph.out_target)
+        received = self.randomness.rows(tag, law, self._now, graph.in_source, graph.in_target)
         return sent, received
 
     def nonlinear(

@@ -152,7 +152,10 @@ class Simulation:
 
     @property
     def state(self) -> Any:
-        """What the algorithm has after t iterations; None before the start. Later iterations leave it as it is."""
+        """What the algorithm has after t iterations; None before the start. Later iterations leave it as it is.
+
+        To go on from another state, assign it; on a GPU this may be a copy, and writing into it changes nothing.
+        """
         return self._state if self._recorded is None else self._recorded.copy_of_state()
 
     @state.setter
@@ -174,7 +177,7 @@ class Simulation:
     def start(self) -> None:
         """Make the state before the first iteration."""
         with repeatable(self.device), self.crew.alone():
-            self._state = self.algorithm.start(self.here)
+            self.state = self.algorithm.start(self.here)
         self._watchdog.look(0, tensors_of(self._state))
         self.check()
 
@@ -195,6 +198,8 @@ class Simulation:
                 "There is no state: an iteration was broken off, or the simulation was not started.",
                 "Start it, or restore a state that was saved.",
             )
+        if self._recorded is not None and not self._recorded.is_of(self.algorithm, self.here):
+            self.state = self._recorded.copy_of_state()
         if self._recorded is None and self._trial_steps == 0:
             self._record()
         if self._recorded is None:
@@ -265,6 +270,7 @@ class Simulation:
     def check(self) -> None:
         """Stop, or remember where, if a state is no longer finite."""
         if self.diverged is not None:
+            self._watchdog.forget()
             return
         found = self.hosted.group.earliest(self._found_here())
         if found is None:

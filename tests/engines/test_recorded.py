@@ -99,7 +99,7 @@ def test_the_watchdog_sees_every_iteration_that_is_played():
 
 @dataclass(frozen=True)
 class Odd:
-    """Asks for the number of the iteration."""
+    """Asks for the number of the iteration, in one way or another."""
 
     name: ClassVar[str] = "odd"
     paper: ClassVar[str] = "none"
@@ -107,16 +107,19 @@ class Odd:
     protects: ClassVar[str] = "nothing"
 
     lr: float = 0.05
+    by_tick: bool = False
 
     def start(self, here):
         return tacit.DSGT(lr=self.lr).start(here)
 
     def step(self, s: Tracking, here) -> Tracking:
-        return track(s, here, self.lr if here.t % 2 else 2 * self.lr)
+        odd = here.tick in {1, 3, 5} if self.by_tick else here.t % 2
+        return track(s, here, self.lr if odd else 2 * self.lr)
 
 
-def test_what_asks_for_the_iteration_is_not_recorded():
-    algorithm = Odd()
+@pytest.mark.parametrize("by_tick", [False, True])
+def test_what_asks_for_the_iteration_is_not_recorded(by_tick):
+    algorithm = Odd(by_tick=by_tick)
     with pytest.raises(Unrecordable, match="which iteration"):
         recorded(advanced(algorithm, digits(), 2), algorithm, Watchdog())
 
@@ -125,6 +128,19 @@ def test_data_that_are_drawn_anew_are_not_recorded():
     task = tacit.adaptive_filtering(N, 3)
     with pytest.raises(TypeError, match="drawn anew"):
         recorded(advanced(tacit.DSGT(lr=0.01), task, 2), tacit.DSGT(lr=0.01), Watchdog())
+
+
+def test_a_view_of_what_was_there_is_moved_too():
+    target = {"x": torch.arange(4.0).view(2, 2)}
+    move({"x": target["x"].T}, target)
+    assert target["x"].tolist() == [[0.0, 2.0], [1.0, 3.0]]
+
+
+def test_who_listens_is_asked_every_time():
+    simulation = advanced(tacit.DSGT(lr=FALLING), digits(), 2)
+    simulation.here = replace(simulation.here, apply=lambda tag, function, rows, epsilon: function(rows))
+    with pytest.raises(Unrecordable, match="listens"):
+        recorded(simulation, tacit.DSGT(lr=FALLING), Watchdog())
 
 
 @pytest.mark.parametrize("order", ["abc", "bca", "cab", "bac", "aab"])

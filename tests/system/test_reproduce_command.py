@@ -33,6 +33,25 @@ def test_an_artifact_from_end_to_end(tacit, tacit_here, tmp_path):
     assert [cell["key"]["algorithm"] for cell in json.loads(more.out)["cells"]] == ["dsgt"] * 4 + ["lppa"] * 4
 
 
+def test_drawing_anew_measures_nothing_and_loses_nothing(tacit_here, tmp_path):
+    made = ("reproduce", "findings/epsilon", "--quick", "--out", "out")
+    assert tacit_here(*made, "--redraw").code == 2
+    assert tacit_here(*made).code == 0
+    path = tmp_path / "out" / "findings" / "epsilon" / "result.json"
+    before = path.read_text()
+    (path.parent / "figure.png").unlink()
+    assert tacit_here(*made, "--redraw").code == 0
+    assert (path.parent / "figure.png").exists()
+    assert path.read_text() == before
+    other = before.replace('"iterations": 9200', '"iterations": 9201')
+    assert other != before
+    path.write_text(other)
+    refused = tacit_here(*made, "--redraw")
+    assert refused.code == 2
+    assert "measured in another way" in refused.err
+    assert path.read_text() == other
+
+
 def test_what_there_is_not_is_refused(tacit_here):
     unknown = tacit_here("reproduce", "lppa/table9")
     assert unknown.code == 2

@@ -64,6 +64,7 @@ def reproduce(
     )
     from tacit.experiment.reproduce.companions import companions
     from tacit.experiment.reproduce.drawing import write_figure
+    from tacit.experiment.reproduce.ledger import Ledger
     from tacit.experiment.reproduce.registry import artifact_named
     from tacit.experiment.reproduce.summary import write_summary
 
@@ -72,6 +73,12 @@ def reproduce(
     wanted = Wanted(artifact, Scale(quick), 0 if redraw else repeats, tuple(only or ()), device, data)
     if redraw and not (wanted.folder(out) / "result.json").exists():
         raise Misuse(f"There is nothing of {name} in {out}.", "Measure it first, without --redraw.")
+    if redraw and (other := Ledger.empty(wanted.folder(out), artifact, wanted.scale).refresh()):
+        raise Misuse(
+            f"{len(other)} cells of {name} are measured in another way now, such as {' · '.join(other[0])}: drawn "
+            "anew, their numbers would be lost.",
+            "Measure them again with --resume.",
+        )
     if quick and not as_json:
         console.print(f"Quick version: {artifact.quickly}.", highlight=False, soft_wrap=True)
     runs = len(wanted.cells()) * len(wanted.seeds)
@@ -88,7 +95,7 @@ def reproduce(
             lambda done, of, left: say(f"{artifact.name}: {done} of {of} measured, {_duration(left)} left"),
             say,
         )
-        with companions(command(wanted, out), jobs - 1, wanted.folder(out), say):
+        with companions(command(wanted, out), 0 if redraw else jobs - 1, wanted.folder(out), say):
             carry_out(wanted, out, resume=True, teller=teller)
         outcome = carry_out(
             wanted, out, resume=True, teller=teller

@@ -86,12 +86,17 @@ class Anytime(Clients):
     def of(cls, here: Clients, moment: Moment) -> Anytime:
         """The same clients."""
         parts = {field.name: getattr(here, field.name) for field in fields(Clients)}
-        return cls(**parts | {"tick": moment.tick, "reuse": True}, moment=moment)
+        return cls(**parts | {"reuse": True}, moment=moment)
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "t":
+        if name in ("t", "tick"):
             raise Unrecordable("it asks which iteration it is")
         return super().__getattribute__(name)
+
+    @property
+    def _now(self) -> int:
+        assert self.moment is not None
+        return self.moment.tick  # type: ignore[return-value]
 
     def grad(self, theta: Tensor, local: int = 0, *, spent: Tensor | None = None) -> Tensor:
         """As `Clients.grad`."""
@@ -134,7 +139,10 @@ class Recorded:
         net = here.net
         if not isinstance(net, StackedNetwork):
             raise Unrecordable("messages leave the process")
+        if here.apply is not Clients.apply:
+            raise Unrecordable("somebody listens")
         self.state = state
+        self._made_of = (algorithm, here)
         self._net, self._watchdog, self._rows = net, watchdog, tensors_of(state)
         self._bytes, self._sizes = 0, torch.empty(0)
         theta = self._rows["theta"]
@@ -155,6 +163,10 @@ class Recorded:
             net.bytes_sent, net.buffers = before, Buffers()
         self._moment.forget_passes()
 
+    def is_of(self, algorithm: Algorithm, here: Clients) -> bool:
+        """Whether it is still what would be computed."""
+        return self._made_of[0] is algorithm and self._made_of[1] is here
+
     def play(self, t: int) -> None:
         """Iteration t."""
         self._moment.set(t)
@@ -169,7 +181,10 @@ class Recorded:
 
 def move(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
     """Copy rows to where they belong; some may be where others belong, and are moved before they are written over."""
-    waiting = {name: rows for name, rows in source.items() if _place(rows) != _place(target[name])}
+    waiting = {name: rows for name, rows in source.items() if _layout(rows) != _layout(target[name])}
+    for name, rows in waiting.items():
+        if _place(rows) == _place(target[name]):  # the same numbers in another order
+            waiting[name] = rows.clone()
     while waiting:
         taken = {name: _place(rows) for name, rows in waiting.items()}
         free = [
@@ -183,6 +198,10 @@ def move(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
             continue
         for name in free:
             target[name].copy_(waiting.pop(name))
+
+
+def _layout(rows: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    return rows.data_ptr(), rows.shape, rows.stride()
 
 
 def _place(rows: Tensor) -> int:

@@ -47,6 +47,10 @@ class Watchdog:
         largest: Tensor = torch.linalg.vector_norm(rows, torch.inf, dim=1)
         return largest
 
+    def forget(self) -> None:
+        """Drop what was seen: nobody will ask."""
+        self._seen = []
+
     def finding(self) -> Finding | None:
         """What was seen first, if anything; this waits for the device."""
         if self._found is None and self._seen:

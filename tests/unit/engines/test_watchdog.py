@@ -27,6 +27,13 @@ def test_one_number_is_enough(value):
     assert watchdog.finding() == Finding(9, "theta", 4)
 
 
+def test_what_nobody_will_ask_for_is_forgotten():
+    watchdog = Watchdog()
+    watchdog.look(0, {"theta": torch.full((1, 2), math.nan)})
+    watchdog.forget()
+    assert watchdog.finding() is None
+
+
 def test_large_numbers_are_no_finding():
     watchdog = Watchdog()
     watchdog.look(0, {"theta": torch.full((2, 100_000), 3e38), "small": torch.full((1, 70_000), 1.0).half()})

@@ -11,14 +11,14 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tacit.bench.machine import Machine
 from tacit.errors import Interrupted, Misuse
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Place, Scale, Values
-from tacit.experiment.reproduce.ledger import Ledger
+from tacit.experiment.reproduce.ledger import LOCK, Ledger
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.shelf import Shelf
 from tacit.experiment.run import Watcher
@@ -150,15 +150,15 @@ def _claimed(cell: Cell, seed: int, folder: Path) -> Iterator[Path | None]:
     mark = json.dumps([cell.measure.describe(), seed], sort_keys=True, default=str)
     scratch = folder / "unfinished" / hashlib.sha256(mark.encode()).hexdigest()[:16]
     claim = scratch.with_suffix(".claim")
-    with lock(folder):  # so that the folder of claims is not removed meanwhile
-        scratch.parent.mkdir(parents=True, exist_ok=True)
-        claim.touch()
-    with lock(claim, wait=False) as mine:
+    with ExitStack() as held:
+        with lock(folder / LOCK):  # so that neither the claim nor its folder is removed before we have it
+            scratch.parent.mkdir(parents=True, exist_ok=True)
+            mine = held.enter_context(lock(claim, wait=False))
         yield scratch if mine else None
-    if mine:
-        with lock(folder), suppress(OSError):
-            claim.unlink(missing_ok=True)
-            scratch.parent.rmdir()  # not while something is in it
+        if mine:
+            with lock(folder / LOCK), suppress(OSError):
+                claim.unlink(missing_ok=True)
+                scratch.parent.rmdir()  # not while something is in it
 
 
 def _measured(cell: Cell, seed: int, wanted: Wanted, out: Path, place: Place) -> Values:

@@ -15,6 +15,8 @@ from tacit.experiment.reproduce.artifact import Artifact, Key, Scale, Values
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.locks import lock
 
+LOCK = ".lock"  # the file that whoever writes in the folder of an artifact has locked
+
 
 @dataclass
 class Ledger:
@@ -51,13 +53,13 @@ class Ledger:
                 continue
             if earlier.measure == json.loads(json.dumps(cell.measure)):
                 cell.values.update(earlier.values)
-            else:
+            elif earlier.values:
                 dropped.append(cell.key)
         return dropped
 
     def add(self, key: Key, seed: int, values: Values, machine: str) -> None:
         """One more measurement; what others have written meanwhile is taken over."""
-        with lock(self.folder):
+        with lock(self.folder / LOCK):
             self.refresh()
             if machine not in self.machines:
                 self.machines.append(machine)
@@ -66,7 +68,7 @@ class Ledger:
 
     def write(self) -> None:
         """Judge the claims anew."""
-        with lock(self.folder):
+        with lock(self.folder / LOCK):
             self.refresh()
             write_whole(self.path, as_text(self.as_dict()))
 
@@ -94,4 +96,4 @@ class Ledger:
 def as_text(told: dict[str, Any]) -> str:
     """JSON that people can read: lists of numbers, of which curves and pictures have many, on one line each."""
     text = json.dumps(told, indent=1, ensure_ascii=False)
-    return re.sub(r"\[[^\[\]{}\"]+\]", lambda found: " ".join(found[0].split()), text) + "\n"
+    return re.sub(r"\[[-+\d.eE,\snul]+\]", lambda found: " ".join(found[0].split()), text) + "\n"

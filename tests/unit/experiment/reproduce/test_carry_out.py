@@ -1,7 +1,10 @@
 """Cells are measured once, kept, taken over only if they are measured as before, and judged."""
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
@@ -186,6 +189,25 @@ def test_what_another_process_measures_is_left_to_it(tmp_path):
     assert len(outcome.measured) == 3
     assert [cell["mean"] for cell in told(tmp_path)["cells"]] == [90.0, 80.0, 89.95]
     assert not (folder / "unfinished").exists()
+
+
+def test_a_measurement_is_claimed_by_one_process_only(tmp_path):
+    """Processes that claim, measure and forget claims as fast as they can never trip over each other."""
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[2]); from pathlib import Path; from test_carry_out import *\n"
+        "carry_out(Wanted(artifact([]), FULL, repeats=40), Path(sys.argv[1]), resume=True)"
+    )
+    here = str(Path(__file__).parent)
+    racing = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path), here], stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    said = [process.communicate(timeout=120)[1] for process in racing]
+    assert [process.returncode for process in racing] == [0, 0, 0], said
+    assert [len(cell["repeats"]) for cell in told(tmp_path)["cells"]] == [40, 40, 40]
+    assert not (tmp_path / "trial" / "table" / "unfinished").exists()
 
 
 def test_datasets_are_read_once_while_there_is_room():
