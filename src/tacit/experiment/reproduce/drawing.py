@@ -133,6 +133,6 @@ def _extents(outcome: Outcome, cells: Sequence[Filled]) -> list[list[float]]:
     ]
 
 
-def plain(values: list[float | None]) -> list[float]:
+def plain(values: Sequence[float | None]) -> list[float]:
     """Of JSON: what is null is not a number."""
     return [math.nan if value is None else value for value in values]
