@@ -36,7 +36,7 @@ class Column:
         numbers = outcome[key].numbers(self.metric)
         if not numbers:
             raise Missing(key)
-        return [number for number in numbers if math.isfinite(number)]
+        return _finite(numbers)
 
     def words(self, outcome: Outcome, key: Key) -> str:
         """Mean ± deviation, and in how many repeats there is a number, if not in all."""
@@ -80,7 +80,10 @@ def panels(columns: Sequence[Column]) -> Callable[[Outcome], Figure]:
             for number, (axes, column) in enumerate(zip(row, columns, strict=True)):
                 draw_column(axes, outcome, column, PALETTE[number % len(PALETTE)])
             ours = "ours, quick version" if outcome.scale.quick else "ours"
-            figure.supxlabel(f"filled: {ours}; hollow: the paper's", fontsize=9)
+            ours += "" if any(len(cell.values) > 1 for cell in outcome.measured) else ", one repeat"
+            few = any(_repeats_without(outcome, column) for column in columns)
+            words = "; k of n: repeats that have a number" if few else ""
+            figure.supxlabel(f"filled: {ours}; hollow: the paper's{words}", fontsize=9)
         return figure
 
     return draw
@@ -89,8 +92,19 @@ def panels(columns: Sequence[Column]) -> Callable[[Outcome], Figure]:
 def draw_column(axes: Axes, outcome: Outcome, column: Column, colour: str) -> None:
     """One panel: a place per cell."""
     cells = outcome.measured
-    at = [(x, column.ours(outcome, cell.key)) for x, cell in enumerate(cells)]
+    at = [(x, _finite(cell.numbers(column.metric))) for x, cell in enumerate(cells)]
     known = [(x, found) for x, found in at if found]
+    for x, words in _repeats_without(outcome, column).items():
+        axes.text(
+            x,
+            0.02,
+            words,
+            transform=axes.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+            color=colour,
+            fontsize=9,
+        )
     if known:
         axes.errorbar(
             [x for x, _ in known],
@@ -103,13 +117,28 @@ def draw_column(axes: Axes, outcome: Outcome, column: Column, colour: str) -> No
     if hollow:
         axes.plot(*zip(*hollow, strict=True), "o", color=colour, markerfacecolor="none", markersize=10)
     names = [" · ".join(cell.key) for cell in cells]
-    long = max(map(len, names)) * len(names) > 40
+    long = sum(map(len, names)) > 34 or max(map(len, names)) * len(names) > 45
     axes.set_xticks(
-        range(len(cells)), names, rotation=35 if long else 0, ha="right" if long else "center", fontsize=9
-    )
+        range(len(cells)), names, rotation=35 if long else 0, ha="right" if long else "center",
+        rotation_mode="anchor" if long else "default", fontsize=9,
+    )  # fmt: skip
     axes.set_xlim(-0.5, len(cells) - 0.5)
     if column.from_zero:
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     if not long:
         axes.set_xlabel(" · ".join(outcome.artifact.axes))
     axes.set_title(column.label, fontsize=10)
+
+
+def _repeats_without(outcome: Outcome, column: Column) -> dict[int, str]:
+    """By place, in how many repeats there is a number, where not in all."""
+    found = [cell.numbers(column.metric) for cell in outcome.measured]
+    return {
+        x: f"{len(_finite(numbers))} of {len(numbers)}"
+        for x, numbers in enumerate(found)
+        if len(_finite(numbers)) < len(numbers)
+    }
+
+
+def _finite(numbers: Sequence[float]) -> list[float]:
+    return [number for number in numbers if math.isfinite(number)]

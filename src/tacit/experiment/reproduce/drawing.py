@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from tacit.experiment.reproduce.outcome import Outcome
+from tacit.experiment.reproduce.outcome import Filled, Outcome
 from tacit.experiment.style import MUTED, PALETTE, SHAPES, styled
 
 WIDTH, HEIGHT = 6.4, 3.4  # inches
 APART = 0.7  # of the distance between two groups that the points of one take
 
 
+def look_of(number: int) -> dict[str, Any]:
+    """Colour, dashes and width of a curve: later ones are thinner, so that equal ones do not hide each other."""
+    return {
+        "color": PALETTE[number % len(PALETTE)],
+        "linestyle": ("-", "--", "-.", ":")[number % 4],
+        "linewidth": max(1.5, 2.7 - 0.4 * number),
+    }
+
+
 def beside_paper(label: str, log: bool = False) -> Callable[[Outcome], Figure]:
-    """Ours, filled, with its deviation, beside the paper's, hollow: a group per row, a colour per column."""
+    """Ours, filled, beside the paper's, hollow: a group per row, a colour per column.
+
+    A bar is the deviation over the repeats; on a logarithmic axis, which has no room for a deviation larger
+    than the mean, it goes from the lowest repeat to the highest.
+    """
 
     def draw(outcome: Outcome) -> Figure:
         cells = outcome.measured
@@ -35,7 +48,7 @@ def beside_paper(label: str, log: bool = False) -> Callable[[Outcome], Figure]:
                 axes.errorbar(
                     at,
                     [outcome.mean(cell.key) for cell in here],
-                    yerr=[outcome.deviation(cell.key) or 0.0 for cell in here],
+                    yerr=_extents(outcome, here) if log else [outcome.deviation(cell.key) or 0.0 for cell in here],
                     fmt=shape, color=colour, label=column, capsize=2,
                 )  # fmt: skip
                 known = [
@@ -44,13 +57,17 @@ def beside_paper(label: str, log: bool = False) -> Callable[[Outcome], Figure]:
                 if known:
                     x, y = zip(*known, strict=True)
                     axes.plot(x, y, shape, color=colour, markerfacecolor="none", markersize=10)
-            axes.set_xticks(range(len(rows)), rows, rotation=0 if len(rows) < 7 else 30)
+            if len(rows) < 7:
+                axes.set_xticks(range(len(rows)), rows)
+            else:
+                axes.set_xticks(range(len(rows)), rows, rotation=30, ha="right", rotation_mode="anchor")
+            axes.set_xlim(-0.5, len(rows) - 0.5)
             axes.set_ylabel(label)
             if log:
                 _log(axes)
-            figure.legend(
-                loc="outside lower center", ncols=len(columns), title="filled: ours; hollow: the paper's"
-            )
+            bars = "from the lowest to the highest repeat" if log else "deviation over repeats"
+            title = f"filled: ours; hollow: the paper's; bars: {bars}"
+            figure.legend(loc="outside lower center", ncols=len(columns), title=title, title_fontsize=9)
         return figure
 
     return draw
@@ -69,13 +86,15 @@ def curves(y: str, label: str, x: str = "round", log: bool = False) -> Callable[
                 for cell in outcome.measured:
                     if panel and cell.key[0] != panel:
                         continue
-                    colour = PALETTE[names.index(cell.key[-1]) % len(PALETTE)]
+                    number = names.index(cell.key[-1])
+                    colour = PALETTE[number % len(PALETTE)]
                     for one in cell.values.values():
                         axes.plot(
-                            one["curve"][x], _plain(one["curve"][y]), color=colour, alpha=0.25, linewidth=0.8
+                            one["curve"][x], plain(one["curve"][y]), color=colour, alpha=0.25, linewidth=0.8
                         )
                     mean = outcome.curve(cell.key)
-                    axes.plot(mean[x], mean[y], color=colour, label=" · ".join(cell.key[1:]) or cell.key[0])
+                    name = " · ".join(cell.key[1:]) or cell.key[0]
+                    axes.plot(mean[x], mean[y], label=name, **look_of(number))
                 axes.set_title(panel, color=MUTED)
                 axes.set_xlabel(x)
                 if log:
@@ -104,5 +123,16 @@ def _log(axes: Any) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _plain(values: list[float | None]) -> list[float]:
+def _extents(outcome: Outcome, cells: Sequence[Filled]) -> list[list[float]]:
+    """How far the lowest repeat is below the mean, and the highest above it."""
+    means = [outcome.mean(cell.key) for cell in cells]
+    numbers = [cell.numbers(outcome.artifact.metric) for cell in cells]
+    return [
+        [mean - min(each) for mean, each in zip(means, numbers, strict=True)],
+        [max(each) - mean for mean, each in zip(means, numbers, strict=True)],
+    ]
+
+
+def plain(values: Sequence[float | None]) -> list[float]:
+    """Of JSON: what is null is not a number."""
     return [math.nan if value is None else value for value in values]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tacit.experiment.reproduce.artifact import Key
-from tacit.experiment.reproduce.drawing import HEIGHT, WIDTH
+from tacit.experiment.reproduce.drawing import HEIGHT, WIDTH, look_of, plain
 from tacit.experiment.reproduce.outcome import Filled, Outcome
 from tacit.experiment.style import MUTED, PALETTE, SHAPES, styled
 
@@ -40,7 +42,8 @@ def similarity(x_label: str, right: tuple[str, str] | None = None) -> Callable[[
                 _pictures(grid, outcome, panel, columns[panel], series)
             row[0].set_ylabel("SSIM")
             handles, labels = row[0].get_legend_handles_labels()
-            above.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+            if len(labels) > 1:
+                above.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
         return figure
 
     return draw
@@ -77,7 +80,10 @@ def over_time(outcome: Outcome) -> Figure:
         for number, cell in enumerate(cells):
             mean = outcome.curve(cell.key)
             colour, shape = PALETTE[number % len(PALETTE)], SHAPES[number % len(SHAPES)]
-            axes.plot(mean["iteration"], mean["ssim"], shape + "-", color=colour, label=cell.key[-1])
+            axes.plot(
+                mean["iteration"], mean["ssim"], marker=shape, label=cell.key[-1],
+                markersize=max(4, 8 - number), **look_of(number),
+            )  # fmt: skip
             low, high = (
                 [m + sign * d for m, d in zip(mean["ssim"], mean["deviation"], strict=True)]
                 for sign in (-1, 1)
@@ -85,11 +91,13 @@ def over_time(outcome: Outcome) -> Figure:
             axes.fill_between(mean["iteration"], low, high, color=colour, alpha=0.12, linewidth=0)
         axes.set_xlabel("iteration t")
         axes.set_ylabel("SSIM")
+        axes.set_ylim(-0.1, 1.08)
         above.legend(loc="outside lower center", ncols=min(4, len(cells)))
         table = below.subplots(len(cells) + 1, len(times), squeeze=False)
         shown = [_first_of(cell)["pictures_over_time"] for cell in cells]
         for column in range(len(times)):
             show_picture(table[0][column], shown[0][column]["truth"][0])
+            table[0][column].set_title(f"t = {times[column]}", fontsize=8, color=MUTED)
             for number, pictures in enumerate(shown, start=1):
                 show_picture(table[number][column], pictures[column]["guess"][0])
         for number, name in enumerate(["truth", *(cell.key[-1] for cell in cells)]):
@@ -97,29 +105,59 @@ def over_time(outcome: Outcome) -> Figure:
     return figure
 
 
-def two_panels(panels: Sequence[tuple[str, str, bool]], x: str) -> Callable[[Outcome], Figure]:
-    """Curves of two columns side by side, (column, label, logarithmic) each."""
+@dataclass(frozen=True)
+class Panel:
+    """A column of curves: the label of its axis, and where that begins and ends."""
+
+    column: str
+    label: str
+    log: bool = False
+    within: tuple[float, float] | None = None
+
+
+def two_panels(panels: Sequence[Panel], x: str, each: bool = False) -> Callable[[Outcome], Figure]:
+    """Columns of curves side by side: means over the repeats, or each of them where a mean says nothing."""
 
     def draw(outcome: Outcome) -> Figure:
         with styled():
             figure = Figure(figsize=(WIDTH + 1, HEIGHT), layout="constrained")
             row = figure.subplots(1, len(panels))
-            for axes, (column, label, logarithmic) in zip(row, panels, strict=True):
+            for axes, panel in zip(row, panels, strict=True):
                 for number, cell in enumerate(outcome.measured):
-                    mean = outcome.curve(cell.key)
-                    colour = PALETTE[number % len(PALETTE)]
-                    style = "-" if number % 2 == 0 else "--"
-                    axes.plot(mean[x], mean[column], style, color=colour, label=" · ".join(cell.key))
+                    every = [one["curve"] for one in cell.values.values()]
+                    for curve in every if each else [outcome.curve(cell.key)]:
+                        axes.plot(
+                            curve[x], plain(curve[panel.column]), "-" if each or number % 2 == 0 else "--",
+                            color=PALETTE[number % len(PALETTE)], linewidth=1.2 if each else None,
+                            label=" · ".join(cell.key),
+                        )  # fmt: skip
                 axes.set_xlabel(x)
-                axes.set_ylabel(label)
-                if logarithmic:
+                axes.set_ylabel(panel.label)
+                if panel.log:
                     axes.set_yscale("log", nonpositive="mask")
-                    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
-            handles, labels = row[0].get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+                    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+                if panel.within:
+                    axes.set_ylim(panel.within)
+                if each:
+                    axes.set_title(_leaving(outcome, panel), color=MUTED, fontsize=9)
+            named = dict(zip(*reversed(row[0].get_legend_handles_labels()), strict=True))
+            figure.legend(
+                named.values(), named.keys(), loc="outside lower center", ncols=min(4, len(named)),
+                title="a line per repeat" if each else None, title_fontsize=9,
+            )  # fmt: skip
         return figure
 
     return draw
+
+
+def _leaving(outcome: Outcome, panel: Panel) -> str:
+    """Which curves go beyond all bounds, in how many of their repeats."""
+    top, words = panel.within[1] if panel.within else math.inf, []
+    for cell in outcome.measured:
+        every = [plain(one["curve"][panel.column]) for one in cell.values.values()]
+        gone = sum(not all(value <= top for value in values) for values in every)
+        words += [f"{' · '.join(cell.key)}: {gone} of {len(every)} repeats diverge"] if gone else []
+    return "; ".join(words)
 
 
 def _places(outcome: Outcome, panel: str) -> list[str]:
@@ -141,7 +179,9 @@ def _lines(
         shift = 0.05 * (number - (len(series) - 1) / 2)  # so that equal ones do not hide each other
         at = [places.index(place) + shift for place in here]
         wide = [outcome.deviation(key, metric) or 0.0 for key in keys]
-        axes.errorbar(at, means, yerr=wide, fmt=shape + "-", color=colour, label=name, capsize=2)
+        axes.errorbar(
+            at, means, yerr=wide if any(wide) else None, fmt=shape + "-", color=colour, label=name, capsize=2
+        )
     axes.set_xticks(range(len(places)), places)
     axes.set_xlim(-0.3, len(places) - 0.7)
 
@@ -149,6 +189,8 @@ def _lines(
 def _beside(axes: Axes, outcome: Outcome, panel: str, places: list[str], metric: str, label: str) -> None:
     found = [(cell.key[1], cell.numbers(metric)) for cell in outcome.measured if cell.key[0] == panel]
     known = [(places.index(place), sum(numbers) / len(numbers)) for place, numbers in found if numbers]
+    if not known:
+        return
     other = axes.twinx()
     other.plot(*zip(*known, strict=True), ":", color=PALETTE[4], marker="x")
     other.set_ylabel(label, color=PALETTE[4])
@@ -169,8 +211,9 @@ def _pictures(grid: Any, outcome: Outcome, panel: str, places: list[str], series
             show_picture(table[number][column], pictures["guess"][0])
         show_picture(table[0][column], true)
         table[0][column].set_title(place, fontsize=8, color=MUTED)
+    here = [name for name in series if any((panel, place, name) in outcome for place in places)]
     for number, name in enumerate(["truth", *series]):
-        _name(table[number][0], name)
+        _name(table[number][0], name if name in ("truth", *here) else "")
 
 
 def _first_of(cell: Filled) -> dict[str, Any]:
@@ -184,6 +227,7 @@ def show_picture(axes: Axes, picture: Picture | None) -> None:
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(False)
+    axes.set_box_aspect(1)  # of an empty place too, so that what is written beside it is in line
     if picture is not None:
         axes.imshow(picture, cmap="gray", vmin=0, vmax=1)
 

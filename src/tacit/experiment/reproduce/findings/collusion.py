@@ -140,7 +140,9 @@ def _draw(outcome: Outcome) -> Figure:
             )
             axes.set_xlabel("corrupt neighbours of four")
             axes.grid(visible=False)
-        figure.suptitle("iterations in which they have it exactly (%)", fontsize=10)
+        figure.suptitle(
+            "iterations in which they have it exactly (%); –: the sum is its gradient alone", fontsize=10
+        )
     return figure
 
 

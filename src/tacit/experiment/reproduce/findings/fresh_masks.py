@@ -179,7 +179,7 @@ def _noises(axes: Axes, outcome: Outcome) -> None:
     axes.set_xlim(-0.2, len(BETAS) - 0.8)
     axes.set_ylabel("deviation per coordinate")
     axes.set_title("noise left in its gradient", color=MUTED, fontsize=10)
-    axes.legend(loc="upper left", fontsize=8)
+    axes.legend(loc="upper left", fontsize=8, handlelength=4)
 
 
 ARTIFACTS = (

@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
+from tacit.experiment.reproduce.drawing import look_of
 from tacit.experiment.reproduce.measures.unshifting import Unshifting
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.papers.rms import localization
 from tacit.experiment.reproduce.papers.rms_claims import hidden, shown
-from tacit.experiment.style import MUTED, PALETTE, styled
+from tacit.experiment.style import MUTED, styled
 
 TAU = 0.8
 NO_MATRIX, SMALL, LARGE = "no matrix", "σ² = 0.001", "σ² = 1"
@@ -73,7 +74,7 @@ def _draw(outcome: Outcome) -> Figure:
             for number, (name, label) in enumerate(LINES.items()):
                 if name in curve:
                     at = [max(value, 1e-13) for value in curve[name]]
-                    axes.plot(curve["round"], at, color=PALETTE[number], label=label, linewidth=1.4)
+                    axes.plot(curve["round"], at, label=label, **look_of(number))
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axes.set_xlabel("iteration")

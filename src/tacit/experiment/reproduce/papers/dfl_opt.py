@@ -25,7 +25,7 @@ from tacit.experiment.reproduce.papers.dfl_opt_setting import (
     radius,
     search,
 )
-from tacit.experiment.reproduce.picture_drawing import over_time, similarity, two_panels
+from tacit.experiment.reproduce.picture_drawing import Panel, over_time, similarity, two_panels
 from tacit.experiment.reproduce.trends import above, above_throughout, falls, steady, unchanged
 
 VARIANCES = (0.0, 1e-8, 1e-7, 2.5e-7, 1e-6, 1e-5, 2.5e-5, 1e-4)
@@ -164,7 +164,14 @@ ARTIFACTS = (
                 [("CFL",), ("DFL",)], "both converge alike (loss at the end)", "similar rate", 0.05, "loss"
             ),
         ],
-        draw=two_panels([("loss", "training loss", False), ("error", "mean ‖x̂ − x‖", True)], "iteration"),
+        draw=two_panels(
+            [
+                Panel("loss", "training loss", log=True, within=(0.01, 100)),
+                Panel("error", "mean ‖x̂ − x‖", log=True, within=(1e-18, 100)),
+            ],
+            "iteration",
+            each=True,
+        ),
         protocol=(
             "60 nodes with one sample x ∈ ℝ² each, unit square, radius √(2 ln n / n), PDMM with ρ = 0.4, one "
             "gradient step of μ = 0.1, σ_z = 1 (not given); CFL with μ = 0.4, as printed, though the text "
@@ -265,7 +272,7 @@ ARTIFACTS = (
         cells=_fig10,
         metric="accuracy",
         claims=[_learns_as_well(dataset) for dataset in DATA],
-        draw=two_panels([("loss", "test loss", False), ("accuracy", "accuracy (%)", False)], "step"),
+        draw=two_panels([Panel("loss", "test loss"), Panel("accuracy", "accuracy (%)")], "step"),
         protocol=(
             "10 nodes on a random geometric graph, LeNet with tanh, batches of 128 (not given), ρ = 0.4, μ = 1/30 in "
             "both, σ_z² = 10⁻⁴; test loss instead of training loss; "

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Key, Scale
 from tacit.experiment.reproduce.claims import Claim, Verdict, graded
-from tacit.experiment.reproduce.drawing import HEIGHT
+from tacit.experiment.reproduce.drawing import HEIGHT, WIDTH
 from tacit.experiment.reproduce.measures.combining import CombiningOverTime
 from tacit.experiment.reproduce.measures.inverting_over_time import InvertingOverTime
 from tacit.experiment.reproduce.outcome import Outcome
@@ -83,9 +83,13 @@ def _draw(outcome: Outcome) -> Figure:
     Later curves are thinner, so that equal ones do not hide each other.
     """
     attacks = outcome.places(0)
-    sizes = [size for size in SIZES if f"{size}" in outcome.places(1)]
+    sizes = [size for size in SIZES if f"{size}" in outcome.places(1)] or [
+        1
+    ]  # of one node if no more was measured
     with styled():
-        figure = Figure(figsize=(1 + 2.7 * len(sizes), 1 + 0.8 * HEIGHT * len(attacks)), layout="constrained")
+        figure = Figure(
+            figsize=(max(WIDTH, 1 + 2.7 * len(sizes)), 1 + 0.8 * HEIGHT * len(attacks)), layout="constrained"
+        )
         grid = figure.subplots(len(attacks), len(sizes), squeeze=False, sharex=True, sharey=True)
         for row, attack in zip(grid, attacks, strict=True):
             for axes, size in zip(row, sizes, strict=True):
@@ -97,7 +101,7 @@ def _draw(outcome: Outcome) -> Figure:
                         curve["iteration"], curve["ssim"], SHAPES[number] + "-", label=name,
                         color=PALETTE[number], linewidth=3.4 - 0.7 * number, markersize=10 - 2 * number,
                     )  # fmt: skip
-                axes.set_title(f"{attack}, {size} nodes", color=MUTED)
+                axes.set_title(f"{attack}, {size} nodes" if size > 1 else attack, color=MUTED)
                 axes.set_ylim(-0.1, 1.08)
             row[0].set_ylabel("SSIM")
         for axes in grid[-1]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Scale
-from tacit.experiment.reproduce.drawing import curves
+from tacit.experiment.reproduce.drawing import HEIGHT, WIDTH
 from tacit.experiment.reproduce.measures.membership import Membership
+from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.papers.dfl_opt_setting import algorithm, radius
 from tacit.experiment.reproduce.picture_drawing import lines_over
 from tacit.experiment.reproduce.trends import above, falls, unchanged
+from tacit.experiment.style import INK, PALETTE, styled
 
 NODES = 10
 HONEST = (9, 8, 6, 4, 2, 1)
@@ -65,6 +69,29 @@ MORE: dict[str, Any] = {
     "form": ".3f",
     "unit": "AUC",
 }
+
+
+def _rocs(outcome: Outcome) -> Figure:
+    """The mean ROC curves, and how far they are above the diagonal, where they can be told apart."""
+    with styled():
+        figure = Figure(figsize=(WIDTH + 1, HEIGHT), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for number, cell in enumerate(outcome.measured):
+            mean = outcome.curve(cell.key)
+            false, true = mean["false positives"], mean["true positives"]
+            look: dict[str, Any] = {"color": PALETTE[number % len(PALETTE)], "linewidth": 1.6}
+            left.plot(false, true, label=f"{cell.key[0]}: AUC {outcome.mean(cell.key):.3f}", **look)
+            right.plot(false, [t - f for t, f in zip(true, false, strict=True)], **look)
+        left.plot([0, 1], [0, 1], ":", color=INK, linewidth=1)
+        right.axhline(0, linestyle=":", color=INK, linewidth=1)
+        for axes, label in ((left, "true positives"), (right, "true minus false positives")):
+            axes.set_xlabel("false positives")
+            axes.set_ylabel(label)
+        left.set_aspect("equal")
+        figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
 ARTIFACTS = (
     Artifact(
         name="dfl-opt/fig7",
@@ -85,7 +112,7 @@ ARTIFACTS = (
                 0.02,
             ),
         ],
-        draw=curves("true positives", "true positives", x="false positives"),
+        draw=_rocs,
         **MORE,
     ),
     Artifact(

@@ -128,7 +128,7 @@ ARTIFACTS = (
             _ratio("LPPA", "DSGT", "LPPA's error is about tenfold DSGT's", "× 10", 10.0),
             _ratio("LPPA", "DP", "LPPA's error is about 1.5 times DP's", "× 1.5", 1.2),
         ],
-        draw=beside_paper("MSE", log=True),
+        draw=beside_paper("MSE (ours: median over clients)", log=True),
         protocol=SETTING,
         quickly="150 iterations",
         form=".3g",

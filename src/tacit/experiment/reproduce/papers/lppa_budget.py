@@ -55,7 +55,7 @@ def _cells(scale: Scale) -> list[Cell]:
 
 def _draw(outcome: Outcome) -> Figure:
     """ε over the number of unknown terms: pure, at three δ, and what the paper's reading would give; Δ/β = 1."""
-    counts = [int(k) for k in outcome.places(1)]
+    counts = [int(k) for k in outcome.places(1) if ("1", k) in outcome]
 
     def line(metric: str) -> list[float]:
         return [outcome.mean(("1", str(k)), metric) for k in counts]

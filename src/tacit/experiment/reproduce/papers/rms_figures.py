@@ -8,8 +8,10 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tacit.experiment.reproduce.artifact import Key
+from tacit.experiment.reproduce.drawing import look_of
 from tacit.experiment.reproduce.outcome import Filled, Outcome
 from tacit.experiment.style import INK, MUTED, PALETTE, styled
 
@@ -64,11 +66,10 @@ def _deviations(axes: Axes, outcome: Outcome, panel: str, names: list[str]) -> N
         axes.plot(
             curve["round"],
             [10 * math.log10(value) if value > 0 else math.nan for value in curve["msd"]],
-            color=PALETTE[number % len(PALETTE)],
-            linestyle=("-", "--", ":")[number // len(PALETTE)],
             label=cell.key[-1],
-            linewidth=1.3,
+            **look_of(number),
         )
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 3, 5, 10]))
     axes.set_title(panel, color=MUTED, fontsize=10)
     axes.set_xlabel("iteration")
     axes.set_ylabel("MSD (dB)")
@@ -79,7 +80,7 @@ def _heard(figure: Any, listened: list[Filled]) -> None:
     row = figure.subplots(1, len(listened), squeeze=False, sharey=True)[0]
     looks = (
         ("sent", "sent", {"color": PALETTE[5], "linewidth": 0.7, "alpha": 0.7}),
-        ("estimate", "its own estimate", {"color": PALETTE[0], "linewidth": 2.2}),
+        ("estimate", "its own estimate", {"color": PALETTE[0], "linewidth": 1.6}),
         ("mean", "the listener's sliding mean", {"color": PALETTE[1], "linewidth": 1.2}),
         ("target", "optimum", {"color": INK, "linewidth": 1.2, "linestyle": "--"}),
     )
@@ -87,7 +88,8 @@ def _heard(figure: Any, listened: list[Filled]) -> None:
         curve = _first(cell)["heard"]
         for name, label, look in looks:
             axes.plot(curve["round"], curve[name], label=label, **look)
-        axes.set_title(cell.key[-1], color=INK, fontsize=10)
+        axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 3, 5, 10]))
+        axes.set_title(cell.key[-1], color=MUTED, fontsize=10)
         axes.set_xlabel("iteration")
     row[0].set_ylabel("first coordinate at agent 1")
     handles, labels = row[0].get_legend_handles_labels()
@@ -104,6 +106,7 @@ def places_of(anchors: Sequence[Sequence[float]], target: tuple[float, float]) -
             axes.annotate(f"anchor {number}", (x, y), textcoords="offset points", xytext=(0, 7), ha="center")
         axes.annotate("target", target, textcoords="offset points", xytext=(0, 8), ha="center")
         axes.margins(0.25)
+        axes.set_aspect("equal")
         axes.set_title("places", color=MUTED, fontsize=10)
 
     return draw

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from tacit.experiment.config import Config, make_config
 from tacit.experiment.reproduce.artifact import Artifact, Cell, Scale
 from tacit.experiment.reproduce.claims import Claim, Verdict, graded
+from tacit.experiment.reproduce.drawing import look_of
 from tacit.experiment.reproduce.measures.gradient_norms import GradientNorms
 from tacit.experiment.reproduce.measures.neighbour_inversion import NeighbourInversion
 from tacit.experiment.reproduce.measures.together import Together
 from tacit.experiment.reproduce.outcome import Outcome
 from tacit.experiment.reproduce.papers.rms_claims import end_alike, ends_below
-from tacit.experiment.style import MUTED, PALETTE, styled
+from tacit.experiment.style import MUTED, styled
 
 BOTH: dict[str, Any] = {
     "matrix": {"structure": "upper", "deviation": 0.1, "off_diagonal": 0.1},
@@ -76,8 +78,10 @@ def _draw(outcome: Outcome) -> Figure:
         above, below = left.subplots(2, 1, sharex=True)
         for number, rule in enumerate(rules):
             norms, curve = outcome.curve((rule,), "gradient_norms"), outcome.curve((rule,))
-            above.plot(norms["step"], norms["mean"], color=PALETTE[number], label=rule)
-            below.plot(curve["step"], curve["accuracy"], color=PALETTE[number])
+            look = look_of(number)
+            above.plot(norms["step"], norms["mean"], label=rule, **look)
+            below.plot(curve["step"], curve["accuracy"], **look)
+        below.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 3, 5, 10]))
         above.set_yscale("log")
         above.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         above.set_ylabel("‖∇J‖², mean so far")
