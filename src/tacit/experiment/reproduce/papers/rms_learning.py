@@ -97,7 +97,7 @@ def _draw(outcome: Outcome) -> Figure:
                 row[place].spines[:].set_visible(False)
                 row[place].set_xticks([])
                 row[place].set_yticks([])
-                similar = f"\nSSIM {outcome.mean((name,), f'{moment}_ssim'):.2f}" if place else "\n"
+                similar = f"\nmean SSIM {outcome.mean((name,), f'{moment}_ssim'):.2f}" if place else "\n"
                 row[place].set_title(name + similar, fontsize=9, color=MUTED)
             row[0].set_ylabel(moment)
     return figure
