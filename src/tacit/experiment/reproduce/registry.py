@@ -11,6 +11,7 @@ from tacit.experiment.reproduce.findings import (
     fresh_masks,
     frontier,
     norm_vector,
+    own_signs,
     start_masks,
 )
 from tacit.experiment.reproduce.papers import (
@@ -36,7 +37,7 @@ PAPERS = (
     dfl_opt_combining,
     dfl_opt_membership,
 )
-FINDINGS = (start_masks, fresh_masks, control_variates, epsilon, collusion, norm_vector, frontier)
+FINDINGS = (start_masks, fresh_masks, control_variates, epsilon, own_signs, collusion, norm_vector, frontier)
 ARTIFACTS: dict[str, Artifact] = {
     artifact.name: artifact for module in (*PAPERS, *FINDINGS) for artifact in module.ARTIFACTS
 }
