@@ -140,9 +140,8 @@ class Simulation:
         self.t = 0
         self._state: Any = None
         self._recorded: Recorded | None = None
-        self._trial_steps = (
-            TRIAL_STEPS if self._can_record() else -1
-        )  # still to go before recording; -1: never
+        # Iterations still to go before one is recorded; -1: none will be.
+        self._trial_steps = TRIAL_STEPS if self._can_record() else -1
         self.diverged: str | None = None
         self._watchdog = Watchdog(self.crew)
         # Asking a GPU waits for all work under way, and asking other processes for them.
