@@ -25,6 +25,7 @@ from tacit.crew import Crew
 from tacit.native import add_laplace, available, compiled, write_words
 from tacit.privacy.noise import Laplace, Noise
 from tacit.rows import LazyRows
+from tacit.transfer import sent
 
 WORD = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -178,8 +179,13 @@ def orders(key: int, epoch: int, clients: Tensor, size: int) -> Tensor:
     return drawn.argsort(dim=1, stable=True)  # equal words, which happen, keep their order
 
 
-def permutations(key: int, epochs: Tensor, clients: Tensor, sizes: Tensor) -> Tensor:
-    """A permutation of range(sizes[i]) per client, keyed by client and epoch, one after the other: [Σ sizes]."""
+def permutations(
+    key: int, epochs: Tensor, clients: Tensor, sizes: Tensor, device: torch.device | str = "cpu"
+) -> Tensor:
+    """A permutation of range(sizes[i]) per client, keyed by client and epoch, one after the other: [Σ sizes].
+
+    They are drawn and sorted on `device`. What belongs to whom is worked out on the host, so that a GPU is not asked.
+    """
     blocks = (sizes + 3) // 4
     owner = torch.repeat_interleave(blocks)  # which client each counter belongs to
     counter = (
@@ -188,18 +194,20 @@ def permutations(key: int, epochs: Tensor, clients: Tensor, sizes: Tensor) -> Te
         torch.zeros_like(owner),
         epochs[owner],
     )
+    counters = sent(torch.stack(counter), device)
     drawn = []
     for low in range(0, len(owner), TILE):
-        c0, c1, c2, c3 = (part[low : low + TILE] for part in counter)
+        c0, c1, c2, c3 = counters[:, low : low + TILE]
         drawn.append(philox((c0, c1, c2, c3), key))
     first = 4 * (blocks.cumsum(0) - blocks)
-    words_of_samples = torch.cat(drawn).reshape(-1)[spans(first, sizes)]
+    words_of_samples = torch.cat(drawn).reshape(-1)[sent(spans(first, sizes), device)]
     # Sorted by client first and word second; equal words, which happen, keep their order.
-    client = torch.repeat_interleave(sizes)
+    owner = torch.repeat_interleave(sizes)
+    client = sent(owner, device)
     by_word = words_of_samples.argsort(stable=True)
     order = by_word[client[by_word].argsort(stable=True)]
     begin = sizes.cumsum(0) - sizes
-    return order - begin[client]
+    return order - sent(begin[owner], device)
 
 
 def spans(first: Tensor, lengths: Tensor) -> Tensor:

@@ -144,8 +144,10 @@ class Simulation:
         self._trial_steps = TRIAL_STEPS if self._can_record() else -1
         self.diverged: str | None = None
         self._watchdog = Watchdog(self.crew)
-        # Asking a GPU waits for all work under way, and asking other processes for them.
-        self._check_every = 256 if self.device.type == "cuda" else 1 if group.ranks == 1 else 16
+        # Asking a GPU waits for all work under way, so between rounds; asking other processes waits for them.
+        self._check_every = 1 if group.ranks == 1 else 16
+        if self.device.type == "cuda":
+            self._check_every = self.round_length * -(-256 // self.round_length)
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
 
@@ -247,8 +249,13 @@ class Simulation:
         try:
             with repeatable(self.device):
                 self._recorded = Recorded(self.algorithm, self.here, self._state, self._watchdog)
-        except Exception:  # it asks the GPU something, or for the number of the iteration
+        except Exception as problem:  # it asks the GPU something, or for the number of the iteration
             self._trial_steps = -1
+            why = str(problem).partition("\n")[0] or type(problem).__name__
+            self.remarks = [
+                *self.remarks,
+                f"iterations are computed one by one, not recorded and played: {why}",
+            ]
 
     def observe(self) -> Record:
         """Judge the models as they are now, by what held when the last gradient was taken."""

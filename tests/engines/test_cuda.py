@@ -8,6 +8,8 @@ import tacit
 from tacit.algorithms.algorithm import tensors_of
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
+from tacit.tasks.feed import MiniBatches
+from tacit.tasks.parts import Parts
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -24,6 +26,7 @@ def advanced(algorithm, device, steps=12, **options):
 def test_goes_where_the_processor_goes(name):
     there, here = advanced(VARIANTS[name], "cuda"), advanced(VARIANTS[name], "cpu")
     assert there.recorded == (name not in CANNOT)
+    assert any("not recorded" in remark for remark in there.remarks) == (name in CANNOT)
     for field, rows in tensors_of(here.state).items():
         torch.testing.assert_close(getattr(there.state, field).cpu(), rows, rtol=1e-6, atol=1e-8)
     assert there.net.bytes_sent == here.net.bytes_sent
@@ -39,6 +42,30 @@ def test_a_recording_gives_the_bits_of_computing(name):
         torch.testing.assert_close(
             getattr(advanced(algorithm, "cuda").state, field), rows, rtol=1e-12, atol=1e-12
         )
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in CANNOT])
+def test_the_gpu_is_not_waited_for(name):
+    """Epochs of unequal clients begin all the time; batches, noise and step sizes are the device's own business."""
+    simulation = advanced(VARIANTS[name], "cuda")
+    assert simulation.recorded
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(20):
+            simulation.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert simulation.t == 32
+
+
+@pytest.mark.parametrize("batch", [3, 4, 128])
+def test_orders_of_unequal_clients_are_the_processors(batch):
+    sizes = [batch * (1 + k % 5) + k for k in range(40)]
+    parts = Parts.split((torch.arange(sum(sizes)),), torch.arange(sum(sizes)).split(sizes))
+    everyone = torch.arange(len(sizes))
+    here, there = (MiniBatches(parts, everyone, everyone, batch, 3, device) for device in ("cpu", "cuda"))
+    for number in range(12):
+        assert torch.equal(there.indices(number).cpu(), here.indices(number))
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -70,6 +70,22 @@ def test_whole_parts_are_played_too():
     torch.testing.assert_close(played.state.theta, straight.state.theta, rtol=1e-11, atol=1e-11)
 
 
+def test_why_an_iteration_is_not_recorded_is_told(monkeypatch):
+    def cannot(*parts):
+        raise Unrecordable("it asks which iteration it is")
+
+    monkeypatch.setattr("tacit.simulation.Recorded", cannot)
+    algorithm, task = tacit.DSGT(lr=FALLING), digits()
+    straight, simulation = advanced(algorithm, task, 6), advanced(algorithm, task, 2)
+    simulation._trial_steps = 0  # as on a GPU after its trials
+    for _ in range(4):
+        simulation.step()
+    assert [remark for remark in simulation.remarks if remark not in straight.remarks] == [
+        "iterations are computed one by one, not recorded and played: it asks which iteration it is"
+    ]
+    assert torch.equal(simulation.state.theta, straight.state.theta)
+
+
 def test_rows_stay_where_they_are_and_copies_are_left_alone():
     algorithm = tacit.DSGT(lr=FALLING)
     played = recorded(advanced(algorithm, digits(), 2), algorithm, Watchdog())

@@ -87,6 +87,8 @@ class Progress:
         def stepped(simulation: Simulation) -> None:
             number = simulation.t // simulation.round_length
             self._bars.update(task, completed=simulation.t, round=number)
+            for remark in simulation.remarks:  # some come up on the way
+                self._say_once(remark)
 
         def recorded(record: Record) -> None:
             nonlocal last_line

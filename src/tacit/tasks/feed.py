@@ -17,6 +17,7 @@ from torch import Tensor
 from tacit.errors import Misuse
 from tacit.randomness import TILE, key_of, orders, permutations, spans
 from tacit.tasks.parts import Part, Parts
+from tacit.transfer import sent
 
 Cut = Callable[[int], Sequence[slice]]  # a number of clients → ranges of them to take together
 Piece = tuple[
@@ -109,10 +110,15 @@ class MiniBatches:
         # Where all have equally many samples: their batches per epoch, and the epoch that all are in.
         self._alike = int(self._slots[0]) if len(set(self._sizes.tolist())) == 1 else None
         self._common_epoch = -1
+        # On the device: which clients these are and where their data begin; where their batches are, and how many.
         self._there = (self._ids.to(device), self._first.to(device)[:, None])
+        self._cycle = (self._begin.to(device), self._slots.to(device))
 
     def indices(self, number: int) -> Tensor:
-        """Which samples of the shared arrays are in batch `number` of each hosted client: [n, batch]."""
+        """Which samples of the shared arrays are in batch `number` of each hosted client: [n, batch].
+
+        A GPU is not waited for.
+        """
         if self._alike is not None:
             epoch, slot = divmod(number, self._alike)
             if epoch != self._common_epoch:
@@ -124,13 +130,11 @@ class MiniBatches:
         if len(stale):
             self._shuffle(stale, epochs[stale])
             self._epoch = epochs
-        return self._batches[(self._begin + number % self._slots).to(self._device)]
+        begin, slots = self._cycle
+        return self._batches[begin + number % slots]
 
     def _shuffle_alike(self, epoch: int) -> None:
-        """Put the batches of an epoch of all clients, which have equally many samples, into the memo.
-
-        A GPU is not waited for.
-        """
+        """Put the batches of an epoch of all clients, which have equally many samples, into the memo."""
         size, slots = int(self._sizes[0]), int(self._slots[0])
         ids, first = self._there
         step = max(1, TILE // size)
@@ -142,13 +146,13 @@ class MiniBatches:
     def _shuffle(self, clients: Tensor, epochs: Tensor) -> None:
         """Put the batches of an epoch of each of these clients into the memo."""
         sizes, slots = self._sizes[clients], self._slots[clients]
-        where = (epochs, self._ids[clients], sizes)
-        order = permutations(self._key, *(index.to(self._device) for index in where))
+        order = permutations(self._key, epochs, self._ids[clients], sizes, self._device)
         first = sizes.cumsum(0) - sizes
-        used = spans(first, slots * self._batch).to(self._device)  # the rest of an epoch fills no batch
-        own = torch.repeat_interleave(self._first[clients], slots * self._batch).to(self._device)
-        batches = self._order[own + order[used]].view(-1, self._batch)
-        self._batches[spans(self._begin[clients], slots).to(self._device)] = batches
+        used = spans(first, slots * self._batch)  # the rest of an epoch fills no batch
+        own = torch.repeat_interleave(self._first[clients], slots * self._batch)
+        places = spans(self._begin[clients], slots)
+        used, own, places = (sent(index, self._device) for index in (used, own, places))
+        self._batches[places] = self._order[own + order[used]].view(-1, self._batch)
 
     def pieces(self, number: int, cut: Cut) -> Iterator[Piece]:
         """The batches of all hosted clients."""

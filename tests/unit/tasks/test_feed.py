@@ -77,9 +77,9 @@ def test_epochs_seeds_and_clients_have_orders_of_their_own():
 def test_an_order_is_drawn_once_per_epoch(monkeypatch):
     drawn = []
 
-    def counting(key, epochs, clients, sizes):
+    def counting(key, epochs, clients, sizes, device):
         drawn.extend(zip(clients.tolist(), epochs.tolist(), strict=True))
-        return permutations(key, epochs, clients, sizes)
+        return permutations(key, epochs, clients, sizes, device)
 
     monkeypatch.setattr("tacit.tasks.feed.permutations", counting)
     batches = feed(owned([6, 9]), 3)
