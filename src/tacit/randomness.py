@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tacit.crew import Crew
 from tacit.native import add_laplace, available, compiled, write_words
+from tacit.native.on_gpu import usable
 from tacit.privacy.noise import Laplace, Noise
 from tacit.rows import LazyRows
 from tacit.transfer import sent
@@ -68,9 +69,13 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
         everybody = slice(0, len(source))
         write_words(key, tick, source.contiguous(), target.contiguous(), columns.start, out, everybody)
         return out
-    blocks = torch.arange(columns.start // 4, -(-columns.stop // 4), device=source.device)
     # A fill, not a copy from the host: that would wait for a GPU.
     ticks = tick if isinstance(tick, Tensor) else torch.full((1,), tick, device=source.device)
+    if usable(source.device):
+        from tacit.native import gpu_integers
+
+        return gpu_integers.words(key, ticks, source, target, columns)
+    blocks = torch.arange(columns.start // 4, -(-columns.stop // 4), device=source.device)
     shape = (len(source), len(blocks))
     counter = (blocks[None, :], source[:, None], target[:, None], ticks.reshape(-1, 1))
     c0, c1, c2, c3 = (part.expand(shape) for part in counter)

@@ -6,6 +6,9 @@ from recordable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 
 import tacit
 from tacit.algorithms.algorithm import tensors_of
+from tacit.compression.rand_k import subset
+from tacit.native.on_gpu import usable
+from tacit.randomness import key_of, words
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 from tacit.tasks.feed import MiniBatches
@@ -106,3 +109,21 @@ def test_divergence_is_noticed_while_playing():
     simulation.check()
     assert simulation.diverged is not None
     assert int(simulation.diverged.split()[-1]) > 3
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 18378), (70_000, 2)])
+def test_words_are_the_processors(rows, columns):
+    device = torch.device("cuda")
+    assert usable(device)
+    source, target = torch.arange(rows), torch.arange(rows) * 7 + 1
+    for key, tick in ((key_of(3, "noise"), 12), (1, (1 << 31) + 7)):
+        there = words(key, tick, source.to(device), target.to(device), range(columns))
+        assert torch.equal(there.cpu(), words(key, tick, source, target, range(columns)))
+
+
+@pytest.mark.parametrize(
+    ("width", "k"), [(300, 150), (18378, 7351), (4096, 1), (1_000_003, 400_000), (300, 200)]
+)
+def test_subsets_are_the_processors(width, k):
+    seed = torch.arange(12).view(6, 2) * 0x0F1E2D3C
+    assert torch.equal(subset(seed.cuda(), width, k).cpu(), subset(seed, width, k))

@@ -13,6 +13,7 @@ from tacit.compression.codec import Codec, Draw, check_codec, check_rows, check_
 from tacit.compression.identity import Identity
 from tacit.compression.wire import HEADER, message, numbers, payload
 from tacit.errors import Misuse
+from tacit.native.on_gpu import usable
 from tacit.randomness import WORD, key_of, tiles, words
 
 SEED = 8  # bytes
@@ -172,6 +173,10 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
     s = max(bits // 2, bits - 10)  # halves of about one size, but b at most 2¹⁰
     b = -(-width >> s)
     keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
+    if usable(seed.device):
+        from tacit.native import gpu_integers
+
+        return gpu_integers.permuted(keys, width, k, s, b)
     columns = torch.empty(len(seed), k, dtype=torch.int64, device=seed.device)
     end = _ends(keys, width, s, b)
     for band, part in bands(len(seed), k):

@@ -7,6 +7,9 @@ os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 import torch
 from torch.nn import functional
 
+from tacit.compression.rand_k import KEY, ROUNDS, subset
+from tacit.native import gpu_integers
+from tacit.randomness import words
 from tacit.tasks.layers import gpu
 from tacit.tasks.layers.convolution import Convolution
 
@@ -49,8 +52,36 @@ def compare(k, channels, height, filters, batch, size, stride, dilation, bias, r
     )
 
 
+WORDS = [  # key, tick, rows, first column, last column
+    (0, 0, 1, 0, 1),
+    (0xF0E1D2C3B4A59687, 12345, 3, 0, 1030),
+    (1 << 63, (1 << 31) + 5, 5, 4096, 4099),
+    (1, 7, 2, 0, 5000),
+]
+SUBSETS = [(3, 300, 150), (2, 257, 1), (4, 18378, 7351), (2, 4096, 2000), (1, 1 << 17, 600)]  # rows, P, k
+
+
+def compare_words(key, tick, rows, first, last):
+    source, target = torch.arange(rows) * 3 + 1, torch.randint(0, 1 << 32, (rows,))
+    expected = words(key, tick, source, target, range(first, last))
+    found = gpu_integers.words(key, torch.tensor([tick]), source, target, range(first, last))
+    assert torch.equal(found, expected)
+
+
+def compare_subsets(rows, width, k):
+    seed = torch.randint(0, 1 << 32, (rows, 2))
+    keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
+    bits = (width - 1).bit_length()
+    s = max(bits // 2, bits - 10)
+    assert torch.equal(gpu_integers.permuted(keys, width, k, s, -(-width >> s)), subset(seed, width, k))
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     for case in CASES:
         compare(*case)
-    print(f"{len(CASES)} cases agree")
+    for case in WORDS:
+        compare_words(*case)
+    for case in SUBSETS:
+        compare_subsets(*case)
+    print(f"{len(CASES) + len(WORDS) + len(SUBSETS)} cases agree")
