@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -14,7 +14,7 @@ from tacit.clients import Clients
 from tacit.compression import Codec, RandK, check_codec, for_signs
 from tacit.errors import Misuse
 from tacit.graph import Graph
-from tacit.privacy.randomized_response import RandomizedResponse, check_epsilon
+from tacit.privacy.randomized_response import RandomizedResponse
 from tacit.schedules import Rate, check_rate
 
 
@@ -42,6 +42,8 @@ class DeFLVP:
     follows the latter. Its experiments use momentum, its equations have none: here it is kept on what was received,
     so that it costs no privacy (for linear messages that is the same as momentum on gradients). Its ε is the budget
     of one coordinate and one iteration in the algorithm, of the whole vector in Corollary 1; here of one coordinate.
+    It assumes that no coordinate is zero; in networks of ReLUs many are, and with +1 for each they move together until
+    units are dead for good. zeros = "coin" is as private, and they stay where they are in the mean.
 
     As published the variates h go out in clear, and g = (h⁺ − (1 − α)h)/α: the randomized response protects nothing.
     `private_variates` makes h of ṽ alone, so that every message is made of x⁰ and responses. It costs accuracy: h then
@@ -63,12 +65,13 @@ class DeFLVP:
     variance_reduction: bool = True
     randomized_response: bool = True
     private_variates: bool = False
+    zeros: Literal["plus", "coin"] = "plus"  # what randomized response takes for the sign of zero
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
-        check_epsilon(self.epsilon)
         check_momentum(self.momentum)
         check_codec(self.codec)
+        RandomizedResponse(self.epsilon, self.zeros)  # refuses what it cannot take
         for name in ("variance_reduction", "randomized_response", "private_variates"):
             if not isinstance(getattr(self, name), bool):
                 raise Misuse(f"{name} is {getattr(self, name)!r}.", "Give True or False.")
@@ -110,7 +113,7 @@ class DeFLVP:
             update = around.add_(grad).sub_(s.variate)
         codec = self.codec
         if self.randomized_response:
-            update = RandomizedResponse(self.epsilon).respond("response", update, here)
+            update = RandomizedResponse(self.epsilon, self.zeros).respond("response", update, here)
             codec = for_signs(codec)
         theta, direction = here.net.mix(theta=s.theta, update=here.encoded("codec", codec, update))
         momentum = direction.add_(s.momentum, alpha=self.momentum)

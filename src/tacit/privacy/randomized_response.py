@@ -2,14 +2,16 @@
 
     s̃ₖ = sign(vₖ) with probability p = e^ε/(1 + e^ε), −sign(vₖ) otherwise;   RR(v) = s̃/(2p − 1)
 
-(Xiu et al. 2026, Algorithm 3.) E[RR(v)] = sign(v), where sign(0) = +1. Each coordinate is ε-locally differentially
-private, so a vector of d coordinates is dε-private and T of them Tdε: the paper's ε is per coordinate.
+(Xiu et al. 2026, Algorithm 3.) E[RR(v)] = sign(v), where sign(0) = +1, or 0 if a fair coin decides for zeros. Each
+coordinate is ε-locally differentially private, so a vector of d coordinates is dε-private and T of them Tdε: the
+paper's ε is per coordinate.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,9 +28,12 @@ class RandomizedResponse:
     """Signs that are kept with probability e^ε/(1 + e^ε) and scaled so that their mean is right."""
 
     epsilon: float
+    zeros: Literal["plus", "coin"] = "plus"  # the sign of zero, before it may be flipped
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
+        if self.zeros not in ("plus", "coin"):
+            raise Misuse(f"zeros is {self.zeros!r}.", 'Choose "plus" (as published) or "coin".')
 
     @property
     def threshold(self) -> int:
@@ -44,8 +49,11 @@ class RandomizedResponse:
         """RR(v) for each hosted client's row v [n, P]."""
 
         def response(v: Tensor) -> Tensor:
-            kept = here.words(tag, v.shape[1]) < self.threshold
-            told = ((v < 0) ^ kept).to(v.dtype).mul_(2 * self.scale).sub_(self.scale)  # ± scale, exactly
+            drawn = here.words(tag, v.shape[1])
+            plus = (v < 0) ^ (drawn < self.threshold)
+            if self.zeros == "coin":
+                plus = torch.where(v == 0, drawn % 2 == 0, plus)
+            told = plus.to(v.dtype).mul_(2 * self.scale).sub_(self.scale)  # ± scale, exactly
             return torch.where(v.isnan(), v, told)  # a run that diverged shall be seen to
 
         return here.nonlinear(tag, response, rows, epsilon=self.epsilon)

@@ -16,6 +16,23 @@ def test_signs_are_told_with_one_size(hosted):
     )
 
 
+def test_a_coin_decides_for_zeros_alone(hosted):
+    v = torch.tensor([2.0, -2.0, 0.0, -0.0], dtype=torch.float64).repeat(4, 10_000)
+    here = hosted(4, v.shape[1])
+    plus, coin = (RandomizedResponse(1.0, zeros).respond("rr", v, here) for zeros in ("plus", "coin"))
+    assert torch.equal(plus[v != 0], coin[v != 0])
+    scale = RandomizedResponse(1.0).scale
+    assert set(coin.unique().tolist()) == {-scale, scale}
+    spread = scale / (v == 0).sum() ** 0.5
+    assert abs(float(coin[v == 0].mean())) < 4 * spread
+    assert abs(float(plus[v == 0].mean()) - 1) < 4 * spread
+
+
+def test_what_decides_for_zeros_is_one_of_two():
+    with pytest.raises(Misuse, match="zeros is 'minus'"):
+        RandomizedResponse(1.0, "minus")
+
+
 def test_the_budget_is_never_exceeded():
     """The likelihood ratio of the two answers is what the 32-bit threshold gives: at most e^ε, and nearly that."""
     for epsilon in (1e-6, 0.01, 0.5, 1.0, 4.0, 8.0, 20.0):

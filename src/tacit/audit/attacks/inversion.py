@@ -19,6 +19,7 @@ from tacit.audit.attacks.observation import JointObservation, Observation
 from tacit.audit.attacks.optimiser import Minimum, Optimiser
 from tacit.errors import Misuse
 from tacit.tasks.flat import Loss, ModuleLoss
+from tacit.tasks.precision import convolutions_like_products
 
 DISTANCE, SEARCH = L2(), LBFGS()  # unless others are given: those of DLG
 ROOM = 1 << 29  # numbers in memory at a time
@@ -40,6 +41,7 @@ class Reconstruction:
     assumptions: list[str]
 
 
+@convolutions_like_products()
 def invert(
     loss: Loss,
     observation: Observation | JointObservation,

@@ -13,6 +13,7 @@ from tacit.experiment.reproduce.findings import (
     norm_vector,
     own_signs,
     start_masks,
+    zero_signs,
 )
 from tacit.experiment.reproduce.papers import (
     defl_vp,
@@ -37,7 +38,17 @@ PAPERS = (
     dfl_opt_combining,
     dfl_opt_membership,
 )
-FINDINGS = (start_masks, fresh_masks, control_variates, epsilon, own_signs, collusion, norm_vector, frontier)
+FINDINGS = (
+    start_masks,
+    fresh_masks,
+    control_variates,
+    epsilon,
+    own_signs,
+    zero_signs,
+    collusion,
+    norm_vector,
+    frontier,
+)
 ARTIFACTS: dict[str, Artifact] = {
     artifact.name: artifact for module in (*PAPERS, *FINDINGS) for artifact in module.ARTIFACTS
 }

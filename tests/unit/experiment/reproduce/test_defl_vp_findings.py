@@ -11,6 +11,9 @@ from scipy import stats
 from tacit.experiment.config import make_config
 from tacit.experiment.reproduce.artifact import Place, Scale
 from tacit.experiment.reproduce.findings.epsilon import QUICK_PARAMETERS, RUN, STATED, VECTOR
+from tacit.experiment.reproduce.findings.own_signs import PLAIN
+from tacit.experiment.reproduce.findings.zero_signs import COIN, PLUS, VARIATES
+from tacit.experiment.reproduce.measures.dead_coordinates import DeadCoordinates
 from tacit.experiment.reproduce.measures.response_budget import ResponseBudget
 from tacit.experiment.reproduce.measures.variate_leak import VariateLeak
 from tacit.experiment.reproduce.outcome import Outcome
@@ -131,3 +134,51 @@ def test_the_leak_is_judged_both_ways_and_drawn():
     other = judged((0.0, 0.1, 0.2, 80.0), (1.0, 0.2, 0.1, 88.0))
     assert words(other) == ["not reproduced"] * 7
     assert isinstance(found.artifact.draw(found), Figure)
+
+
+@pytest.mark.parametrize(
+    ("reduced", "plain", "expected"),
+    [
+        (86.0, 20.0, ["reproduced", "reproduced", "not reproduced"]),
+        (86.0, 84.0, ["not reproduced", "not reproduced", "reproduced"]),
+    ],
+)
+def test_what_leaving_variance_reduction_out_costs_is_judged(reduced, plain, expected):
+    def values(key):
+        return {"accuracy": plain if key[1] == PLAIN else reduced}
+
+    assert words(outcome_of("findings/own-signs", values)) == expected
+
+
+def test_zeros_are_judged_both_ways_and_drawn():
+    def values(best):
+        def of(key):
+            rank = best.index(key[0])
+            ends = {"accuracy": 80.0 - 10 * rank, "dead": 10.0 + 20 * rank, "size": 1.0 + rank}
+            return ends | {"curve": {"round": [0, 10]} | {name: [end, end] for name, end in ends.items()}}
+
+        return of
+
+    found = outcome_of("findings/zero-signs", values([VARIATES, COIN, PLUS]))
+    assert words(found) == ["reproduced"] * 3
+    assert words(outcome_of("findings/zero-signs", values([PLUS, COIN, VARIATES]))) == ["not reproduced"] * 3
+    assert isinstance(found.artifact.draw(found), Figure)
+
+
+def test_dead_coordinates_are_counted():
+    plain = {
+        "data": {"name": "mnist-mini", "limit_train": 80, "limit_test": 60},
+        "model": {"name": "mlp", "hidden": [6]},
+        "graph": {"clients": 4},
+        "algorithm": {"name": "defl-vp", "lr": 0.05, "variance_reduction": False},
+        "run": {"rounds": 4, "batch_size": 5, "evaluate_every": 2},
+    }
+    found = DeadCoordinates(make_config(plain))(1, Place())
+    assert found["curve"]["round"] == [0, 2, 4]
+    # Pixels at the border of digits are always black: the weights behind them have gradients of zero.
+    first, *_, last = found["curve"]["dead"]
+    assert 5 < first < 95
+    # Signs of zeros move these weights by the step in nearly every iteration, and units die.
+    assert last > first
+    assert found["size"] > 3 * found["curve"]["size"][0]
+    assert found["accuracy"] == found["curve"]["accuracy"][-1] > 0

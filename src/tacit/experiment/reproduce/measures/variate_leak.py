@@ -32,6 +32,7 @@ from tacit.experiment.reproduce.artifact import Place, Values
 from tacit.experiment.reproduce.measures.training import Training
 from tacit.record.transcript import Keep, Transcript
 from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.precision import convolutions_like_products
 
 ITERATIONS = (
     3  # that are audited; variates that are sent tell of the gradient before, so the last is not known yet
@@ -63,6 +64,7 @@ class VariateLeak:
         values = Training(self.training)(seed, place)
         return values | self.leak(seed, place)
 
+    @convolutions_like_products()
     def leak(self, seed: int, place: Place) -> Values:
         """The audit's part."""
         config = changed(self.audited, "run", seed=seed, device=place.device)
