@@ -36,5 +36,5 @@ VARIANTS = {
     "dp-dsgt every": replace(made(tacit.DPDSGT), inject="every"),
     "lppa fresh": replace(made(tacit.LPPA), fresh=True, noise=tacit.Gaussian(0.1)),
     "lppa fresh, local steps": replace(made(tacit.LPPA), fresh=True, local_steps=3),
-    "defl-vp private": replace(made(tacit.DeFLVP), private_variates=True, momentum=0.5),
+    "defl-vp private": replace(made(tacit.DeFLVP), private_variates=True, momentum=0.5, zeros="coin"),
 }

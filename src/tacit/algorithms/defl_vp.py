@@ -42,8 +42,8 @@ class DeFLVP:
     follows the latter. Its experiments use momentum, its equations have none: here it is kept on what was received,
     so that it costs no privacy (for linear messages that is the same as momentum on gradients). Its ε is the budget
     of one coordinate and one iteration in the algorithm, of the whole vector in Corollary 1; here of one coordinate.
-    It assumes that no coordinate is zero; in networks of ReLUs many are, and with +1 for each they move together until
-    units are dead for good. zeros = "coin" is as private, and they stay where they are in the mean.
+    It assumes that no coordinate is zero; in networks of ReLUs many are, and with +1 for each they move together, and
+    more units die. With zeros = "coin", which is as private, they stay where they are in the mean.
 
     As published the variates h go out in clear, and g = (h⁺ − (1 − α)h)/α: the randomized response protects nothing.
     `private_variates` makes h of ṽ alone, so that every message is made of x⁰ and responses. It costs accuracy: h then
