@@ -56,14 +56,16 @@ class Chain:
     def sizes(self, shape: Sequence[int]) -> tuple[int, int]:
         """How many numbers one client's pass over inputs [..., B] takes, and how many outputs each sample has.
 
-        That is what layers give and keep, and as many on the way back.
+        That is what layers give and keep, and as many on the way back. One sample is passed through to see: on the
+        device "meta", which passes shapes alone, torch would load its compiler first, for two seconds.
         """
-        x = torch.empty(1, *shape, device="meta")
+        *features, batch = shape
+        x = torch.zeros(1, *features, 1)
         total = x.numel()
         for layer in self.layers:
-            x, kept = layer.forward(torch.empty(1, layer.width, device="meta"), x)
+            x, kept = layer.forward(torch.zeros(1, layer.width), x)
             total += 2 * (x.numel() + _size(kept))
-        return total, x.shape[1]
+        return batch * total, x.shape[1]
 
     def output(self, theta: Tensor, inputs: Tensor) -> Tensor:
         """What models theta [k, P] give for inputs [k, B, ...]: [k, B, O]."""
