@@ -196,7 +196,9 @@ class ForkedFederation(LocalFederation):
         """Start one node by the command line, anew if it had ended."""
         node = self._folder.node(name)
         node.run.mkdir(parents=True, exist_ok=True)
-        words = ["node", str(node.path), "--save-every", str(self._save_seconds)]
+        words = ["node", str(node.path)]
+        words += [] if self._data is None else ["--data", self._data.replace("{name}", name)]
+        words += [] if self._save_seconds is None else ["--save-every", str(self._save_seconds)]
         words += ["--listen", self._listen[name]] if name in self._listen else []
         log = node.run / "log.jsonl"
         self.nodes[name] = LocalNode(name, Forked(words, log), log)

@@ -13,7 +13,7 @@ from tacit.peer import wire_pb2 as wire
 from tacit.peer.transport import SERVICE, channel
 
 UNARY = [*["Hello", "Farewell", "Announce"] * 3, "Tell", "Roster"]
-FLYING = 6  # calls at a time: others must be answered too
+FLYING = 6  # calls at a time, and as many streams: others must be answered too
 STREAM = 0.1  # seconds to wait for answers that a mutated Want may never get
 
 
@@ -42,17 +42,21 @@ class Fuzzer:
         """So many messages, a tenth of them Wants around an iteration, and some garbage below gRPC."""
         for _ in range(4):
             self._garbage()
-        flying = collections.deque()
+        calls, streams = collections.deque(), collections.deque()
         for number in range(count):
             if number % 10 == 0:
-                self._letters(tick)
+                streams.append(self._letters(tick))
             else:
-                flying.append(self._unary())
+                calls.append(self._unary())
             self.sent += 1
-            if len(flying) == FLYING:
-                self._note("", flying.popleft())
-        for call in flying:
+            if len(calls) == FLYING:
+                self._note("", calls.popleft())
+            if len(streams) == FLYING:
+                self._read(streams.popleft())
+        for call in calls:
             self._note("", call)
+        for stream in streams:
+            self._read(stream)
 
     def close(self):
         """Give the connections up."""
@@ -69,7 +73,10 @@ class Fuzzer:
         who = self._random.choice([*[self._neighbour] * 4, "operator"])
         wants = [self._want(tick)] * self._random.randrange(2)
         wants += [mutated(self._want(tick), self._random) for _ in range(self._random.randint(1, 4))]
-        call = self._channels[who].stream_stream(f"/{SERVICE}/Letters")(iter(wants), timeout=STREAM)
+        return self._channels[who].stream_stream(f"/{SERVICE}/Letters")(iter(wants), timeout=STREAM)
+
+    def _read(self, call):
+        """Take some answers of a stream, if there are any, and hang up."""
         with contextlib.suppress(grpc.RpcError):
             for _ in itertools.islice(call, 8):
                 pass

@@ -189,13 +189,14 @@ def test_a_disk_that_is_full_at_the_end_is_waited_for(pair, tmp_path, monkeypatc
 
 def test_a_clock_that_jumps_by_days_changes_times_alone(pair, tmp_path, monkeypatch):
     home, expected = twin(pair[0], tmp_path / "jumping"), pair[1]
-    now, jumps = time.time(), itertools.cycle([DAY, -DAY, 0.0])
+    now = time.time()
 
     def jumping():
-        return now + next(jumps)
+        jumps = itertools.cycle([DAY, -DAY, 0.0])
+        return lambda: now + next(jumps)
 
-    monkeypatch.setattr(time, "time", jumping)
-    logs = threads(home, clock=jumping)
+    monkeypatch.setattr(time, "time", jumping())
+    logs = threads(home, clock=jumping())  # one of its own: every line is of another day than the one before
     days = set(re.findall(r'"time": "(\S{10})', "".join(logs.values())))
     assert len(days) == 3
     assert torch.equal(models(home), expected)

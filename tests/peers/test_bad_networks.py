@@ -65,7 +65,7 @@ def test_a_frozen_node_is_waited_for_and_named(life, victim):
 
     def blamed():
         """Whether all others say that they wait, and its neighbours for whom."""
-        found = {answer.member.name: answer.status for answer in enquiry.status()}
+        found = {answer.member.name: answer.status for answer in enquiry.status(1.0)}
         if found.pop(victim) is not None or None in found.values():
             return False
         return all(status.phase == "waiting" for status in found.values()) and all(

@@ -6,18 +6,23 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from chaos import LONG, Forked, ForkedFederation
 from federations import free_ports
 from typer.testing import CliRunner
 
+from tacit.cli import main
 from tacit.cli.app import app
+from tacit.peer import local
 from tacit.peer.asking import Enquiry
 from tacit.peer.federation import FederationFolder
 
 NAMES = ("north", "south", "west")
-CONFIG = """
+STEPS = 800
+CONFIG = f"""
 [data]
 name = "own"
 shape = [6]
@@ -32,10 +37,10 @@ name = "lppa"
 lr = 0.05
 
 [run]
-rounds = 150
+rounds = {STEPS // 10}
 iterations_per_round = 10
 batch_size = 10
-evaluate_every = 25
+evaluate_every = 20
 """
 
 
@@ -43,13 +48,36 @@ def tacit(*words):
     return [sys.executable, "-m", "tacit", *map(str, words)]
 
 
-def run(*words):
-    return subprocess.run(tacit(*words), capture_output=True, text=True, timeout=120, check=False)
+def run(log, *words):
+    """The same in a process that is forked from one that has imported everything; what it said is in a file."""
+    process = Forked([str(word) for word in words], log)
+    return SimpleNamespace(returncode=process.wait(LONG), said=log.read_text())
 
 
 def here(*words):
     """The same in this process, which has imported everything already."""
     return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def up(monkeypatch, capsys):
+    """`tacit federation up` in this process, with nodes that are forked."""
+    monkeypatch.setattr(local, "LocalFederation", ForkedFederation)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def going(folder, data):
+        monkeypatch.setattr(sys, "argv", ["tacit", "federation", "up", str(folder), "--data", str(data)])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        said = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=said.out, stderr=said.err)
+
+    yield going
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +105,7 @@ def place(tmp_path_factory):
     return base
 
 
-def test_stopped_and_brought_up_again(place):
+def test_stopped_and_brought_up_again(place, up):
     data = f"{place}/{{name}}.npz"
     command = tacit("federation", "up", place / "f", "--data", data)
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -85,7 +113,7 @@ def test_stopped_and_brought_up_again(place):
         wait_for_training(place / "f")
         told = json.loads(here("federation", "status", place / "f", "--json").stdout)
         assert {one["name"] for one in told} == set(NAMES)
-        assert all(one["steps"] == 1500 and one["loss"] > 0 and one["epoch"] == 1 for one in told)
+        assert all(one["steps"] == STEPS and one["loss"] > 0 and one["epoch"] == 1 for one in told)
         metrics = json.loads((place / "f/nodes/north/run/ports.json").read_text())["metrics"]
         assert "tacit_step " in fetch(f"http://127.0.0.1:{metrics}/metrics")
         assert json.loads(fetch(f"http://127.0.0.1:{metrics}/health"))["healthy"] is True
@@ -99,12 +127,12 @@ def test_stopped_and_brought_up_again(place):
     assert "Go on with" in stderr
     assert not (place / "f/nodes/north/run/summary.json").exists()
 
-    second = run("federation", "up", place / "f", "--data", data)
+    second = up(place / "f", data)
     assert second.returncode == 0, second.stderr
-    assert "1500" in second.stdout
+    assert str(STEPS) in second.stdout
     for name in NAMES:
         node = place / "f" / "nodes" / name / "run"
-        assert json.loads((node / "summary.json").read_text())["steps"] == 1500
+        assert json.loads((node / "summary.json").read_text())["steps"] == STEPS
         events = [json.loads(line)["event"] for line in (node / "log.jsonl").read_text().splitlines()]
         assert events.count("resumed") == 1
         assert events.count("stopped") == 1
@@ -113,21 +141,21 @@ def test_stopped_and_brought_up_again(place):
         assert steps == sorted(set(steps))
 
 
-def test_brought_up_after_the_end_nothing_changes(place):
+def test_brought_up_after_the_end_nothing_changes(place, up):
     summaries = {name: place / "f" / "nodes" / name / "run" / "summary.json" for name in NAMES}
     before = {name: path.read_text() for name, path in summaries.items()}
-    again = run("federation", "up", place / "f", "--data", f"{place}/{{name}}.npz")
+    again = up(place / "f", f"{place}/{{name}}.npz")
     assert again.returncode == 0, again.stderr
     assert {name: path.read_text() for name, path in summaries.items()} == before
 
 
-def test_other_data_than_those_it_began_with_are_refused(place):
-    other = run("node", place / "f/nodes/west", "--data", place / "north.npz")
+def test_other_data_than_those_it_began_with_are_refused(place, tmp_path):
+    other = run(tmp_path / "log", "node", place / "f/nodes/west", "--data", place / "north.npz")
     assert other.returncode == 2
-    assert "The data are not those" in other.stderr
+    assert "The data are not those" in other.said
 
 
-def test_a_node_runs_once_and_ends_when_it_is_told_to(place):
+def test_a_node_runs_once_and_ends_when_it_is_told_to(place, tmp_path):
     """Alone it waits for its neighbours. With several threads of numerics, as by default, signals reach any of them."""
     made = here(
         "federation", "create", place / "alone", "--config", place / "plan.toml", "--nodes",
@@ -143,9 +171,9 @@ def test_a_node_runs_once_and_ends_when_it_is_told_to(place):
         said = [json.loads(first.stderr.readline())]
         while said[-1]["event"] != "neighbour not reached":
             said.append(json.loads(first.stderr.readline()))
-        second = run("node", folder, *command)
+        second = run(tmp_path / "log", "node", folder, *command)
         assert second.returncode == 2
-        assert "is running already" in second.stderr
+        assert "is running already" in second.said
         assert (folder / "run").stat().st_mode & 0o077 == 0
         first.send_signal(signal.SIGTERM)
         _, rest = first.communicate(timeout=60)
@@ -163,24 +191,24 @@ def test_nobody_answers_when_nobody_runs(place):
     assert "not reached" in asked.stdout
 
 
-def test_a_node_without_data_ends_all_with_the_reason(place):
-    failed = run("federation", "up", place / "f", "--data", f"{place}/nothing-{{name}}.npz")
+def test_a_node_without_data_ends_all_with_the_reason(place, up):
+    failed = up(place / "f", f"{place}/nothing-{{name}}.npz")
     assert failed.returncode == 1
     assert "A node failed" in failed.stderr
     assert "nothing-" in failed.stderr
 
 
 def test_a_node_says_what_is_wrong_with_its_folder(place, tmp_path):
-    lost = run("node", tmp_path)
+    lost = run(tmp_path / "lost", "node", tmp_path)
     assert lost.returncode == 2
-    assert "Traceback" not in lost.stderr
+    assert "Traceback" not in lost.said
     os.chmod(place / "f/nodes/west/node.key", 0o644)
     try:
-        loose = run("node", place / "f/nodes/west", "--data", place / "west.npz")
+        loose = run(tmp_path / "loose", "node", place / "f/nodes/west", "--data", place / "west.npz")
     finally:
         os.chmod(place / "f/nodes/west/node.key", 0o600)
     assert loose.returncode == 2
-    assert "chmod 600" in loose.stderr
+    assert "chmod 600" in loose.said
 
 
 def wait_for_training(folder):

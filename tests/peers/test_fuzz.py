@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from chaos import ForkedFederation
 from federations import federation, free_ports, models, plan, simulated
 from fuzzer import Fuzzer
 from hostile import PATIENCE, knock, memory, tls
 from middleman import Middleman, Spoiler
 
 from tacit.peer.asking import Enquiry
-from tacit.peer.local import LocalFederation
 
 MESSAGES, BURST = 10_000, 500
 LIMIT = 120  # seconds for all of them
@@ -96,7 +96,7 @@ def fuzzed(tmp_path_factory):
     home = federation(tmp_path_factory.mktemp("fuzz") / "f", config, clients=3)
     seen = SimpleNamespace(home=home, fuzzer=Fuzzer(home, "n0", "n1", STEPS, seed=5), advanced=0)
     before = files_of(home)
-    with LocalFederation(home, save_seconds=0.5) as local:
+    with ForkedFederation(home, save_seconds=0.5) as local:
         watch = Watch(home, local)
         watch.wait_for(lambda status: status.step > 5)
         fire(seen, watch, local)
@@ -193,7 +193,7 @@ def spoilt(tmp_path_factory):
     spoiler = Spoiler("n0", seed=7)
     with (
         Middleman(home, "n1", address, hidden, spoiler),
-        LocalFederation(home, listen={"n1": hidden}) as local,
+        ForkedFederation(home, listen={"n1": hidden}) as local,
     ):
         ended = local.wait(2 * PATIENCE)
         words = {node.name: node.last_words() for node in local.failed()}

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from tacit.peer import federation as files
 from tacit.peer.asking import Enquiry
 
-STEPS = 400
+STEPS = 250
 
 
 def log_of(home, name):
