@@ -199,7 +199,7 @@ def shifted_optimum(task, state):
 
 @pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
 def test_reaches_its_limit_on_a_strongly_convex_problem(algorithm, task, graph):
-    run = simulate(algorithm, task, graph, steps=900, seed=3)
+    run = simulate(algorithm, task, graph, steps=600, seed=3)
     limit, radius = LIMITS.get(algorithm.name, ("optimum", 1e-9))
     centre = {
         "optimum": lambda: task.optimum.expand(N, P),

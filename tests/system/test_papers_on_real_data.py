@@ -29,7 +29,7 @@ def accuracies(example, settings, variants, folder):
 @pytest.mark.parametrize("name", ["pdmm", "admm"])
 def test_accuracy_is_the_same_with_noise_in_z_as_without(tmp_path, name):
     """σ_z² = 0 and 10⁻² on MNIST."""
-    settings = ["run.rounds=4", "algorithm.solver.mu=0.1"]
+    settings = ["run.rounds=3", "algorithm.solver.mu=0.1"]
     plain, noisy = accuracies("pdmm-mnist.toml", settings, [f"{name}+noise.scale=0.0", name], tmp_path)
     assert plain > 85
     assert abs(noisy - plain) <= 0.5
@@ -37,7 +37,7 @@ def test_accuracy_is_the_same_with_noise_in_z_as_without(tmp_path, name):
 
 def test_variance_reduction_helps_defl_vp_on_heterogeneous_data(tmp_path):
     """Fashion-MNIST, Dirichlet(0.3), ε = 1, same seed."""
-    settings = ["algorithm.lr=0.001", "algorithm.epsilon=1.0", "run.rounds=6"]
+    settings = ["algorithm.lr=0.001", "algorithm.epsilon=1.0", "run.rounds=4"]
     variants = ["defl-vp", "defl-vp+variance_reduction=false"]
     reduced, plain = accuracies("defl-vp-fashion-mnist.toml", settings, variants, tmp_path)
     assert reduced > plain + 2

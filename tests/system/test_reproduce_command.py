@@ -12,7 +12,7 @@ def test_artifacts_are_listed(tacit_here):
 
 
 def test_an_artifact_from_end_to_end(tacit, tacit_here, tmp_path):
-    done = tacit("reproduce", "findings/collusion", "--quick", "--only", "lppa", "--out", "out")
+    done = tacit_here("reproduce", "findings/collusion", "--quick", "--only", "lppa", "--out", "out")
     assert done.code == 0, done.err
     assert "lppa: 1 of 4 neighbours" in done.out
     assert "4 of 4 measured" in done.err

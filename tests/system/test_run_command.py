@@ -73,14 +73,15 @@ def test_a_run_and_its_own_configuration_give_the_same_bits(
     assert "Report: two/report.html" in again.out
 
 
-def test_own_classes_come_by_dotted_path(tacit, config, tmp_path, history):
+def test_own_classes_come_by_dotted_path(tacit_here, config, tmp_path, history, monkeypatch):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "own_things.py").write_text(OWN)
     text = (tmp_path / config).read_text()
     text = text.replace('name = "mlp"\nhidden = [8]', 'name = "own_things:Tiny"\nwidth = 5')
     text = re.sub(r'name = "lppa".*\n(.*\n)noise.*\n', r'name = "own_things:Mine"\n\1', text)
     (tmp_path / config).write_text(text)
-    answer = tacit("run", config, "--out", "own", "--json", PYTHONPATH=str(tmp_path / "lib"))
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    answer = tacit_here("run", config, "--out", "own", "--json")
     assert answer.code == 0, answer.err
     summary = json.loads(answer.out)
     assert (summary["algorithm"], summary["parameters"]) == ("mine", 784 * 5 + 5 + 50 + 10)

@@ -52,7 +52,7 @@ CONNECTED = st.builds(
 def test_the_limit_does_not_depend_on_graph_rho_or_noise(graph, name, rho, seed):
     task = strongly_convex(graph.clients, seed)
     algorithm = ALGORITHMS[name](rho=rho, solver=ExactSolver(), noise=tacit.Gaussian(3.0))
-    run = tacit.simulate(algorithm, task, graph, steps=600, seed=seed)
+    run = tacit.simulate(algorithm, task, graph, steps=300, seed=seed)
     torch.testing.assert_close(run.theta, task.optimum.expand_as(run.theta), rtol=0, atol=1e-8)
 
 
