@@ -60,3 +60,9 @@ class Elsewhere(TacitError):
     def __init__(self, exit_code: int) -> None:
         self.exit_code = exit_code
         super().__init__("The first process of the run says why it ended.")
+
+
+def first_line(problem: BaseException) -> str:
+    """The first line of what an error says, or its kind where it says nothing."""
+    lines = str(problem).strip().splitlines()
+    return lines[0] if lines else type(problem).__name__

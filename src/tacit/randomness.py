@@ -85,12 +85,16 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
 
 def tiles(rows: int, width: int, device: torch.device | str = "cpu") -> Iterator[tuple[slice, range]]:
     """Cut a [rows, width] field into pieces of about TILE counters, column ranges starting at multiples of 4."""
-    counters = TILE if torch.device(device).type == "cpu" else 16 * TILE
+    counters = _counters_at_once(device)
     columns = min(width, 4 * counters)
     height = max(1, counters // max(1, -(-columns // 4)))
     for top in range(0, rows, height):
         for left in range(0, width, columns):
             yield slice(top, min(rows, top + height)), range(left, min(width, left + columns))
+
+
+def _counters_at_once(device: torch.device | str) -> int:
+    return TILE if torch.device(device).type == "cpu" else 16 * TILE
 
 
 class Randomness(Protocol):
@@ -201,8 +205,9 @@ def permutations(
     )
     counters = sent(torch.stack(counter), device)
     drawn = []
-    for low in range(0, len(owner), TILE):
-        c0, c1, c2, c3 = counters[:, low : low + TILE]
+    step = _counters_at_once(device)
+    for low in range(0, len(owner), step):
+        c0, c1, c2, c3 = counters[:, low : low + step]
         drawn.append(philox((c0, c1, c2, c3), key))
     first = 4 * (blocks.cumsum(0) - blocks)
     words_of_samples = torch.cat(drawn).reshape(-1)[sent(spans(first, sizes), device)]

@@ -29,7 +29,7 @@ from tacit.engines.device import check_device
 from tacit.engines.group import Alone, Hosted
 from tacit.engines.recorded import Recorded
 from tacit.engines.watchdog import Watchdog
-from tacit.errors import Caution, Diverged, Misuse, unknown
+from tacit.errors import Caution, Diverged, Misuse, first_line, unknown
 from tacit.graph import Graph, Topology
 from tacit.graph.neighbourhood import Neighbourhood
 from tacit.randomness import Philox, Randomness
@@ -251,11 +251,8 @@ class Simulation:
                 self._recorded = Recorded(self.algorithm, self.here, self._state, self._watchdog)
         except Exception as problem:  # it asks the GPU something, or for the number of the iteration
             self._trial_steps = -1
-            why = str(problem).partition("\n")[0] or type(problem).__name__
-            self.remarks = [
-                *self.remarks,
-                f"iterations are computed one by one, not recorded and played: {why}",
-            ]
+            said = f"iterations are computed one by one, not recorded and played: {first_line(problem)}"
+            self.remarks = [*self.remarks, said]
 
     def observe(self) -> Record:
         """Judge the models as they are now, by what held when the last gradient was taken."""

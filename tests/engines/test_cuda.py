@@ -119,6 +119,9 @@ def test_words_are_the_processors(rows, columns):
     for key, tick in ((key_of(3, "noise"), 12), (1, (1 << 31) + 7)):
         there = words(key, tick, source.to(device), target.to(device), range(columns))
         assert torch.equal(there.cpu(), words(key, tick, source, target, range(columns)))
+    ticks = torch.arange(rows) % 5 + 1  # each row at its own
+    there = words(3, ticks.to(device), source.to(device), target.to(device), range(columns))
+    assert torch.equal(there.cpu(), words(3, ticks, source, target, range(columns)))
 
 
 @pytest.mark.parametrize(
@@ -127,3 +130,12 @@ def test_words_are_the_processors(rows, columns):
 def test_subsets_are_the_processors(width, k):
     seed = torch.arange(12).view(6, 2) * 0x0F1E2D3C
     assert torch.equal(subset(seed.cuda(), width, k).cpu(), subset(seed, width, k))
+
+
+def test_streams_are_the_processors():
+    task = tacit.adaptive_filtering(N, width=3, seed=1)
+    here, there = (
+        tacit.simulate(tacit.ALGORITHMS["dsg"](lr=0.05), task, GRAPH, steps=40, seed=2, device=device)
+        for device in ("cpu", "cuda")
+    )
+    torch.testing.assert_close(there.theta.cpu(), here.theta, rtol=1e-6, atol=1e-8)

@@ -36,7 +36,7 @@ class Fuzzer:
             for who, own in self._own.items()
         }
         self._valid = {method: self._message(method) for method in UNARY}
-        self.sent, self.codes, self.lost = 0, collections.Counter(), []
+        self.sent, self.answers, self.codes, self.lost = 0, 0, collections.Counter(), []
 
     def burst(self, count, tick):
         """So many messages, a tenth of them Wants around an iteration, and some garbage below gRPC."""
@@ -79,7 +79,7 @@ class Fuzzer:
         """Take some answers of a stream, if there are any, and hang up."""
         with contextlib.suppress(grpc.RpcError):
             for _ in itertools.islice(call, 8):
-                pass
+                self.answers += 1
             call.cancel()
         self._note("stream ", call)
 

@@ -96,7 +96,7 @@ class DeFLVP:
         return [
             "defl-vp as published sends its control variates in clear, and two of them give the gradient exactly: "
             "its randomized response protects nothing; set private_variates, or switch variance_reduction off, which "
-            "is as private and may be more accurate"
+            "is as private but may not train for long"
         ]
 
     def start(self, here: Clients) -> Varied:

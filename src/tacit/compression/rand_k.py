@@ -169,9 +169,7 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
     again to what falls beyond the width, until it does not (cycle walking). Where a number beyond ends is found for
     all of them at once, by steps that double: few are beyond, and nobody has to ask how many.
     """
-    bits = (width - 1).bit_length()
-    s = max(bits // 2, bits - 10)  # halves of about one size, but b at most 2¹⁰
-    b = -(-width >> s)
+    s, b = halves(width)
     keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
     if usable(seed.device):
         from tacit.native import gpu_integers
@@ -184,6 +182,13 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
         found = _feistel(every[None], keys[band], s, b)
         columns[band, part] = found if end is None else _walked(found, end[band], width)
     return columns
+
+
+def halves(width: int) -> tuple[int, int]:
+    """S and b with b·2^s ≥ width and as near as can be: of about one size, but b at most 2¹⁰."""
+    bits = (width - 1).bit_length()
+    s = max(bits // 2, bits - 10)
+    return s, -(-width >> s)
 
 
 def _ends(keys: Tensor, width: int, s: int, b: int) -> Tensor | None:

@@ -14,13 +14,15 @@ BLOCK = 256  # counters or columns that one program takes
 
 
 @triton.jit
-def _words_kernel(out, tick, source, target, first, width, key, BLOCK: tl.constexpr):
+def _words_kernel(out, tick, source, target, first, width, key, ONE_TICK: tl.constexpr, BLOCK: tl.constexpr):
     programs = tl.cdiv(width, 4 * BLOCK)  # of a row
     row = (tl.program_id(0) // programs).to(tl.int64)
     block = (tl.program_id(0) % programs) * BLOCK + tl.arange(0, BLOCK)
     c0 = (first + block).to(tl.uint32)
     c1 = tl.load(source + row).to(tl.uint32) + tl.zeros_like(c0)
     c2 = tl.load(target + row).to(tl.uint32) + tl.zeros_like(c0)
+    if not ONE_TICK:
+        tick += row
     c3 = tl.load(tick).to(tl.uint32) + tl.zeros_like(c0)
     w0, w1, w2, w3 = tl.philox(key, c0, c1, c2, c3, 10)
     column = 4 * block
@@ -34,7 +36,7 @@ def _words_kernel(out, tick, source, target, first, width, key, BLOCK: tl.conste
 @triton.jit
 def _mixed(half, factor, term):
     mixed = half * (factor | 1) + term
-    return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D
+    return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D  # rand_k's MULTIPLIER
 
 
 @triton.jit
@@ -42,7 +44,7 @@ def _feistel(number, keys, s: tl.constexpr, b: tl.constexpr, ROUNDS: tl.constexp
     left, right = number & ((1 << s) - 1), number >> s
     for at in range(0, 4 * ROUNDS, 4):
         step = _mixed(left, tl.load(keys + at), tl.load(keys + at + 1))
-        right += (((step >> 11) | -2097152) * b) >> 21
+        right += (((step >> 11) | -2097152) * b) >> 21  # −1 · 2²¹
         right += (right >> 31) & b
         flip = _mixed(right, tl.load(keys + at + 2), tl.load(keys + at + 3))
         left ^= (flip >> (32 - s)) & ((1 << s) - 1)
@@ -64,13 +66,16 @@ def _permuted_kernel(
 
 
 def words(key: int, tick: Tensor, source: Tensor, target: Tensor, columns: range) -> Tensor:
-    """Philox words [rows, len(columns)] of the rows (source, target) at the tick [1]."""
+    """Philox words [rows, len(columns)] of the rows (source, target) at one tick [1], or each at its own [rows]."""
     out = torch.empty(len(source), len(columns), dtype=torch.int64, device=source.device)
     if out.numel():
         grid = (len(source) * triton.cdiv(len(columns), 4 * BLOCK),)
         signed = key - (1 << 64) if key >> 63 else key
-        ends = (source.contiguous(), target.contiguous())
-        _words_kernel[grid](out, tick, *ends, columns.start // 4, len(columns), signed, BLOCK=BLOCK)
+        where = (tick.contiguous(), source.contiguous(), target.contiguous())
+        with torch.cuda.device_of(out):
+            _words_kernel[grid](
+                out, *where, columns.start // 4, len(columns), signed, ONE_TICK=tick.numel() == 1, BLOCK=BLOCK
+            )
     return out
 
 
@@ -79,7 +84,8 @@ def permuted(keys: Tensor, width: int, k: int, s: int, b: int) -> Tensor:
     out = torch.empty(len(keys), k, dtype=torch.int64, device=keys.device)
     if out.numel():
         grid = (len(keys) * triton.cdiv(k, BLOCK),)
-        _permuted_kernel[grid](
-            out, keys.contiguous(), k, width, s=s, b=b, ROUNDS=keys.shape[1] // 4, BLOCK=BLOCK
-        )
+        with torch.cuda.device_of(out):
+            _permuted_kernel[grid](
+                out, keys.contiguous(), k, width, s=s, b=b, ROUNDS=keys.shape[1] // 4, BLOCK=BLOCK
+            )
     return out

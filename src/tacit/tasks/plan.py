@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from tacit.crew import Crew
-from tacit.errors import Misuse
+from tacit.errors import Misuse, first_line
 from tacit.tasks.feed import Feed
 from tacit.tasks.flat import Loss, ModuleLoss, refuse_hidden_stream
 from tacit.tasks.gradients import Strategy, Way
@@ -108,8 +108,7 @@ def _refusal(way: Way, theta: Tensor, arrays: Part) -> str | None:
     try:
         way.write(theta, arrays, torch.empty_like(theta))
     except Exception as problem:  # torch.func, Triton and a user's own criterion refuse in many ways
-        first_line = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        return f"this loss cannot be batched ({first_line})"
+        return f"this loss cannot be batched ({first_line(problem)})"
     return None
 
 

@@ -7,8 +7,9 @@ os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 import torch
 from torch.nn import functional
 
-from tacit.compression.rand_k import KEY, ROUNDS, subset
+from tacit.compression.rand_k import KEY, ROUNDS, halves, subset
 from tacit.native import gpu_integers
+from tacit.native.on_gpu import KNOWN
 from tacit.randomness import words
 from tacit.tasks.layers import gpu
 from tacit.tasks.layers.convolution import Convolution
@@ -66,14 +67,17 @@ def compare_words(key, tick, rows, first, last):
     expected = words(key, tick, source, target, range(first, last))
     found = gpu_integers.words(key, torch.tensor([tick]), source, target, range(first, last))
     assert torch.equal(found, expected)
+    ticks = tick + torch.arange(rows)  # each row at its own
+    each = [words(key, t, source[[r]], target[[r]], range(first, last)) for r, t in enumerate(ticks.tolist())]
+    assert torch.equal(gpu_integers.words(key, ticks, source, target, range(first, last)), torch.cat(each))
+    nobody = torch.zeros(2, dtype=torch.int64)
+    assert gpu_integers.words(0, torch.arange(2), nobody, nobody, range(4)).tolist() == KNOWN
 
 
 def compare_subsets(rows, width, k):
     seed = torch.randint(0, 1 << 32, (rows, 2))
     keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
-    bits = (width - 1).bit_length()
-    s = max(bits // 2, bits - 10)
-    assert torch.equal(gpu_integers.permuted(keys, width, k, s, -(-width >> s)), subset(seed, width, k))
+    assert torch.equal(gpu_integers.permuted(keys, width, k, *halves(width)), subset(seed, width, k))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from torch.func import grad, vmap
 from tacit.arguments import is_count
 from tacit.errors import Misuse
 from tacit.tasks.flat import Loss
+from tacit.tasks.precision import convolutions_like_products
 
 WORKSPACE = 1 << 26  # numbers one pass may take, roughly
 TINY = 1e-150  # as a norm: zero
@@ -111,6 +112,7 @@ def candidates_per_pass(theta: Tensor, x: Tensor, chunk: int | None) -> int:
     return chunk
 
 
+@convolutions_like_products()
 def _per_sample(
     score: Callable[[Tensor, Tensor], Tensor], theta: Tensor, x: Tensor, y: Tensor, chunk: int | None
 ) -> Tensor:

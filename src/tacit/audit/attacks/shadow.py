@@ -30,6 +30,7 @@ from tacit.audit.attacks.membership import WORKSPACE, candidates_per_pass, check
 from tacit.errors import Misuse
 from tacit.randomness import key_of
 from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.precision import convolutions_like_products
 
 ENOUGH = 32  # shadows on each side for a variance of the candidate's own
 FLOOR = 1e-12  # of a variance
@@ -50,6 +51,7 @@ class Shadows:
         return replace(self, held=self.held.new_zeros(len(self.held), candidates))
 
 
+@convolutions_like_products()
 def train_shadows(
     loss: ModuleLoss,
     x: Tensor,
@@ -118,6 +120,7 @@ def train_shadows(
     return Shadows(theta, held.to(x.device), done, done == steps)
 
 
+@convolutions_like_products()
 def confidence(loss: ModuleLoss, theta: Tensor, x: Tensor, y: Tensor, *, chunk: int | None = None) -> Tensor:
     """φ [S, n] of candidates x [n, ...], classes y [n] at models θ [S, P]; [n] at one θ [P]."""
     check_candidates(x, y)

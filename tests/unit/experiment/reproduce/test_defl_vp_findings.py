@@ -11,8 +11,8 @@ from scipy import stats
 from tacit.experiment.config import make_config
 from tacit.experiment.reproduce.artifact import Place, Scale
 from tacit.experiment.reproduce.findings.epsilon import QUICK_PARAMETERS, RUN, STATED, VECTOR
-from tacit.experiment.reproduce.findings.own_signs import PLAIN
-from tacit.experiment.reproduce.findings.zero_signs import COIN, PLUS, VARIATES
+from tacit.experiment.reproduce.findings.own_signs import PLAIN, REDUCED
+from tacit.experiment.reproduce.findings.zero_signs import COIN, PLUS
 from tacit.experiment.reproduce.measures.dead_coordinates import DeadCoordinates
 from tacit.experiment.reproduce.measures.response_budget import ResponseBudget
 from tacit.experiment.reproduce.measures.variate_leak import VariateLeak
@@ -159,9 +159,9 @@ def test_zeros_are_judged_both_ways_and_drawn():
 
         return of
 
-    found = outcome_of("findings/zero-signs", values([VARIATES, COIN, PLUS]))
-    assert words(found) == ["reproduced"] * 3
-    assert words(outcome_of("findings/zero-signs", values([PLUS, COIN, VARIATES]))) == ["not reproduced"] * 3
+    found = outcome_of("findings/zero-signs", values([REDUCED, COIN, PLUS]))
+    assert words(found) == ["reproduced"] * 4
+    assert words(outcome_of("findings/zero-signs", values([PLUS, COIN, REDUCED]))) == ["not reproduced"] * 4
     assert isinstance(found.artifact.draw(found), Figure)
 
 

@@ -44,7 +44,9 @@ class DeadCoordinates:
             if simulation.t % (config.run.evaluate_every * made.round_length) == 0:
                 looks.append(_look(simulation))
         curve = {name: [rounded(look[name]) for look in looks] for name in looks[0]}
-        return {name: values[-1] for name, values in curve.items() if name != "round"} | {"curve": curve}
+        ends = {name: values[-1] for name, values in curve.items()}
+        rounds = range(0, config.run.rounds + 1, config.run.evaluate_every)
+        return ends | {"curve": {"round": list(rounds)} | curve}
 
 
 def _look(simulation: Simulation) -> dict[str, float]:
@@ -55,7 +57,6 @@ def _look(simulation: Simulation) -> dict[str, float]:
     record = simulation.observe()
     assert record.accuracy is not None
     return {
-        "round": record.round,
         "accuracy": record.accuracy.mean,
         "dead": 100 * float((gradients == 0).double().mean()),
         "size": float(theta.abs().double().mean()),

@@ -33,6 +33,7 @@ from tacit.record.unknowns import Unknown
 from tacit.simulation import Simulation
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.precision import convolutions_like_products
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +91,7 @@ class LaterEvidence:
             rounding = float((values - inside).norm() / inside.norm().clamp_min(1e-300))
         return Evidence(question, clients[0], terms, coefficients, values, points, 0.0, 1.0, rounding)
 
+    @convolutions_like_products()
     def _gradient(self, client: int, t: int) -> Tensor:
         loss = self.task.loss
         assert isinstance(loss, ModuleLoss)  # a configuration with a dataset has a module

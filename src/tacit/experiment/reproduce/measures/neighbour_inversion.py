@@ -26,7 +26,7 @@ from tacit.experiment.build import build
 from tacit.experiment.config import Config, changed
 from tacit.experiment.reproduce.artifact import Place, Values
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation
+from tacit.simulation import Simulation, repeatable
 from tacit.tasks.flat import ModuleLoss
 
 CURIOUS, VICTIM = 0, 1
@@ -81,7 +81,8 @@ class NeighbourInversion:
         for n in range(1, max(wanted) + 1):
             transcript.messages.clear()
             models = simulation.state.theta.clone()
-            truth = simulation.here.at(simulation.t).grad(models)[VICTIM] if n in wanted else None
+            with repeatable(simulation.device):
+                truth = simulation.here.at(simulation.t).grad(models)[VICTIM] if n in wanted else None
             simulation.step()
             sent = transcript.messages[0].rows
             if truth is not None and mixed is not None and before is not None:
