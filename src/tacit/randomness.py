@@ -203,14 +203,9 @@ def permutations(
         torch.zeros_like(owner),
         epochs[owner],
     )
-    counters = sent(torch.stack(counter), device)
-    drawn = []
-    step = _counters_at_once(device)
-    for low in range(0, len(owner), step):
-        c0, c1, c2, c3 = counters[:, low : low + step]
-        drawn.append(philox((c0, c1, c2, c3), key))
+    drawn = _drawn(sent(torch.stack(counter), device), key)
     first = 4 * (blocks.cumsum(0) - blocks)
-    words_of_samples = torch.cat(drawn).reshape(-1)[sent(spans(first, sizes), device)]
+    words_of_samples = drawn.reshape(-1)[sent(spans(first, sizes), device)]
     # Sorted by client first and word second; equal words, which happen, keep their order.
     owner = torch.repeat_interleave(sizes)
     client = sent(owner, device)
@@ -218,6 +213,17 @@ def permutations(
     order = by_word[client[by_word].argsort(stable=True)]
     begin = sizes.cumsum(0) - sizes
     return order - sent(begin[owner], device)
+
+
+def _drawn(counters: Tensor, key: int) -> Tensor:
+    """The four words [n, 4] of each of the counters [4, n]."""
+    if usable(counters.device):
+        from tacit.native import gpu_integers
+
+        return gpu_integers.philox(counters, key)
+    step = _counters_at_once(counters.device)
+    parts = (counters[:, low : low + step] for low in range(0, counters.shape[1], step))
+    return torch.cat([philox((c0, c1, c2, c3), key) for c0, c1, c2, c3 in parts])
 
 
 def spans(first: Tensor, lengths: Tensor) -> Tensor:

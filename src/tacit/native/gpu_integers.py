@@ -34,6 +34,22 @@ def _words_kernel(out, tick, source, target, first, width, key, ONE_TICK: tl.con
 
 
 @triton.jit
+def _philox_kernel(out, counters, count, key, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < count
+    c0 = tl.load(counters + at, inside, 0).to(tl.uint32)
+    c1 = tl.load(counters + count + at, inside, 0).to(tl.uint32)
+    c2 = tl.load(counters + 2 * count + at, inside, 0).to(tl.uint32)
+    c3 = tl.load(counters + 3 * count + at, inside, 0).to(tl.uint32)
+    w0, w1, w2, w3 = tl.philox(key, c0, c1, c2, c3, 10)
+    out += 4 * at
+    tl.store(out, w0.to(tl.int64), inside)
+    tl.store(out + 1, w1.to(tl.int64), inside)
+    tl.store(out + 2, w2.to(tl.int64), inside)
+    tl.store(out + 3, w3.to(tl.int64), inside)
+
+
+@triton.jit
 def _mixed(half, factor, term):
     mixed = half * (factor | 1) + term
     return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D  # rand_k's MULTIPLIER
@@ -65,16 +81,33 @@ def _permuted_kernel(
     tl.store(out + row * k + column, found.to(tl.int64), column < k)
 
 
+def philox(counters: Tensor, key: int) -> Tensor:
+    """The four words [n, 4] of each of the counters [4, n]."""
+    count = counters.shape[1]
+    out = torch.empty(count, 4, dtype=torch.int64, device=counters.device)
+    if count:
+        with torch.cuda.device_of(out):
+            _philox_kernel[(triton.cdiv(count, BLOCK),)](
+                out, counters.contiguous(), count, _signed(key), BLOCK=BLOCK
+            )
+    return out
+
+
 def words(key: int, tick: Tensor, source: Tensor, target: Tensor, columns: range) -> Tensor:
     """Philox words [rows, len(columns)] of the rows (source, target) at one tick [1], or each at its own [rows]."""
     out = torch.empty(len(source), len(columns), dtype=torch.int64, device=source.device)
     if out.numel():
         grid = (len(source) * triton.cdiv(len(columns), 4 * BLOCK),)
-        signed = key - (1 << 64) if key >> 63 else key
         where = (tick.contiguous(), source.contiguous(), target.contiguous())
         with torch.cuda.device_of(out):
             _words_kernel[grid](
-                out, *where, columns.start // 4, len(columns), signed, ONE_TICK=tick.numel() == 1, BLOCK=BLOCK
+                out,
+                *where,
+                columns.start // 4,
+                len(columns),
+                _signed(key),
+                ONE_TICK=len(tick) == 1,
+                BLOCK=BLOCK,
             )
     return out
 
@@ -89,3 +122,8 @@ def permuted(keys: Tensor, width: int, k: int, s: int, b: int) -> Tensor:
                 out, keys.contiguous(), k, width, s=s, b=b, ROUNDS=keys.shape[1] // 4, BLOCK=BLOCK
             )
     return out
+
+
+def _signed(key: int) -> int:
+    """The same 64 bits, as the type of all of a kernel's numbers has them."""
+    return key - (1 << 64) if key >> 63 else key

@@ -21,8 +21,10 @@ def usable(device: torch.device) -> bool:
     try:
         from tacit.native import gpu_integers
 
-        nobody = torch.zeros(2, dtype=torch.int64, device=device)
-        ticks = torch.arange(2, device=device)
-        return gpu_integers.words(0, ticks, nobody, nobody, range(4)).tolist() == KNOWN
+        counters = torch.zeros(4, 2, dtype=torch.int64, device=device)
+        counters[3, 1] = 1
+        _, source, target, ticks = counters
+        drawn = [gpu_integers.philox(counters, 0), gpu_integers.words(0, ticks, source, target, range(4))]
+        return all(words.tolist() == KNOWN for words in drawn)
     except Exception:  # Triton's errors have no common kind; whatever it is, tensor operations do the same
         return False

@@ -10,7 +10,7 @@ from torch.nn import functional
 from tacit.compression.rand_k import KEY, ROUNDS, halves, subset
 from tacit.native import gpu_integers
 from tacit.native.on_gpu import KNOWN
-from tacit.randomness import words
+from tacit.randomness import philox, words
 from tacit.tasks.layers import gpu
 from tacit.tasks.layers.convolution import Convolution
 
@@ -70,6 +70,8 @@ def compare_words(key, tick, rows, first, last):
     ticks = tick + torch.arange(rows)  # each row at its own
     each = [words(key, t, source[[r]], target[[r]], range(first, last)) for r, t in enumerate(ticks.tolist())]
     assert torch.equal(gpu_integers.words(key, ticks, source, target, range(first, last)), torch.cat(each))
+    counters = torch.randint(0, 1 << 32, (4, 300))
+    assert torch.equal(gpu_integers.philox(counters, key), philox(tuple(counters), key))
     nobody = torch.zeros(2, dtype=torch.int64)
     assert gpu_integers.words(0, torch.arange(2), nobody, nobody, range(4)).tolist() == KNOWN
 
