@@ -185,7 +185,7 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
 
 
 def halves(width: int) -> tuple[int, int]:
-    """S and b with b·2^s ≥ width and as near as can be: of about one size, but b at most 2¹⁰."""
+    """The s and b of the network: b·2^s is the width or a little more, halves of about one size, b at most 2¹⁰."""
     bits = (width - 1).bit_length()
     s = max(bits // 2, bits - 10)
     return s, -(-width >> s)

@@ -28,7 +28,7 @@ class RandomizedResponse:
     """Signs that are kept with probability e^ε/(1 + e^ε) and scaled so that their mean is right."""
 
     epsilon: float
-    zeros: Literal["plus", "coin"] = "plus"  # the sign of zero, before it may be flipped
+    zeros: Literal["plus", "coin"] = "plus"  # how zero is told: as +1, or by a fair coin
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
