@@ -14,6 +14,7 @@ from tacit import data, models
 from tacit.algorithms.algorithm import Algorithm, gradients_per_step
 from tacit.data.partition import Partition, partition
 from tacit.engines.device import check_device
+from tacit.engines.group import Hosted
 from tacit.errors import Misuse, unknown
 from tacit.experiment.config import Config, DataSection, ModelSection
 from tacit.experiment.graphs import make_graph
@@ -21,7 +22,8 @@ from tacit.experiment.named_tasks import make_task
 from tacit.experiment.options import by_path, make_algorithm, said_of, typed
 from tacit.graph import Graph
 from tacit.randomness import key_of
-from tacit.simulation import check_fit
+from tacit.record.transcript import Transcript
+from tacit.simulation import Simulation, check_fit
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 
@@ -44,6 +46,29 @@ class Experiment:
     def steps(self) -> int:
         """Iterations of the whole run."""
         return self.config.run.rounds * self.round_length
+
+    def simulation(
+        self,
+        transcript: Transcript | None = None,
+        *,
+        gradients: str | None = None,
+        hosted: Hosted | None = None,
+    ) -> Simulation:
+        """Its run before the start; `gradients` says otherwise than the configuration how they are computed."""
+        run = self.config.run
+        return Simulation(
+            self.algorithm,
+            self.task,
+            self.graph,
+            seed=run.seed,
+            device=run.device,
+            gradients=gradients or run.gradients,
+            prg=run.prg,
+            allow_divergence=run.allow_divergence,
+            round_length=self.round_length,
+            transcript=transcript,
+            hosted=hosted,
+        )
 
 
 def build(config: Config, folder: Path | None = None, dataset: data.Dataset | None = None) -> Experiment:

@@ -144,18 +144,9 @@ def _prepare(
         saved = checkpoints.load_latest(
             folder.checkpoints, experiment.algorithm, fingerprint(config), group.device(config.run.device), hosted
         )  # fmt: skip
-    simulation = Simulation(
-        experiment.algorithm,
-        experiment.task,
-        experiment.graph,
-        seed=config.run.seed,
-        device=config.run.device,
-        gradients=saved.gradients if saved else config.run.gradients,
-        prg=config.run.prg,
-        allow_divergence=config.run.allow_divergence,
-        round_length=experiment.round_length,
-        transcript=_transcript(experiment, folder, saved),
-        hosted=hosted,
+    transcript = _transcript(experiment, folder, saved)
+    simulation = experiment.simulation(
+        transcript, gradients=saved.gradients if saved else None, hosted=hosted
     )
     earlier = group.tell(lambda: _open(experiment, folder, simulation, saved))
     if saved is not None:

@@ -26,16 +26,7 @@ class DeadCoordinates:
         """Train with this seed, and look at all clients where accuracy is measured."""
         config = changed(self.config, "run", seed=seed, device=place.device)
         made = build(config, dataset=place.dataset(config))
-        simulation = Simulation(
-            made.algorithm,
-            made.task,
-            made.graph,
-            seed=seed,
-            device=place.device,
-            gradients=config.run.gradients,
-            allow_divergence=config.run.allow_divergence,
-            round_length=made.round_length,
-        )
+        simulation = made.simulation()
         simulation.start()
         looks = [_look(simulation)]
         while simulation.t < made.steps:

@@ -30,7 +30,6 @@ from tacit.experiment.reproduce.measures.overheard import seeded
 from tacit.graph import Graph
 from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
-from tacit.simulation import Simulation
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.precision import convolutions_like_products
@@ -53,9 +52,7 @@ class LaterEvidence:
         config = seeded(config, seed, place)
         made = build(config, dataset=place.dataset(config))
         transcript = Transcript()
-        simulation = Simulation(
-            made.algorithm, made.task, made.graph, seed=seed, device=place.device, transcript=transcript
-        )
+        simulation = made.simulation(transcript)
         simulation.start()
         models, changes = {0: simulation.state.theta.clone()}, {}
         last = max(iterations) + 2

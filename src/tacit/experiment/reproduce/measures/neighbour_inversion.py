@@ -62,15 +62,7 @@ class NeighbourInversion:
             changed(self.config, "run", seed=seed, device=place.device), dataset=place.dataset(self.config)
         )
         transcript = Transcript()
-        simulation = Simulation(
-            made.algorithm,
-            made.task,
-            made.graph,
-            seed=seed,
-            device=place.device,
-            transcript=transcript,
-            round_length=made.round_length,
-        )
+        simulation = made.simulation(transcript)
         simulation.start()
         weights = torch.as_tensor(made.graph.W, dtype=made.task.dtype, device=simulation.device)[VICTIM]
         wanted = {

@@ -40,9 +40,7 @@ class Overheard:
         ticks = (since + 1, iterations) if since else None  # a step's messages have its number, from 1
         keep = Keep(ticks=ticks, insides=tuple(range(made.graph.clients)), theta0=True)
         transcript = Transcript(keep)
-        simulation = Simulation(
-            made.algorithm, made.task, made.graph, seed=seed, device=place.device, transcript=transcript
-        )
+        simulation = made.simulation(transcript)
         simulation.start()
         for iteration in range(iterations):
             simulation.step()
