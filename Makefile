@@ -10,15 +10,15 @@ help:
 	@echo "make test     install what is missing, lint, type-check, test"
 	@echo "make install  install into $(VENV) only"
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml papers/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing Tacit into $(VENV) (the first time takes a few minutes) ..."
-	@$(PIP) --editable .
+	@$(PIP) --editable . --editable papers
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the development tools ..."
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[dev]' --editable papers
 	@touch $@
 
 install: $(VENV)/.installed
@@ -39,7 +39,7 @@ test: lint types
 
 # After a change of wire.proto.
 wire: $(VENV)/.installed-dev
-	cd src && ../$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. tacit/peer/wire.proto
+	cd src && ../$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. tacit/peer/wire/wire.proto
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -17,7 +17,7 @@ import torch
 
 import tacit
 from tacit.algorithms import tau_bounds
-from tacit.errors import Caution
+from tacit.core.errors import Caution
 from tacit.record.history import decibels
 from tacit.record.transcript import Transcript
 
@@ -54,7 +54,11 @@ def steady_state(
 
 
 def sliding_mean_error(
-    algorithm: tacit.algorithms.Algorithm, task: tacit.Task, graph: tacit.Graph, steps: int, window: int
+    algorithm: tacit.algorithms.Algorithm,
+    task: tacit.Task,
+    graph: tacit.Graph,
+    steps: int,
+    window: int,
 ) -> float:
     """The worst relative error ‖mean of a client's last messages − w*‖/‖w*‖, in percent."""
     transcript = Transcript()
@@ -87,10 +91,14 @@ def main() -> None:
         f"bounds on τ: {tau_bounds.bound_of_diffusion(graph):.3f} (Theorem 1), "
         f"{tau_bounds.bound_of_exact_diffusion(graph):.3f} (Theorem 2)"
     )
-    print(f"{'γ = ' + format(options.rate, 'g'):24} {'MSD, dB':>10} {'mean of messages off by':>26}")
+    print(
+        f"{'γ = ' + format(options.rate, 'g'):24} {'MSD, dB':>10} {'mean of messages off by':>26}"
+    )
     for name, algorithm in contestants(options.rate, options.deviation).items():
         deviation = steady_state(algorithm, exact, graph, options.steps)
-        error = sliding_mean_error(algorithm, streaming, graph, options.steps // 4, options.steps // 40)
+        error = sliding_mean_error(
+            algorithm, streaming, graph, options.steps // 4, options.steps // 40
+        )
         print(f"{name:24} {deviation:10.1f} {error:24.1f} %", flush=True)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 
 import tacit
 from tacit.algorithms import ALGORITHMS
-from tacit.audit.adversary import Adversary
-from tacit.audit.exposure import LEVELS, exposure
-from tacit.audit.knowledge import Knowledge
-from tacit.audit.symbols import run_on_symbols
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.symbolic.exposure import LEVELS, exposure
+from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.symbols import run_on_symbols
 
 CASES = {
     "dsgt": ALGORITHMS["dsgt"](lr=0.05),

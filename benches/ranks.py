@@ -48,7 +48,9 @@ def serve(
         import torch.distributed as dist
 
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks
+        )
     run = simulation(options, rank, ranks)
     run.start()
     pipe.send((run.task.parameters, run.hosted.division.volume, run.gradients.strategy))
@@ -97,7 +99,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--workload", choices=["W1", "W2", "W3"], default="W1", help="see `tacit bench list`")
+    parser.add_argument(
+        "--workload", choices=["W1", "W2", "W3"], default="W1", help="see `tacit bench list`"
+    )
     parser.add_argument("--steps", type=int, default=3, help="iterations in one measurement")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", action="store_true")
@@ -137,7 +141,9 @@ def main() -> None:
         print(json.dumps(outcome))
         return
     print(f"{options.workload}: {parameters:,} parameters, {strategy}")
-    print(f"one process on core {cores[0]}:  {outcome['one_core_ms']:8.1f} ms per iteration (median)")
+    print(
+        f"one process on core {cores[0]}:  {outcome['one_core_ms']:8.1f} ms per iteration (median)"
+    )
     print(f"two ranks on cores {cores}: {outcome['two_ranks_ms']:8.1f} ms")
     spread = sorted(outcome["ratios"])
     print(f"ratio {outcome['ratio']:.2f} (single measurements {spread[0]} to {spread[-1]})")

@@ -34,7 +34,9 @@ for record in run.history:
     )
 
 first = run.transcript.of("gamma")[0]
-print(f"the first tracker that client 0 sent begins with {[round(v, 2) for v in first.rows[0, :3].tolist()]}")
+print(
+    f"the first tracker that client 0 sent begins with {[round(v, 2) for v in first.rows[0, :3].tolist()]}"
+)
 
 # Back into an ordinary module: the rows of theta are in the order of module.parameters().
 vector_to_parameters(run.theta.mean(0), model.parameters())

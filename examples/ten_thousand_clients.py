@@ -33,10 +33,17 @@ begun = time.perf_counter()
 
 
 def progress(simulation: tacit.Simulation) -> None:
-    print(f"iteration {simulation.t}: {time.perf_counter() - begun:.0f} s, peak {peak():.1f} GiB", flush=True)
+    print(
+        f"iteration {simulation.t}: {time.perf_counter() - begun:.0f} s, peak {peak():.1f} GiB",
+        flush=True,
+    )
 
 
 print(f"{task}, {graph.describe()}", flush=True)
 run = tacit.simulate(rule, task, graph, steps=10, record_every=10, progress=progress)
-error = (run.state.gamma.sum(0, dtype=torch.float64) - run.state.grad.sum(0, dtype=torch.float64)).abs().max()
+error = (
+    (run.state.gamma.sum(0, dtype=torch.float64) - run.state.grad.sum(0, dtype=torch.float64))
+    .abs()
+    .max()
+)
 print(f"largest deviation of Σγ from Σ∇L: {float(error):.1e}; peak memory {peak():.2f} GiB")

@@ -37,4 +37,9 @@ def few_threads():
 
 def pytest_collection_modifyitems(items):
     """The long ones first, so that no core waits for them at the end."""
-    items.sort(key=lambda item: (item.get_closest_marker("realdata") is None, "peers" not in item.path.parts))
+    items.sort(
+        key=lambda item: (
+            item.get_closest_marker("realdata") is None,
+            "peers" not in item.path.parts,
+        )
+    )

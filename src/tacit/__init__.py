@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from tacit.algorithms.pdmm import PDMM
     from tacit.algorithms.psgt import PSGT
     from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
-    from tacit.audit.adversary import Adversary
+    from tacit.auditing.adversary import Adversary
     from tacit.compression import QSGD, Identity, RandK, SignBits
-    from tacit.errors import Diverged, Misuse, TacitError
+    from tacit.core.errors import Diverged, Misuse, TacitError
+    from tacit.core.noise import Gaussian, Laplace
+    from tacit.core.schedules import Constant, Cosine, Exponential, Inverse
     from tacit.graph import Graph, Topology
     from tacit.privacy.matrix_step import MatrixStep
-    from tacit.privacy.noise import Gaussian, Laplace
     from tacit.privacy.protection import ErfVector, NormVector, TanhVector
     from tacit.record.transcript import Keep
-    from tacit.schedules import Constant, Cosine, Exponential, Inverse
     from tacit.simulation import Run, Simulation, simulate
     from tacit.tasks import Task, adaptive_filtering, least_squares, localization, quadratic
 
@@ -122,24 +122,24 @@ _ROOMS = {
         "InnerSolver",
         "QuadraticSolver",
     ),
-    "tacit.audit.adversary": ("Adversary",),
+    "tacit.auditing.adversary": ("Adversary",),
     "tacit.compression": (
         "QSGD",
         "Identity",
         "RandK",
         "SignBits",
     ),
-    "tacit.errors": ("Diverged", "Misuse", "TacitError"),
+    "tacit.core.errors": ("Diverged", "Misuse", "TacitError"),
     "tacit.graph": ("Graph", "Topology"),
     "tacit.privacy.matrix_step": ("MatrixStep",),
-    "tacit.privacy.noise": ("Gaussian", "Laplace"),
+    "tacit.core.noise": ("Gaussian", "Laplace"),
     "tacit.privacy.protection": (
         "ErfVector",
         "NormVector",
         "TanhVector",
     ),
     "tacit.record.transcript": ("Keep",),
-    "tacit.schedules": ("Constant", "Cosine", "Exponential", "Inverse"),
+    "tacit.core.schedules": ("Constant", "Cosine", "Exponential", "Inverse"),
     "tacit.simulation": ("Run", "Simulation", "simulate"),
     "tacit.tasks": ("Task", "adaptive_filtering", "least_squares", "localization", "quadratic"),
 }

@@ -21,28 +21,30 @@ from tacit.algorithms.algorithm import (
     remarks,
     tensors_of,
 )
-from tacit.arguments import offers
-from tacit.clients import Clients
-from tacit.crew import Crew
+from tacit.core.arguments import offers
+from tacit.core.devices import check_device
+from tacit.core.errors import Caution, Diverged, Misuse, first_line, unknown
+from tacit.core.here import Clients
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.precision import convolutions_like_products
+from tacit.core.randomness import Philox, Randomness
+from tacit.core.workers import Crew
 from tacit.engines.buffers import is_nobody_elses, left_over
-from tacit.engines.device import check_device
+from tacit.engines.capture.iteration import Recorded
+from tacit.engines.gradients.choice import Plan, plan
+from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.group import Alone, Hosted
-from tacit.engines.recorded import Recorded
 from tacit.engines.watchdog import Watchdog
-from tacit.errors import Caution, Diverged, Misuse, first_line, unknown
 from tacit.graph import Graph, Topology
-from tacit.graph.neighbourhood import Neighbourhood
-from tacit.randomness import Philox, Randomness
 from tacit.record.history import History, Record, observe
 from tacit.record.transcript import Keep, Recorder, Transcript
 from tacit.tasks.flat import ModuleLoss
-from tacit.tasks.gradients import HostedObjective
-from tacit.tasks.plan import Plan, plan
-from tacit.tasks.precision import convolutions_like_products
 from tacit.tasks.task import Task
 
 if TYPE_CHECKING:
-    from tacit.privacy.keystreams import KeyRing  # needs cryptography, which a simulation need not have
+    from tacit.privacy.keystreams import (
+        KeyRing,  # needs cryptography, which a simulation need not have
+    )
 
 
 TRIAL_STEPS = 2  # iterations before one is recorded: libraries choose and load their kernels then
@@ -123,20 +125,29 @@ class Simulation:
         objective = HostedObjective(bound, ids.tolist(), feed, strategy, seed, device, self.crew)
         self.net = group.network(graph, self.hosted.division, task.dtype, device, self.crew)
         self.here = Clients(
-            neighbourhood, self.net, objective, randomness, gradients_per_step(algorithm), crew=self.crew
+            neighbourhood,
+            self.net,
+            objective,
+            randomness,
+            gradients_per_step(algorithm),
+            crew=self.crew,
         )
         if transcript is not None and group.ranks > 1:
             raise Misuse(
                 "A transcript is of all messages, and these are spread over ranks.",
                 "Record it without torchrun, or leave the transcript out.",
             )
-        self.recorder = None if transcript is None else Recorder(self.net, transcript, neighbourhood)
+        self.recorder = (
+            None if transcript is None else Recorder(self.net, transcript, neighbourhood)
+        )
         if self.recorder is not None:
             self.here = self.recorder.witness(self.here)
         self.algorithm = algorithm
         self.task = bound
         self.allow_divergence = allow_divergence
-        self.round_length = round_length or max(1, task.steps_per_epoch // gradients_per_step(algorithm))
+        self.round_length = round_length or max(
+            1, task.steps_per_epoch // gradients_per_step(algorithm)
+        )
         self.t = 0
         self._state: Any = None
         self._recorded: Recorded | None = None
@@ -249,7 +260,9 @@ class Simulation:
         try:
             with repeatable(self.device):
                 self._recorded = Recorded(self.algorithm, self.here, self._state, self._watchdog)
-        except Exception as problem:  # it asks the GPU something, or for the number of the iteration
+        except (
+            Exception
+        ) as problem:  # it asks the GPU something, or for the number of the iteration
             self._trial_steps = -1
             said = f"iterations are computed one by one, not recorded and played: {first_line(problem)}"
             self.remarks = [*self.remarks, said]
@@ -279,7 +292,9 @@ class Simulation:
         if found is None:
             return
         iteration, field, row, of_client = found
-        where = f"{list(tensors_of(self._state))[field]} of {'client' if of_client else 'row'} {row}"
+        where = (
+            f"{list(tensors_of(self._state))[field]} of {'client' if of_client else 'row'} {row}"
+        )
         self.diverged = f"{where} is not finite at iteration {iteration}"
         if not self.allow_divergence:
             raise Diverged(
@@ -293,8 +308,15 @@ class Simulation:
             return None
         fields = tensors_of(self._state)
         of_client = len(fields[found.field]) == len(self.hosted.ids)
-        rows = self.hosted.ids if of_client else self.hosted.division.leaving(self.hosted.group.rank)
-        return found.iteration, list(fields).index(found.field), int(rows[found.row]), int(of_client)
+        rows = (
+            self.hosted.ids if of_client else self.hosted.division.leaving(self.hosted.group.rank)
+        )
+        return (
+            found.iteration,
+            list(fields).index(found.field),
+            int(rows[found.row]),
+            int(of_client),
+        )
 
 
 @contextmanager
@@ -349,7 +371,9 @@ def simulate(
         raise Misuse(f"steps is {steps!r}.", "Give a whole number that is not negative.")
     every = max(1, steps // 10) if record_every is None else record_every
     if not isinstance(every, int) or every < 1:
-        raise Misuse(f"record_every is {record_every!r}.", "Give a whole number of at least 1, or None.")
+        raise Misuse(
+            f"record_every is {record_every!r}.", "Give a whole number of at least 1, or None."
+        )
     said = None
     if transcript:
         said = Transcript(transcript if isinstance(transcript, Keep) else Keep())
@@ -380,7 +404,9 @@ def simulate(
         raise
     state = simulation.state
     setting = Setting(algorithm, task, graph, seed, device, simulation.gradients.strategy, prg)
-    return Run(state.theta, state, history, simulation.gradients, setting, said, simulation.diverged)
+    return Run(
+        state.theta, state, history, simulation.gradients, setting, said, simulation.diverged
+    )
 
 
 def _randomness(prg: str | KeyRing, seed: int, task: Task, crew: Crew) -> Randomness:
@@ -393,7 +419,9 @@ def _randomness(prg: str | KeyRing, seed: int, task: Task, crew: Crew) -> Random
 
     ring = KeyRing.from_seed(task.clients, seed) if isinstance(prg, str) else prg
     if not isinstance(ring, KeyRing):
-        raise unknown(f"prg is a {type(prg).__name__}.", "", ("philox", "chacha20"), also=", or a KeyRing")
+        raise unknown(
+            f"prg is a {type(prg).__name__}.", "", ("philox", "chacha20"), also=", or a KeyRing"
+        )
     if len(ring.names) != task.clients:
         raise Misuse(
             f"The key ring is of {len(ring.names)} clients, the task has {task.clients}.",

@@ -7,12 +7,12 @@ import torch
 
 import tacit
 from tacit.algorithms.algorithm import gradients_per_step, tensors_of
-from tacit.clients import Clients
-from tacit.graph.neighbourhood import Neighbourhood
-from tacit.randomness import Philox
-from tacit.rows import CodedRows, received
+from tacit.core.here import Clients
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.randomness import Philox
+from tacit.core.rows import CodedRows, received
+from tacit.engines.gradients.objective import HostedObjective
 from tacit.simulation import Simulation
-from tacit.tasks.gradients import HostedObjective
 
 
 @dataclass

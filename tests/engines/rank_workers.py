@@ -13,11 +13,11 @@ import torch.distributed as dist
 
 import tacit
 from tacit.algorithms.algorithm import tensors_of
-from tacit.crew import Crew
+from tacit.config.sections import make_config
+from tacit.core.workers import Crew
 from tacit.engines import checkpoints, torchrun
 from tacit.engines.group import Alone, Hosted
 from tacit.engines.torchrun import Ranks
-from tacit.experiment.config import make_config
 from tacit.experiment.run import Watcher, run
 from tacit.record.checkpoint import Checkpoint
 from tacit.simulation import Simulation
@@ -45,7 +45,9 @@ def made(label):
     """A registered algorithm, or one of the variants."""
     name, options = VARIANTS.get(label, (label, {}))
     kind = tacit.ALGORITHMS[name]
-    return kind(**{field.name: GIVEN[field.name] for field in fields(kind) if field.name in GIVEN} | options)
+    return kind(
+        **{field.name: GIVEN[field.name] for field in fields(kind) if field.name in GIVEN} | options
+    )
 
 
 def squares(dtype=torch.float64, batch_size=3):
@@ -189,10 +191,14 @@ def chosen(group):
 
 def mixed(group, graph, width):
     """How far a product with W is from that of one process, on a graph that is not small."""
-    graph = {"ring": tacit.Topology.ring(400), "torus": tacit.Topology.torus(12, 30)}[graph].mixing()
+    graph = {"ring": tacit.Topology.ring(400), "torus": tacit.Topology.torus(12, 30)}[
+        graph
+    ].mixing()
     division = group.divide(graph)
     net = group.network(graph, division, torch.float64, "cpu", Crew(1))
-    x = torch.randn(graph.clients, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(
+        graph.clients, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     ids = division.hosted(group.rank)
     before = x[ids].clone()
     (found,) = net.mix(x=before)
@@ -211,7 +217,9 @@ def experiment(group, config, out, die=None, stop=None, resume=False):
             signal.raise_signal(signal.SIGINT)  # from torchrun
 
     try:
-        outcome = run(make_config(config), out, resume=resume, watcher=Watcher(stepped=stepped), group=group)
+        outcome = run(
+            make_config(config), out, resume=resume, watcher=Watcher(stepped=stepped), group=group
+        )
     except tacit.TacitError as problem:
         return type(problem).__name__, problem.exit_code, str(problem)
     return "done", 0, outcome.summary
@@ -224,7 +232,9 @@ def serve(rank, ranks, meeting, jobs):
     """Do what is asked for until there is nothing more."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    torchrun.SLAB = 100  # bytes: three rows, so that checkpoints are written and read in several pieces
+    torchrun.SLAB = (
+        100  # bytes: three rows, so that checkpoints are written and read in several pieces
+    )
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
     group = Ranks(rank, ranks)
     while (job := jobs.recv()) is not None:
@@ -249,7 +259,9 @@ class Workers:
         self.pipes, self.processes = [], []
         for rank in range(ranks):
             ours, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(rank, ranks, str(meeting), theirs), daemon=True)
+            process = context.Process(
+                target=serve, args=(rank, ranks, str(meeting), theirs), daemon=True
+            )
             process.start()
             theirs.close()
             self.pipes.append(ours)

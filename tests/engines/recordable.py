@@ -7,7 +7,7 @@ from torch import nn
 
 import tacit
 from tacit import ALGORITHMS
-from tacit.schedules import Exponential
+from tacit.core.schedules import Exponential
 
 N = 6
 GRAPH = tacit.Topology.ring(N).mixing("metropolis", lazy=True)
@@ -22,7 +22,9 @@ def digits(batch_size=3, uneven=True):
         module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
     # Where they are uneven, epochs of 3, 4 and 5 batches begin at different times, some with samples left over.
     sizes = [9 + (4 * (k % 3) if uneven else 0) for k in range(N)]
-    parts = [(torch.randn(n, 3, generator=draw, dtype=torch.float64), torch.arange(n) % 2) for n in sizes]
+    parts = [
+        (torch.randn(n, 3, generator=draw, dtype=torch.float64), torch.arange(n) % 2) for n in sizes
+    ]
     return tacit.Task.from_module(module, parts, batch_size=batch_size, init="independent")
 
 
@@ -36,5 +38,7 @@ VARIANTS = {
     "dp-dsgt every": replace(made(tacit.DPDSGT), inject="every"),
     "lppa fresh": replace(made(tacit.LPPA), fresh=True, noise=tacit.Gaussian(0.1)),
     "lppa fresh, local steps": replace(made(tacit.LPPA), fresh=True, local_steps=3),
-    "defl-vp private": replace(made(tacit.DeFLVP), private_variates=True, momentum=0.5, zeros="coin"),
+    "defl-vp private": replace(
+        made(tacit.DeFLVP), private_variates=True, momentum=0.5, zeros="coin"
+    ),
 }

@@ -15,9 +15,9 @@ import torch
 import tacit
 from tacit import ALGORITHMS, Graph, Laplace, Misuse, Simulation, Topology, quadratic, simulate
 from tacit.algorithms.algorithm import state_type, tensors_of
+from tacit.core.rows import received
 from tacit.record import checkpoint as checkpoints
 from tacit.record.checkpoint import Checkpoint
-from tacit.rows import received
 
 N, P = 6, 3
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,10 @@ LIMITS = {
         0.08,
     ),  # five deviations of noise 0.01, contracted by 1 − λ at worst
     "mdsg": ("fixed point of diffusion", 0.08),
-    "edsg-rms": ("optimum", 0.01),  # M's noise times the clients' own gradients there, which are not zero
+    "edsg-rms": (
+        "optimum",
+        0.01,
+    ),  # M's noise times the clients' own gradients there, which are not zero
     "defl-vp": ("optimum", 0.5),  # three steps of a sign, scaled by 1/(2p − 1) and P/k
     "dp-dsgt": ("optimum of the sum plus noise", 1e-9),
     "psgt": ("optimum of the sum plus noise", 1e-9),
@@ -47,7 +50,9 @@ LIMITS = {
 def worked_example():
     """The algorithm that CONTRIBUTING.md shows, taken from its text."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(# src/tacit/algorithms/gossip\.py\n.*?)```", text, flags=re.S)
+    (code,) = re.findall(
+        r"```python\n(# src/tacit/algorithms/gossip\.py\n.*?)```", text, flags=re.S
+    )
     return code
 
 
@@ -73,7 +78,9 @@ def algorithm(request, gossip):
 
 @pytest.fixture
 def graph():
-    return Topology.ring(N).mixing("metropolis", lazy=True)  # meets every requirement an algorithm may have
+    return Topology.ring(N).mixing(
+        "metropolis", lazy=True
+    )  # meets every requirement an algorithm may have
 
 
 @pytest.fixture
@@ -110,7 +117,9 @@ def test_is_described(algorithm):
 
 
 def test_same_seed_same_bits(algorithm, task, graph):
-    assert equal(advanced(algorithm, task, graph, 5).state, advanced(algorithm, task, graph, 5).state)
+    assert equal(
+        advanced(algorithm, task, graph, 5).state, advanced(algorithm, task, graph, 5).state
+    )
 
 
 def test_nothing_is_kept_outside_the_state(algorithm, task, graph):
@@ -197,7 +206,7 @@ def shifted_optimum(task, state):
     return torch.linalg.solve(hessians.sum(0), linear.sum(0) - noise)
 
 
-@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+@pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 def test_reaches_its_limit_on_a_strongly_convex_problem(algorithm, task, graph):
     run = simulate(algorithm, task, graph, steps=600, seed=3)
     limit, radius = LIMITS.get(algorithm.name, ("optimum", 1e-9))
@@ -219,7 +228,9 @@ UNSUITABLE = {
     "doubly stochastic": lambda: Graph.from_matrix([[0.9, 0.1, 0], [0, 0.5, 0.5], [0.3, 0.3, 0.4]]),
     "row stochastic": lambda: Graph.from_matrix([[0.9, 0.3, 0], [0, 0.5, 0.5], [0.3, 0.3, 0.4]]),
     "connected": lambda: Graph.from_matrix(torch.eye(3)),
-    "primitive": lambda: Graph.from_matrix(torch.eye(4).roll(1, 0) / 2 + torch.eye(4).roll(-1, 0) / 2),
+    "primitive": lambda: Graph.from_matrix(
+        torch.eye(4).roll(1, 0) / 2 + torch.eye(4).roll(-1, 0) / 2
+    ),
     "undirected": lambda: Topology.directed_ring(3).mixing("sinkhorn"),
     "symmetric": lambda: Topology.directed_ring(3).mixing("sinkhorn"),
     "positive definite": lambda: Graph.from_matrix([[0.0, 0.5, 0.5], [0.5, 0, 0.5], [0.5, 0.5, 0]]),

@@ -7,8 +7,8 @@ from recordable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 import tacit
 from tacit.algorithms.algorithm import tensors_of
 from tacit.compression.rand_k import subset
-from tacit.native.on_gpu import usable
-from tacit.randomness import key_of, words
+from tacit.core.native.on_gpu import usable
+from tacit.core.randomness import key_of, words
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 from tacit.tasks.feed import MiniBatches
@@ -18,7 +18,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 
 def advanced(algorithm, device, steps=12, **options):
-    simulation = Simulation(algorithm, digits(), GRAPH, seed=3, device=device, gradients="batched", **options)
+    simulation = Simulation(
+        algorithm, digits(), GRAPH, seed=3, device=device, gradients="batched", **options
+    )
     simulation.start()
     for _ in range(steps):
         simulation.step()
@@ -66,7 +68,9 @@ def test_orders_of_unequal_clients_are_the_processors(batch):
     sizes = [batch * (1 + k % 5) + k for k in range(40)]
     parts = Parts.split((torch.arange(sum(sizes)),), torch.arange(sum(sizes)).split(sizes))
     everyone = torch.arange(len(sizes))
-    here, there = (MiniBatches(parts, everyone, everyone, batch, 3, device) for device in ("cpu", "cuda"))
+    here, there = (
+        MiniBatches(parts, everyone, everyone, batch, 3, device) for device in ("cpu", "cuda")
+    )
     for number in range(12):
         assert torch.equal(there.indices(number).cpu(), here.indices(number))
 
@@ -100,7 +104,9 @@ def test_going_on_from_a_saved_state_is_recorded_again():
 
 
 def test_divergence_is_noticed_while_playing():
-    task = tacit.quadratic(torch.eye(2, dtype=torch.float64).repeat(N, 1, 1), torch.ones(N, 2).double())
+    task = tacit.quadratic(
+        torch.eye(2, dtype=torch.float64).repeat(N, 1, 1), torch.ones(N, 2).double()
+    )
     simulation = Simulation(tacit.DSGT(lr=1e60), task, GRAPH, device="cuda", allow_divergence=True)
     simulation.start()
     for _ in range(9):
@@ -135,7 +141,9 @@ def test_subsets_are_the_processors(width, k):
 def test_streams_are_the_processors():
     task = tacit.adaptive_filtering(N, width=3, seed=1)
     here, there = (
-        tacit.simulate(tacit.ALGORITHMS["dsg"](lr=0.05), task, GRAPH, steps=40, seed=2, device=device)
+        tacit.simulate(
+            tacit.ALGORITHMS["dsg"](lr=0.05), task, GRAPH, steps=40, seed=2, device=device
+        )
         for device in ("cpu", "cuda")
     )
     torch.testing.assert_close(there.theta.cpu(), here.theta, rtol=1e-6, atol=1e-8)

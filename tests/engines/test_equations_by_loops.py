@@ -14,7 +14,6 @@ import torch
 from hosting import rows_of, run_apart, run_together
 
 import tacit
-from tacit import native
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.admm import ADMM
 from tacit.algorithms.algorithm import tensors_of
@@ -32,10 +31,11 @@ from tacit.algorithms.pdmm import PDMM
 from tacit.algorithms.psgt import PSGT
 from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
 from tacit.compression import QSGD, Identity, RandK, for_signs
+from tacit.core import native
+from tacit.core.randomness import Philox
 from tacit.engines import product
 from tacit.privacy.matrix_step import MatrixStep
 from tacit.privacy.protection import ErfVector, NormVector, TanhVector
-from tacit.randomness import Philox
 from tacit.simulation import Simulation
 
 SEED = 6
@@ -80,7 +80,9 @@ def samples(i, number, batch_size):
     """The data (x, y) that client i sees in its batch `number`."""
     if batch_size is None:
         return XS[i], YS[i]
-    rows = feed_of(i, batch_size).indices(number)[0] - sum(SIZES[:i])  # of the joined arrays; ours are apart
+    rows = feed_of(i, batch_size).indices(number)[0] - sum(
+        SIZES[:i]
+    )  # of the joined arrays; ours are apart
     return XS[i][rows], YS[i][rows]
 
 
@@ -213,7 +215,9 @@ def edsg_rms(a, plain):
             psi.append(w[i] - rate(a.lr, t) * M @ plain.gradient(i, w[i], 1 + t))
             phi.append(psi[i] + w[i] - psi_before[i])
             phi_c.append(phi[i] + c[i])
-        c = [protection(a.protection, w[i]) for i in range(N)]  # of w(n−1): for the message after the next w
+        c = [
+            protection(a.protection, w[i]) for i in range(N)
+        ]  # of w(n−1): for the message after the next w
         w = [plain.mixed(i, phi_c) - phi_c[i] + phi[i] for i in range(N)]
         psi_before = psi
         yield {"theta": w, "psi": psi_before, "shift": c}
@@ -455,7 +459,9 @@ CASES = {
     "edsg-rms, sparse, erf": EDSGRMS(lr=0.05, matrix=law("sparse"), protection=ErfVector(0.5)),
     "edsg-rms, dense, tanh": EDSGRMS(lr=DECAYING, matrix=law("dense"), protection=TanhVector(0.3)),
     "dsgt-rms, upper, norm": DSGTRMS(lr=0.05, matrix=law("upper"), protection=NormVector(0.4)),
-    "dsgt-rms, sparse, tanh": DSGTRMS(lr=DECAYING, matrix=law("sparse"), protection=TanhVector(0.3)),
+    "dsgt-rms, sparse, tanh": DSGTRMS(
+        lr=DECAYING, matrix=law("sparse"), protection=TanhVector(0.3)
+    ),
     "pd-lms": PDLMS(lr=0.05, noise=tacit.Gaussian(0.3)),
     "pd-lms, laplace": PDLMS(lr=DECAYING, noise=tacit.Laplace(0.2)),
     "mdsg": MDSG(lr=DECAYING, noise=tacit.Gaussian(0.3)),
@@ -472,17 +478,27 @@ CASES = {
     "defl-vp, without response": DeFLVP(lr=0.05, alpha=0.3, randomized_response=False),
     "defl-vp, without compression": DeFLVP(lr=0.05, epsilon=0.5, alpha=0.3, codec=Identity()),
     "defl-vp, qsgd": DeFLVP(lr=0.05, epsilon=1.0, alpha=0.3, codec=QSGD(bits=4)),
-    "defl-vp, qsgd without response": DeFLVP(lr=0.05, randomized_response=False, codec=QSGD(bits=8)),
+    "defl-vp, qsgd without response": DeFLVP(
+        lr=0.05, randomized_response=False, codec=QSGD(bits=8)
+    ),
     "defl-vp, rand-k of qsgd": DeFLVP(
         lr=0.05, randomized_response=False, momentum=0.5, codec=RandK(k=3, values=QSGD(bits=4))
     ),
-    "defl-vp, response alone": DeFLVP(lr=0.05, epsilon=0.5, variance_reduction=False, codec=Identity()),
+    "defl-vp, response alone": DeFLVP(
+        lr=0.05, epsilon=0.5, variance_reduction=False, codec=Identity()
+    ),
     "defl-vp, variance reduction alone": DeFLVP(
         lr=0.05, alpha=0.3, randomized_response=False, codec=Identity()
     ),
-    "defl-vp, compression alone": DeFLVP(lr=0.05, variance_reduction=False, randomized_response=False),
+    "defl-vp, compression alone": DeFLVP(
+        lr=0.05, variance_reduction=False, randomized_response=False
+    ),
     "defl-vp, all off": DeFLVP(
-        lr=DECAYING, momentum=0.9, variance_reduction=False, randomized_response=False, codec=Identity()
+        lr=DECAYING,
+        momentum=0.9,
+        variance_reduction=False,
+        randomized_response=False,
+        codec=Identity(),
     ),
     "fedavg": FedAvg(lr=0.05),
     "fedavg, three local steps": FedAvg(lr=DECAYING, local_steps=3),
@@ -535,7 +551,9 @@ def test_stacked_rows_follow_the_equations(case, graph, batch_size, way):
         compare(simulation.state, expected)
 
 
-FIRST = {algorithm.name: case for case, algorithm in reversed(CASES.items())}  # one case of each algorithm
+FIRST = {
+    algorithm.name: case for case, algorithm in reversed(CASES.items())
+}  # one case of each algorithm
 
 
 @pytest.mark.parametrize("case", FIRST.values())
@@ -594,7 +612,12 @@ def test_bytes_on_the_wire_are_the_rows_that_arrive(case):
     algorithm = CASES[case]
     codec = for_signs(algorithm.codec) if algorithm.randomized_response else algorithm.codec
     _, overheard = run_together(algorithm, squares(BATCH), GRAPHS["random"], STEPS, SEED)
-    coded = [message for _, said in overheard.said for message in said.values() if message.wire is not None]
+    coded = [
+        message
+        for _, said in overheard.said
+        for message in said.values()
+        if message.wire is not None
+    ]
     assert len(coded) == STEPS
     for message in coded:
         assert message.wire.dtype == torch.uint8

@@ -8,16 +8,28 @@ import torch
 from hosting import Overheard, Replayed, rows_of
 
 import tacit
-from tacit import ALGORITHMS, LPPA, Gaussian, Laplace, Misuse, Simulation, Topology, quadratic, simulate
+from tacit import (
+    ALGORITHMS,
+    LPPA,
+    Gaussian,
+    Laplace,
+    Misuse,
+    Simulation,
+    Topology,
+    quadratic,
+    simulate,
+)
 from tacit.algorithms.algorithm import gradients_per_step, tensors_of
-from tacit.audit import conduct as auditing
-from tacit.clients import Clients
-from tacit.graph.neighbourhood import Neighbourhood
+from tacit.auditing import audit as auditing
+from tacit.core.here import Clients
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.engines.gradients.objective import HostedObjective
 from tacit.privacy.keystreams import KeyRing
-from tacit.tasks.gradients import HostedObjective
 
 N, P, STEPS, SEED = 6, 3, 3, 4
-RING = Topology.ring(N).mixing("metropolis", lazy=True)  # meets every requirement an algorithm may have
+RING = Topology.ring(N).mixing(
+    "metropolis", lazy=True
+)  # meets every requirement an algorithm may have
 DIRECTED = Topology.random_directed(N, 0.4, seed=2).mixing("sinkhorn", seed=3)
 
 
@@ -82,7 +94,9 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
     alone = Clients(
         Neighbourhood.of(RING.edges, np.array(ids), own_weight=RING.weights.diagonal()[ids]),
         Replayed(overheard, RING, ids),
-        HostedObjective(TASK, ids, TASK.feed(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"),
+        HostedObjective(
+            TASK, ids, TASK.feed(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"
+        ),
         replace(keys, secrets={2: keys.secrets[2]}).randomness(P, torch.float64),
         gradients_per_step(algorithm),
     )
@@ -110,22 +124,30 @@ def test_the_noise_differences_of_all_clients_sum_to_zero(graph, law):
 
 
 @pytest.mark.parametrize("graph", [RING, DIRECTED], ids=["ring", "directed"])
-@pytest.mark.parametrize("options", [{}, {"fresh": True}, {"fresh": True, "masks": "sent"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"fresh": True}, {"fresh": True, "masks": "sent"}], ids=str
+)
 def test_other_masks_but_the_same_sums(graph, options):
     algorithm = LPPA(lr=0.1, noise=Laplace(0.5), **options)
     runs = [states(algorithm, graph, steps=8, prg=prg) for prg in ("philox", "chacha20")]
     for t, (one, other) in enumerate(zip(*runs, strict=True)):
         for state in (one, other):
-            torch.testing.assert_close(state.gamma.sum(0), state.grad.sum(0), rtol=1e-10, atol=1e-10)
+            torch.testing.assert_close(
+                state.gamma.sum(0), state.grad.sum(0), rtol=1e-10, atol=1e-10
+            )
         torch.testing.assert_close(one.theta.sum(0), other.theta.sum(0), rtol=1e-10, atol=1e-10)
         assert float((one.gamma - other.gamma).abs().max()) > 1e-2
-        assert torch.equal(one.theta, other.theta) == (t == 0)  # first models and batches are the seed's
+        assert torch.equal(one.theta, other.theta) == (
+            t == 0
+        )  # first models and batches are the seed's
         if t == 0:
             assert torch.equal(one.grad, other.grad)
 
 
 def test_masks_are_the_same_derived_and_sent():
-    derived, sent = (states(LPPA(lr=0.1, masks=masks), prg="chacha20") for masks in ("derived", "sent"))
+    derived, sent = (
+        states(LPPA(lr=0.1, masks=masks), prg="chacha20") for masks in ("derived", "sent")
+    )
     assert all(same(one, other) for one, other in zip(derived, sent, strict=True))
 
 
@@ -159,7 +181,10 @@ def test_noise_is_philox_s_unless_asked_otherwise():
 @pytest.mark.parametrize(
     ("prg", "words"),
     [
-        ("chacha", ["'chacha'", "Did you mean 'chacha20'?", "Known: philox, chacha20, or a KeyRing"]),
+        (
+            "chacha",
+            ["'chacha'", "Did you mean 'chacha20'?", "Known: philox, chacha20, or a KeyRing"],
+        ),
         (None, ["NoneType", "Known: philox, chacha20, or a KeyRing"]),
         (KeyRing.from_seed(N - 1, 0), ["of 5 clients", "the task has 6", "same number"]),
         (replace(KeyRing.from_seed(N, 0), secrets={}), ["private keys of 0 of 6", "give all keys"]),
@@ -179,7 +204,9 @@ def test_other_sources_of_noise_are_refused(prg, words):
 def test_a_run_remembers_its_keys_and_an_audit_hears_the_same_again(monkeypatch):
     keys = KeyRing.from_seed(N, 77)
     algorithm = LPPA(lr=0.1, noise=Laplace(0.5))
-    run = simulate(algorithm, TASK, RING, steps=2, seed=SEED, prg=keys, transcript=tacit.Keep(insides=(1,)))
+    run = simulate(
+        algorithm, TASK, RING, steps=2, seed=SEED, prg=keys, transcript=tacit.Keep(insides=(1,))
+    )
     assert run.setting.prg is keys
     heard, plain = [], auditing._record
     monkeypatch.setattr(auditing, "_record", lambda *given: heard.append(plain(*given)) or heard[0])

@@ -77,6 +77,8 @@ def test_means_and_consensus_of_ten_thousand_rows(many):
 
 def test_consensus_is_seen_when_models_hardly_differ(many):
     close = (100 + (many - 100) * 1e-3).double()
-    expected = float((close.float().double() - close.float().double().mean(0)).square().sum(1).mean().sqrt())
+    expected = float(
+        (close.float().double() - close.float().double().mean(0)).square().sum(1).mean().sqrt()
+    )
     found = consensus_distance(close.float(), mean_row(close.float()))
     assert found == pytest.approx(expected, rel=1e-3)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.autograd.profiler import profile
 
-from tacit import DSGT, LPPA, Simulation, Task, Topology, randomness, simulation
-from tacit.crew import Crew
-from tacit.graph import neighbourhood
-from tacit.tasks import gradients
+from tacit import DSGT, LPPA, Simulation, Task, Topology, simulation
+from tacit.core import neighbourhood, randomness
+from tacit.core.workers import Crew
+from tacit.engines.gradients import objective as gradients
 
 CLIENTS = 80  # more than have a dense W
 

@@ -57,7 +57,9 @@ def assert_same_trajectory(found, expected, tolerance):
     for ours, theirs in zip(found[0], states, strict=True):
         assert ours.keys() == theirs.keys()
         for name, rows in theirs.items():
-            np.testing.assert_allclose(ours[name], rows, rtol=0, atol=tolerance * max(1.0, abs(rows).max()))
+            np.testing.assert_allclose(
+                ours[name], rows, rtol=0, atol=tolerance * max(1.0, abs(rows).max())
+            )
     for ours, theirs in zip(found[1], records, strict=True):
         compare(asdict(ours), asdict(theirs), 10 * tolerance)
     assert found[2] == bytes_sent
@@ -80,7 +82,9 @@ def test_every_algorithm_gives_the_numbers_of_one_process(group, label, dtype):
     found = group.do("follow", label, "undirected", dtype)
     assert_same_trajectory(found[0], trajectory(label, "undirected", dtype), TOLERANCE[dtype])
     assert all(one[1:] == found[0][1:] for one in found)  # everybody observes the same
-    assert not np.array_equal(found[0][0][0]["theta"], found[0][0][-1]["theta"])  # nothing stands still
+    assert not np.array_equal(
+        found[0][0][0]["theta"], found[0][0][-1]["theta"]
+    )  # nothing stands still
 
 
 def fits(label):
@@ -104,7 +108,9 @@ def test_some_algorithms_run_on_directed_graphs():
 def test_keystream_masks_and_batched_gradients(group):
     for options in ({"prg": "chacha20"}, {"gradients": "batched"}):
         found = group.do("follow", "lppa", "undirected", torch.float64, **options)
-        assert_same_trajectory(found[0], trajectory("lppa", "undirected", torch.float64, **options), 1e-12)
+        assert_same_trajectory(
+            found[0], trajectory("lppa", "undirected", torch.float64, **options), 1e-12
+        )
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -140,7 +146,9 @@ def test_checkpoints_go_on_with_another_number_of_ranks(groups, label, tmp_path)
     groups[2].do("continued", label, parts, 4)
     groups[3].do("continued", label, parts, 6)
     continued(Alone(), label, parts, 8)
-    expected, found = (checkpoints.load_latest(folder, made(label), "mark") for folder in (whole, parts))
+    expected, found = (
+        checkpoints.load_latest(folder, made(label), "mark") for folder in (whole, parts)
+    )
     assert found.step == 8
     assert found.bytes_sent == expected.bytes_sent
     for name, rows in tensors_of(expected.state).items():
@@ -186,7 +194,9 @@ def test_a_run_of_ranks_leaves_what_one_process_leaves(group, ranks, tmp_path):
         assert summary["msd"] == pytest.approx(alone["msd"], rel=1e-10)
         assert summary["bytes_sent"] == alone["bytes_sent"]
         assert any(f"{ranks} ranks" in note for note in summary["notes"])
-    names = [sorted(path.name for path in (tmp_path / one).rglob("*")) for one in ("ranks", "alone")]
+    names = [
+        sorted(path.name for path in (tmp_path / one).rglob("*")) for one in ("ranks", "alone")
+    ]
     assert names[0] == names[1]
     again = group.do("experiment", CONFIG, tmp_path / "ranks")
     assert [one[:2] for one in again] == [("Misuse", 2)] + [("Elsewhere", 2)] * (ranks - 1)
@@ -213,7 +223,10 @@ def test_when_a_rank_is_killed_the_others_say_so_and_a_checkpoint_is_left(die, t
     for kind, code, said in ends:
         assert (kind, code) == ("Lost", 1)
         assert "does not answer any more" in said
-        assert "stopped after iteration 3 of 6. The state after iteration 2 is saved. Continue with" in said
+        assert (
+            "stopped after iteration 3 of 6. The state after iteration 2 is saved. Continue with"
+            in said
+        )
     kind, _, summary = experiment(Alone(), CONFIG, tmp_path / "out", resume=True)
     assert (kind, summary["steps"]) == ("done", 6)
 

@@ -12,10 +12,10 @@ import torch
 from recordable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 
 import tacit
-from tacit import native
 from tacit.algorithms.algorithm import tensors_of
 from tacit.algorithms.tracking import REQUIRES, Tracking, track
-from tacit.engines.recorded import Recorded, Unrecordable, move
+from tacit.core import native
+from tacit.engines.capture.iteration import Recorded, Unrecordable, move
 from tacit.engines.watchdog import Finding, Watchdog
 from tacit.simulation import Simulation
 
@@ -35,7 +35,9 @@ def advanced(algorithm, task, steps):
 
 
 def recorded(simulation, algorithm, watchdog):
-    state = replace(simulation.state, **{k: v.clone() for k, v in tensors_of(simulation.state).items()})
+    state = replace(
+        simulation.state, **{k: v.clone() for k, v in tensors_of(simulation.state).items()}
+    )
 
     def record(work, device):
         """The text is gone through once, as when a GPU records it, and nothing is different afterwards."""
@@ -154,7 +156,9 @@ def test_a_view_of_what_was_there_is_moved_too():
 
 def test_who_listens_is_asked_every_time():
     simulation = advanced(tacit.DSGT(lr=FALLING), digits(), 2)
-    simulation.here = replace(simulation.here, apply=lambda tag, function, rows, epsilon: function(rows))
+    simulation.here = replace(
+        simulation.here, apply=lambda tag, function, rows, epsilon: function(rows)
+    )
     with pytest.raises(Unrecordable, match="listens"):
         recorded(simulation, tacit.DSGT(lr=FALLING), Watchdog())
 

@@ -9,14 +9,14 @@ import torch
 
 import tacit
 from tacit.algorithms import ALGORITHMS
-from tacit.audit.symbols import run_on_symbols
+from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Simulation
 
 CLIENTS, WIDTH, STEPS = 5, 4, 3
 GRAPH = tacit.Topology.erdos_renyi(CLIENTS, 0.6, seed=1).mixing("metropolis", lazy=True)
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 
 CASES = {name: {} for name in ALGORITHMS} | {
     "lppa, fresh, sent": {"fresh": True, "masks": "sent"},
@@ -55,7 +55,9 @@ def on_numbers(algorithm):
         root @ root.mT + torch.eye(WIDTH), draw(CLIENTS, WIDTH), theta0=draw(CLIENTS, WIDTH)
     )
     transcript = Transcript(Keep(insides=tuple(range(CLIENTS))))
-    simulation = Simulation(algorithm, task, GRAPH, seed=2, gradients="looped", transcript=transcript)
+    simulation = Simulation(
+        algorithm, task, GRAPH, seed=2, gradients="looped", transcript=transcript
+    )
     simulation.start()
     models = [simulation.state.theta.clone()]
     for _ in range(STEPS):

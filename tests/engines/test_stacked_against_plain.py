@@ -8,9 +8,9 @@ import torch
 from hosting import rows_of, run_apart, run_together
 
 import tacit
-from tacit import native
+from tacit.core import native
+from tacit.core.randomness import Philox
 from tacit.engines import product
-from tacit.randomness import Philox
 from tacit.simulation import Simulation
 
 SEED = 6
@@ -23,7 +23,9 @@ BATCH = 3
 GRAPHS = {
     "ring": tacit.Topology.ring(CLIENTS).mixing("metropolis"),
     "directed ring": tacit.Topology.directed_ring(CLIENTS).mixing("sinkhorn", seed=1),
-    "random directed": tacit.Topology.random_directed(CLIENTS, 0.4, seed=2).mixing("sinkhorn", seed=3),
+    "random directed": tacit.Topology.random_directed(CLIENTS, 0.4, seed=2).mixing(
+        "sinkhorn", seed=3
+    ),
 }
 
 
@@ -59,7 +61,9 @@ class Plain:
         if self.batch_size is None:
             x, y = XS[i], YS[i]
         else:
-            rows = self.feeds[i].indices(number)[0] - sum(SIZES[:i])  # of the joined arrays; ours are apart
+            rows = self.feeds[i].indices(number)[0] - sum(
+                SIZES[:i]
+            )  # of the joined arrays; ours are apart
             x, y = XS[i][rows], YS[i][rows]
         return x.T @ (x @ theta - y) / len(x)
 
@@ -79,7 +83,9 @@ class Plain:
         return self.noise.rows("zeta", law, tick, torch.tensor([i]), None).tensor()[0]
 
     def edge_noise(self, source, target, law, tick):
-        return self.noise.rows("delta", law, tick, torch.tensor([source]), torch.tensor([target])).tensor()[0]
+        return self.noise.rows(
+            "delta", law, tick, torch.tensor([source]), torch.tensor([target])
+        ).tensor()[0]
 
     def noise_difference(self, i, law, tick):
         """Σ_out δ_li − Σ_in δ_ij."""

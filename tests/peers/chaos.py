@@ -23,9 +23,9 @@ import torch
 from federations import models
 
 from tacit.cli import main
-from tacit.peer.journal import Journal
-from tacit.peer.local import LocalFederation, LocalNode
-from tacit.peer.node import Node, Options
+from tacit.peer.federation.local_processes import LocalFederation, LocalNode
+from tacit.peer.monitoring.event_log import Journal
+from tacit.peer.node.node import Node, Options
 
 NAMES = ["n0", "n1", "n2", "n3", "n4"]
 FRESH = {
@@ -140,7 +140,9 @@ class Link:
 
     def __init__(self, proxies, name, here, there, chance):
         self._proxies, self._name, self._here, self._there = proxies, name, here, there
-        self._left = int(10 ** chance.uniform(3.3, 6.0))  # in the handshake of TLS, or many letters later
+        self._left = int(
+            10 ** chance.uniform(3.3, 6.0)
+        )  # in the handshake of TLS, or many letters later
         self._reset = chance.random() < 0.5
         self._over = False
 
@@ -210,7 +212,7 @@ class Forked:
 
     def __init__(self, words, log):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tacit.peer.node", "tacit.cli.app", "chaos"])
+        context.set_forkserver_preload(["tacit.peer.node.node", "tacit.cli.app", "chaos"])
         self._process = context.Process(target=_be_command, args=(words, str(log)))
         self._process.start()
         self.pid = self._process.pid
@@ -258,7 +260,9 @@ def _be_command(words, log):
 def threads(home, clock=time.time):
     """Run all nodes of a federation as threads of this process; what they logged, by name."""
     logs = {member.name: io.StringIO() for member in home.manifest().members}
-    nodes = [Node(home.node(name), Options(), Journal(log, name, clock)) for name, log in logs.items()]
+    nodes = [
+        Node(home.node(name), Options(), Journal(log, name, clock)) for name, log in logs.items()
+    ]
 
     def live(node):
         torch.set_num_threads(1)  # of this thread: as in the processes that this is compared with
@@ -325,7 +329,10 @@ def step_of(home, name):
 
 def until_step(home, step, names=NAMES):
     """Wait until nodes have done so many iterations."""
-    until(lambda: all(step_of(home, name) >= step for name in names), f"{names} are at iteration {step}")
+    until(
+        lambda: all(step_of(home, name) >= step for name in names),
+        f"{names} are at iteration {step}",
+    )
 
 
 def logged(home, name, event):

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 from worker import be_node
 
-from tacit.experiment.build import build
-from tacit.experiment.config import make_config
-from tacit.peer.federation import FederationFolder, create
+from tacit.config.build import build
+from tacit.config.sections import make_config
+from tacit.peer.federation.operator import FederationFolder, create
 from tacit.privacy.keystreams import KeyRing
 from tacit.simulation import Simulation
 
@@ -36,7 +36,13 @@ def plan(algorithm, rounds=2, iterations=5, hidden=16, clients=5, graph="ring", 
             "model": {"name": "mlp", "hidden": [hidden]},
             "graph": {"kind": graph, "clients": clients},
             "algorithm": algorithm,
-            "run": {"rounds": rounds, "iterations_per_round": iterations, "batch_size": 8, "seed": 3, **run},
+            "run": {
+                "rounds": rounds,
+                "iterations_per_round": iterations,
+                "batch_size": 8,
+                "seed": 3,
+                **run,
+            },
         }
     )
 
@@ -77,7 +83,9 @@ def simulated(home):
 def models(home):
     """The models [N, P] that the nodes of a federation have left."""
     members = home.manifest().members
-    return torch.stack([load_file(home.node(one.name).run / "model.safetensors")["theta"] for one in members])
+    return torch.stack(
+        [load_file(home.node(one.name).run / "model.safetensors")["theta"] for one in members]
+    )
 
 
 def run_in_turn(folders, names, seconds):
@@ -86,7 +94,7 @@ def run_in_turn(folders, names, seconds):
     The processes are forked from one that has imported everything: starting Python takes longer than the run.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tacit.peer.node", "worker"])
+    context.set_forkserver_preload(["tacit.peer.node.node", "worker"])
     processes = {name: context.Process(target=be_node, args=(name, folders)) for name in names}
     for process in processes.values():
         process.start()
@@ -94,7 +102,11 @@ def run_in_turn(folders, names, seconds):
     try:
         for name, process in processes.items():
             process.join(max(1, limit - time.monotonic()))
-            assert process.exitcode == 0, (name, process.exitcode, [last_words(one, name) for one in folders])
+            assert process.exitcode == 0, (
+                name,
+                process.exitcode,
+                [last_words(one, name) for one in folders],
+            )
     finally:
         for process in processes.values():
             if process.is_alive():

@@ -9,8 +9,8 @@ import socket
 from hostile import PATIENCE, grpc, tls
 from mutations import mutated
 
-from tacit.peer import wire_pb2 as wire
-from tacit.peer.transport import SERVICE, channel
+from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.transport import SERVICE, channel
 
 UNARY = [*["Hello", "Farewell", "Announce"] * 3, "Tell", "Roster"]
 FLYING = 6  # calls at a time, and as many streams: others must be answered too
@@ -72,7 +72,9 @@ class Fuzzer:
         """A stream of Wants: none or one that is right, then mutated ones."""
         who = self._random.choice([*[self._neighbour] * 4, "operator"])
         wants = [self._want(tick)] * self._random.randrange(2)
-        wants += [mutated(self._want(tick), self._random) for _ in range(self._random.randint(1, 4))]
+        wants += [
+            mutated(self._want(tick), self._random) for _ in range(self._random.randint(1, 4))
+        ]
         return self._channels[who].stream_stream(f"/{SERVICE}/Letters")(iter(wants), timeout=STREAM)
 
     def _read(self, call):
@@ -92,7 +94,9 @@ class Fuzzer:
     def _want(self, tick):
         address = wire.Address(epoch=1, tick=max(0, tick + self._random.randint(-5, 1)))
         saved = self._random.choice([-1, max(-1, tick - 20), tick, 2**62])
-        return wire.Want(address=address, manifest=self._manifest.hash, saved=saved).SerializeToString()
+        return wire.Want(
+            address=address, manifest=self._manifest.hash, saved=saved
+        ).SerializeToString()
 
     def _mutation(self, method):
         while True:

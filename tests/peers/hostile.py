@@ -15,19 +15,19 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from tacit.peer import wire_pb2 as wire
-from tacit.peer.desk import Desk, Standing
-from tacit.peer.identity import Credentials, issue, sign
-from tacit.peer.journal import Journal
-from tacit.peer.line import Line
-from tacit.peer.manifest import compose
-from tacit.peer.measures import Measures
-from tacit.peer.outbox import Outbox
-from tacit.peer.pieces import cut
-from tacit.peer.server import Service
+from tacit.peer.federation.identity import Credentials, issue, sign
+from tacit.peer.federation.manifest import compose
+from tacit.peer.monitoring.event_log import Journal
+from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.node.outbox import Outbox
+from tacit.peer.node.state import Desk, Standing
+from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.chunks import cut
+from tacit.peer.wire.neighbour_client import Line
+from tacit.peer.wire.server import Service
 
 # Not imported by itself: gRPC must not be imported before tacit.peer has said which suites it may use.
-from tacit.peer.transport import CHUNK, SERVICE, grpc, listen
+from tacit.peer.wire.transport import CHUNK, SERVICE, grpc, listen
 
 PATIENCE = 60  # seconds, only against hanging for ever
 PARAMETERS, DTYPE = 6, "torch.float32"
@@ -100,7 +100,9 @@ class Seat:
     @contextmanager
     def line(self, neighbour, port):
         """Its line to a neighbour that is reached at a port."""
-        member = dataclasses.replace(self.desk.manifest.member(neighbour), address=f"127.0.0.1:{port}")
+        member = dataclasses.replace(
+            self.desk.manifest.member(neighbour), address=f"127.0.0.1:{port}"
+        )
         line = Line(self.desk, member, self.node.credentials(), self.node.ca())
         try:
             yield line
@@ -241,8 +243,13 @@ class Impostor:
         self.asked, self.compression = [], grpc.Compression.NoCompression
         self._streams = 0
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
-        calls = {name: unary(self._unary(name.lower())) for name in ("Hello", "Roster", "Announce", "Tell")}
-        handlers = grpc.method_handlers_generic_handler(SERVICE, {**calls, "Letters": stream(self._stream)})
+        calls = {
+            name: unary(self._unary(name.lower()))
+            for name in ("Hello", "Roster", "Announce", "Tell")
+        }
+        handlers = grpc.method_handlers_generic_handler(
+            SERVICE, {**calls, "Letters": stream(self._stream)}
+        )
         self._server, self.port = listen("127.0.0.1:0", [handlers], 16, own, ca)
 
     def __enter__(self):

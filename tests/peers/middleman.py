@@ -7,9 +7,9 @@ import threading
 from hostile import PATIENCE
 from mutations import mutated
 
-from tacit.peer import wire_pb2 as wire
-from tacit.peer.identity import server_name
-from tacit.peer.transport import SERVICE, channel, grpc, listen
+from tacit.peer.federation.identity import server_name
+from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.transport import SERVICE, channel, grpc, listen
 
 
 class Middleman:
@@ -26,7 +26,9 @@ class Middleman:
         stream, unary = grpc.stream_stream_rpc_method_handler, grpc.unary_unary_rpc_method_handler
         names = ("Hello", "Farewell", "Tell", "Roster", "Announce")
         calls = {method: unary(self._pass_on(method)) for method in names}
-        handlers = grpc.method_handlers_generic_handler(SERVICE, {**calls, "Letters": stream(self._letters)})
+        handlers = grpc.method_handlers_generic_handler(
+            SERVICE, {**calls, "Letters": stream(self._letters)}
+        )
         self._server, _ = listen(address, [handlers], 24, node.credentials(), node.ca())
 
     def __enter__(self):
@@ -107,7 +109,10 @@ class Spoiler:
             "before": lambda pieces, before: before,
             "before under the new head": _under_head,
             "twice": lambda pieces, before: pieces * 2,
-            "noise": lambda pieces, before: [self._random.randbytes(self._random.randrange(50)), *pieces],
+            "noise": lambda pieces, before: [
+                self._random.randbytes(self._random.randrange(50)),
+                *pieces,
+            ],
             "spoilt notice": lambda pieces, before: [mutated(NOTICE, self._random), *pieces],
         }
         self.spoilt = dict.fromkeys(kinds, 0)  # how often, in each way

@@ -86,7 +86,9 @@ def _fields(raw):
     while at < len(raw):
         tag, begin = raw[at : at + 1], at + 1
         kind = tag[0] & 7
-        value, at = _varint(raw, begin) if kind in (0, 2) else (0, begin + {1: 8, 5: 4}.get(kind, 0))
+        value, at = (
+            _varint(raw, begin) if kind in (0, 2) else (0, begin + {1: 8, 5: 4}.get(kind, 0))
+        )
         at += value if kind == 2 else 0
         fields.append((tag, raw[begin:at]))
     return fields

@@ -27,8 +27,8 @@ from chaos import (
 from federations import federation, models, plan, twin
 
 import tacit.peer
-from tacit.peer import results
-from tacit.peer.saves import Saves
+from tacit.peer.node import results
+from tacit.peer.node.checkpoint_store import Saves
 
 FULL, DAMAGED, STOPPED = "n2", "n1", "n4"
 DAY = 86_400.0
@@ -105,7 +105,9 @@ def fill_the_disk(home, node, seen):
 def room(node, size):
     """Let no file of a running process be larger than so many bytes: writing more fails, as on a full disk."""
     _, most = resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (most if size is None else size, most))
+    resource.prlimit(
+        node.process.pid, resource.RLIMIT_FSIZE, (most if size is None else size, most)
+    )
 
 
 def checkpoints(home, name):
@@ -127,7 +129,9 @@ def test_a_full_disk_is_told_and_waited_for(life):
         assert os.strerror(errno.EFBIG) in status["problem"]
     again = [line["what"] for line in logged(life.home, FULL, "saved again")]
     assert again == ["the state", "the history"]
-    steps = [line["step"] for line in results.read_history(life.home.node(FULL).run / "history.jsonl")]
+    steps = [
+        line["step"] for line in results.read_history(life.home.node(FULL).run / "history.jsonl")
+    ]
     assert steps == list(range(121))  # no line twice, none missing, none cut off
 
 
@@ -196,7 +200,9 @@ def test_a_clock_that_jumps_by_days_changes_times_alone(pair, tmp_path, monkeypa
         return lambda: now + next(jumps)
 
     monkeypatch.setattr(time, "time", jumping())
-    logs = threads(home, clock=jumping())  # one of its own: every line is of another day than the one before
+    logs = threads(
+        home, clock=jumping()
+    )  # one of its own: every line is of another day than the one before
     days = set(re.findall(r'"time": "(\S{10})', "".join(logs.values())))
     assert len(days) == 3
     assert torch.equal(models(home), expected)

@@ -22,7 +22,7 @@ from chaos import (
 )
 from federations import federation, free_ports, models, plan, twin
 
-from tacit.peer.asking import Enquiry
+from tacit.peer.federation.client import Enquiry
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,8 @@ def test_a_frozen_node_is_waited_for_and_named(life, victim):
         if found.pop(victim) is not None or None in found.values():
             return False
         return all(status.phase == "waiting" for status in found.values()) and all(
-            victim in [words.split(" ")[0] for words in found[name].waiting_for] for name in neighbours
+            victim in [words.split(" ")[0] for words in found[name].waiting_for]
+            for name in neighbours
         )
 
     try:
@@ -102,7 +103,9 @@ def test_training_goes_on_when_two_nodes_were_cut_off(life):
     until_step(life.home, 5)
     life.proxies.refuse(["n0", "n1"])
     # For whom each waits depends on which letters had arrived: for n0, for n1, or for one that waits for them.
-    until(lambda: all(waiting_for(life.home, name) for name in ("n2", "n3", "n4")), "the others wait")
+    until(
+        lambda: all(waiting_for(life.home, name) for name in ("n2", "n3", "n4")), "the others wait"
+    )
     steps = [step_of(life.home, name) for name in NAMES]
     life.proxies.heal()
     until_step(life.home, max(steps) + 5)

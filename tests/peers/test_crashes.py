@@ -41,7 +41,9 @@ def kill(running, victims):
     for name in victims:
         running.nodes[name].process.kill()
     for name in victims:
-        assert running.nodes[name].process.wait() == -signal.SIGKILL, "training ended before all were killed"
+        assert running.nodes[name].process.wait() == -signal.SIGKILL, (
+            "training ended before all were killed"
+        )
         running.start(name)
 
 

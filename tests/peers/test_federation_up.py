@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from tacit.cli import main
 from tacit.cli.app import app
-from tacit.peer import local
-from tacit.peer.asking import Enquiry
-from tacit.peer.federation import FederationFolder
+from tacit.peer.federation import local_processes as local
+from tacit.peer.federation.client import Enquiry
+from tacit.peer.federation.operator import FederationFolder
 
 NAMES = ("north", "south", "west")
 STEPS = 800
@@ -66,7 +66,9 @@ def up(monkeypatch, capsys):
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def going(folder, data):
-        monkeypatch.setattr(sys, "argv", ["tacit", "federation", "up", str(folder), "--data", str(data)])
+        monkeypatch.setattr(
+            sys, "argv", ["tacit", "federation", "up", str(folder), "--data", str(data)]
+        )
         code = 0
         try:
             main()
@@ -89,7 +91,9 @@ def place(tmp_path_factory):
     for name in NAMES:
         x = rng.normal(size=(40, 6)).astype(np.float32)
         np.savez(base / f"{name}.npz", x=x, y=(x[:, 0] > 0).astype(np.int64))
-    nodes = ",".join(f"{name}=127.0.0.1:{port}" for name, port in zip(NAMES, free_ports(3), strict=True))
+    nodes = ",".join(
+        f"{name}=127.0.0.1:{port}" for name, port in zip(NAMES, free_ports(3), strict=True)
+    )
     made = here(
         "federation",
         "create",
@@ -133,11 +137,15 @@ def test_stopped_and_brought_up_again(place, up):
     for name in NAMES:
         node = place / "f" / "nodes" / name / "run"
         assert json.loads((node / "summary.json").read_text())["steps"] == STEPS
-        events = [json.loads(line)["event"] for line in (node / "log.jsonl").read_text().splitlines()]
+        events = [
+            json.loads(line)["event"] for line in (node / "log.jsonl").read_text().splitlines()
+        ]
         assert events.count("resumed") == 1
         assert events.count("stopped") == 1
         assert events[-1] == "ended"
-        steps = [json.loads(line)["step"] for line in (node / "history.jsonl").read_text().splitlines()]
+        steps = [
+            json.loads(line)["step"] for line in (node / "history.jsonl").read_text().splitlines()
+        ]
         assert steps == sorted(set(steps))
 
 
@@ -204,7 +212,9 @@ def test_a_node_says_what_is_wrong_with_its_folder(place, tmp_path):
     assert "Traceback" not in lost.said
     os.chmod(place / "f/nodes/west/node.key", 0o644)
     try:
-        loose = run(tmp_path / "loose", "node", place / "f/nodes/west", "--data", place / "west.npz")
+        loose = run(
+            tmp_path / "loose", "node", place / "f/nodes/west", "--data", place / "west.npz"
+        )
     finally:
         os.chmod(place / "f/nodes/west/node.key", 0o600)
     assert loose.returncode == 2

@@ -16,7 +16,7 @@ from fuzzer import Fuzzer
 from hostile import PATIENCE, knock, memory, tls
 from middleman import Middleman, Spoiler
 
-from tacit.peer.asking import Enquiry
+from tacit.peer.federation.client import Enquiry
 
 MESSAGES, BURST = 10_000, 500
 LIMIT = 120  # seconds for all of them
@@ -91,7 +91,12 @@ def fuzzed(tmp_path_factory):
     """Three nodes that train while one of them is fuzzed, and what was seen of it."""
     algorithm = {"name": "lppa", "lr": 0.02, "fresh": True}
     config = plan(
-        algorithm, rounds=STEPS // 20, iterations=20, hidden=2, clients=3, evaluate_every=STEPS // 20
+        algorithm,
+        rounds=STEPS // 20,
+        iterations=20,
+        hidden=2,
+        clients=3,
+        evaluate_every=STEPS // 20,
     )
     home = federation(tmp_path_factory.mktemp("fuzz") / "f", config, clients=3)
     seen = SimpleNamespace(home=home, fuzzer=Fuzzer(home, "n0", "n1", STEPS, seed=5), advanced=0)
@@ -121,7 +126,9 @@ def fire(seen, watch, local):
             step = watch.step()
             with held(others, step > STEPS - RESERVE):
                 fuzzer.burst(BURST, step)
-            seen.advanced += watch.wait_for(lambda status, step=step: status.step > step).step - step
+            seen.advanced += (
+                watch.wait_for(lambda status, step=step: status.step > step).step - step
+            )
             if fuzzer.sent == MESSAGES // 5:  # by now everything has been used
                 seen.memory = memory(local.nodes["n0"].process.pid)
             seconds = time.monotonic() - began
@@ -141,7 +148,13 @@ def test_no_message_made_a_call_fail_or_hang(fuzzed):
     codes = fuzzed.fuzzer.codes
     # A connection may have 16 streams: those that were just cancelled count for a moment.
     assert len(fuzzed.fuzzer.lost) < MESSAGES / 100, fuzzed.fuzzer.lost[:3]
-    for failure in ("UNKNOWN", "INTERNAL", "DEADLINE_EXCEEDED", "stream UNKNOWN", "stream INTERNAL"):
+    for failure in (
+        "UNKNOWN",
+        "INTERNAL",
+        "DEADLINE_EXCEEDED",
+        "stream UNKNOWN",
+        "stream INTERNAL",
+    ):
         assert failure not in codes, codes
     assert not [line for line in log_of(fuzzed.home, "n0") if line["level"] == "error"]
     answers = {"OK", "INVALID_ARGUMENT", "FAILED_PRECONDITION"}
@@ -178,7 +191,9 @@ def test_all_nodes_ended_with_the_models_of_the_simulator(fuzzed):
 
 def test_nodes_wrote_into_their_own_folders_only(fuzzed):
     runs = {fuzzed.home.node(member.name).run for member in fuzzed.home.members}
-    assert {next((run for run in runs if run in path.parents), path) for path in fuzzed.files} == runs
+    assert {
+        next((run for run in runs if run in path.parents), path) for path in fuzzed.files
+    } == runs
 
 
 # --- a man in the middle --------------------------------------------------------------------------------------
@@ -209,7 +224,9 @@ def test_spoilt_letters_do_not_change_the_result(spoilt):
 def test_spoilt_letters_were_refused(spoilt):
     assert min(spoilt.ways.values()) > 0, spoilt.ways
     run = {name: spoilt.home.node(name).run for name in ("n0", "n2")}
-    refused = {name: json.loads((run[name] / "summary.json").read_text())["rejected"] for name in run}
+    refused = {
+        name: json.loads((run[name] / "summary.json").read_text())["rejected"] for name in run
+    }
     # Twice the same letter, or a notice of another epoch, does no harm.
     assert refused["n0"] >= sum(spoilt.ways.values()) / 2
     assert refused["n2"] == 0  # whose letters nobody spoilt

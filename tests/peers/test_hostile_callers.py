@@ -28,14 +28,14 @@ from hostile import (
     tls,
 )
 
-from tacit.experiment.config import changed
-from tacit.peer import wire_pb2 as wire
-from tacit.peer.asking import Enquiry
-from tacit.peer.federation import create, remove
-from tacit.peer.frames import Address, Envelope, Expected, pack
-from tacit.peer.identity import authority, issue, server_name, sign
-from tacit.peer.line import Left
-from tacit.peer.transport import SERVICE, channel
+from tacit.config.sections import changed
+from tacit.peer.federation.client import Enquiry
+from tacit.peer.federation.identity import authority, issue, server_name, sign
+from tacit.peer.federation.operator import create, remove
+from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.frames import Address, Envelope, Expected, pack
+from tacit.peer.wire.neighbour_client import Left
+from tacit.peer.wire.transport import SERVICE, channel
 
 METHODS = ("Hello", "Letters", "Farewell", "Tell", "Roster", "Announce")
 ADDRESS = Address(1, 7, 0)
@@ -89,7 +89,9 @@ def outcome(one, method, raw=b"", **options):
     """The answer of a node, or its refusal."""
     try:
         if method == "Letters":
-            answers = one.stream_stream(f"/{SERVICE}/{method}")(iter([raw]), timeout=PATIENCE, **options)
+            answers = one.stream_stream(f"/{SERVICE}/{method}")(
+                iter([raw]), timeout=PATIENCE, **options
+            )
             return b"".join(answers)
         return one.unary_unary(f"/{SERVICE}/{method}")(raw, timeout=PATIENCE, **options)
     except grpc.RpcError as problem:
@@ -198,7 +200,9 @@ def test_who_was_removed_gets_nothing_but_the_roster(home, tmp_path):
     assert letters.why == "n1 gets no letters from n0 in epoch 2"
     assert status.why == "n1 is not a member"
     assert farewell.code == grpc.StatusCode.FAILED_PRECONDITION
-    assert [seat.rejected(reason) for reason in ("not a neighbour", "not a member", "farewell")] == [1, 1, 1]
+    assert [
+        seat.rejected(reason) for reason in ("not a neighbour", "not a member", "farewell")
+    ] == [1, 1, 1]
     assert roster.manifest == later.manifest().text
 
 
@@ -209,7 +213,9 @@ def test_nobody_can_say_farewell_for_others_or_too_early(home, seat, port):
     with calling(port, home, home.node("n2").credentials()) as one:
         assert "farewell from n2" in outcome(one, "Farewell", end).why
     with calling(port, home, home.node("n1").credentials()) as one:
-        assert "iteration 99 of epoch 1, which is not the end" in outcome(one, "Farewell", early).why
+        assert (
+            "iteration 99 of epoch 1, which is not the end" in outcome(one, "Farewell", early).why
+        )
         assert said == []
         outcome(one, "Farewell", end)
     assert said == ["n1"]
@@ -223,12 +229,17 @@ def test_nobody_can_say_farewell_for_others_or_too_early(home, seat, port):
 def quicker(home, tmp_path_factory):
     """The same federation as n1 knows it: with another learning rate, signed by the same operator."""
     copy = twin(home, tmp_path_factory.mktemp("callers") / "quicker")
-    put(copy.node("n1"), *rewritten(home, config=changed(home.manifest().config, "algorithm", lr=0.06)))
+    put(
+        copy.node("n1"),
+        *rewritten(home, config=changed(home.manifest().config, "algorithm", lr=0.06)),
+    )
     return copy
 
 
 @pytest.mark.parametrize(("server", "client"), [("n0", "n1"), ("n1", "n0")])
-def test_two_manifests_of_one_epoch_refuse_each_other_and_say_where_they_differ(quicker, server, client):
+def test_two_manifests_of_one_epoch_refuse_each_other_and_say_where_they_differ(
+    quicker, server, client
+):
     answering, asking = Seat(quicker.node(server)), Seat(quicker.node(client))
     expected = Expected(letter_of(quicker, server).envelope, ROWS)
     with answering.served() as port, asking.line(server, port) as line:
@@ -273,7 +284,9 @@ def test_a_neighbour_with_another_greeting_is_not_asked_for_letters(home, seat, 
     greetings = iter([wrong.SerializeToString()])
     node, letter = home.node("n1"), letter_of(home, "n1")
     with (
-        Impostor(node.credentials(), node.ca(), lambda raw: next(greetings, raw), always(letter)) as other,
+        Impostor(
+            node.credentials(), node.ca(), lambda raw: next(greetings, raw), always(letter)
+        ) as other,
         seat.line("n1", other.port) as line,
     ):
         found = receive(line, ADDRESS, Expected(letter.envelope, ROWS))
@@ -297,10 +310,25 @@ def test_a_want_under_another_manifest_is_refused(home, quicker, seat, port):
 @pytest.mark.parametrize(
     ("who", "event", "words", "heard"),
     [
-        ("another authority", "certificate refused", "CERTIFICATE_VERIFY_FAILED", "is not of our authority"),
+        (
+            "another authority",
+            "certificate refused",
+            "CERTIFICATE_VERIFY_FAILED",
+            "is not of our authority",
+        ),
         ("expired", "certificate refused", "certificate has expired", "has expired"),
-        ("another node", "neighbour not reached", "Hostname Verification Check failed", "not reached"),
-        ("another federation", "neighbour not reached", "Hostname Verification Check failed", "not reached"),
+        (
+            "another node",
+            "neighbour not reached",
+            "Hostname Verification Check failed",
+            "not reached",
+        ),
+        (
+            "another federation",
+            "neighbour not reached",
+            "Hostname Verification Check failed",
+            "not reached",
+        ),
     ],
 )
 def test_a_server_that_is_not_the_neighbour_is_never_asked(
@@ -374,7 +402,9 @@ def false_manifests(home, other):
         "with the signature of another": (new.text, home.signed()[1]),
         "changed after it was signed": (new.text.replace(b"0.05", b"0.06"), signature),
         "of another federation": (elsewhere.text, sign(key, elsewhere.text)),
-        "of the same epoch": rewritten_pair(home, config=changed(ours.config, "algorithm", lr=0.06)),
+        "of the same epoch": rewritten_pair(
+            home, config=changed(ours.config, "algorithm", lr=0.06)
+        ),
         "that follows another": rewritten_pair(home, epoch=2, previous="0" * 64),
         "that is no manifest": (b"format = 1", sign(key, b"format = 1")),
     }
@@ -399,7 +429,9 @@ FALSE = [
 
 @pytest.mark.parametrize("kind", FALSE)
 def test_a_false_manifest_is_refused_whoever_announces_it(home, seat, port, false, kind):
-    before = sorted((path, path.read_bytes()) for path in seat.node.path.iterdir() if path.is_file())
+    before = sorted(
+        (path, path.read_bytes()) for path in seat.node.path.iterdir() if path.is_file()
+    )
     text, signature = false[kind]
     raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
     for own in (home.node("n1").credentials(), home.operator()):
@@ -535,7 +567,9 @@ def asked(home, tell):
     node, manifest = home.node("n1"), home.manifest()
     with Impostor(node.credentials(), node.ca(), None, None, announce=tell, tell=tell) as other:
         here = dataclasses.replace(manifest.member("n1"), address=f"127.0.0.1:{other.port}")
-        enquiry = Enquiry(dataclasses.replace(manifest, members=(here,)), home.operator(), home.ca())
+        enquiry = Enquiry(
+            dataclasses.replace(manifest, members=(here,)), home.operator(), home.ca()
+        )
         try:
             return enquiry.status(PATIENCE)[0], enquiry.announce(b"", b"", PATIENCE)["n1"]
         finally:

@@ -25,15 +25,15 @@ from hostile import (
 )
 
 from tacit.compression import QSGD
-from tacit.experiment.config import changed
-from tacit.peer import wire_pb2 as wire
-from tacit.peer.federation import remove
-from tacit.peer.frames import Address, Envelope, Expected, pack
-from tacit.peer.identity import sign
-from tacit.peer.line import Left
-from tacit.peer.network import PeerNetwork
-from tacit.peer.pieces import cut, notice_piece
-from tacit.rows import CodedRows
+from tacit.config.sections import changed
+from tacit.core.rows import CodedRows
+from tacit.peer.federation.identity import sign
+from tacit.peer.federation.operator import remove
+from tacit.peer.node.network import PeerNetwork
+from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.chunks import cut, notice_piece
+from tacit.peer.wire.frames import Address, Envelope, Expected, pack
+from tacit.peer.wire.neighbour_client import Left
 
 FEDERATION = "clinics-01234567"
 ADDRESS = Address(1, 7, 0)
@@ -73,8 +73,14 @@ ATTACKS = {
     # what it announces, and what follows
     "2⁶⁰ bytes": ([piece(head=head_of(LETTER, size=1 << 60))], "size"),
     "2⁶⁴ − 1 bytes": ([piece(head=head_of(LETTER, size=(1 << 64) - 1))], "size"),
-    "a byte more announced": ([piece(head=head_of(LETTER, size=SIZE + 1), data=FRAME + b"x")], "size"),
-    "a byte less announced": ([piece(head=head_of(LETTER, size=SIZE - 1), data=FRAME[:-1])], "size"),
+    "a byte more announced": (
+        [piece(head=head_of(LETTER, size=SIZE + 1), data=FRAME + b"x")],
+        "size",
+    ),
+    "a byte less announced": (
+        [piece(head=head_of(LETTER, size=SIZE - 1), data=FRAME[:-1])],
+        "size",
+    ),
     "nothing announced": ([piece(head=head_of(LETTER, size=0))], "size"),
     "a byte more than announced": ([piece(head=head_of(LETTER), data=FRAME + b"x")], "size"),
     "a piece more than announced": ([*PIECES[:-1], piece(data=bytes(1 << 16))], "size"),
@@ -111,7 +117,10 @@ ATTACKS = {
         "iteration",
     ),
     "the letter of n2": ([forged(LETTER, letter_of(sender="n2").frame)], "sender"),
-    "of another federation": ([forged(LETTER, letter_of(federation="bankers-01234567").frame)], "envelope"),
+    "of another federation": (
+        [forged(LETTER, letter_of(federation="bankers-01234567").frame)],
+        "envelope",
+    ),
     # other tensors
     "another name": ([with_header(b'"gamma"', b'"gamna"')], "tensors"),
     "another shape": ([with_header(b'"shape":[6]', b'"shape":[5]')], "shape"),
@@ -131,7 +140,10 @@ ATTACKS = {
         [piece(head=head_of(LETTER, sha256=bytes(8 * MEGABYTE)), data=FRAME)],
         "checksum",
     ),
-    "a flipped bit": ([piece(head=head_of(LETTER), data=FRAME[:-1] + bytes([FRAME[-1] ^ 1]))], "checksum"),
+    "a flipped bit": (
+        [piece(head=head_of(LETTER), data=FRAME[:-1] + bytes([FRAME[-1] ^ 1]))],
+        "checksum",
+    ),
 }
 
 
@@ -139,7 +151,9 @@ ATTACKS = {
 def home(tmp_path_factory):
     """Three nodes, all neighbours of each other."""
     return federation(
-        tmp_path_factory.mktemp("neighbours") / "f", plan({"name": "lppa", "lr": 0.05}, clients=3), 3
+        tmp_path_factory.mktemp("neighbours") / "f",
+        plan({"name": "lppa", "lr": 0.05}, clients=3),
+        3,
     )
 
 
@@ -279,7 +293,9 @@ def test_a_code_that_stands_for_infinity_is_refused(home, seat, impostor):
     wrong = sent.encode()[0].clone()
     wrong[8:12] = torch.tensor([float("inf")]).view(torch.uint8)  # the scale, behind the header
     impostor.begin(
-        once(cut(pack(envelope, {"update": wrong}), 64), pack(envelope, {"update": sent.encode()[0]}))
+        once(
+            cut(pack(envelope, {"update": wrong}), 64), pack(envelope, {"update": sent.encode()[0]})
+        )
     )
     with seat.line("n1", impostor.port) as line:
         PeerNetwork(seat.desk, [line]).mix(update=sent)
@@ -352,7 +368,9 @@ def rosters(home, later):
     crafted, signature = rewritten(later, config=changed(new.config, "algorithm", lr=1.0))
     return {
         "unsigned": wire.SignedManifest(manifest=new.text),
-        "signed by n1": wire.SignedManifest(manifest=crafted.text, signature=sign(key, crafted.text)),
+        "signed by n1": wire.SignedManifest(
+            manifest=crafted.text, signature=sign(key, crafted.text)
+        ),
         "changed": wire.SignedManifest(manifest=crafted.text + b"\n", signature=signature),
         "empty": wire.SignedManifest(),
         "ours": wire.SignedManifest(manifest=home.signed()[0], signature=home.signed()[1]),
@@ -360,7 +378,9 @@ def rosters(home, later):
 
 
 @pytest.mark.parametrize("kind", ["unsigned", "signed by n1", "changed", "empty", "ours"])
-def test_a_neighbour_that_pretends_to_know_a_newer_roster_is_refused(home, later, seat, impostor, line, kind):
+def test_a_neighbour_that_pretends_to_know_a_newer_roster_is_refused(
+    home, later, seat, impostor, line, kind
+):
     greeting = seat.desk.greeting()
     greeting.epoch, greeting.manifest = 2, later.manifest().hash
     greetings = iter([greeting.SerializeToString()])
@@ -392,7 +412,9 @@ def test_an_older_roster_that_was_once_signed_is_refused(home, later, impostor):
     greeting.epoch = 3
     text, signature = home.signed()
     impostor.hello = lambda raw: greeting.SerializeToString()
-    impostor.roster = lambda raw: wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+    impostor.roster = lambda raw: wire.SignedManifest(
+        manifest=text, signature=signature
+    ).SerializeToString()
     impostor.begin(always(LETTER))
     with seat.line("n1", impostor.port) as line:
         receiving = Receiving(line, Address(2, 7, 0), EXPECTED)
@@ -410,7 +432,9 @@ def test_a_true_newer_roster_is_believed_whoever_brings_it(home, later, seat, im
     greeting.epoch, greeting.manifest = 2, later.manifest().hash
     text, signature = later.signed()
     impostor.hello = lambda raw: greeting.SerializeToString()
-    impostor.roster = lambda raw: wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+    impostor.roster = lambda raw: wire.SignedManifest(
+        manifest=text, signature=signature
+    ).SerializeToString()
     seat.desk.on_interrupt(line.cancel)
     receiving = Receiving(line, ADDRESS, EXPECTED)
     assert isinstance(receiving.ended(), Left)

@@ -10,13 +10,13 @@ from federations import federation, plan
 from hostile import Seat, put, rewritten
 
 import tacit
-from tacit.errors import Misuse
-from tacit.experiment.config import changed
-from tacit.experiment.options import make_algorithm
-from tacit.peer import wire_pb2 as wire
-from tacit.peer.identity import sign
-from tacit.peer.journal import Journal
-from tacit.peer.node import Node, Options
+from tacit.config.options import make_algorithm
+from tacit.config.sections import changed
+from tacit.core.errors import Misuse
+from tacit.peer.federation.identity import sign
+from tacit.peer.monitoring.event_log import Journal
+from tacit.peer.node.node import Node, Options
+from tacit.peer.wire import wire_pb2 as wire
 
 SOURCE = Path(tacit.__file__).parent
 PEER = sorted(
@@ -29,8 +29,19 @@ MODULES = {
     "multiprocessing", "pdb", "pickle", "pty", "runpy", "shelve", "subprocess", "yaml",
 }  # fmt: skip
 FUNCTIONS = {"__import__", "breakpoint", "compile", "eval", "exec"}
-METHODS = {"exec_module", "execfile", "import_module", "jit", "popen", "run_module", "run_path", "system"}
-METHODS |= {f"{verb}{kind}" for verb in ("exec", "spawn") for kind in ("l", "le", "lp", "v", "ve", "vp")}
+METHODS = {
+    "exec_module",
+    "execfile",
+    "import_module",
+    "jit",
+    "popen",
+    "run_module",
+    "run_path",
+    "system",
+}
+METHODS |= {
+    f"{verb}{kind}" for verb in ("exec", "spawn") for kind in ("l", "le", "lp", "v", "ve", "vp")
+}
 
 # The modules that read what peers send, or hold it: they write no file.
 HEARING = {
@@ -41,7 +52,13 @@ WRITING = {
     "chmod", "hardlink_to", "makedirs", "mkdir", "mkdtemp", "open", "rename", "rmdir", "rmtree", "save_file",
     "symlink_to", "tofile", "touch", "unlink", "write_bytes", "write_text",
 }  # fmt: skip
-FILES = {"os", "shutil", "tempfile", "tacit.peer.private_files", "tacit.experiment.folder"}
+FILES = {
+    "os",
+    "shutil",
+    "tempfile",
+    "tacit.peer.federation.private_files",
+    "tacit.experiment.folder",
+}
 
 
 def imported(tree):
@@ -68,7 +85,9 @@ def parsed(path):
 
 
 def test_the_rules_below_catch_what_they_are_for():
-    bad = ast.parse("import pickle\nfrom torch import jit\neval(x)\nos.system(y)\npath.write_bytes(z)\n")
+    bad = ast.parse(
+        "import pickle\nfrom torch import jit\neval(x)\nos.system(y)\npath.write_bytes(z)\n"
+    )
     functions, attributes = called(bad)
     assert set(imported(bad)) & MODULES == {"pickle"}
     assert functions & FUNCTIONS == {"eval"}
@@ -80,7 +99,9 @@ def test_the_rules_below_catch_what_they_are_for():
 @pytest.mark.parametrize("path", PEER, ids=lambda path: path.stem)
 def test_no_peer_module_runs_code_or_unpickles(path):
     tree = parsed(path)
-    allowed = {"subprocess"} if path.name == "local.py" else set()  # which starts the nodes of this machine
+    allowed = (
+        {"subprocess"} if path.name == "local.py" else set()
+    )  # which starts the nodes of this machine
     assert {name.partition(".")[0] for name in imported(tree)} & MODULES == allowed
     functions, attributes = called(tree)
     assert not functions & FUNCTIONS
@@ -91,7 +112,11 @@ def test_no_peer_module_runs_code_or_unpickles(path):
 def test_files_are_never_loaded_by_pickle(path):
     """`load` of NumPy only without pickles, `load` of torch not at all."""
     for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "load":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "load"
+        ):
             owner = ast.unparse(node.func.value)
             assert owner not in ("torch", "yaml", "pickle", "marshal")
             if owner in ("np", "numpy"):
@@ -115,7 +140,9 @@ def test_classes_by_name_are_imported_in_one_place_and_for_three_callers():
         place = path.relative_to(SOURCE).as_posix()
         for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
             functions, attributes = called(function)
-            importing |= {(place, function.name)} if "import_module" in functions | attributes else set()
+            importing |= (
+                {(place, function.name)} if "import_module" in functions | attributes else set()
+            )
             callers |= {(place, function.name)} if "by_path" in functions | attributes else set()
     assert importing == {
         ("__init__.py", "__getattr__"),  # tacit's own rooms
@@ -168,11 +195,18 @@ def test_what_a_manifest_names_is_not_imported_when_it_comes_in(home, trap, sect
     assert name.encode() in manifest.text
     seat = Seat(home.node("n0"))
     for false in (b"", signature[::-1], sign(home.node("n1").credentials().key, manifest.text)):
-        assert seat.desk.told(wire.SignedManifest(manifest=manifest.text, signature=false), "n1") is not None
-    why = seat.desk.told(wire.SignedManifest(manifest=manifest.text, signature=signature), "operator")
+        assert (
+            seat.desk.told(wire.SignedManifest(manifest=manifest.text, signature=false), "n1")
+            is not None
+        )
+    why = seat.desk.told(
+        wire.SignedManifest(manifest=manifest.text, signature=signature), "operator"
+    )
     assert f"changes {section}" in why
     put(home.node("n0"), manifest, signature)
-    assert home.node("n0").manifest().config.as_dict()[section]["name"] == name  # even if it is put there
+    assert (
+        home.node("n0").manifest().config.as_dict()[section]["name"] == name
+    )  # even if it is put there
     assert seat.desk.newer is None
     assert seat.rejected("manifest") == 4
     assert not sprung.exists()
@@ -189,7 +223,9 @@ def test_a_node_starts_by_a_signed_manifest_only(home, trap, signed):
     assert sprung.exists() == signed
 
 
-@pytest.mark.parametrize("name", ["../../evil", "/etc/evil", "a/b", "..", "n0\x00", "con fig", "N0", ""])
+@pytest.mark.parametrize(
+    "name", ["../../evil", "/etc/evil", "a/b", "..", "n0\x00", "con fig", "N0", ""]
+)
 def test_no_name_in_a_manifest_can_be_a_path(home, name):
     text = home.manifest().text
     evil = text.replace(b'name = "n1"', f'name = "{name}"'.replace("\x00", "\\u0000").encode())

@@ -27,7 +27,9 @@ def federations(tmp_path_factory):
     for number, (label, algorithm) in enumerate(ALGORITHMS.items()):
         config = plan(algorithm)
         if algorithm["name"] in LAZY:
-            config = config.model_copy(update={"graph": config.graph.model_copy(update={"lazy": True})})
+            config = config.model_copy(
+                update={"graph": config.graph.model_copy(update={"lazy": True})}
+            )
         homes[label] = federation(base / f"f{number}", config)
     run_in_turn([home.path for home in homes.values()], [f"n{i}" for i in range(5)], seconds=240)
     return homes

@@ -10,8 +10,8 @@ from chaos import ForkedFederation
 from federations import federation, free_ports, models, plan
 from safetensors import safe_open
 
-from tacit.peer import federation as files
-from tacit.peer.asking import Enquiry
+from tacit.peer.federation import operator as files
+from tacit.peer.federation.client import Enquiry
 
 STEPS = 250
 
@@ -79,13 +79,17 @@ def changed(tmp_path_factory):
         seen["removed"] = files.remove(home.path, "n3")
         seen["told of removal"] = announce(home, before)
         wait_for(
-            home, lambda status: status.epoch == 2 and status.phase == "training" and status.step >= 60, local
+            home,
+            lambda status: status.epoch == 2 and status.phase == "training" and status.step >= 60,
+            local,
         )
         before = home.manifest()
         seen["added"] = files.add(home.path, "n4", f"127.0.0.1:{free_ports(1)[0]}")
         told = announce(home, before)
         seen["told of joining"] = told
-        seen["at joining"] = max(status.step for status in statuses(home).values() if status is not None)
+        seen["at joining"] = max(
+            status.step for status in statuses(home).values() if status is not None
+        )
         local.start("n4")
         assert local.wait(120), [(node.name, node.last_words()) for node in local.failed()]
     return home, seen
@@ -93,19 +97,30 @@ def changed(tmp_path_factory):
 
 def test_the_others_hear_of_it_and_end(changed):
     home, seen = changed
-    assert {name for name, problem in seen["told of removal"].items() if not problem} == {"n0", "n1", "n2"}
+    assert {name for name, problem in seen["told of removal"].items() if not problem} == {
+        "n0",
+        "n1",
+        "n2",
+    }
     assert seen["told of removal"]["n3"]
     assert set(seen["told of joining"].values()) == {""}
     for name in ("n0", "n1", "n2"):
-        changes = [line["epoch"] for line in log_of(home, name) if line["event"] == "roster changed"]
+        changes = [
+            line["epoch"] for line in log_of(home, name) if line["event"] == "roster changed"
+        ]
         assert changes == [2, 3]
     for member in home.manifest().members:
-        assert json.loads((home.node(member.name).run / "summary.json").read_text())["steps"] == STEPS
+        assert (
+            json.loads((home.node(member.name).run / "summary.json").read_text())["steps"] == STEPS
+        )
 
 
 def test_the_weights_are_those_of_the_new_graphs(changed):
     _, seen = changed
-    for manifest, names in ((seen["removed"], ["n0", "n1", "n2"]), (seen["added"], ["n0", "n1", "n2", "n4"])):
+    for manifest, names in (
+        (seen["removed"], ["n0", "n1", "n2"]),
+        (seen["added"], ["n0", "n1", "n2", "n4"]),
+    ):
         assert [member.name for member in manifest.members] == names
         assert manifest.graph.doubly_stochastic
 

@@ -7,9 +7,9 @@ from pathlib import Path
 def be_node(name, folders):
     """Run the node `name` of each federation; its log goes where that of a real one goes."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from tacit.peer.federation import FederationFolder
-    from tacit.peer.journal import Journal
-    from tacit.peer.node import Node, Options
+    from tacit.peer.federation.operator import FederationFolder
+    from tacit.peer.monitoring.event_log import Journal
+    from tacit.peer.node.node import Node, Options
 
     for folder in folders:
         node = FederationFolder(Path(folder)).node(name)

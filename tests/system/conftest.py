@@ -121,7 +121,9 @@ def history(tmp_path):
 
     def reading(folder):
         lines = (tmp_path / folder / "history.jsonl").read_text().splitlines()
-        return [{k: v for k, v in json.loads(line).items() if k != "wall_seconds"} for line in lines]
+        return [
+            {k: v for k, v in json.loads(line).items() if k != "wall_seconds"} for line in lines
+        ]
 
     return reading
 
@@ -144,6 +146,10 @@ def contents(tmp_path):
 
     def reading(folder="."):
         root = Path(tmp_path, folder)
-        return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        return {
+            str(path.relative_to(root)): path.read_bytes()
+            for path in root.rglob("*")
+            if path.is_file()
+        }
 
     return reading

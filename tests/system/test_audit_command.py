@@ -42,7 +42,9 @@ def written(tmp_path):
 
     def reading(folder):
         assert not list((tmp_path / folder).glob("*.part"))
-        plain = json.loads((tmp_path / folder / "audit.json").read_text(), parse_constant=pytest.fail)
+        plain = json.loads(
+            (tmp_path / folder / "audit.json").read_text(), parse_constant=pytest.fail
+        )
         return plain, (tmp_path / folder / "report.html").read_text()
 
     return reading
@@ -57,7 +59,9 @@ def refused(tacit_here, contents):
         answer = tacit_here(*arguments)
         assert (answer.code, answer.out) == (2, "")
         assert "Traceback" not in answer.err
-        assert {name: text for name, text in contents().items() if "__pycache__" not in name} == before
+        assert {
+            name: text for name, text in contents().items() if "__pycache__" not in name
+        } == before
         return answer.err
 
     return running
@@ -80,7 +84,13 @@ def test_a_configuration_is_audited_with_attacks(tacit_here, config, written, tm
     assert "Numbers: runs/audit/audit.json" in answer.out
     assert "Report: runs/audit/report.html" in answer.out
     assert "EXPOSED: curious(1,2) computes 2 of 3 gradients of client 0 exactly" in answer.out
-    for word in ("proved", "bounded", "measured", "no differential-privacy guarantee", "exact shortcut"):
+    for word in (
+        "proved",
+        "bounded",
+        "measured",
+        "no differential-privacy guarantee",
+        "exact shortcut",
+    ):
         assert word in answer.out
     assert re.search(r"membership by loss: AUC 0\.\d+", answer.out)
     assert "A failed attack proves nothing" in answer.out
@@ -97,7 +107,9 @@ def test_a_configuration_is_audited_with_attacks(tacit_here, config, written, tm
     assert "Audit of lppa on mnist-mini" in page
     assert "recovered" in page
 
-    again = tacit_here("audit", config, *QUICK, "--adversary", "eavesdropper")  # nothing is overwritten
+    again = tacit_here(
+        "audit", config, *QUICK, "--adversary", "eavesdropper"
+    )  # nothing is overwritten
     assert "Numbers: runs/audit-2/audit.json" in again.out
     assert written("runs/audit")[0] == plain
 
@@ -139,12 +151,20 @@ def test_json_and_nothing_else(tacit_here, config, written):
     assert answer.code == 0, answer.err
     plain = json.loads(answer.out, parse_constant=pytest.fail)
     assert plain == written("here")[0]
-    assert [view["adversary"] for view in plain["adversaries"]] == ["curious(1)", "curious(2)+eavesdropper"]
-    assert [[words["victim"] for words in view["verdict"]] for view in plain["adversaries"]] == [[0, 2], [0]]
+    assert [view["adversary"] for view in plain["adversaries"]] == [
+        "curious(1)",
+        "curious(2)+eavesdropper",
+    ]
+    assert [[words["victim"] for words in view["verdict"]] for view in plain["adversaries"]] == [
+        [0, 2],
+        [0],
+    ]
 
 
 def test_overrides_change_what_is_audited(tacit_here, config):
-    answer = tacit_here("audit", config, *QUICK, "--json", "--out", "a", "--set", "algorithm.fresh=true")
+    answer = tacit_here(
+        "audit", config, *QUICK, "--json", "--out", "a", "--set", "algorithm.fresh=true"
+    )
     views = json.loads(answer.out)["adversaries"]
     assert views[0]["proved"][0]["difference"]["status"][0] == "noisy"
 
@@ -152,7 +172,9 @@ def test_overrides_change_what_is_audited(tacit_here, config):
 def test_a_task_that_is_not_attacked_says_why(tacit_here, config, tmp_path):
     text = (tmp_path / config).read_text()
     text = (
-        text[text.index("[graph]") :].replace("batch_size = 16\n", "").replace("clients = 3", "clients = 4")
+        text[text.index("[graph]") :]
+        .replace("batch_size = 16\n", "")
+        .replace("clients = 3", "clients = 4")
     )
     (tmp_path / config).write_text('[task]\nname = "localization"\n\n' + text)
     answer = tacit_here("audit", config, "-n", "2")
@@ -160,7 +182,9 @@ def test_a_task_that_is_not_attacked_says_why(tacit_here, config, tmp_path):
     assert "Not measured: gradients are inverted where a model classifies inputs" in answer.out
 
 
-def test_a_run_is_audited_by_its_transcript_or_by_running_it_again(tacit_here, config, written, tmp_path):
+def test_a_run_is_audited_by_its_transcript_or_by_running_it_again(
+    tacit_here, config, written, tmp_path
+):
     """One digit each, so that both neighbours read it off a gradient and off a difference, without a search."""
     text = (tmp_path / config).read_text().replace("limit_train = 240", "limit_train = 3")
     text = text.replace("batch_size = 16", "batch_size = 1\niterations_per_round = 2")
@@ -173,13 +197,18 @@ def test_a_run_is_audited_by_its_transcript_or_by_running_it_again(tacit_here, c
     found = {}
     for source, out in (("with", "with"), ("without", "without"), (config, "of")):
         options = ["--adversary", "curious(1,2)", "-n", "3", "--seconds", "1", "--restarts", "1"]
-        answer = tacit_here("audit", source, *options, *(["--out", out] if source == config else []))
+        answer = tacit_here(
+            "audit", source, *options, *(["--out", out] if source == config else [])
+        )
         assert answer.code == 0, answer.err
         found[source], page = written(out)
         check_page(page, pictures=4)
         assert ("Accuracy" in page) == (source != config)  # a run's report keeps its own sections
     (first,) = found["with"]["adversaries"]
-    assert [one["method"] for one in first["measured"]["inversion"]] == ["exact shortcut", "exact shortcut"]
+    assert [one["method"] for one in first["measured"]["inversion"]] == [
+        "exact shortcut",
+        "exact shortcut",
+    ]
     for source in ("without", config):
         assert found[source]["adversaries"] == [first]
         assert found[source]["exposure"] == found["with"]["exposure"]
@@ -275,7 +304,9 @@ def test_what_was_not_recorded_is_refused(refused, tacit_here, finished):
     message = refused("audit", "out", "-n", "7", "--no-attacks", "--adversary", "curious(1)")
     assert "7 iterations" in message
     assert "ends with iteration 6" in message
-    message = refused("audit", "out", *QUICK, "--adversary", "curious(1)", "--adversary", "curious(1,2)")
+    message = refused(
+        "audit", "out", *QUICK, "--adversary", "curious(1)", "--adversary", "curious(1,2)"
+    )
     assert "What corrupt clients (2) hold was not recorded" in message
     assert "insides = [2]" in message
     assert "corrupt themselves" in refused(
@@ -284,7 +315,9 @@ def test_what_was_not_recorded_is_refused(refused, tacit_here, finished):
     message = refused("audit", "out", *QUICK, "--set", "algorithm.lr=0.2")
     assert "--set does not go with the folder of a run" in message
     assert "tacit audit out/config.toml" in message
-    answer = tacit_here("audit", "out", "-n", "6", "--no-attacks", "--adversary", "curious(1)", "--json")
+    answer = tacit_here(
+        "audit", "out", "-n", "6", "--no-attacks", "--adversary", "curious(1)", "--json"
+    )
     assert json.loads(answer.out)["iterations"] == 6
 
 
@@ -328,13 +361,26 @@ def test_clipped_gradients_with_noise_in_every_iteration_have_a_guarantee(
     assert answer.code == 0, answer.err
     assert 'norm = "l1"' in (tmp_path / "out" / "config.toml").read_text()
     for source in ("out", config):
-        answer = tacit_here("audit", source, *QUICK, "--adversary", "eavesdropper", "--out", "found")
+        answer = tacit_here(
+            "audit", source, *QUICK, "--adversary", "eavesdropper", "--out", "found"
+        )
         assert answer.code == 0, answer.err
-        assert "NOISY: eavesdropper computes no gradient, difference or sum of client 0 exactly" in answer.out
+        assert (
+            "NOISY: eavesdropper computes no gradient, difference or sum of client 0 exactly"
+            in answer.out
+        )
         said = " ".join(answer.out.split())
-        assert "bounded ε = 2.5 for all that eavesdropper+theta0 sees in the first 3 iterations" in said
-        bounded = json.loads((tmp_path / "found" / "audit.json").read_text())["adversaries"][0]["bounded"][0]
-        assert (bounded["epsilon"], bounded["delta"]) == (pytest.approx((2 * 3 - 1) * 2 * 0.5 / 2.0), 0)
+        assert (
+            "bounded ε = 2.5 for all that eavesdropper+theta0 sees in the first 3 iterations"
+            in said
+        )
+        bounded = json.loads((tmp_path / "found" / "audit.json").read_text())["adversaries"][0][
+            "bounded"
+        ][0]
+        assert (bounded["epsilon"], bounded["delta"]) == (
+            pytest.approx((2 * 3 - 1) * 2 * 0.5 / 2.0),
+            0,
+        )
     unclipped = tacit_here("run", config, "--out", "other", "--set", "run.clip.bound=1e9")
     assert unclipped.code == 0
     assert history("other") != history("out")  # it is not only written down
@@ -353,7 +399,9 @@ def stopping(recorded, tmp_path, monkeypatch):
 
 
 def transcript(folder):
-    return {file: (folder / file).read_bytes() for file in ("transcript.json", "transcript.safetensors")}
+    return {
+        file: (folder / file).read_bytes() for file in ("transcript.json", "transcript.safetensors")
+    }
 
 
 def test_a_recorded_run_that_was_stopped_goes_on_to_the_same_transcript(
@@ -374,7 +422,9 @@ def test_a_recorded_run_that_was_stopped_goes_on_to_the_same_transcript(
     assert answer.code == 0, answer.err
 
 
-def test_a_checkpoint_older_than_the_transcript_loses_and_doubles_nothing(tacit_here, stopping, tmp_path):
+def test_a_checkpoint_older_than_the_transcript_loses_and_doubles_nothing(
+    tacit_here, stopping, tmp_path
+):
     tacit_here("run", stopping, "--out", "out")
     whole = transcript(tmp_path / "out")
     max((tmp_path / "out" / "checkpoints").iterdir()).unlink()
@@ -384,7 +434,9 @@ def test_a_checkpoint_older_than_the_transcript_loses_and_doubles_nothing(tacit_
 
 
 @pytest.mark.parametrize("save", [1, 2])
-def test_a_run_that_is_killed_while_it_saves_goes_on(tacit_here, stopping, tmp_path, monkeypatch, save):
+def test_a_run_that_is_killed_while_it_saves_goes_on(
+    tacit_here, stopping, tmp_path, monkeypatch, save
+):
     """Between the transcript and the checkpoint, in whichever order they are."""
     from tacit.record import checkpoint, transcript_files
 
@@ -394,7 +446,9 @@ def test_a_run_that_is_killed_while_it_saves_goes_on(tacit_here, stopping, tmp_p
     def killed(name, saving):
         def running(*arguments):
             calls[name] += 1
-            if max(calls.values()) == save and sum(calls.values()) == 2 * save:  # the second of a pair
+            if (
+                max(calls.values()) == save and sum(calls.values()) == 2 * save
+            ):  # the second of a pair
                 raise SystemExit(9)
             return saving(*arguments)
 

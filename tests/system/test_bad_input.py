@@ -163,7 +163,11 @@ def test_a_mistake_in_the_file(refused, tmp_path, lines, words):
 def test_a_file_that_is_none(refused, tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "binary").write_bytes(bytes(range(256)))
-    for name, word in [("absent.toml", "There is no"), ("folder", "directory"), ("binary", "Cannot read")]:
+    for name, word in [
+        ("absent.toml", "There is no"),
+        ("folder", "directory"),
+        ("binary", "Cannot read"),
+    ]:
         for command in (["run", name], ["compare", name, "--algorithms", "dsgt"]):
             message = refused(*command, "--out", "out")
             assert name in message
@@ -182,7 +186,12 @@ def test_an_output_folder_that_is_taken(refused, tmp_path, config):
     (tmp_path / "full" / "notes.txt").write_text("mine")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text("[run]\n")
-    words = {"file": "is a file", "full": "is not empty", "run": "holds another run", "file/x": "Cannot make"}
+    words = {
+        "file": "is a file",
+        "full": "is not empty",
+        "run": "holds another run",
+        "file/x": "Cannot make",
+    }
     for out, word in words.items():
         message = refused("run", config, "--out", out)
         assert out in message
@@ -249,12 +258,16 @@ def test_a_mistake_on_the_command_line_itself(refused, arguments, word):
     assert word in refused(*arguments)
 
 
-def test_a_refusal_of_the_real_process_and_a_dataset_that_cannot_be_had(tacit, config, tmp_path, contents):
+def test_a_refusal_of_the_real_process_and_a_dataset_that_cannot_be_had(
+    tacit, config, tmp_path, contents
+):
     (tmp_path / "empty").mkdir()
     before = contents()
     # Nothing listens there: every download fails at once, with a network or without.
     proxy = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
-    answer = tacit("run", config, "--out", "out", "--data", "empty", "--set", "data.name=covtype", **proxy)
+    answer = tacit(
+        "run", config, "--out", "out", "--data", "empty", "--set", "data.name=covtype", **proxy
+    )
     assert (answer.code, answer.out) == (2, "")
     for word in ("[data]", "covtype", "the download failed", "Put ", "empty", "TACIT_DATA"):
         assert word in answer.err

@@ -69,7 +69,14 @@ def test_the_other_benches(tacit_here, monkeypatch, arguments, workloads):
 def test_the_table_says_what_the_ratio_means_and_where_it_was_measured(tacit_here):
     answer = tacit_here("bench", "codec", "--quick", "--repeats", 1, "--workload", "sign")
     assert answer.code == 0
-    for words in ("sign", "lower is better", "a copy", "bits per number 1.00", "threads, torch", "load"):
+    for words in (
+        "sign",
+        "lower is better",
+        "a copy",
+        "bits per number 1.00",
+        "threads, torch",
+        "load",
+    ):
         assert words in answer.out
 
 

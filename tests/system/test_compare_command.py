@@ -7,7 +7,16 @@ import statistics
 def test_a_comparison_is_tabled_paired_and_stored(tacit, config, tmp_path):
     names = "dsgt,lppa,lppa+fresh=true"
     answer = tacit(
-        "compare", config, "--algorithms", names, "--seeds", "2", "--out", "c", "--set", "run.seed=5"
+        "compare",
+        config,
+        "--algorithms",
+        names,
+        "--seeds",
+        "2",
+        "--out",
+        "c",
+        "--set",
+        "run.seed=5",
     )
     assert answer.code == 0, answer.err
     stored = json.loads((tmp_path / "c" / "compare.json").read_text())
@@ -16,7 +25,9 @@ def test_a_comparison_is_tabled_paired_and_stored(tacit, config, tmp_path):
     first = None
     for row in stored["rows"]:
         folders = [tmp_path / "c" / f"{row['label']}-seed{seed}" for seed in (5, 6)]
-        accuracy = [json.loads((f / "summary.json").read_text())["accuracy"]["mean"] for f in folders]
+        accuracy = [
+            json.loads((f / "summary.json").read_text())["accuracy"]["mean"] for f in folders
+        ]
         first = first or accuracy
         mean, deviation = statistics.fmean(accuracy), statistics.stdev(accuracy)
         assert row["accuracy"] == {"mean": mean, "deviation": deviation}
@@ -33,8 +44,20 @@ def test_a_comparison_is_tabled_paired_and_stored(tacit, config, tmp_path):
     assert "dsgt (seed 5)" in answer.err
 
 
-def test_without_noise_lppa_is_dsgt_and_finished_runs_are_not_run_again(tacit_here, config, tmp_path):
-    command = ["compare", config, "--seeds", "1", "--out", "c", "--json", "--set", "algorithm.noise.scale=0"]
+def test_without_noise_lppa_is_dsgt_and_finished_runs_are_not_run_again(
+    tacit_here, config, tmp_path
+):
+    command = [
+        "compare",
+        config,
+        "--seeds",
+        "1",
+        "--out",
+        "c",
+        "--json",
+        "--set",
+        "algorithm.noise.scale=0",
+    ]
     answer = tacit_here(*command, "--algorithms", "dsgt,lppa")
     assert answer.code == 0, answer.err
     dsgt, lppa = json.loads(answer.out)["rows"]
@@ -54,6 +77,8 @@ def test_without_noise_lppa_is_dsgt_and_finished_runs_are_not_run_again(tacit_he
 
 
 def test_a_run_that_diverges_ends_the_comparison_by_name(tacit_here, config):
-    answer = tacit_here("compare", config, "--algorithms", "lppa", "--out", "c", "--set", "algorithm.lr=1e20")
+    answer = tacit_here(
+        "compare", config, "--algorithms", "lppa", "--out", "c", "--set", "algorithm.lr=1e20"
+    )
     assert (answer.code, answer.out) == (1, "")
     assert "lppa, seed 0" in answer.err

@@ -24,10 +24,12 @@ def test_the_demonstration_shows_that_masks_cost_no_accuracy(tacit, tmp_path):
 
 
 def test_the_demonstration_is_tabled(tacit_here, monkeypatch, tmp_path):
+    from tacit.config.sections import changed
     from tacit.experiment import demo
-    from tacit.experiment.config import changed
 
-    short = changed(changed(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50)
+    short = changed(
+        changed(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50
+    )
     monkeypatch.setattr(demo, "demo_config", lambda: short)
     answer = tacit_here("demo", "--out", "shown")
     assert answer.code == 0, answer.err

@@ -17,7 +17,12 @@ SHORT = {
         "data.limit_test=50",
     ],
     # the papers' data are not here: the digits that ship with the package stand in
-    "pdmm-mnist": ["run.rounds=1", "run.iterations_per_round=2", "data.name=mnist-mini", "run.batch_size=8"],
+    "pdmm-mnist": [
+        "run.rounds=1",
+        "run.iterations_per_round=2",
+        "data.name=mnist-mini",
+        "run.batch_size=8",
+    ],
     "defl-vp-fashion-mnist": [
         "run.rounds=1",
         "run.iterations_per_round=2",
@@ -79,7 +84,15 @@ def test_an_example_of_another_family(short, name):
 def test_an_example_is_compared_with_algorithms_that_lack_its_options(tacit_here):
     """What belongs to the algorithm of the file is left out for others, and said; what belongs to none is refused."""
     sets = [word for override in SHORT["localization"] for word in ("--set", override)]
-    command = ["compare", EXAMPLES / "localization.toml", *sets, "--seeds", "1", "--algorithms", "dsg,pdmm"]
+    command = [
+        "compare",
+        EXAMPLES / "localization.toml",
+        *sets,
+        "--seeds",
+        "1",
+        "--algorithms",
+        "dsg,pdmm",
+    ]
     answer = tacit_here(*command, "--out", "c")
     assert answer.code == 0
     assert "Left out, as none of these has it: algorithm.matrix, algorithm.protection" in answer.err

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from tacit.cli.federation import app
 from tacit.cli.federation_view import facts, print_facts
-from tacit.errors import TacitError
-from tacit.peer.federation import FederationFolder
-from tacit.peer.identity import authority, write_private
+from tacit.core.errors import TacitError
+from tacit.peer.federation.identity import authority, write_private
+from tacit.peer.federation.operator import FederationFolder
 
 NODES = "berlin=192.0.2.1:7400,paris=192.0.2.2:7400,rome=[2001:db8::3]:7400"
 PLAN = ("--set", "algorithm.lr=0.1", "--set", "run.iterations_per_round=5")
@@ -27,7 +27,11 @@ class Told:
 
     def __init__(self, result):
         refusal = result.exception if isinstance(result.exception, TacitError) else None
-        if result.exception is not None and refusal is None and not isinstance(result.exception, SystemExit):
+        if (
+            result.exception is not None
+            and refusal is None
+            and not isinstance(result.exception, SystemExit)
+        ):
             raise result.exception
         self.code = result.exit_code if refusal is None else refusal.exit_code
         self.out, self.err = result.stdout, result.stderr + str(refusal or "")
@@ -71,7 +75,12 @@ def test_a_federation_is_made_and_shown(ask, tmp_path):
     assert paris["certificate"]["days_left"] == pytest.approx(90, abs=0.1)
     assert told["authority"]["days_left"] == pytest.approx(3650, abs=0.1)
     table = ask("show", "clinics").out
-    for word in ("192.0.2.2:7400", "in 90 days", paris["certificate"]["fingerprint"][:11], "operator"):
+    for word in (
+        "192.0.2.2:7400",
+        "in 90 days",
+        paris["certificate"]["fingerprint"][:11],
+        "operator",
+    ):
         assert word in table
     assert "paris ◀─ berlin 0.333, rome 0.333, itself 0.333" in table
 
@@ -80,7 +89,9 @@ def test_a_configuration_is_taken_along(ask, config, tmp_path):
     refused = ask("create", "fed", "--nodes", NODES, "--config", config)
     assert refused.code == 2
     assert "run.iterations_per_round" in refused.err
-    done = ask("create", "fed", "--nodes", NODES, "--config", config, "--set", "run.iterations_per_round=4")
+    done = ask(
+        "create", "fed", "--nodes", NODES, "--config", config, "--set", "run.iterations_per_round=4"
+    )
     assert done.code == 0
     manifest = FederationFolder(tmp_path / "fed").manifest()
     assert manifest.config.model.options["hidden"] == [8]
@@ -140,7 +151,9 @@ def test_edges_by_name(ask, tmp_path):
 
 def test_a_matrix_that_no_longer_fits_is_said_so(ask, tmp_path):
     (tmp_path / "w.txt").write_text("0.5 0.25 0.25\n0.25 0.5 0.25\n0.25 0.25 0.5\n")
-    made = ask("create", "fed", "--nodes", NODES, *PLAN, "--graph", "matrix", "--set", "graph.matrix=w.txt")
+    made = ask(
+        "create", "fed", "--nodes", NODES, *PLAN, "--graph", "matrix", "--set", "graph.matrix=w.txt"
+    )
     assert made.code == 0, made.err
     assert "now by the rule metropolis" in ask("add", "fed", "oslo=h:1", "--edges", "oslo:rome").out
 
@@ -218,7 +231,8 @@ def test_what_ends_soon_is_yellow_and_what_has_ended_is_red(ask, fed):
     place.write_bytes(certificate(fed.authority(), subject, old.public_key(), starts=-9, ends=-1))
     stream = io.StringIO()
     print_facts(
-        facts(fed.path)[1], Console(file=stream, force_terminal=True, color_system="standard", width=120)
+        facts(fed.path)[1],
+        Console(file=stream, force_terminal=True, color_system="standard", width=120),
     )
     assert "\x1b[1;31mexpired on" in stream.getvalue()
     assert "\x1b[33min 5 days" in stream.getvalue()

@@ -4,7 +4,14 @@
 def test_reports_are_written_where_asked(tacit_here, config, tmp_path):
     for seed in (0, 1):
         done = tacit_here(
-            "run", config, "--out", f"runs/{seed}", "--set", f"run.seed={seed}", "--set", "run.rounds=1"
+            "run",
+            config,
+            "--out",
+            f"runs/{seed}",
+            "--set",
+            f"run.seed={seed}",
+            "--set",
+            "run.rounds=1",
         )
         assert done.code == 0
     page = tmp_path / "runs" / "0" / "report.html"

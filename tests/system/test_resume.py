@@ -55,13 +55,16 @@ def signalled(start, gated, tmp_path):
             process.send_signal(signals[name])
             (tmp_path / name).touch()
         return {
-            name: (*process.communicate(timeout=60), process.returncode) for name, process in running.items()
+            name: (*process.communicate(timeout=60), process.returncode)
+            for name, process in running.items()
         }
 
     return going
 
 
-def test_stopping_and_killing_lose_nothing(signalled, tacit, tacit_here, gated, tmp_path, history, newest):
+def test_stopping_and_killing_lose_nothing(
+    signalled, tacit, tacit_here, gated, tmp_path, history, newest
+):
     assert tacit_here("run", gated, "--out", "whole").code == 0
     ends = signalled(stopped=signal.SIGINT, ended=signal.SIGTERM, killed=signal.SIGKILL)
 
@@ -125,7 +128,13 @@ def test_resuming_with_another_configuration_is_refused(tacit_here, config, cont
 def test_a_stop_before_training_leaves_nothing(tacit, config, tmp_path):
     (tmp_path / "interrupting.py").write_text(INTERRUPTING)
     answer = tacit(
-        "run", config, "--out", "out", "--set", "model.name=interrupting:X", PYTHONPATH=str(tmp_path)
+        "run",
+        config,
+        "--out",
+        "out",
+        "--set",
+        "model.name=interrupting:X",
+        PYTHONPATH=str(tmp_path),
     )
     assert answer.code == 130
     assert "Traceback" not in answer.err

@@ -42,7 +42,14 @@ KEYS = [
 def test_a_run_and_its_own_configuration_give_the_same_bits(
     tacit, tacit_here, config, tmp_path, history, newest
 ):
-    options = ["--set", "algorithm.noise.scale=0.5", "--set", "algorithm.lr=0.05", "--set", "run.seed=3"]
+    options = [
+        "--set",
+        "algorithm.noise.scale=0.5",
+        "--set",
+        "algorithm.lr=0.05",
+        "--set",
+        "run.seed=3",
+    ]
     answer = tacit("run", config, "--out", "one", "--json", *options)
     assert answer.code == 0
     summary = json.loads(answer.out)  # nothing but JSON on standard output
@@ -50,7 +57,12 @@ def test_a_run_and_its_own_configuration_give_the_same_bits(
     assert summary == json.loads((tmp_path / "one" / "summary.json").read_text())
     assert list(summary)[: len(KEYS)] == KEYS
     assert list(summary["accuracy"]) == ["mean", "min", "max", "average_model"]
-    assert (summary["algorithm"], summary["steps"], summary["rounds"], summary["seed"]) == ("lppa", 10, 2, 3)
+    assert (summary["algorithm"], summary["steps"], summary["rounds"], summary["seed"]) == (
+        "lppa",
+        10,
+        2,
+        3,
+    )
 
     written = tomllib.loads((tmp_path / "one" / "config.toml").read_text())
     assert written["algorithm"]["noise"] == {"law": "laplace", "scale": 0.5}
@@ -92,7 +104,9 @@ def test_masks_cost_bytes_only_where_they_are_sent(tacit_here, config):
     sent = {}
     text_of = ["--set", "run.rounds=1", "--set", "run.iterations_per_round=1", "--json"]
     for name in ("derived", "sent"):
-        answer = tacit_here("run", config, "--out", name, "--set", f"algorithm.masks={name}", *text_of)
+        answer = tacit_here(
+            "run", config, "--out", name, "--set", f"algorithm.masks={name}", *text_of
+        )
         sent[name] = json.loads(answer.out)["bytes_sent"]
     answer = tacit_here(
         "compare", config, "--algorithms", "dsgt,lppa", "--seeds", "1", "--out", "c", *text_of
@@ -105,7 +119,13 @@ def test_masks_cost_bytes_only_where_they_are_sent(tacit_here, config):
 def test_divergence_ends_with_exit_code_1_and_what_to_try(tacit_here, config, tmp_path, history):
     answer = tacit_here("run", config, "--out", "out", "--set", "algorithm.lr=1e20")
     assert (answer.code, answer.out) == (1, "")
-    for word in ("client 0", "at iteration", "smaller step size", "allow_divergence", "out/history.jsonl"):
+    for word in (
+        "client 0",
+        "at iteration",
+        "smaller step size",
+        "allow_divergence",
+        "out/history.jsonl",
+    ):
         assert word in answer.err
     assert [record["step"] for record in history("out")] == [0]
     assert "diverged" in json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -140,7 +160,9 @@ def test_the_algorithms_are_listed_with_what_they_send(tacit_here):
     answer = tacit_here("algorithms", "--parameters", "1000", "--json")
     rows = {row["name"]: row for row in json.loads(answer.out)}
     assert {"dsgt", "dp-dsgt", "lppa"} <= set(rows)
-    assert rows["lppa"]["bytes_per_iteration"] == rows["dsgt"]["bytes_per_iteration"] == 2 * 4 * 1000
+    assert (
+        rows["lppa"]["bytes_per_iteration"] == rows["dsgt"]["bytes_per_iteration"] == 2 * 4 * 1000
+    )
     table = tacit_here("algorithms").out
     for name, row in rows.items():
         assert name in table

@@ -40,9 +40,18 @@ def mortal(tmp_path, config, environment, monkeypatch):
     return config
 
 
-def test_torchrun_goes_on_after_a_rank_was_killed(tacit_here, mortal, environment, tmp_path, history):
+def test_torchrun_goes_on_after_a_rank_was_killed(
+    tacit_here, mortal, environment, tmp_path, history
+):
     assert tacit_here("run", mortal, "--out", "whole").code == 0
-    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+    launch = [
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", *launch, "-m", "tacit", "run", mortal, "--out", "out", "--json"],
         cwd=tmp_path,
@@ -55,9 +64,12 @@ def test_torchrun_goes_on_after_a_rank_was_killed(tacit_here, mortal, environmen
     # The survivor says what happened, what is left, and how to go on.
     assert "Error: Rank 0: Another rank does not answer any more" in done.stderr
     assert (
-        "stopped after iteration 7 of 15. The state after iteration 5 is saved. Continue with" in done.stderr
+        "stopped after iteration 7 of 15. The state after iteration 5 is saved. Continue with"
+        in done.stderr
     )
-    assert "torchrun --nproc-per-node 2 -m tacit run out/config.toml --out out --resume" in done.stderr
+    assert (
+        "torchrun --nproc-per-node 2 -m tacit run out/config.toml --out out --resume" in done.stderr
+    )
     assert "Traceback" not in done.stderr
     # The second attempt goes on from there to the end of an undisturbed run.
     assert "resumed after iteration 5" in done.stderr
@@ -66,9 +78,15 @@ def test_torchrun_goes_on_after_a_rank_was_killed(tacit_here, mortal, environmen
     assert any("2 ranks" in note for note in summary["notes"])
     assert (tmp_path / "out" / "report.html").exists()
     ours, theirs = (history(folder) for folder in ("out", "whole"))
-    assert [record["step"] for record in ours] == [record["step"] for record in theirs] == [0, 5, 10, 15]
+    assert (
+        [record["step"] for record in ours]
+        == [record["step"] for record in theirs]
+        == [0, 5, 10, 15]
+    )
     assert [record["bytes_sent"] for record in ours] == [record["bytes_sent"] for record in theirs]
-    last = [load_file(max((tmp_path / folder / "checkpoints").iterdir())) for folder in ("out", "whole")]
+    last = [
+        load_file(max((tmp_path / folder / "checkpoints").iterdir())) for folder in ("out", "whole")
+    ]
     assert last[0].keys() == last[1].keys()
     for name, rows in last[1].items():
         np.testing.assert_allclose(last[0][name], rows, rtol=0, atol=1e-5 * abs(rows).max())
@@ -83,7 +101,13 @@ def test_other_commands_are_refused_under_torchrun(tacit_here, config, monkeypat
 
 
 def test_a_gpu_that_is_not_there_is_refused(tacit_here, config, monkeypatch, tmp_path):
-    launched = {"RANK": 63, "WORLD_SIZE": 64, "LOCAL_RANK": 63, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}
+    launched = {
+        "RANK": 63,
+        "WORLD_SIZE": 64,
+        "LOCAL_RANK": 63,
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": 1,
+    }
     for name, value in launched.items():
         monkeypatch.setenv(name, str(value))
     answer = tacit_here("run", config, "--out", "out", "--set", "run.device=cuda")

@@ -11,16 +11,16 @@ import torch
 
 import tacit
 from tacit import data, models
-from tacit.audit.adversary import Adversary
-from tacit.audit.attacks.inversion import invert
-from tacit.audit.attacks.lbfgs import LBFGS
-from tacit.audit.attacks.observation import Observation
-from tacit.audit.attacks.shortcuts import read_inputs
-from tacit.audit.evidence import evidence
-from tacit.audit.findings import Findings
-from tacit.audit.knowledge import Knowledge
-from tacit.audit.scoring.reconstruction import score_reconstruction
-from tacit.audit.symbols import run_on_symbols
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.attacks.evidence import evidence
+from tacit.auditing.attacks.inversion import invert
+from tacit.auditing.attacks.lbfgs import LBFGS
+from tacit.auditing.attacks.observation import Observation
+from tacit.auditing.attacks.shortcuts import read_inputs
+from tacit.auditing.scoring.reconstruction import score_reconstruction
+from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.record.transcript import Keep
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
@@ -50,7 +50,9 @@ def task(model, **options):
 
 
 LENET = task("sigmoid-cnn3")  # torch's own first weights
-LARGE = task("sigmoid-cnn3", uniform=0.5)  # those of the network on which the attack was first shown
+LARGE = task(
+    "sigmoid-cnn3", uniform=0.5
+)  # those of the network on which the attack was first shown
 PERCEPTRON = task("mlp", hidden=(16,))
 
 
@@ -58,7 +60,9 @@ def held(algorithm, training, adversary, question="gradient", place=0, victim=0,
     """What an adversary computes from a run that was recorded for it, and whether that is exact."""
     listener = Adversary.parse(adversary)
     keep = Keep(insides=tuple(listener.corrupt))
-    said = tacit.simulate(algorithm, training, RING, steps=steps, seed=7, transcript=keep).transcript
+    said = tacit.simulate(
+        algorithm, training, RING, steps=steps, seed=7, transcript=keep
+    ).transcript
     found = Findings(Knowledge(run_on_symbols(algorithm, RING, steps), listener), victim)
     return found, evidence(found, question, place, said)
 
@@ -157,6 +161,8 @@ def test_fresh_masks_leave_no_difference():
         shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)
         assert not bool(shortcut.exact().any())
         assert far(shortcut) > 1e-2
-    found, change = held(FRESH, PERCEPTRON, "curious(1,4)", "difference", 0, steps=3)  # unless both collude
+    found, change = held(
+        FRESH, PERCEPTRON, "curious(1,4)", "difference", 0, steps=3
+    )  # unless both collude
     assert change.deviation == 0
     assert far(read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)) < 1e-8

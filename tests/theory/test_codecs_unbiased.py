@@ -14,7 +14,7 @@ from scipy import stats
 
 from tacit.compression import QSGD, Identity, RandK, SignBits
 from tacit.compression.rand_k import _permuted, subset
-from tacit.randomness import key_of, words
+from tacit.core.randomness import key_of, words
 
 DRAWS = 10_000
 CODECS = [
@@ -139,7 +139,9 @@ def test_rand_k_has_exactly_its_variance():
     u = torch.tensor([2.0, -2.0, 2.0, 2.0, -2.0, 2.0, -2.0], dtype=torch.float64)
     for k in range(1, 8):
         errors = (received(RandK(k=k), u, 3) - u).square().sum(1)
-        torch.testing.assert_close(errors, torch.full_like(errors, (7 / k - 1) * 28), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            errors, torch.full_like(errors, (7 / k - 1) * 28), rtol=1e-12, atol=1e-12
+        )
 
 
 @settings(max_examples=25)
@@ -245,7 +247,9 @@ def test_columns_next_to_each_other_in_the_permutation_are_unrelated(width):
     differences = (columns[:, 1:] - columns[:, :-1]) % width
     cells = columns[:, :-1] * 16 // width * 16 + differences * 16 // width
     part = torch.bincount(torch.arange(width) * 16 // width, minlength=16).double() / width
-    first = torch.bincount(torch.arange(1, width) * 16 // width, minlength=16).double() / (width - 1)
+    first = torch.bincount(torch.arange(1, width) * 16 // width, minlength=16).double() / (
+        width - 1
+    )
     expected = (part[:, None] * first).flatten()
     for column in cells.T:
         counts = torch.bincount(column, minlength=256).double()

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit.algorithms import ALGORITHMS
-from tacit.clients import Clients
 from tacit.compression import QSGD, Identity, RandK, SignBits
-from tacit.graph.neighbourhood import Neighbourhood
+from tacit.core.here import Clients
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.randomness import Philox
 from tacit.privacy.randomized_response import WORDS, RandomizedResponse
-from tacit.randomness import Philox
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 
 CLIENTS, WIDTH = 6, 4
 GRAPH = tacit.Topology.ring(CLIENTS).mixing("metropolis")
@@ -65,7 +65,9 @@ def test_the_mean_of_randomized_responses_is_the_sign(v, epsilon, seed):
     rounds=st.integers(1, 5),
     different=st.integers(1, 12),
 )
-def test_coordinates_cost_epsilon_vectors_d_epsilon_and_rounds_t_d_epsilon(epsilon, d, rounds, different):
+def test_coordinates_cost_epsilon_vectors_d_epsilon_and_rounds_t_d_epsilon(
+    epsilon, d, rounds, different
+):
     """The largest likelihood ratio over all answers, from the probabilities that are really drawn from."""
     different = min(d, different)
     response = RandomizedResponse(epsilon)
@@ -116,7 +118,9 @@ def test_control_variates_bring_clients_together():
     """At its fixed point the corrected update is the neighbourhood's mean gradient, not the own one."""
     task = heterogeneous()
     with_variates, without = (
-        models(ALGORITHMS["defl-vp"](lr=0.05, **(OFF | {"variance_reduction": on})), task, steps=1500)
+        models(
+            ALGORITHMS["defl-vp"](lr=0.05, **(OFF | {"variance_reduction": on})), task, steps=1500
+        )
         for on in (True, False)
     )
     for measure in (lambda rows: rows - rows.mean(0), lambda rows: rows - task.optimum):

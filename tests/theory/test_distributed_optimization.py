@@ -24,7 +24,12 @@ def strongly_convex(clients, seed=0):
     return tacit.quadratic(A, torch.tensor(rng.normal(size=(clients, WIDTH))))
 
 
-SOLVERS = [ExactSolver(), QuadraticSolver(mu=0.25), GradientSolver(mu=0.25), InnerSolver(mu=0.2, steps=3)]
+SOLVERS = [
+    ExactSolver(),
+    QuadraticSolver(mu=0.25),
+    GradientSolver(mu=0.25),
+    InnerSolver(mu=0.2, steps=3),
+]
 
 
 @pytest.mark.parametrize("variance", [0, 1, 100])
@@ -47,7 +52,10 @@ CONNECTED = st.builds(
 
 @settings(max_examples=12, phases=[Phase.explicit, Phase.generate])
 @given(
-    graph=CONNECTED, name=st.sampled_from(["pdmm", "admm"]), rho=st.floats(0.5, 1.5), seed=st.integers(0, 100)
+    graph=CONNECTED,
+    name=st.sampled_from(["pdmm", "admm"]),
+    rho=st.floats(0.5, 1.5),
+    seed=st.integers(0, 100),
 )
 def test_the_limit_does_not_depend_on_graph_rho_or_noise(graph, name, rho, seed):
     task = strongly_convex(graph.clients, seed)
@@ -107,7 +115,9 @@ def test_z0_is_sent_in_private_or_not_at_all_and_then_only_differences_are():
     for masks in ("derived", "sent"):
         transcript = Transcript()
         algorithm = ALGORITHMS["pdmm"](noise=tacit.Gaussian(1.0), masks=masks)
-        simulation = Simulation(algorithm, strongly_convex(GRAPH.clients), GRAPH, transcript=transcript)
+        simulation = Simulation(
+            algorithm, strongly_convex(GRAPH.clients), GRAPH, transcript=transcript
+        )
         simulation.start()
         simulation.step()
         said[masks] = [(message.tag, message.private) for message in transcript.messages]
@@ -123,7 +133,9 @@ class Eavesdropper:
     def __init__(self, graph, rho, transcript):
         self.rho = rho
         edges = sorted(map(tuple, graph.edges.tolist()))
-        self.neighbours = {i: [j for source, j in edges if source == i] for i in range(graph.clients)}
+        self.neighbours = {
+            i: [j for source, j in edges if source == i] for i in range(graph.clients)
+        }
         self.told = [
             dict(zip(edges, message.rows, strict=True)) for message in transcript.of("dz")
         ]  # [t][i, j] is Δzⱼ|ᵢ of iteration t + 1
@@ -172,10 +184,14 @@ def logistic(clients, seed=0):
             p = torch.sigmoid(features @ theta)
             gradient = (p - label) * features + linear + curvature * theta
             hessian = p * (1 - p) * torch.outer(features, features)
-            theta = theta - torch.linalg.solve(hessian + curvature * torch.eye(3).to(theta), gradient)
+            theta = theta - torch.linalg.solve(
+                hessian + curvature * torch.eye(3).to(theta), gradient
+            )
         return theta
 
-    task = tacit.Task.from_loss(loss, list(zip(x, labels, strict=True)), torch.zeros(3, dtype=torch.float64))
+    task = tacit.Task.from_loss(
+        loss, list(zip(x, labels, strict=True)), torch.zeros(3, dtype=torch.float64)
+    )
     return task.with_proximal(proximal), x
 
 
@@ -194,7 +210,9 @@ def overheard(algorithm, task, graph, steps=6):
 GEOMETRIC = tacit.Topology.random_geometric(12, 0.5, seed=4).mixing("metropolis")
 
 
-@pytest.mark.parametrize("solver", [ExactSolver(), GradientSolver(mu=0.1)], ids=["eq. 28 and 29", "eq. 36"])
+@pytest.mark.parametrize(
+    "solver", [ExactSolver(), GradientSolver(mu=0.1)], ids=["eq. 28 and 29", "eq. 36"]
+)
 def test_one_gradient_difference_gives_the_sample_of_logistic_regression(solver):
     """An eavesdropper who knows nothing but messages computes every client's x."""
     task, x = logistic(GEOMETRIC.clients)

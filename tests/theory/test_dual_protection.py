@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit.algorithms import ALGORITHMS, tau_bounds
-from tacit.errors import Caution, Misuse
+from tacit.core.errors import Caution, Misuse
 from tacit.privacy.matrix_step import MatrixStep
 from tacit.privacy.protection import PROTECTIONS, NormVector
 from tacit.record.transcript import Transcript
@@ -20,7 +20,7 @@ from tacit.tasks.filtering import adaptive_filtering
 CLIENTS, WIDTH = 5, 5
 MATRIX = MatrixStep("upper", deviation=0.01, off_diagonal=0.01)  # the paper's variance of 10⁻⁴
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 
 
 def decibels(value):
@@ -52,13 +52,17 @@ def test_exact_diffusion_ends_far_below_diffusion_on_heterogeneous_data(heteroge
     edsg_rms = steady_state("edsg-rms", heterogeneous, graph, matrix=MATRIX)
     assert abs(dsg_rms - dsg) < 2
     assert edsg_rms < dsg_rms - 20
-    assert edsg < edsg_rms - 40  # M's noise does not vanish: the clients' own gradients at w* are not zero
+    assert (
+        edsg < edsg_rms - 40
+    )  # M's noise does not vanish: the clients' own gradients at w* are not zero
 
 
 def test_tau_does_not_change_the_steady_state(heterogeneous, graph):
     for name in ("dsg-rms", "edsg-rms"):
         without, with_shift = (
-            steady_state(name, heterogeneous, graph, lr=0.1, matrix=MATRIX, protection=NormVector(tau))
+            steady_state(
+                name, heterogeneous, graph, lr=0.1, matrix=MATRIX, protection=NormVector(tau)
+            )
             for tau in (0.0, 0.3)
         )
         assert abs(with_shift - without) < 1
@@ -67,7 +71,9 @@ def test_tau_does_not_change_the_steady_state(heterogeneous, graph):
 def test_the_variance_of_the_matrix_does_change_it(heterogeneous, graph):
     """By 20 dB for a tenfold deviation, since the noise enters linearly (Theorem 2, eq. 21)."""
     small, large = (
-        steady_state("edsg-rms", heterogeneous, graph, matrix=MatrixStep("diagonal", deviation=deviation))
+        steady_state(
+            "edsg-rms", heterogeneous, graph, matrix=MatrixStep("diagonal", deviation=deviation)
+        )
         for deviation in (0.01, 0.1)
     )
     assert 16 < large - small < 24
@@ -79,7 +85,9 @@ def test_gradient_tracking_with_matrix_steps_ends_at_the_optimum(heterogeneous, 
 
 @pytest.mark.parametrize("name", PROTECTIONS)
 @pytest.mark.parametrize("structure", ["diagonal", "upper", "sparse", "dense"])
-def test_every_matrix_and_protection_works_with_exact_diffusion(name, structure, heterogeneous, graph):
+def test_every_matrix_and_protection_works_with_exact_diffusion(
+    name, structure, heterogeneous, graph
+):
     matrix = MatrixStep(structure, deviation=0.01, off_diagonal=0.01)
     options = {"matrix": matrix, "protection": PROTECTIONS[name](0.05)}
     assert steady_state("edsg-rms", heterogeneous, graph, steps=250, **options) < -45
@@ -109,7 +117,9 @@ def test_a_sliding_mean_reveals_the_model_of_pd_lms_and_not_that_of_dsg_rms(grap
     assert float(errors["dsg-rms"].min()) > 0.2  # the shift is τ = 0.3 of the model's norm
 
 
-def test_the_first_shift_of_edsg_rms_is_random_and_the_next_are_of_models_before(heterogeneous, graph):
+def test_the_first_shift_of_edsg_rms_is_random_and_the_next_are_of_models_before(
+    heterogeneous, graph
+):
     algorithm = ALGORITHMS["edsg-rms"](lr=0.05, protection=NormVector(0.3))
     simulation = Simulation(algorithm, heterogeneous, graph, seed=2)
     simulation.start()
@@ -140,7 +150,9 @@ def test_bounds_on_tau_are_those_of_the_theorems(graph):
     D = np.diag(eigenvalues)
     norm, distance = np.linalg.norm(D, 2), np.linalg.norm(D - np.eye(len(D)), 2)
     smallest = eigenvalues.min()
-    assert tau_bounds.bound_of_diffusion(graph) == pytest.approx((1 - norm) / (math.sqrt(8) * distance))
+    assert tau_bounds.bound_of_diffusion(graph) == pytest.approx(
+        (1 - norm) / (math.sqrt(8) * distance)
+    )
     exact = (1 - norm) * math.sqrt(smallest) / math.sqrt(32 * (1 - smallest))
     assert tau_bounds.bound_of_exact_diffusion(graph) == pytest.approx(exact)
 
@@ -155,7 +167,9 @@ def test_within_the_bound_differences_between_clients_die_out(graph, share, seed
     task = tacit.quadratic(
         torch.zeros(n, 3, 3, dtype=torch.float64), torch.zeros(n, 3).double(), theta0=start
     )
-    run = tacit.simulate(ALGORITHMS["dsg-rms"](lr=1.0, protection=NormVector(tau)), task, graph, steps=60)
+    run = tacit.simulate(
+        ALGORITHMS["dsg-rms"](lr=1.0, protection=NormVector(tau)), task, graph, steps=60
+    )
     torch.testing.assert_close(
         run.theta.mean(0), start.mean(0), rtol=0, atol=1e-12
     )  # shifts cancel in the mean
@@ -168,7 +182,9 @@ def test_a_tau_beyond_its_bound_is_warned_about_and_within_it_noted(heterogeneou
         bold = ALGORITHMS[name](lr=0.01, protection=NormVector(0.9))
         with pytest.warns(Caution, match=r"strength 0\.9 is beyond the bound 0\.\d+ of Theorem"):
             tacit.simulate(bold, heterogeneous, graph, steps=1)
-        meek = Simulation(ALGORITHMS[name](lr=0.01, protection=NormVector(0.01)), heterogeneous, graph)
+        meek = Simulation(
+            ALGORITHMS[name](lr=0.01, protection=NormVector(0.01)), heterogeneous, graph
+        )
         assert meek.cautions == []
         assert "within the bound" in meek.remarks[0]
 
@@ -201,7 +217,9 @@ def test_psgt_tracks_the_gradient_plus_all_noise_so_far(heterogeneous, graph):
 
 def test_shifts_cancel_in_the_sum_of_trackers(heterogeneous, graph):
     """Σγ = Σ∇L at every iteration of dsgt-rms, however strong the protection."""
-    simulation = Simulation(tacit.DSGTRMS(lr=0.05, protection=NormVector(0.9)), heterogeneous, graph, seed=4)
+    simulation = Simulation(
+        tacit.DSGTRMS(lr=0.05, protection=NormVector(0.9)), heterogeneous, graph, seed=4
+    )
     simulation.start()
     for _ in range(20):
         simulation.step()
@@ -213,7 +231,9 @@ def test_mdsg_keeps_its_own_term_exact(heterogeneous, graph):
     """One step of it and of pd-lms with the same noise differ by the own share of that noise."""
     models = {}
     for name in ("mdsg", "pd-lms"):
-        simulation = Simulation(ALGORITHMS[name](lr=0.05, noise=tacit.Gaussian(0.5)), heterogeneous, graph)
+        simulation = Simulation(
+            ALGORITHMS[name](lr=0.05, noise=tacit.Gaussian(0.5)), heterogeneous, graph
+        )
         simulation.start()
         simulation.step()
         models[name] = simulation.state.theta

@@ -19,7 +19,9 @@ def graphs(draw):
     """Doubly stochastic graphs of every family, directed and undirected."""
     n = draw(st.integers(3, 9))
     seed = draw(st.integers(0, 10_000))
-    family = draw(st.sampled_from(["ring", "complete", "star", "directed ring", "random", "random directed"]))
+    family = draw(
+        st.sampled_from(["ring", "complete", "star", "directed ring", "random", "random directed"])
+    )
     match family:
         case "ring":
             return Topology.ring(n).mixing("metropolis")
@@ -83,7 +85,8 @@ def test_the_trackers_sum_to_the_gradients_for_ever(graph, seed, law, masks, loc
 @settings(max_examples=40)
 def test_noise_of_ones_own_stays_in_the_sum_for_ever(graph, seed, law):
     excess = [
-        state.gamma.sum(0) - state.grad.sum(0) for state in states(DPDSGT(lr=0.01, noise=law), graph, seed)
+        state.gamma.sum(0) - state.grad.sum(0)
+        for state in states(DPDSGT(lr=0.01, noise=law), graph, seed)
     ]
     injected = excess[0]
     assert float(injected.abs().max()) > 1e-3 * law.scale
@@ -96,7 +99,10 @@ def test_noise_of_ones_own_stays_in_the_sum_for_ever(graph, seed, law):
 def test_noise_injected_every_time_piles_up(graph, seed):
     law = Laplace(1.0)
     simulation = Simulation(
-        DPDSGT(lr=0.01, noise=law, inject="every"), quadratics(graph.clients, seed), graph, seed=seed
+        DPDSGT(lr=0.01, noise=law, inject="every"),
+        quadratics(graph.clients, seed),
+        graph,
+        seed=seed,
     )
     simulation.start()
     total = simulation.here.noise("zeta", law).sum(0)
@@ -122,8 +128,12 @@ class GivenGradients:
 
 def trackers(algorithm, graph, seed):
     """γ after 0, 1, … iterations under gradients that do not depend on θ, and the clients."""
-    table = torch.tensor(np.random.default_rng(seed).normal(size=(ITERATIONS + 1, graph.clients, P)))
-    simulation = Simulation(algorithm, quadratics(graph.clients, seed), graph, seed=seed, gradients="batched")
+    table = torch.tensor(
+        np.random.default_rng(seed).normal(size=(ITERATIONS + 1, graph.clients, P))
+    )
+    simulation = Simulation(
+        algorithm, quadratics(graph.clients, seed), graph, seed=seed, gradients="batched"
+    )
     simulation.here = replace(simulation.here, objective=GivenGradients(table))
     simulation.start()
     found = [simulation.state.gamma]
@@ -157,7 +167,9 @@ def test_the_perturbation_is_the_mixed_noise(graph, seed, law):
 
 
 @given(st.integers(0, 10_000), noise_laws, st.sampled_from(["ring", "directed"]))
-@settings(max_examples=8, phases=[Phase.explicit, Phase.generate])  # a long run: shrinking would take hours
+@settings(
+    max_examples=8, phases=[Phase.explicit, Phase.generate]
+)  # a long run: shrinking would take hours
 def test_lppa_reaches_the_optimum_and_dp_misses_it_by_its_noise(seed, law, kind):
     """LPPA's limit is (ΣA)⁻¹Σb for every β; DP's tracker is off by ΣZ, so its limit is (ΣA)⁻¹(Σb − ΣZ)."""
     topology = Topology.ring(5) if kind == "ring" else Topology.random_directed(5, 0.8, seed=seed)
@@ -182,7 +194,9 @@ def test_the_optimum_is_a_fixed_point(graph, seed):
     simulation.start()
     theta = task.optimum.repeat(graph.clients, 1)
     grad = simulation.here.grad(theta)
-    simulation.state = replace(simulation.state, theta=theta, gamma=torch.zeros_like(grad), grad=grad)
+    simulation.state = replace(
+        simulation.state, theta=theta, gamma=torch.zeros_like(grad), grad=grad
+    )
     simulation.step()
     torch.testing.assert_close(simulation.state.theta, theta)
     torch.testing.assert_close(simulation.state.gamma, torch.zeros_like(grad), rtol=0, atol=1e-12)
@@ -223,7 +237,9 @@ def test_a_mask_has_the_variance_of_all_its_terms(law):
     sent, received = here.edge_noise("delta", law)
     mask = here.graph.net_out(sent, received)
     terms = here.graph.out_degree + here.graph.in_degree
-    torch.testing.assert_close(mask.var(dim=1), terms * law.variance, rtol=0.05, atol=0, check_dtype=False)
+    torch.testing.assert_close(
+        mask.var(dim=1), terms * law.variance, rtol=0.05, atol=0, check_dtype=False
+    )
 
 
 def test_local_steps_keep_the_optimum_only_as_a_neighbourhood_of_slow_mixing():

@@ -13,11 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tacit
-from tacit.audit.adversary import Adversary
-from tacit.audit.evidence import evidence
-from tacit.audit.findings import Findings
-from tacit.audit.knowledge import Knowledge
-from tacit.audit.symbols import SymbolicRun, run_on_symbols
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.attacks.evidence import evidence
+from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.record.transcript import Keep, Message, Transcript
 from tacit.record.unknowns import Unknown
 from tacit.simulation import Simulation
@@ -65,7 +65,9 @@ def masks(case, findings, question):
 def check(case, adversary, **expected):
     findings = found(case, adversary)
     for question, variances in expected.items():
-        np.testing.assert_allclose(masks(case, findings, question), variances, rtol=1e-6, err_msg=question)
+        np.testing.assert_allclose(
+            masks(case, findings, question), variances, rtol=1e-6, err_msg=question
+        )
 
 
 def first(known, *, of):
@@ -85,17 +87,40 @@ def then(*variances, of):
 
 
 def test_dsgt_gives_neighbours_the_gradients():
-    check("dsgt", "curious(1)", gradient=first(5, of=7), difference=first(4, of=6), sum=first(4, of=7))
+    check(
+        "dsgt", "curious(1)", gradient=first(5, of=7), difference=first(4, of=6), sum=first(4, of=7)
+    )
     for everything in ("curious(1,4)", "eavesdropper"):
-        check("dsgt", everything, gradient=first(6, of=7), difference=first(5, of=6), sum=first(6, of=7))
-    assert found("dsgt", "curious(2)").of("gradient").places("exact") == [0, 1, 2, 3]  # not only neighbours
+        check(
+            "dsgt",
+            everything,
+            gradient=first(6, of=7),
+            difference=first(5, of=6),
+            sum=first(6, of=7),
+        )
+    assert found("dsgt", "curious(2)").of("gradient").places("exact") == [
+        0,
+        1,
+        2,
+        3,
+    ]  # not only neighbours
 
 
 def test_lppa_hides_gradients_from_one_neighbour_but_not_differences_and_sums():
     """Client 0 shares four masks, two with each neighbour: one neighbour lacks two, an outsider all four."""
-    check("lppa", "curious(1)", gradient=then(*[2] * 5, of=7), difference=first(4, of=6), sum=first(4, of=7))
     check(
-        "lppa", "eavesdropper", gradient=then(*[4] * 6, of=7), difference=first(5, of=6), sum=first(6, of=7)
+        "lppa",
+        "curious(1)",
+        gradient=then(*[2] * 5, of=7),
+        difference=first(4, of=6),
+        sum=first(4, of=7),
+    )
+    check(
+        "lppa",
+        "eavesdropper",
+        gradient=then(*[4] * 6, of=7),
+        difference=first(5, of=6),
+        sum=first(6, of=7),
     )
     check(
         "lppa", "curious(1)+eavesdropper", gradient=then(*[2] * 6, of=7), difference=first(5, of=6)
@@ -123,8 +148,12 @@ def test_fresh_masks_hide_differences_too_and_add_up():
 @pytest.mark.parametrize("case", ["lppa", "lppa sent", "lppa fresh"])
 def test_two_colluding_neighbours_undo_all_masks(case):
     assert found(case, "curious(1,4)").component == {0}
-    check(case, "curious(1,4)", gradient=first(6, of=7), difference=first(5, of=6), sum=first(6, of=7))
-    other = found(case, "curious(1,4)", victim=2)  # still has an honest neighbour, and two masks with it
+    check(
+        case, "curious(1,4)", gradient=first(6, of=7), difference=first(5, of=6), sum=first(6, of=7)
+    )
+    other = found(
+        case, "curious(1,4)", victim=2
+    )  # still has an honest neighbour, and two masks with it
     assert other.component == {2, 3}
     assert masks(case, other, "gradient")[0] == pytest.approx(2)
 
@@ -150,7 +179,9 @@ def test_own_noise_stays_whoever_colludes_unless_it_is_added_once_and_difference
             gradient=then(*range(1, told + 1), of=7),
             difference=then(*[1] * (told - 1), of=6),
         )
-    check("dp-dsgt", "eavesdropper", sum=then(*[5] * 6, of=7))  # it does not cancel: everyone's noise
+    check(
+        "dp-dsgt", "eavesdropper", sum=then(*[5] * 6, of=7)
+    )  # it does not cancel: everyone's noise
     check("dp-dsgt", "curious(1)", sum=then(*[4] * 4, of=7))
 
 
@@ -171,7 +202,14 @@ def test_masks_sent_in_private_tell_what_masks_derived_tell(derived, sent, adver
 def test_diffusion_tells_one_neighbour_nothing_and_two_all_but_the_first(case):
     """One message per iteration: model and gradient are told apart only by who knows the model."""
     for one in ("curious(1)", "curious(2)", "curious(1,2)", "curious(2,3)"):
-        check(case, one, gradient=[HIDDEN] * 6, difference=[HIDDEN] * 5, sum=[HIDDEN] * 6, model=[HIDDEN] * 7)
+        check(
+            case,
+            one,
+            gradient=[HIDDEN] * 6,
+            difference=[HIDDEN] * 5,
+            sum=[HIDDEN] * 6,
+            model=[HIDDEN] * 7,
+        )
     later = [HIDDEN] + [0] * 5
     for everything in ("curious(1,4)", "eavesdropper"):
         check(case, everything, gradient=later, difference=later[:-1], sum=later, model=[*later, 0])
@@ -192,7 +230,11 @@ OTHERS = [c for size in range(1, 5) for c in combinations(range(1, 5), size)]
 def test_no_adversary_at_all_learns_gradients_where_variates_are_private():
     nobody = Adversary.eavesdropper() | Adversary(knows_theta0=True)
     for corrupt in OTHERS:
-        for adversary in (Adversary.curious(*corrupt), Adversary.curious(*corrupt) | nobody, nobody):
+        for adversary in (
+            Adversary.curious(*corrupt),
+            Adversary.curious(*corrupt) | nobody,
+            nobody,
+        ):
             findings = found("defl-vp private", adversary)
             for question in ("gradient", "difference", "sum"):
                 assert set(findings.of(question).statuses) == {"hidden"}, (str(adversary), question)
@@ -226,13 +268,17 @@ def test_proposition_1_on_a_graph_that_the_corrupt_split(case, victim):
     component, neighbours = ({0, 1, 2}, 2) if victim < 3 else ({3, 4}, 1)
     told = slice(0 if case == "pdmm exact" else 1, None)
     assert findings.component == component == {u.client for u in findings.terms("sum", 0)[0]}
-    gradient, difference, total = (masks(case, findings, q) for q in ("gradient", "difference", "sum"))
+    gradient, difference, total = (
+        masks(case, findings, q) for q in ("gradient", "difference", "sum")
+    )
     np.testing.assert_allclose(gradient[told], neighbours / 2, rtol=1e-6)
     assert not difference[told].any()
     assert not total[told].any()
     assert np.isinf([*gradient, *total, *difference]).sum() == (0 if case == "pdmm exact" else 3)
     know = findings.knowledge
-    parts = [part for size in range(1, len(component)) for part in combinations(sorted(component), size)]
+    parts = [
+        part for size in range(1, len(component)) for part in combinations(sorted(component), size)
+    ]
     sums = [know.vector(*[(Unknown("gradient", 3, j), 1.0) for j in part]) for part in parts]
     assert not know.exact(np.stack(sums)).any()  # of no smaller group
 
@@ -265,7 +311,9 @@ def surrounded(case, corrupt, listens):
     return masks(case, found(case, adversary, graph=OCTAHEDRON, steps=4), "gradient")
 
 
-@pytest.mark.parametrize(("case", "per_neighbour"), [("pdmm", 0.5), ("pdmm exact", 0.5), ("lppa", 2)])
+@pytest.mark.parametrize(
+    ("case", "per_neighbour"), [("pdmm", 0.5), ("pdmm exact", 0.5), ("lppa", 2)]
+)
 def test_remark_3_the_gap_closes_as_the_corrupt_surround_the_victim(case, per_neighbour):
     """One mask less hidden per corrupt neighbour, in any order; nothing is left exactly when all are corrupt."""
     for corrupt in AROUND:
@@ -294,7 +342,17 @@ GRAPHS = st.builds(
     p=st.sampled_from([0.4, 0.6, 1.0]),
     seed=st.integers(0, 50),
 )
-LINEAR = ["dsgt", "lppa", "lppa sent", "lppa fresh", "dp-dsgt", "dp-dsgt every", "dsg", "edsg", "fedavg"]
+LINEAR = [
+    "dsgt",
+    "lppa",
+    "lppa sent",
+    "lppa fresh",
+    "dp-dsgt",
+    "dp-dsgt every",
+    "dsg",
+    "edsg",
+    "fedavg",
+]
 LINEAR += ["pdmm", "pdmm sent", "pdmm exact", "admm", "defl-vp"]
 
 
@@ -311,7 +369,10 @@ def test_more_colluders_never_know_less(graph, case, data):
     order = data.draw(st.permutations(range(graph.clients)))
     sizes = sorted(data.draw(st.tuples(*[st.integers(0, graph.clients - 1)] * 2)))
     listens = sorted(data.draw(st.tuples(st.booleans(), st.booleans())))
-    pair = [Adversary(frozenset(order[:k]), listens=ears) for k, ears in zip(sizes, listens, strict=True)]
+    pair = [
+        Adversary(frozenset(order[:k]), listens=ears)
+        for k, ears in zip(sizes, listens, strict=True)
+    ]
     fewer, more = (Findings(Knowledge(run, adversary), order[-1]) for adversary in pair)
     for question in ("gradient", "difference"):
         no_more(more.of(question).variances, fewer.of(question).variances)
@@ -325,7 +386,8 @@ def test_more_iterations_never_tell_less(graph, case, data):
     corrupt = data.draw(st.sets(st.integers(1, graph.clients - 1), max_size=graph.clients - 2))
     adversary = Adversary(frozenset(corrupt), listens=not corrupt or data.draw(st.booleans()))
     shorter, longer = (
-        Findings(Knowledge(run_on_symbols(CASES[case], graph, steps), adversary), 0) for steps in (2, 4)
+        Findings(Knowledge(run_on_symbols(CASES[case], graph, steps), adversary), 0)
+        for steps in (2, 4)
     )
     for question in ("gradient", "difference", "sum"):
         before = shorter.of(question).variances
@@ -352,7 +414,9 @@ def separable(clients, seed):
 def recorded(case, task, graph, steps, insides, theta0=False):
     """What was said, what `insides` held, and the models; the same numbers whoever is listened to."""
     transcript = Transcript(Keep(insides=tuple(insides), theta0=theta0))
-    simulation = Simulation(CASES[case], task, graph, seed=4, gradients="batched", transcript=transcript)
+    simulation = Simulation(
+        CASES[case], task, graph, seed=4, gradients="batched", transcript=transcript
+    )
     simulation.start()
     models = [simulation.state.theta.clone()]
     for _ in range(steps):
@@ -364,11 +428,16 @@ def recorded(case, task, graph, steps, insides, theta0=False):
 @pytest.mark.parametrize("case", LINEAR)
 @settings(max_examples=2, deadline=None)
 @given(
-    graph=GRAPHS, chosen=st.sets(st.integers(1, 5), max_size=3), listens=st.booleans(), seed=st.integers(0, 9)
+    graph=GRAPHS,
+    chosen=st.sets(st.integers(1, 5), max_size=3),
+    listens=st.booleans(),
+    seed=st.integers(0, 9),
 )
 @example(graph=RING, chosen={1}, listens=True, seed=0)
 @example(graph=RING, chosen={1, 3}, listens=False, seed=1)  # an odd seed: first models are known
-def test_evidence_is_the_truth_or_has_the_noise_that_was_predicted(case, graph, chosen, listens, seed):
+def test_evidence_is_the_truth_or_has_the_noise_that_was_predicted(
+    case, graph, chosen, listens, seed
+):
     """Computed from messages and from what corrupt clients hold, and from nothing else."""
     steps = 3
     corrupt = frozenset(client for client in chosen if client < graph.clients)
@@ -382,7 +451,9 @@ def test_evidence_is_the_truth_or_has_the_noise_that_was_predicted(case, graph, 
 
     for question in ("gradient", "difference", "sum", "model"):
         series = findings.of(question)
-        for place, (status, variance) in enumerate(zip(series.statuses, series.variances, strict=True)):
+        for place, (status, variance) in enumerate(
+            zip(series.statuses, series.variances, strict=True)
+        ):
             proof = evidence(findings, question, place, heard)
             assert (proof is None) == (status == "hidden")
             if proof is None or (question == "model" and status != "exact"):
@@ -390,7 +461,9 @@ def test_evidence_is_the_truth_or_has_the_noise_that_was_predicted(case, graph, 
             if question == "model":
                 true = models[place][0]
             else:
-                true = sum(c * truth[u] for c, u in zip(proof.coefficients, proof.terms, strict=True))
+                true = sum(
+                    c * truth[u] for c, u in zip(proof.coefficients, proof.terms, strict=True)
+                )
             off = proof.values - true
             if status == "exact":
                 assert proof.deviation == 0
@@ -438,13 +511,17 @@ def test_no_linear_unbiased_estimate_has_less_variance(data, seed):
     scale = data.draw(st.sampled_from([1.0, 1e-2, 30.0]))
     noise *= scale
     know = knowledge_of(secrets, noise)
-    targets = np.concatenate((np.eye(s), rng.integers(-2, 3, size=(3, s)), rng.normal(size=(1, k)) @ secrets))
+    targets = np.concatenate(
+        (np.eye(s), rng.integers(-2, 3, size=(3, s)), rng.normal(size=(1, k)) @ secrets)
+    )
     asked = np.pad(targets, ((0, 0), (0, m)))
     expected = np.array([least_variance(secrets, noise, target) for target in targets])
     np.testing.assert_allclose(know.variances(asked), expected, rtol=1e-6, atol=1e-9)
     for vector, variance in zip(asked, expected, strict=True):
         answer = know.ask(vector)
-        assert answer.status == ("hidden" if np.isinf(variance) else "exact" if variance < 1e-9 else "noisy")
+        assert answer.status == (
+            "hidden" if np.isinf(variance) else "exact" if variance < 1e-9 else "noisy"
+        )
         if answer.combination is None:
             continue
         total = np.zeros(s + m)

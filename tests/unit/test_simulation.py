@@ -4,15 +4,17 @@ import torch
 from torch import nn
 
 import tacit
+from tacit.engines.gradients import objective as gradients
 from tacit.graph import Graph
 from tacit.simulation import Simulation
-from tacit.tasks import gradients
 
 RING = tacit.Topology.ring(6).mixing("metropolis")
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
 def squares(clients=6, batch_size=4, dtype=torch.float64):
@@ -113,7 +115,9 @@ def test_masks_that_are_sent_cost_bytes_and_change_nothing():
 
 def test_progress_is_called_after_every_iteration():
     seen = []
-    tacit.simulate(tacit.DSGT(lr=0.01), squares(), RING, steps=4, progress=lambda s: seen.append(s.t))
+    tacit.simulate(
+        tacit.DSGT(lr=0.01), squares(), RING, steps=4, progress=lambda s: seen.append(s.t)
+    )
     assert seen == [1, 2, 3, 4]
 
 
@@ -165,7 +169,9 @@ def test_weights_that_are_not_doubly_stochastic_are_refused(algorithm):
     W = np.full((3, 3), 1 / 3)
     W[0] = [0.5, 0.5, 0.0]
     graph = Graph.from_matrix(W)
-    with pytest.raises(tacit.Misuse, match=rf"{algorithm.name} needs a graph that is doubly stochastic"):
+    with pytest.raises(
+        tacit.Misuse, match=rf"{algorithm.name} needs a graph that is doubly stochastic"
+    ):
         tacit.simulate(algorithm, squares(3), graph, steps=1)
 
 
@@ -221,7 +227,9 @@ def begun(workspace=None, threads=None, steps=0):
         if threads is not None:
             torch.set_num_threads(threads)
         try:
-            simulation = Simulation(ALGORITHMS[2], network_task(), RING, seed=2, gradients="batched")
+            simulation = Simulation(
+                ALGORITHMS[2], network_task(), RING, seed=2, gradients="batched"
+            )
             simulation.start()
             for _ in range(steps):
                 simulation.step()
@@ -237,7 +245,9 @@ def test_chunks_and_threads_change_nothing_but_rounding(how):
     torch.testing.assert_close(other.state.gamma, plain.state.gamma, rtol=1e-4, atol=1e-5)
     noise = [s.here.at(3).noise("zeta", tacit.Laplace(1.0)) for s in (plain, other)]
     assert torch.equal(*noise)
-    edge_noise = [s.here.at(3).edge_noise("delta", tacit.Laplace(1.0))[0].tensor() for s in (plain, other)]
+    edge_noise = [
+        s.here.at(3).edge_noise("delta", tacit.Laplace(1.0))[0].tensor() for s in (plain, other)
+    ]
     assert torch.equal(*edge_noise)
     for number in range(8):
         batches = [s.here.objective.feed.indices(number) for s in (plain, other)]
@@ -300,7 +310,10 @@ def test_a_name_is_not_an_algorithm():
 
 
 def test_numpy_seeds_are_seeds():
-    runs = [tacit.simulate(tacit.LPPA(lr=0.1), squares(), RING, steps=2, seed=s) for s in (7, np.int64(7))]
+    runs = [
+        tacit.simulate(tacit.LPPA(lr=0.1), squares(), RING, steps=2, seed=s)
+        for s in (7, np.int64(7))
+    ]
     assert torch.equal(runs[0].theta, runs[1].theta)
 
 
@@ -353,5 +366,9 @@ def test_deviations_are_recorded_of_tasks_that_know_their_optimum_only():
     deviations = run.history.column("msd")
     assert deviations[-1] < deviations[0]
     optimum = squares(batch_size=None).optimum
-    assert deviations[-1] == pytest.approx(float((run.theta - optimum).square().sum(1).mean()), rel=1e-9)
-    assert tacit.simulate(tacit.DSGT(lr=0.05), network_task(), RING, steps=2).history[-1].msd is None
+    assert deviations[-1] == pytest.approx(
+        float((run.theta - optimum).square().sum(1).mean()), rel=1e-9
+    )
+    assert (
+        tacit.simulate(tacit.DSGT(lr=0.05), network_task(), RING, steps=2).history[-1].msd is None
+    )

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from tacit.algorithms.algorithm import Algorithm
-from tacit.errors import unknown
+from tacit.core.plugins import Registry
 
-# file and class of each algorithm
-FILES = {
-    "dsgt": "DSGT",
-    "dp_dsgt": "DPDSGT",
-    "lppa": "LPPA",
-    "dsg": "DSG",
-    "edsg": "EDSG",
-    "dsg_rms": "DSGRMS",
-    "edsg_rms": "EDSGRMS",
-    "dsgt_rms": "DSGTRMS",
-    "pd_lms": "PDLMS",
-    "psgt": "PSGT",
-    "mdsg": "MDSG",
-    "d_psgd": "DPSGD",
-    "defl_vp": "DeFLVP",
-    "pdmm": "PDMM",
-    "admm": "ADMM",
-    "fedavg": "FedAvg",
-}
+ALGORITHMS: Registry[type[Algorithm]] = Registry(
+    "tacit.algorithms",
+    "algorithm",
+    {
+        "dsgt": "tacit.algorithms.dsgt:DSGT",
+        "dp-dsgt": "tacit.algorithms.dp_dsgt:DPDSGT",
+        "lppa": "tacit.algorithms.lppa:LPPA",
+        "dsg": "tacit.algorithms.dsg:DSG",
+        "edsg": "tacit.algorithms.edsg:EDSG",
+        "dsg-rms": "tacit.algorithms.dsg_rms:DSGRMS",
+        "edsg-rms": "tacit.algorithms.edsg_rms:EDSGRMS",
+        "dsgt-rms": "tacit.algorithms.dsgt_rms:DSGTRMS",
+        "pd-lms": "tacit.algorithms.pd_lms:PDLMS",
+        "psgt": "tacit.algorithms.psgt:PSGT",
+        "mdsg": "tacit.algorithms.mdsg:MDSG",
+        "d-psgd": "tacit.algorithms.d_psgd:DPSGD",
+        "defl-vp": "tacit.algorithms.defl_vp:DeFLVP",
+        "pdmm": "tacit.algorithms.pdmm:PDMM",
+        "admm": "tacit.algorithms.admm:ADMM",
+        "fedavg": "tacit.algorithms.fedavg:FedAvg",
+    },
+)
 
-_CLASSES = [getattr(import_module(f"tacit.algorithms.{file}"), name) for file, name in FILES.items()]
-ALGORITHMS: dict[str, type[Algorithm]] = {kind.name: kind for kind in _CLASSES}
-
-
-def algorithm_class(name: str) -> type[Algorithm]:
-    """The registered algorithm called `name`."""
-    if name not in ALGORITHMS:
-        raise unknown(f"There is no algorithm {name!r}.", name, ALGORITHMS)
-    return ALGORITHMS[name]
-
-
-__all__ = ["ALGORITHMS", "Algorithm", "algorithm_class"]
+__all__ = ["ALGORITHMS", "Algorithm"]

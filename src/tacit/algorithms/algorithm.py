@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, get_type_hints
 
 from torch import Tensor
 
-from tacit.clients import Clients
+from tacit.core.here import Clients
 from tacit.graph import Graph
 
 S = Any  # each algorithm has its own state: a frozen dataclass of tensors, the first of them named `theta`

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from tacit.algorithms.diffusion import REQUIRES
-from tacit.arguments import is_number
-from tacit.clients import Clients
-from tacit.errors import Misuse
-from tacit.schedules import Rate, check_rate
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
+from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,9 @@ class DPSGD:
         check_rate("lr", self.lr)
         check_momentum(self.momentum)
         if self.order not in ("adapt-then-combine", "combine-then-adapt"):
-            raise Misuse(f"order is {self.order!r}.", 'Choose "adapt-then-combine" or "combine-then-adapt".')
+            raise Misuse(
+                f"order is {self.order!r}.", 'Choose "adapt-then-combine" or "combine-then-adapt".'
+            )
 
     def start(self, here: Clients) -> Moving:
         """The first models, at rest."""
@@ -68,4 +70,6 @@ class DPSGD:
 def check_momentum(momentum: float) -> None:
     """Refuse a momentum outside [0, 1)."""
     if not (is_number(momentum) and 0 <= momentum < 1):
-        raise Misuse(f"momentum is {momentum!r}.", "Give a number from 0 (none) to below 1, e.g. 0.9.")
+        raise Misuse(
+            f"momentum is {momentum!r}.", "Give a number from 0 (none) to below 1, e.g. 0.9."
+        )

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from tacit.algorithms.d_psgd import check_momentum
 from tacit.algorithms.diffusion import REQUIRES
-from tacit.arguments import is_number
-from tacit.clients import Clients
 from tacit.compression import Codec, RandK, check_codec, for_signs
-from tacit.errors import Misuse
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
+from tacit.core.schedules import Rate, check_rate
 from tacit.graph import Graph
 from tacit.privacy.randomized_response import RandomizedResponse
-from tacit.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,8 @@ class DeFLVP:
                 raise Misuse(f"{name} is {getattr(self, name)!r}.", "Give True or False.")
         if not (is_number(self.alpha) and 0 < self.alpha <= 1):
             raise Misuse(
-                f"alpha is {self.alpha!r}.", "Give a number above 0 and at most 1, e.g. alpha = 0.1."
+                f"alpha is {self.alpha!r}.",
+                "Give a number above 0 and at most 1, e.g. alpha = 0.1.",
             )
         if self.private_variates and not (self.variance_reduction and self.randomized_response):
             raise Misuse(
@@ -102,7 +103,9 @@ class DeFLVP:
     def start(self, here: Clients) -> Varied:
         """The first models, at rest, with variates of zero."""
         theta = here.theta0
-        return Varied(theta, momentum=theta.new_zeros(theta.shape), variate=theta.new_zeros(theta.shape))
+        return Varied(
+            theta, momentum=theta.new_zeros(theta.shape), variate=theta.new_zeros(theta.shape)
+        )
 
     def step(self, s: Varied, here: Clients) -> Varied:
         """Correct the gradient, privatize it, compress it, descend."""

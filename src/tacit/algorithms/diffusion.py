@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.clients import Clients
+from tacit.core.here import Clients
+from tacit.core.schedules import Rate
 from tacit.privacy.matrix_step import MatrixStep
-from tacit.schedules import Rate
 
 REQUIRES = ("connected", "doubly stochastic", "symmetric", "primitive")
 REQUIRES_EXACT = (*REQUIRES, "positive definite")

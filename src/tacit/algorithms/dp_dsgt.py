@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
-from tacit.clients import Clients
-from tacit.errors import Misuse
-from tacit.privacy.noise import Laplace, Noise, check_noise
-from tacit.schedules import Rate, check_rate
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
+from tacit.core.noise import Laplace, Noise, check_noise
+from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class DPDSGT:
         check_local_steps(self.local_steps)
         if self.inject not in ("start", "every"):
             raise Misuse(
-                f"inject is {self.inject!r}.", 'Choose "start" (the paper\'s comparison) or "every".'
+                f"inject is {self.inject!r}.",
+                'Choose "start" (the paper\'s comparison) or "every".',
             )
 
     def start(self, here: Clients) -> Tracking:

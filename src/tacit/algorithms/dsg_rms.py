@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
 from tacit.algorithms.dual_protection import DualProtection
-from tacit.clients import Clients
+from tacit.core.here import Clients
 from tacit.privacy.protection import mix_protected
 
 

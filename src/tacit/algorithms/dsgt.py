@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
-from tacit.clients import Clients
-from tacit.schedules import Rate, check_rate
+from tacit.core.here import Clients
+from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,9 @@ class DSGT:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=grad.clone(), grad=grad)  # two tensors, so that each can be used again
+        return Tracking(
+            theta, gamma=grad.clone(), grad=grad
+        )  # two tensors, so that each can be used again
 
     def step(self, s: Tracking, here: Clients) -> Tracking:
         """Mix models and trackers, descend, track."""

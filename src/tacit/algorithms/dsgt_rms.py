@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from tacit.algorithms.dual_protection import DualProtection
 from tacit.algorithms.tracking import REQUIRES, Tracking
-from tacit.clients import Clients
+from tacit.core.here import Clients
 from tacit.privacy.protection import mix_protected
 
 
@@ -35,12 +35,18 @@ class DSGTRMS(DualProtection):
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=grad.clone(), grad=grad)  # two tensors, so that each can be used again
+        return Tracking(
+            theta, gamma=grad.clone(), grad=grad
+        )  # two tensors, so that each can be used again
 
     def step(self, s: Tracking, here: Clients) -> Tracking:
         """Mix what is shifted, descend by a random matrix, track."""
-        theta = mix_protected("theta", s.theta, self.protection.vector("c/theta", s.theta, here), here)
-        gamma = mix_protected("gamma", s.gamma, self.protection.vector("c/gamma", s.gamma, here), here)
+        theta = mix_protected(
+            "theta", s.theta, self.protection.vector("c/theta", s.theta, here), here
+        )
+        gamma = mix_protected(
+            "gamma", s.gamma, self.protection.vector("c/gamma", s.gamma, here), here
+        )
         here.add(theta, (-here.rate(self.lr), self.matrix.times(s.gamma, here)))
         grad = here.grad(theta)
         return Tracking(theta, gamma.add_(grad).sub_(s.grad), grad)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms import tau_bounds
+from tacit.core.schedules import Rate, check_rate
 from tacit.graph import Graph
 from tacit.privacy.matrix_step import MatrixStep, check_matrix
 from tacit.privacy.protection import NormVector, Protection, check_protection
-from tacit.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)

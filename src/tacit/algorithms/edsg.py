@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.diffusion import REQUIRES_EXACT, Corrected, adapt
-from tacit.clients import Clients
-from tacit.schedules import Rate, check_rate
+from tacit.core.here import Clients
+from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)

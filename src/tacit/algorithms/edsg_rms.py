@@ -9,8 +9,8 @@ from torch import Tensor
 
 from tacit.algorithms.diffusion import REQUIRES_EXACT, adapt
 from tacit.algorithms.dual_protection import DualProtection
-from tacit.clients import Clients
-from tacit.privacy.noise import Gaussian
+from tacit.core.here import Clients
+from tacit.core.noise import Gaussian
 from tacit.privacy.protection import NormVector, Protection, mix_protected
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from tacit.algorithms.diffusion import Model
 from tacit.algorithms.tracking import check_local_steps
-from tacit.clients import Clients
-from tacit.schedules import Rate, check_rate
+from tacit.core.here import Clients
+from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class FedAvg:
     paper: ClassVar[str] = "McMahan et al. 2017; Yu et al. 2025, eq. 1"
     requires: ClassVar[tuple[str, ...]] = ()
     needs_server: ClassVar[bool] = True
-    protects: ClassVar[str] = "nothing: a server, which the graph does not show, sees every gradient"
+    protects: ClassVar[str] = (
+        "nothing: a server, which the graph does not show, sees every gradient"
+    )
 
     lr: Rate  # μ
     local_steps: int = 1

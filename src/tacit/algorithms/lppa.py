@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
-from tacit.clients import Clients
+from tacit.core.here import Clients
+from tacit.core.noise import Laplace, Noise, check_noise
+from tacit.core.rows import Rows
+from tacit.core.schedules import Rate, check_rate
 from tacit.graph import Graph
 from tacit.privacy.masks import Masks, check_masks, shared
-from tacit.privacy.noise import Laplace, Noise, check_noise
-from tacit.rows import Rows
-from tacit.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)

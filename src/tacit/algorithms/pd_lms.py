@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
-from tacit.clients import Clients
-from tacit.privacy.noise import Gaussian, Noise, check_noise
-from tacit.schedules import Rate, check_rate
+from tacit.core.here import Clients
+from tacit.core.noise import Gaussian, Noise, check_noise
+from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)

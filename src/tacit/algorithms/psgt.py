@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, track
-from tacit.clients import Clients
-from tacit.privacy.noise import Gaussian
-from tacit.schedules import Exponential, Rate, check_rate
+from tacit.core.here import Clients
+from tacit.core.noise import Gaussian
+from tacit.core.schedules import Exponential, Rate, check_rate
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ class PSGT:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=grad.clone(), grad=grad)  # two tensors, so that each can be used again
+        return Tracking(
+            theta, gamma=grad.clone(), grad=grad
+        )  # two tensors, so that each can be used again
 
     def step(self, s: Tracking, here: Clients) -> Tracking:
         """Perturb, then track."""

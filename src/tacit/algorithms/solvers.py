@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from tacit.arguments import is_count, is_number, offers
-from tacit.clients import Clients
-from tacit.errors import Misuse
+from tacit.core.arguments import is_count, is_number, offers
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
 
 
 class Solver(Protocol):
@@ -70,7 +70,8 @@ class InnerSolver:
         _check_mu(self.mu)
         if not is_count(self.steps):
             raise Misuse(
-                f"steps of the inner solver is {self.steps!r}.", "Give a whole number of at least 1."
+                f"steps of the inner solver is {self.steps!r}.",
+                "Give a whole number of at least 1.",
             )
 
     @property
@@ -136,7 +137,9 @@ SOLVERS: dict[str, type[Any]] = {
 def check_solver(solver: Solver) -> None:
     """Refuse what is not a solver, such as a name."""
     if not offers(solver, "solve"):
-        raise Misuse(f"solver is {solver!r}.", "Give a solver, e.g. tacit.QuadraticSolver(mu=1/30).")
+        raise Misuse(
+            f"solver is {solver!r}.", "Give a solver, e.g. tacit.QuadraticSolver(mu=1/30)."
+        )
 
 
 def _check_mu(mu: float) -> None:

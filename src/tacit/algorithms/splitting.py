@@ -22,12 +22,12 @@ import numpy as np
 from torch import Tensor
 
 from tacit.algorithms.solvers import QuadraticSolver, Solver, check_solver
-from tacit.arguments import is_number
-from tacit.clients import Clients
-from tacit.errors import Misuse
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
+from tacit.core.noise import Gaussian, Noise, check_noise
 from tacit.graph import Graph
 from tacit.privacy.masks import Masks, check_masks, shared
-from tacit.privacy.noise import Gaussian, Noise, check_noise
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.graph import Graph
 from tacit.privacy.protection import Protection
 
@@ -40,7 +40,9 @@ def remarks(protection: Protection, graph: Graph, theorem: int | None) -> list[s
         return [f"the bound of Theorem {theorem} on tau was not computed: the graph is too large"]
     if strength >= bound:
         return []
-    return [f"protection of strength {strength:.3g}, within the bound {bound:.3g} of Theorem {theorem} here"]
+    return [
+        f"protection of strength {strength:.3g}, within the bound {bound:.3g} of Theorem {theorem} here"
+    ]
 
 
 def cautions(protection: Protection, graph: Graph, theorem: int | None) -> list[str]:

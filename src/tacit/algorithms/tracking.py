@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.arguments import is_count
-from tacit.clients import Clients
-from tacit.errors import Misuse
-from tacit.schedules import Rate
+from tacit.core.arguments import is_count
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
+from tacit.core.schedules import Rate
 
 REQUIRES = ("connected", "doubly stochastic", "primitive")
 
@@ -34,7 +34,9 @@ class Tracking:
 def track(s: Tracking, here: Clients, lr: Rate, local_steps: int = 1) -> Tracking:
     """One exchange and `local_steps` updates of model and tracker."""
     lam = here.rate(lr)
-    theta, gamma = here.net.mix(theta=here.spent(s.theta), gamma=s.gamma)  # ours: written in place below
+    theta, gamma = here.net.mix(
+        theta=here.spent(s.theta), gamma=s.gamma
+    )  # ours: written in place below
     here.add(theta, (-lam, s.gamma))
     last, spent = s.grad, s.gamma
     for local in range(local_steps):

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import cast
 
 from tacit.bench.result import Asked, Bench, Result
-from tacit.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown
 
 NAMES = ("sim", "scaling", "mix", "attack", "noise", "codec", "peer")
 
@@ -23,7 +23,9 @@ def bench(name: str) -> Bench:
 def choose(names: Sequence[str], asked: Asked) -> dict[str, Asked]:
     """What each bench is asked for: the benches named, or all; the workloads named, or those fit for the device."""
     benches = {name: bench(name) for name in names or NAMES}
-    known = list(dict.fromkeys(workload for each in benches.values() for workload in each.WORKLOADS))
+    known = list(
+        dict.fromkeys(workload for each in benches.values() for workload in each.WORKLOADS)
+    )
     for workload in asked.workloads:
         if workload not in known:
             raise unknown(f"There is no workload {workload!r}.", workload, known)
@@ -40,7 +42,9 @@ def choose(names: Sequence[str], asked: Asked) -> dict[str, Asked]:
     return chosen
 
 
-def measure(names: Sequence[str], asked: Asked, skipped: Callable[[str, Misuse], None]) -> Iterator[Result]:
+def measure(
+    names: Sequence[str], asked: Asked, skipped: Callable[[str, Misuse], None]
+) -> Iterator[Result]:
     """Results as they come. A bench that cannot run here is an error if it was named, and skipped otherwise."""
     for name, wanted in choose(names, asked).items():
         try:

@@ -16,9 +16,9 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from tacit import data
-from tacit.audit.attacks.inversion import invert
-from tacit.audit.attacks.lbfgs import LBFGS
-from tacit.audit.attacks.observation import Observation
+from tacit.auditing.attacks.inversion import invert
+from tacit.auditing.attacks.lbfgs import LBFGS
+from tacit.auditing.attacks.observation import Observation
 from tacit.bench.result import Asked, Result
 from tacit.bench.stopwatch import Stopwatch
 from tacit.models.convolutional import sigmoid_cnn
@@ -48,7 +48,9 @@ class Victims:
         flat = FlatModule(sigmoid_cnn(SHAPE, CLASSES, uniform=0.5))
         loss = ModuleLoss(flat, functional.cross_entropy).to(device)
         digits = data.load("mnist-mini", limit_train=count).train
-        weights = torch.stack([flat.fresh_weights("bench", victim) for victim in range(count)]).to(device)
+        weights = torch.stack([flat.fresh_weights("bench", victim) for victim in range(count)]).to(
+            device
+        )
         x, y = digits.x[:, None].to(device), digits.y[:, None].to(device)
         gradients: Tensor = vmap(grad(loss))(weights, x, y)
         return cls(loss, weights, gradients, LBFGS(iterations, enough=0.0, flat=0.0, gain=0.0))
@@ -56,7 +58,9 @@ class Victims:
     def attack(self, which: slice) -> int:
         """Invert the gradients of these victims at once; how many evaluations it took."""
         seen = Observation.gradient(self.weights[which], self.gradients[which])
-        found = invert(self.loss, seen, shape=SHAPE, classes=CLASSES, optimiser=self.search, restarts=1)
+        found = invert(
+            self.loss, seen, shape=SHAPE, classes=CLASSES, optimiser=self.search, restarts=1
+        )
         return int(found.evaluations.sum())
 
     def attack_by_hand(self, victim: int) -> int:
@@ -78,7 +82,9 @@ class Victims:
 
         def closure() -> Tensor:
             nonlocal evaluations
-            (gradient,) = torch.autograd.grad(self.loss(theta, dummy, label), theta, create_graph=True)
+            (gradient,) = torch.autograd.grad(
+                self.loss(theta, dummy, label), theta, create_graph=True
+            )
             distance = (gradient - value).square().sum()
             (dummy.grad,) = torch.autograd.grad(distance, dummy)
             evaluations += 1
@@ -106,7 +112,9 @@ def measure(asked: Asked) -> Iterator[Result]:
         "by-hand": lambda: sum(victims.attack_by_hand(victim) for victim in alone),
     }
     ways = {name: way for name, way in ways.items() if name in ("batch", *asked.workloads)}
-    steps = {name: way() for name, way in ways.items()}  # the same in every turn; this also warms up
+    steps = {
+        name: way() for name, way in ways.items()
+    }  # the same in every turn; this also warms up
     repeats = asked.repeats or (QUICK_REPEATS if asked.quick else REPEATS)
     turns = asked.turns_of("attack")
     timings = Stopwatch.on(asked.device).interleaved(ways, repeats, warmups=0, turns=turns)

@@ -14,7 +14,7 @@ from torch import Tensor
 from tacit.bench.result import Asked, Result
 from tacit.bench.stopwatch import Stopwatch, Work
 from tacit.compression import QSGD, Codec, Identity, RandK, SignBits
-from tacit.randomness import key_of, tiles, words
+from tacit.core.randomness import key_of, tiles, words
 
 SUMMARY = "encoding and decoding rows / copying them"
 OF_SIGNS = "sign-of-signs"
@@ -87,7 +87,9 @@ def measure(asked: Asked) -> Iterator[Result]:
     for name in asked.workloads:
         both = (f"{name} encode", f"{name} decode")
         size = CODECS[name].size(parameters, rows.dtype)
-        nanoseconds = {part: 1e9 * timings.median(f"{name} {part}") / rows.numel() for part in PARTS}
+        nanoseconds = {
+            part: 1e9 * timings.median(f"{name} {part}") / rows.numel() for part in PARTS
+        }
         yield Result(
             "codec",
             name,

@@ -19,7 +19,9 @@ class Exponent:
 def fit_exponent(sizes: Sequence[float], costs: Sequence[float]) -> Exponent:
     """Least squares of log cost on log size; three sizes or more, for there must be something left to err."""
     if len(sizes) != len(costs) or len(set(sizes)) < 3:
-        raise ValueError(f"{len(sizes)} sizes and {len(costs)} costs: three different sizes at least")
+        raise ValueError(
+            f"{len(sizes)} sizes and {len(costs)} costs: three different sizes at least"
+        )
     x, y = np.log(sizes), np.log(costs)
     centred = x - x.mean()
     slope = float(centred @ y / (centred @ centred))

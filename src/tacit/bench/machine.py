@@ -20,7 +20,9 @@ class Machine:
     processor: str
     cores: int  # that this process may use
     threads: int  # of torch
-    wait_policy: str | None  # OMP_WAIT_POLICY: whether threads that wait spin; the command line sets PASSIVE
+    wait_policy: (
+        str | None
+    )  # OMP_WAIT_POLICY: whether threads that wait spin; the command line sets PASSIVE
     gpu: str | None
     system: str
     python: str
@@ -79,7 +81,9 @@ def _processor(told: Path) -> str:
         lines = told.read_text().splitlines()
     except OSError:
         lines = []
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    facts = {
+        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
+    }
     if name := facts.get("model name"):
         return name
     if "CPU part" in facts:

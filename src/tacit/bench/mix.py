@@ -14,9 +14,9 @@ from tacit.bench.machine import free_memory
 from tacit.bench.result import Asked, Result
 from tacit.bench.stopwatch import Stopwatch
 from tacit.bench.workloads import ring
-from tacit.crew import Crew
+from tacit.core.errors import Misuse
+from tacit.core.workers import Crew
 from tacit.engines.stacked import StackedNetwork
-from tacit.errors import Misuse
 
 SUMMARY = "bandwidth of StackedNetwork.mix / bandwidth of a copy of the same tensor"
 WORKLOADS = ("ring",)
@@ -36,7 +36,9 @@ def measure(asked: Asked) -> Iterator[Result]:
     clients = QUICK_CLIENTS if asked.quick else CLIENTS
     _refuse_too_large(TENSORS * 4 * clients * PARAMETERS, asked.device)
     asked.progress("mix: preparing", 0, 1)
-    net = StackedNetwork(ring(clients), torch.float32, asked.device, Crew.of_this_process(asked.device))
+    net = StackedNetwork(
+        ring(clients), torch.float32, asked.device, Crew.of_this_process(asked.device)
+    )
     rows = torch.ones(clients, PARAMETERS, device=asked.device)
     copy = torch.empty_like(rows)
 

@@ -16,8 +16,8 @@ import torch
 from tacit.bench.result import Asked, Result
 from tacit.bench.stopwatch import Stopwatch, Work
 from tacit.bench.workloads import W2
-from tacit.clients import Clients
-from tacit.privacy.noise import Gaussian, Laplace, Noise
+from tacit.core.here import Clients
+from tacit.core.noise import Gaussian, Laplace, Noise
 
 SUMMARY = "numbers of keyed noise per second / numbers per second of torch's own generator"
 Generator = Literal["philox", "chacha20"]

@@ -17,7 +17,7 @@ import torch
 from tacit.bench.result import Asked, Result
 from tacit.bench.stopwatch import Spread, Stopwatch, Timings
 from tacit.bench.workloads import MASKED_RULE, PLAIN_RULE
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 SUMMARY = "bytes / those of the numbers; speed / that of a plain TLS socket; an iteration / the simulator's"
 EXTRA = ("cryptography", "google.protobuf", "grpc")  # what tacit[peer] installs
@@ -63,7 +63,7 @@ def _bytes(asked: Asked) -> Result:
 
 
 def _speed(asked: Asked) -> Result:
-    from tacit.bench.peer_letter import pulls
+    from tacit.bench.peer_message import pulls
 
     size = QUICK_LETTER if asked.quick else LETTER
     repeats = asked.repeats or (2 if asked.quick else 7)
@@ -80,7 +80,10 @@ def _speed(asked: Asked) -> Result:
         repeats,
         "speed of a letter / that of a plain TLS socket",
         "higher",
-        {"ours_megabytes_per_second": size / ours / 1e6, "limit_megabytes_per_second": size / plain / 1e6},
+        {
+            "ours_megabytes_per_second": size / ours / 1e6,
+            "limit_megabytes_per_second": size / plain / 1e6,
+        },
     )
 
 
@@ -108,7 +111,11 @@ def _overhead(asked: Asked) -> Result:
     )
 
 
-MEASURES: dict[str, Callable[[Asked], Result]] = {"bytes": _bytes, "speed": _speed, "overhead": _overhead}
+MEASURES: dict[str, Callable[[Asked], Result]] = {
+    "bytes": _bytes,
+    "speed": _speed,
+    "overhead": _overhead,
+}
 WORKLOADS = tuple(MEASURES)
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 import tacit
-from tacit.errors import TacitError
-from tacit.experiment.config import make_config
-from tacit.peer.federation import FederationFolder, create
-from tacit.peer.local import LocalFederation
-from tacit.peer.results import read_history
+from tacit.config.sections import make_config
+from tacit.core.errors import TacitError
+from tacit.peer.federation.local_processes import LocalFederation
+from tacit.peer.federation.operator import FederationFolder, create
+from tacit.peer.node.results import read_history
 
 NODES, DEGREE = 5, 2
 PARAMETERS = 50_000
@@ -31,7 +31,9 @@ def target(name: str) -> tacit.Task:
     return _task([_centre(int(name[1:]))])
 
 
-def federation(folder: Path, rule: Mapping[str, Any], rounds: int, ports: list[int]) -> FederationFolder:
+def federation(
+    folder: Path, rule: Mapping[str, Any], rounds: int, ports: list[int]
+) -> FederationFolder:
     """Nodes on a ring that minimise `target`."""
     config = make_config(
         {
@@ -41,7 +43,9 @@ def federation(folder: Path, rule: Mapping[str, Any], rounds: int, ports: list[i
             "run": {"rounds": rounds, "iterations_per_round": ROUND},
         }
     )
-    return create(folder, "bench", {f"n{i}": f"127.0.0.1:{port}" for i, port in enumerate(ports)}, config)
+    return create(
+        folder, "bench", {f"n{i}": f"127.0.0.1:{port}" for i, port in enumerate(ports)}, config
+    )
 
 
 def bytes_per_iteration(rule: Mapping[str, Any], rounds: int) -> float:
@@ -150,4 +154,6 @@ def _train(home: FederationFolder, listen: Mapping[str, str]) -> None:
     with LocalFederation(home, data=f"{__name__}:target", listen=listen) as local:
         if not local.wait(PATIENCE):
             words = "; ".join(f"{node.name}: {node.last_words()}" for node in local.failed())
-            raise TacitError(f"The nodes of the bench did not end well. {words or 'They took too long.'}")
+            raise TacitError(
+                f"The nodes of the bench did not end well. {words or 'They took too long.'}"
+            )

@@ -77,7 +77,9 @@ def _exponent(name: str, workloads: list[Workload], asked: Asked) -> Result:
         works[str(number)] = partial(rounds, simulation, at_a_time)
         parameters = simulation.task.parameters
         degree = len(workload.graph(workload.clients).edges) // workload.clients
-        sizes.append({"clients": workload.clients, "parameters": parameters, "degree": degree}[name])
+        sizes.append(
+            {"clients": workload.clients, "parameters": parameters, "degree": degree}[name]
+        )
         iterations.append(at_a_time)
     repeats = asked.repeats or (QUICK_REPEATS if asked.quick else REPEATS)
     turns = asked.turns_of(f"scaling {name}")
@@ -95,6 +97,8 @@ def _exponent(name: str, workloads: list[Workload], asked: Asked) -> Result:
         "exponent of the cost of an iteration, ± its standard error; 1 is linear",
         details={
             "standard_error": found.error,
-            "points": [{name: size, "seconds": cost} for size, cost in zip(sizes, seconds, strict=True)],
+            "points": [
+                {name: size, "seconds": cost} for size, cost in zip(sizes, seconds, strict=True)
+            ],
         },
     )

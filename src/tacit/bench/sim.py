@@ -21,7 +21,9 @@ from tacit.bench.workloads import W2, W3, Images, Workload
 from tacit.bench.workloads import WORKLOADS as KNOWN
 from tacit.simulation import Simulation
 
-SUMMARY = "a round of the simulator / as many forward and backward passes of one model in a plain loop"
+SUMMARY = (
+    "a round of the simulator / as many forward and backward passes of one model in a plain loop"
+)
 WORKLOADS = tuple(KNOWN)
 QUICK_REPEATS = 3
 OURS, LIMIT, SMALLER = "ours", "limit", W2.name
@@ -53,7 +55,11 @@ def _measure(workload: Workload, asked: Asked) -> Result:
     repeats = asked.repeats or (QUICK_REPEATS if asked.quick else workload.rounds - 1)
     turns = asked.turns_of(f"sim {workload.name}")
     timings = Stopwatch.on(asked.device).interleaved(works, repeats, turns=turns)
-    against = "one model on one batch of all samples" if workload.one_batch else "a plain loop on one model"
+    against = (
+        "one model on one batch of all samples"
+        if workload.one_batch
+        else "a plain loop on one model"
+    )
     return Result(
         "sim",
         workload.name,
@@ -119,7 +125,9 @@ def _as_many_rounds_of_w2(device: torch.device) -> Callable[[], None]:
     return lambda: rounds(simulation, iterations)
 
 
-def _details(workload: Workload, images: Images, simulation: Simulation, timings: Timings) -> dict[str, Any]:
+def _details(
+    workload: Workload, images: Images, simulation: Simulation, timings: Timings
+) -> dict[str, Any]:
     steps = workload.client_steps
     details: dict[str, Any] = {
         "ours_us_per_client_step": 1e6 * timings.median(OURS) / steps,

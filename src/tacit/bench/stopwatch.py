@@ -75,7 +75,12 @@ class Stopwatch:
         return self.clock() - begin
 
     def interleaved(
-        self, works: Mapping[str, Work], repeats: int, *, warmups: int = 1, turns: Turns | None = None
+        self,
+        works: Mapping[str, Work],
+        repeats: int,
+        *,
+        warmups: int = 1,
+        turns: Turns | None = None,
     ) -> Timings:
         """Do all pieces of work in turns, A B C A B C …; the first `warmups` turns are not counted."""
         taken: dict[str, list[float]] = {name: [] for name in works}

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 import tacit
 from tacit import data, models
+from tacit.core.randomness import key_of
 from tacit.graph import Graph, Topology
-from tacit.randomness import key_of
 from tacit.tasks.parts import Parts
 from tacit.tasks.task import Init
 
@@ -91,7 +91,9 @@ class Workload:
             dealt = torch.cat(
                 [torch.as_tensor(own) for own in data.iid(len(real.train), self.clients).indices]
             )
-            return Images(real.train.x[dealt], real.train.y[dealt], (real.test.x, real.test.y), self.dataset)
+            return Images(
+                real.train.x[dealt], real.train.y[dealt], (real.test.x, real.test.y), self.dataset
+            )
         generator = torch.Generator().manual_seed(key_of("bench", self.name) >> 1)
         x = torch.rand(count, *SHAPE, generator=generator)
         return Images(x, torch.randint(CLASSES, (count,), generator=generator), None, "random")
@@ -121,7 +123,9 @@ class Workload:
 
 
 W1 = Workload("W1", clients=10, samples=600, batch_size=32, rounds=10, model="cnn2")
-W2 = Workload("W2", clients=100, samples=60, batch_size=20, rounds=30, model="mlp", options={"hidden": [64]})
+W2 = Workload(
+    "W2", clients=100, samples=60, batch_size=20, rounds=30, model="mlp", options={"hidden": [64]}
+)
 W3 = Workload(
     "W3", clients=1_000, samples=60, batch_size=20, rounds=10, model="mlp", options={"hidden": [64]}
 )
@@ -129,7 +133,9 @@ W4 = Workload(
     "W4", clients=5, samples=12_000, batch_size=128, rounds=50, model="cnn2",
     graph=random_directed, init="independent", dataset="mnist",
 )  # fmt: skip
-W5 = Workload("W5", clients=1_000, samples=64, batch_size=32, rounds=20, model="cnn2", one_batch=True)
+W5 = Workload(
+    "W5", clients=1_000, samples=64, batch_size=32, rounds=20, model="cnn2", one_batch=True
+)
 WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4, W5)}
 
 # What peers are timed with: the same rule without and with masks, which are to cost no bytes.

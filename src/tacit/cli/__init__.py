@@ -15,7 +15,7 @@ def main() -> None:
     from rich.console import Console
 
     from tacit.cli.app import app
-    from tacit.errors import Elsewhere, Interrupted, TacitError
+    from tacit.core.errors import Elsewhere, Interrupted, TacitError
 
     try:
         app(prog_name="tacit")
@@ -23,13 +23,17 @@ def main() -> None:
         sys.exit(problem.exit_code)
     except TacitError as problem:
         text = str(problem) if isinstance(problem, Interrupted) else f"Error: {problem}"
-        Console(stderr=True, soft_wrap=True).print(text, style="bold red", markup=False, highlight=False)
+        Console(stderr=True, soft_wrap=True).print(
+            text, style="bold red", markup=False, highlight=False
+        )
         sys.exit(problem.exit_code)
     except ModuleNotFoundError as problem:
         if (problem.name or "").split(".")[0] not in ("cryptography", "google", "grpc"):
             raise
         text = f"Error: {problem.name} is not installed. Peers need it: pip install 'tacit[peer]'."
-        Console(stderr=True, soft_wrap=True).print(text, style="bold red", markup=False, highlight=False)
+        Console(stderr=True, soft_wrap=True).print(
+            text, style="bold red", markup=False, highlight=False
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         Console(stderr=True).print("Stopped.", style="bold red")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,8 @@ from tacit.cli.data import app as data_app
 from tacit.cli.federation import app as federation_app
 from tacit.cli.node import node
 from tacit.cli.progress import OneBar, Progress
-from tacit.cli.reproduce import reproduce
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
+from tacit.core.plugins import Registry
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -30,15 +31,18 @@ app.add_typer(data_app, name="data")
 app.add_typer(federation_app, name="federation")
 app.command()(bench)
 app.command()(node)
-app.command()(reproduce)
+COMMANDS: Registry[Callable[..., None] | typer.Typer] = Registry("tacit.commands", "command", {})
 
 ConfigFile = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="TOML file of the experiment; see examples/.")
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the results; new or empty.")]
-Data = Annotated[Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")
+]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", help="Override a key, e.g. --set algorithm.lr=0.05 (repeatable).")
+    list[str] | None,
+    typer.Option("--set", help="Override a key, e.g. --set algorithm.lr=0.05 (repeatable)."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in the output folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
@@ -65,7 +69,9 @@ def version(
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the report; new or empty.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the report; new or empty.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train five clients with three rules on real digits and see what a neighbour sees."""
@@ -74,7 +80,9 @@ def demo(
     folder = out or _free_folder(Path("tacit-demo"))
     console = Console(stderr=True)
     if not as_json:
-        console.print("Five clients on a ring, 800 handwritten digits each, no server, three rules:")
+        console.print(
+            "Five clients on a ring, 800 handwritten digits each, no server, three rules:"
+        )
     with Progress(console, runs=3) as progress:
         shown = demonstrate(folder, progress.watch)
     if as_json:
@@ -115,11 +123,11 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run one experiment into a folder: history, checkpoints, summary and report."""
+    from tacit.config.sections import load_config
     from tacit.engines.torchrun import joined
-    from tacit.experiment.config import load_config
-    from tacit.experiment.report import write_report
     from tacit.experiment.run import run as run_config
     from tacit.record.history import decibels
+    from tacit.report.report import write_report
 
     plan = load_config(config, overrides or [])
     with joined(plan.run.device) as group:
@@ -128,7 +136,9 @@ def run(
             return
         with Progress(Console(stderr=True)) as progress:
             watcher = progress.watch(plan.algorithm.name, plan.run.seed)
-            outcome = run_config(plan, out, data_folder=data, resume=resume, watcher=watcher, group=group)
+            outcome = run_config(
+                plan, out, data_folder=data, resume=resume, watcher=watcher, group=group
+            )
     title = f"{plan.algorithm.name} on {plan.subject}"
     report = write_report([out], out / "report.html", title=title)
     if as_json:
@@ -153,9 +163,12 @@ def run(
 def compare(
     config: ConfigFile,
     algorithms: Annotated[
-        str, typer.Option(help="Names with commas between; options with +, e.g. NAME,NAME+fresh=true.")
+        str,
+        typer.Option(help="Names with commas between; options with +, e.g. NAME,NAME+fresh=true."),
     ],
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, counted up from the run's own.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How many seeds, counted up from the run's own.")
+    ] = 3,
     out: Out = Path("runs/compare"),
     data: Data = None,
     overrides: Set = None,
@@ -164,10 +177,10 @@ def compare(
 ) -> None:
     """Run several algorithms on the same experiment, paired by seed: mean ± deviation and a report."""
     from tacit.cli.comparison import comparison_table
+    from tacit.config.sections import load_config
     from tacit.experiment.compare import compare as compare_configs
     from tacit.experiment.compare import options_of_none, split_outside_brackets
-    from tacit.experiment.config import load_config
-    from tacit.experiment.report import write_report
+    from tacit.report.report import write_report
 
     plan = load_config(config, overrides or [])
     names = [name.strip() for name in split_outside_brackets(algorithms, ",") if name.strip()]
@@ -176,8 +189,13 @@ def compare(
             plan, names, seeds, out, data_folder=data, resume=resume, watch=progress.watch
         )
     if unused := options_of_none(plan, names):
-        print(f"Left out, as none of these has it: algorithm.{', algorithm.'.join(unused)}", file=sys.stderr)
-    report = write_report(comparison.folders, out / "report.html", title=f"Comparison on {plan.subject}")
+        print(
+            f"Left out, as none of these has it: algorithm.{', algorithm.'.join(unused)}",
+            file=sys.stderr,
+        )
+    report = write_report(
+        comparison.folders, out / "report.html", title=f"Comparison on {plan.subject}"
+    )
     if as_json:
         print(json.dumps(comparison.as_dict()))
         return
@@ -188,7 +206,10 @@ def compare(
 @app.command()
 def audit(
     source: Annotated[
-        Path, typer.Argument(metavar="CONFIG|RUN", help="TOML file of an experiment, or the folder of a run.")
+        Path,
+        typer.Argument(
+            metavar="CONFIG|RUN", help="TOML file of an experiment, or the folder of a run."
+        ),
     ],
     adversary: Annotated[
         list[str] | None,
@@ -201,16 +222,20 @@ def audit(
         int, typer.Option("-n", "--iterations", min=1, help="How many are looked at.")
     ] = 10,
     delta: Annotated[float, typer.Option(help="δ of the privacy guarantee.")] = 1e-5,
-    seconds: Annotated[float, typer.Option(min=1.0, help="The most that one attack may take.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, help="The most that one attack may take.")
+    ] = 60.0,
     restarts: Annotated[int, typer.Option(min=1, help="Starts of each inversion.")] = 8,
     attacks: Annotated[bool, typer.Option(help="Also attack, or only prove and bound.")] = True,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for audit.json and the report.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder for audit.json and the report.")
+    ] = None,
     data: Data = None,
     overrides: Set = None,
     as_json: Json = False,
 ) -> None:
     """Find out what leaks to whom: what is proved, bounded and measured."""
-    from tacit.audit.reconstructions import Effort
+    from tacit.auditing.attacks.reconstructions import Effort
     from tacit.cli.audit import print_audit
     from tacit.experiment.auditing import audit_subject, read_subject, write_audit
 
@@ -239,13 +264,15 @@ def audit(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders, or one folder that holds several.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run folders, or one folder that holds several.")
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", help="The page (default: report.html in the folder).")
     ] = None,
 ) -> None:
     """Write the report of one run, or of several beside each other."""
-    from tacit.experiment.report import write_report
+    from tacit.report.report import write_report
 
     found = [run for folder in folders for run in _runs_below(folder)]
     target = out or folders[0] / "report.html"
@@ -255,7 +282,9 @@ def report(
 
 @app.command()
 def algorithms(
-    parameters: Annotated[int, typer.Option("-p", "--parameters", min=1, help="P, for the bytes.")] = 100_000,
+    parameters: Annotated[
+        int, typer.Option("-p", "--parameters", min=1, help="P, for the bytes.")
+    ] = 100_000,
     as_json: Json = False,
 ) -> None:
     """List the algorithms: what they send, need and protect."""
@@ -280,3 +309,27 @@ def _runs_below(folder: Path) -> list[Path]:
     if (folder / "history.jsonl").exists() or not folder.is_dir():
         return [folder]
     return sorted(path.parent for path in folder.glob("*/history.jsonl")) or [folder]
+
+
+def add_plugin_commands() -> None:
+    """Add the commands that other packages register; a broken one only fails when it is used."""
+    for name in COMMANDS:
+        try:
+            command = COMMANDS[name]
+        except Misuse as problem:
+            command = _broken(problem)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+
+
+def _broken(problem: Misuse) -> Callable[..., None]:
+    def command() -> None:
+        raise problem
+
+    command.__doc__ = f"Not available: {problem.problem}"
+    return command
+
+
+add_plugin_commands()

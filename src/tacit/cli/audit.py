@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from tacit.audit.conduct import Audit
-    from tacit.audit.findings import Series
+    from tacit.auditing.audit import Audit
+    from tacit.auditing.symbolic.findings import Series
 
 COLOURS = {
     "exposed": "bold red",
@@ -23,7 +23,7 @@ COLOURS = {
 
 def print_audit(audit: Audit, console: Console) -> None:
     """The table for who has a minute, and the statements behind it."""
-    from tacit.audit.verdict import verdict
+    from tacit.auditing.verdict import verdict
 
     setting = audit.setting
     what = f"Audit of {setting.algorithm.name}, {audit.iterations} iterations; {setting.graph.describe()}"
@@ -36,21 +36,28 @@ def print_audit(audit: Audit, console: Console) -> None:
             for kind in ("proved", "bounded", "measured"):
                 for number, line in enumerate(getattr(words, kind)):
                     grid.add_row("" if number else f"  {kind}", Text(line))
-            head = Text.assemble("\n", (words.headline.upper(), COLOURS[words.headline]), ": ", words.summary)
+            head = Text.assemble(
+                "\n", (words.headline.upper(), COLOURS[words.headline]), ": ", words.summary
+            )
             console.print(head, grid, highlight=False)
     for note in audit.notes:
         console.print(f"\nNot measured: {note}.", highlight=False, markup=False)
     console.print(
-        "\nA failed attack proves nothing; assumptions are in audit.json and in the report.", highlight=False
+        "\nA failed attack proves nothing; assumptions are in audit.json and in the report.",
+        highlight=False,
     )
 
 
 def _overview(audit: Audit) -> Table:
     """A row per adversary and victim: how many of each it computes exactly, or else with noise."""
-    from tacit.audit.findings import QUESTIONS
-    from tacit.audit.verdict import verdict
+    from tacit.auditing.symbolic.findings import QUESTIONS
+    from tacit.auditing.verdict import verdict
 
-    asked = [q for q in QUESTIONS if any(found.of(q).when for view in audit.views for found in view.findings)]
+    asked = [
+        q
+        for q in QUESTIONS
+        if any(found.of(q).when for view in audit.views for found in view.findings)
+    ]
     table = Table(caption="how many of how many: = exactly, ~ with noise")
     for name in ("adversary", "of", "verdict", *asked, "guarantee"):
         table.add_column({"difference": "diff."}.get(name, name), overflow="fold")

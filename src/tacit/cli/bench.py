@@ -23,14 +23,17 @@ def bench(
         typer.Argument(metavar="NAMES", help="Benches (default: all that run here), or `list`."),
     ] = None,
     workload: Annotated[
-        str | None, typer.Option(help="Only these, with commas between, e.g. W1,W2; see `tacit bench list`.")
+        str | None,
+        typer.Option(help="Only these, with commas between, e.g. W1,W2; see `tacit bench list`."),
     ] = None,
     repeats: Annotated[int | None, typer.Option(min=1, help="Turns that are timed.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     quick: Annotated[
         bool, typer.Option("--quick", help="Fewer turns, smaller sizes: to see it work.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list, and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON list, and nothing else.")
+    ] = False,
 ) -> None:
     """Measure speed: ratios to what is possible, timed in turns within one run."""
     if names == ["list"]:
@@ -39,8 +42,8 @@ def bench(
     from tacit.bench import measure
     from tacit.bench.machine import Machine
     from tacit.bench.result import Asked
-    from tacit.engines.device import check_device
-    from tacit.errors import Misuse
+    from tacit.core.devices import check_device
+    from tacit.core.errors import Misuse
 
     errors = Console(stderr=True)
     place = check_device(device, "--device")
@@ -48,7 +51,9 @@ def bench(
     wanted = tuple(name.strip() for name in (workload or "").split(",") if name.strip())
 
     def skipped(name: str, problem: Misuse) -> None:
-        errors.print(f"{name} is left out: {problem}", highlight=False, markup=False, soft_wrap=True)
+        errors.print(
+            f"{name} is left out: {problem}", highlight=False, markup=False, soft_wrap=True
+        )
 
     with OneBar(errors) as progress:
         asked = Asked(wanted, place, repeats, quick, progress)
@@ -56,7 +61,10 @@ def bench(
     if as_json:
         print(
             json.dumps(
-                [result.as_dict() | {"quick": quick, "machine": machine.as_dict()} for result in results]
+                [
+                    result.as_dict() | {"quick": quick, "machine": machine.as_dict()}
+                    for result in results
+                ]
             )
         )
         return
@@ -70,7 +78,10 @@ def _list(as_json: bool) -> None:
 
     known = [(name, module_of(name)) for name in NAMES]
     if as_json:
-        rows = [{"bench": name, "summary": each.SUMMARY, "workloads": each.WORKLOADS} for name, each in known]
+        rows = [
+            {"bench": name, "summary": each.SUMMARY, "workloads": each.WORKLOADS}
+            for name, each in known
+        ]
         print(json.dumps(rows))
         return
     table = Table(show_lines=True)
@@ -82,7 +93,9 @@ def _list(as_json: bool) -> None:
 
 
 def _print(results: Sequence[Result], machine: Machine, console: Console) -> None:
-    table = Table(caption="ratios: median over the turns, and quartiles; scaling: exponent ± standard error")
+    table = Table(
+        caption="ratios: median over the turns, and quartiles; scaling: exponent ± standard error"
+    )
     for column in ("bench", "workload"):
         table.add_column(column, no_wrap=True)
     for column in ("ratio", "quartiles", "ours", "other"):

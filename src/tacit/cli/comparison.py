@@ -7,7 +7,7 @@ import math
 from rich.table import Table
 
 from tacit.experiment.compare import Comparison
-from tacit.experiment.page import amount
+from tacit.report.page import amount
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -40,4 +40,8 @@ def _spread(pair: tuple[float, float] | None, form: str) -> str:
     if pair is None:
         return ""
     mean, deviation = pair
-    return f"{mean:{form}}" if math.isnan(deviation) else f"{mean:{form}} ± {deviation:{form.lstrip('+')}}"
+    return (
+        f"{mean:{form}}"
+        if math.isnan(deviation)
+        else f"{mean:{form}} ± {deviation:{form.lstrip('+')}}"
+    )

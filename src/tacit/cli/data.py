@@ -13,7 +13,9 @@ from rich.table import Table
 app = typer.Typer(no_args_is_help=True, help="Datasets: list, fetch, show.")
 
 Name = Annotated[str, typer.Argument(help="A dataset's name; see `tacit data list`.")]
-Folder = Annotated[Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")]
+Folder = Annotated[
+    Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -32,7 +34,12 @@ def list_datasets(data: Folder = None, as_json: Json = False) -> None:
     for info in known:
         shape = "×".join(map(str, info.shape))
         table.add_row(
-            info.name, info.counts, shape, str(info.classes), "yes" if info.present else "no", info.licence
+            info.name,
+            info.counts,
+            shape,
+            str(info.classes),
+            "yes" if info.present else "no",
+            info.licence,
         )
     Console().print(table)
 

@@ -10,14 +10,18 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from tacit.peer.asking import Enquiry
-    from tacit.peer.federation import FederationFolder
-    from tacit.peer.identity import Credentials
-    from tacit.peer.manifest import Manifest
+    from tacit.peer.federation.client import Enquiry
+    from tacit.peer.federation.identity import Credentials
+    from tacit.peer.federation.manifest import Manifest
+    from tacit.peer.federation.operator import FederationFolder
 
-app = typer.Typer(no_args_is_help=True, help="Federations: create, change, renew, show, ask, try out.")
+app = typer.Typer(
+    no_args_is_help=True, help="Federations: create, change, renew, show, ask, try out."
+)
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The operator's folder of the federation.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The operator's folder of the federation.")
+]
 Edges = Annotated[
     str | None,
     typer.Option(
@@ -26,11 +30,13 @@ Edges = Annotated[
 ]
 Days = Annotated[int, typer.Option(min=1, help="How long certificates are valid.")]
 CaKey = Annotated[
-    Path | None, typer.Option("--ca-key", help="The key of an authority of your own; it is used, not kept.")
+    Path | None,
+    typer.Option("--ca-key", help="The key of an authority of your own; it is used, not kept."),
 ]
 
 Later = Annotated[
-    bool, typer.Option("--later", help="Do not tell the nodes yet; `tacit federation announce` does.")
+    bool,
+    typer.Option("--later", help="Do not tell the nodes yet; `tacit federation announce` does."),
 ]
 
 
@@ -38,16 +44,23 @@ Later = Annotated[
 def create(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     nodes: Annotated[str, typer.Option(help="Who takes part: a=host:port,b=host:port,…")],
-    name: Annotated[str | None, typer.Option(help="Of the federation (default: the folder's name).")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the federation (default: the folder's name).")
+    ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="TOML file of the experiment that is trained; see examples/.")
+        Path | None,
+        typer.Option(help="TOML file of the experiment that is trained; see examples/."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override a key, e.g. --set algorithm.lr=0.05 (repeatable)."),
     ] = None,
-    graph: Annotated[str | None, typer.Option(help="Kind of graph, e.g. ring; short for graph.kind.")] = None,
-    mixing: Annotated[str | None, typer.Option(help="Rule of the weights; short for graph.mixing.")] = None,
+    graph: Annotated[
+        str | None, typer.Option(help="Kind of graph, e.g. ring; short for graph.kind.")
+    ] = None,
+    mixing: Annotated[
+        str | None, typer.Option(help="Rule of the weights; short for graph.mixing.")
+    ] = None,
     edges: Edges = None,
     days: Days = 365,
     ca: Annotated[
@@ -57,18 +70,24 @@ def create(
 ) -> None:
     """Make a federation: a folder with everything to hand out to each node, keys and certificates included."""
     from tacit.cli.federation_view import say_what_holds
-    from tacit.errors import Misuse
-    from tacit.experiment.config import load_config, make_config
-    from tacit.peer import federation
+    from tacit.config.sections import load_config, make_config
+    from tacit.core.errors import Misuse
+    from tacit.peer.federation import operator as federation
 
     if ca_key is not None and ca is None:
-        raise Misuse("--ca-key is given without --ca.", "Give the certificate of the authority too.")
+        raise Misuse(
+            "--ca-key is given without --ca.", "Give the certificate of the authority too."
+        )
     if graph is not None and edges is not None:
         raise Misuse("--graph and --edges are both given.", "Give a kind of graph, or its edges.")
     wanted = list(overrides or [])
     wanted += [f"graph.kind={json.dumps(graph)}"] if graph is not None else []
     wanted += [f"graph.mixing={json.dumps(mixing)}"] if mixing is not None else []
-    wanted += ['graph.kind="edges"', f"graph.edges={json.dumps(_listed(edges))}"] if edges is not None else []
+    wanted += (
+        ['graph.kind="edges"', f"graph.edges={json.dumps(_listed(edges))}"]
+        if edges is not None
+        else []
+    )
     plan = make_config({}, wanted) if config is None else load_config(config, wanted)
     home = federation.create(
         folder,
@@ -104,8 +123,8 @@ def add(
 ) -> None:
     """Let a node join: a new roster, signed, and a folder for the node. The others wait for it once they are told."""
     from tacit.cli.federation_view import say_what_changed
-    from tacit.errors import Misuse
-    from tacit.peer import federation
+    from tacit.core.errors import Misuse
+    from tacit.peer.federation import operator as federation
 
     joining = _addresses(node)
     if len(joining) != 1:
@@ -143,7 +162,7 @@ def remove(
 ) -> None:
     """Let a node go: a new roster, signed; those who stay go on without it."""
     from tacit.cli.federation_view import say_what_changed
-    from tacit.peer import federation
+    from tacit.peer.federation import operator as federation
 
     home = federation.FederationFolder(folder)
     before = home.manifest()
@@ -163,10 +182,12 @@ def renew(
     ca_key: CaKey = None,
 ) -> None:
     """Issue new certificates for the same keys."""
-    from tacit.peer import federation
+    from tacit.peer.federation import operator as federation
 
     home = federation.FederationFolder(folder)
-    for facts in federation.renew(folder, nodes or None, days, authority=_own_authority(home, ca_key)):
+    for facts in federation.renew(
+        folder, nodes or None, days, authority=_own_authority(home, ca_key)
+    ):
         print(f"{facts.name}: valid until {facts.not_after:%Y-%m-%d}")
     print(
         f"Next: give each node its new node.pem and operator.pem from {folder / 'nodes'}, and start it again."
@@ -176,11 +197,13 @@ def renew(
 @app.command()
 def certificate(
     folder: Folder,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Whose certificate it is, or operator.")],
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="Whose certificate it is, or operator.")
+    ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The certificate (PEM).")],
 ) -> None:
     """Put a certificate that your own authority signed into its place."""
-    from tacit.peer import federation
+    from tacit.peer.federation import operator as federation
 
     facts = federation.install_certificate(folder, node, _read(file))
     print(f"{facts.name}: valid until {facts.not_after:%Y-%m-%d}")
@@ -206,7 +229,7 @@ def show(
 
     manifest, shown = facts(folder)
     if picture is not None:
-        from tacit.peer.picture import draw
+        from tacit.peer.federation.drawing import draw
 
         draw(manifest, picture)
     if as_json:
@@ -223,7 +246,9 @@ def status(
         Path, typer.Argument(metavar="FOLDER", help="The operator's folder, or the one of a node.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    seconds: Annotated[float, typer.Option("--timeout", min=0.1, help="To wait for answers.")] = 3.0,
+    seconds: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="To wait for answers.")
+    ] = 3.0,
 ) -> None:
     """Ask all nodes how they are: round, lag, loss, bytes, and for whom they wait."""
     from tacit.cli.federation_status import status_table
@@ -244,21 +269,25 @@ def up(
     folder: Folder,
     data: Annotated[
         str | None,
-        typer.Option(help="The --data of each node; {name} stands for its name, e.g. parts/{name}.npz."),
+        typer.Option(
+            help="The --data of each node; {name} stands for its name, e.g. parts/{name}.npz."
+        ),
     ] = None,
-    save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints, at most.")] = 10.0,
+    save_every: Annotated[
+        float, typer.Option(min=0, help="Seconds between checkpoints, at most.")
+    ] = 10.0,
 ) -> None:
     """Run all nodes of a federation on this machine, until they have finished or Ctrl-C."""
     from tacit.cli.federation_up import bring_up
-    from tacit.peer.federation import FederationFolder
+    from tacit.peer.federation.operator import FederationFolder
 
     bring_up(FederationFolder(folder), data, save_every)
 
 
 def _enquiry(folder: Path) -> tuple[Enquiry, str]:
     """Channels to all nodes, as the operator or as a node, and a title for what they answer."""
-    from tacit.peer.asking import Enquiry
-    from tacit.peer.federation import FederationFolder, NodeFolder
+    from tacit.peer.federation.client import Enquiry
+    from tacit.peer.federation.operator import FederationFolder, NodeFolder
 
     if (folder / "node.key").exists():
         node = NodeFolder(folder)
@@ -272,7 +301,7 @@ def _enquiry(folder: Path) -> tuple[Enquiry, str]:
 @app.command()
 def announce(folder: Folder) -> None:
     """Tell the nodes that run of the newest roster, where that was left for later."""
-    from tacit.peer import federation
+    from tacit.peer.federation import operator as federation
 
     home = federation.FederationFolder(folder)
     _announce(home, home.manifest())
@@ -280,7 +309,7 @@ def announce(folder: Folder) -> None:
 
 def _announce(home: FederationFolder, before: Manifest, later: bool = False) -> None:
     """Tell the nodes that run of the new roster; they tell each other, so that one is enough."""
-    from tacit.peer.asking import Enquiry
+    from tacit.peer.federation.client import Enquiry
 
     if later or not (home.path / "operator" / "operator.pem").exists():
         print(f"Nobody is told yet. When all is ready:\n  tacit federation announce {home.path}")
@@ -300,13 +329,15 @@ def _announce(home: FederationFolder, before: Manifest, later: bool = False) -> 
 
 def _addresses(text: str) -> dict[str, str]:
     """The nodes of "a=host:port,b=host:port"."""
-    from tacit.errors import Misuse
+    from tacit.core.errors import Misuse
 
     found: dict[str, str] = {}
     for item in _listed(text):
         name, equals, address = (part.strip() for part in item.partition("="))
         if not equals:
-            raise Misuse(f"{item!r} is not of the form name=host:port.", "E.g. --nodes a=192.0.2.7:7400.")
+            raise Misuse(
+                f"{item!r} is not of the form name=host:port.", "E.g. --nodes a=192.0.2.7:7400."
+            )
         if name in found:
             raise Misuse(f"Two nodes have the name {name}.", "Give each a name of its own.")
         found[name] = address
@@ -318,7 +349,7 @@ def _listed(text: str) -> list[str]:
 
 
 def _authority(certificate: Path | None, key: Path | None) -> Credentials | None:
-    from tacit.peer.identity import Credentials, read_private
+    from tacit.peer.federation.identity import Credentials, read_private
 
     if certificate is None or key is None:
         return None
@@ -330,6 +361,6 @@ def _own_authority(home: FederationFolder, key: Path | None) -> Credentials | No
 
 
 def _read(path: Path) -> bytes:
-    from tacit.peer.federation_folders import read_part
+    from tacit.peer.federation.folders import read_part
 
     return read_part(path, "Give the name of a file in PEM form.")

@@ -10,14 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from tacit.peer.asking import Answer
+    from tacit.peer.federation.client import Answer
 
 STYLES = {"training": "green", "finished": "bold green", "waiting": "yellow", "saving": "bold red"}
 
 
 def status_table(title: str, answers: Sequence[Answer], ended: Sequence[str] = ()) -> Group:
     """A row per node, and below what there is to say of some; those in `ended` have done all that was asked."""
-    furthest = max((answer.status.step for answer in answers if answer.status is not None), default=0)
+    furthest = max(
+        (answer.status.step for answer in answers if answer.status is not None), default=0
+    )
     table = Table(title=title, title_justify="left")
     for name in ("node", "state"):
         table.add_column(name)
@@ -34,7 +36,9 @@ def status_table(title: str, answers: Sequence[Answer], ended: Sequence[str] = (
             table.add_row(name, Text("ended", style="bold green"))
         else:
             table.add_row(name, Text("not reached", style="red"))
-            remarks.append(f"{name} does not answer ({answer.problem}): it has ended, or does not run")
+            remarks.append(
+                f"{name} does not answer ({answer.problem}): it has ended, or does not run"
+            )
     return Group(table, *(Text(remark) for remark in remarks))
 
 

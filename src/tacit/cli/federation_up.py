@@ -11,23 +11,25 @@ from rich.live import Live
 from rich.table import Table
 
 from tacit.cli.federation_status import status_table
-from tacit.errors import Interrupted, TacitError
+from tacit.core.errors import Interrupted, TacitError
 
 if TYPE_CHECKING:
-    from tacit.peer.asking import Enquiry
-    from tacit.peer.federation import FederationFolder
-    from tacit.peer.local import LocalFederation
+    from tacit.peer.federation.client import Enquiry
+    from tacit.peer.federation.local_processes import LocalFederation
+    from tacit.peer.federation.operator import FederationFolder
 
 
 def bring_up(home: FederationFolder, data: str | None, save_every: float) -> None:
     """Start all nodes, show how they are, and stop them when one fails or Ctrl-C is pressed."""
-    from tacit.peer.asking import Enquiry
-    from tacit.peer.local import LocalFederation
+    from tacit.peer.federation.client import Enquiry
+    from tacit.peer.federation.local_processes import LocalFederation
 
     manifest = home.manifest()
     title = f"{manifest.federation}, epoch {manifest.epoch}"
     console = Console(stderr=True)
-    console.print(f"Starting {len(manifest.members)} nodes; logs in {home.path}/nodes/*/run/log.jsonl")
+    console.print(
+        f"Starting {len(manifest.members)} nodes; logs in {home.path}/nodes/*/run/log.jsonl"
+    )
     enquiry = Enquiry(manifest, home.operator(), home.ca())
     for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: the nodes must not be left behind
         signal.signal(number, signal.default_int_handler)
@@ -40,7 +42,9 @@ def bring_up(home: FederationFolder, data: str | None, save_every: float) -> Non
                 live.update(_table(title, enquiry, local))
             if failed := local.failed():
                 reasons = "".join(f"\n  {node.name}: {node.last_words()}" for node in failed)
-                raise TacitError(f"A node failed, so all were stopped; what was done is saved.{reasons}")
+                raise TacitError(
+                    f"A node failed, so all were stopped; what was done is saved.{reasons}"
+                )
     except KeyboardInterrupt:
         again = f"tacit federation up {home.path}" + (f" --data {data}" if data else "")
         raise Interrupted(f"Stopped; what was done is saved. Go on with\n  {again}") from None

@@ -11,14 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from tacit.peer.manifest import Manifest
+    from tacit.peer.federation.manifest import Manifest
 
 SOON = 30  # days
 
 
 def facts(folder: Path) -> tuple[Manifest, dict[str, Any]]:
     """The manifest in an operator's or a node's folder, and in plain values what there is to know of it."""
-    from tacit.peer.federation import FederationFolder, NodeFolder
+    from tacit.peer.federation.operator import FederationFolder, NodeFolder
 
     if (folder / "node.key").exists():
         node = NodeFolder(folder)
@@ -28,8 +28,13 @@ def facts(folder: Path) -> tuple[Manifest, dict[str, Any]]:
     else:
         home = FederationFolder(folder)
         manifest = home.manifest()
-        certificates = {member.name: home.node(member.name).path / "node.pem" for member in manifest.members}
-        places = {"authority": folder / "ca" / "ca.pem", "operator": folder / "operator" / "operator.pem"}
+        certificates = {
+            member.name: home.node(member.name).path / "node.pem" for member in manifest.members
+        }
+        places = {
+            "authority": folder / "ca" / "ca.pem",
+            "operator": folder / "operator" / "operator.pem",
+        }
         own = {}
     shown = {
         "federation": manifest.federation,
@@ -41,7 +46,8 @@ def facts(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         "graph": manifest.graph.describe(),
         "directed": manifest.graph.directed,
         "members": [
-            _member(manifest, at, certificates.get(member.name)) for at, member in enumerate(manifest.members)
+            _member(manifest, at, certificates.get(member.name))
+            for at, member in enumerate(manifest.members)
         ],
         **{who: _certificate(path) for who, path in places.items()},
         "sections": manifest.sections(),
@@ -51,7 +57,10 @@ def facts(folder: Path) -> tuple[Manifest, dict[str, Any]]:
 
 def _member(manifest: Manifest, at: int, certificate: Path | None) -> dict[str, Any]:
     member = manifest.members[at]
-    weight = {other.name: float(manifest.graph.weights[at, to]) for to, other in enumerate(manifest.members)}
+    weight = {
+        other.name: float(manifest.graph.weights[at, to])
+        for to, other in enumerate(manifest.members)
+    }
     heard = [*manifest.in_neighbours(member.name), member]
     return {
         "name": member.name,
@@ -66,7 +75,7 @@ def _member(manifest: Manifest, at: int, certificate: Path | None) -> dict[str, 
 
 def _certificate(path: Path) -> dict[str, Any] | None:
     """What a certificate says; None where it is still to be signed."""
-    from tacit.peer.identity import describe
+    from tacit.peer.federation.identity import describe
 
     if not path.exists():
         return None
@@ -113,10 +122,14 @@ def print_facts(shown: dict[str, Any], console: Console) -> None:
     width = max(len(member["name"]) for member in shown["members"])
     for member in shown["members"]:
         heard = member["hears"]
-        others = [f"{name} {weight:.3g}" for name, weight in heard.items() if name != member["name"]]
+        others = [
+            f"{name} {weight:.3g}" for name, weight in heard.items() if name != member["name"]
+        ]
         own = f"itself {heard[member['name']]:.3g}"
         console.print(
-            f"  {member['name']:>{width}} ◀─ {', '.join([*others, own])}", highlight=False, soft_wrap=True
+            f"  {member['name']:>{width}} ◀─ {', '.join([*others, own])}",
+            highlight=False,
+            soft_wrap=True,
         )
 
 
@@ -133,11 +146,13 @@ def _validity(told: dict[str, Any] | None) -> tuple[str, Text]:
 
 def say_what_holds(manifest: Manifest) -> None:
     """One line about the federation, and what the algorithm cautions about."""
-    from tacit.peer.federation_graph import check_plan
+    from tacit.peer.federation.graph import check_plan
 
     print(f"{manifest.federation}, epoch {manifest.epoch}: {manifest.graph.describe()}")
     for caution in check_plan(manifest.config, manifest.graph):
-        Console(stderr=True, soft_wrap=True).print(f"Caution: {caution}", style="yellow", markup=False)
+        Console(stderr=True, soft_wrap=True).print(
+            f"Caution: {caution}", style="yellow", markup=False
+        )
 
 
 def say_what_changed(before: Manifest, after: Manifest) -> None:

@@ -9,9 +9,9 @@ import torch
 from rich.table import Table
 
 from tacit.algorithms import ALGORITHMS, Algorithm
-from tacit.experiment.page import amount
 from tacit.graph import Topology
 from tacit.record.transcript import Transcript
+from tacit.report.page import amount
 from tacit.simulation import Simulation
 from tacit.tasks import Task
 
@@ -71,10 +71,14 @@ def _traffic(kind: type[Algorithm], parameters: int) -> tuple[Traffic, Traffic]:
     """The traffic of the start and of one step with default options, seen on a tiny run."""
     clients = 3
     parts = list(torch.zeros(clients, parameters))
-    task = Task.from_loss(lambda theta, x: (theta - x).square().sum(), parts, torch.zeros(parameters))
+    task = Task.from_loss(
+        lambda theta, x: (theta - x).square().sum(), parts, torch.zeros(parameters)
+    )
     graph = Topology.ring(clients).mixing("metropolis", lazy=True)  # meets every requirement
     fields = dataclasses.fields(cast(Any, kind))
-    options = {field.name: 0.1 for field in fields if field.default is dataclasses.MISSING}  # step sizes
+    options = {
+        field.name: 0.1 for field in fields if field.default is dataclasses.MISSING
+    }  # step sizes
     transcript = Transcript()
     simulation = Simulation(kind(**options), task, graph, gradients="looped", transcript=transcript)
     simulation.start()

@@ -12,7 +12,9 @@ from typing import Annotated
 
 import typer
 
-NodePath = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that the operator handed out.")]
+NodePath = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The folder that the operator handed out.")
+]
 Data = Annotated[
     str | None,
     typer.Option(
@@ -21,7 +23,9 @@ Data = Annotated[
         "trials with a dataset that tacit knows, the folder of the datasets.",
     ),
 ]
-Listen = Annotated[str | None, typer.Option(help="host:port to listen on, if not the address in the roster.")]
+Listen = Annotated[
+    str | None, typer.Option(help="host:port to listen on, if not the address in the roster.")
+]
 Metrics = Annotated[
     int, typer.Option(min=0, max=65535, help="Port of health and metrics on 127.0.0.1; 0: any.")
 ]
@@ -38,10 +42,10 @@ def node(
     save_every: SaveEvery = 10.0,
 ) -> None:
     """Run one peer: train with its neighbours on its own data, with no server. Logs lines of JSON."""
-    from tacit.errors import TacitError
-    from tacit.peer.federation import NodeFolder
-    from tacit.peer.journal import Journal
-    from tacit.peer.node import Node, Options, Removed
+    from tacit.core.errors import TacitError
+    from tacit.peer.federation.operator import NodeFolder
+    from tacit.peer.monitoring.event_log import Journal
+    from tacit.peer.node.node import Node, Options, Removed
 
     os.umask(0o077)  # what a node writes is nobody else's
     place = NodeFolder(folder)
@@ -55,7 +59,9 @@ def node(
     except TacitError as problem:
         journal.say("failed", "error", why=str(problem))
         raise typer.Exit(problem.exit_code) from None
-    except OSError as problem:  # no room to begin with, or no right to write: what comes later is waited for
+    except (
+        OSError
+    ) as problem:  # no room to begin with, or no right to write: what comes later is waited for
         journal.say("failed", "error", why=str(problem))
         raise typer.Exit(1) from None
 

@@ -10,7 +10,7 @@ from rich import progress as bars
 from rich.console import Console
 
 if TYPE_CHECKING:  # these load torch, which `tacit --help` need not wait for
-    from tacit.experiment.build import Experiment
+    from tacit.config.build import Experiment
     from tacit.experiment.run import Watcher
     from tacit.record.history import Record
     from tacit.simulation import Simulation
@@ -41,7 +41,10 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._bars.__exit__(kind, error, trace)
 
@@ -63,13 +66,17 @@ class Progress:
         self._begun += 1
         if self._runs > 1:
             name = f"{self._begun}/{self._runs} {name}"
-        task = self._bars.add_task(name, total=None, round=0, rounds="?", metric="loading", start=False)
+        task = self._bars.add_task(
+            name, total=None, round=0, rounds="?", metric="loading", start=False
+        )
         last_line = time.monotonic()
 
         def began(experiment: Experiment, simulation: Simulation) -> None:
             self._bars.start_task(task)
             rounds = experiment.config.run.rounds
-            self._bars.update(task, total=experiment.steps, completed=simulation.t, rounds=rounds, metric="")
+            self._bars.update(
+                task, total=experiment.steps, completed=simulation.t, rounds=rounds, metric=""
+            )
             plan = simulation.gradients
             self._say_once(experiment.graph.describe())
             if simulation.hosted.group.ranks > 1:

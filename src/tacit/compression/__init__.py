@@ -18,4 +18,14 @@ CODECS: dict[str, type[Identity] | type[RandK] | type[QSGD] | type[SignBits]] = 
     "sign": SignBits,
 }
 
-__all__ = ["CODECS", "QSGD", "Codec", "Draw", "Identity", "RandK", "SignBits", "check_codec", "for_signs"]
+__all__ = [
+    "CODECS",
+    "QSGD",
+    "Codec",
+    "Draw",
+    "Identity",
+    "RandK",
+    "SignBits",
+    "check_codec",
+    "for_signs",
+]

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 Draw = Callable[[str, int], Tensor]
 """draw(purpose, count): [n, count] int64, independent uniform 32-bit words, one row per message row.
@@ -16,7 +16,10 @@ Draw = Callable[[str, int], Tensor]
 A pure function: the same purpose and count give the same words.
 """
 
-DTYPES = {torch.float32: 1, torch.float64: 2}  # the kinds of number that travel, and their codes on the wire
+DTYPES = {
+    torch.float32: 1,
+    torch.float64: 2,
+}  # the kinds of number that travel, and their codes on the wire
 
 
 class Codec(Protocol):
@@ -66,7 +69,8 @@ def check_rows(rows: Tensor) -> None:
     """Refuse what is not a matrix of floating-point numbers that can travel."""
     if rows.dim() != 2:
         raise Misuse(
-            f"The rows to encode have shape {list(rows.shape)}.", "Give a matrix, one message per row."
+            f"The rows to encode have shape {list(rows.shape)}.",
+            "Give a matrix, one message per row.",
         )
     check_dtype(rows.dtype)
 
@@ -75,11 +79,14 @@ def check_dtype(dtype: torch.dtype) -> None:
     """Refuse a kind of number that has no code on the wire."""
     if dtype not in DTYPES:
         raise Misuse(
-            f"The rows are of {dtype}.", "Codecs carry torch.float32 or torch.float64: convert them."
+            f"The rows are of {dtype}.",
+            "Codecs carry torch.float32 or torch.float64: convert them.",
         )
 
 
 def check_wide_enough(width: int) -> None:
     """Refuse rows without numbers, and rows whose width does not fit the header."""
     if not 1 <= width < 1 << 32:
-        raise Misuse(f"The rows have {width} numbers.", "A message carries between 1 and 2³² − 1 numbers.")
+        raise Misuse(
+            f"The rows have {width} numbers.", "A message carries between 1 and 2³² − 1 numbers."
+        )

@@ -15,7 +15,7 @@ from tacit.compression.magnitudes import euclidean
 from tacit.compression.packing import pack, packed_size, unpack
 from tacit.compression.rounding import quotients, rounded_at_random
 from tacit.compression.wire import HEADER, message, numbers, payload
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 WIDTHS = (2, 4, 8, 16)
 
@@ -83,7 +83,9 @@ class QSGD:
         self.check_width(rows.shape[1])
         norm = euclidean(rows)
         words = draw("levels", rows.shape[1])
-        xi = torch.empty(rows.shape, dtype=torch.int16 if self.bits == 16 else torch.int8, device=rows.device)
+        xi = torch.empty(
+            rows.shape, dtype=torch.int16 if self.bits == 16 else torch.int8, device=rows.device
+        )
         for band, part in bands(*rows.shape):
             # No rounding gives |share| > s, hence |ξ| > s: `euclidean` is never below the largest number.
             share = quotients(rows[band, part], norm[band], self.levels)

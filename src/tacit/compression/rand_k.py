@@ -12,15 +12,13 @@ from tacit.compression.bands import bands, whole_rows
 from tacit.compression.codec import Codec, Draw, check_codec, check_rows, check_wide_enough
 from tacit.compression.identity import Identity
 from tacit.compression.wire import HEADER, message, numbers, payload
-from tacit.errors import Misuse
-from tacit.native.on_gpu import usable
-from tacit.randomness import WORD, key_of, tiles, words
+from tacit.core.errors import Misuse
+from tacit.core.native.on_gpu import usable
+from tacit.core.randomness import WORD, key_of, tiles, words
 
 SEED = 8  # bytes
 WIDEST = 1 << 31  # columns are computed in 32 bits
-NARROW = (
-    256  # fewer columns are drawn, not permuted: a Feistel network of so few is not uniform (seen up to 8)
-)
+NARROW = 256  # fewer columns are drawn, not permuted: a Feistel network of so few is not uniform (seen up to 8)
 ROUNDS = 4  # pairs of them; with three, 40 columns are not uniform, and would not be with any round function
 KEY = key_of("rand-k")
 MULTIPLIER = 0x2C1B3C6D  # an odd number that mixes well (Wellons 2018, triple32)
@@ -48,7 +46,8 @@ class RandK:
         if (self.fraction is None) == (self.k is None):
             given = "neither" if self.k is None else "both"
             raise Misuse(
-                f"RandK was given {given} of fraction and k.", "Give one: fraction = 0.1, or k = 100."
+                f"RandK was given {given} of fraction and k.",
+                "Give one: fraction = 0.1, or k = 100.",
             )
         if self.fraction is not None and not _is_fraction(self.fraction):
             raise Misuse(f"The fraction of RandK is {self.fraction!r}.", "Give a number in (0, 1].")
@@ -84,7 +83,9 @@ class RandK:
         check_wide_enough(width)
         k = self.kept(width)
         if k > width:
-            raise Misuse(f"RandK keeps k = {k} of rows with {width} numbers.", f"Give a k up to {width}.")
+            raise Misuse(
+                f"RandK keeps k = {k} of rows with {width} numbers.", f"Give a k up to {width}."
+            )
         if width > WIDEST:
             raise Misuse(f"RandK was given rows with {width} numbers.", f"It takes up to {WIDEST}.")
         self.values.check_width(k)
@@ -107,7 +108,9 @@ class RandK:
         joined = numbers(content[:, :SEED], torch.int64)
         seed = torch.cat([joined & WORD, joined >> 32 & WORD], dim=1)
         k = self.kept(width)
-        return self._spread(self.values.decode(content[:, SEED:], k, dtype), subset(seed, width, k), width)
+        return self._spread(
+            self.values.decode(content[:, SEED:], k, dtype), subset(seed, width, k), width
+        )
 
     def _chosen(self, rows: Tensor, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
         """The seeds [n, 2], the coordinates they stand for [n, k], and the numbers there [n, k]."""
@@ -172,7 +175,7 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
     s, b = halves(width)
     keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
     if usable(seed.device):
-        from tacit.native import gpu_integers
+        from tacit.core.native import gpu_integers
 
         return gpu_integers.permuted(keys, width, k, s, b)
     columns = torch.empty(len(seed), k, dtype=torch.int64, device=seed.device)
@@ -199,7 +202,9 @@ def _ends(keys: Tensor, width: int, s: int, b: int) -> Tensor | None:
     beyond = (b << s) - width
     if beyond == 0:
         return None
-    end = _feistel(torch.arange(width, b << s, dtype=torch.int32, device=keys.device)[None], keys, s, b)
+    end = _feistel(
+        torch.arange(width, b << s, dtype=torch.int32, device=keys.device)[None], keys, s, b
+    )
     for _ in range(beyond.bit_length()):
         end = _walked(end, end, width)
     return end

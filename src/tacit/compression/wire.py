@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from tacit.compression.codec import DTYPES, check_dtype
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 if sys.byteorder != "little":
     raise ImportError(
@@ -32,7 +32,9 @@ IDS = {"identity": 1, "rand-k": 2, "qsgd": 3, "sign": 4}
 SAME = "Both ends must use the same codec with the same settings."
 
 
-def message(codec: str, width: int, dtype: torch.dtype, *parts: Tensor, parameter: int = 0) -> Tensor:
+def message(
+    codec: str, width: int, dtype: torch.dtype, *parts: Tensor, parameter: int = 0
+) -> Tensor:
     """One message per row: the header, then the bytes of each of `parts` [n, …], numbers of any kind."""
     begin = torch.frombuffer(bytearray(_header(codec, parameter, dtype, width)), dtype=torch.uint8)
     head = begin.to(parts[0].device).expand(len(parts[0]), HEADER)

@@ -73,7 +73,11 @@ def take_from_largest(sizes: Counts, available: Counts, amount: int) -> Counts:
 def raise_to(sizes: Counts, minimum: int) -> Counts:
     """Return sizes of the same sum that are all at least `minimum`; the largest pay (sum suffices)."""
     lacking = np.maximum(minimum - sizes, 0)
-    return sizes + lacking - take_from_largest(sizes, np.maximum(sizes - minimum, 0), int(lacking.sum()))
+    return (
+        sizes
+        + lacking
+        - take_from_largest(sizes, np.maximum(sizes - minimum, 0), int(lacking.sum()))
+    )
 
 
 def fill_in_order(room: Counts, amount: int) -> Counts:

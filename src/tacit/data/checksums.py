@@ -28,7 +28,9 @@ def mismatch(file: RemoteFile, path: Path, *, as_downloaded: bool = True) -> str
                     return problem
         if file.contents_sha256:
             with gzip.open(path) as stream:
-                if problem := _compare("SHA-256 of its contents", stream, "sha256", file.contents_sha256):
+                if problem := _compare(
+                    "SHA-256 of its contents", stream, "sha256", file.contents_sha256
+                ):
                     return problem
         return _members(file, path) if file.members_sha1 else ""
     except (EOFError, OSError, zlib.error, tarfile.TarError) as error:
@@ -42,7 +44,9 @@ def _members(file: RemoteFile, path: Path) -> str:
             stream = archive.extractfile(member) if member.name in unseen else None
             if stream is None:
                 continue
-            if problem := _compare(f"SHA-1 of {member.name}", stream, "sha1", unseen.pop(member.name)):
+            if problem := _compare(
+                f"SHA-1 of {member.name}", stream, "sha1", unseen.pop(member.name)
+            ):
                 return problem
     return f"it has no member {', '.join(unseen)}" if unseen else ""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 
 @dataclass(frozen=True, eq=False)

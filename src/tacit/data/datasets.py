@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tacit.core.errors import Misuse, unknown
 from tacit.data import mini
 from tacit.data.dataset import Dataset, Split
 from tacit.data.download import DownloadFailed, Patience, fetch_source
@@ -20,7 +21,6 @@ from tacit.data.formats.raw import Raw, RawSplit
 from tacit.data.locate import Found, data_folder, locate, places, refuse_unreadable
 from tacit.data.source import Source
 from tacit.data.sources import SOURCES
-from tacit.errors import Misuse, unknown
 
 Folder = str | os.PathLike[str] | None
 
@@ -100,8 +100,12 @@ def fetch(
         return fetch_source(source, base / source.folder, patience)
     except DownloadFailed as failure:
         tries = Counter(failure.reasons)
-        tried = "".join(f"\n  {why}" + (f" ({n} times)" if n > 1 else "") for why, n in tries.items())
-        raise Misuse(f"{name}: the download failed:{tried}\n", _placement(source, base)) from failure
+        tried = "".join(
+            f"\n  {why}" + (f" ({n} times)" if n > 1 else "") for why, n in tries.items()
+        )
+        raise Misuse(
+            f"{name}: the download failed:{tried}\n", _placement(source, base)
+        ) from failure
 
 
 def load(
@@ -146,7 +150,11 @@ def _source(name: str, sources: Mapping[str, Source]) -> Source:
 def _check(source: Source, options: Mapping[str, Any], **numbers: int | None) -> None:
     for option in options:
         if option not in source.options:
-            known = f"It has {', '.join(source.options)}." if source.options else "It has none; leave it out."
+            known = (
+                f"It has {', '.join(source.options)}."
+                if source.options
+                else "It has none; leave it out."
+            )
             raise Misuse(f"dataset {source.name} has no option {option!r}.", known)
     for key, number in numbers.items():
         least = 0 if key == "seed" else 1
@@ -208,7 +216,9 @@ def _tensor(x: Any) -> torch.Tensor:
 
 def _check_memory(shape: tuple[int, int]) -> None:
     needed = 4 * shape[0] * shape[1]
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    present = (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
+    )
     if present is not None and needed > present:
         raise Misuse(
             f"{shape[0]:,} documents of {shape[1]:,} terms take {needed / 1e9:.0f} GB as a dense tensor; "

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.core.errors import Misuse
 from tacit.data.checksums import mismatch
 from tacit.data.progress import progress
 from tacit.data.source import RemoteFile, Source
-from tacit.errors import Misuse
 
 CHUNK = 256 * 1024
 _WORTH_RETRYING = (408, 425, 429)
@@ -112,7 +112,9 @@ def _try(url: str, file: RemoteFile, target: Path, timeout: float) -> Path:
 
 def _transfer(url: str, file: RemoteFile, part: Path, timeout: float) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "tacit"})
-    opener = urllib.request.build_opener()  # of our own: urlopen keeps one with the proxies of its first call
+    opener = (
+        urllib.request.build_opener()
+    )  # of our own: urlopen keeps one with the proxies of its first call
     with opener.open(request, timeout=timeout) as answer, part.open("wb") as out:
         length = answer.headers.get("Content-Length")
         promised = int(length) if length and length.isdigit() else None

@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.errors import Misuse
 from tacit.data.apportion import Counts, fill_in_order, proportional_shares, take_from_largest
-from tacit.errors import Misuse
 
 TRADES = 24
 REDRAWS = 20
@@ -82,7 +82,9 @@ def _check(clients: int, k: int, classes: int) -> None:
         )
 
 
-def _deal_classes(sizes: Counts, clients: int, k: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+def _deal_classes(
+    sizes: Counts, clients: int, k: int, rng: np.random.Generator
+) -> NDArray[np.bool_]:
     """Return which client holds which class, [N, classes]."""
     holders = proportional_shares(clients * k, sizes, np.minimum(sizes, clients))
     order = rng.permutation(len(sizes))
@@ -133,7 +135,9 @@ def _reach_minimum(counts: Counts, minimum: int) -> bool:
             return bool((counts.sum(axis=1) >= minimum).all())
 
 
-def _owners(counts: Counts, codes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def _owners(
+    counts: Counts, codes: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.int64]:
     """Give each class's samples, shuffled, to its holders."""
     owner = np.empty(len(codes), dtype=np.int64)
     for label in range(counts.shape[1]):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.core.errors import Misuse
 from tacit.data.source import Form, Source
-from tacit.errors import Misuse
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,9 @@ def places(source: Source, base: Path, other_folders: frozenset[str]) -> list[Pa
 
 def locate(source: Source, folders: list[Path]) -> Found | None:
     """Return the first complete form of the dataset in these folders, else the fullest partial one."""
-    found = [match for folder in folders for form in source.forms if (match := _match(form, folder))]
+    found = [
+        match for folder in folders for form in source.forms if (match := _match(form, folder))
+    ]
     complete = [match for match in found if match.complete]
     if complete:
         return complete[0]

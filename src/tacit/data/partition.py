@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from tacit.core.errors import Misuse, unknown
 from tacit.data.apportion import Counts, dirichlet_shares, equal_shares, raise_to
 from tacit.data.label_deal import deal_all_but, deal_labels
-from tacit.errors import Misuse, unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,9 @@ def iid(n: int, clients: int, seed: int = 0, minimum: int = 1) -> Partition:
     _check(n, clients, seed, minimum)
     owner = np.empty(n, dtype=np.int64)
     owner[_rng(seed).permutation(n)] = np.repeat(np.arange(clients), equal_shares(n, clients))
-    return _from_owners(owner, clients, "iid", f"{n:,} samples at random, equally, over {clients:,} clients")
+    return _from_owners(
+        owner, clients, "iid", f"{n:,} samples at random, equally, over {clients:,} clients"
+    )
 
 
 def quantity(n: int, clients: int, alpha: float, seed: int = 0, minimum: int = 1) -> Partition:
@@ -69,7 +71,9 @@ def quantity(n: int, clients: int, alpha: float, seed: int = 0, minimum: int = 1
     )
 
 
-def dirichlet(labels: ArrayLike, clients: int, alpha: float, seed: int = 0, minimum: int = 1) -> Partition:
+def dirichlet(
+    labels: ArrayLike, clients: int, alpha: float, seed: int = 0, minimum: int = 1
+) -> Partition:
     """Skew the labels: the shares of each class over the clients follow a Dirichlet law of `alpha`.
 
     Clients below `minimum` get random samples of the largest ones.
@@ -81,7 +85,9 @@ def dirichlet(labels: ArrayLike, clients: int, alpha: float, seed: int = 0, mini
     owner = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
-        owner[members] = np.repeat(np.arange(clients), dirichlet_shares(len(members), clients, alpha, rng))
+        owner[members] = np.repeat(
+            np.arange(clients), dirichlet_shares(len(members), clients, alpha, rng)
+        )
     sizes = np.bincount(owner, minlength=clients)
     _move_surplus(owner, sizes, raise_to(sizes, minimum), rng)
     return _from_owners(
@@ -92,7 +98,9 @@ def dirichlet(labels: ArrayLike, clients: int, alpha: float, seed: int = 0, mini
     )
 
 
-def classes_per_client(labels: ArrayLike, clients: int, k: int, seed: int = 0, minimum: int = 1) -> Partition:
+def classes_per_client(
+    labels: ArrayLike, clients: int, k: int, seed: int = 0, minimum: int = 1
+) -> Partition:
     """Give each client samples of exactly `k` classes (#C = k), and every class to at least one client.
 
     Classes are dealt in proportion to their size. Only where a class has fewer samples than there would
@@ -102,11 +110,16 @@ def classes_per_client(labels: ArrayLike, clients: int, k: int, seed: int = 0, m
     _check(len(labels), clients, seed, minimum)
     owner = deal_labels(labels, clients, k, seed, minimum)
     return _from_owners(
-        owner, clients, "classes", f"#C = {k}: {k} classes each, {_over(len(labels), clients, minimum)}"
+        owner,
+        clients,
+        "classes",
+        f"#C = {k}: {k} classes each, {_over(len(labels), clients, minimum)}",
     )
 
 
-def missing_classes(labels: ArrayLike, clients: int, k: int, seed: int = 0, minimum: int = 1) -> Partition:
+def missing_classes(
+    labels: ArrayLike, clients: int, k: int, seed: int = 0, minimum: int = 1
+) -> Partition:
     """Let each client miss `k` classes: client i those from number i·k on, counted round (dual-protection paper).
 
     The samples of a class are dealt out at random, in equal numbers, among the clients that do not miss it.
@@ -121,20 +134,28 @@ def missing_classes(labels: ArrayLike, clients: int, k: int, seed: int = 0, mini
             "Lower minimum (the batch size) or the number of clients, or use more data.",
         )
     return _from_owners(
-        owner, clients, "missing", f"{k} classes missing each, {_over(len(labels), clients, minimum)}"
+        owner,
+        clients,
+        "missing",
+        f"{k} classes missing each, {_over(len(labels), clients, minimum)}",
     )
 
 
 def explicit(indices: Sequence[ArrayLike], n: int, minimum: int = 0) -> Partition:
     """Take the user's own division, if it gives each of the n samples to exactly one client."""
-    parts = tuple(torch.from_numpy(_index_array(part, client)) for client, part in enumerate(indices))
+    parts = tuple(
+        torch.from_numpy(_index_array(part, client)) for client, part in enumerate(indices)
+    )
     _check(n, len(parts), 0, minimum)
     everything = torch.cat(parts).numpy()
     if len(everything) and not 0 <= everything.min() <= everything.max() < n:
         outside = everything[(everything < 0) | (everything >= n)][0]
         raise Misuse(f"indices name sample {outside}.", f"Use numbers from 0 to {n - 1}.")
     times = np.bincount(everything, minlength=n)
-    for wrong, what in ((times > 1, "to more than one client, or twice to one"), (times == 0, "to nobody")):
+    for wrong, what in (
+        (times > 1, "to more than one client, or twice to one"),
+        (times == 0, "to nobody"),
+    ):
         if wrong.any():
             raise Misuse(
                 f"indices give {int(wrong.sum()):,} of {n:,} samples {what} (the first is {wrong.argmax()}).",
@@ -192,7 +213,9 @@ def _check(n: int, clients: int, seed: int, minimum: int) -> None:
     if clients < 1:
         raise Misuse(f"clients is {clients}.", "Give at least 1 client.")
     if minimum < 0:
-        raise Misuse(f"minimum is {minimum}.", "Give 0 or more samples per client (the batch size).")
+        raise Misuse(
+            f"minimum is {minimum}.", "Give 0 or more samples per client (the batch size)."
+        )
     if seed < 0:
         raise Misuse(f"seed is {seed}.", "Give a seed of 0 or more.")
     if n < clients * minimum:
@@ -206,7 +229,8 @@ def _check(n: int, clients: int, seed: int, minimum: int) -> None:
 def _check_alpha(alpha: float) -> None:
     if not (alpha > 0 and math.isfinite(alpha)):
         raise Misuse(
-            f"alpha is {alpha}.", "Give a finite number above 0 (0.1 is very uneven, 100 nearly even)."
+            f"alpha is {alpha}.",
+            "Give a finite number above 0 (0.1 is very uneven, 100 nearly even).",
         )
 
 
@@ -214,7 +238,8 @@ def _labels(labels: ArrayLike) -> NDArray[np.int64]:
     array = np.asarray(labels)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise Misuse(
-            f"labels are {array.dtype} with shape {array.shape}.", "Give one whole class number per sample."
+            f"labels are {array.dtype} with shape {array.shape}.",
+            "Give one whole class number per sample.",
         )
     return array.astype(np.int64, copy=False)
 
@@ -223,7 +248,8 @@ def _index_array(part: ArrayLike, client: int) -> NDArray[np.int64]:
     array = np.asarray(part)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise Misuse(
-            f"indices of client {client} are {array.dtype}, {array.ndim}-dimensional.", "List integers."
+            f"indices of client {client} are {array.dtype}, {array.ndim}-dimensional.",
+            "List integers.",
         )
     return array.astype(np.int64)
 
@@ -236,7 +262,9 @@ def _over(n: int, clients: int, minimum: int) -> str:
     return f"{n:,} samples over {clients:,} clients, at least {minimum} each"
 
 
-def _move_surplus(owner: NDArray[np.int64], sizes: Counts, wanted: Counts, rng: np.random.Generator) -> None:
+def _move_surplus(
+    owner: NDArray[np.int64], sizes: Counts, wanted: Counts, rng: np.random.Generator
+) -> None:
     """Change owners in place so that client i has wanted[i] samples; which ones move is random."""
     order = rng.permutation(len(owner))
     order = order[np.argsort(owner[order], kind="stable")]

@@ -23,7 +23,9 @@ def idx_from_openml(openml_name: str, folder: Path) -> list[Path]:
 
     # liac-arff is slow, but it is the parser that does not need pandas.
     with progress(f"{openml_name} by scikit-learn", None):
-        bunch = fetch_openml(openml_name, version=1, as_frame=False, parser="liac-arff", cache=False)
+        bunch = fetch_openml(
+            openml_name, version=1, as_frame=False, parser="liac-arff", cache=False
+        )
     images = np.asarray(bunch.data).astype(np.uint8).reshape(-1, SIDE, SIDE)
     labels = np.asarray(bunch.target).astype(np.uint8)
     arrays: dict[str, NDArray[np.uint8]] = {
@@ -32,7 +34,10 @@ def idx_from_openml(openml_name: str, folder: Path) -> list[Path]:
         "t10k-images-idx3-ubyte.gz": images[TRAINING_IMAGES:],
         "t10k-labels-idx1-ubyte.gz": labels[TRAINING_IMAGES:],
     }
-    return [_write(folder / name, gzip.compress(encode(array), mtime=0)) for name, array in arrays.items()]
+    return [
+        _write(folder / name, gzip.compress(encode(array), mtime=0))
+        for name, array in arrays.items()
+    ]
 
 
 def rcv1_from_scikit_learn(folder: Path) -> list[Path]:

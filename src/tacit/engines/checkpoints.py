@@ -85,9 +85,13 @@ def load_latest(
         for name, (kind, count, width) in found["layout"].items():
             mapped = tensors.get_tensor(name) if group.rank == 0 else torch.empty(0)
             places = [torch.as_tensor(hosted.places(count, rank)) for rank in range(group.ranks)]
-            state[name] = torch.empty(len(places[group.rank]), width, dtype=KINDS[kind], device=device)
+            state[name] = torch.empty(
+                len(places[group.rank]), width, dtype=KINDS[kind], device=device
+            )
 
-            def take(rank: int, part: slice, mapped: Tensor = mapped, places: Any = places) -> Tensor:
+            def take(
+                rank: int, part: slice, mapped: Tensor = mapped, places: Any = places
+            ) -> Tensor:
                 return mapped[places[rank][part]]
 
             group.deal(take, state[name], list(map(len, places)))

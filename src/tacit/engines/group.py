@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.clients import Network
-from tacit.crew import Crew
+from tacit.core.here import Network
+from tacit.core.workers import Crew
 from tacit.engines.buffers import Buffers
 from tacit.engines.partition import Division
 from tacit.engines.stacked import StackedNetwork
@@ -55,7 +55,12 @@ class Group(Protocol):
         ...
 
     def network(
-        self, graph: Graph, division: Division, dtype: torch.dtype, device: torch.device | str, crew: Crew
+        self,
+        graph: Graph,
+        division: Division,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        crew: Crew,
     ) -> CountingNetwork:
         """The network of the clients hosted here."""
         ...
@@ -83,7 +88,9 @@ class Group(Protocol):
         """
         ...
 
-    def deal(self, take: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]) -> None:
+    def deal(
+        self, take: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
+    ) -> None:
         """The inverse: the first process takes the rows of each rank, which arrive in `into` there."""
         ...
 
@@ -105,7 +112,12 @@ class Alone:
         return Division(np.zeros(graph.clients, dtype=np.int64), 1, graph.edges)
 
     def network(
-        self, graph: Graph, division: Division, dtype: torch.dtype, device: torch.device | str, crew: Crew
+        self,
+        graph: Graph,
+        division: Division,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        crew: Crew,
     ) -> CountingNetwork:
         """Products with the whole of W."""
         return StackedNetwork(graph, dtype, device, crew)
@@ -130,7 +142,9 @@ class Alone:
         """The rows."""
         yield 0, slice(0, len(rows)), rows
 
-    def deal(self, take: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]) -> None:
+    def deal(
+        self, take: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
+    ) -> None:
         """Take all."""
         into.copy_(take(0, slice(0, len(into))))
 

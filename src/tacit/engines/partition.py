@@ -15,13 +15,11 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.graph.patterns import Edges
 
 DENSE = 0.25  # of all pairs are neighbours
-SWEEPS = (
-    300  # of the iteration for the spectral order; long thin graphs, which need more, have other good orders
-)
+SWEEPS = 300  # of the iteration for the spectral order; long thin graphs, which need more, have other good orders
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +93,12 @@ def divide(edges: Edges, clients: int, ranks: int) -> Division:
     ones = np.ones(len(both_ways))
     joined = sparse.csr_array((ones, (both_ways[:, 0], both_ways[:, 1])), shape=(clients, clients))
     joined.sum_duplicates()
-    found = [Division(_blocks(order, sizes), ranks, edges) for order in _orders(joined, spectral=False)]
-    if ranks > 1 and joined.nnz < DENSE * clients**2:  # on a full graph one division is as good as another
+    found = [
+        Division(_blocks(order, sizes), ranks, edges) for order in _orders(joined, spectral=False)
+    ]
+    if (
+        ranks > 1 and joined.nnz < DENSE * clients**2
+    ):  # on a full graph one division is as good as another
         places = np.empty(clients, dtype=np.int64)
         _bisect(joined, np.arange(clients), sizes, 0, places)
         found.append(Division(places, ranks, edges))
@@ -143,7 +145,9 @@ def _orders(joined: sparse.csr_array, spectral: bool) -> Iterator[np.ndarray]:
     yield natural
     entries = joined.tocoo()
     strides = np.bincount(np.abs(entries.row - entries.col))
-    for stride in np.argsort(-strides, kind="stable")[:2]:  # a grid numbered by rows: here are its columns
+    for stride in np.argsort(-strides, kind="stable")[
+        :2
+    ]:  # a grid numbered by rows: here are its columns
         if stride > 1 and strides[stride]:
             yield np.lexsort((natural // stride, natural % stride))
     yield np.asarray(csgraph.reverse_cuthill_mckee(sparse.csr_matrix(joined), symmetric_mode=True))

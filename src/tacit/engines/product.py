@@ -7,9 +7,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from tacit import native
-from tacit.crew import Crew
-from tacit.graph.neighbourhood import slots
+from tacit.core import native
+from tacit.core.neighbourhood import slots
+from tacit.core.workers import Crew
 
 DENSE = (
     64**2
@@ -26,7 +26,11 @@ class Product:
     """
 
     def __init__(
-        self, matrix: sp.csr_array, dtype: torch.dtype, device: torch.device | str, crew: Crew | None = None
+        self,
+        matrix: sp.csr_array,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        crew: Crew | None = None,
     ) -> None:
         matrix.sort_indices()
         self._columns = matrix.shape[1]
@@ -43,7 +47,9 @@ class Product:
         self._weight = torch.as_tensor(matrix.data, dtype=dtype, device=device)
         if not self._compiled:
             parts = slots(self._begin.diff())
-            self._slots = [(rows, self._source[entry], self._weight[entry]) for rows, entry in parts]
+            self._slots = [
+                (rows, self._source[entry], self._weight[entry]) for rows, entry in parts
+            ]
 
     def write(self, out: Tensor, x: Tensor, *, onto: bool = False) -> None:
         """Write A·x into `out` [n, P], or out + A·x if it comes `onto` what is there."""
@@ -53,7 +59,9 @@ class Product:
             self._write_dense(self._dense, out, x, onto)
         elif self._compiled:
             entries, x = (self._begin, self._source, self._weight), x.contiguous()
-            self._crew.each(lambda rows: native.mix(*entries, x, out, rows, onto), self._crew.cut(len(out)))
+            self._crew.each(
+                lambda rows: native.mix(*entries, x, out, rows, onto), self._crew.cut(len(out))
+            )
         else:
             self._write_slots(out if onto else out.zero_(), x)
 

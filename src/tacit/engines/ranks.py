@@ -17,17 +17,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tacit.crew import Crew
+from tacit.core.errors import Lost
+from tacit.core.rows import Sent, Spent, received, row_bytes
+from tacit.core.workers import Crew
 from tacit.engines.buffers import Buffers
 from tacit.engines.partition import Division
 from tacit.engines.product import Product
-from tacit.errors import Lost
 from tacit.graph import Graph
-from tacit.rows import Sent, Spent, received, row_bytes
 
 
 class RanksNetwork:
-    """The network of the clients of one rank: see tacit.clients.Network.
+    """The network of the clients of one rank: see tacit.core.here.Network.
 
     `bytes_sent` is what all clients of the run have sent, as in one process; `boundary_bytes` is what really went
     from this rank to others in `mix` and `send`.
@@ -51,7 +51,9 @@ class RanksNetwork:
         self._rows = _Boundary.of_rows(division, rank, ids, device)
         weights = sp.csr_array(graph.weights)[ids]
         self._here = Product(sp.csr_array(weights[:, ids]), dtype, device, crew)
-        self._elsewhere = Product(sp.csr_array(weights[:, self._rows.arriving]), dtype, device, crew)
+        self._elsewhere = Product(
+            sp.csr_array(weights[:, self._rows.arriving]), dtype, device, crew
+        )
         self._letters = _Boundary.of_edges(division, rank, device)
         # Edges between two clients that are both here: which out-edge each of these in-edges is.
         out, into = division.leaving(rank), division.entering(rank)
@@ -120,7 +122,9 @@ def reporting_losses(rank: int | None = None) -> Iterator[None]:
 
 def _reason(problem: RuntimeError) -> str:
     """The first sentence of an error, without the place in a source file that gloo puts before it."""
-    lines = re.sub(r"^\[\S+:\d+\] ", "", str(problem).strip()).splitlines() or [type(problem).__name__]
+    lines = re.sub(r"^\[\S+:\d+\] ", "", str(problem).strip()).splitlines() or [
+        type(problem).__name__
+    ]
     return lines[0].split(". ")[0]
 
 
@@ -149,7 +153,9 @@ class _Boundary:
     arriving: np.ndarray  # the clients (or edges, by number) whose rows arrive, in this order
 
     @classmethod
-    def of_rows(cls, division: Division, rank: int, ids: np.ndarray, device: torch.device | str) -> _Boundary:
+    def of_rows(
+        cls, division: Division, rank: int, ids: np.ndarray, device: torch.device | str
+    ) -> _Boundary:
         """Each client's row goes once to every other rank where it has an out-neighbour."""
         source, target = division.edges[:, 0], division.edges[:, 1]
         there, here = division.rank_of[target], division.rank_of[source]
@@ -163,7 +169,10 @@ class _Boundary:
         out = division.leaving(rank)
         ends = division.ends_in_order
         away = {s: np.flatnonzero(ends[out, 1] == s) for s in range(division.ranks)}
-        back = {s: np.flatnonzero((ends[:, 0] == s) & (ends[:, 1] == rank)) for s in range(division.ranks)}
+        back = {
+            s: np.flatnonzero((ends[:, 0] == s) & (ends[:, 1] == rank))
+            for s in range(division.ranks)
+        }
         return cls._of(away, back, rank, device)
 
     @classmethod

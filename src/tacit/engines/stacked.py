@@ -7,11 +7,11 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from tacit.crew import Crew
+from tacit.core.rows import Sent, Spent, received, row_bytes
+from tacit.core.workers import Crew
 from tacit.engines.buffers import Buffers
 from tacit.engines.product import Product
 from tacit.graph import Graph
-from tacit.rows import Sent, Spent, received, row_bytes
 
 
 class StackedNetwork:

@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from tacit.crew import Crew
-from tacit.engines.device import check_device
+from tacit.core.devices import check_device
+from tacit.core.errors import Elsewhere, Lost, Misuse, TacitError
+from tacit.core.workers import Crew
 from tacit.engines.group import Alone, CountingNetwork, Group, T
-from tacit.engines.meeting import meet
 from tacit.engines.partition import Division, divide
 from tacit.engines.ranks import RanksNetwork, reporting_losses
-from tacit.errors import Elsewhere, Lost, Misuse, TacitError
+from tacit.engines.rendezvous import meet
 from tacit.graph import Graph
 
 PATIENCE = timedelta(minutes=30)  # with a process that neither answers nor closes its connection
@@ -72,7 +72,8 @@ def local_device(wish: str) -> torch.device:
         return check_device(wish, "run.device")
     if wish != "cuda":
         raise Misuse(
-            f"run.device = {wish!r}, but each process takes a GPU of its own.", 'Use "cuda" with torchrun.'
+            f"run.device = {wish!r}, but each process takes a GPU of its own.",
+            'Use "cuda" with torchrun.',
         )
     number = int(os.environ.get("LOCAL_RANK", "0"))
     present = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -103,7 +104,12 @@ class Ranks:
         return Division(np.asarray(places, dtype=np.int64), self.ranks, graph.edges)
 
     def network(
-        self, graph: Graph, division: Division, dtype: torch.dtype, device: torch.device | str, crew: Crew
+        self,
+        graph: Graph,
+        division: Division,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        crew: Crew,
     ) -> CountingNetwork:
         """That of the clients hosted here."""
         return RanksNetwork(graph, division, self.rank, dtype, device, crew)
@@ -172,7 +178,9 @@ class Ranks:
                 with reporting_losses(0):
                     dist.send(rows[part].contiguous().cpu(), 0)
 
-    def deal(self, take: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]) -> None:
+    def deal(
+        self, take: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
+    ) -> None:
         """By slabs, rank after rank."""
         for rank, part in self._slabs(into, counts):
             if self.rank == 0 == rank:

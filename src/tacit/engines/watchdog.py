@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit import native
-from tacit.crew import Crew
+from tacit.core import native
+from tacit.core.workers import Crew
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ class Watchdog:
         """[n] numbers of which one is finite if and only if all of its row is."""
         if native.available(rows):
             bad = torch.empty(len(rows), dtype=torch.bool)
-            self._crew.each(lambda part: native.not_finite(rows, bad, part), self._crew.cut(len(rows)))
+            self._crew.each(
+                lambda part: native.not_finite(rows, bad, part), self._crew.cut(len(rows))
+            )
             return torch.where(bad, torch.inf, 0.0)
         largest: Tensor = torch.linalg.vector_norm(rows, torch.inf, dim=1)
         return largest

@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit.audit.adversary import Adversary
-from tacit.audit.conduct import Audit, conduct
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.audit import Audit, conduct
+from tacit.config.build import Experiment, build
+from tacit.config.sections import Config, load_config
+from tacit.core.errors import Misuse
 from tacit.data import Dataset
-from tacit.errors import Misuse
-from tacit.experiment.build import Experiment, build
-from tacit.experiment.config import Config, load_config
 from tacit.experiment.folder import RunFolder, fingerprint, write_json
 from tacit.record import checkpoint as checkpoints
 from tacit.record import transcript_files
@@ -37,7 +37,9 @@ class Subject:
         """What fixes the run."""
         made = self.experiment
         run = made.config.run
-        return Setting(made.algorithm, made.task, made.graph, run.seed, run.device, run.gradients, run.prg)
+        return Setting(
+            made.algorithm, made.task, made.graph, run.seed, run.device, run.gradients, run.prg
+        )
 
 
 def read_subject(
@@ -66,7 +68,8 @@ def read_subject(
         transcript, of = transcript_files.load(path)
         if of != mark:
             raise Misuse(
-                f"The transcript in {path} is of a run with another configuration.", "Record the run again."
+                f"The transcript in {path} is of a run with another configuration.",
+                "Record the run again.",
             )
     saved = checkpoints.load_latest(folder.checkpoints, experiment.algorithm, mark)
     final = None if saved is None or saved.step < experiment.steps else saved.state.theta
@@ -98,14 +101,16 @@ def audit_subject(
     transcript = subject.transcript
     if transcript is not None:
         _refuse_unheard(transcript, adversaries)
-    return conduct(subject.setting, adversaries, transcript=transcript, final=subject.final, **options)
+    return conduct(
+        subject.setting, adversaries, transcript=transcript, final=subject.final, **options
+    )
 
 
 def write_audit(audit: Audit, subject: Subject, out: Path) -> tuple[Path, Path]:
     """Write audit.json and report.html into a folder; the report of a run gets the audit as sections."""
-    from tacit.experiment.audit_sections import audit_page, sections_of
     from tacit.experiment.folder import write_whole
-    from tacit.experiment.report import write_report
+    from tacit.report.audit_sections import audit_page, sections_of
+    from tacit.report.report import write_report
 
     out.mkdir(parents=True, exist_ok=True)
     target = out / "audit.json"

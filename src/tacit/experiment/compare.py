@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from tacit.config.build import build
+from tacit.config.options import FAMILIES, algorithm_kind
+from tacit.config.sections import Config, changed, make_config, parse_override
+from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.data import Dataset
-from tacit.errors import Diverged, Interrupted, Misuse
-from tacit.experiment.build import build
-from tacit.experiment.config import Config, changed, make_config, parse_override
 from tacit.experiment.folder import RunFolder, fingerprint, read_json, write_json
-from tacit.experiment.options import FAMILIES, algorithm_kind
 from tacit.experiment.run import Watcher, run
 from tacit.record.history import decibels
 
@@ -41,7 +41,9 @@ class Row:
         plain = dataclasses.asdict(self)
         for key in ("accuracy", "difference", "loss", "msd_db"):
             pair = getattr(self, key)
-            plain[key] = None if pair is None else {"mean": _finite(pair[0]), "deviation": _finite(pair[1])}
+            plain[key] = (
+                None if pair is None else {"mean": _finite(pair[0]), "deviation": _finite(pair[1])}
+            )
         return plain
 
 
@@ -97,7 +99,9 @@ def compare(
         if summary is None:
             with _named(f"{label}, seed {seed}"):
                 watcher = watch(label, seed)
-                summary = run(seeded, folder.path, dataset=dataset, resume=resume, watcher=watcher).summary
+                summary = run(
+                    seeded, folder.path, dataset=dataset, resume=resume, watcher=watcher
+                ).summary
         summaries.setdefault(label, []).append(summary)
     first = next(iter(summaries.values()))
     rows = [_row(label, runs, first) for label, runs in summaries.items()]
@@ -113,8 +117,12 @@ def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
     own = _options_of(config.algorithm.name)
     for key in options_of_none(config, variants):
         if key not in own:
-            raise Misuse(f"algorithm.{key} is an option of none of {', '.join(variants)}.", "Remove it.")
-    options: dict[str, Any] = {key: value for key, value in config.algorithm.options.items() if key in known}
+            raise Misuse(
+                f"algorithm.{key} is an option of none of {', '.join(variants)}.", "Remove it."
+            )
+    options: dict[str, Any] = {
+        key: value for key, value in config.algorithm.options.items() if key in known
+    }
     for setting in settings:
         path, value = parse_override(setting)
         head, *rest = path
@@ -122,7 +130,8 @@ def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
             inner = _as_table(name, head, options.get(head))
             if not isinstance(inner, dict) or len(rest) != 1:
                 raise Misuse(
-                    f"{setting!r} in --algorithms has no table to go into.", f"Set {head} in the config."
+                    f"{setting!r} in --algorithms has no table to go into.",
+                    f"Set {head} in the config.",
                 )
             value = inner | {rest[0]: value}
         options[head] = value
@@ -184,7 +193,9 @@ def _named(which: str) -> Iterator[None]:
     except Diverged as problem:
         raise Diverged(f"{which}: {problem}", problem.history) from None
     except Interrupted:
-        raise Interrupted(f"Stopped in {which}. Continue with the same command and --resume.") from None
+        raise Interrupted(
+            f"Stopped in {which}. Continue with the same command and --resume."
+        ) from None
 
 
 def _row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> Row:

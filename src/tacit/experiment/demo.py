@@ -10,19 +10,19 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tacit.audit.adversary import Adversary
-from tacit.audit.findings import Findings
-from tacit.audit.knowledge import Knowledge
-from tacit.audit.ledger import ledger
-from tacit.audit.symbols import run_on_symbols
-from tacit.audit.verdict import in_short
-from tacit.errors import Interrupted
-from tacit.experiment.build import build
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.ledger import ledger
+from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.auditing.verdict import in_short
+from tacit.config.build import build
+from tacit.config.sections import Config, make_config
+from tacit.core.errors import Interrupted
 from tacit.experiment.compare import Row, compare, variant
-from tacit.experiment.config import Config, make_config
-from tacit.experiment.page import Section, table
-from tacit.experiment.report import write_report
 from tacit.experiment.run import Watcher
+from tacit.report.page import Section, table
+from tacit.report.report import write_report
 from tacit.simulation import Simulation
 
 RULES = {
@@ -60,7 +60,12 @@ def demo_config() -> Config:
             "model": {"name": "mlp", "hidden": [64]},
             "graph": {"kind": "ring", "clients": 5},
             "algorithm": {"name": "lppa", "lr": 0.2, "noise": {"law": "laplace", "scale": 0.01}},
-            "run": {"rounds": 20, "batch_size": 32, "allow_divergence": True, "checkpoint_every": 20},
+            "run": {
+                "rounds": 20,
+                "batch_size": 32,
+                "allow_divergence": True,
+                "checkpoint_every": 20,
+            },
         }
     )
 
@@ -76,7 +81,10 @@ def demonstrate(out: Path, watch: Callable[[str, int], Watcher]) -> Demonstratio
     lines = [Line(row, RULES[row.label], errors[row.label]) for row in comparison.rows]
     told = short_audit(config)
     report = write_report(
-        comparison.folders, out / "report.html", title="Tacit demonstration", sections=[_section(lines, told)]
+        comparison.folders,
+        out / "report.html",
+        title="Tacit demonstration",
+        sections=[_section(lines, told)],
     )
     return Demonstration(lines, report, told)
 
@@ -92,7 +100,9 @@ def short_audit(config: Config) -> list[str]:
             listener = Adversary.parse(adversary)
             said.append(f"{name}: {in_short(Findings(Knowledge(run, listener), VICTIM))}")
             clip, width = experiment.task.clip, experiment.task.parameters
-            guarantees.append(ledger(run, listener, VICTIM, clip=clip, parameters=width).upper.epsilon)
+            guarantees.append(
+                ledger(run, listener, VICTIM, clip=clip, parameters=width).upper.epsilon
+            )
     none = all(map(math.isinf, guarantees))
     alone, together = ("; ".join(said) for said in words.values())
     return [
@@ -105,7 +115,9 @@ def short_audit(config: Config) -> list[str]:
 def first_message_error(config: Config, name: str) -> float:
     """How far the first tracker that a client sends is from its gradient, relative to the gradient."""
     experiment = build(variant(config, name, list(RULES)))
-    simulation = Simulation(experiment.algorithm, experiment.task, experiment.graph, seed=config.run.seed)
+    simulation = Simulation(
+        experiment.algorithm, experiment.task, experiment.graph, seed=config.run.seed
+    )
     simulation.start()
     sent: Tensor = simulation.state.gamma
     true: Tensor = simulation.state.grad
@@ -114,7 +126,12 @@ def first_message_error(config: Config, name: str) -> float:
 
 def _section(lines: list[Line], told: list[str]) -> Section:
     rows = [
-        [line.row.label, line.protection, percent(line.row), f"{100 * line.first_message_error:.0f} %"]
+        [
+            line.row.label,
+            line.protection,
+            percent(line.row),
+            f"{100 * line.first_message_error:.0f} %",
+        ]
         for line in lines
     ]
     words = (

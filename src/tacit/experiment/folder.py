@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import Misuse
-from tacit.experiment.config import FILES, Config, make_config
-from tacit.experiment.toml import to_toml
+from tacit.config.sections import FILES, Config, make_config
+from tacit.config.toml import to_toml
+from tacit.core.errors import Misuse
 from tacit.graph import Graph
 from tacit.record.history import History
 
@@ -55,14 +55,18 @@ class RunFolder:
                 "Choose another with --out, continue that run with --resume, or remove it first.",
             )
         if self.path.exists() and any(self.path.iterdir()):
-            raise Misuse(f"The output folder {self.path} is not empty.", "Choose another with --out.")
+            raise Misuse(
+                f"The output folder {self.path} is not empty.", "Choose another with --out."
+            )
 
     def create(self, config: Config) -> None:
         """Take possession of an empty or new folder."""
         self.refuse_if_taken()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.config.touch(exist_ok=False)  # fails for the second of two runs that found the folder empty
+            self.config.touch(
+                exist_ok=False
+            )  # fails for the second of two runs that found the folder empty
         except OSError as problem:
             raise Misuse(
                 f"Cannot make the output folder {self.path}: {problem}.", "Choose another."
@@ -75,7 +79,8 @@ class RunFolder:
             values = tomllib.loads(self.config.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
             raise Misuse(
-                f"{self.path} is not a run folder: {problem}.", "Give a folder that `tacit run` made."
+                f"{self.path} is not a run folder: {problem}.",
+                "Give a folder that `tacit run` made.",
             ) from None
         return make_config(values, origin=str(self.config))
 
@@ -102,7 +107,9 @@ class RunFolder:
         }
         write_whole(self.path / "graph.json", json.dumps(picture))
 
-    def write_partition(self, counts: list[list[int]], classes: list[str], description: str) -> None:
+    def write_partition(
+        self, counts: list[list[int]], classes: list[str], description: str
+    ) -> None:
         """Who has which data, as the report draws it: a row of counts per client, one number per class."""
         table = {"description": description, "classes": classes, "counts": counts}
         write_whole(self.path / "partition.json", json.dumps(table))

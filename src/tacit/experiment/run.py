@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import tacit
+from tacit.config.build import Experiment, build
+from tacit.config.sections import Config, changed
+from tacit.core.errors import Diverged, Elsewhere, Interrupted, Lost, Misuse, TacitError
 from tacit.data import Dataset
 from tacit.engines import checkpoints
 from tacit.engines.group import Alone, Group, Hosted
-from tacit.errors import Diverged, Elsewhere, Interrupted, Lost, Misuse, TacitError
-from tacit.experiment.build import Experiment, build
-from tacit.experiment.config import Config, changed
 from tacit.experiment.folder import RunFolder, fingerprint, write_json, write_whole
 from tacit.record import transcript_files
 from tacit.record.checkpoint import Checkpoint
@@ -77,9 +77,13 @@ def run(
         _leave_to_first(group, problem)
         simulation.diverged = simulation.diverged or str(problem)
         write_json(folder.summary, summarize(experiment, simulation, history))
-        raise Diverged(f"{problem} What was recorded until then is in {folder.history}.", history) from None
+        raise Diverged(
+            f"{problem} What was recorded until then is in {folder.history}.", history
+        ) from None
     except Lost as problem:
-        raise Lost(f"Rank {group.rank}: {problem}{_continuation(folder, data_folder, group)}") from None
+        raise Lost(
+            f"Rank {group.rank}: {problem}{_continuation(folder, data_folder, group)}"
+        ) from None
     summary = summarize(experiment, simulation, history)
     if group.rank == 0:
         write_json(folder.summary, summary)
@@ -150,11 +154,15 @@ def _prepare(
     )
     earlier = group.tell(lambda: _open(experiment, folder, simulation, saved))
     if saved is not None:
-        simulation.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds, saved.diverged)
+        simulation.restore(
+            saved.state, saved.step, saved.bytes_sent, saved.wall_seconds, saved.diverged
+        )
     return simulation, History.from_jsonl(earlier)
 
 
-def _open(experiment: Experiment, folder: RunFolder, simulation: Simulation, saved: Checkpoint | None) -> str:
+def _open(
+    experiment: Experiment, folder: RunFolder, simulation: Simulation, saved: Checkpoint | None
+) -> str:
     """Write what is known before the first iteration; the history until then."""
     if not folder.config.exists():
         # With the way gradients were taken, so that this file runs again to the same bits.
@@ -176,7 +184,9 @@ def _open(experiment: Experiment, folder: RunFolder, simulation: Simulation, sav
     return history.to_jsonl()
 
 
-def _transcript(experiment: Experiment, folder: RunFolder, saved: Checkpoint | None) -> Transcript | None:
+def _transcript(
+    experiment: Experiment, folder: RunFolder, saved: Checkpoint | None
+) -> Transcript | None:
     """What is to be recorded: from the start, or going on after what a run that was stopped had heard."""
     section = experiment.config.transcript
     if section is None:
@@ -266,7 +276,9 @@ def summarize(experiment: Experiment, simulation: Simulation, history: History) 
     if simulation.hosted.group.ranks > 1:
         notes.append(simulation.hosted.division.describe())
     if experiment.graph.clients > OBSERVED:
-        notes.append(f"accuracy and loss over {OBSERVED} evenly spaced clients of {experiment.graph.clients}")
+        notes.append(
+            f"accuracy and loss over {OBSERVED} evenly spaced clients of {experiment.graph.clients}"
+        )
     summary = {
         "algorithm": experiment.algorithm.name,
         "steps": simulation.t,
@@ -306,7 +318,9 @@ def _stop_signals(insist: bool) -> Iterator[threading.Event]:
     try:
         yield stopped
     except Lost:
-        before[signal.SIGTERM] = signal.SIG_IGN  # torchrun ends all when one has died; we say it first
+        before[signal.SIGTERM] = (
+            signal.SIG_IGN
+        )  # torchrun ends all when one has died; we say it first
         raise
     finally:
         for number, handler in before.items():

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.graph.patterns import Vector, Weights
 
 TOLERANCE = 1e-12  # of the row and column sums
@@ -59,7 +59,9 @@ def _newton(matrix: Weights) -> Weights:
         whole: Any = sums + cross
         hessian = whole[: 2 * n - 1, : 2 * n - 1].tocsc()
         try:
-            factors = splu(hessian, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+            factors = splu(
+                hessian, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
+            )
         except (MemoryError, RuntimeError):  # too much fill, or singular to rounding
             break
         step = np.append(factors.solve(-wrong[:-1]), 0.0)

@@ -85,7 +85,9 @@ def primitive(graph: Graph) -> str | None:
     if apart or (graph.weights.diagonal() > 0).any():
         return apart
     carries = _carries(graph).tocoo()
-    level = csgraph.shortest_path(carries.tocsr(), method="D", unweighted=True, indices=0).astype(np.int64)
+    level = csgraph.shortest_path(carries.tocsr(), method="D", unweighted=True, indices=0).astype(
+        np.int64
+    )
     period = int(np.gcd.reduce(np.abs(level[carries.row] + 1 - level[carries.col]), initial=0))
     return (
         None
@@ -129,7 +131,11 @@ def _sums(graph: Graph, line: str, axis: int) -> str | None:
     sums: Vector = graph.weights.sum(axis=axis)
     worst = int(np.abs(sums - 1.0).argmax())
     # Twelve digits, since a sum may be wrong in the ninth: 0.83 prints as 0.83 all the same.
-    return f"{line} {worst} sums to {sums[worst]:.12g}" if abs(sums[worst] - 1.0) > SUM_TOLERANCE else None
+    return (
+        f"{line} {worst} sums to {sums[worst]:.12g}"
+        if abs(sums[worst] - 1.0) > SUM_TOLERANCE
+        else None
+    )
 
 
 def _carries(graph: Graph) -> Weights:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.graph.patterns import Edges
 
 EXAMPLE = "Write one edge per line, for example: 0 1"
@@ -19,7 +19,9 @@ def whole_pairs(edges: Any) -> Edges:
     try:
         pairs = np.asarray(edges)
     except ValueError:
-        raise Misuse("edges has rows of different lengths.", "Give rows of two: (source, target).") from None
+        raise Misuse(
+            "edges has rows of different lengths.", "Give rows of two: (source, target)."
+        ) from None
     if pairs.size == 0:
         return np.empty((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
@@ -62,7 +64,9 @@ def read(path: str | Path) -> list[tuple[int, int]]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as reason:
-        raise Misuse(f"edge file {path}: {reason}.", "Give the path of a readable text file.") from reason
+        raise Misuse(
+            f"edge file {path}: {reason}.", "Give the path of a readable text file."
+        ) from reason
     pairs = []
     for number, line in enumerate(lines, start=1):
         fields = line.split("#")[0].replace(",", " ").split()

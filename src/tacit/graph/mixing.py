@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from tacit.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown
 from tacit.graph import rules, spectrum
 from tacit.graph.checks import CHECKS, REMEDY
 from tacit.graph.edge_lists import not_listed
@@ -39,7 +39,8 @@ class Graph:
         n = self.topology.clients
         if self.weights.shape != (n, n):
             raise Misuse(
-                f"weights has the shape {self.weights.shape}.", f"Give {n} × {n}, one row per client."
+                f"weights has the shape {self.weights.shape}.",
+                f"Give {n} × {n}, one row per client.",
             )
         weights = self.weights.astype(np.float64, copy=True)
         weights.sum_duplicates()
@@ -48,7 +49,9 @@ class Graph:
         entries = weights.tocoo()
         rows, columns = (index.astype(np.int64) for index in (entries.row, entries.col))
         for at in np.flatnonzero(~np.isfinite(entries.data))[:1]:
-            raise Misuse(f"W[{rows[at]}, {columns[at]}] is {entries.data[at]}.", "Give finite weights.")
+            raise Misuse(
+                f"W[{rows[at]}, {columns[at]}] is {entries.data[at]}.", "Give finite weights."
+            )
         unheard = not_listed(columns, rows, self.edges, n)
         for at in np.flatnonzero((rows != columns) & unheard)[:1]:
             i, j = rows[at], columns[at]
@@ -60,19 +63,27 @@ class Graph:
     @classmethod
     def from_matrix(cls, matrix: Any, topology: Topology | None = None) -> Graph:
         """From a numpy, torch or scipy matrix; without a topology, edges are its off-diagonal non-zeros."""
-        if hasattr(matrix, "detach"):  # a torch tensor, perhaps sparse, on a device, or with a gradient
+        if hasattr(
+            matrix, "detach"
+        ):  # a torch tensor, perhaps sparse, on a device, or with a gradient
             matrix = matrix.detach().cpu().double().to_dense().numpy()
         if not sparse.issparse(matrix):
             matrix = np.asarray(matrix)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
-            raise Misuse(f"matrix has the shape {matrix.shape}.", "Give a square matrix, one row per client.")
+            raise Misuse(
+                f"matrix has the shape {matrix.shape}.", "Give a square matrix, one row per client."
+            )
         if matrix.dtype.kind not in "biuf":
-            raise Misuse(f"matrix holds {matrix.dtype}, not real numbers.", "Give a matrix of real weights.")
+            raise Misuse(
+                f"matrix holds {matrix.dtype}, not real numbers.", "Give a matrix of real weights."
+            )
         weights = sparse.csr_array(matrix, dtype=np.float64)
         if topology is None:
             entries = weights.tocoo()
             listeners, speakers = entries.row, entries.col
-            edges = np.stack([speakers, listeners], axis=1)[(listeners != speakers) & (entries.data != 0)]
+            edges = np.stack([speakers, listeners], axis=1)[
+                (listeners != speakers) & (entries.data != 0)
+            ]
             n = weights.shape[0]
             topology = Topology.from_edges(edges, clients=n, directed=True)
             both_ways = Topology.from_edges(edges, clients=n)
@@ -197,17 +208,18 @@ class Graph:
         for what in properties:
             if what not in CHECKS:
                 raise Misuse(
-                    f"{by} requires the unknown property {what!r}.", f"Choose from {', '.join(CHECKS)}."
+                    f"{by} requires the unknown property {what!r}.",
+                    f"Choose from {', '.join(CHECKS)}.",
                 )
             reason = self._lacks(what)
             if reason is not None:
-                problem = (
-                    f"{by} needs a graph that is {what}; with {self.topology.name} and {self.rule} weights, "
-                )
+                problem = f"{by} needs a graph that is {what}; with {self.topology.name} and {self.rule} weights, "
                 raise Misuse(f"{problem}{reason}.", REMEDY[what])
 
 
-def weigh(topology: Topology, rule: str = "metropolis", *, lazy: bool = False, **options: Any) -> Graph:
+def weigh(
+    topology: Topology, rule: str = "metropolis", *, lazy: bool = False, **options: Any
+) -> Graph:
     """The topology with weights by `rule`; refused when the rule is unknown or the topology falls apart."""
     if rule not in RULES:
         raise unknown(f"mixing rule {rule!r} is unknown.", rule, RULES)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.spatial import cKDTree
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 Edges = npt.NDArray[np.int64]
 Positions = npt.NDArray[np.float64]
@@ -94,7 +94,9 @@ def independent(n: int, p: float, directed: bool, rng: np.random.Generator) -> E
 
 def regular(n: int, degree: int, rng: random.Random) -> Edges:
     """A random graph where everyone has `degree` neighbours."""
-    if degree > n // 2:  # pairing stubs is slow when nearly all pairs are taken: draw what is missing instead
+    if (
+        degree > n // 2
+    ):  # pairing stubs is slow when nearly all pairs are taken: draw what is missing instead
         missing = np.ones((n, n), dtype=bool)
         left_out = regular(n, n - 1 - degree, rng)
         missing[left_out[:, 0], left_out[:, 1]] = missing[left_out[:, 1], left_out[:, 0]] = False

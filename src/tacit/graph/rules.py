@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.graph.balancing import balanced
 from tacit.graph.patterns import Vector, Weights, whole_number
 from tacit.graph.topology import Topology

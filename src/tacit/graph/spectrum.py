@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.graph.patterns import Vector, Weights
 
 DENSE_LIMIT = 600
@@ -89,7 +89,9 @@ def smallest_eigenvalue(weights: Weights) -> float:
     if (row := circulant_row(weights)) is not None:
         return float(np.fft.fft(row).real.min())
     try:
-        return float(eigsh(weights, k=1, which="SA", return_eigenvectors=False, **_arpack(n, 1e-6))[0])
+        return float(
+            eigsh(weights, k=1, which="SA", return_eigenvectors=False, **_arpack(n, 1e-6))[0]
+        )
     except ArpackError as reason:
         raise Misuse(
             f"the smallest eigenvalue of these {n} clients' weights could not be computed in bounded time.",

@@ -16,14 +16,16 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.graph import edge_lists, patterns
 from tacit.graph.patterns import Edges, Positions, whole_number
 
 if TYPE_CHECKING:
     from tacit.graph.mixing import Graph
 
-SPRING_LIMIT = 200  # springs are slow on many clients: a larger graph of one's own is drawn on a circle
+SPRING_LIMIT = (
+    200  # springs are slow on many clients: a larger graph of one's own is drawn on a circle
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +44,16 @@ class Topology:
     directed: bool
     name: str
     labels: tuple[str, ...] | None = None
-    positions: Positions | None = field(default=None, repr=False)  # where the family has a natural drawing
+    positions: Positions | None = field(
+        default=None, repr=False
+    )  # where the family has a natural drawing
 
     def __post_init__(self) -> None:
         n = whole_number("clients", self.clients)
         if self.labels is not None and len(self.labels) != n:
-            raise Misuse(f"labels: {len(self.labels)} given for {n} clients.", "Give one label per client.")
+            raise Misuse(
+                f"labels: {len(self.labels)} given for {n} clients.", "Give one label per client."
+            )
         edges = edge_lists.canonical(self.edges, n, self.directed)
         edges.setflags(write=False)
         object.__setattr__(self, "clients", n)
@@ -68,7 +74,9 @@ class Topology:
     def directed_ring(cls, n: int) -> Topology:
         """Each client sends to the next."""
         n = whole_number("n", n)
-        return cls(n, patterns.circulant(n, [1]), True, f"directed_ring({n})", positions=patterns.circle(n))
+        return cls(
+            n, patterns.circulant(n, [1]), True, f"directed_ring({n})", positions=patterns.circle(n)
+        )
 
     @classmethod
     def complete(cls, n: int) -> Topology:
@@ -121,7 +129,9 @@ class Topology:
                 "Choose degree below n, with n · degree even.",
             )
         if degree < min(n - 1, 2):
-            raise Misuse(f"degree = {degree} cannot connect n = {n} clients.", "Choose degree of at least 2.")
+            raise Misuse(
+                f"degree = {degree} cannot connect n = {n} clients.", "Choose degree of at least 2."
+            )
         name, circle = f"random_regular({n}, {degree})", patterns.circle(n)
         return _first_connected(
             lambda: cls(n, patterns.regular(n, degree, rng), False, name, positions=circle),
@@ -136,7 +146,9 @@ class Topology:
         rng = np.random.default_rng(whole_number("seed", seed, at_least=0))
         name, circle = f"erdos_renyi({n}, {p:g})", patterns.circle(n)
         return _first_connected(
-            lambda: cls(n, patterns.independent(n, p, directed, rng), directed, name, positions=circle),
+            lambda: cls(
+                n, patterns.independent(n, p, directed, rng), directed, name, positions=circle
+            ),
             f"p = {p:g} gave no connected graph of {n} clients",
             f"Raise p well above ln(n)/n = {math.log(n) / n:.3g}.",
         )
@@ -175,7 +187,9 @@ class Topology:
         """From rows (source, target); repeated rows count once; `clients` defaults to largest id + 1."""
         pairs = edge_lists.whole_pairs(edges)
         if clients is None and not len(pairs):
-            raise Misuse("edges is empty and clients is not given.", "Say how many clients there are.")
+            raise Misuse(
+                "edges is empty and clients is not given.", "Say how many clients there are."
+            )
         n = max(int(pairs.max()), 0) + 1 if clients is None else clients
         return cls(n, pairs, directed, f"edges({n})")
 
@@ -189,7 +203,9 @@ class Topology:
     def from_networkx(cls, graph: Any) -> Topology:
         """From any networkx graph: nodes become clients 0, 1, … in their order, `labels` keep their names."""
         number = {node: index for index, node in enumerate(graph.nodes)}
-        edges = np.array([(number[a], number[b]) for a, b in graph.edges()], dtype=np.int64).reshape(-1, 2)
+        edges = np.array(
+            [(number[a], number[b]) for a, b in graph.edges()], dtype=np.int64
+        ).reshape(-1, 2)
         name = str(graph.name) or f"networkx({len(number)})"
         labels = tuple(str(node) for node in number)
         return cls(len(number), edges, bool(graph.is_directed()), name, labels=labels)
@@ -198,7 +214,9 @@ class Topology:
 
     def mixing(self, rule: str = "metropolis", *, lazy: bool = False, **options: Any) -> Graph:
         """Weights by `rule`: "metropolis", "laplacian" (option kappa) or "sinkhorn" (option seed)."""
-        from tacit.graph.mixing import weigh  # there, Graph holds a Topology: imported late to break the ring
+        from tacit.graph.mixing import (
+            weigh,  # there, Graph holds a Topology: imported late to break the ring
+        )
 
         return weigh(self, rule, lazy=lazy, **options)
 
@@ -215,8 +233,12 @@ class Topology:
     def components(self) -> npt.NDArray[np.int32]:
         """The number of the (strongly) connected component of each client, `[N]`."""
         ones = np.ones(len(self.edges))
-        sends = sparse.csr_array((ones, (self.edges[:, 0], self.edges[:, 1])), shape=(self.clients,) * 2)
-        return np.asarray(csgraph.connected_components(sends, directed=True, connection="strong")[1])
+        sends = sparse.csr_array(
+            (ones, (self.edges[:, 0], self.edges[:, 1])), shape=(self.clients,) * 2
+        )
+        return np.asarray(
+            csgraph.connected_components(sends, directed=True, connection="strong")[1]
+        )
 
     def is_connected(self) -> bool:
         """Whether everyone reaches everyone, along the direction of the edges."""
@@ -247,7 +269,9 @@ def _first_connected(draw: Callable[[], Topology], problem: str, remedy: str) ->
         topology = draw()
         if topology.is_connected():
             return topology
-        if topology.clients * (attempt + 1) > 1_000_000:  # a large graph that fails a few times always fails
+        if (
+            topology.clients * (attempt + 1) > 1_000_000
+        ):  # a large graph that fails a few times always fails
             attempts = attempt + 1
             break
     raise Misuse(f"{problem} in {attempts} draws.", remedy)

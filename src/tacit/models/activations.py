@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
 

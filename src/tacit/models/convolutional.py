@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.models.activations import activation_named
 
 
@@ -53,7 +53,9 @@ def sigmoid_cnn(
 class UniformConv2d(nn.Conv2d):
     """A padded convolution whose weights start uniform between −uniform and uniform, or by torch's own law."""
 
-    def __init__(self, inputs: int, outputs: int, size: int, stride: int, uniform: float | None) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, size: int, stride: int, uniform: float | None
+    ) -> None:
         self.uniform = uniform  # before the rest: that draws the weights
         super().__init__(inputs, outputs, size, stride, padding=size // 2)
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.models.activations import activation_named
 
 

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 SUITES = "ECDHE-RSA-AES256-GCM-SHA384"
 
@@ -12,7 +12,8 @@ SUITES = "ECDHE-RSA-AES256-GCM-SHA384"
 # Our certificates have ECDSA keys (identity.py) and this suite needs RSA, so that no handshake of 1.2 can succeed.
 if "grpc" in sys.modules and os.environ.get("GRPC_SSL_CIPHER_SUITES") != SUITES:
     raise Misuse(
-        "grpc was imported before tacit.peer, and would allow TLS 1.2.", "Import tacit.peer before grpc."
+        "grpc was imported before tacit.peer, and would allow TLS 1.2.",
+        "Import tacit.peer before grpc.",
     )
 os.environ["GRPC_SSL_CIPHER_SUITES"] = SUITES
 # The log of a node is lines of JSON; what gRPC's core prints to the same stream is not.

@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tacit.arguments import is_number
-from tacit.errors import Misuse
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
 
 TILE = 1 << 22  # numbers clipped at a time
 
@@ -29,7 +29,9 @@ class Clip:
 
     def __post_init__(self) -> None:
         if not (is_number(self.bound) and self.bound > 0):
-            raise Misuse(f"The clipping bound is {self.bound!r}.", "Give a number above zero, e.g. 1.0.")
+            raise Misuse(
+                f"The clipping bound is {self.bound!r}.", "Give a number above zero, e.g. 1.0."
+            )
         if self.norm not in ("l1", "l2"):
             raise Misuse(f"The clipping norm is {self.norm!r}.", 'Choose "l1" or "l2".')
 

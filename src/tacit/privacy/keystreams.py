@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.arguments import is_count
-from tacit.errors import Misuse
-from tacit.privacy.noise import Noise
-from tacit.rows import LazyRows
+from tacit.core.arguments import is_count
+from tacit.core.errors import Misuse
+from tacit.core.noise import Noise
+from tacit.core.rows import LazyRows
 
 try:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -49,7 +49,9 @@ def public_key(secret: bytes) -> bytes:
 
 def shared_secret(secret: bytes, public: bytes) -> bytes:
     """X25519 (RFC 7748) of one's secret and the other's public key; a ValueError if that key is of low order."""
-    return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
+    return X25519PrivateKey.from_private_bytes(secret).exchange(
+        X25519PublicKey.from_public_bytes(public)
+    )
 
 
 def derived(ikm: bytes, salt: bytes, info: bytes, length: int = KEY) -> bytes:
@@ -65,7 +67,9 @@ def encoded(*parts: str) -> bytes:
 
 def keystream(key: bytes, words: int) -> Iterator[np.ndarray]:
     """The first words of the ChaCha20 keystream of a key, in pieces of at most PIECE uint32."""
-    cipher = Cipher(ChaCha20(key, nonce=bytes(16)), mode=None).encryptor()  # 4 bytes of counter, 12 of nonce
+    cipher = Cipher(
+        ChaCha20(key, nonce=bytes(16)), mode=None
+    ).encryptor()  # 4 bytes of counter, 12 of nonce
     for first in range(0, words, PIECE):
         zeros = bytes(4 * min(PIECE, words - first))
         yield np.frombuffer(cipher.update(zeros), dtype="<u4")
@@ -79,13 +83,18 @@ class KeyRing:
     epoch: int  # counted up whenever the roster changes, so that no keystream is used twice
     names: Sequence[str]  # of all clients
     publics: Sequence[bytes]  # X25519 public keys of all clients, 32 bytes each
-    secrets: Mapping[int, bytes] = field(repr=False)  # of clients hosted here: all, or one in a peer
-    _pairs: dict[tuple[int, int], bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
+    secrets: Mapping[int, bytes] = field(
+        repr=False
+    )  # of clients hosted here: all, or one in a peer
+    _pairs: dict[tuple[int, int], bytes] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if not is_count(self.epoch, 0):
             raise Misuse(
-                f"The epoch of the keys is {self.epoch!r}.", "Give a whole number that is not negative."
+                f"The epoch of the keys is {self.epoch!r}.",
+                "Give a whole number that is not negative.",
             )
         if len(self.names) != len(self.publics):
             raise Misuse(
@@ -93,12 +102,16 @@ class KeyRing:
                 "Give one key for each client.",
             )
         if len(set(self.names)) != len(self.names) or "" in self.names:
-            raise Misuse("Clients are not told apart by their names.", "Give each a name of its own.")
+            raise Misuse(
+                "Clients are not told apart by their names.", "Give each a name of its own."
+            )
         for name, public in zip(self.names, self.publics, strict=True):
             _refuse_length("public", name, public)
         for client, secret in self.secrets.items():
             if client not in range(len(self.names)):
-                raise Misuse(f"There is a private key of client {client!r}.", "Name it by its position.")
+                raise Misuse(
+                    f"There is a private key of client {client!r}.", "Name it by its position."
+                )
             _refuse_length("private", self.names[client], secret)
             if public_key(secret) != self.publics[client]:  # masks would not cancel
                 raise Misuse(
@@ -113,7 +126,11 @@ class KeyRing:
         secrets = {client: derived(ikm, salt, encoded(str(client))) for client in range(clients)}
         names = [str(client) for client in range(clients)]
         return cls(
-            "simulation", 1, names, [public_key(secrets[client]) for client in range(clients)], secrets
+            "simulation",
+            1,
+            names,
+            [public_key(secrets[client]) for client in range(clients)],
+            secrets,
         )
 
     def randomness(self, width: int, dtype: torch.dtype) -> Keystreams:
@@ -122,7 +139,9 @@ class KeyRing:
 
     def key(self, purpose: str, tag: str, tick: int, source: int, target: int | None) -> bytes:
         """The key of one row, of `source` alone or shared with `target`; (source, target) is the edge's direction."""
-        kind, ikm = ("own", self._own(source)) if target is None else ("shared", self._pair(source, target))
+        kind, ikm = (
+            ("own", self._own(source)) if target is None else ("shared", self._pair(source, target))
+        )
         other = "" if target is None else self.names[target]
         address = (purpose, kind, tag, str(self.epoch), str(tick), self.names[source], other)
         return derived(ikm, self.federation.encode(), VERSION + encoded(*address))
@@ -132,7 +151,9 @@ class KeyRing:
         if source in self.secrets or target in self.secrets:
             return
         if target is None:
-            raise ValueError(f"own noise of client {self.names[source]!r}, whose private key is not here")
+            raise ValueError(
+                f"own noise of client {self.names[source]!r}, whose private key is not here"
+            )
         raise ValueError(
             f"noise that clients {self.names[source]!r} and {self.names[target]!r} share: neither is hosted here"
         )
@@ -166,7 +187,13 @@ class Keystreams:
     dtype: torch.dtype = torch.float32
 
     def rows(
-        self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None, width: int | None = None
+        self,
+        tag: str,
+        law: Noise,
+        tick: int,
+        source: Tensor,
+        target: Tensor | None,
+        width: int | None = None,
     ) -> LazyRows:
         """Noise rows of `law`, drawn when taken."""
         sources: list[int] = source.tolist()
@@ -206,4 +233,6 @@ def uniform(words: np.ndarray) -> Tensor:
 
 def _refuse_length(what: str, name: str, key: bytes) -> None:
     if not isinstance(key, bytes) or len(key) != KEY:
-        raise Misuse(f"The {what} key of client {name!r} is not {KEY} bytes.", "Give the raw X25519 key.")
+        raise Misuse(
+            f"The {what} key of client {name!r} is not {KEY} bytes.", "Give the raw X25519 key."
+        )

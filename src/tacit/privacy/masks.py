@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tacit.clients import Clients
-from tacit.errors import Misuse
-from tacit.privacy.noise import Noise
-from tacit.rows import Rows
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
+from tacit.core.noise import Noise
+from tacit.core.rows import Rows
 
 Masks = Literal["derived", "sent"]
 
@@ -24,4 +24,6 @@ def shared(tag: str, law: Noise, masks: Masks, here: Clients) -> tuple[Rows, Row
 def check_masks(masks: str) -> None:
     """Refuse another way to share noise."""
     if masks not in ("derived", "sent"):
-        raise Misuse(f"masks is {masks!r}.", 'Choose "derived" (no bytes) or "sent" (as published).')
+        raise Misuse(
+            f"masks is {masks!r}.", 'Choose "derived" (no bytes) or "sent" (as published).'
+        )

@@ -14,10 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tacit.arguments import is_number
-from tacit.clients import Clients
-from tacit.errors import Misuse
-from tacit.privacy.noise import Gaussian
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
+from tacit.core.noise import Gaussian
 
 DENSE_LIMIT = 128  # parameters: beyond that a dense matrix costs more than 16,000 draws per client
 
@@ -42,13 +42,20 @@ class MatrixStep:
     def __post_init__(self) -> None:
         if self.structure not in ("diagonal", "upper", "sparse", "dense"):
             raise Misuse(
-                f"structure is {self.structure!r}.", 'Choose "diagonal", "upper", "sparse" or "dense".'
+                f"structure is {self.structure!r}.",
+                'Choose "diagonal", "upper", "sparse" or "dense".',
             )
         for name in ("mean", "deviation", "off_diagonal"):
             value = getattr(self, name)
             if not is_number(value) or value < 0 or (name == "mean" and value == 0):
-                sort = "above zero" if name == "mean" else "that is not negative (a standard deviation)"
-                raise Misuse(f"{name} of the matrix step is {value!r}.", f"Give a finite number {sort}.")
+                sort = (
+                    "above zero"
+                    if name == "mean"
+                    else "that is not negative (a standard deviation)"
+                )
+                raise Misuse(
+                    f"{name} of the matrix step is {value!r}.", f"Give a finite number {sort}."
+                )
 
     def check_width(self, width: int) -> None:
         """Refuse a dense matrix for a model that is not small."""
@@ -87,4 +94,6 @@ class MatrixStep:
 def check_matrix(matrix: MatrixStep) -> None:
     """Refuse what is not a matrix step, such as the name of a structure."""
     if not isinstance(matrix, MatrixStep):
-        raise Misuse(f"matrix is {matrix!r}.", 'Give a law, e.g. tacit.MatrixStep("upper", deviation=0.01).')
+        raise Misuse(
+            f"matrix is {matrix!r}.", 'Give a law, e.g. tacit.MatrixStep("upper", deviation=0.01).'
+        )

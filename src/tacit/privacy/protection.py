@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from tacit.arguments import is_number, offers
-from tacit.clients import Clients
-from tacit.errors import Misuse
+from tacit.core.arguments import is_number, offers
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
 
 
 class Protection(Protocol):
@@ -95,7 +95,9 @@ def mix_protected(tag: str, rows: Tensor, shift: Tensor, here: Clients) -> Tenso
     return mixed.sub_(shift)
 
 
-def _declared(tag: str, tau: float, shift: Callable[[Tensor], Tensor], rows: Tensor, here: Clients) -> Tensor:
+def _declared(
+    tag: str, tau: float, shift: Callable[[Tensor], Tensor], rows: Tensor, here: Clients
+) -> Tensor:
     """The shift, declared not to be linear in the rows; no shift at all is, and protects nothing."""
     return here.nonlinear(tag, shift, rows) if tau else torch.zeros_like(rows)
 
@@ -103,9 +105,13 @@ def _declared(tag: str, tau: float, shift: Callable[[Tensor], Tensor], rows: Ten
 def check_protection(protection: Protection) -> None:
     """Refuse what is not a protection vector, such as a bare τ."""
     if not offers(protection, "vector"):
-        raise Misuse(f"protection is {protection!r}.", "Give a vector, e.g. tacit.NormVector(tau=0.1).")
+        raise Misuse(
+            f"protection is {protection!r}.", "Give a vector, e.g. tacit.NormVector(tau=0.1)."
+        )
 
 
 def _check_tau(tau: float) -> None:
     if not is_number(tau):
-        raise Misuse(f"tau is {tau!r}.", "Give a finite number (0 switches the protection vector off).")
+        raise Misuse(
+            f"tau is {tau!r}.", "Give a finite number (0 switches the protection vector off)."
+        )

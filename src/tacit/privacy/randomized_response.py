@@ -16,9 +16,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tacit.arguments import is_number
-from tacit.clients import Clients
-from tacit.errors import Misuse
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
 
 WORDS = 2**32
 

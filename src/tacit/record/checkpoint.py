@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 NAME = re.compile(r"step-(\d{9})\.safetensors")
 FORMAT = "tacit-checkpoint-1"
@@ -41,7 +41,9 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
     # Fields may share memory (DSGT's first tracker is its gradient) or be views, which the format does not allow.
     whole = torch.contiguous_format
     fields = tensors_of(checkpoint.state)
-    tensors = {name: rows.detach().cpu().clone(memory_format=whole) for name, rows in fields.items()}
+    tensors = {
+        name: rows.detach().cpu().clone(memory_format=whole) for name, rows in fields.items()
+    }
     with replacing(folder, checkpoint.step, keep) as part:
         save_file(tensors, part, metadata=metadata(checkpoint))
     return path_of(folder, checkpoint.step)
@@ -95,7 +97,9 @@ def load_latest(
             )
         return checkpoint
     if problems:
-        raise Misuse(f"No checkpoint in {folder} can be read ({'; '.join(problems)}).", "Start the run anew.")
+        raise Misuse(
+            f"No checkpoint in {folder} can be read ({'; '.join(problems)}).", "Start the run anew."
+        )
     return None
 
 
@@ -108,7 +112,9 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
             facts = json.loads((file.metadata() or {})["tacit"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
             # Cloned: what the file hands out is mapped from it, and would change with it.
-            tensors = {name: x.to(device) if shapes_only else x.clone() for name, x in tensors.items()}
+            tensors = {
+                name: x.to(device) if shapes_only else x.clone() for name, x in tensors.items()
+            }
     except SafetensorError as problem:
         raise ValueError(str(problem)) from None
     if facts["format"] != FORMAT:

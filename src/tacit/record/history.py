@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tacit.errors import unknown
+from tacit.core.errors import unknown
 from tacit.tasks.evaluation import Evaluation, Scores
 
 if TYPE_CHECKING:
@@ -56,12 +56,18 @@ class Record:
     def from_dict(cls, values: dict[str, Any]) -> Record:
         """The inverse of `as_dict`."""
         spreads = {key: _spread(values[key]) for key in ("accuracy", "loss")}
-        return cls(**{**values, **spreads, "consensus_distance": _number(values["consensus_distance"])})
+        return cls(
+            **{**values, **spreads, "consensus_distance": _number(values["consensus_distance"])}
+        )
 
 
 _MISSING = object()
 COLUMNS = [
-    *(f"{metric}.{field}" for metric in ("accuracy", "loss") for field in Spread.__dataclass_fields__),
+    *(
+        f"{metric}.{field}"
+        for metric in ("accuracy", "loss")
+        for field in Spread.__dataclass_fields__
+    ),
     *(name for name in Record.__dataclass_fields__ if name not in ("accuracy", "loss")),
 ]
 
@@ -140,7 +146,11 @@ def observe(
 
 
 def _scores(
-    theta: Tensor, average: Tensor, evaluation: Evaluation, ids: Sequence[int], observed: Sequence[int]
+    theta: Tensor,
+    average: Tensor,
+    evaluation: Evaluation,
+    ids: Sequence[int],
+    observed: Sequence[int],
 ) -> Tensor:
     """Loss, accuracy and whether there is one, of each observed client and the average model; zero where not ours."""
     table = torch.zeros(3, len(observed) + 1, dtype=torch.float64)
@@ -219,4 +229,6 @@ def _number(value: float | None) -> float:
 
 
 def _spread(values: dict[str, float | None] | None) -> Spread | None:
-    return None if values is None else Spread(**{key: _number(value) for key, value in values.items()})
+    return (
+        None if values is None else Spread(**{key: _number(value) for key, value in values.items()})
+    )

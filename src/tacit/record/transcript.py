@@ -9,14 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tacit.arguments import is_count
-from tacit.clients import Apply, Clients, Function, Network, Objective
-from tacit.errors import Misuse, unknown
-from tacit.graph.neighbourhood import Neighbourhood
-from tacit.privacy.noise import Noise
-from tacit.randomness import Randomness
+from tacit.core.arguments import is_count
+from tacit.core.errors import Misuse, unknown
+from tacit.core.here import Apply, Clients, Function, Network, Objective
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.noise import Noise
+from tacit.core.randomness import Randomness
+from tacit.core.rows import LazyRows, Sent, received
 from tacit.record.unknowns import Unknown, of_clients, of_noise
-from tacit.rows import LazyRows, Sent, received
 
 Verb = Literal["mix", "send", "average", "broadcast"]
 SERVER = -1
@@ -39,12 +39,24 @@ class Keep:
 
     def __post_init__(self) -> None:
         ticks = self.ticks
-        pair = isinstance(ticks, tuple) and len(ticks) == 2 and all(is_count(tick, 0) for tick in ticks)
+        pair = (
+            isinstance(ticks, tuple)
+            and len(ticks) == 2
+            and all(is_count(tick, 0) for tick in ticks)
+        )
         if ticks is not None and not (pair and ticks[0] <= ticks[1]):
-            raise Misuse(f"The ticks to keep are {ticks!r}.", "Give the first and the last, e.g. (0, 20).")
-        for name, value in (("clients", self.clients), ("tags", self.tags), ("insides", self.insides)):
+            raise Misuse(
+                f"The ticks to keep are {ticks!r}.", "Give the first and the last, e.g. (0, 20)."
+            )
+        for name, value in (
+            ("clients", self.clients),
+            ("tags", self.tags),
+            ("insides", self.insides),
+        ):
             if value is not None and not isinstance(value, tuple):
-                raise Misuse(f"{name} to keep is {value!r}.", "Give a tuple, e.g. (0, 2) or ('gamma',).")
+                raise Misuse(
+                    f"{name} to keep is {value!r}.", "Give a tuple, e.g. (0, 2) or ('gamma',)."
+                )
 
     def at(self, tick: int) -> bool:
         """Whether this moment is kept."""
@@ -113,7 +125,9 @@ class Recorder:
         near = [s in chosen or t in chosen for s, t in transcript.edges]
         heard = {s for (s, _), is_near in zip(transcript.edges, near, strict=True) if is_near}
         self._edges = torch.tensor(near, dtype=torch.bool, device=graph.ids.device)
-        self._rows = torch.tensor([i in heard | chosen for i in graph.ids.tolist()], device=graph.ids.device)
+        self._rows = torch.tensor(
+            [i in heard | chosen for i in graph.ids.tolist()], device=graph.ids.device
+        )
         self._own = torch.tensor([i in chosen for i in graph.ids.tolist()], device=graph.ids.device)
 
     def at(self, tick: int) -> None:
@@ -226,7 +240,13 @@ class _WitnessedRandomness:
     recorder: Recorder
 
     def rows(
-        self, tag: str, law: Noise, tick: int, source: Tensor, target: Tensor | None, width: int | None = None
+        self,
+        tag: str,
+        law: Noise,
+        tick: int,
+        source: Tensor,
+        target: Tensor | None,
+        width: int | None = None,
     ) -> LazyRows:
         rows = self.randomness.rows(tag, law, tick, source, target, width)
         if width is None:  # others are made inside of non-linear steps
@@ -241,5 +261,6 @@ def _check_clients(clients: tuple[int, ...], count: int) -> None:
     for client in clients:
         if not is_count(client, 0) or client >= count:
             raise Misuse(
-                f"The transcript shall keep client {client!r}.", f"Give clients from 0 to {count - 1}."
+                f"The transcript shall keep client {client!r}.",
+                f"Give clients from 0 to {count - 1}.",
             )

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Message, Transcript
 from tacit.record.unknowns import Unknown
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from tacit.crew import Crew, separate_products
+from tacit.core.workers import Crew, separate_products
 from tacit.tasks.feed import together
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
@@ -67,7 +67,9 @@ class TestSet:
         """Scores on the test set, the same for all clients."""
         models, samples = self._at_a_time
         pieces = [slice(low, low + samples) for low in range(0, len(self.x), samples)]
-        loss, right = torch.zeros(2, len(theta), len(pieces), dtype=torch.float64, device=theta.device)
+        loss, right = torch.zeros(
+            2, len(theta), len(pieces), dtype=torch.float64, device=theta.device
+        )
         classified: list[bool] = []
 
         @torch.no_grad()
@@ -76,11 +78,20 @@ class TestSet:
             x, y = self.x[pieces[number]], self.y[pieces[number]]
             for row, output in enumerate(self._outputs(theta[first : first + models], x), first):
                 loss[row, number] = self.criterion(output, y) * len(x)
-                if output.ndim == 2 and output.shape[1] > 1 and y.ndim == 1 and not y.is_floating_point():
+                if (
+                    output.ndim == 2
+                    and output.shape[1] > 1
+                    and y.ndim == 1
+                    and not y.is_floating_point()
+                ):
                     right[row, number] = (output.argmax(1) == y).sum()
                     classified.append(True)
 
-        places = [(first, number) for first in range(0, len(theta), models) for number in range(len(pieces))]
+        places = [
+            (first, number)
+            for first in range(0, len(theta), models)
+            for number in range(len(pieces))
+        ]
         with self.crew.alone(), separate_products(theta.device):
             self.crew.each(work, places)
         loss, right = (total.sum(1).cpu() / len(self.x) for total in (loss, right))
@@ -137,7 +148,9 @@ class OwnParts:
     def average(self, theta: Tensor) -> Scores:
         """The mean over clients of the loss of one model."""
         count = self.parts.clients if isinstance(self.parts, Parts) else len(self.parts)
-        losses = torch.tensor([self._own(theta, client) for client in range(count)], dtype=torch.float64)
+        losses = torch.tensor(
+            [self._own(theta, client) for client in range(count)], dtype=torch.float64
+        )
         return Scores(losses.mean()[None], None)
 
     def on(self, device: torch.device | str, crew: Crew | None = None) -> OwnParts:

@@ -14,10 +14,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.errors import Misuse
-from tacit.randomness import TILE, key_of, orders, permutations, spans
+from tacit.core.errors import Misuse
+from tacit.core.randomness import TILE, key_of, orders, permutations, spans
+from tacit.core.transfer import sent
 from tacit.tasks.parts import Part, Parts
-from tacit.transfer import sent
 
 Cut = Callable[[int], Sequence[slice]]  # a number of clients → ranges of them to take together
 Piece = tuple[

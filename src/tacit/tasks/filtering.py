@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tacit.arguments import is_count
-from tacit.errors import Misuse
-from tacit.randomness import key_of
+from tacit.core.arguments import is_count
+from tacit.core.errors import Misuse
+from tacit.core.randomness import key_of
 from tacit.tasks.regression import as_array, streaming_regression
 from tacit.tasks.stream import normals, uniforms
 from tacit.tasks.task import Task
@@ -72,7 +72,9 @@ def adaptive_filtering(
     return task.with_proximal(_expected_minimiser) if exact else task
 
 
-def _expected_minimiser(b: Tensor, c: Tensor, target: Tensor, noise: Tensor, variance: Tensor) -> Tensor:
+def _expected_minimiser(
+    b: Tensor, c: Tensor, target: Tensor, noise: Tensor, variance: Tensor
+) -> Tensor:
     """The argmin of ½σ²‖w − wᵒ‖² + bᵀw + c/2 ‖w‖²."""
     return (variance * target - b) / (variance + c)
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tacit.errors import Misuse
-from tacit.randomness import key_of
+from tacit.core.errors import Misuse
+from tacit.core.randomness import key_of
 
 Loss = Callable[..., Tensor]
 
@@ -41,7 +41,11 @@ class OwnCopies:
 
 def for_threads(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A function that several threads may call at the same time: itself, or copies of an object that may change."""
-    return function if isinstance(function, FunctionType | BuiltinFunctionType) else OwnCopies(function)
+    return (
+        function
+        if isinstance(function, FunctionType | BuiltinFunctionType)
+        else OwnCopies(function)
+    )
 
 
 class FlatModule:
@@ -52,7 +56,9 @@ class FlatModule:
         _refuse_hidden_state(self.module)
         named = [(name, p) for name, p in self.module.named_parameters() if p.requires_grad]
         if not named:
-            raise Misuse("The model has no trainable parameters.", "Give a module with parameters to train.")
+            raise Misuse(
+                "The model has no trainable parameters.", "Give a module with parameters to train."
+            )
         self.names = [name for name, _ in named]
         self.shapes = [p.shape for _, p in named]
         self.sizes = [p.numel() for _, p in named]
@@ -63,7 +69,9 @@ class FlatModule:
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
         """Parameters by name as views of one vector [P]."""
         pieces = torch.split(theta, self.sizes)
-        return {n: piece.view(s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)}
+        return {
+            n: piece.view(s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)
+        }
 
     def __call__(self, theta: Tensor, *inputs: Tensor) -> Tensor:
         """The module's output with parameters `theta` [P]."""
@@ -86,7 +94,9 @@ class FlatModule:
         """New random parameters [P] by the layers' own `reset_parameters`, keyed."""
         module = copy.deepcopy(self.module)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.default_generator.manual_seed(key_of(*key) >> 1)  # the CPU's only, which fork_rng restores
+            torch.default_generator.manual_seed(
+                key_of(*key) >> 1
+            )  # the CPU's only, which fork_rng restores
             for name, parameter in module.named_parameters():
                 if name in self.names:
                     parameter.fill_(torch.nan)  # to see below which ones no layer draws again
@@ -122,7 +132,10 @@ def _refuse_hidden_state(module: nn.Module) -> None:
     """Refuse layers whose behaviour is not a pure function of parameters and input."""
     for name, layer in module.named_modules():
         kind = type(layer).__name__
-        if getattr(layer, "track_running_stats", False) and getattr(layer, "running_mean", None) is not None:
+        if (
+            getattr(layer, "track_running_stats", False)
+            and getattr(layer, "running_mean", None) is not None
+        ):
             raise Misuse(
                 f"Layer {name or 'model'!r} is a {kind}: its running statistics change in training and are not "
                 "part of the model that clients exchange.",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tacit.arguments import is_number
-from tacit.errors import Misuse
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
 from tacit.tasks.regression import as_array, streaming_regression
 from tacit.tasks.task import Task
 
@@ -47,12 +47,15 @@ def localization(
         )
     for name, deviation in (("across", across), ("along", along), ("noise", noise)):
         if not (is_number(deviation) and deviation >= 0):
-            raise Misuse(f"{name} is {deviation!r}.", "Give a standard deviation that is not negative.")
+            raise Misuse(
+                f"{name} is {deviation!r}.", "Give a standard deviation that is not negative."
+            )
     away = goal - places
     distances = away.norm(dim=1, keepdim=True)
     if not bool((distances > 0).all()):
         raise Misuse(
-            f"Anchor {int(distances.argmin())} is at the target.", "Its direction is none: move one of them."
+            f"Anchor {int(distances.argmin())} is at the target.",
+            "Its direction is none: move one of them.",
         )
     sight = away / distances
     athwart = torch.stack((-sight[:, 1], sight[:, 0]), dim=1)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 Part = tuple[Tensor, ...]
 
@@ -67,14 +67,20 @@ def as_part(part: Any, client: int) -> Part:
         return (torch.as_tensor(part),)
     if isinstance(part, tuple | list):
         if not part:
-            raise Misuse(f"Client {client} has an empty part.", "Give every client at least one array.")
+            raise Misuse(
+                f"Client {client} has an empty part.", "Give every client at least one array."
+            )
         return tuple(torch.as_tensor(array) for array in part)
     if hasattr(part, "__getitem__") and hasattr(part, "__len__"):
         samples = [part[k] for k in range(len(part))]
         if not samples:
-            raise Misuse(f"Client {client} has no samples.", "Give every client at least one sample.")
+            raise Misuse(
+                f"Client {client} has no samples.", "Give every client at least one sample."
+            )
         columns = zip(*(s if isinstance(s, tuple | list) else (s,) for s in samples), strict=True)
-        return tuple(torch.stack([torch.as_tensor(value) for value in column]) for column in columns)
+        return tuple(
+            torch.stack([torch.as_tensor(value) for value in column]) for column in columns
+        )
     raise Misuse(
         f"The part of client {client} is a {type(part).__name__}.",
         "Give a tensor, a tuple of tensors (such as (x, y)), or a torch Dataset per client.",
@@ -89,6 +95,8 @@ def _check_samples(sizes: Any) -> None:
     count = -1
     for count, size in enumerate(sizes):
         if size == 0:
-            raise Misuse(f"Client {count} has no samples.", "Give every client at least one sample.")
+            raise Misuse(
+                f"Client {count} has no samples.", "Give every client at least one sample."
+            )
     if count < 0:
         raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.tasks.task import Task
 
 
@@ -17,7 +17,9 @@ def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
     The sum's optimum is (ΣAᵢ)⁻¹ Σbᵢ: `task.optimum`. Starts at zero unless `theta0` [P] or [N, P] is given.
     """
     if A.ndim != 3 or A.shape[1] != A.shape[2] or b.shape != A.shape[:2]:
-        raise Misuse(f"A has shape {tuple(A.shape)}, b {tuple(b.shape)}.", "Give A [N, P, P] and b [N, P].")
+        raise Misuse(
+            f"A has shape {tuple(A.shape)}, b {tuple(b.shape)}.", "Give A [N, P, P] and b [N, P]."
+        )
     if not torch.allclose(A, A.mT):
         raise Misuse("A is not symmetric.", "Give (A + Aᵀ)/2: it has the same values of θᵀAθ.")
 
@@ -40,10 +42,13 @@ def least_squares(
     """Client i minimises ½ mean((xᵢθ − yᵢ)²) with xᵢ [nᵢ, P] and yᵢ [nᵢ]; `task.optimum` solves the sum."""
     parts = list(zip(x, y, strict=True))
     bad = (
-        u.ndim != 2 or not len(u) or v.shape != u.shape[:1] or u.shape[1:] != x[0].shape[1:] for u, v in parts
+        u.ndim != 2 or not len(u) or v.shape != u.shape[:1] or u.shape[1:] != x[0].shape[1:]
+        for u, v in parts
     )
     if not parts or any(bad):
-        raise Misuse("least_squares got other shapes.", "Give x as matrices [nᵢ, P] and y as vectors [nᵢ].")
+        raise Misuse(
+            "least_squares got other shapes.", "Give x as matrices [nᵢ, P] and y as vectors [nᵢ]."
+        )
 
     def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return 0.5 * (x @ theta - y).square().mean()

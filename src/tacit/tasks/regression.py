@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.arguments import is_count
-from tacit.errors import Misuse
-from tacit.randomness import key_of
+from tacit.core.arguments import is_count
+from tacit.core.errors import Misuse
+from tacit.core.randomness import key_of
 from tacit.tasks.evaluation import ExpectedLoss
 from tacit.tasks.parts import Part
 from tacit.tasks.stream import Stream, uniforms
@@ -98,7 +98,9 @@ def as_array(name: str, values: Tensor | Sequence[Any], dtype: torch.dtype) -> T
     try:
         array = torch.as_tensor(values, dtype=dtype)
     except (TypeError, ValueError) as problem:
-        raise Misuse(f"{name} is no array of numbers: {problem}.", "Give lists of one length.") from None
+        raise Misuse(
+            f"{name} is no array of numbers: {problem}.", "Give lists of one length."
+        ) from None
     if not bool(torch.isfinite(array).all()):
         raise Misuse(f"{name} holds a number that is not finite.", "Give finite numbers.")
     return array

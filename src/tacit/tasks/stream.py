@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tacit.randomness import key_of, words
+from tacit.core.randomness import key_of, words
 from tacit.tasks.feed import Cut, Feed, Piece
 from tacit.tasks.parts import Part
 
@@ -55,7 +55,9 @@ class Drawn:
         self, stream: Stream, ids: Tensor, places: Tensor, seed: int, device: torch.device | str
     ) -> None:
         self._make = stream.make
-        self._constants = tuple(array[places.to(array.device)].to(device) for array in stream.constants)
+        self._constants = tuple(
+            array[places.to(array.device)].to(device) for array in stream.constants
+        )
         self._width = stream.width
         self._ids = ids.to(device)
         self._key = key_of(seed, "stream")

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.crew import Crew
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
+from tacit.core.workers import Crew
 from tacit.privacy.clipping import Clip
 from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
 from tacit.tasks.feed import Feed, refuse_small_parts
@@ -39,7 +39,9 @@ class Task:
     parameters: int
     dtype: torch.dtype
     evaluation: Evaluation
-    optimum: Tensor | Callable[[int], Tensor] | None = None  # a function of the batch's number where it moves
+    optimum: Tensor | Callable[[int], Tensor] | None = (
+        None  # a function of the batch's number where it moves
+    )
     # (b, c, *arrays) → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², where that is known
     proximal: Callable[..., Tensor] | None = None
     clip: Clip | None = None  # of every gradient
@@ -75,7 +77,9 @@ class Task:
             )  # refuses what cannot be drawn anew, now and not in the middle of a run
         held = parts if isinstance(parts, Parts) else Parts.joined(_as_parts(parts))
         if len(held.arrays) < 2:
-            raise Misuse("The parts hold one array.", "from_module needs (inputs, targets) per client.")
+            raise Misuse(
+                "The parts hold one array.", "from_module needs (inputs, targets) per client."
+            )
         refuse_impure(flat.module, held.arrays[0][:2])
         loss = for_threads(loss)
         objective = ModuleLoss(flat, loss)
@@ -83,7 +87,9 @@ class Task:
         if test is not None:
             held_out = as_part(test, -1)
             if len(held_out) != 2:
-                raise Misuse(f"test holds {len(held_out)} array(s).", "Give held-out (inputs, targets).")
+                raise Misuse(
+                    f"test holds {len(held_out)} array(s).", "Give held-out (inputs, targets)."
+                )
             evaluation = TestSet(flat, loss, *held_out)
 
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
@@ -119,13 +125,16 @@ class Task:
             )
         if start.dtype not in (torch.float32, torch.float64):
             raise Misuse(
-                f"theta0 has type {start.dtype}.", "Give floating-point numbers: float32 or float64."
+                f"theta0 has type {start.dtype}.",
+                "Give floating-point numbers: float32 or float64.",
             )
 
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
             return start.repeat(len(clients), 1) if start.ndim == 1 else start[list(clients)]
 
-        objective = loss if not _takes_whole_part(loss, held[0]) else lambda theta, *part: loss(theta, part)
+        objective = (
+            loss if not _takes_whole_part(loss, held[0]) else lambda theta, *part: loss(theta, part)
+        )
         data = held if batch_size is None else Parts.joined(held)
         evaluation = OwnParts(objective, data)
         task = cls(objective, data, batch_size, initial, start.shape[-1], start.dtype, evaluation)
@@ -146,7 +155,9 @@ class Task:
         """Where the data come from."""
         return source_of(self.parts, self.batch_size)
 
-    def feed(self, ids: Tensor, seed: int, device: torch.device | str, places: Tensor | None = None) -> Feed:
+    def feed(
+        self, ids: Tensor, seed: int, device: torch.device | str, places: Tensor | None = None
+    ) -> Feed:
         """The data that gradients of clients `ids` see.
 
         `places` says where in `parts` theirs are, if not at their own numbers: a peer holds its own part only.
@@ -192,7 +203,8 @@ class Task:
         if self.batch_size is not None:
             if not isinstance(self.batch_size, int) or self.batch_size < 1:
                 raise Misuse(
-                    f"batch_size is {self.batch_size!r}.", "Give a whole number of at least 1, or None."
+                    f"batch_size is {self.batch_size!r}.",
+                    "Give a whole number of at least 1, or None.",
                 )
             if isinstance(self.parts, Parts):
                 refuse_small_parts(self.parts, self.batch_size)
@@ -205,7 +217,8 @@ def _as_parts(parts: Sequence[Any]) -> list[Part]:
         raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
     if len({len(part) for part in held}) != 1:
         raise Misuse(
-            "Clients have different numbers of arrays.", "Give the same kinds of arrays to every client."
+            "Clients have different numbers of arrays.",
+            "Give the same kinds of arrays to every client.",
         )
     return held
 

@@ -5,7 +5,7 @@ import torch
 
 from tacit import DSGT, LPPA, Misuse, Topology, quadratic, simulate
 from tacit.algorithms.algorithm import cautions
-from tacit.errors import Caution
+from tacit.core.errors import Caution
 
 
 def task(clients):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tacit
-from tacit.errors import Caution, Misuse
+from tacit.core.errors import Caution, Misuse
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tacit import bench
 from tacit.bench import mix, peer
 from tacit.bench.machine import Machine, _processor
 from tacit.bench.result import Asked
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -48,7 +48,10 @@ def test_a_bench_that_cannot_run_is_skipped_unless_it_was_named(monkeypatch):
     monkeypatch.setattr(mix, "free_memory", lambda: 10**9)
     asked = Asked(("ring",), CPU)
     skipped = []
-    assert list(bench.measure([], asked, lambda name, problem: skipped.append((name, str(problem))))) == []
+    assert (
+        list(bench.measure([], asked, lambda name, problem: skipped.append((name, str(problem)))))
+        == []
+    )
     ((name, why),) = skipped
     assert name == "mix"
     assert "8.0 GB of memory, and 1.0 GB are free" in why

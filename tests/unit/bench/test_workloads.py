@@ -58,7 +58,9 @@ def test_w4_is_the_papers_protocol(monkeypatch, tmp_path):
     assert images.test is None
     simulation = small.simulation(images, torch.device("cpu"))
     lr = simulation.algorithm.lr
-    assert [lr(0), lr(1), lr(2)] == pytest.approx([0.02, 0.02, 0.019])  # two iterations are a round here
+    assert [lr(0), lr(1), lr(2)] == pytest.approx(
+        [0.02, 0.02, 0.019]
+    )  # two iterations are a round here
     assert simulation.algorithm.noise.scale == 0.025
     assert not simulation.algorithm.fresh
     assert not torch.equal(simulation.here.theta0[0], simulation.here.theta0[1])
@@ -80,9 +82,13 @@ def test_the_plain_loop_goes_forward_and_back_on_every_batch():
     x, y = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
     order = torch.tensor([[0, 1], [4, 5], [2, 3]])
     plain_loop(module, x, y, order)
-    assert [torch.equal(seen, x[batch]) for seen, batch in zip(module.seen, order, strict=True)] == [True] * 3
+    assert [
+        torch.equal(seen, x[batch]) for seen, batch in zip(module.seen, order, strict=True)
+    ] == [True] * 3
     loss = nn.functional.cross_entropy(module.layer(x[2:4]), y[2:4])
-    assert torch.allclose(module.layer.weight.grad, torch.autograd.grad(loss, module.layer.weight)[0])
+    assert torch.allclose(
+        module.layer.weight.grad, torch.autograd.grad(loss, module.layer.weight)[0]
+    )
 
 
 @pytest.mark.parametrize(("one_batch", "sizes"), [(False, [20] * 12), (True, [80] * 3)])

@@ -11,8 +11,8 @@ from tacit.compression.magnitudes import euclidean, largest
 from tacit.compression.packing import pack, packed_size, unpack
 from tacit.compression.rand_k import NARROW, WIDEST, _permuted, subset
 from tacit.compression.sign_bits import SignsOfOneSize
-from tacit.errors import Misuse
-from tacit.randomness import key_of, words
+from tacit.core.errors import Misuse
+from tacit.core.randomness import key_of, words
 
 ONES = 0xFFFFFFFF
 EVERY_CODEC = [
@@ -50,7 +50,9 @@ def constant(word, rows=1):
 def some_rows(count, width, dtype=torch.float64, seed=0):
     """Rows of many sizes, one of them zero where there are several, one of them of one size."""
     rng = np.random.default_rng((seed, count, width))
-    rows = torch.tensor(rng.normal(size=(count, width)) * 10.0 ** rng.integers(-6, 6, size=(count, 1)))
+    rows = torch.tensor(
+        rng.normal(size=(count, width)) * 10.0 ** rng.integers(-6, 6, size=(count, 1))
+    )
     if count > 2:
         rows[1] = 0.0
         rows[2] = 0.3 * torch.where(rows[2] < 0, -1.0, 1.0)
@@ -391,20 +393,28 @@ def test_a_subset_has_k_different_columns(width, k):
 
 @pytest.mark.parametrize(("width", "k"), [(100, 30), (1000, 300), (1000, 700), (WIDEST, 1000)])
 def test_a_subset_depends_on_the_whole_seed(width, k):
-    seeds = torch.tensor([[0, 0], [1, 0], [0, 1], [ONES, ONES], [ONES, 0], [1 << 31, 0], [0, 1 << 31]])
+    seeds = torch.tensor(
+        [[0, 0], [1, 0], [0, 1], [ONES, ONES], [ONES, 0], [1 << 31, 0], [0, 1 << 31]]
+    )
     assert len({tuple(sorted(row)) for row in subset(seeds, width, k).tolist()}) == len(seeds)
 
 
 def test_a_subset_of_all_columns_is_all_of_them():
     for width in (1, 6, 1000):
-        assert torch.equal(subset(torch.zeros(5, 2, dtype=torch.int64), width, width)[4], torch.arange(width))
+        assert torch.equal(
+            subset(torch.zeros(5, 2, dtype=torch.int64), width, width)[4], torch.arange(width)
+        )
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 6, 7, 16, 17, 255, 256, 257, 1000, 1024, 1025, 100_003])
+@pytest.mark.parametrize(
+    "width", [1, 2, 3, 5, 6, 7, 16, 17, 255, 256, 257, 1000, 1024, 1025, 100_003]
+)
 def test_every_seed_permutes_the_columns(width):
     """From the smallest to one where b·2^s is far from the width: all columns, each once."""
     seeds = torch.tensor([[0, 0], [123, 456], [ONES, ONES]])
-    assert torch.equal(_permuted(seeds, width, width).sort(dim=1).values, torch.arange(width).expand(3, -1))
+    assert torch.equal(
+        _permuted(seeds, width, width).sort(dim=1).values, torch.arange(width).expand(3, -1)
+    )
 
 
 @pytest.mark.parametrize("width", [WIDEST, WIDEST - 1, (1 << 30) + 1])
@@ -509,7 +519,10 @@ def test_every_codec_is_registered_frozen_and_can_be_compared():
     [
         ({}, "neither of fraction and k"),
         ({"fraction": 0.5, "k": 3}, "both of fraction and k"),
-        *(({"fraction": bad}, "fraction of RandK is") for bad in (0, -0.1, 1.01, math.nan, "0.5", True)),
+        *(
+            ({"fraction": bad}, "fraction of RandK is")
+            for bad in (0, -0.1, 1.01, math.nan, "0.5", True)
+        ),
         *(({"k": bad}, "k of RandK is") for bad in (0, -1, 2.0, "3", True)),
         *(({"k": 1, "values": bad}, "`values` of RandK is") for bad in ("qsgd", None, Identity, 8)),
     ],
@@ -581,8 +594,20 @@ WIRE = QSGD(4).encode(some_rows(2, 20), drawing(2))
         (QSGD(4), WIRE, 20, torch.float32, "Message 0 carries torch.float64, not torch.float32"),
         (QSGD(4), WIRE, 21, torch.float64, "Message 0 carries 20 numbers, not 21"),
         (QSGD(4), corrupted(WIRE, 0, 99), 20, torch.float64, "Message 1 is of codec 99, not qsgd"),
-        (QSGD(4), corrupted(WIRE, 2, 7), 20, torch.float64, "Message 1 carries numbers of kind 7, not"),
-        (QSGD(4), corrupted(WIRE, 3, 2), 20, torch.float64, "Message 1 has format 2, where this .* format 1"),
+        (
+            QSGD(4),
+            corrupted(WIRE, 2, 7),
+            20,
+            torch.float64,
+            "Message 1 carries numbers of kind 7, not",
+        ),
+        (
+            QSGD(4),
+            corrupted(WIRE, 3, 2),
+            20,
+            torch.float64,
+            "Message 1 has format 2, where this .* format 1",
+        ),
         (QSGD(4), WIRE[:, :-1], 20, torch.float64, "have 25 bytes, where qsgd has 26"),
         (QSGD(4), WIRE.repeat(1, 2), 20, torch.float64, "have 52 bytes, where qsgd has 26"),
         (QSGD(4), WIRE[:, :5], 20, torch.float64, "have 5 bytes, less than a header"),
@@ -618,7 +643,9 @@ def test_the_gpu_sends_the_same_bytes(dtype):
         assert torch.equal(wire.cpu(), codec.encode(rows, here)), codec
         received = codec.received(rows.cuda(), there)
         assert same_bits(codec.decode(wire, 1031, dtype), received), codec
-        torch.testing.assert_close(received.cpu(), codec.received(rows, here), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            received.cpu(), codec.received(rows, here), rtol=0, atol=0, equal_nan=True
+        )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

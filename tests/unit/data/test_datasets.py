@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import tacit.data as data
+from tacit.core.errors import Misuse
 from tacit.data import datasets
 from tacit.data.dataset import Split
 from tacit.data.sources import SOURCES
-from tacit.errors import Misuse
 
 
 def test_every_dataset_with_files_has_a_reader():
@@ -27,7 +27,8 @@ def test_every_dataset_with_files_has_a_reader():
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("minst", "mnist"), ("CIFAR-10", "cifar10"), ("fashion_mnist", "fashion-mnist")]
+    ("typed", "meant"),
+    [("minst", "mnist"), ("CIFAR-10", "cifar10"), ("fashion_mnist", "fashion-mnist")],
 )
 def test_unknown_name_suggests_the_closest(typed, meant):
     with pytest.raises(Misuse) as caught:
@@ -82,11 +83,15 @@ def test_unknown_option_names_the_known_ones(tmp_path):
 def test_limits_keep_a_random_sample_in_order_and_say_so(tmp_path, write_mnist):
     write_mnist(tmp_path, train=200)
     whole = data.load("mnist", tmp_path)
-    part, again, other = (data.load("mnist", tmp_path, limit_train=20, seed=seed) for seed in (1, 1, 2))
+    part, again, other = (
+        data.load("mnist", tmp_path, limit_train=20, seed=seed) for seed in (1, 1, 2)
+    )
     assert "20 of 200 training samples" in part.note
     assert torch.equal(part.train.x, again.train.x)
     assert not torch.equal(part.train.x, other.train.x)
-    positions = [int((whole.train.x == sample).flatten(1).all(1).nonzero()) for sample in part.train.x]
+    positions = [
+        int((whole.train.x == sample).flatten(1).all(1).nonzero()) for sample in part.train.x
+    ]
     assert positions == sorted(set(positions))
     assert positions != list(range(20))
     assert torch.equal(whole.train.y[positions], part.train.y)
@@ -125,7 +130,9 @@ def test_describe(tmp_path, write_mnist):
     assert {path.parent for path in present.files} == {tmp_path / "mnist"}
     assert data.describe("mnist-mini", tmp_path).present
     assert "GB" in data.describe("rcv1", tmp_path).options["features"]
-    assert all(data.describe(name).licence and data.describe(name).citation for name in data.names())
+    assert all(
+        data.describe(name).licence and data.describe(name).citation for name in data.names()
+    )
 
 
 def test_mnist_mini():
@@ -185,7 +192,8 @@ def test_nothing_here_unpickles():
 
 def test_no_pixel_is_lost_in_the_conversion():
     stored = np.load(
-        resources.files("tacit.data").joinpath("files", "mnist_mini.npz").open("rb"), allow_pickle=False
+        resources.files("tacit.data").joinpath("files", "mnist_mini.npz").open("rb"),
+        allow_pickle=False,
     )
     back = (data.load("mnist-mini").test.x[:, 0] * 255).round().to(torch.uint8).numpy()
     np.testing.assert_array_equal(back, stored["test_x"])

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tacit.core.errors import Misuse
 from tacit.data import fetch, load
 from tacit.data.download import DownloadFailed, Patience, download
 from tacit.data.scikit import idx_from_openml, rcv1_from_scikit_learn
 from tacit.data.source import RemoteFile
 from tacit.data.sources import SOURCES
-from tacit.errors import Misuse
 
 HASTY = Patience(attempts=3, pause=0.01, timeout=5)
 CONTENTS = bytes(range(256)) * 400
@@ -88,9 +88,14 @@ def test_more_than_promised_is_refused(shop, tmp_path):
 
 def test_checksum_of_decompressed_contents(shop, tmp_path):
     expected = {"contents_sha256": hashlib.sha256(CONTENTS).hexdigest()}
-    assert download(remote(shop.put("a", gzip.compress(CONTENTS, 1)), **expected), tmp_path, HASTY).exists()
+    assert download(
+        remote(shop.put("a", gzip.compress(CONTENTS, 1)), **expected), tmp_path, HASTY
+    ).exists()
     (tmp_path / "thing.bin").unlink()
-    assert "of its contents" in failure(remote(shop.put("b", gzip.compress(b"x")), **expected), tmp_path)[0]
+    assert (
+        "of its contents"
+        in failure(remote(shop.put("b", gzip.compress(b"x")), **expected), tmp_path)[0]
+    )
     assert "cannot be read" in failure(remote(shop.put("c", CONTENTS), **expected), tmp_path)[0]
 
 
@@ -102,7 +107,9 @@ def test_checksum_of_members(shop, tmp_path):
         archive.addfile(info, io.BytesIO(CONTENTS))
     url, sha1 = shop.put("a", packed.getvalue()), hashlib.sha1(CONTENTS).hexdigest()
     download(remote(url, members_sha1={"in/side": sha1}), tmp_path, HASTY).unlink()
-    assert "SHA-1 of in/side" in failure(remote(url, members_sha1={"in/side": "0" * 40}), tmp_path)[0]
+    assert (
+        "SHA-1 of in/side" in failure(remote(url, members_sha1={"in/side": "0" * 40}), tmp_path)[0]
+    )
     two = remote(url, members_sha1={"in/side": sha1, "gone": sha1})
     assert "it has no member gone" in failure(two, tmp_path)[0]
 
@@ -174,16 +181,23 @@ def small_openml(monkeypatch, write_mnist, folder):
     """Let scikit-learn's OpenML hold the small MNIST: numbers as floats, labels as strings."""
     arrays = write_mnist(folder)
     bunch = SimpleNamespace(
-        data=np.concatenate([arrays[f"{stem} images"] for stem in ("train", "t10k")]).reshape(42, 784) * 1.0,
+        data=np.concatenate([arrays[f"{stem} images"] for stem in ("train", "t10k")]).reshape(
+            42, 784
+        )
+        * 1.0,
         target=np.concatenate([arrays[f"{stem} labels"] for stem in ("train", "t10k")]).astype(str),
     )
     asked = []
-    monkeypatch.setattr("sklearn.datasets.fetch_openml", lambda name, **how: asked.append(name) or bunch)
+    monkeypatch.setattr(
+        "sklearn.datasets.fetch_openml", lambda name, **how: asked.append(name) or bunch
+    )
     monkeypatch.setattr("tacit.data.scikit.TRAINING_IMAGES", 30)
     return asked
 
 
-def test_openml_stands_in_when_the_mirror_fails(shop, tmp_path, monkeypatch, write_mnist, mnist_on_sale):
+def test_openml_stands_in_when_the_mirror_fails(
+    shop, tmp_path, monkeypatch, write_mnist, mnist_on_sale
+):
     asked = small_openml(monkeypatch, write_mnist, tmp_path / "again")
     shop.answers.clear()
     checked = tuple(
@@ -220,7 +234,9 @@ def test_openml_that_fails_is_one_more_reason(tmp_path, monkeypatch):
         raise ConnectionError("no route")
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", unreachable)
-    files = tuple(replace(file, urls=("http://127.0.0.1:9/a",)) for file in SOURCES["fashion-mnist"].files)
+    files = tuple(
+        replace(file, urls=("http://127.0.0.1:9/a",)) for file in SOURCES["fashion-mnist"].files
+    )
     table = {"fashion-mnist": replace(SOURCES["fashion-mnist"], files=files)}
     with pytest.raises(Misuse, match="by scikit-learn: ConnectionError: no route"):
         fetch("fashion-mnist", tmp_path, sources=table, patience=HASTY)
@@ -255,12 +271,17 @@ def test_rcv1_by_scikit_learn(tmp_path, monkeypatch):
     def fetch_rcv1(data_home, subset):
         homes.append(data_home)
         rows = slice(None) if subset == "train" else slice(0, 3)
-        return SimpleNamespace(data=csr_matrix(dense[rows]), target=target[rows], target_names=topics)
+        return SimpleNamespace(
+            data=csr_matrix(dense[rows]), target=target[rows], target_names=topics
+        )
 
     monkeypatch.setattr("sklearn.datasets.fetch_rcv1", fetch_rcv1)
     assert SOURCES["rcv1"].otherwise is rcv1_from_scikit_learn
     data = load("rcv1", tmp_path)
-    assert sorted(path.name for path in (tmp_path / "rcv1").iterdir()) == ["rcv1_test.npz", "rcv1_train.npz"]
+    assert sorted(path.name for path in (tmp_path / "rcv1").iterdir()) == [
+        "rcv1_test.npz",
+        "rcv1_train.npz",
+    ]
     assert data.train.y.tolist() == [1, 1, 0, 0]
     assert data.test.y.tolist() == [1, 1, 0]
     assert data.train.x[:, :6].argmax(1).tolist() == [0, 1, 2, 3]

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tacit.core.errors import Misuse
 from tacit.data import load
 from tacit.data.formats.cifar import RECORD_BYTES, RECORDS
 from tacit.data.formats.idx import encode
-from tacit.errors import Misuse
 
 
 def load_here(name, folder, **options):
@@ -27,7 +27,9 @@ class TestIdx:
         data = load_here("mnist", tmp_path)
         assert data.train.x.shape == (30, 1, 28, 28)
         assert len(data.test) == 12
-        np.testing.assert_allclose(data.train.x[:, 0].numpy() * 255, arrays["train images"], rtol=1e-6)
+        np.testing.assert_allclose(
+            data.train.x[:, 0].numpy() * 255, arrays["train images"], rtol=1e-6
+        )
         np.testing.assert_array_equal(data.test.y.numpy(), arrays["t10k labels"])
 
     def test_files_directly_in_the_folder(self, tmp_path, write_mnist):
@@ -56,7 +58,9 @@ class TestIdx:
         return caught.value.problem
 
     def test_truncated_gzip(self, tmp_path, write_mnist):
-        problem = self.spoil(tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: raw[:-200])
+        problem = self.spoil(
+            tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: raw[:-200]
+        )
         assert "gzip stream is broken" in problem
 
     def test_flipped_gzip_byte(self, tmp_path, write_mnist):
@@ -69,12 +73,16 @@ class TestIdx:
 
     def test_wrong_magic(self, tmp_path, write_mnist):
         labels = encode(np.zeros(30, np.uint8))
-        problem = self.spoil(tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: labels)
+        problem = self.spoil(
+            tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: labels
+        )
         assert "magic number 2049; expected 2051" in problem
 
     def test_missing_pixels(self, tmp_path, write_mnist):
         whole = encode(np.zeros((30, 28, 28), np.uint8))
-        problem = self.spoil(tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: whole[:-1])
+        problem = self.spoil(
+            tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: whole[:-1]
+        )
         assert "23,519 bytes after the header; expected 23,520 (30 images)" in problem
 
     def test_wrong_image_size(self, tmp_path, write_mnist):
@@ -84,16 +92,22 @@ class TestIdx:
 
     def test_other_number_of_labels_than_images(self, tmp_path, write_mnist):
         labels = encode(np.zeros(29, np.uint8))
-        problem = self.spoil(tmp_path, write_mnist, "train-labels-idx1-ubyte.gz", lambda raw: labels)
+        problem = self.spoil(
+            tmp_path, write_mnist, "train-labels-idx1-ubyte.gz", lambda raw: labels
+        )
         assert "29 labels; expected 30" in problem
 
     def test_label_out_of_range(self, tmp_path, write_mnist):
         labels = encode(np.full(30, 10, np.uint8))
-        problem = self.spoil(tmp_path, write_mnist, "train-labels-idx1-ubyte.gz", lambda raw: labels)
+        problem = self.spoil(
+            tmp_path, write_mnist, "train-labels-idx1-ubyte.gz", lambda raw: labels
+        )
         assert "a label 10" in problem
 
     def test_header_cut_off(self, tmp_path, write_mnist):
-        problem = self.spoil(tmp_path, write_mnist, "t10k-labels-idx1-ubyte.gz", lambda raw: b"\0\0")
+        problem = self.spoil(
+            tmp_path, write_mnist, "t10k-labels-idx1-ubyte.gz", lambda raw: b"\0\0"
+        )
         assert "only 2 bytes" in problem
 
 
@@ -135,7 +149,10 @@ class TestCifar:
     def test_archive(self, tmp_path):
         write_archive(
             tmp_path / "cifar-10-binary.tar.gz",
-            {f"cifar-10-batches-bin/data_batch_{i}.bin": cifar_batch(i).tobytes() for i in range(1, 6)}
+            {
+                f"cifar-10-batches-bin/data_batch_{i}.bin": cifar_batch(i).tobytes()
+                for i in range(1, 6)
+            }
             | {"cifar-10-batches-bin/test_batch.bin": cifar_batch(9).tobytes(), "../evil": b"no"},
         )
         data = load_here("cifar10", tmp_path, limit_train=100)
@@ -145,7 +162,9 @@ class TestCifar:
         assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-binary.tar.gz"]
 
     def test_archive_without_a_batch(self, tmp_path):
-        write_archive(tmp_path / "cifar-10-binary.tar.gz", {"cifar-10-batches-bin/readme.html": b"hello"})
+        write_archive(
+            tmp_path / "cifar-10-binary.tar.gz", {"cifar-10-batches-bin/readme.html": b"hello"}
+        )
         with pytest.raises(Misuse, match=r"has no cifar-10-batches-bin/data_batch_1\.bin"):
             load_here("cifar10", tmp_path)
 
@@ -159,7 +178,9 @@ class TestCifar:
     def test_short_batch(self, tmp_path):
         (tmp_path / "data_batch_1.bin").write_bytes(bytes(RECORD_BYTES * RECORDS - 1))
         (tmp_path / "test_batch.bin").write_bytes(bytes(RECORD_BYTES * RECORDS))
-        with pytest.raises(Misuse, match=r"data_batch_1.bin: 30,729,999 bytes; expected 30,730,000"):
+        with pytest.raises(
+            Misuse, match=r"data_batch_1.bin: 30,729,999 bytes; expected 30,730,000"
+        ):
             load_here("cifar10", tmp_path)
 
     def write_mosaics(self, folder: Path) -> None:
@@ -167,7 +188,9 @@ class TestCifar:
         for number, name in ((1, "data_batch_1"), (9, "test_batch")):
             tiles = cifar_batch(number)[:, 1:].reshape(100, 100, 3, 32, 32)
             mosaic = tiles.transpose(0, 3, 1, 4, 2).reshape(3200, 3200, 3)
-            image.fromarray(mosaic).save(folder / f"{name}.webp", lossless=True, method=0, quality=0)
+            image.fromarray(mosaic).save(
+                folder / f"{name}.webp", lossless=True, method=0, quality=0
+            )
         np.save(folder / "train_labels.npy", np.tile(cifar_batch(1)[:, 0], 5))
         np.save(folder / "test_labels.npy", cifar_batch(9)[:, 0])
 
@@ -178,7 +201,9 @@ class TestCifar:
         check_cifar(data.test, (9,))
         assert "batch 1 of 5 only" in data.note
         np.save(tmp_path / "test_labels.npy", np.zeros(7, np.uint8))
-        with pytest.raises(Misuse, match=r"uint8 of shape \(7,\); expected uint8 of shape \(10000,\)"):
+        with pytest.raises(
+            Misuse, match=r"uint8 of shape \(7,\); expected uint8 of shape \(10000,\)"
+        ):
             load_here("cifar10", tmp_path)
         np.save(tmp_path / "train_labels.npy", np.array([{"code": "runs"}], dtype=object))
         with pytest.raises(Misuse, match=r"not a readable \.npy array"):
@@ -306,12 +331,16 @@ class TestCovertype:
         np.testing.assert_array_equal(binary.train.y.numpy(), seven.train.y.numpy() == 1)
         np.testing.assert_array_equal(binary.test.x.numpy(), seven.test.x.numpy())
         np.testing.assert_allclose(binary.train.x[:, :10].mean(0).numpy(), 0, atol=1e-6)
-        np.testing.assert_allclose(binary.train.x[:, :10].std(0, correction=0).numpy(), 1, rtol=1e-5)
+        np.testing.assert_allclose(
+            binary.train.x[:, :10].std(0, correction=0).numpy(), 1, rtol=1e-5
+        )
         assert set(binary.train.x[:, 10:].unique().tolist()) == {0, 1}
 
     def test_split_is_a_function_of_the_seed(self, tmp_path):
         (tmp_path / "covtype.data").write_bytes(as_text(covtype_table()))
-        first, again, other = (load_here("covtype", tmp_path, seed=seed, scale="none") for seed in (5, 5, 6))
+        first, again, other = (
+            load_here("covtype", tmp_path, seed=seed, scale="none") for seed in (5, 5, 6)
+        )
         np.testing.assert_array_equal(first.test.x.numpy(), again.test.x.numpy())
         assert not np.array_equal(first.test.x.numpy(), other.test.x.numpy())
 
@@ -327,7 +356,10 @@ class TestCovertype:
             (lambda text: text + b"1,2,3\n", "3 columns in line 51; expected 55"),
             (lambda text: text.replace(b"\n", b",0\n", 1), "56 columns in line 1; expected 55"),
             (lambda text: text.replace(b",", b",x", 1), "something that is not a whole number"),
-            (lambda text: text.replace(b",1,", b",1.5,", 1), "something that is not a whole number"),
+            (
+                lambda text: text.replace(b",1,", b",1.5,", 1),
+                "something that is not a whole number",
+            ),
             (lambda text: text.replace(b",0,", b",,", 1), "something that is not a whole number"),
             (lambda text: text.replace(b"7\n", b"8\n"), "classes from 1 to 8; expected 1 to 7"),
             (lambda text: b"", "1 columns in line 1"),
@@ -340,7 +372,9 @@ class TestCovertype:
         assert problem in caught.value.problem
 
     def test_windows_line_ends_and_no_last_newline(self, tmp_path):
-        (tmp_path / "covtype.data").write_bytes(as_text(covtype_table()).replace(b"\n", b"\r\n").rstrip())
+        (tmp_path / "covtype.data").write_bytes(
+            as_text(covtype_table()).replace(b"\n", b"\r\n").rstrip()
+        )
         assert len(load_here("covtype", tmp_path).train) == 40
 
 
@@ -381,7 +415,9 @@ class TestLocation:
 
     def test_archive_that_unpacks_to_too_much(self, tmp_path):
         write_archive(tmp_path / "dataset_location.tgz", {"bangkok": bytes(65 * 2**20)})
-        with pytest.raises(Misuse, match="member bangkok has 68,157,440 bytes; expected at most 67,108,864"):
+        with pytest.raises(
+            Misuse, match="member bangkok has 68,157,440 bytes; expected at most 67,108,864"
+        ):
             load_here("location30", tmp_path)
 
     @pytest.mark.parametrize(

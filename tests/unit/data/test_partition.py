@@ -6,9 +6,17 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tacit.data import classes_per_client, dirichlet, explicit, iid, missing_classes, partition, quantity
+from tacit.core.errors import Misuse
+from tacit.data import (
+    classes_per_client,
+    dirichlet,
+    explicit,
+    iid,
+    missing_classes,
+    partition,
+    quantity,
+)
 from tacit.data.apportion import proportional_shares, raise_to, take_from_largest
-from tacit.errors import Misuse
 
 unhurried = settings(deadline=None)  # a busy machine is not a failure
 seeds = st.integers(0, 2**32)
@@ -110,7 +118,9 @@ def test_missing(case, k):
     sizes = np.bincount(labels)
     classes = len(sizes)
     assume(k < classes)
-    held = np.array([[(label - i * k) % classes >= k for label in range(classes)] for i in range(clients)])
+    held = np.array(
+        [[(label - i * k) % classes >= k for label in range(classes)] for i in range(clients)]
+    )
     if not held.any(0).all():
         with pytest.raises(Misuse, match="nobody would hold class"):
             missing_classes(labels, clients, k, seed, 0)
@@ -135,7 +145,9 @@ def test_missing_digits_as_in_the_paper():
 
 def test_missing_below_the_minimum_is_refused():
     labels = np.repeat([0, 1], [3, 300])
-    with pytest.raises(Misuse, match=r"k=1 missing classes leave client 1 with 3 samples; minimum is 4"):
+    with pytest.raises(
+        Misuse, match=r"k=1 missing classes leave client 1 with 3 samples; minimum is 4"
+    ):
         missing_classes(labels, 2, 1, minimum=4)
 
 
@@ -167,13 +179,17 @@ def test_rare_class_moves_along_its_own_label():
 
 def test_minimum_that_no_label_can_fill_is_refused():
     labels = np.repeat([0, 1], [3, 300])
-    with pytest.raises(Misuse, match=r"k=1 classes per client with minimum=10: .* rarest of 2 classes has 3"):
+    with pytest.raises(
+        Misuse, match=r"k=1 classes per client with minimum=10: .* rarest of 2 classes has 3"
+    ):
         classes_per_client(labels, 5, 1, minimum=10)
 
 
 def test_small_alpha_is_more_uneven_than_large():
     labels = np.arange(5000) % 10
-    spread = [dirichlet(labels, 20, alpha, seed=0).counts(labels, 10).std() for alpha in (0.1, 1, 100)]
+    spread = [
+        dirichlet(labels, 20, alpha, seed=0).counts(labels, 10).std() for alpha in (0.1, 1, 100)
+    ]
     assert spread[0] > 1.5 * spread[1] > 3 * spread[2]
     sizes = [quantity(5000, 20, alpha, seed=0).sizes.std() for alpha in (0.1, 1, 100)]
     assert sizes[0] > 1.5 * sizes[1] > 3 * sizes[2]
@@ -210,7 +226,9 @@ def test_labels_may_be_tensors():
     counts = division.counts(labels, 4)
     assert counts.shape == (8, 4)
     assert counts.sum(0).tolist() == [10] * 4
-    recount = [[int((labels[part] == label).sum()) for label in range(4)] for part in division.indices]
+    recount = [
+        [int((labels[part] == label).sum()) for label in range(4)] for part in division.indices
+    ]
     assert counts.tolist() == recount
 
 
@@ -228,7 +246,10 @@ def test_explicit():
 @pytest.mark.parametrize(
     ("indices", "problem"),
     [
-        ([[0, 1], [1, 2]], "1 of 3 samples to more than one client, or twice to one \\(the first is 1\\)"),
+        (
+            [[0, 1], [1, 2]],
+            "1 of 3 samples to more than one client, or twice to one \\(the first is 1\\)",
+        ),
         ([[0, 0], [1, 2]], "1 of 3 samples to more than one client"),
         ([[0], [2]], "1 of 3 samples to nobody \\(the first is 1\\)"),
         ([[0, 3], [1, 2]], "name sample 3. Use numbers from 0 to 2"),

@@ -45,8 +45,12 @@ def test_cifar10_is_bit_exact(real_data):
     """Put back into the original binary layout, the batches have the published SHA-1 sums."""
     data = load_real("cifar10", real_data)
     assert class_counts(data.test) == [1000] * 10
-    published = {Path(name).stem: sha1 for name, sha1 in SOURCES["cifar10"].files[0].members_sha1.items()}
-    batches = {f"data_batch_{1 + start // 10_000}": start for start in range(0, len(data.train), 10_000)}
+    published = {
+        Path(name).stem: sha1 for name, sha1 in SOURCES["cifar10"].files[0].members_sha1.items()
+    }
+    batches = {
+        f"data_batch_{1 + start // 10_000}": start for start in range(0, len(data.train), 10_000)
+    }
     if len(data.train) < 50_000:
         assert f"({len(data.train):,} of 50,000 images)" in data.note
     for name, split, start in (
@@ -72,7 +76,10 @@ def test_adult(real_data):
 
 
 def test_covtype(real_data):
-    seven, binary = load_real("covtype7", real_data), load_real("covtype", real_data, limit_train=1000)
+    seven, binary = (
+        load_real("covtype7", real_data),
+        load_real("covtype", real_data, limit_train=1000),
+    )
     both = [a + b for a, b in zip(class_counts(seven.train), class_counts(seven.test), strict=True)]
     assert both == [211_840, 283_301, 35_754, 2_747, 9_493, 17_367, 20_510]
     assert seven.train.x.shape == (464_810, 54)

@@ -7,7 +7,17 @@ import pytest
 import torch
 
 import tacit
-from tacit import ALGORITHMS, DSGT, LPPA, Graph, Simulation, Topology, quadratic, simulate, simulation
+from tacit import (
+    ALGORITHMS,
+    DSGT,
+    LPPA,
+    Graph,
+    Simulation,
+    Topology,
+    quadratic,
+    simulate,
+    simulation,
+)
 from tacit.algorithms.algorithm import tensors_of
 from tacit.engines.buffers import KEPT, Buffers
 
@@ -31,7 +41,9 @@ def task():
     rng = np.random.default_rng(5)
     root = rng.normal(size=(N, P, P))
     A = torch.tensor(root @ root.transpose(0, 2, 1) / P + np.eye(P))
-    return quadratic(A, torch.tensor(rng.normal(size=(N, P))), theta0=torch.tensor(rng.normal(size=(N, P))))
+    return quadratic(
+        A, torch.tensor(rng.normal(size=(N, P))), theta0=torch.tensor(rng.normal(size=(N, P)))
+    )
 
 
 @pytest.fixture(params=REUSING)
@@ -112,7 +124,9 @@ def test_onlookers_change_nothing(name, reusing, task, graph):
     for _ in range(6):
         seen.append(ONLOOKERS[name](watched)[0])
         watched.step()
-    assert all(map(torch.equal, tensors_of(plain.state).values(), tensors_of(watched.state).values()))
+    assert all(
+        map(torch.equal, tensors_of(plain.state).values(), tensors_of(watched.state).values())
+    )
 
 
 def test_what_nobody_sees_is_used_again(reusing, task, graph):
@@ -149,13 +163,15 @@ def test_every_algorithm_has_the_same_bits_either_way(name, task, graph, never_a
     again = begun(made(name), task, graph, steps=7)
     never_again()
     anew = begun(made(name), task, graph, steps=7)
-    for one, other in zip(tensors_of(again.state).values(), tensors_of(anew.state).values(), strict=True):
+    for one, other in zip(
+        tensors_of(again.state).values(), tensors_of(anew.state).values(), strict=True
+    ):
         assert torch.equal(one, other)
     assert again.net.bytes_sent == anew.net.bytes_sent
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+@pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 def test_transcripts_are_the_same_either_way(name, task, graph, never_again):
     def heard():
         keep = tacit.Keep(insides=(0, 2), theta0=True)
@@ -173,7 +189,7 @@ def test_transcripts_are_the_same_either_way(name, task, graph, never_again):
 
 
 @pytest.mark.parametrize("algorithm", [DSGT(lr=0.05), LPPA(lr=0.05), LPPA(lr=0.05, fresh=True)])
-@pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+@pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 def test_audits_find_the_same_either_way(algorithm, task, graph, never_again):
     def proved():
         run = simulate(algorithm, task, graph, steps=4, seed=1, transcript=True)

@@ -50,10 +50,15 @@ def test_a_ring_is_cut_into_arcs_even_when_its_clients_are_numbered_at_random(ra
         assert (division.volume, division.cut_edges) == (rows, rows)
 
 
-@pytest.mark.parametrize(("shape", "rows"), [((8, 6), 24), ((6, 8), 24), ((10, 10), 40), ((5, 40), 20)])
+@pytest.mark.parametrize(
+    ("shape", "rows"), [((8, 6), 24), ((6, 8), 24), ((10, 10), 40), ((5, 40), 20)]
+)
 def test_a_torus_is_cut_across_its_longer_side(shape, rows):
     division = of(Topology.torus(*shape), 2)
-    assert (division.volume, division.cut_edges) == (rows, rows)  # two cuts, a row or column on either side
+    assert (division.volume, division.cut_edges) == (
+        rows,
+        rows,
+    )  # two cuts, a row or column on either side
 
 
 def test_four_ranks_on_a_grid_get_a_quarter_each():
@@ -64,7 +69,9 @@ def test_four_ranks_on_a_grid_get_a_quarter_each():
 
 def test_a_clustered_graph_is_cut_between_its_clusters():
     """Four cliques of ten in a circle, numbered at random."""
-    inside = [(10 * c + i, 10 * c + j) for c in range(4) for i in range(10) for j in range(10) if i != j]
+    inside = [
+        (10 * c + i, 10 * c + j) for c in range(4) for i in range(10) for j in range(10) if i != j
+    ]
     between = [(10 * c, 10 * ((c + 1) % 4) + 1) for c in range(4)]
     edges = np.array(inside + between + [(j, i) for i, j in between])
     edges = np.random.default_rng(3).permutation(40)[edges]
@@ -92,4 +99,6 @@ def test_edges_are_numbered_as_rows_of_a_state_are(clients, ranks, seed):
         leaving = [listed[k] for k in division.leaving(rank)]
         entering = [listed[k] for k in division.entering(rank)]
         assert leaving == [edge for edge in listed if rank_of[edge[0]] == rank]
-        assert entering == sorted((e for e in listed if rank_of[e[1]] == rank), key=lambda e: e[::-1])
+        assert entering == sorted(
+            (e for e in listed if rank_of[e[1]] == rank), key=lambda e: e[::-1]
+        )

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from tacit import native
-from tacit.crew import Crew
+from tacit.core import native
+from tacit.core.workers import Crew
 from tacit.engines import product
 from tacit.engines.product import Product
 

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-from tacit import native
+from tacit.core import native
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.rows import CodedRows
 from tacit.engines import product
 from tacit.engines.stacked import StackedNetwork
 from tacit.graph import Graph, Topology
-from tacit.graph.neighbourhood import Neighbourhood
-from tacit.rows import CodedRows
 
 GRAPHS = {  # all with less than a quarter of W filled, so that the slot path can be had
     "ring": Topology.ring(16).mixing("metropolis"),
@@ -29,7 +29,9 @@ def network(graph, *, dense, dtype=torch.float64):
 
 
 def rows(count, width=5, seed=0):
-    return torch.randn(count, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        count, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 @pytest.fixture(params=GRAPHS)
@@ -55,7 +57,10 @@ def test_each_client_hears_only_itself_and_its_in_neighbours(dense):
 
 def test_a_full_graph_is_dense_however_many_clients(monkeypatch):
     monkeypatch.setattr(product, "DENSE", -1)
-    assert StackedNetwork(Topology.complete(6).mixing(), torch.float64, "cpu")._weights._dense is not None
+    assert (
+        StackedNetwork(Topology.complete(6).mixing(), torch.float64, "cpu")._weights._dense
+        is not None
+    )
 
 
 @pytest.mark.parametrize("dense", [True, False])

@@ -36,5 +36,7 @@ def test_what_nobody_will_ask_for_is_forgotten():
 
 def test_large_numbers_are_no_finding():
     watchdog = Watchdog()
-    watchdog.look(0, {"theta": torch.full((2, 100_000), 3e38), "small": torch.full((1, 70_000), 1.0).half()})
+    watchdog.look(
+        0, {"theta": torch.full((2, 100_000), 3e38), "small": torch.full((1, 70_000), 1.0).half()}
+    )
     assert watchdog.finding() is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tacit.errors import Diverged, Interrupted, Misuse
+from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.compare import compare, split_outside_brackets, variant
 from tacit.experiment.run import Watcher
 
@@ -54,7 +54,10 @@ def test_rows_are_recomputed_from_the_summaries(small, tmp_path):
     assert stored == comparison.as_dict()
     assert [row["label"] for row in stored["rows"]] == labels
     summaries = {
-        label: [json.loads((out / f"{label}-seed{seed}" / "summary.json").read_text()) for seed in (4, 5, 6)]
+        label: [
+            json.loads((out / f"{label}-seed{seed}" / "summary.json").read_text())
+            for seed in (4, 5, 6)
+        ]
         for label in labels
     }
     assert [path.name for path in comparison.folders] == [
@@ -69,7 +72,10 @@ def test_rows_are_recomputed_from_the_summaries(small, tmp_path):
             "mean": statistics.fmean(accuracy),
             "deviation": statistics.stdev(accuracy),
         }
-        assert row["loss"] == {"mean": statistics.fmean(losses), "deviation": statistics.stdev(losses)}
+        assert row["loss"] == {
+            "mean": statistics.fmean(losses),
+            "deviation": statistics.stdev(losses),
+        }
         assert row["bytes_sent"] == statistics.fmean(summary["bytes_sent"] for summary in runs)
         assert row["diverged"] == 0
         apart = [a - b for a, b in zip(accuracy, base, strict=True)]
@@ -88,7 +94,9 @@ def test_runs_are_paired_by_data_graph_first_weights_and_batches(small, tmp_path
         for name in ("graph.json", "partition.json"):
             assert (folders[0] / name).read_text() == (folders[1] / name).read_text()
         final = [load_file(next((folder / "checkpoints").iterdir())) for folder in folders]
-        assert all(torch.equal(final[0][name], final[1][name]) for name in ("theta", "gamma", "grad"))
+        assert all(
+            torch.equal(final[0][name], final[1][name]) for name in ("theta", "gamma", "grad")
+        )
     assert (tmp_path / "out/dsgt-seed0/partition.json").read_text() != (
         tmp_path / "out/dsgt-seed1/partition.json"
     ).read_text()
@@ -159,7 +167,12 @@ def test_runs_that_may_diverge_are_counted(small, tmp_path):
         ((), ["lppa+fresch=true"], 1, ["algorithm.fresch", "Did you mean 'fresh'?"]),
         ((), ["lppa+fresh"], 1, ["'fresh'", "key=value"]),
         ((), ["lppa+fresh.x=1"], 1, ["'fresh.x=1'", "table"]),
-        (("algorithm.rho=1.0",), ["dsgt", "dp-dsgt"], 1, ["algorithm.rho", "dsgt, dp-dsgt", "Remove"]),
+        (
+            ("algorithm.rho=1.0",),
+            ["dsgt", "dp-dsgt"],
+            1,
+            ["algorithm.rho", "dsgt, dp-dsgt", "Remove"],
+        ),
         (("algorithm.noise.scale=-1",), ["dsgt", "lppa"], 1, ["algorithm.noise", "-1"]),
         (("data.name=mnst",), ["dsgt", "lppa"], 1, ["[data]", "'mnst'"]),
     ],
@@ -188,7 +201,10 @@ def test_resuming_with_another_configuration_is_refused_before_any_run(small, tm
 
 def test_variants_may_choose_within_families_and_use_tables(small):
     config = small()
-    labels = ["defl-vp+codec=qsgd+codec.bits=8", 'pdmm+solver={solver="inner",mu=0.1,steps=2}+rho=0.5']
+    labels = [
+        "defl-vp+codec=qsgd+codec.bits=8",
+        'pdmm+solver={solver="inner",mu=0.1,steps=2}+rho=0.5',
+    ]
     assert split_outside_brackets(",".join(labels), ",") == labels
     first, second = (variant(config, label, labels).algorithm for label in labels)
     assert first.options["codec"] == {"codec": "qsgd", "bits": 8}

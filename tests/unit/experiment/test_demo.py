@@ -1,9 +1,9 @@
 import pytest
 
-from tacit.errors import Misuse
+from tacit.config.sections import changed
+from tacit.core.errors import Misuse
 from tacit.experiment import demo
 from tacit.experiment.compare import Row
-from tacit.experiment.config import changed
 from tacit.experiment.run import Watcher
 
 
@@ -14,7 +14,9 @@ def quiet(label, seed):
 @pytest.fixture
 def short(monkeypatch):
     """The demonstration with one round on few digits."""
-    config = changed(changed(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50)
+    config = changed(
+        changed(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50
+    )
     monkeypatch.setattr(demo, "demo_config", lambda: config)
     return config
 
@@ -22,7 +24,11 @@ def short(monkeypatch):
 def test_the_three_rules_are_shown_with_what_a_neighbour_sees(short, tmp_path):
     shown = demo.demonstrate(tmp_path / "out", quiet)
     assert [line.row.label for line in shown.lines] == ["dsgt", "dp-dsgt", "lppa"]
-    assert [line.protection for line in shown.lines] == ["no protection", "own noise", "noise that cancels"]
+    assert [line.protection for line in shown.lines] == [
+        "no protection",
+        "own noise",
+        "noise that cancels",
+    ]
     errors = [line.first_message_error for line in shown.lines]
     assert errors[0] == 0
     assert min(errors[1:]) > 0.5

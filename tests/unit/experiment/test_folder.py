@@ -2,9 +2,16 @@ import json
 
 import pytest
 
-from tacit.errors import Misuse
-from tacit.experiment.config import make_config
-from tacit.experiment.folder import DRAWN_EDGES, RunFolder, fingerprint, read_json, write_json, write_whole
+from tacit.config.sections import make_config
+from tacit.core.errors import Misuse
+from tacit.experiment.folder import (
+    DRAWN_EDGES,
+    RunFolder,
+    fingerprint,
+    read_json,
+    write_json,
+    write_whole,
+)
 from tacit.graph import Topology
 from tacit.record.history import History, Record, Spread
 
@@ -118,7 +125,9 @@ def test_the_fingerprint_survives_the_file(tmp_path, tiny):
     config = tiny('algorithm.lr={schedule="cosine", start=0.30000000000000004}')
     folder.create(config)
     assert (
-        fingerprint(folder.read_config()) == fingerprint(config) == fingerprint(make_config(config.as_dict()))
+        fingerprint(folder.read_config())
+        == fingerprint(config)
+        == fingerprint(make_config(config.as_dict()))
     )
 
 

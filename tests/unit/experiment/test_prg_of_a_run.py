@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tacit import data
-from tacit.errors import Interrupted, Misuse
+from tacit.config.sections import make_config
+from tacit.core.errors import Interrupted, Misuse
 from tacit.experiment.auditing import read_subject
-from tacit.experiment.config import make_config
 from tacit.experiment.folder import fingerprint
 from tacit.experiment.run import Watcher, run
 
@@ -51,7 +51,9 @@ def test_another_generator_is_refused_with_the_choices(tiny, value):
 def test_keystreams_are_used_and_kept_when_a_run_is_resumed(go):
     whole = go("run.prg=chacha20", out="whole")
     assert 'prg = "chacha20"' in whole.folder.config.read_text()
-    stop = Watcher(stepped=lambda simulation: simulation.t == 7 and signal.raise_signal(signal.SIGINT))
+    stop = Watcher(
+        stepped=lambda simulation: simulation.t == 7 and signal.raise_signal(signal.SIGINT)
+    )
     with pytest.raises(Interrupted):
         go("run.prg=chacha20", watcher=stop)
     with pytest.raises(Misuse, match="another configuration"):

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 
 from tacit import data
-from tacit.errors import Diverged, Interrupted, Misuse
+from tacit.config.sections import make_config
+from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment import run as run_module
-from tacit.experiment.config import make_config
 from tacit.experiment.run import Watcher, resume_command, run
 
 KEYS = [
@@ -37,7 +37,8 @@ def numbers(outcome):
     """The history without the time it took."""
     lines = outcome.folder.history.read_text().splitlines()
     return [
-        {key: value for key, value in json.loads(line).items() if key != "wall_seconds"} for line in lines
+        {key: value for key, value in json.loads(line).items() if key != "wall_seconds"}
+        for line in lines
     ]
 
 
@@ -63,7 +64,9 @@ def test_a_run_leaves_everything_in_its_folder(go, tmp_path):
     summary = json.loads(outcome.folder.summary.read_text())
     assert summary == outcome.summary
     assert list(summary)[: len(KEYS)] == KEYS
-    assert set(summary["accuracy"]) == set(summary["loss"]) == {"mean", "min", "max", "average_model"}
+    assert (
+        set(summary["accuracy"]) == set(summary["loss"]) == {"mean", "min", "max", "average_model"}
+    )
     assert (summary["algorithm"], summary["steps"], summary["rounds"], summary["clients"]) == (
         "lppa",
         15,
@@ -86,7 +89,9 @@ def test_the_same_configuration_gives_the_same_bits(go):
 
 
 def test_the_configuration_in_the_folder_gives_the_same_bits(go, dataset, tmp_path):
-    one = go('algorithm.lr={schedule="exponential", start=0.1, decay=0.9}', "model.init=independent")
+    one = go(
+        'algorithm.lr={schedule="exponential", start=0.1, decay=0.9}', "model.init=independent"
+    )
     again = run(one.folder.read_config(), tmp_path / "again", dataset=dataset)
     assert numbers(one) == numbers(again)
     assert same(state(one), state(again))
@@ -103,7 +108,9 @@ def test_masks_cost_no_bytes_unless_they_are_sent(go, tiny, dataset, tmp_path):
 
 
 def test_looking_and_saving_are_as_often_as_asked_and_at_the_end(go, tmp_path):
-    outcome = go("run.rounds=5", "run.evaluate_every=2", "run.checkpoint_every=2", "run.keep_checkpoints=5")
+    outcome = go(
+        "run.rounds=5", "run.evaluate_every=2", "run.checkpoint_every=2", "run.keep_checkpoints=5"
+    )
     assert [record["round"] for record in numbers(outcome)] == [0, 2, 4, 5]
     kept = sorted(path.name for path in outcome.folder.checkpoints.iterdir())
     assert kept == [f"step-{step:09d}.safetensors" for step in (10, 20, 25)]
@@ -139,7 +146,9 @@ def test_a_signal_stops_after_the_iteration_and_resuming_gives_the_same_bits(go,
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
     assert "--resume" in str(caught.value)
     began = []
-    resumed = go(resume=True, watcher=Watcher(lambda experiment, simulation: began.append(simulation.t)))
+    resumed = go(
+        resume=True, watcher=Watcher(lambda experiment, simulation: began.append(simulation.t))
+    )
     assert began == [7]
     whole = go(out="whole")
     assert numbers(resumed) == numbers(whole)
@@ -230,7 +239,9 @@ def test_a_truncated_newest_checkpoint_is_passed_over(go):
     newest = max(whole.folder.checkpoints.iterdir())
     newest.write_bytes(newest.read_bytes()[:1000])
     began = []
-    resumed = go(resume=True, watcher=Watcher(lambda experiment, simulation: began.append(simulation.t)))
+    resumed = go(
+        resume=True, watcher=Watcher(lambda experiment, simulation: began.append(simulation.t))
+    )
     assert began == [10]
     assert numbers(resumed) == history
     assert same(state(resumed), last)
@@ -252,7 +263,9 @@ def test_resuming_with_another_configuration_is_refused_and_nothing_is_touched(g
     with pytest.raises(Misuse, match="another configuration") as caught:
         go("run.rounds=1", "algorithm.lr=0.2", resume=True)
     assert resume_command(outcome.folder, None) in str(caught.value)
-    assert {path: path.read_bytes() for path in outcome.folder.path.rglob("*") if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in outcome.folder.path.rglob("*") if path.is_file()
+    } == before
 
 
 def test_resuming_may_look_and_save_otherwise(go):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.graph import Graph, Topology, balancing, spectrum
 
 UNDIRECTED = {
@@ -68,7 +68,9 @@ def test_rules_on_undirected_graphs(rule, kind, n, seed):
 
 @settings(max_examples=80, deadline=None)
 @given(
-    kind=st.sampled_from([*(("directed", k) for k in DIRECTED), *(("undirected", k) for k in UNDIRECTED)]),
+    kind=st.sampled_from(
+        [*(("directed", k) for k in DIRECTED), *(("undirected", k) for k in UNDIRECTED)]
+    ),
     n=SIZES,
     seed=SEEDS,
     entries=st.none() | SEEDS,
@@ -217,7 +219,9 @@ def test_gap_of_one_client_two_clients_and_no_mixing():
         (Topology.grid(6, 9), "metropolis", {"lazy": True}),
     ],
 )
-def test_positive_definite_is_what_dense_eigenvalues_say(topology, rule, options, dense_limit, monkeypatch):
+def test_positive_definite_is_what_dense_eigenvalues_say(
+    topology, rule, options, dense_limit, monkeypatch
+):
     monkeypatch.setattr(spectrum, "DENSE_LIMIT", dense_limit)
     graph = topology.mixing(rule, **options)
     assert graph.positive_definite == (np.linalg.eigvalsh(graph.weights.toarray()).min() > 1e-10)
@@ -317,7 +321,11 @@ def test_a_matrix_on_a_topology_keeps_the_topology():
         ([[1, 0], [0, np.inf]], None, r"W\[1, 1\] is inf"),
         (np.eye(2) * 1j, None, "not real numbers"),
         (np.eye(3), Topology.ring(4), "Give 4 × 4"),
-        (np.full((3, 3), 1 / 3), Topology.directed_ring(3), r"W\[0, 1\] = 0.3333, but .* no edge 1 → 0"),
+        (
+            np.full((3, 3), 1 / 3),
+            Topology.directed_ring(3),
+            r"W\[0, 1\] = 0.3333, but .* no edge 1 → 0",
+        ),
         (np.full((2, 2), 1 / 2), Topology.from_edges([], clients=2), "no edge"),
     ],
 )
@@ -347,7 +355,11 @@ THREE_TO_ONE = [[0.5, 0.5, 0], [0.5, 0.33, 0.17], [0, 0, 1]]
         (Graph.from_matrix(THREE_TO_ONE), "doubly stochastic", "column 1 sums to 0.83.*sinkhorn"),
         (Graph.from_matrix(np.eye(2) * 0.9), "row stochastic", "row 0 sums to 0.9"),
         (Graph.from_matrix(np.eye(2) * 1.1), "column stochastic", "column 0 sums to 1.1"),
-        (Graph.from_matrix([[1.5, -0.5], [-0.5, 1.5]]), "row stochastic", r"W\[0, 1\] = -0.5 is negative"),
+        (
+            Graph.from_matrix([[1.5, -0.5], [-0.5, 1.5]]),
+            "row stochastic",
+            r"W\[0, 1\] = -0.5 is negative",
+        ),
         (Graph.from_matrix(THREE_TO_ONE), "connected", "client 2 cannot be reached from client 0"),
         (
             Graph.from_matrix(np.transpose(THREE_TO_ONE)),
@@ -355,7 +367,11 @@ THREE_TO_ONE = [[0.5, 0.5, 0], [0.5, 0.33, 0.17], [0, 0, 1]]
             "client 0 cannot be reached from client 2",
         ),
         (Graph.from_matrix(np.eye(2)), "primitive", "client 1 cannot be reached from client 0"),
-        (Topology.ring(4).mixing(), "positive definite", "smallest eigenvalue is -0.333.*lazy=True"),
+        (
+            Topology.ring(4).mixing(),
+            "positive definite",
+            "smallest eigenvalue is -0.333.*lazy=True",
+        ),
         (Topology.directed_ring(3).mixing("sinkhorn"), "positive definite", "not symmetric"),
     ],
 )
@@ -365,9 +381,18 @@ def test_require_names_the_algorithm_the_reason_and_the_remedy(graph, what, mess
 
 
 def test_require_is_silent_when_all_is_there():
-    everything = ["undirected", "symmetric", "row stochastic", "column stochastic", "doubly stochastic"]
+    everything = [
+        "undirected",
+        "symmetric",
+        "row stochastic",
+        "column stochastic",
+        "doubly stochastic",
+    ]
     graph = PATH.mixing(lazy=True)
-    assert graph.require(*everything, "connected", "primitive", "positive definite", by="EXTRA") is None
+    assert (
+        graph.require(*everything, "connected", "primitive", "positive definite", by="EXTRA")
+        is None
+    )
     with pytest.raises(Misuse, match=r"unknown property 'acyclic'.*undirected, symmetric"):
         graph.require("connected", "acyclic", by="EXTRA")
 
@@ -375,7 +400,10 @@ def test_require_is_silent_when_all_is_there():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PATH.mixing("metropols"), "Did you mean 'metropolis'.*metropolis, laplacian, sinkhorn"),
+        (
+            lambda: PATH.mixing("metropols"),
+            "Did you mean 'metropolis'.*metropolis, laplacian, sinkhorn",
+        ),
         (lambda: PATH.mixing("uniform"), "'uniform' is unknown"),
         (lambda: PATH.mixing("metropolis", kappa=3), "no option 'kappa'. It takes no options"),
         (lambda: PATH.mixing("laplacian", seed=3), "no option 'seed'. It takes kappa"),

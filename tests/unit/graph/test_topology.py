@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.graph import Topology
 
 
@@ -31,13 +31,17 @@ def test_families_have_the_edges_of_networkx(n):
     assert pairs(Topology.complete(n)) == expected(nx.complete_graph(n))
     assert pairs(Topology.star(n)) == expected(nx.star_graph(n - 1))
     assert pairs(Topology.exponential(n, directed=False)) == expected(nx.circulant_graph(n, powers))
-    assert pairs(Topology.exponential(n)) == {(i, (i + power) % n) for i in range(n) for power in powers}
+    assert pairs(Topology.exponential(n)) == {
+        (i, (i + power) % n) for i in range(n) for power in powers
+    }
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 4), (2, 2), (2, 5), (3, 3), (4, 6)])
 def test_lattices_have_the_edges_of_networkx(rows, columns):
     assert pairs(Topology.grid(rows, columns)) == expected(nx.grid_2d_graph(rows, columns))
-    assert pairs(Topology.torus(rows, columns)) == expected(nx.grid_2d_graph(rows, columns, periodic=True))
+    assert pairs(Topology.torus(rows, columns)) == expected(
+        nx.grid_2d_graph(rows, columns, periodic=True)
+    )
 
 
 def test_geometric_graphs_join_exactly_the_points_within_the_radius():
@@ -64,7 +68,9 @@ def test_random_families_are_connected_canonical_and_repeatable(kind, n, seed):
     oracle = topology.to_networkx()
     assert nx.is_strongly_connected(oracle) if topology.directed else nx.is_connected(oracle)
     assert topology.is_connected()
-    assert topology.edges.tolist() == sorted([source, target] for source, target in expected(oracle))
+    assert topology.edges.tolist() == sorted(
+        [source, target] for source, target in expected(oracle)
+    )
     assert np.array_equal(topology.edges, RANDOM[kind](n, seed).edges)
 
 
@@ -117,7 +123,10 @@ def test_own_edges_are_sorted_deduplicated_and_mirrored():
     topology = Topology.from_edges([(2, 1), (0, 1), (1, 0), (0, 1)])
     assert topology.edges.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
     assert topology.edges.dtype == np.int64
-    assert Topology.from_edges([(2, 1), (0, 1), (0, 1)], directed=True).edges.tolist() == [[0, 1], [2, 1]]
+    assert Topology.from_edges([(2, 1), (0, 1), (0, 1)], directed=True).edges.tolist() == [
+        [0, 1],
+        [2, 1],
+    ]
     assert Topology.from_edges([(0, 1)], clients=4).clients == 4
     assert Topology.from_edges([], clients=1).is_connected()
 
@@ -179,7 +188,13 @@ def test_connected_follows_the_direction_of_edges():
 @pytest.mark.parametrize(
     "topology",
     [
-        *[Topology.ring(6), Topology.complete(5), Topology.star(6), Topology.star(1), Topology.grid(3, 4)],
+        *[
+            Topology.ring(6),
+            Topology.complete(5),
+            Topology.star(6),
+            Topology.star(1),
+            Topology.grid(3, 4),
+        ],
         *[Topology.random_geometric(10, 0.7), Topology.from_edges([(0, 1), (1, 2)])],
         Topology.from_edges([(i, i + 1) for i in range(400)]),
     ],
@@ -196,7 +211,8 @@ def test_layouts_follow_the_family():
     assert Topology.star(5).layout()[0].tolist() == [0, 0]
     assert np.linalg.norm(Topology.ring(7).layout(), axis=1) == pytest.approx(1)
     lengths = [
-        np.linalg.norm(np.subtract(*Topology.grid(3, 4).layout()[edge])) for edge in Topology.grid(3, 4).edges
+        np.linalg.norm(np.subtract(*Topology.grid(3, 4).layout()[edge]))
+        for edge in Topology.grid(3, 4).edges
     ]
     assert lengths == pytest.approx([1] * len(lengths))
 
@@ -223,7 +239,10 @@ def test_layouts_follow_the_family():
         (lambda: Topology.random_geometric(30, 0.01), "Raise radius"),
         (lambda: Topology.random_geometric(5, 0.0), "radius = 0.0"),
         (lambda: Topology.random_geometric(5, math.nan), "radius = nan"),
-        (lambda: Topology.from_edges([(0, 3)], clients=3), r"row 0 is \(0, 3\), but clients are 0 to 2"),
+        (
+            lambda: Topology.from_edges([(0, 3)], clients=3),
+            r"row 0 is \(0, 3\), but clients are 0 to 2",
+        ),
         (lambda: Topology.from_edges([(0, 1), (-1, 0)]), r"row 1 is \(-1, 0\)"),
         (lambda: Topology.from_edges([(0, 1), (2, 2)]), "row 1 is a self loop of client 2"),
         (lambda: Topology.from_edges([(0.0, 1.0)]), "float64, not integers"),

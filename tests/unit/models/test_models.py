@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit import models
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.tasks.flat import FlatModule, refuse_impure
 
 
@@ -87,7 +87,9 @@ def test_sigmoid_cnn_starts_as_wide_as_asked():
 def test_mlp_and_linear_take_any_shape(shape):
     inputs = math.prod(shape)
     assert parameters(models.build("linear", shape, 3)) == (inputs + 1) * 3
-    assert parameters(models.build("mlp", shape, 3, hidden=[8, 6])) == (inputs + 1) * 8 + 9 * 6 + 7 * 3
+    assert (
+        parameters(models.build("mlp", shape, 3, hidden=[8, 6])) == (inputs + 1) * 8 + 9 * 6 + 7 * 3
+    )
     assert models.build("mlp", shape, 3)(torch.randn(4, *shape)).shape == (4, 3)
 
 

@@ -10,20 +10,19 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from tacit.errors import Misuse
-from tacit.experiment.config import make_config
+from tacit.config.sections import make_config
+from tacit.core.errors import Misuse
 from tacit.graph import Topology
-from tacit.peer import federation, federation_folders, private_files
 from tacit.peer.federation import (
-    FederationFolder,
-    NodeFolder,
-    add,
-    create,
-    install_certificate,
-    remove,
-    renew,
+    folders as federation_folders,
 )
-from tacit.peer.identity import (
+from tacit.peer.federation import (
+    operator as federation,
+)
+from tacit.peer.federation import (
+    private_files,
+)
+from tacit.peer.federation.identity import (
     Credentials,
     authority,
     check_certificate,
@@ -33,7 +32,16 @@ from tacit.peer.identity import (
     sign,
     signed_by,
 )
-from tacit.peer.manifest import compose, parse
+from tacit.peer.federation.manifest import compose, parse
+from tacit.peer.federation.operator import (
+    FederationFolder,
+    NodeFolder,
+    add,
+    create,
+    install_certificate,
+    remove,
+    renew,
+)
 
 NODES = {name: f"{name}.example.org:7400" for name in ("berlin", "paris", "rome", "oslo")}
 
@@ -96,10 +104,18 @@ def test_a_new_federation_is_complete(home):
 
 
 def test_private_files_are_private_and_nothing_else_is_secret(home):
-    private = {name for name, path in files(home.path).items() if stat.S_IMODE(path.stat().st_mode) == 0o600}
+    private = {
+        name
+        for name, path in files(home.path).items()
+        if stat.S_IMODE(path.stat().st_mode) == 0o600
+    }
     secret = {name for name, bytes_ in contents(home.path).items() if b"PRIVATE" in bytes_}
     masks = {f"nodes/{name}/mask.key" for name in NODES}
-    assert secret == {"ca/ca.key", "operator/operator.key", *(f"nodes/{name}/node.key" for name in NODES)}
+    assert secret == {
+        "ca/ca.key",
+        "operator/operator.key",
+        *(f"nodes/{name}/node.key" for name in NODES),
+    }
     assert private == secret | masks
     for folder in ("ca", "operator", "nodes", *(f"nodes/{name}" for name in NODES)):
         assert stat.S_IMODE((home.path / folder).stat().st_mode) == 0o700
@@ -118,7 +134,9 @@ def test_each_node_holds_no_secret_but_its_own(home):
         held = b"\n".join(contents(home.node(name).path).values())
         for owner, kept in secrets.items():
             for secret in kept:
-                body = b"".join(secret.split(b"\n")[1:-2]) if secret.startswith(b"-----") else secret
+                body = (
+                    b"".join(secret.split(b"\n")[1:-2]) if secret.startswith(b"-----") else secret
+                )
                 assert (body in held.replace(b"\n", b"")) is (owner == name), owner
 
 
@@ -127,7 +145,9 @@ def test_two_federations_of_one_name_do_not_accept_each_other(tmp_path, home):
     assert other.manifest().federation != home.manifest().federation
     found = other.node("berlin").credentials()
     with pytest.raises(Misuse):
-        check_certificate(found.certificate, found.key, home.ca(), "berlin", home.manifest().federation)
+        check_certificate(
+            found.certificate, found.key, home.ca(), "berlin", home.manifest().federation
+        )
     with pytest.raises(Misuse, match="not signed by our operator"):
         home.node("berlin").accept(*other.node("berlin").signed())
 
@@ -161,7 +181,12 @@ def test_nodes_that_cannot_be_are_refused(tmp_path, nodes, reason):
 
 
 def test_addresses_of_all_kinds(tmp_path):
-    nodes = {"a": "192.0.2.7:7400", "b": "[2001:db8::7]:7400", "c": "node-3.example.org:1", "d": "h_4:65535"}
+    nodes = {
+        "a": "192.0.2.7:7400",
+        "b": "[2001:db8::7]:7400",
+        "c": "node-3.example.org:1",
+        "d": "h_4:65535",
+    }
     assert [member.address for member in made(tmp_path, nodes).members] == list(nodes.values())
 
 
@@ -171,9 +196,15 @@ def test_addresses_of_all_kinds(tmp_path):
         ({"algorithm": {"name": "fedavg", "lr": 0.1}}, "needs a server"),
         ({"run": {"rounds": 2}}, "run.iterations_per_round is not set"),
         ({"graph": {"kind": "ring", "clients": 5}}, "graph.clients = 5, and there are 4 nodes"),
-        ({"graph": {"kind": "grid", "rows": 2, "columns": 3}}, "gives 6 clients, and there are 4 nodes"),
+        (
+            {"graph": {"kind": "grid", "rows": 2, "columns": 3}},
+            "gives 6 clients, and there are 4 nodes",
+        ),
         ({"graph": {"kind": "rong"}}, "Did you mean 'ring'"),
-        ({"graph": {"kind": "edges", "edges": ["berlin:paris", "rome:oslo"]}}, "falls apart: berlin, paris"),
+        (
+            {"graph": {"kind": "edges", "edges": ["berlin:paris", "rome:oslo"]}},
+            "falls apart: berlin, paris",
+        ),
         ({"graph": {"kind": "edges", "edges": ["berlin:pariss"]}}, "Did you mean 'paris'"),
         ({"graph": {"kind": "edges", "edges": ["berlin"]}}, "not an edge"),
         ({"graph": {"kind": "edges", "edges": [[0, 9]]}}, "clients are 0 to 3"),
@@ -195,8 +226,12 @@ def test_plans_that_nodes_cannot_carry_out_are_refused(tmp_path, sections, reaso
 
 
 def test_a_task_says_its_own_length(tmp_path):
-    config = make_config({"task": {"name": "least-squares"}, "algorithm": {"name": "lppa", "lr": 0.1}})
-    assert create(tmp_path / "fed", "x", NODES, config).manifest().config.task.name == "least-squares"
+    config = make_config(
+        {"task": {"name": "least-squares"}, "algorithm": {"name": "lppa", "lr": 0.1}}
+    )
+    assert (
+        create(tmp_path / "fed", "x", NODES, config).manifest().config.task.name == "least-squares"
+    )
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
@@ -217,10 +252,14 @@ def test_a_federation_needs_a_plain_name(tmp_path, name):
 
 def test_edges_may_be_names_or_positions(tmp_path):
     by_name = made(
-        tmp_path, folder="a", graph={"kind": "edges", "edges": ["berlin:paris", "paris:rome", "rome:oslo"]}
+        tmp_path,
+        folder="a",
+        graph={"kind": "edges", "edges": ["berlin:paris", "paris:rome", "rome:oslo"]},
     )
     by_pair = made(
-        tmp_path, folder="b", graph={"kind": "edges", "edges": [["berlin", "paris"], [1, 2], [2, 3]]}
+        tmp_path,
+        folder="b",
+        graph={"kind": "edges", "edges": [["berlin", "paris"], [1, 2], [2, 3]]},
     )
     assert by_name.manifest().graph.edges.tolist() == by_pair.manifest().graph.edges.tolist()
     assert [member.name for member in by_name.manifest().in_neighbours("oslo")] == ["rome"]
@@ -246,7 +285,9 @@ def test_one_changed_byte_is_refused(home, file):
 
 def test_a_signature_by_somebody_else_is_refused(home):
     text, _ = home.node("berlin").signed()
-    forged = sign(home.node("paris").credentials().key, text)  # a key that the authority vouches for
+    forged = sign(
+        home.node("paris").credentials().key, text
+    )  # a key that the authority vouches for
     (home.node("berlin").path / "federation.sig").write_text(forged.hex())
     with pytest.raises(Misuse, match="not signed by the operator"):
         home.node("berlin").manifest()
@@ -293,7 +334,11 @@ def test_a_node_joins(home):
     before = home.manifest()
     after = add(home.path, "wien", "wien.example.org:7400")
     assert after.text == home.manifest().text
-    assert (after.epoch, after.previous, after.federation) == (2, before.hash.hex(), before.federation)
+    assert (after.epoch, after.previous, after.federation) == (
+        2,
+        before.hash.hex(),
+        before.federation,
+    )
     assert after.members[:4] == before.members
     assert (after.member("wien").number, after.member("wien").since) == (4, 2)
     assert after.graph.topology.name == "ring(5)"
@@ -336,7 +381,9 @@ def test_a_name_is_never_given_again(home):
     """The certificate of who left may still be valid, wherever it is."""
     remove(home.path, "oslo")
     add(home.path, "wien", "wien.example.org:7400")
-    with pytest.raises(Misuse, match=r"oslo was a member before.*Choose another name, e\.g\. oslo-2"):
+    with pytest.raises(
+        Misuse, match=r"oslo was a member before.*Choose another name, e\.g\. oslo-2"
+    ):
         add(home.path, "oslo", NODES["oslo"])
     assert home.manifest().left == ("oslo",)
     assert add(home.path, "oslo-2", NODES["oslo"]).position("oslo-2") is not None
@@ -411,7 +458,10 @@ def test_changes_that_cannot_be_leave_everything_as_it_was(tmp_path):
         (lambda: add(home.path, "c", "h"), "not an address"),
         (lambda: add(home.path, "c", "h:3", days=0), "365 is usual"),
         (lambda: add(home.path, "c", "h:3", edges=["c:x"]), "which is no node"),
-        (lambda: add(home.path, "c", "h:3", authority=authority("x-00000000")), "not the authority"),
+        (
+            lambda: add(home.path, "c", "h:3", authority=authority("x-00000000")),
+            "not the authority",
+        ),
         (lambda: remove(home.path, "c"), "not a member"),
         (lambda: remove(home.path, "a"), "one node is left"),
         (lambda: add(tmp_path / "nowhere", "c", "h:3"), "not the folder of a federation"),
@@ -433,7 +483,9 @@ def test_a_graph_of_ones_own_edges_keeps_those_that_remain(tmp_path):
     with pytest.raises(Misuse, match=r"falls apart: wien .*--edges"):
         remove(home.path, "rome")
     after = remove(home.path, "rome", edges=["wien:oslo"])
-    assert _edges(after) == {frozenset(e.split(":")) for e in ("berlin:paris", "berlin:oslo", "wien:oslo")}
+    assert _edges(after) == {
+        frozenset(e.split(":")) for e in ("berlin:paris", "berlin:oslo", "wien:oslo")
+    }
     assert after.graph.rule == "metropolis"
 
 
@@ -523,7 +575,9 @@ def test_renewed_certificates_are_for_the_same_keys(home):
         assert describe(after.certificate).not_after < describe(before[name].certificate).not_after
     assert home.node("paris").operator() == home.operator().certificate
     assert describe(home.operator().certificate).not_after - datetime.now(UTC) < timedelta(days=21)
-    assert home.node("paris").manifest().epoch == 1  # the operator's key is the same, so signatures hold
+    assert (
+        home.node("paris").manifest().epoch == 1
+    )  # the operator's key is the same, so signatures hold
 
 
 def test_only_those_named_are_renewed(home):
@@ -548,7 +602,10 @@ def test_an_authority_of_ones_own_with_its_key(tmp_path, firm):
     add(home.path, "wien", "w:1", authority=firm)
     home.node("wien").credentials()
     with pytest.raises(Misuse, match="key of the authority"):
-        renew(home.path, authority=Credentials(firm.certificate, issue(firm, "x", "y-00000000", 5).key))
+        renew(
+            home.path,
+            authority=Credentials(firm.certificate, issue(firm, "x", "y-00000000", 5).key),
+        )
 
 
 def test_an_authority_of_ones_own_without_its_key(tmp_path, firm):
@@ -582,7 +639,11 @@ def test_a_certificate_goes_only_where_it_belongs(tmp_path, firm):
     for name, certificate, reason in (
         ("paris", signed_request(firm, asked["berlin"]), "'berlin', not of 'paris'"),
         ("berlin", signed_request(authority("y-00000000"), asked["berlin"]), "not signed by"),
-        ("berlin", issue(firm, "berlin", home.manifest().federation, 9).certificate, "does not belong"),
+        (
+            "berlin",
+            issue(firm, "berlin", home.manifest().federation, 9).certificate,
+            "does not belong",
+        ),
         ("london", signed_request(firm, asked["berlin"]), "not in this federation"),
         ("berlin", b"rubbish", "PEM"),
     ):
@@ -650,7 +711,9 @@ def with_crash_after(monkeypatch, number, work, operations=("replace", "rename")
     return True
 
 
-def test_a_crash_while_a_manifest_is_installed_leaves_the_old_or_the_new(home, tmp_path, monkeypatch):
+def test_a_crash_while_a_manifest_is_installed_leaves_the_old_or_the_new(
+    home, tmp_path, monkeypatch
+):
     shutil.copytree(home.node("berlin").path, tmp_path / "before")
     first = home.node("berlin").signed()
     add(home.path, "wien", "w:1")
@@ -661,7 +724,10 @@ def test_a_crash_while_a_manifest_is_installed_leaves_the_old_or_the_new(home, t
         shutil.copytree(tmp_path / "before", tmp_path / "node")
         node = NodeFolder(tmp_path / "node")
         ended = with_crash_after(
-            monkeypatch, number, lambda node=node: node.install(*second), ("replace", "fsync", "open")
+            monkeypatch,
+            number,
+            lambda node=node: node.install(*second),
+            ("replace", "fsync", "open"),
         )
         assert node.signed() in (first, second)
         seen.append(node.manifest().epoch)
@@ -692,7 +758,9 @@ def test_a_reader_in_between_sees_the_old_or_the_new(home, monkeypatch):
 
 @pytest.mark.parametrize("change", ["add", "remove", "add after one left"])
 def test_a_crash_during_a_change_is_made_good_by_the_next_command(tmp_path, monkeypatch, change):
-    start = made(tmp_path, {name: NODES[name] for name in ("berlin", "paris", "oslo")}, folder="start")
+    start = made(
+        tmp_path, {name: NODES[name] for name in ("berlin", "paris", "oslo")}, folder="start"
+    )
     if change == "add after one left":
         remove(start.path, "oslo")
     base = start.manifest().epoch

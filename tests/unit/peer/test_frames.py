@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load
 
-from tacit.peer.frames import Address, Envelope, Expected, Rejected, pack
+from tacit.peer.wire.frames import Address, Envelope, Expected, Rejected, pack
 
 ENVELOPE = Envelope("clinics-1234", "a", "", Address(1, 7, 0))
 TENSORS = {
@@ -76,18 +76,23 @@ def test_numbers_that_are_not_finite_are_rejected(value):
 def test_large_numbers_whose_sum_overflows_are_finite():
     rows = torch.full((4,), 3e38)
     assert torch.equal(
-        Expected(ENVELOPE, {"x": rows}).unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame))["x"], rows
+        Expected(ENVELOPE, {"x": rows}).unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame))["x"],
+        rows,
     )
 
 
 @given(st.data())
 def test_a_changed_header_or_length_never_passes_and_never_breaks(data):
     frame = pack(ENVELOPE, TENSORS).frame
-    header = Expected(ENVELOPE, TENSORS).size - sum(x.numel() * x.element_size() for x in TENSORS.values())
+    header = Expected(ENVELOPE, TENSORS).size - sum(
+        x.numel() * x.element_size() for x in TENSORS.values()
+    )
     kind = data.draw(st.sampled_from(["flip", "cut", "grow", "garbage"]))
     if kind == "flip":
         at = data.draw(st.integers(0, header - 1))
-        mutated = changed(frame, at, data.draw(st.integers(0, 255).filter(lambda value: value != frame[at])))
+        mutated = changed(
+            frame, at, data.draw(st.integers(0, 255).filter(lambda value: value != frame[at]))
+        )
     elif kind == "cut":
         mutated = bytearray(frame[: data.draw(st.integers(0, len(frame) - 1))])
     elif kind == "grow":

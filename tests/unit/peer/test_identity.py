@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tacit.errors import Misuse
-from tacit.peer.identity import (
+from tacit.core.errors import Misuse
+from tacit.peer.federation.identity import (
     Credentials,
     authority,
     check_authority,
@@ -47,7 +47,9 @@ def node(ca):
 def crafted(ca, key, *, name="berlin", names=None, starts=-1, ends=10, uses=None, is_ca=False):
     """A certificate signed by this authority, with whatever is asked for in it; times in days from now."""
     names = [server_name("berlin", FEDERATION)] if names is None else names
-    uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH] if uses is None else uses
+    uses = (
+        [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH] if uses is None else uses
+    )
     now, issuer = datetime.now(UTC), x509.load_pem_x509_certificate(ca.certificate)
     builder = (
         x509.CertificateBuilder()
@@ -60,7 +62,9 @@ def crafted(ca, key, *, name="berlin", names=None, starts=-1, ends=10, uses=None
         .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
     )
     if names:
-        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(n) for n in names]), False)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(n) for n in names]), False
+        )
     if uses:
         builder = builder.add_extension(x509.ExtendedKeyUsage(uses), False)
     signer = serialization.load_pem_private_key(ca.key, None)
@@ -120,7 +124,9 @@ def test_only_the_authority_may_sign_certificates(ca, node):
         for who, found in {"ca": ca, "node": node}.items()
     }
     assert constraints == {"ca": True, "node": False}
-    usage = x509.load_pem_x509_certificate(ca.certificate).extensions.get_extension_for_class(x509.KeyUsage)
+    usage = x509.load_pem_x509_certificate(ca.certificate).extensions.get_extension_for_class(
+        x509.KeyUsage
+    )
     assert usage.value.key_cert_sign
     with pytest.raises(Misuse, match="not one of an authority"):
         issue(node, "paris", FEDERATION, 10)
@@ -254,7 +260,13 @@ def test_certificates_for_other_uses(ca):
 
 
 def test_what_is_not_pem(ca, node):
-    for rubbish in (b"", b"hello", b"\x00\xff", node.certificate[:200], node.certificate.replace(b"M", b"?")):
+    for rubbish in (
+        b"",
+        b"hello",
+        b"\x00\xff",
+        node.certificate[:200],
+        node.certificate.replace(b"M", b"?"),
+    ):
         with pytest.raises(Misuse, match="BEGIN CERTIFICATE"):
             describe(rubbish)
         with pytest.raises(Misuse, match="BEGIN PRIVATE KEY"):

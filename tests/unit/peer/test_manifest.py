@@ -8,18 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.errors import Misuse
-from tacit.experiment.config import make_config
-from tacit.experiment.graphs import make_graph
+from tacit.config.graphs import make_graph
+from tacit.config.sections import make_config
+from tacit.core.errors import Misuse
 from tacit.graph import Graph, Topology
-from tacit.peer.manifest import Member, compose, parse
+from tacit.peer.federation.manifest import Member, compose, parse
 
 NAMES = ("berlin", "paris", "rome", "oslo", "wien")
 
 
 def members(count, **changes):
     made = [
-        Member(NAMES[k], f"{NAMES[k]}.example.org:{7400 + k}", k, hashlib.sha256(bytes([k])).digest(), 1)
+        Member(
+            NAMES[k],
+            f"{NAMES[k]}.example.org:{7400 + k}",
+            k,
+            hashlib.sha256(bytes([k])).digest(),
+            1,
+        )
         for k in range(count)
     ]
     made[0] = Member(**(vars(made[0]) | changes))
@@ -88,7 +94,9 @@ def test_everything_else_comes_back():
 
 
 def test_a_task_comes_back():
-    config = make_config({"task": {"name": "least-squares", "dimension": 4}, "algorithm": {"lr": 0.1}})
+    config = make_config(
+        {"task": {"name": "least-squares", "dimension": 4}, "algorithm": {"lr": 0.1}}
+    )
     back = parse(manifest(config=config).text)
     assert back.config == config
     assert {"task", "algorithm", "run"} <= set(back.sections())
@@ -180,9 +188,15 @@ def replaced(old, new):
 REFUSED = {
     "unknown key": (replaced("epoch = 1", "epoch = 1\nextra = 1"), "no key 'extra'"),
     "unknown key of a member": (replaced("number = 0", "number = 0\nrole = 'x'"), "no key 'role'"),
-    "unknown key of topology": (replaced("directed = false", "directed = false\nx = 1"), "no key 'x'"),
+    "unknown key of topology": (
+        replaced("directed = false", "directed = false\nx = 1"),
+        "no key 'x'",
+    ),
     "unknown section": (TEXT + "\n[config.servers]\nx = 1\n", "no section 'servers'"),
-    "unknown key of a section": (replaced("rounds = 20", "rounds = 20\nround = 3"), "no key 'run.round'"),
+    "unknown key of a section": (
+        replaced("rounds = 20", "rounds = 20\nround = 3"),
+        "no key 'run.round'",
+    ),
     "unknown top table": (TEXT + "\n[other]\nx = 1\n", "no key 'other'"),
     "another format": (replaced("federation-1", "federation-2"), "same version"),
     "missing key": (replaced("epoch = 1\n", ""), "epoch"),
@@ -190,23 +204,38 @@ REFUSED = {
     "a boolean as epoch": (replaced("epoch = 1", "epoch = true"), "epoch = True"),
     "epoch 0": (replaced("epoch = 1", "epoch = 0"), "epoch"),
     "an epoch out of nothing": (replaced("epoch = 1", "epoch = 2"), "does not go with previous"),
-    "a first one with another before": (replaced('previous = ""', f'previous = "{"a" * 64}"'), "previous"),
-    "rubbish before": (replaced('epoch = 1\nprevious = ""', 'epoch = 2\nprevious = "xyz"'), "previous"),
-    "another federation's name": (replaced("hospitals-3f9a21bc", "Hospitals"), "8 hexadecimal digits"),
+    "a first one with another before": (
+        replaced('previous = ""', f'previous = "{"a" * 64}"'),
+        "previous",
+    ),
+    "rubbish before": (
+        replaced('epoch = 1\nprevious = ""', 'epoch = 2\nprevious = "xyz"'),
+        "previous",
+    ),
+    "another federation's name": (
+        replaced("hospitals-3f9a21bc", "Hospitals"),
+        "8 hexadecimal digits",
+    ),
     "two of one name": (replaced('name = "paris"', 'name = "berlin"'), "Two nodes have the name"),
     "two of one address": (
         replaced("paris.example.org:7401", "BERLIN.example.org:7400"),
         "Two nodes have the address",
     ),
     "two of one number": (replaced("number = 1", "number = 0"), "numbers of the members"),
-    "a number above those given": (replaced("numbers = 3", "numbers = 2"), "numbers of the members"),
+    "a number above those given": (
+        replaced("numbers = 3", "numbers = 2"),
+        "numbers of the members",
+    ),
     "two of one mask key": (
         replaced(members(3)[1].mask_key.hex(), members(3)[0].mask_key.hex()),
         "Two nodes have the mask key",
     ),
     "a short mask key": (replaced(members(3)[1].mask_key.hex(), "ab"), "32 bytes"),
     "a mask key of no digits": (replaced(members(3)[1].mask_key.hex(), "zz"), "not hexadecimal"),
-    "the operator's name": (replaced('name = "paris"', 'name = "operator"'), "who signs the roster"),
+    "the operator's name": (
+        replaced('name = "paris"', 'name = "operator"'),
+        "who signs the roster",
+    ),
     "a name with a path in it": (replaced('name = "paris"', 'name = "../x"'), "cannot be the name"),
     "a joiner from the future": (replaced("since = 1", "since = 2"), "since epoch 2"),
     "an edge to nobody": (replaced("[0, 1],", "[0, 3],"), "clients from 0 to 2"),
@@ -218,20 +247,30 @@ REFUSED = {
         "has no edge",
     ),
     "a weight twice": (replaced("  [0, 1, 0.3", "  [0, 1, 0.1],\n  [0, 1, 0.3"), "given twice"),
-    "a weight that is not finite": (replaced("[0, 1, 0.3333333333333333]", "[0, 1, nan]"), "finite"),
+    "a weight that is not finite": (
+        replaced("[0, 1, 0.3333333333333333]", "[0, 1, nan]"),
+        "finite",
+    ),
     "a weight that is a text": (replaced("[0, 1, 0.3333333333333333]", '[0, 1, "x"]'), "weights"),
     "a terminal's command as a name": (replaced('"ring(3)"', '"ring\\u001b[2J"'), "short line"),
     "a file": (replaced('kind = "ring"', 'kind = "ring"\nmatrix = "/etc/passwd"'), "names a file"),
-    "another file": (replaced('kind = "ring"', 'kind = "ring"\npath = "/etc/passwd"'), "names a file"),
+    "another file": (
+        replaced('kind = "ring"', 'kind = "ring"\npath = "/etc/passwd"'),
+        "names a file",
+    ),
     "a date": (replaced('name = "mlp"', 'name = "mlp"\nborn = 2020-01-01'), "config"),
     "one member": (
-        TEXT[: TEXT.index("[[member]]", TEXT.index("[[member]]") + 1)] + TEXT[TEXT.index("[topology]") :],
+        TEXT[: TEXT.index("[[member]]", TEXT.index("[[member]]") + 1)]
+        + TEXT[TEXT.index("[topology]") :],
         "cannot learn together",
     ),
     "no TOML": ("= = =", "not TOML"),
     "a long number": (replaced("epoch = 1", f"epoch = {'9' * 5000}"), "manifest"),
     "a deep list": ("x = " + "[" * 20_000, "manifest"),
-    "a deep table": (replaced('name = "mlp"', f'name = "mlp"\n{".".join("a" * 3_000)} = 1'), "manifest"),
+    "a deep table": (
+        replaced('name = "mlp"', f'name = "mlp"\n{".".join("a" * 3_000)} = 1'),
+        "manifest",
+    ),
     "members as a number": ("member = 3\n" + TEXT.split("\n\n")[0], "member"),
 }
 
@@ -311,7 +350,13 @@ def test_a_changed_manifest_is_read_or_refused_and_nothing_else(data):
     assert read.sections()
     assert parse(
         compose(
-            read.federation, read.epoch, read.previous, read.members, read.graph, read.config, read.numbers
+            read.federation,
+            read.epoch,
+            read.previous,
+            read.members,
+            read.graph,
+            read.config,
+            read.numbers,
         ).text
     ).hash
 
@@ -319,7 +364,8 @@ def test_a_changed_manifest_is_read_or_refused_and_nothing_else(data):
 VALUES = st.recursive(
     st.one_of(st.booleans(), st.integers(-5, 5), st.floats(), st.text(max_size=5)),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.text(min_size=1, max_size=5), inner, max_size=3)
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.text(min_size=1, max_size=5), inner, max_size=3),
     ),
     max_leaves=6,
 )
@@ -328,7 +374,7 @@ VALUES = st.recursive(
 @given(st.data())
 def test_values_of_any_type_in_any_place(data):
     """Every key of the manifest in turn with a value of another type."""
-    from tacit.experiment.toml import to_toml
+    from tacit.config.toml import to_toml
 
     values = tomllib.loads(TEXT)
     places = [(table, key) for table in _tables(values) for key in table]
@@ -346,5 +392,7 @@ def _tables(value):
     """All tables in a value."""
     if isinstance(value, dict):
         yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for inner in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from _tables(inner)

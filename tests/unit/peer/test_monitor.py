@@ -10,10 +10,10 @@ from http.client import HTTPConnection
 
 import pytest
 
-from tacit.errors import Misuse
-from tacit.peer import monitor as module
-from tacit.peer.measures import Measures
-from tacit.peer.monitor import HEAD, THREADS, Monitor
+from tacit.core.errors import Misuse
+from tacit.peer.monitoring import monitor as module
+from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.monitoring.monitor import HEAD, THREADS, Monitor
 
 
 class Node:
@@ -114,10 +114,16 @@ def test_head_has_the_headers_only(port):
     head, nothing = ask(port, "/metrics", method="HEAD")
     assert nothing == ""
     assert head.status == 200
-    assert head.getheader("Content-Length") == whole.getheader("Content-Length") == str(len(body.encode()))
+    assert (
+        head.getheader("Content-Length")
+        == whole.getheader("Content-Length")
+        == str(len(body.encode()))
+    )
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/../etc/passwd", "//status", "/stat%75s", "/<script>"])
+@pytest.mark.parametrize(
+    "path", ["/", "/metrics/", "/../etc/passwd", "//status", "/stat%75s", "/<script>"]
+)
 def test_nothing_else_is_there(port, path):
     answer, body = ask(port, path)
     assert answer.status == 404

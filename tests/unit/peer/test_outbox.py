@@ -4,13 +4,14 @@ import time
 import pytest
 import torch
 
-from tacit.peer.frames import Address, Envelope, Rejected, pack
-from tacit.peer.outbox import Outbox
+from tacit.peer.node.outbox import Outbox
+from tacit.peer.wire.frames import Address, Envelope, Rejected, pack
 
 
 def letter(tick, receiver="", exchange=0, numbers=4):
     return pack(
-        Envelope("f", "me", receiver, Address(1, tick, exchange)), {"x": torch.full((numbers,), float(tick))}
+        Envelope("f", "me", receiver, Address(1, tick, exchange)),
+        {"x": torch.full((numbers,), float(tick))},
     )
 
 

@@ -17,20 +17,22 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tacit.experiment.config import make_config
-from tacit.peer import server
-from tacit.peer import wire_pb2 as wire
-from tacit.peer.desk import Desk, Standing
-from tacit.peer.federation import create, remove
-from tacit.peer.frames import Address, Envelope, pack
-from tacit.peer.journal import Journal
-from tacit.peer.measures import Measures
-from tacit.peer.outbox import Outbox
-from tacit.peer.pieces import read_piece
-from tacit.peer.server import CALLS, Service, threads_for
-from tacit.peer.transport import MANIFEST, SERVICE, SMALL, caller_of, grpc
+from tacit.config.sections import make_config
+from tacit.peer.federation.operator import create, remove
+from tacit.peer.monitoring.event_log import Journal
+from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.node.outbox import Outbox
+from tacit.peer.node.state import Desk, Standing
+from tacit.peer.wire import server
+from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.chunks import read_piece
+from tacit.peer.wire.frames import Address, Envelope, pack
+from tacit.peer.wire.server import CALLS, Service, threads_for
+from tacit.peer.wire.transport import MANIFEST, SERVICE, SMALL, caller_of, grpc
 
-CONFIG = make_config({"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}})
+CONFIG = make_config(
+    {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
+)
 METHODS = ("Hello", "Letters", "Farewell", "Tell", "Roster", "Announce")
 
 
@@ -39,7 +41,9 @@ def certificate(*names):
     """A certificate (PEM) for these names; that gRPC has checked it is taken for granted here."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     whoever = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "whoever")])
-    builder = x509.CertificateBuilder(whoever, whoever, key.public_key(), 1, now, now + timedelta(days=1))
+    builder = x509.CertificateBuilder(
+        whoever, whoever, key.public_key(), 1, now, now + timedelta(days=1)
+    )
     if names:
         builder = builder.add_extension(
             x509.SubjectAlternativeName([x509.DNSName(name) for name in names]), False
@@ -187,12 +191,17 @@ def test_who_is_no_neighbour_gets_no_letters(node, who):
     assert json.loads(node.log.getvalue())["sender"] == who
 
 
-@pytest.mark.parametrize(("who", "allowed"), [("b", True), ("c", True), ("operator", True), ("z", False)])
+@pytest.mark.parametrize(
+    ("who", "allowed"), [("b", True), ("c", True), ("operator", True), ("z", False)]
+)
 def test_status_is_for_members_and_the_operator(node, who, allowed):
     if allowed:
         assert wire.Status.FromString(node.call("Tell", who=who)).steps == 100
     else:
-        assert node.refusal("Tell", who=who) == (grpc.StatusCode.PERMISSION_DENIED, "z is not a member")
+        assert node.refusal("Tell", who=who) == (
+            grpc.StatusCode.PERMISSION_DENIED,
+            "z is not a member",
+        )
 
 
 # --- our own mistakes -----------------------------------------------------------------------------------------
@@ -210,7 +219,11 @@ def test_a_mistake_of_ours_is_logged_and_not_told(node, monkeypatch, method, par
     code, why = node.refusal(method, raw)
     assert (code, why) == (grpc.StatusCode.INTERNAL, "a mistake in this node; its log says more")
     logged = json.loads(node.log.getvalue())
-    assert (logged["event"], logged["level"], logged["caller"]) == ("mistake in an answer", "error", "b")
+    assert (logged["event"], logged["level"], logged["caller"]) == (
+        "mistake in an answer",
+        "error",
+        "b",
+    )
     assert "something of our own" in logged["why"]
 
 
@@ -227,7 +240,9 @@ def silent(node, who):
         yield b""
 
     handler = node.service.service(SimpleNamespace(method=f"/{SERVICE}/Roster"))
-    thread = threading.Thread(target=handler.stream_unary, args=(questions(), node.context(who)), daemon=True)
+    thread = threading.Thread(
+        target=handler.stream_unary, args=(questions(), node.context(who)), daemon=True
+    )
     thread.start()
     assert begun.wait(60)
 
@@ -238,7 +253,9 @@ def silent(node, who):
     return finish
 
 
-@pytest.mark.parametrize(("who", "others"), [("b", ["c", "operator", "z"]), ("z", ["b", "c", "operator"])])
+@pytest.mark.parametrize(
+    ("who", "others"), [("b", ["c", "operator", "z"]), ("z", ["b", "c", "operator"])]
+)
 def test_calls_that_say_nothing_do_not_take_the_place_of_others(node, who, others):
     finish = [silent(node, who) for _ in range(CALLS)]
     code, why = node.refusal("Hello", node.desk.greeting().SerializeToString(), who)
@@ -360,7 +377,9 @@ def test_a_letter_that_will_never_be_is_refused(node, tick):
 
 
 def test_the_newest_stream_of_a_neighbour_ends_the_one_before(node, monkeypatch):
-    monkeypatch.setattr(server, "PATIENCE", 3600)  # nothing but the end of the stream ends the waiting
+    monkeypatch.setattr(
+        server, "PATIENCE", 3600
+    )  # nothing but the end of the stream ends the waiting
     node.post(1)
     first, second, other = node.context("b"), node.context("b"), node.context("d")
     begun, ended = threading.Event(), threading.Event()
@@ -394,9 +413,9 @@ def test_what_a_neighbour_says_that_it_saved_costs_nobody_else_a_letter(node):
     letters = [node.post(tick) for tick in (1, 2, 3)]
     list(node.call("Letters", [node.want(3)], who="b"))
     list(node.call("Letters", [node.want(3, saved=2**62)], who="b"))  # a lie
-    assert frame(node.call("Letters", [node.want(tick) for tick in (1, 2, 3)], who="d")) == b"".join(
-        letter.frame for letter in letters
-    )
+    assert frame(
+        node.call("Letters", [node.want(tick) for tick in (1, 2, 3)], who="d")
+    ) == b"".join(letter.frame for letter in letters)
     assert frame(node.call("Letters", [node.want(2)], who="b")) == letters[1].frame  # kept for d
 
 
@@ -494,7 +513,9 @@ def test_a_newer_roster_is_taken_once_and_passed_on(home, node, tmp_path):
     assert (node.desk.newer.text, node.desk.newer.signature) == (text, signature)
 
 
-def test_a_roster_that_the_node_goes_over_to_meanwhile_is_no_news(home, node, tmp_path, monkeypatch):
+def test_a_roster_that_the_node_goes_over_to_meanwhile_is_no_news(
+    home, node, tmp_path, monkeypatch
+):
     """Two bring the same news at once: the second one is still being looked over when the node has entered it."""
     later = type(home)(tmp_path / "later")
     shutil.copytree(home.path, later.path)

@@ -3,10 +3,10 @@ import pytest
 import torch
 
 from tacit import Topology
-from tacit.clients import Clients
+from tacit.core.here import Clients
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.randomness import Philox
 from tacit.engines.stacked import StackedNetwork
-from tacit.graph.neighbourhood import Neighbourhood
-from tacit.randomness import Philox
 
 
 @pytest.fixture

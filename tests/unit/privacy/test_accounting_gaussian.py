@@ -8,7 +8,7 @@ from dp_accounting.rdp import compute_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting import correlated
 from tacit.privacy.accounting.gaussian import (
     gaussian_compose,
@@ -75,7 +75,9 @@ def test_renyi_conversion_is_the_oracles(mu, delta):
     ours = rdp_epsilon(lambda alpha: gaussian_rdp(alpha, mu), delta)
     assert ours == pytest.approx(theirs, rel=1e-4)
     assert gaussian_epsilon(delta, mu) <= ours <= 1.3 * gaussian_epsilon(delta, mu)
-    assert rdp_delta(lambda alpha: gaussian_rdp(alpha, mu), ours) == pytest.approx(delta, rel=1e-4, abs=0)
+    assert rdp_delta(lambda alpha: gaussian_rdp(alpha, mu), ours) == pytest.approx(
+        delta, rel=1e-4, abs=0
+    )
 
 
 def test_renyi_divergence_is_an_integral():
@@ -122,7 +124,9 @@ def test_masks_help_down_to_the_noise_of_the_sum():
     ring = [(i, (i + 1) % 5) for i in range(5)]
     huge = correlated.precision(ring, 5, 1e-3, 1e6)
     np.testing.assert_allclose(huge, 1 / (5 * 1e-6), rtol=1e-6)
-    assert (np.diff([correlated.mu(1.0, ring, 5, 0.3, s)[0] for s in (0.0, 0.1, 1.0, 10.0)]) < 0).all()
+    assert (
+        np.diff([correlated.mu(1.0, ring, 5, 0.3, s)[0] for s in (0.0, 0.1, 1.0, 10.0)]) < 0
+    ).all()
 
 
 def test_masks_without_noise_guarantee_nothing_and_say_so_quietly():
@@ -150,7 +154,9 @@ def test_gaussian_information_is_a_log_determinant():
     assert gaussian_information(signal, noise) == pytest.approx(expected)
     assert gaussian_information([[3.0]], [[1.0]]) == pytest.approx(math.log(2))
     assert gaussian_information(np.diag([1.0, 0.1]), np.diag([1.0, 0.0])) == math.inf
-    assert gaussian_information(np.diag([3.0, 0.0]), np.diag([1.0, 0.0])) == pytest.approx(math.log(2))
+    assert gaussian_information(np.diag([3.0, 0.0]), np.diag([1.0, 0.0])) == pytest.approx(
+        math.log(2)
+    )
     assert gaussian_information(np.zeros((2, 2)), np.zeros((2, 2))) == 0
     assert gaussian_information(np.eye(2), np.zeros((2, 2))) == math.inf
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting import laplace
 from tacit.privacy.accounting.laplace import (
     laplace_delta,
@@ -45,7 +45,9 @@ def test_density_of_one_and_two_terms():
 def test_density_is_the_written_formula_in_exact_arithmetic(k):
     for u in (Fraction(0), Fraction(1, 3), Fraction(9)):
         total = sum(
-            Fraction(math.factorial(k - 1 + j), math.factorial(j) * math.factorial(k - 1 - j) * 2**j)
+            Fraction(
+                math.factorial(k - 1 + j), math.factorial(j) * math.factorial(k - 1 - j) * 2**j
+            )
             * u ** (k - 1 - j)
             for j in range(k)
         )
@@ -56,7 +58,9 @@ def test_density_is_the_written_formula_in_exact_arithmetic(k):
 @pytest.mark.parametrize("k", KS)
 def test_density_inverts_the_characteristic_function(k):
     for u in (0.0, 0.7, 4.0):
-        wave = integrate.quad(lambda t, u=u: math.cos(t * u) * (1 + t * t) ** -k, 0, 400, limit=2000)[0]
+        wave = integrate.quad(
+            lambda t, u=u: math.cos(t * u) * (1 + t * t) ** -k, 0, 400, limit=2000
+        )[0]
         tolerance = 5e-3 if k == 1 else 1e-7  # the integrand of one term decays slowly
         assert float(sum_density(k, u)) == pytest.approx(wave / math.pi, abs=tolerance)
 
@@ -74,7 +78,9 @@ def test_tail_is_the_integral_of_the_density(k):
 def test_small_masses_far_out_keep_their_digits_on_both_sides():
     pair = laplace.sum_shift(1.0, 2)
     low, high = np.array([60.0, -61.0]), np.array([61.0, -60.0])
-    expected = integrate.quad(lambda u: (1 + u) * math.exp(-(u - 60)) / 4, 60, 61)[0] * math.exp(-60)
+    expected = integrate.quad(lambda u: (1 + u) * math.exp(-(u - 60)) / 4, 60, 61)[0] * math.exp(
+        -60
+    )
     np.testing.assert_allclose(pair.mass(low, high), expected, rtol=1e-10)
 
 

@@ -6,7 +6,7 @@ from dp_accounting.pld import privacy_loss_distribution as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting import loss_distribution
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from tacit.privacy.accounting.grid import trim
@@ -54,8 +54,12 @@ def test_randomized_response_composition_is_exact_from_above(epsilon, uses):
 
 def test_different_releases_compose_as_the_oracles():
     ours = PrivacyLoss.laplace(0.3).times(20).compose(PrivacyLoss.gaussian(0.8).times(4))
-    theirs = oracle.from_laplace_mechanism(1 / 0.3, value_discretization_interval=1e-3).self_compose(20)
-    gaussians = oracle.from_gaussian_mechanism(1 / 0.8, value_discretization_interval=1e-3).self_compose(4)
+    theirs = oracle.from_laplace_mechanism(
+        1 / 0.3, value_discretization_interval=1e-3
+    ).self_compose(20)
+    gaussians = oracle.from_gaussian_mechanism(
+        1 / 0.8, value_discretization_interval=1e-3
+    ).self_compose(4)
     expected = theirs.compose(gaussians).get_epsilon_for_delta(1e-5)
     assert ours.epsilon(1e-5) == pytest.approx(expected, rel=2e-3)
 
@@ -89,7 +93,12 @@ def test_any_grid_gives_an_upper_bound(step, part, uses):
         assert loss.times(uses).delta(epsilon) >= exact(epsilon) * (1 - 2e-9) - ROUNDING
 
 
-@given(epsilon=st.floats(0.0, 4.0), more=st.floats(0.0, 4.0), k=st.integers(1, 4), uses=st.integers(1, 40))
+@given(
+    epsilon=st.floats(0.0, 4.0),
+    more=st.floats(0.0, 4.0),
+    k=st.integers(1, 4),
+    uses=st.integers(1, 40),
+)
 @settings(max_examples=15)
 def test_delta_falls_with_epsilon_and_rises_with_use(epsilon, more, k, uses):
     one = PrivacyLoss.laplace(0.4, k)
@@ -192,7 +201,9 @@ def test_extreme_ratios_stay_upper_bounds():
     for ratio in (700.0, 1e4):
         large = PrivacyLoss.laplace(ratio, 2)
         assert 0.98 * ratio < large.epsilon(1e-3) <= ratio
-    assert PrivacyLoss.gaussian(1e3).epsilon(1e-9) == pytest.approx(gaussian_epsilon(1e-9, 1e3), rel=1e-3)
+    assert PrivacyLoss.gaussian(1e3).epsilon(1e-9) == pytest.approx(
+        gaussian_epsilon(1e-9, 1e3), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from dp_accounting.pld import privacy_loss_distribution as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting import randomized_response
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.accounting.randomized_response import (
@@ -44,7 +44,10 @@ def test_few_uses_are_the_sum_over_all_answers():
     total = 0.0
     for told in itertools.product([True, False], repeat=uses):
         truly = sum(told)
-        likely, unlikely = p**truly * (1 - p) ** (uses - truly), (1 - p) ** truly * p ** (uses - truly)
+        likely, unlikely = (
+            p**truly * (1 - p) ** (uses - truly),
+            (1 - p) ** truly * p ** (uses - truly),
+        )
         total += max(likely - math.exp(epsilon) * unlikely, 0.0)
     assert response_delta(epsilon, each, uses) == pytest.approx(total, rel=1e-8)
 
@@ -54,7 +57,9 @@ def test_delta_is_the_binomial_sum_in_high_precision_from_above(each, uses):
     for part in (0.0, 0.05, 0.3, 0.9):
         epsilon = part * each * uses
         expected = high_precision_delta(epsilon, each, uses)
-        assert expected <= response_delta(epsilon, each, uses) * (1 + 1e-12) <= expected * (1 + 1e-8)
+        assert (
+            expected <= response_delta(epsilon, each, uses) * (1 + 1e-12) <= expected * (1 + 1e-8)
+        )
 
 
 @pytest.mark.parametrize(("each", "uses"), [(0.2, 200), (1.0, 20)])
@@ -69,7 +74,10 @@ def test_composition_is_the_oracles(each, uses):
 
 
 @given(
-    each=st.floats(1e-4, 8.0), uses=st.integers(1, 5000), part=st.floats(0.0, 1.0), log=st.floats(-60, -0.1)
+    each=st.floats(1e-4, 8.0),
+    uses=st.integers(1, 5000),
+    part=st.floats(0.0, 1.0),
+    log=st.floats(-60, -0.1),
 )
 @settings(max_examples=50)
 def test_bounds_move_the_right_way(each, uses, part, log):
@@ -118,7 +126,8 @@ def test_renyi_divergence_is_that_of_two_coins(alpha, each):
 
 def test_beyond_the_exact_range_the_renyi_bound_is_used_and_named(monkeypatch):
     exact = {
-        uses: (response_epsilon(1e-5, 0.1, uses), response_delta(8.0, 0.1, uses)) for uses in (300, 3000)
+        uses: (response_epsilon(1e-5, 0.1, uses), response_delta(8.0, 0.1, uses))
+        for uses in (300, 3000)
     }
     assert response_method(10**9) == "exact binomial"
     assert response_method(10**13) == "Rényi bound"

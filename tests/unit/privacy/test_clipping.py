@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tacit
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.clipping import Clip
 from tacit.record.transcript import Keep
 
@@ -31,8 +31,12 @@ def draw(*shape, seed=0, dtype=torch.float64):
     seed=st.integers(0, 999),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_no_gradient_is_longer_than_the_bound_and_none_turns(bound, norm, spread, width, seed, dtype):
-    rows = (10.0 ** (draw(20, 1, seed=seed) * spread).clamp(-8, 8) * draw(20, width, seed=seed + 1)).to(dtype)
+def test_no_gradient_is_longer_than_the_bound_and_none_turns(
+    bound, norm, spread, width, seed, dtype
+):
+    rows = (
+        10.0 ** (draw(20, 1, seed=seed) * spread).clamp(-8, 8) * draw(20, width, seed=seed + 1)
+    ).to(dtype)
     clipped = Clip(bound, norm).rows(rows)
     assert clipped.dtype == dtype
     before, after = sizes(rows, norm), sizes(clipped, norm)
@@ -81,7 +85,9 @@ def test_two_clipped_gradients_are_no_further_apart_than_the_sensitivity(norm, b
     one, other = (clip.rows(100 * draw(30, 5, seed=seed + k)) for k in (0, 1))
     assert (sizes(one - other, norm) <= clip.sensitivity * (1 + 1e-12)).all()
     opposite = sizes(clip.rows(one * 100) - clip.rows(-one * 100), norm)
-    torch.testing.assert_close(opposite, torch.full_like(opposite, clip.sensitivity))  # and it is reached
+    torch.testing.assert_close(
+        opposite, torch.full_like(opposite, clip.sensitivity)
+    )  # and it is reached
 
 
 @pytest.mark.parametrize("bound", [0, -1.0, math.nan, math.inf, True, "1", None])
@@ -108,7 +114,9 @@ def steep():
 
 def logistic():
     """Batches, a module, float32."""
-    parts = [(10 * draw(20, 6, seed=i, dtype=torch.float32), torch.arange(20) % 3) for i in range(4)]
+    parts = [
+        (10 * draw(20, 6, seed=i, dtype=torch.float32), torch.arange(20) % 3) for i in range(4)
+    ]
     return tacit.Task.from_module(torch.nn.Linear(6, 3), parts, batch_size=5)
 
 
@@ -123,7 +131,9 @@ def test_every_gradient_of_a_run_is_bounded(make, gradients, bound, norm):
     def taken(task):
         algorithm = tacit.DSGT(lr=0.05)
         run = tacit.simulate(algorithm, task, RING, steps=6, gradients=gradients, transcript=keep)
-        return run, torch.stack([row for name, row in run.transcript.held.items() if name.kind == "gradient"])
+        return run, torch.stack(
+            [row for name, row in run.transcript.held.items() if name.kind == "gradient"]
+        )
 
     run, clipped = taken(task.clipped(bound, norm))
     _, plain = taken(task)

@@ -20,7 +20,9 @@ from tacit import Gaussian, Laplace, Misuse
 from tacit.privacy import keystreams
 from tacit.privacy.keystreams import KeyRing, derived, encoded, keystream, public_key, shared_secret
 
-VECTORS = json.loads((Path(__file__).parent / "vectors" / "keystreams.json").read_text(encoding="utf-8"))
+VECTORS = json.loads(
+    (Path(__file__).parent / "vectors" / "keystreams.json").read_text(encoding="utf-8")
+)
 NAMES = [client["name"] for client in VECTORS["clients"]]
 SECRETS = [bytes.fromhex(client["secret"]) for client in VECTORS["clients"]]
 PUBLICS = [bytes.fromhex(client["public"]) for client in VECTORS["clients"]]
@@ -34,11 +36,21 @@ def ring(*hosted, **changes):
 
 
 def noise(
-    keys, source, target=None, tag="delta", tick=0, law=None, width=9, dtype=torch.float64, columns=None
+    keys,
+    source,
+    target=None,
+    tag="delta",
+    tick=0,
+    law=None,
+    width=9,
+    dtype=torch.float64,
+    columns=None,
 ):
     other = None if target is None else torch.tensor(target)
     source = torch.tensor(source)
-    return keys.randomness(width, dtype).rows(tag, law or Laplace(1.0), tick, source, other, columns)
+    return keys.randomness(width, dtype).rows(
+        tag, law or Laplace(1.0), tick, source, other, columns
+    )
 
 
 # --- Published answers -------------------------------------------------------------------------------------
@@ -66,11 +78,18 @@ def test_x25519_gives_the_published_answers():
     """RFC 7748, section 6.1."""
     alice = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
     bob = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
-    assert public_key(alice).hex() == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
-    assert public_key(bob).hex() == "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
+    assert (
+        public_key(alice).hex()
+        == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
+    )
+    assert (
+        public_key(bob).hex() == "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
+    )
     shared = "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
     assert (
-        shared_secret(alice, public_key(bob)).hex() == shared_secret(bob, public_key(alice)).hex() == shared
+        shared_secret(alice, public_key(bob)).hex()
+        == shared_secret(bob, public_key(alice)).hex()
+        == shared
     )
 
 
@@ -113,7 +132,14 @@ def x25519_by_hand(secret, public):
 
 def chacha20_block_by_hand(key, counter):
     """The 16 words of a block, nonce 0."""
-    begin = [*struct.unpack("<4I", b"expand 32-byte k"), *struct.unpack("<8I", key), counter, 0, 0, 0]
+    begin = [
+        *struct.unpack("<4I", b"expand 32-byte k"),
+        *struct.unpack("<8I", key),
+        counter,
+        0,
+        0,
+        0,
+    ]
     x = list(begin)
 
     def mix(a, b, c, d):
@@ -178,7 +204,11 @@ def test_streams_are_those_of_the_vectors(vector):
     else:
         target = None if vector["target"] is None else torch.tensor([NAMES.index(vector["target"])])
         # A quantile function that gives back the word shows the stream itself.
-        got = randomness.rows(vector["tag"], Itself(), vector["tick"], source, target).tensor()[0].tolist()
+        got = (
+            randomness.rows(vector["tag"], Itself(), vector["tick"], source, target)
+            .tensor()[0]
+            .tolist()
+        )
     assert [f"{int(word):08x}" for word in got] == vector["words"]
 
 
@@ -197,7 +227,9 @@ def test_noise_is_that_of_the_vectors(vector):
         return
     randomness, source = drawn(vector)
     target = None if vector["target"] is None else torch.tensor([NAMES.index(vector["target"])])
-    got = randomness.rows(vector["tag"], Laplace(0.025), vector["tick"], source, target).tensor()[0, :4]
+    got = randomness.rows(vector["tag"], Laplace(0.025), vector["tick"], source, target).tensor()[
+        0, :4
+    ]
     expected = torch.tensor(vector["laplace"], dtype=torch.float64)
     torch.testing.assert_close(got, expected, rtol=1e-14, atol=0)
 
@@ -219,7 +251,9 @@ def test_keys_made_from_a_seed_stay_what_they_are():
     keys = KeyRing.from_seed(len(made["publics"]), made["seed"])
     assert [public.hex() for public in keys.publics] == made["publics"]
     assert (keys.federation, keys.epoch, list(keys.names)) == ("simulation", 1, ["0", "1", "2"])
-    assert KeyRing.from_seed(2, made["seed"]).publics == keys.publics[:2]  # more clients change no key
+    assert (
+        KeyRing.from_seed(2, made["seed"]).publics == keys.publics[:2]
+    )  # more clients change no key
     assert len({*keys.publics, *KeyRing.from_seed(3, made["seed"] + 1).publics}) == 6
 
 
@@ -247,7 +281,9 @@ def test_one_client_alone_draws_its_rows_of_all():
 
 
 def test_what_no_key_here_derives_is_not_drawn():
-    with pytest.raises(ValueError, match="own noise of client 'Köln', whose private key is not here"):
+    with pytest.raises(
+        ValueError, match="own noise of client 'Köln', whose private key is not here"
+    ):
         noise(ring(0), [0, 1])
     with pytest.raises(ValueError, match="'Köln' and 'c' share: neither is hosted here"):
         noise(ring(0), [0, 1], [1, 2])
@@ -258,7 +294,9 @@ def test_what_no_key_here_derives_is_not_drawn():
 
 def test_another_secret_gives_another_stream():
     """A peer that is not an end of the edge has nothing to derive its noise from but its own secrets."""
-    outsider = ring(0, names=[NAMES[0], "c", "Köln"])  # who takes another's name has still another key
+    outsider = ring(
+        0, names=[NAMES[0], "c", "Köln"]
+    )  # who takes another's name has still another key
     assert not bool((noise(outsider, [0], [1]).tensor() == noise(ring(), [0], [2]).tensor()).any())
 
 
@@ -339,7 +377,9 @@ def test_a_long_row_is_one_stream(monkeypatch):
     )
     monkeypatch.setattr(keystreams, "PIECE", 7)
     assert torch.equal(noise(ring(), [0, 1], width=50, law=Itself()).tensor(), whole)
-    assert torch.equal(ring().randomness(1, torch.float32).words("rr", 0, torch.arange(2), 50), words)
+    assert torch.equal(
+        ring().randomness(1, torch.float32).words("rr", 0, torch.arange(2), 50), words
+    )
 
 
 @pytest.mark.parametrize("law", [Laplace(0.7), Gaussian(0.3)])

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.matrix_step import DENSE_LIMIT, MatrixStep
 
 STRUCTURES = ["diagonal", "upper", "sparse", "dense"]
@@ -13,7 +13,8 @@ def matrices(step, here, width):
     """M of every client [n, P, P], a column at a time."""
     clients = len(here.graph.ids)
     columns = [
-        step.times(torch.eye(width, dtype=torch.float64)[k].repeat(clients, 1), here) for k in range(width)
+        step.times(torch.eye(width, dtype=torch.float64)[k].repeat(clients, 1), here)
+        for k in range(width)
     ]
     return torch.stack(columns, dim=2)
 
@@ -32,7 +33,9 @@ def test_mean_and_variance_are_those_asked_for(structure, hosted):
     expected = {"diagonal": 0.0, "dense": 0.09, "sparse": 0.09 / (width - 1)}
     if structure == "upper":
         above = torch.ones(width - 1, dtype=torch.float64).diag(1)
-        assert float((variance - 0.09 * above)[~one.bool()].abs().max()) < 5 * 0.09 * math.sqrt(2 / clients)
+        assert float((variance - 0.09 * above)[~one.bool()].abs().max()) < 5 * 0.09 * math.sqrt(
+            2 / clients
+        )
     else:
         # a sparse entry is there or not, so its square varies more than a Gaussian's
         assert float((off - expected[structure]).abs().max()) < 5 * 0.09 * math.sqrt(9 / clients)
@@ -79,7 +82,9 @@ def test_the_product_is_declared_not_linear(hosted):
     from dataclasses import replace
 
     told = []
-    here = replace(hosted(3, 4), apply=lambda tag, function, rows, epsilon: told.append(tag) or rows)
+    here = replace(
+        hosted(3, 4), apply=lambda tag, function, rows, epsilon: told.append(tag) or rows
+    )
     MatrixStep("dense").times(torch.ones(3, 4), here)
     assert told == ["M"]
 

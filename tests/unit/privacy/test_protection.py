@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.protection import (
     PROTECTIONS,
     ErfVector,

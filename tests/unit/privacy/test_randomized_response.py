@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.randomized_response import WORDS, RandomizedResponse
 
 
@@ -12,14 +12,17 @@ def test_signs_are_told_with_one_size(hosted):
     response = RandomizedResponse(50.0)  # so large that nothing is flipped here
     told = response.respond("rr", v, hosted(4, 4))
     assert torch.equal(
-        told, torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64).repeat(4, 1) * response.scale
+        told,
+        torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64).repeat(4, 1) * response.scale,
     )
 
 
 def test_a_coin_decides_for_zeros_alone(hosted):
     v = torch.tensor([2.0, -2.0, 0.0, -0.0], dtype=torch.float64).repeat(4, 10_000)
     here = hosted(4, v.shape[1])
-    plus, coin = (RandomizedResponse(1.0, zeros).respond("rr", v, here) for zeros in ("plus", "coin"))
+    plus, coin = (
+        RandomizedResponse(1.0, zeros).respond("rr", v, here) for zeros in ("plus", "coin")
+    )
     assert torch.equal(plus[v != 0], coin[v != 0])
     scale = RandomizedResponse(1.0).scale
     assert set(coin.unique().tolist()) == {-scale, scale}
@@ -41,7 +44,9 @@ def test_the_budget_is_never_exceeded():
         assert ratio <= math.exp(epsilon)
         assert ratio > math.exp(epsilon) * (1 - 1e-8 * math.exp(epsilon))
         assert response.scale == pytest.approx(1 / math.tanh(epsilon / 2), rel=1e-3)
-    assert RandomizedResponse(700.0).threshold == WORDS - 1  # e^ε beyond 32 bits: still flips now and then
+    assert (
+        RandomizedResponse(700.0).threshold == WORDS - 1
+    )  # e^ε beyond 32 bits: still flips now and then
 
 
 def test_flips_are_keyed_by_client_and_iteration(hosted):

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tacit.algorithms.dsgt import DSGT
 from tacit.algorithms.tracking import Tracking
-from tacit.clients import Clients
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
+from tacit.core.here import Clients
 from tacit.record.checkpoint import Checkpoint, load_latest, save
 
 ALGORITHM = DSGT(lr=0.1)

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.record import history
 from tacit.record.history import (
     History,
@@ -27,12 +27,22 @@ spreads = st.builds(Spread, numbers, numbers, numbers, numbers)
 counts = st.integers(0, 2**60)
 seconds = st.floats(0, 1e9, allow_nan=False)
 records = st.builds(
-    Record, counts, counts, st.none() | spreads, spreads, numbers, counts, seconds, st.none() | seconds
+    Record,
+    counts,
+    counts,
+    st.none() | spreads,
+    spreads,
+    numbers,
+    counts,
+    seconds,
+    st.none() | seconds,
 )
 
 
 def record(step=0, accuracy=None, loss=1.0, distance=0.5):
-    return Record(step // 2, step, accuracy, Spread(loss, loss, loss, loss), distance, 10 * step, 0.1)
+    return Record(
+        step // 2, step, accuracy, Spread(loss, loss, loss, loss), distance, 10 * step, 0.1
+    )
 
 
 @settings(max_examples=60)
@@ -82,10 +92,14 @@ def test_a_history_is_a_sequence():
 @settings(max_examples=40)
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 99))
 def test_consensus_distance_is_the_root_mean_square_from_the_mean(clients, width, seed):
-    theta = torch.randn(clients, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    theta = torch.randn(
+        clients, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
     centre = sum(theta) / clients
     expected = math.sqrt(sum(float(torch.dist(row, centre)) ** 2 for row in theta) / clients)
-    assert consensus_distance(theta, mean_row(theta)) == pytest.approx(expected, rel=1e-12, abs=1e-15)
+    assert consensus_distance(theta, mean_row(theta)) == pytest.approx(
+        expected, rel=1e-12, abs=1e-15
+    )
 
 
 def test_consensus_distance_of_rows_that_agree_is_zero():
@@ -172,7 +186,9 @@ def test_the_mean_square_deviation_is_over_all_clients(clients, width, seed):
 def test_the_mean_square_deviation_is_recorded_where_the_optimum_is_known():
     theta = torch.arange(100.0)[:, None]  # of which 32 are judged
     told = {"round": 0, "step": 0, "bytes_sent": 0, "wall_seconds": 0.0}
-    seen = observe(theta, FirstNumber(False), optimum=torch.tensor([2.0], dtype=torch.float64), **told)
+    seen = observe(
+        theta, FirstNumber(False), optimum=torch.tensor([2.0], dtype=torch.float64), **told
+    )
     assert seen.msd == pytest.approx(sum((k - 2) ** 2 for k in range(100)) / 100)
     assert observe(theta, FirstNumber(False), **told).msd is None
     theta[3] = math.inf

@@ -2,22 +2,35 @@ import numpy as np
 import pytest
 import torch
 
-from tacit import LPPA, PDMM, DeFLVP, ExactSolver, FedAvg, Laplace, Misuse, Topology, quadratic, simulate
+from tacit import (
+    LPPA,
+    PDMM,
+    DeFLVP,
+    ExactSolver,
+    FedAvg,
+    Laplace,
+    Misuse,
+    Topology,
+    quadratic,
+    simulate,
+)
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.rows import CodedRows
 from tacit.engines.stacked import StackedNetwork
-from tacit.graph.neighbourhood import Neighbourhood
 from tacit.record.transcript import SERVER, Keep, Recorder, Transcript
 from tacit.record.unknowns import Unknown
-from tacit.rows import CodedRows
 
 GRAPH = Topology.ring(4).mixing("metropolis")
 TASK = quadratic(torch.eye(3).repeat(4, 1, 1), torch.ones(4, 3))
 
-pytestmark = pytest.mark.filterwarnings("ignore::tacit.errors.Caution")
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 
 
 def test_every_message_is_kept_with_its_moment_and_tag():
     run = simulate(LPPA(lr=0.1, masks="sent"), TASK, GRAPH, steps=2, transcript=True)
-    said = [(m.tick, m.verb, m.tag, m.private, tuple(m.rows.shape)) for m in run.transcript.messages]
+    said = [
+        (m.tick, m.verb, m.tag, m.private, tuple(m.rows.shape)) for m in run.transcript.messages
+    ]
     assert said == [
         (0, "send", "delta", True, (8, 3)),
         (1, "mix", "theta", False, (4, 3)),
@@ -110,7 +123,9 @@ def test_of_some_clients_what_they_send_and_receive():
 def test_of_some_moments_and_tags():
     assert [message.tick for message in kept(ticks=(2, 3)).messages] == [2, 2, 3, 3]
     assert kept(ticks=(2, 2)).steps == 3  # all were listened to
-    assert [message.tick for message in kept(LPPA(lr=0.1, masks="sent"), ticks=(0, 0)).messages] == [0]
+    assert [
+        message.tick for message in kept(LPPA(lr=0.1, masks="sent"), ticks=(0, 0)).messages
+    ] == [0]
     assert kept(tags=("gamma",)).tags == ["gamma"]
     assert kept(tags=()).messages == []
     both = kept(tags=("theta",), ticks=(1, 2), clients=(3,))
@@ -135,7 +150,9 @@ def test_insides_are_what_these_clients_hold_and_no_more():
 
 def test_insides_are_kept_of_all_moments():
     """Later messages are made of earlier gradients."""
-    assert set(kept(insides=(1,), ticks=(3, 3), clients=(0,), tags=()).held) == set(kept(insides=(1,)).held)
+    assert set(kept(insides=(1,), ticks=(3, 3), clients=(0,), tags=()).held) == set(
+        kept(insides=(1,)).held
+    )
 
 
 def test_first_models_of_all_may_be_kept_for_who_was_told():
@@ -156,7 +173,9 @@ def test_minimisers_are_held_as_gradients_and_nonlinear_steps_as_they_came_out()
 
 def test_recording_insides_changes_nothing():
     quiet = simulate(LPPA(lr=0.1), TASK, PATH, steps=3)
-    watched = simulate(LPPA(lr=0.1), TASK, PATH, steps=3, transcript=Keep(insides=(0, 3), theta0=True))
+    watched = simulate(
+        LPPA(lr=0.1), TASK, PATH, steps=3, transcript=Keep(insides=(0, 3), theta0=True)
+    )
     assert torch.equal(quiet.theta, watched.theta)
 
 

@@ -10,7 +10,9 @@ from tacit.record.transcript import Keep, Transcript
 from tacit.record.transcript_files import load, save
 
 GRAPH = Topology.ring(4).mixing("metropolis")
-TASK = quadratic(torch.eye(3).repeat(4, 1, 1), torch.randn(4, 3, generator=torch.Generator().manual_seed(1)))
+TASK = quadratic(
+    torch.eye(3).repeat(4, 1, 1), torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
+)
 
 
 def recorded(algorithm=None, task=TASK, **keep):
@@ -57,7 +59,10 @@ def test_a_transcript_comes_back_as_it_was(tmp_path, algorithm, keep):
     loaded, fingerprint = load(index.parent)
     assert fingerprint == "of this run"
     assert_same(loaded, transcript)
-    assert {path.name for path in index.parent.iterdir()} == {"transcript.json", "transcript.safetensors"}
+    assert {path.name for path in index.parent.iterdir()} == {
+        "transcript.json",
+        "transcript.safetensors",
+    }
 
 
 def test_private_messages_and_what_insiders_held_are_among_them(folder):

@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional
 
 from tacit.compression.rand_k import KEY, ROUNDS, halves, subset
-from tacit.native import gpu_integers
-from tacit.native.on_gpu import KNOWN
-from tacit.randomness import philox, words
+from tacit.core.native import gpu_integers
+from tacit.core.native.on_gpu import KNOWN
+from tacit.core.randomness import philox, words
 from tacit.tasks.layers import gpu
 from tacit.tasks.layers.convolution import Convolution
 
@@ -59,7 +59,13 @@ WORDS = [  # key, tick, rows, first column, last column
     (1 << 63, (1 << 31) + 5, 5, 4096, 4099),
     (1, 7, 2, 0, 5000),
 ]
-SUBSETS = [(3, 300, 150), (2, 257, 1), (4, 18378, 7351), (2, 4096, 2000), (1, 1 << 17, 600)]  # rows, P, k
+SUBSETS = [
+    (3, 300, 150),
+    (2, 257, 1),
+    (4, 18378, 7351),
+    (2, 4096, 2000),
+    (1, 1 << 17, 600),
+]  # rows, P, k
 
 
 def compare_words(key, tick, rows, first, last):
@@ -68,8 +74,13 @@ def compare_words(key, tick, rows, first, last):
     found = gpu_integers.words(key, torch.tensor([tick]), source, target, range(first, last))
     assert torch.equal(found, expected)
     ticks = tick + torch.arange(rows)  # each row at its own
-    each = [words(key, t, source[[r]], target[[r]], range(first, last)) for r, t in enumerate(ticks.tolist())]
-    assert torch.equal(gpu_integers.words(key, ticks, source, target, range(first, last)), torch.cat(each))
+    each = [
+        words(key, t, source[[r]], target[[r]], range(first, last))
+        for r, t in enumerate(ticks.tolist())
+    ]
+    assert torch.equal(
+        gpu_integers.words(key, ticks, source, target, range(first, last)), torch.cat(each)
+    )
     counters = torch.randint(0, 1 << 32, (4, 300))
     assert torch.equal(gpu_integers.philox(counters, key), philox(tuple(counters), key))
     nobody = torch.zeros(2, dtype=torch.int64)
@@ -79,7 +90,9 @@ def compare_words(key, tick, rows, first, last):
 def compare_subsets(rows, width, k):
     seed = torch.randint(0, 1 << 32, (rows, 2))
     keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
-    assert torch.equal(gpu_integers.permuted(keys, width, k, *halves(width)), subset(seed, width, k))
+    assert torch.equal(
+        gpu_integers.permuted(keys, width, k, *halves(width)), subset(seed, width, k)
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from tacit.tasks.parts import Parts
 
 
 def points(count, width=3, seed=0):
-    return torch.randn(count, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        count, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def classifier():
@@ -31,10 +33,16 @@ def test_accuracy_and_loss_are_those_of_the_whole_test_set(batch, monkeypatch):
 
 
 def test_a_perfect_and_a_hopeless_model():
-    flat, x = FlatModule(nn.Linear(2, 2, bias=False)), torch.tensor([[1.0, 0], [0, 1], [2, 1], [1, 3]])
+    flat, x = (
+        FlatModule(nn.Linear(2, 2, bias=False)),
+        torch.tensor([[1.0, 0], [0, 1], [2, 1], [1, 3]]),
+    )
     judge = TestSet(flat, functional.cross_entropy, x, x.argmax(1))
     identity = torch.tensor([1.0, 0, 0, 1])
-    assert judge.models(torch.stack([identity, -identity]), [0, 1]).accuracy.tolist() == [100.0, 0.0]
+    assert judge.models(torch.stack([identity, -identity]), [0, 1]).accuracy.tolist() == [
+        100.0,
+        0.0,
+    ]
 
 
 def test_the_average_model_is_judged_alone():
@@ -50,17 +58,23 @@ def test_a_regression_has_a_loss_and_no_accuracy():
     y = points(8, 1, seed=2)
     scores = TestSet(flat, functional.mse_loss, x, y).models(flat.weights()[None], [0])
     assert scores.accuracy is None
-    assert float(scores.loss[0]) == pytest.approx(float((flat(flat.weights(), x) - y).square().mean()))
+    assert float(scores.loss[0]) == pytest.approx(
+        float((flat(flat.weights(), x) - y).square().mean())
+    )
 
 
 @pytest.mark.parametrize("joined", [True, False])
 def test_own_parts_judge_each_model_on_its_clients_data(joined):
     parts = [(points(size, seed=size),) for size in (2, 5, 3)]
-    judge = OwnParts(lambda theta, x: (x @ theta).square().mean(), Parts.joined(parts) if joined else parts)
+    judge = OwnParts(
+        lambda theta, x: (x @ theta).square().mean(), Parts.joined(parts) if joined else parts
+    )
     theta = points(2)
     scores = judge.models(theta, [2, 0])
     assert scores.accuracy is None
-    expected = [float((parts[c][0] @ row).square().mean()) for row, c in zip(theta, (2, 0), strict=True)]
+    expected = [
+        float((parts[c][0] @ row).square().mean()) for row, c in zip(theta, (2, 0), strict=True)
+    ]
     assert scores.loss.tolist() == pytest.approx(expected)
     mean = sum(float((x @ theta[0]).square().mean()) for (x,) in parts) / 3
     assert judge.average(theta[0]).loss.tolist() == pytest.approx([mean])

@@ -3,9 +3,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.crew import Crew
-from tacit.errors import Misuse
-from tacit.randomness import permutations
+from tacit.core.errors import Misuse
+from tacit.core.randomness import permutations
+from tacit.core.workers import Crew
 from tacit.tasks.feed import MiniBatches, WholeParts, refuse_small_parts, together
 from tacit.tasks.parts import Parts
 
@@ -91,7 +91,8 @@ def test_an_order_is_drawn_once_per_epoch(monkeypatch):
 def test_the_remainder_of_an_epoch_changes():
     batches = feed(owned([7]), 3)
     left_out = {
-        frozenset(range(7)) - {int(k) for number in (2 * e, 2 * e + 1) for k in batches.indices(number)[0]}
+        frozenset(range(7))
+        - {int(k) for number in (2 * e, 2 * e + 1) for k in batches.indices(number)[0]}
         for e in range(20)
     }
     assert all(len(one) == 1 for one in left_out)
@@ -123,7 +124,8 @@ def test_a_client_with_less_than_a_batch_is_refused_by_its_number():
 @pytest.mark.parametrize("chunk", [1, 2, 100])
 def test_whole_parts_go_together_by_shape(chunk):
     parts = [
-        (torch.full((size, 2), float(k)), torch.full((size,), k)) for k, size in enumerate((3, 5, 3, 3, 5))
+        (torch.full((size, 2), float(k)), torch.full((size,), k))
+        for k, size in enumerate((3, 5, 3, 3, 5))
     ]
     seen = []
     for rows, load in WholeParts(parts, "cpu").pieces(0, lambda count: Crew(1).cut(count, chunk)):

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 import tacit
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
+from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks import adaptive_filtering
 from tacit.tasks.feed import together
-from tacit.tasks.gradients import HostedObjective
 
 RING = tacit.Topology.ring(5).mixing("metropolis")
 FAR = torch.tensor([[0.5, -1.0, 2.0, 0.0, 1.0]], dtype=torch.float64).repeat(5, 1)
@@ -81,7 +81,9 @@ def test_the_optimum_is_the_minimiser_of_the_expected_loss():
     task = adaptive_filtering(exact=True)
     at = task.optimum.repeat(5, 1)
     gradients = objective(task).grad(at, 0)
-    torch.testing.assert_close(gradients.sum(0), torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        gradients.sum(0), torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-12
+    )
     assert bool((gradients.norm(dim=1) > 0.05).all())  # nobody's own optimum
     least = float(task.evaluation.average(task.optimum).loss)
     for step in torch.eye(5, dtype=torch.float64):
@@ -138,10 +140,20 @@ def test_sampled_gradients_lead_near_it_and_follow_its_flip():
 
 def test_numbers_can_be_given_and_have_a_type():
     task = adaptive_filtering(
-        2, 3, variances=[1, 3], noise_variances=[0, 1], targets=[[1, 0, 0], [0, 2, 0]], dtype=torch.float32
+        2,
+        3,
+        variances=[1, 3],
+        noise_variances=[0, 1],
+        targets=[[1, 0, 0], [0, 2, 0]],
+        dtype=torch.float32,
     )
     assert task.optimum.tolist() == [0.25, 1.5, 0.0]
-    assert task.initial(0, [0]).dtype == batch(task, 0)[0].dtype == batch(task, 0)[1].dtype == torch.float32
+    assert (
+        task.initial(0, [0]).dtype
+        == batch(task, 0)[0].dtype
+        == batch(task, 0)[1].dtype
+        == torch.float32
+    )
     assert repr(task) == "Task(2 clients, 3 parameters, batches of 1)"
 
 

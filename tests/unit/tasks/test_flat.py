@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.tasks.flat import FlatModule, refuse_impure
 
 

@@ -8,14 +8,17 @@ import pytest
 import torch
 
 from tacit import models
-from tacit.tasks import Task, gradients
-from tacit.tasks.gradients import HostedObjective
+from tacit.engines.gradients import objective as gradients
+from tacit.engines.gradients.objective import HostedObjective
+from tacit.tasks import Task
 
 
 def test_our_kernels_do_what_tensor_operations_do():
     pytest.importorskip("triton")
     script = Path(__file__).with_name("interpreted_kernels.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "12 cases agree" in done.stdout
 
@@ -31,8 +34,12 @@ def test_recorded_passes_are_one_per_size(together, monkeypatch):
     monkeypatch.setattr(gradients, "recorded_pass", capture)
     generator = torch.Generator().manual_seed(0)
     parts = [(torch.rand(12, 6, generator=generator), torch.arange(12) % 3) for _ in range(7)]
-    task = Task.from_module(models.mlp((6,), 3, hidden=[4]), parts, batch_size=5, init="independent")
-    hosted = HostedObjective(task, range(7), task.feed(torch.arange(7), 0, "cpu"), "layered", 0, "cpu")
+    task = Task.from_module(
+        models.mlp((6,), 3, hidden=[4]), parts, batch_size=5, init="independent"
+    )
+    hosted = HostedObjective(
+        task, range(7), task.feed(torch.arange(7), 0, "cpu"), "layered", 0, "cpu"
+    )
     monkeypatch.setitem(gradients.WORKSPACE, "cpu", together * hosted._way.numbers)
     theta, out = hosted.theta0(), torch.full_like(hosted.theta0(), torch.nan)
     for number in range(3):

@@ -14,8 +14,9 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from tacit import models
-from tacit.tasks import Task, plan
-from tacit.tasks.gradients import HostedObjective, looped
+from tacit.engines.gradients import choice as plan
+from tacit.engines.gradients.objective import HostedObjective, looped
+from tacit.tasks import Task
 from tacit.tasks.layers import layered
 
 CLIENTS, CLASSES = 3, 4
@@ -51,7 +52,9 @@ def both(task, theta=None, number=2):
         theta = task.initial(0, range(CLIENTS)) + 0.1 * draw(CLIENTS, task.parameters, seed=7)
     ids = torch.arange(CLIENTS)
     return tuple(
-        HostedObjective(task, ids.tolist(), task.feed(ids, 5, "cpu"), strategy, 5, "cpu").grad(theta, number)
+        HostedObjective(task, ids.tolist(), task.feed(ids, 5, "cpu"), strategy, 5, "cpu").grad(
+            theta, number
+        )
         for strategy in ("layered", "looped")
     )
 
@@ -137,7 +140,11 @@ TARGETS = {
 def test_any_criterion(name, batch_size):
     targets = TARGETS.get(name, classes)
     task = task_of(
-        module_of(MODELS["cnn2"]), IMAGE, targets=targets, loss=CRITERIA[name], batch_size=batch_size
+        module_of(MODELS["cnn2"]),
+        IMAGE,
+        targets=targets,
+        loss=CRITERIA[name],
+        batch_size=batch_size,
     )
     assert_same(task)
 
@@ -153,7 +160,11 @@ def test_samples_that_cross_entropy_ignores():
 
 def test_a_criterion_that_cannot_be_batched_is_looped_and_right():
     def forked(output, targets):
-        return functional.cross_entropy(output, targets) if output[0, 0] > 0 else output.square().mean()
+        return (
+            functional.cross_entropy(output, targets)
+            if output[0, 0] > 0
+            else output.square().mean()
+        )
 
     task = task_of(module_of(MODELS["mlp"]), IMAGE, loss=forked)
     ids = list(range(CLIENTS))
@@ -220,7 +231,11 @@ def _activation(draw_value):
 
 
 @settings(max_examples=150)
-@given(st.one_of(chains(), chains_of_vectors()), st.sampled_from([draw, whole_numbers]), st.integers(1, 3))
+@given(
+    st.one_of(chains(), chains_of_vectors()),
+    st.sampled_from([draw, whole_numbers]),
+    st.integers(1, 3),
+)
 def test_any_chain_has_the_gradients_of_autograd(chain, inputs, batch_size):
     module, shape = chain
     task = task_of(module, shape, inputs=inputs, batch_size=batch_size)
@@ -247,7 +262,9 @@ def test_gradients_go_where_they_belong_and_nowhere_else():
     """Rows are parts of a wider tensor, as those of some clients among all are."""
     task = task_of(module_of(MODELS["cnn2"]), IMAGE)
     theta = draw(CLIENTS, task.parameters, seed=7)
-    arrays = tuple(torch.stack(column) for column in zip(*map(task.parts.of, range(CLIENTS)), strict=True))
+    arrays = tuple(
+        torch.stack(column) for column in zip(*map(task.parts.of, range(CLIENTS)), strict=True)
+    )
     held = torch.full((CLIENTS + 2, task.parameters), 7.0, dtype=torch.float64)
     before = theta.clone(), *(array.clone() for array in arrays)
     layered(task).write_gradients(theta, arrays, held[1:-1])
@@ -333,12 +350,24 @@ REFUSED = {
     "frozen": (frozen, VECTOR, "frozen or shared"),
     "shared": (shared, FOUR, "frozen or shared"),
     "the same layer twice": (twice, FOUR, "frozen or shared"),
-    "another forward": (lambda: nn.Sequential(Doubled(3, CLASSES)), VECTOR, "Doubled.*not among the layers"),
-    "a chain with another forward": (lambda: Skipping(nn.Linear(4, 4)), FOUR, "not among the layers"),
+    "another forward": (
+        lambda: nn.Sequential(Doubled(3, CLASSES)),
+        VECTOR,
+        "Doubled.*not among the layers",
+    ),
+    "a chain with another forward": (
+        lambda: Skipping(nn.Linear(4, 4)),
+        FOUR,
+        "not among the layers",
+    ),
     "a forward of its own": (replaced, FOUR, "not among the layers"),
     "another convolution": (imaged(Circular(2, 3, 3)), PICTURE, "not a plain convolution"),
     "groups": (imaged(nn.Conv2d(2, 4, 3, groups=2)), PICTURE, "not a plain convolution"),
-    "named padding": (imaged(nn.Conv2d(2, 4, 3, padding="same")), PICTURE, "not a plain convolution"),
+    "named padding": (
+        imaged(nn.Conv2d(2, 4, 3, padding="same")),
+        PICTURE,
+        "not a plain convolution",
+    ),
     "padding that reflects": (
         imaged(nn.Conv2d(2, 4, 3, padding=1, padding_mode="reflect")),
         PICTURE,
@@ -350,14 +379,22 @@ REFUSED = {
     "pools rounded up": (imaged(nn.AvgPool2d(4, ceil_mode=True)), PICTURE, "overlap"),
     "means by another divisor": (imaged(nn.AvgPool2d(2, divisor_override=3)), PICTURE, "overlap"),
     "group norm": (imaged(nn.GroupNorm(1, 2)), PICTURE, "GroupNorm.*not among the layers"),
-    "batch norm": (imaged(nn.BatchNorm2d(2, track_running_stats=False)), PICTURE, "BatchNorm2d.*not among"),
+    "batch norm": (
+        imaged(nn.BatchNorm2d(2, track_running_stats=False)),
+        PICTURE,
+        "BatchNorm2d.*not among",
+    ),
     "another activation": (imaged(nn.GELU()), PICTURE, "GELU.*not among the layers"),
     "flattening from elsewhere": (
         lambda: nn.Sequential(nn.Flatten(-3), nn.Linear(72, CLASSES)),
         PICTURE,
         "Flatten.*not among the layers",
     ),
-    "linear on matrices": (lambda: nn.Sequential(nn.Linear(3, 3), nn.Flatten()), (2, 3), "Linear.*not among"),
+    "linear on matrices": (
+        lambda: nn.Sequential(nn.Linear(3, 3), nn.Flatten()),
+        (2, 3),
+        "Linear.*not among",
+    ),
     "images as output": (lambda: nn.Sequential(nn.Conv2d(2, CLASSES, 6)), PICTURE, "not vectors"),
 }
 

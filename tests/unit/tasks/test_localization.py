@@ -2,10 +2,10 @@ import pytest
 import torch
 
 import tacit
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
+from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks import localization
 from tacit.tasks.feed import together
-from tacit.tasks.gradients import HostedObjective
 
 ANCHORS = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.5, 3.0], [-1.0, -2.0]], dtype=torch.float64)
 TARGET = torch.tensor([0.7, 1.1], dtype=torch.float64)
@@ -38,7 +38,9 @@ def test_directions_point_to_the_target_and_err_along_and_across():
 def test_the_model_is_exact_in_the_target():
     z, d = measurements(noise=0.3)
     v = d - z @ TARGET
-    torch.testing.assert_close(v.std(1), torch.full((4,), 0.3, dtype=torch.float64), rtol=0.02, atol=0)
+    torch.testing.assert_close(
+        v.std(1), torch.full((4,), 0.3, dtype=torch.float64), rtol=0.02, atol=0
+    )
     assert float(v.mean(1).abs().max()) < 0.005
     silent, exact = measurements(noise=0.0)
     torch.testing.assert_close(exact, silent @ TARGET, rtol=0, atol=1e-12)
@@ -58,7 +60,9 @@ def test_the_target_minimises_every_clients_expected_loss():
 
 def test_no_client_can_localize_alone_but_all_together_can():
     task = localization(ANCHORS, TARGET, exact=True, across=0.1, along=0.01)
-    columns = [gradient(task, (TARGET + step).repeat(4, 1)) for step in torch.eye(2, dtype=torch.float64)]
+    columns = [
+        gradient(task, (TARGET + step).repeat(4, 1)) for step in torch.eye(2, dtype=torch.float64)
+    ]
     hessians = torch.stack(columns, dim=2)
     expected = torch.tensor([0.1**2, 1 + 0.01**2], dtype=torch.float64).expand(4, 2)
     torch.testing.assert_close(torch.linalg.eigvalsh(hessians), expected, rtol=1e-9, atol=0)

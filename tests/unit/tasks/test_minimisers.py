@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tacit
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.simulation import Simulation
 
 
@@ -31,7 +31,10 @@ def objective(task):
 )
 def test_the_gradient_of_the_local_problem_vanishes_at_its_minimiser(task):
     held = objective(task)
-    linear, curvature = draw(4, 3, seed=3), torch.tensor([[0.3], [1.0], [2.0], [0.1]], dtype=torch.float64)
+    linear, curvature = (
+        draw(4, 3, seed=3),
+        torch.tensor([[0.3], [1.0], [2.0], [0.1]], dtype=torch.float64),
+    )
     w = held.minimise(linear, curvature, 0)
     residual = held.grad(w, 0) + linear + curvature * w
     torch.testing.assert_close(residual, torch.zeros_like(residual), rtol=0, atol=1e-12)

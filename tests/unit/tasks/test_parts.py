@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.tasks.parts import Parts, as_part
 
 
@@ -71,7 +71,9 @@ def test_a_client_without_samples_is_refused(make):
         make()
 
 
-@pytest.mark.parametrize("make", [lambda: Parts.split((torch.arange(3),), []), lambda: Parts.joined([])])
+@pytest.mark.parametrize(
+    "make", [lambda: Parts.split((torch.arange(3),), []), lambda: Parts.joined([])]
+)
 def test_no_clients_are_refused(make):
     with pytest.raises(Misuse, match="no clients"):
         make()

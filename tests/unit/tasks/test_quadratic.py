@@ -1,13 +1,15 @@
 import pytest
 import torch
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
+from tacit.engines.gradients.objective import looped
 from tacit.tasks import least_squares, quadratic
-from tacit.tasks.gradients import looped
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(
+        *shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(dtype)
 
 
 def spd(clients, width):
@@ -17,7 +19,9 @@ def spd(clients, width):
 
 def total_gradient(task):
     theta = task.optimum[None]
-    return sum(looped(task.loss, theta, tuple(array[None] for array in part)) for part in task.parts)
+    return sum(
+        looped(task.loss, theta, tuple(array[None] for array in part)) for part in task.parts
+    )
 
 
 def test_the_total_gradient_is_zero_at_the_optimum_of_quadratics():
@@ -71,7 +75,13 @@ def test_types_are_kept():
 
 @pytest.mark.parametrize(
     ("A", "b"),
-    [((3, 2), (3, 2)), ((3, 2, 4), (3, 2)), ((3, 2, 2), (2, 2)), ((3, 2, 2), (3, 3)), ((3, 2, 2), (3,))],
+    [
+        ((3, 2), (3, 2)),
+        ((3, 2, 4), (3, 2)),
+        ((3, 2, 2), (2, 2)),
+        ((3, 2, 2), (3, 3)),
+        ((3, 2, 2), (3,)),
+    ],
 )
 def test_other_shapes_of_quadratics_are_refused(A, b):
     with pytest.raises(Misuse, match=r"Give A \[N, P, P\] and b \[N, P\]"):

@@ -6,10 +6,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
+from tacit.engines.gradients.objective import looped
 from tacit.tasks import Task
 from tacit.tasks.evaluation import OwnParts, TestSet
-from tacit.tasks.gradients import looped
 from tacit.tasks.parts import Parts
 
 
@@ -39,7 +39,9 @@ class TestFromLoss:
     def test_all_ways_to_give_the_parts_are_one(self):
         tuples = Task.from_loss(fit, xy(), torch.zeros(3))
         lists = Task.from_loss(fit, [list(part) for part in xy()], torch.zeros(3))
-        arrays = Task.from_loss(fit, [tuple(a.numpy() for a in part) for part in xy()], torch.zeros(3))
+        arrays = Task.from_loss(
+            fit, [tuple(a.numpy() for a in part) for part in xy()], torch.zeros(3)
+        )
         datasets = Task.from_loss(fit, [TensorDataset(*part) for part in xy()], torch.zeros(3))
         for task in (lists, arrays, datasets):
             assert torch.equal(gradient(task), gradient(tuples))
@@ -74,7 +76,9 @@ class TestFromLoss:
 
     def test_theta0_is_one_for_all_or_one_for_each(self):
         one, each = draw(3), draw(3, 3, seed=4)
-        assert torch.equal(Task.from_loss(fit, xy(), one).initial(0, [0, 2]), torch.stack([one, one]))
+        assert torch.equal(
+            Task.from_loss(fit, xy(), one).initial(0, [0, 2]), torch.stack([one, one])
+        )
         assert torch.equal(Task.from_loss(fit, xy(), each).initial(9, [0, 2]), each[[0, 2]])
 
     def test_theta0_is_copied(self):
@@ -145,7 +149,10 @@ class TestStepsPerEpoch:
         [((8, 8), 2, 4), ((8, 8), 3, 2), ((4, 12), 4, 2), ((3, 3), 3, 1), ((8, 8), None, 1)],
     )
     def test_is_how_often_the_average_client_fills_a_batch(self, sizes, batch_size, steps):
-        assert Task.from_loss(fit, xy(sizes), torch.zeros(3), batch_size=batch_size).steps_per_epoch == steps
+        assert (
+            Task.from_loss(fit, xy(sizes), torch.zeros(3), batch_size=batch_size).steps_per_epoch
+            == steps
+        )
 
 
 class TestFromModule:
@@ -214,7 +221,10 @@ class TestFromModule:
         assert scores.loss.tolist() == pytest.approx([expected], rel=1e-5)
 
     def test_any_loss_of_output_and_targets(self):
-        module, parts = nn.Linear(3, 1), [(draw(6, 3, seed=k), draw(6, 1, seed=k + 9)) for k in range(2)]
+        module, parts = (
+            nn.Linear(3, 1),
+            [(draw(6, 3, seed=k), draw(6, 1, seed=k + 9)) for k in range(2)],
+        )
         task = Task.from_module(module, parts, loss=functional.mse_loss)
         functional.mse_loss(module(parts[1][0]), parts[1][1]).backward()
         expected = nn.utils.parameters_to_vector([p.grad for p in module.parameters()])
@@ -224,7 +234,9 @@ class TestFromModule:
 
     def test_parts_can_share_arrays(self):
         x, y = draw(10, 3), torch.arange(10) % 2
-        task = Task.from_module(nn.Linear(3, 2), Parts.split((x, y), [[0, 5, 7], [1, 2]]), batch_size=2)
+        task = Task.from_module(
+            nn.Linear(3, 2), Parts.split((x, y), [[0, 5, 7], [1, 2]]), batch_size=2
+        )
         assert task.clients == 2
         assert task.parts.arrays[0] is x
 

@@ -31,17 +31,23 @@ def read(found: Found, *, seed: int, scale: str = "standard") -> Raw:
     numbers = scaled(_numeric(train, train_path), _numeric(test, test_path), scale)
     blocks = [_one_hot(train, test, column) for column in CATEGORICAL]
     train_x, test_x = (
-        np.concatenate([numbers[side], *(block[side] for block in blocks)], axis=1).astype(np.float32)
+        np.concatenate([numbers[side], *(block[side] for block in blocks)], axis=1).astype(
+            np.float32
+        )
         for side in (0, 1)
     )
     return Raw(
-        RawSplit(train_x, _incomes(train, train_path)), RawSplit(test_x, _incomes(test, test_path)), note=""
+        RawSplit(train_x, _incomes(train, train_path)),
+        RawSplit(test_x, _incomes(test, test_path)),
+        note="",
     )
 
 
 def _rows(path: Path) -> Rows:
     rows: Rows = []
-    for number, line in enumerate(read_bytes(path).decode("utf-8", "replace").splitlines(), start=1):
+    for number, line in enumerate(
+        read_bytes(path).decode("utf-8", "replace").splitlines(), start=1
+    ):
         if not line.strip() or line.startswith("|"):  # adult.test starts with a comment
             continue
         row = [value.strip() for value in line.split(",")]
@@ -61,15 +67,21 @@ def _numeric(rows: Rows, path: Path) -> NDArray[np.float64]:
         raise damaged(path, f"a bad number ({error})", f"numbers in columns {columns}") from error
 
 
-def _one_hot(train: Rows, test: Rows, column: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _one_hot(
+    train: Rows, test: Rows, column: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     categories = np.array(sorted({row[column] for row in train}))
-    encoded = (np.array([row[column] for row in rows])[:, None] == categories for rows in (train, test))
+    encoded = (
+        np.array([row[column] for row in rows])[:, None] == categories for rows in (train, test)
+    )
     first, second = (block.astype(np.float64) for block in encoded)
     return first, second
 
 
 def _incomes(rows: Rows, path: Path) -> NDArray[np.int64]:
-    labels = [row[-1].removesuffix(".") for row in rows]  # adult.test ends each label with a full stop
+    labels = [
+        row[-1].removesuffix(".") for row in rows
+    ]  # adult.test ends each label with a full stop
     unknown = sorted(set(labels) - set(INCOMES))
     if unknown:
         raise damaged(path, f"income {unknown[0]!r}", f"{INCOMES[0]} or {INCOMES[1]}")

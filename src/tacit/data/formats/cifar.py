@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.errors import Misuse
 from tacit.data.formats.compressed import read_members
 from tacit.data.formats.raw import Raw, RawSplit, damaged
 from tacit.data.locate import Found
-from tacit.errors import Misuse
 
 BATCHES = 5
 RECORDS = 10_000
@@ -51,7 +51,9 @@ def read_mosaic(path: Path) -> NDArray[np.uint8]:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
-        raise Misuse(f"{path}: reading WebP needs Pillow.", "Install it: pip install pillow.") from error
+        raise Misuse(
+            f"{path}: reading WebP needs Pillow.", "Install it: pip install pillow."
+        ) from error
     try:
         with Image.open(path) as image:
             size, mode = image.size, image.mode
@@ -81,7 +83,9 @@ def _archived(found: Found) -> tuple[Batch, dict[int, Batch]]:
     missing = [name for name in (*names, test_name) if name not in members]
     if missing:
         raise damaged(
-            path, f"the archive has no {', '.join(missing)}", "the five training batches and the test"
+            path,
+            f"the archive has no {', '.join(missing)}",
+            "the five training batches and the test",
         )
     batches = {name: read_batch(contents, f"{path}:{name}") for name, contents in members.items()}
     return batches[test_name], {i: batches[name] for i, name in enumerate(names, start=1)}

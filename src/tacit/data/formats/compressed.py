@@ -39,11 +39,15 @@ def read_members(path: Path, names: tuple[str, ...], largest: int) -> dict[str, 
                     continue
                 if member.size > largest:
                     raise damaged(
-                        path, f"its member {member.name} has {member.size:,} bytes", f"at most {largest:,}"
+                        path,
+                        f"its member {member.name} has {member.size:,} bytes",
+                        f"at most {largest:,}",
                     )
                 stream = archive.extractfile(member)
                 if stream is not None:
                     members[member.name.removeprefix("./")] = stream.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise damaged(path, f"the archive is broken ({error})", "a whole gzipped tar archive") from error
+        raise damaged(
+            path, f"the archive is broken ({error})", "a whole gzipped tar archive"
+        ) from error
     return members

@@ -37,10 +37,13 @@ def read(found: Found, *, seed: int, scale: str = "standard", test_fraction: flo
     return Raw(splits[0], splits[1], split_note("Covertype, 7 classes", test_fraction, seed))
 
 
-def read_binary(found: Found, *, seed: int, scale: str = "standard", test_fraction: float = 0.2) -> Raw:
+def read_binary(
+    found: Found, *, seed: int, scale: str = "standard", test_fraction: float = 0.2
+) -> Raw:
     """Read the usual binary task: label 1 is class 2 (lodgepole pine), label 0 the rest."""
     raw = read(found, seed=seed, scale=scale, test_fraction=test_fraction)
     train, test = (
-        RawSplit(split.x, (split.y == LODGEPOLE_PINE - 1).astype(np.int64)) for split in (raw.train, raw.test)
+        RawSplit(split.x, (split.y == LODGEPOLE_PINE - 1).astype(np.int64))
+        for split in (raw.train, raw.test)
     )
     return Raw(train, test, split_note("Covertype, class 2 against the rest", test_fraction, seed))

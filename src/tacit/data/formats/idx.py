@@ -56,7 +56,9 @@ def _split(images_path: Path, labels_path: Path) -> RawSplit:
     images, labels = read_images(images_path), read_labels(labels_path)
     if len(images) != len(labels):
         raise damaged(
-            labels_path, f"{len(labels):,} labels", f"{len(images):,}, one per image of {images_path.name}"
+            labels_path,
+            f"{len(labels):,} labels",
+            f"{len(images):,}, one per image of {images_path.name}",
         )
     return RawSplit(images[:, None], labels)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.errors import Misuse
 from tacit.data.formats.raw import Raw, RawSplit, damaged
 from tacit.data.locate import Found
-from tacit.errors import Misuse
 
 TERMS = 47_236
 SCALES = ("none", "maxabs")
@@ -55,14 +55,18 @@ def _by_largest(train: RawSplit, test: RawSplit) -> tuple[RawSplit, RawSplit]:
 
     largest = abs(train.x).max(axis=0).toarray().ravel()
     factors: Any = diags_array(1 / np.where(largest > 0, largest, 1).astype(np.float32))
-    return RawSplit((train.x @ factors).tocsr(), train.y), RawSplit((test.x @ factors).tocsr(), test.y)
+    return RawSplit((train.x @ factors).tocsr(), train.y), RawSplit(
+        (test.x @ factors).tocsr(), test.y
+    )
 
 
 def _svmlight(path: Path) -> RawSplit:
     from sklearn.datasets import load_svmlight_file
 
     try:
-        rows, signs = load_svmlight_file(str(path), n_features=TERMS, dtype=np.float32, zero_based=False)
+        rows, signs = load_svmlight_file(
+            str(path), n_features=TERMS, dtype=np.float32, zero_based=False
+        )
     except (ValueError, OverflowError, EOFError, OSError, zlib.error) as error:
         expected = f"SVMlight lines `±1 index:value ...`, indices from 1 to {TERMS}"
         raise damaged(path, f"not readable ({error})", expected) from error
@@ -81,8 +85,18 @@ def _arrays(path: Path) -> RawSplit:
             labels = stored["y"].astype(np.int64)
         rows: Any = csr_matrix(parts, shape=(len(labels), TERMS))
         rows.check_format(full_check=True)
-    except (ValueError, TypeError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise damaged(path, f"not readable ({error})", "arrays data, indices, indptr and y") from error
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        EOFError,
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise damaged(
+            path, f"not readable ({error})", "arrays data, indices, indptr and y"
+        ) from error
     if not len(labels) or not np.isin(labels, (0, 1)).all():
         raise damaged(path, "labels other than 0 and 1", "labels 0 and 1")
     return RawSplit(rows, labels)

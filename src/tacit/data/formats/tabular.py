@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core.errors import Misuse
 from tacit.data.formats.raw import damaged
-from tacit.errors import Misuse
 
 SCALES = ("standard", "minmax", "none")
 
@@ -31,7 +31,9 @@ def integer_table(text: bytes, columns: int, path: Path) -> NDArray[np.int64]:
             warnings.simplefilter("error")  # NumPy 1 only warns about text that is not a number
             values = np.fromstring(text.replace(b"\n", b","), dtype=np.int64, sep=",")
     except (ValueError, DeprecationWarning) as error:
-        raise damaged(path, "something that is not a whole number", f"{columns} integers a line") from error
+        raise damaged(
+            path, "something that is not a whole number", f"{columns} integers a line"
+        ) from error
     return values.reshape(-1, columns)
 
 
@@ -51,7 +53,9 @@ def scale(
     return (train - shift) / spread, (test - shift) / spread
 
 
-def random_split(n: int, test_fraction: object, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def random_split(
+    n: int, test_fraction: object, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows to train on and the rows to test on: the same for the same seed."""
     if isinstance(test_fraction, bool) or not isinstance(test_fraction, int | float):
         raise Misuse(f"test_fraction is {test_fraction!r}.", "Give a number between 0 and 1.")

@@ -60,7 +60,9 @@ _fashion = partial(_idx_file, "http://fashion-mnist.s3-website.eu-central-1.amaz
 
 
 def _cifar_parts(suffix: str, *folders: str) -> dict[str, tuple[str, ...]]:
-    return {f"batch {i}": tuple(f"{f}data_batch_{i}.{suffix}" for f in folders) for i in range(1, 6)}
+    return {
+        f"batch {i}": tuple(f"{f}data_batch_{i}.{suffix}" for f in folders) for i in range(1, 6)
+    }
 
 
 _PICKLED = "it is a Python pickle, and unpickling a file runs whatever code is in it"
@@ -176,7 +178,9 @@ IMAGES = (
         page="https://www.cs.toronto.edu/~kriz/cifar.html",
         forms=(
             Form(
-                "binary", {"test": (f"{_BIN}test_batch.bin", "test_batch.bin")}, _cifar_parts("bin", _BIN, "")
+                "binary",
+                {"test": (f"{_BIN}test_batch.bin", "test_batch.bin")},
+                _cifar_parts("bin", _BIN, ""),
             ),
             Form("archive", {"archive": ("cifar-10-binary.tar.gz",)}),
             Form(

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from tacit.arguments import is_number
-from tacit.errors import Misuse
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting.checks import check_count
 from tacit.privacy.accounting.renyi import check_alpha
 from tacit.privacy.accounting.shift import Array
@@ -33,7 +33,9 @@ def precision(edges: Any, clients: int, sigma: float, sigma_cor: float) -> Array
     _check_scale("sigma", sigma)
     _check_scale("sigma_cor", sigma_cor)
     pairs = _pairs(edges, clients)
-    joined = sparse.coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(clients, clients))
+    joined = sparse.coo_array(
+        (np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(clients, clients)
+    )
     adjacency = joined + joined.T
     components, label = csgraph.connected_components(adjacency, directed=False)
     inverse = np.zeros((clients, clients))
@@ -52,7 +54,9 @@ def mu(clip: float, edges: Any, clients: int, sigma: float, sigma_cor: float) ->
     return 2 * clip * np.sqrt(diagonal) if clip > 0 else np.zeros(clients)
 
 
-def rdp(alpha: float, clip: float, edges: Any, clients: int, sigma: float, sigma_cor: float) -> float:
+def rdp(
+    alpha: float, clip: float, edges: Any, clients: int, sigma: float, sigma_cor: float
+) -> float:
     """D_α = 2αC² max_i of the diagonal of the precision: one release, the worst victim."""
     check_alpha(alpha)
     _check_scale("clip", clip)

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tacit.arguments import is_number
-from tacit.errors import Misuse
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting.shift import LARGEST_EXPONENT, Array
 
 
@@ -28,7 +28,8 @@ def step_for(spread: float) -> float:
     """The power of two at or below a 64th of the spread of the loss."""
     if not (is_number(spread) and spread > 0):
         raise Misuse(
-            f"The step of a grid of losses is {spread / 64!r}.", "Give a number above zero, or None."
+            f"The step of a grid of losses is {spread / 64!r}.",
+            "Give a number above zero, or None.",
         )
     return 2.0 ** max(math.floor(math.log2(spread / 64)), -500)
 
@@ -89,7 +90,9 @@ def window(at: Array, count: int, tail: float) -> tuple[int, int]:
 
     def reach(sign: float) -> float:
         moments = [float(special.logsumexp(sign * rate * (index - mean), b=p)) for rate in rates]
-        return min(float((count * log + need) / rate) for log, rate in zip(moments, rates, strict=True))
+        return min(
+            float((count * log + need) / rate) for log, rate in zip(moments, rates, strict=True)
+        )
 
     low = max(math.floor(count * mean - reach(-1.0)), 0)
     return low, min(math.ceil(count * mean + reach(1.0)), last)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy import linalg
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting.checks import check_ratio
 from tacit.privacy.accounting.shift import Array
 
@@ -32,7 +32,8 @@ def gaussian_information(signal: Any, noise: Any) -> float:
     signal, noise = _covariance("signal", signal), _covariance("noise", noise)
     if signal.shape != noise.shape:
         raise Misuse(
-            f"The covariances are {signal.shape} and {noise.shape}.", "Give two of the same dimension."
+            f"The covariances are {signal.shape} and {noise.shape}.",
+            "Give two of the same dimension.",
         )
     values, vectors = linalg.eigh(noise)
     seen = vectors.T @ signal @ vectors
@@ -58,6 +59,7 @@ def _covariance(name: str, given: Any) -> Array:
     least, most = np.linalg.eigvalsh(matrix)[[0, -1]]
     if least < -1e-9 * max(most, 0.0) or most < 0:
         raise Misuse(
-            f"The covariance of the {name} has an eigenvalue {least:.3g}.", "A covariance has none below 0."
+            f"The covariance of the {name} has an eigenvalue {least:.3g}.",
+            "A covariance has none below 0.",
         )
     return matrix

@@ -57,7 +57,9 @@ class PrivacyLoss:
         lowest, largest = pair.loss(pair.shift + np.array([-1.0, 1.0]) * pair.reach)
         step = step_for(pair.shift if step is None else 64 * step)
         low, last = math.floor(lowest / step), math.ceil(min(largest, pair.pure) / step)
-        y = pair.crossing(np.arange(low + 1, last) * step)  # between the cells; outermost cells are open
+        y = pair.crossing(
+            np.arange(low + 1, last) * step
+        )  # between the cells; outermost cells are open
         edges = np.concatenate([[-np.inf], y, [np.inf]])
         q = pair.mass(edges[:-1], edges[1:])
         p = pair.mass(edges[:-1] - pair.shift, edges[1:] - pair.shift)
@@ -70,7 +72,9 @@ class PrivacyLoss:
         if pure == 0 or pure == math.inf:
             return cls.none() if pure == 0 else cls.everything()
         if step is None:
-            step = max(ratio, SMALLEST) / (64 * math.sqrt(k))  # the spread of the loss falls as 1/√k
+            step = max(ratio, SMALLEST) / (
+                64 * math.sqrt(k)
+            )  # the spread of the loss falls as 1/√k
         return cls.of_shift(sum_shift(ratio, k), step)
 
     @classmethod
@@ -88,7 +92,9 @@ class PrivacyLoss:
         if epsilon == 0:
             return cls.none()
         step = step_for(epsilon if step is None else 64 * step)
-        first, at = spread_atoms(epsilon * np.array([1.0, -1.0]), special.expit([epsilon, -epsilon]), step)
+        first, at = spread_atoms(
+            epsilon * np.array([1.0, -1.0]), special.expit([epsilon, -epsilon]), step
+        )
         return cls(first, step, at, pure=epsilon)
 
     def delta(self, epsilon: float) -> float:
@@ -164,7 +170,12 @@ class PrivacyLoss:
         # Cyclic of length `cells`: mass above the window wraps down and is paid for by CUT; from below it wraps up.
         at = fft.irfft(fft.rfft(self.mass, cells) ** count, cells)
         at = np.maximum(np.roll(at, -(low % cells)), 0.0)
-        error = (2 * count + math.log2(cells + 1)) * ROUNDING * math.sqrt(cells) * float(np.linalg.norm(at))
+        error = (
+            (2 * count + math.log2(cells + 1))
+            * ROUNDING
+            * math.sqrt(cells)
+            * float(np.linalg.norm(at))
+        )
         infinity = count * self.infinity + CUT + (error if cells > 1 else 0.0)
         first = count * self.first + low
         return PrivacyLoss(*_cut(first, self.step, at, infinity, count * self.pure))

@@ -68,7 +68,9 @@ def response_epsilon(delta: float, coordinate_epsilon: float, uses: int) -> floa
     pure = response_pure_epsilon(coordinate_epsilon, uses)
     if delta == 0 or pure == 0:
         return pure
-    most = min(rdp_epsilon(lambda alpha: uses * response_rdp(alpha, coordinate_epsilon), delta), pure)
+    most = min(
+        rdp_epsilon(lambda alpha: uses * response_rdp(alpha, coordinate_epsilon), delta), pure
+    )
     if uses > MOST_EXACT:
         return most
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import optimize
 
-from tacit.errors import Misuse
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting.checks import check_delta, check_epsilon
 
 LOG_EXCESS = np.linspace(math.log(1e-6), math.log(1e9), 241)  # log(α − 1)
@@ -49,7 +49,9 @@ def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
 def check_alpha(alpha: float) -> None:
     """Refuse an order that is not a number above 1."""
     if isinstance(alpha, bool) or not (isinstance(alpha, int | float) and 1 < alpha < math.inf):
-        raise Misuse(f"alpha is {alpha!r}.", "Give the order of a Rényi divergence: a finite number above 1.")
+        raise Misuse(
+            f"alpha is {alpha!r}.", "Give the order of a Rényi divergence: a finite number above 1."
+        )
 
 
 def _least(bound: Callable[[float, float], float]) -> float:
@@ -63,6 +65,9 @@ def _least(bound: Callable[[float, float], float]) -> float:
     best = int(np.argmin(values))
     if not math.isfinite(values[best]):
         return math.inf
-    around = (float(LOG_EXCESS[max(best - 1, 0)]), float(LOG_EXCESS[min(best + 1, len(LOG_EXCESS) - 1)]))
+    around = (
+        float(LOG_EXCESS[max(best - 1, 0)]),
+        float(LOG_EXCESS[min(best + 1, len(LOG_EXCESS) - 1)]),
+    )
     refined = optimize.minimize_scalar(at, bounds=around, method="bounded", options={"xatol": 1e-9})
     return min(float(refined.fun), values[best])

@@ -43,13 +43,26 @@ class Convolution:
         rows, columns = self.places(height, breadth)
         windows = x.as_strided(
             (k, channels, *self.size, rows, columns, batch),
-            (s[0], s[1], s[2] * self.dilation[0], s[3] * self.dilation[1], s[2] * down, s[3] * across, s[4]),
+            (
+                s[0],
+                s[1],
+                s[2] * self.dilation[0],
+                s[3] * self.dilation[1],
+                s[2] * down,
+                s[3] * across,
+                s[4],
+            ),
         ).reshape(k, self.taps, rows * columns * batch)
         filters = matrix(weights, self.outputs, self.taps)
         return (filters @ windows).view(k, self.outputs, rows, columns, batch), (windows, x.shape)
 
     def backward(
-        self, weights: Tensor, kept: tuple[Tensor, torch.Size], dy: Tensor, gradient: Tensor, further: bool
+        self,
+        weights: Tensor,
+        kept: tuple[Tensor, torch.Size],
+        dy: Tensor,
+        gradient: Tensor,
+        further: bool,
     ) -> Tensor | None:
         """As a linear layer of windows; each number of the input gets the sum over its windows."""
         windows, shape = kept
@@ -57,7 +70,9 @@ class Convolution:
         torch.bmm(dy, windows.mT, out=matrix(gradient, self.outputs, self.taps))
         if not further:
             return None
-        return self.unpadded(self._gathered(matrix(weights, self.outputs, self.taps).mT @ dy, shape))
+        return self.unpadded(
+            self._gathered(matrix(weights, self.outputs, self.taps).mT @ dy, shape)
+        )
 
     def padded(self, x: Tensor) -> Tensor:
         """Images with zeros around them."""
@@ -76,17 +91,24 @@ class Convolution:
         spread = spread.view(k, channels, *self.size, rows, columns, batch)
         dx = spread.new_zeros(shape)
         for i in range(self.size[0]):
-            down = slice(i * self.dilation[0], i * self.dilation[0] + (rows - 1) * self.stride[0] + 1)
+            down = slice(
+                i * self.dilation[0], i * self.dilation[0] + (rows - 1) * self.stride[0] + 1
+            )
             for j in range(self.size[1]):
                 across = slice(
                     j * self.dilation[1], j * self.dilation[1] + (columns - 1) * self.stride[1] + 1
                 )
-                dx[:, :, down, across][:, :, :: self.stride[0], :: self.stride[1]] += spread[:, :, i, j]
+                dx[:, :, down, across][:, :, :: self.stride[0], :: self.stride[1]] += spread[
+                    :, :, i, j
+                ]
         return dx
 
     def places(self, height: int, breadth: int) -> tuple[int, int]:
         """How many windows there are below and beside each other."""
-        reach = [(size - 1) * dilation + 1 for size, dilation in zip(self.size, self.dilation, strict=True)]
+        reach = [
+            (size - 1) * dilation + 1
+            for size, dilation in zip(self.size, self.dilation, strict=True)
+        ]
         return (height - reach[0]) // self.stride[0] + 1, (breadth - reach[1]) // self.stride[1] + 1
 
 
@@ -143,7 +165,9 @@ class Block:
         x = self.convolution.padded(x).contiguous()
         filters, b = self._parts(weights)
         cut_now = self.relu and self.pool is None
-        y = self._windows(gpu, x).forward(x, self._matrix(filters), b if self.bias else None, cut_now)
+        y = self._windows(gpu, x).forward(
+            x, self._matrix(filters), b if self.bias else None, cut_now
+        )
         if self.pool is None:
             return y, (x, y, y.shape)
         pooled, where = gpu.pool(y, self.pool.size, self.relu)

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.tasks.precision import short_products_wanted
+from tacit.core.precision import short_products_wanted
 
 COLUMNS = 256  # of windows that one program takes at a time
 PROGRAMS = 1024  # that a GPU should have to do at the same time
@@ -49,17 +49,27 @@ def _forward_kernel(
         channel = r // (kernel_height * kernel_width)
         within = r % (kernel_height * kernel_width)
         tap = (
-            channel * tap_channel + (within // kernel_width) * tap_row + (within % kernel_width) * tap_column
+            channel * tap_channel
+            + (within // kernel_width) * tap_row
+            + (within % kernel_width) * tap_column
         )
-        own = tl.load(w + f[:, None] * taps + r[None, :], (f < filters)[:, None] & (r < taps)[None, :], 0.0)
-        seen = tl.load(x + tap[:, None] + at[None, :], (r < taps)[:, None] & (n < columns)[None, :], 0.0)
+        own = tl.load(
+            w + f[:, None] * taps + r[None, :], (f < filters)[:, None] & (r < taps)[None, :], 0.0
+        )
+        seen = tl.load(
+            x + tap[:, None] + at[None, :], (r < taps)[:, None] & (n < columns)[None, :], 0.0
+        )
         total = tl.dot(own, seen, total, input_precision=PRECISION)
     if BIAS:
         total += tl.load(b + client.to(tl.int64) * w_client + f, f < filters, 0.0)[:, None]
     if RELU:
         total = tl.where(total < 0, 0.0, total)
     y += client.to(tl.int64) * filters * columns
-    tl.store(y + f[:, None] * columns + n[None, :], total, (f < filters)[:, None] & (n < columns)[None, :])
+    tl.store(
+        y + f[:, None] * columns + n[None, :],
+        total,
+        (f < filters)[:, None] & (n < columns)[None, :],
+    )
 
 
 @triton.jit
@@ -77,7 +87,11 @@ def _filters_kernel(
     f = (tl.program_id(2) // tap_blocks) * FILTERS + tl.arange(0, FILTERS)
     channel = r // (kernel_height * kernel_width)
     within = r % (kernel_height * kernel_width)
-    tap = channel * tap_channel + (within // kernel_width) * tap_row + (within % kernel_width) * tap_column
+    tap = (
+        channel * tap_channel
+        + (within // kernel_width) * tap_row
+        + (within % kernel_width) * tap_column
+    )
     x += client.to(tl.int64) * x_client
     dy += client.to(tl.int64) * filters * columns
     total = tl.zeros((FILTERS, TAPS), dtype=tl.float32)
@@ -87,10 +101,14 @@ def _filters_kernel(
         place = n // batch
         at = (place // wide) * height_stride + (place % wide) * across_stride + n % batch
         seen = tl.load(x + at[:, None] + tap[None, :], here[:, None] & (r < taps)[None, :], 0.0)
-        share = tl.load(dy + f[:, None] * columns + n[None, :], (f < filters)[:, None] & here[None, :], 0.0)
+        share = tl.load(
+            dy + f[:, None] * columns + n[None, :], (f < filters)[:, None] & here[None, :], 0.0
+        )
         total = tl.dot(share, seen, total, input_precision=PRECISION)
     out += (client.to(tl.int64) * pieces + piece) * filters * taps
-    tl.store(out + f[:, None] * taps + r[None, :], total, (f < filters)[:, None] & (r < taps)[None, :])
+    tl.store(
+        out + f[:, None] * taps + r[None, :], total, (f < filters)[:, None] & (r < taps)[None, :]
+    )
 
 
 @triton.jit

@@ -98,7 +98,9 @@ class LayeredLoss:
         first = next(number for number, width in enumerate(widths) if width)
         for number in range(len(layers) - 1, first - 1, -1):
             assert dy is not None
-            dy = layers[number].backward(weights[number], kept.pop(), dy, gradients[number], number > first)
+            dy = layers[number].backward(
+                weights[number], kept.pop(), dy, gradients[number], number > first
+            )
 
     def _output_gradient(self, output: Tensor, targets: list[Tensor]) -> Tensor:
         """The gradient of each client's loss by its output [k, O, B], a new tensor."""
@@ -142,7 +144,9 @@ def _size(kept: Any) -> int:
     """How many numbers are in what a layer keeps: tensors, and tuples of them and of others."""
     if isinstance(kept, Tensor):
         return kept.numel()
-    return sum(map(_size, kept)) if isinstance(kept, tuple) and not isinstance(kept, torch.Size) else 0
+    return (
+        sum(map(_size, kept)) if isinstance(kept, tuple) and not isinstance(kept, torch.Size) else 0
+    )
 
 
 def _layers(module: nn.Module, dimensions: int) -> Iterator[Layer]:
@@ -182,13 +186,20 @@ def _layer(module: nn.Module, dimensions: int) -> Layer:
 
 
 def _convolution(module: nn.Conv2d) -> Block:
-    plain = module.groups == 1 and module.padding_mode == "zeros" and not isinstance(module.padding, str)
+    plain = (
+        module.groups == 1
+        and module.padding_mode == "zeros"
+        and not isinstance(module.padding, str)
+    )
     if not plain or type(module)._conv_forward is not nn.Conv2d._conv_forward:
         raise NotLayered(f"{module} is not a plain convolution")
     size, stride, padding, dilation = (
-        _pair(value) for value in (module.kernel_size, module.stride, module.padding, module.dilation)
+        _pair(value)
+        for value in (module.kernel_size, module.stride, module.padding, module.dilation)
     )
-    convolution = Convolution(module.in_channels, module.out_channels, size, stride, padding, dilation)
+    convolution = Convolution(
+        module.in_channels, module.out_channels, size, stride, padding, dilation
+    )
     return Block(convolution, module.bias is not None, pool=None, relu=False)
 
 
@@ -212,7 +223,11 @@ def _is(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether a module computes what `kind` does; one that is derived from it may have other weights to begin with."""
     calls = type(module).__call__ is nn.Module.__call__ and "forward" not in vars(module)
     weights = [name for name, _ in module.named_parameters(recurse=False)]
-    ordered = weights in ([], ["weight"], ["weight", "bias"])  # as layers take them from the flat vector
+    ordered = weights in (
+        [],
+        ["weight"],
+        ["weight", "bias"],
+    )  # as layers take them from the flat vector
     return isinstance(module, kind) and type(module).forward is kind.forward and calls and ordered
 
 

@@ -14,7 +14,9 @@ class Pointwise:
     """An activation whose derivative is known from its output."""
 
     function: Callable[[Tensor], Tensor]
-    backpropagate: Callable[[Tensor, Tensor], Tensor]  # (gradient of the output, output) → of the input
+    backpropagate: Callable[
+        [Tensor, Tensor], Tensor
+    ]  # (gradient of the output, output) → of the input
     width: int = 0
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

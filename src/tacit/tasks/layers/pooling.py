@@ -35,7 +35,12 @@ class MaxPool:
         return _back(y, x), (images, where)
 
     def backward(
-        self, weights: Tensor, kept: tuple[Tensor, Tensor], dy: Tensor, gradient: Tensor, further: bool
+        self,
+        weights: Tensor,
+        kept: tuple[Tensor, Tensor],
+        dy: Tensor,
+        gradient: Tensor,
+        further: bool,
     ) -> Tensor | None:
         """The place of the largest number gets the gradient."""
         if not further:
@@ -69,7 +74,9 @@ class MeanPool:
         if not further:
             return None
         with _no_two_meet(dy.device):
-            dx = aten.avg_pool2d_backward(_images(dy), kept, self.size, self.size, (0, 0), False, True, None)
+            dx = aten.avg_pool2d_backward(
+                _images(dy), kept, self.size, self.size, (0, 0), False, True, None
+            )
         return _back(dx, dy)
 
 

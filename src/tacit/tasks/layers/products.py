@@ -24,7 +24,11 @@ class Linear:
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Keeps the input."""
         w = matrix(weights, self.outputs, self.inputs)
-        y = torch.baddbmm(weights[:, self.width - self.outputs :, None], w, x) if self.bias else w @ x
+        y = (
+            torch.baddbmm(weights[:, self.width - self.outputs :, None], w, x)
+            if self.bias
+            else w @ x
+        )
         return y, x
 
     def backward(

@@ -1,0 +1,49 @@
+"""Claims of the DeFL-VP and distributed-optimization papers on their data, shortened for a CPU.
+
+The protocols are those of the examples, with a perceptron and a few rounds.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tacit.config.sections import load_config
+from tacit.experiment.compare import compare
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SHORT = ["model.name=mlp", "run.evaluate_every=6"]
+
+pytestmark = [
+    pytest.mark.realdata,
+    pytest.mark.skipif(
+        not os.environ.get("TACIT_DATA"), reason="TACIT_DATA does not name the real datasets"
+    ),
+    pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution"),
+]
+
+
+def accuracies(example, settings, variants, folder):
+    rows = compare(
+        load_config(EXAMPLES / example, [*SHORT, *settings]), variants, 1, folder / "out"
+    ).rows
+    return [row.accuracy[0] for row in rows]
+
+
+@pytest.mark.parametrize("name", ["pdmm", "admm"])
+def test_accuracy_is_the_same_with_noise_in_z_as_without(tmp_path, name):
+    """σ_z² = 0 and 10⁻² on MNIST."""
+    settings = ["run.rounds=3", "algorithm.solver.mu=0.1"]
+    plain, noisy = accuracies(
+        "pdmm-mnist.toml", settings, [f"{name}+noise.scale=0.0", name], tmp_path
+    )
+    assert plain > 85
+    assert abs(noisy - plain) <= 0.5
+
+
+def test_variance_reduction_helps_defl_vp_on_heterogeneous_data(tmp_path):
+    """Fashion-MNIST, Dirichlet(0.3), ε = 1, same seed."""
+    settings = ["algorithm.lr=0.001", "algorithm.epsilon=1.0", "run.rounds=4"]
+    variants = ["defl-vp", "defl-vp+variance_reduction=false"]
+    reduced, plain = accuracies("defl-vp-fashion-mnist.toml", settings, variants, tmp_path)
+    assert reduced > plain + 2

@@ -1,0 +1,189 @@
+"""Measures of the DeFL-VP paper against numbers computed otherwise; its claims, judged right both ways."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+import tacit
+from tacit.config.sections import make_config
+from tacit_papers.framework.artifact import Place, Scale
+from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.registry import ARTIFACTS
+from tacit_papers.measures.attacked_training import AttackedTraining, first_round, membership
+from tacit_papers.measures.counted_training import CountedTraining
+
+FULL, QUICK = Scale(), Scale(quick=True)
+
+
+def outcome_of(name, values, scale=FULL):
+    """An artifact whose cells have these values, by the last part of their keys."""
+    artifact = ARTIFACTS[name]
+    outcome = Outcome.empty(artifact, scale, artifact.cells(scale))
+    for cell in outcome.cells:
+        for seed, one in enumerate(values.get(cell.key[-1], [])):
+            cell.values[seed] = one
+    return outcome
+
+
+def words(outcome):
+    return {claim.text: claim.verdict(outcome).word for claim in outcome.artifact.claims}
+
+
+def small(**algorithm):
+    return make_config(
+        {
+            "data": {"name": "mnist-mini", "limit_train": 240, "limit_test": 100},
+            "model": {"name": "mlp", "hidden": [8]},
+            "graph": {"clients": 4},
+            "algorithm": {"name": "defl-vp", "lr": 0.05, **algorithm},
+            "run": {"rounds": 2, "iterations_per_round": 3, "batch_size": 8},
+        }
+    )
+
+
+def test_the_first_round_with_an_accuracy_is_found_or_is_none():
+    curve = {"round": [0, 2, 4], "accuracy": [10.0, None, 85.0]}
+    assert first_round(curve, 85.0) == 4
+    assert first_round(curve, 85.1) is None
+
+
+def test_membership_is_the_share_of_pairs_in_which_the_member_has_the_smaller_loss():
+    draw = torch.Generator().manual_seed(0)
+    parts = [(torch.randn(30, 5, generator=draw), torch.arange(30) % 2) for _ in range(3)]
+    test = (
+        torch.randn(30, 5, generator=draw),
+        torch.arange(30) % 2,
+    )  # as many of each class: all are taken
+    module = nn.Linear(5, 2)
+    task = tacit.Task.from_module(module, parts, batch_size=5, test=test)
+    models = torch.randn(3, task.parameters, generator=draw)
+    found = membership(task, models, 0, Place())
+
+    expected = []
+    for (x, y), theta in zip(parts, models, strict=True):
+        weight, bias = theta[:10].view(2, 5), theta[10:]
+        losses = [
+            nn.functional.cross_entropy(a @ weight.T + bias, b, reduction="none")
+            for a, b in ((x, y), test)
+        ]
+        inside, outside = losses[0].numpy(), losses[1].numpy()
+        expected.append(np.mean(inside[:, None] < outside[None, :]))
+    assert found["auc"] == pytest.approx(np.mean(found["auc_of_clients"]))
+    assert found["auc_of_clients"] == pytest.approx(expected, abs=1e-6)
+    false, true = found["roc"]["false"], found["roc"]["true"]
+    assert np.trapezoid(true, false) == pytest.approx(found["auc"], abs=0.03)
+
+
+def test_an_attacked_run_has_accuracy_rounds_and_area(tmp_path):
+    measure = AttackedTraining(small(), 0.0)
+    values = measure(3, Place(scratch=tmp_path / "run"))
+    assert values["rounds"] == 0
+    assert len(values["auc_of_clients"]) == 4
+    assert 0 <= values["auc"] <= 1
+    again = measure(3, Place(scratch=tmp_path / "again"))
+    assert (again["auc"], again["accuracy"]) == (values["auc"], values["accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("options", "of_update", "others"),
+    [
+        ({"codec": {"codec": "identity"}, "randomized_response": False}, 8 + 4 * 6370, 2),
+        ({"codec": {"codec": "identity"}}, 8 + 4 + math.ceil(6370 / 8), 2),
+        ({"variance_reduction": False}, 8 + 8 + 8 + 4 + math.ceil(2548 / 8), 1),
+    ],
+)
+def test_bytes_of_updates_are_counted_beside_those_of_all_messages(
+    tmp_path, options, of_update, others
+):
+    values = CountedTraining(small(**options))(0, Place(scratch=tmp_path / "run"))
+    messages = 6 * 8  # iterations, directed edges of a ring of four
+    parameters = 784 * 8 + 8 + 8 * 10 + 10
+    assert parameters == 6370
+    assert values["update_megabytes"] == pytest.approx(messages * of_update / 4e6)
+    whole = messages * (of_update + others * 4 * parameters) / 4e6
+    assert values["megabytes"] == pytest.approx(whole, rel=2e-3)
+
+
+def accuracies(*numbers):
+    names = ("D-PSGD", "D-PSGD+RR", "DFL+Compression", "DFL+VR", "DeFL-VP")
+    return {
+        name: [{"accuracy": accuracy, "rounds": rounds, "auc": 0.5}]
+        for name, (accuracy, rounds) in zip(names, numbers, strict=True)
+    }
+
+
+def test_table1_is_judged_by_both_columns():
+    paper = accuracies((85.2, 180), (82.6, 200), (83.7, 192), (86.9, 166), (88.7, 150))
+    assert set(words(outcome_of("defl-vp/table1", paper)).values()) == {"reproduced"}
+    quick = words(outcome_of("defl-vp/table1", paper, QUICK))
+    assert quick["DeFL-VP reaches the target first"] == "reproduced"
+    assert quick["DeFL-VP: rounds to 85 %"] == "not measured"
+    other = words(
+        outcome_of(
+            "defl-vp/table1", accuracies((95, 20), (80, None), (88, 30), (91, 20), (79, None))
+        )
+    )
+    assert other["DeFL-VP reaches the target first"] == "not reproduced"
+    assert other["DeFL-VP: rounds to 85 %"] == "not reproduced"
+    assert other["DeFL-VP: accuracy (%)"] == "not reproduced"
+    assert other["D-PSGD: accuracy (%)"] == "not reproduced"
+    assert other["DFL+Compression: accuracy (%)"] == "partly"
+
+
+def test_a_dash_of_the_paper_is_a_target_never_reached():
+    def ours(rounds):
+        cell = {"0.5": [{"accuracy": 78.0, "auc": 0.5, "rounds": rounds}]}
+        return words(outcome_of("defl-vp/table3", cell))["0.5: rounds to 85 %"]
+
+    assert ours(None) == "reproduced"
+    assert ours(100) == "not reproduced"
+
+
+def test_a_target_reached_in_some_repeats_only_is_partly_reached():
+    cell = {"2": [{"accuracy": 85.0, "auc": 0.5, "rounds": rounds} for rounds in (190, None)]}
+    outcome = outcome_of("defl-vp/table3", cell)
+    (claim,) = [claim for claim in outcome.artifact.claims if claim.text == "2: rounds to 85 %"]
+    assert claim.verdict(outcome).word == "partly"
+    assert claim.verdict(outcome).ours == "190 (1 of 2 repeats)"
+
+
+def test_table5_compares_what_compression_leaves():
+    def ours(small_all, small_updates):
+        sizes = {"DFL": (100.0, 50.0), "w/o Comp.": (100.0, 50.0)}
+        sizes |= dict.fromkeys(("DFL+Compression", "DeFL-VP"), (small_all, small_updates))
+        return words(
+            outcome_of(
+                "defl-vp/table5",
+                {
+                    name: [{"accuracy": 85.0, "megabytes": a, "update_megabytes": b}]
+                    for name, (a, b) in sizes.items()
+                },
+            )
+        )
+
+    right = ours(40.0, 20.0)
+    assert right["compression leaves less than half of DFL's communication"] == "reproduced"
+    wrong = ours(99.0, 20.0)
+    assert wrong["compression leaves less than half of DeFL-VP's communication"] == "not reproduced"
+    assert wrong["the same, if only the updates of DeFL-VP are counted"] == "reproduced"
+
+
+@pytest.mark.parametrize("name", [name for name in ARTIFACTS if name.startswith("defl-vp/")])
+def test_tables_are_drawn_whatever_is_missing(name):
+    curve = {"false": [0.0, 1.0], "true": [0.0, 1.0]}
+    value = {
+        "accuracy": 80.0,
+        "auc": 0.5,
+        "rounds": None,
+        "roc": curve,
+        "megabytes": 2.0,
+        "update_megabytes": 1.0,
+    }
+    artifact = ARTIFACTS[name]
+    keys = [cell.key[-1] for cell in artifact.cells(FULL)]
+    outcome = outcome_of(name, {key: [value, value] for key in keys[1:]})
+    assert isinstance(artifact.draw(outcome), Figure)

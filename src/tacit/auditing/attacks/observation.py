@@ -1,0 +1,157 @@
+"""What an adversary holds on its victims: a combination of gradients, and where each was taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import Misuse
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """Σₖ cₖ ∇L(θₖ; xₖ, yₖ) of V victims, as far as an adversary knows it."""
+
+    weights: Tensor  # [V, K, P] where each gradient was taken
+    coefficients: Tensor  # [K]: (1,) a gradient; (1, −1) a difference; (1, …, 1) a sum over clients
+    values: Tensor  # [V, P]
+    same_data: (
+        bool  # True: all K gradients are of one batch (differences); False: each has its own (sums)
+    )
+
+    def __post_init__(self) -> None:
+        _refuse_other_than_three(self.weights)
+        victims, terms, width = self.weights.shape
+        _check(self.weights, self.coefficients, (terms,), self.values, (victims, width))
+
+    @classmethod
+    def gradient(cls, weights: Tensor, values: Tensor) -> Observation:
+        """∇L(θ; x, y) of each victim: weights and values [V, P]."""
+        return cls(
+            _rows(weights, "weights")[:, None], torch.ones_like(weights[0, :1]), values, True
+        )
+
+    @classmethod
+    def difference(cls, later: Tensor, earlier: Tensor, values: Tensor) -> Observation:
+        """∇L(θ¹; x, y) − ∇L(θ⁰; x, y) of one batch, θ¹ `later` and θ⁰ `earlier`, each [V, P]."""
+        if _rows(later, "later weights").shape != _rows(earlier, "earlier weights").shape:
+            raise Misuse(
+                f"The later weights have shape {tuple(later.shape)}, the earlier {tuple(earlier.shape)}.",
+                "Both are [victims, parameters] of the same victims.",
+            )
+        return cls(torch.stack((later, earlier), 1), later.new_tensor([1.0, -1.0]), values, True)
+
+    @classmethod
+    def total(cls, weights: Tensor, values: Tensor) -> Observation:
+        """Σₖ ∇L(θₖ; xₖ, yₖ) over K clients with data of their own: weights [V, K, P], values [V, P]."""
+        terms = weights.shape[1] if weights.ndim == 3 else 0  # refused above
+        return cls(weights, weights.new_ones(terms), values, False)
+
+    @property
+    def batches(self) -> int:
+        """How many batches are behind one value: one, or one per gradient."""
+        return 1 if self.same_data else self.weights.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class JointObservation:
+    """M values Σₖ Cₘₖ ∇L(θₖ; x, y) of V victims that are known together, gradient k of batch data[k]."""
+
+    weights: Tensor  # [V, K, P] where each gradient was taken
+    coefficients: Tensor  # [M, K]: a row for each value
+    values: Tensor  # [V, M, P]
+    data: tuple[int, ...]  # K numbers of batches, from 0; every batch is in some gradient
+
+    def __post_init__(self) -> None:
+        _refuse_other_than_three(self.weights)
+        victims, terms, width = self.weights.shape
+        known = self.values.shape[1] if self.values.ndim == 3 else 1
+        _check(
+            self.weights, self.coefficients, (known, terms), self.values, (victims, known, width)
+        )
+        if len(self.data) != terms or sorted(set(self.data)) != list(range(self.batches)):
+            raise Misuse(
+                f"The {terms} gradients of an observation are of batches {list(self.data)}.",
+                "Give the number of a batch for each gradient: 0, 1, … with none left out.",
+            )
+
+    @classmethod
+    def changes_and_sum(
+        cls, later: Tensor, earlier: Tensor, changes: Tensor, total: Tensor
+    ) -> JointObservation:
+        """∇L(θₖ¹; xₖ, yₖ) − ∇L(θₖ⁰; xₖ, yₖ) of each of K clients, and Σₖ ∇L(θₖ⁰; xₖ, yₖ).
+
+        Weights `later` θ¹ and `earlier` θ⁰ and changes are [V, K, P], the total [V, P].
+        """
+        if not later.shape == earlier.shape == changes.shape or later.ndim != 3:
+            raise Misuse(
+                f"Later weights {tuple(later.shape)}, earlier {tuple(earlier.shape)}, changes "
+                f"{tuple(changes.shape)}.",
+                "All three are [victims, clients, parameters].",
+            )
+        clients = later.shape[1]
+        one = torch.eye(clients, dtype=later.dtype, device=later.device)
+        rows = torch.cat((torch.cat((one, -one), 1), torch.cat((0 * one[:1], one.sum(0)[None]), 1)))
+        values = torch.cat((changes, total[:, None]), 1)
+        return cls(torch.cat((later, earlier), 1), rows, values, (*range(clients), *range(clients)))
+
+    @property
+    def batches(self) -> int:
+        """How many batches are behind the values."""
+        return max(self.data, default=0) + 1
+
+    @property
+    def same_data(self) -> bool:
+        """Whether all gradients are of one batch."""
+        return self.batches == 1
+
+
+def _refuse_other_than_three(weights: Tensor) -> None:
+    if weights.ndim != 3 or min(weights.shape) < 1:
+        raise Misuse(
+            f"The weights of an observation have shape {tuple(weights.shape)}.",
+            "They are [victims, gradients, parameters], with at least one of each.",
+        )
+
+
+def _check(
+    weights: Tensor,
+    coefficients: Tensor,
+    needed: tuple[int, ...],
+    values: Tensor,
+    wanted: tuple[int, ...],
+) -> None:
+    """Shapes, types, devices, and that numbers are finite."""
+    for name, tensor, shape in (("coefficients", coefficients, needed), ("values", values, wanted)):
+        if tensor.shape != shape:
+            raise Misuse(
+                f"The {name} of an observation have shape {tuple(tensor.shape)}.",
+                f"Weights {tuple(weights.shape)} need {shape}.",
+            )
+    for name, tensor in (("weights", weights), ("coefficients", coefficients), ("values", values)):
+        if tensor.dtype != weights.dtype or not tensor.is_floating_point():
+            raise Misuse(
+                f"The {name} are {tensor.dtype}, the weights {weights.dtype}.",
+                "Give all of them in one floating-point type.",
+            )
+        if tensor.device != weights.device:
+            raise Misuse(
+                f"The {name} are on {tensor.device}, the weights on {weights.device}.",
+                "Move all of them to one device.",
+            )
+        if not bool(tensor.isfinite().all()):
+            raise Misuse(
+                f"The {name} of an observation have numbers that are not finite.",
+                "Leave out the iterations in which a client diverged.",
+            )
+
+
+def _rows(weights: Tensor, name: str) -> Tensor:
+    if weights.ndim != 2 or min(weights.shape) < 1:
+        raise Misuse(
+            f"The {name} have shape {tuple(weights.shape)}.",
+            "They are [victims, parameters], one row each.",
+        )
+    return weights

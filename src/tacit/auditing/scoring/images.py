@@ -1,0 +1,105 @@
+"""How far a guess is from the truth: MSE and PSNR of anything, SSIM of images, one number per sample.
+
+    MSE  = mean over all numbers of a sample of (guess − truth)²
+    PSNR = 10 log₁₀(R²/MSE) in dB, R the range of the data; ∞ for an exact copy
+    SSIM = mean over windows of (2μₓμᵧ + C₁)(2σₓᵧ + C₂) / ((μₓ² + μᵧ² + C₁)(σₓ² + σᵧ² + C₂)),
+           C₁ = (0.01 R)², C₂ = (0.03 R)²   (Wang, Bovik, Sheikh, Simoncelli 2004)
+
+All are computed in float64 whatever comes in.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tacit.core.arguments import is_number
+from tacit.core.errors import Misuse
+
+Window = Literal["gaussian", "uniform"]
+SIDES: dict[Window, int] = {"gaussian": 11, "uniform": 7}
+SIGMA = 1.5
+
+
+def mse(guess: Tensor, truth: Tensor) -> Tensor:
+    """Mean squared error [N] of samples [N, *shape]."""
+    guess, truth = _pair(guess, truth)
+    return (guess - truth).square().flatten(1).mean(1)
+
+
+def psnr(guess: Tensor, truth: Tensor, data_range: float) -> Tensor:
+    """Peak signal-to-noise ratio [N] in dB of samples [N, *shape]; infinite where they are equal."""
+    check_range(data_range)
+    return 10 * torch.log10(data_range**2 / mse(guess, truth))
+
+
+def ssim(guess: Tensor, truth: Tensor, data_range: float, window: Window = "gaussian") -> Tensor:
+    """Structural similarity [N] of images [N, C, H, W], the mean over channels and whole windows.
+
+    "gaussian" is the paper's: 11×11, σ = 1.5, moments weighted by the window. "uniform" is 7×7 with unbiased
+    (co)variances, for smaller images and for comparison with software that has it as default. Windows that
+    reach over the edge do not count.
+    """
+    check_range(data_range)
+    guess, truth = _pair(guess, truth)
+    if window not in SIDES:
+        raise Misuse(f"window is {window!r}.", f"Choose one of: {', '.join(SIDES)}.")
+    side = SIDES[window]
+    if guess.ndim != 4 or min(guess.shape[2:]) < side:
+        raise Misuse(
+            f"SSIM with the {window} window got samples of shape {tuple(guess.shape[1:])}.",
+            f"It needs images [C, H, W] of at least {side}×{side}; of other data take mse and psnr.",
+        )
+    taps = _taps(window).to(guess.device)
+
+    def local(x: Tensor) -> Tensor:
+        """The weighted mean of each window."""
+        flat = x.flatten(0, 1)[:, None]  # channels are images of their own
+        return functional.conv2d(
+            functional.conv2d(flat, taps[None, None, :, None]), taps[None, None, None, :]
+        )
+
+    bias = side**2 / (side**2 - 1) if window == "uniform" else 1.0
+    c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
+    mx, my = local(guess), local(truth)
+    vx, vy = bias * (local(guess**2) - mx**2), bias * (local(truth**2) - my**2)
+    vxy = bias * (local(guess * truth) - mx * my)
+    similarity = (2 * mx * my + c1) * (2 * vxy + c2) / ((mx**2 + my**2 + c1) * (vx + vy + c2))
+    return similarity.reshape(len(guess), -1).mean(1)
+
+
+def window_for(shape: torch.Size | tuple[int, ...]) -> Window | None:
+    """The window for samples of this shape: the paper's, the smaller one for small images, none for no images."""
+    if len(shape) != 3:
+        return None
+    return next((window for window, side in SIDES.items() if min(shape[1:]) >= side), None)
+
+
+def check_range(data_range: float) -> None:
+    """Refuse a range that is not a positive number."""
+    if not (is_number(data_range) and data_range > 0):
+        raise Misuse(
+            f"data_range is {data_range!r}.",
+            "Give largest minus smallest possible value, 1.0 for [0, 1].",
+        )
+
+
+def _taps(window: Window) -> Tensor:
+    side = SIDES[window]
+    if window == "uniform":
+        return torch.full((side,), 1 / side, dtype=torch.float64)
+    offset = torch.arange(side, dtype=torch.float64) - side // 2
+    weights = torch.exp(-(offset**2) / (2 * SIGMA**2))
+    return weights / weights.sum()
+
+
+def _pair(guess: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    if guess.shape != truth.shape or guess.ndim < 2:
+        raise Misuse(
+            f"The guess has shape {tuple(guess.shape)}, the truth {tuple(truth.shape)}.",
+            "Give both as [N, *shape], one row per sample.",
+        )
+    return guess.detach().double(), truth.detach().double().to(guess.device)

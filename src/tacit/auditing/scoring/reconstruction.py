@@ -1,0 +1,215 @@
+"""Scores of reconstructed samples, beside those of guesses that used nothing of the victim's.
+
+A number such as "PSNR 14 dB" says nothing alone: the mean of all digits scores 12 dB against a digit. So the guesses
+of `baselines` go through the same matching and the same measures: the prior mean, a random sample of the same class
+(averaged over several draws), and the class mean, without which an attack that found the classes and nothing else
+would look like more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tacit.auditing.scoring.baselines import pool_for
+from tacit.auditing.scoring.images import check_range, mse, psnr, ssim, window_for
+from tacit.auditing.scoring.matching import check_batches, match, rearranged
+from tacit.core.arguments import is_count
+from tacit.core.errors import Misuse
+from tacit.core.randomness import key_of
+
+CEILING = 120.0  # dB: an error of a millionth of the range; beyond it float32 rounding is what is measured
+LEGIBLE = 0.1  # of SSIM, above every baseline
+MARGIN = 0.9
+RECOVERED = 0.1
+LEVELS = (
+    "no better than the prior mean",
+    "no better than knowing the class",
+    "closer than every baseline",
+    "recovered in part",
+    "recovered",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores per victim [V], each the mean over its batch; no SSIM where samples are not images."""
+
+    mse: Tensor
+    psnr: Tensor
+    """Mean of the samples' PSNR, each counted as 120 dB at most."""
+    ssim: Tensor | None
+    sample_mse: Tensor
+    """MSE [V, b] of each true sample with the guess matched to it."""
+
+    def as_dict(self) -> dict[str, float | list[float] | None]:
+        """Means over victims, and the values per victim."""
+        out: dict[str, float | list[float] | None] = {}
+        for name, value in (("mse", self.mse), ("psnr", self.psnr), ("ssim", self.ssim)):
+            out[name] = None if value is None else float(value.mean())
+            out[f"{name}_per_victim"] = None if value is None else value.tolist()
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class ReconstructionScore:
+    """What an attack reconstructed, what the baselines would have, and how to read the two together."""
+
+    attack: Scores
+    prior_mean: Scores
+    same_class: Scores
+    class_mean: Scores
+    data_range: float
+    label_accuracy: Tensor | None
+    """Share [V] of the matched samples whose guessed label is right."""
+    label_overlap: Tensor | None
+    """Share [V] of the labels found when order does not count: Σ over classes of min(guessed, true)/b."""
+    in_pool: int
+    """True samples that are in the public pool too: more than a few, and the baselines are not baselines."""
+
+    @property
+    def levels(self) -> list[str]:
+        """The reading of each victim; with m its MSE and B the smallest MSE of the three baselines:
+
+        - no better than the prior mean: m ≥ 0.9 · MSE of the prior mean
+        - no better than knowing the class: otherwise, m ≥ 0.9 B
+        - closer than every baseline: otherwise, m > 0.1 B
+        - recovered in part: any of these, but for some sample of the batch m ≤ 0.1 B
+        - recovered: m ≤ 0.1 B, that is 10 dB closer than any of them
+
+        A noisy picture that can be read is far in MSE: one whose SSIM is 0.1 above every baseline's is "closer", too.
+        """
+        others = (self.prior_mean, self.same_class, self.class_mean)
+        m = self.attack.mse
+        best = torch.stack([scores.mse for scores in others]).amin(0)
+        best_by_sample = torch.stack([scores.sample_mse for scores in others]).amin(0)
+        level = torch.full(m.shape, 2)
+        level[m >= MARGIN * best] = 1
+        level[m >= MARGIN * self.prior_mean.mse] = 0
+        if self.attack.ssim is not None:
+            similar = torch.stack(
+                [scores.ssim for scores in others if scores.ssim is not None]
+            ).amax(0)
+            level[(level < 2) & (self.attack.ssim > similar + LEGIBLE)] = 2
+        level[(self.attack.sample_mse <= RECOVERED * best_by_sample).any(1)] = 3
+        level[m <= RECOVERED * best] = 4
+        return [LEVELS[k] for k in level.tolist()]
+
+    @property
+    def reading(self) -> str:
+        """How many victims reach each level (see `levels`), the worst for the victims first.
+
+        One victim, or all alike, gives the bare level, e.g. "no better than the prior mean". Nothing is averaged over
+        victims, so one victim laid open is never hidden by many failures. It is about this attack: another may succeed.
+        """
+        found = self.levels
+        counts = [(level, found.count(level)) for level in reversed(LEVELS) if level in found]
+        if len(counts) == 1:
+            return counts[0][0]
+        return "; ".join(f"{level} for {count} of {len(found)} victims" for level, count in counts)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        labels = {"label_accuracy": self.label_accuracy, "label_overlap": self.label_overlap}
+        return {
+            "attack": self.attack.as_dict(),
+            "prior_mean": self.prior_mean.as_dict(),
+            "same_class": self.same_class.as_dict(),
+            "class_mean": self.class_mean.as_dict(),
+            "data_range": self.data_range,
+            **{
+                name: None if value is None else float(value.mean())
+                for name, value in labels.items()
+            },
+            "in_pool": self.in_pool,
+            "levels": self.levels,
+            "reading": self.reading,
+        }
+
+
+def score_reconstruction(
+    guess: Tensor,
+    truth: Tensor,
+    truth_labels: Tensor | None,
+    pool_x: Tensor,
+    pool_y: Tensor | None,
+    seed: int,
+    *,
+    guess_labels: Tensor | None = None,
+    data_range: float | None = None,
+    draws: int = 16,
+) -> ReconstructionScore:
+    """Score guesses [V, b, *shape] of V victims against the truth, labels [V, b], with a pool [n, *shape], [n].
+
+    The pool is public data of the same kind, never the victims'. Without labels (regression) all samples are of one
+    class. `data_range` is the pool's largest minus smallest value unless given.
+    """
+    check_batches(guess, truth)
+    guess, truth = (x.detach().double().cpu() for x in (guess, truth))
+    pool, labels = pool_for(truth, truth_labels, pool_x, pool_y)
+    if not is_count(draws):
+        raise Misuse(
+            f"draws is {draws!r}.", "Give the number of random samples to average over, such as 16."
+        )
+    if guess_labels is not None and (truth_labels is None or guess_labels.shape != labels.shape):
+        raise Misuse(
+            f"guess_labels has shape {tuple(guess_labels.shape)}; true labels: {tuple(labels.shape)}"
+            f"{' (none given)' if truth_labels is None else ''}.",
+            "Give one label per guess, [victims, batch], and the true ones.",
+        )
+    width = float(pool.x.max() - pool.x.min()) if data_range is None else data_range
+    check_range(width)
+
+    order = match(guess, truth)
+    generator = torch.Generator().manual_seed(key_of(seed, "same class") >> 1)
+    drawn = [_scored(pool.same_class(labels, generator), truth, width) for _ in range(draws)]
+    named = None if guess_labels is None else guess_labels.cpu()
+    return ReconstructionScore(
+        attack=_scored(guess, truth, width, order),
+        prior_mean=_scored(pool.prior_mean(labels), truth, width),
+        same_class=_mean_scores(drawn),
+        class_mean=_scored(pool.class_means(labels), truth, width),
+        data_range=width,
+        label_accuracy=None
+        if named is None
+        else (rearranged(named, order) == labels).double().mean(1),
+        label_overlap=None if named is None else _overlap(named, labels),
+        in_pool=pool.holds(truth),
+    )
+
+
+def _scored(guess: Tensor, truth: Tensor, data_range: float, order: Tensor | None = None) -> Scores:
+    """The scores of a guess in its best order: a baseline has the same kindness as an attack."""
+    order = match(guess, truth) if order is None else order
+    found, true = rearranged(guess, order).flatten(0, 1), truth.flatten(0, 1)
+    window = window_for(truth.shape[2:])
+
+    def by_victim(x: Tensor) -> Tensor:
+        return x.view(truth.shape[:2]).mean(1)
+
+    error = mse(found, true)
+    return Scores(
+        mse=by_victim(error),
+        psnr=by_victim(psnr(found, true, data_range).clamp(max=CEILING)),
+        ssim=None if window is None else by_victim(ssim(found, true, data_range, window)),
+        sample_mse=error.view(truth.shape[:2]),
+    )
+
+
+def _mean_scores(drawn: Sequence[Scores]) -> Scores:
+    similar = [scores.ssim for scores in drawn if scores.ssim is not None]
+    return Scores(
+        mse=torch.stack([scores.mse for scores in drawn]).mean(0),
+        psnr=torch.stack([scores.psnr for scores in drawn]).mean(0),
+        ssim=torch.stack(similar).mean(0) if similar else None,
+        sample_mse=torch.stack([scores.sample_mse for scores in drawn]).mean(0),
+    )
+
+
+def _overlap(guessed: Tensor, labels: Tensor) -> Tensor:
+    classes = torch.unique(torch.cat([guessed.flatten(), labels.flatten()]))
+    one, other = ((which[..., None] == classes).sum(1) for which in (guessed, labels))
+    return torch.minimum(one, other).sum(1) / labels.shape[1]

@@ -1,0 +1,181 @@
+"""Gradients of all hosted clients: layer by layer for all at once, in one batched pass, or client by client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from tacit.core.errors import Misuse
+from tacit.core.workers import Crew, separate_products
+from tacit.engines.capture.graphs import Pass, recorded_pass
+from tacit.tasks.feed import Feed, MiniBatches, Piece, WholeParts, gather
+from tacit.tasks.flat import Loss
+from tacit.tasks.layers import layered
+from tacit.tasks.parts import Part
+from tacit.tasks.task import Task
+
+Strategy = Literal["layered", "batched", "looped"]
+Writer = Callable[
+    [Tensor, Part, Tensor], None
+]  # models [k, P], arrays [k, ...], where gradients go [k, P]
+WORKSPACE = {
+    "cpu": 1 << 25,
+    "cuda": 1 << 30,
+}  # numbers that one pass of one worker may take, roughly
+
+
+def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
+    """Gradients [k, P] in one pass over a client dimension."""
+    gradients: Tensor = vmap(grad(loss))(theta, *arrays)
+    return gradients
+
+
+def looped(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
+    """Gradients [k, P] client by client: slow and obviously right."""
+    out = torch.empty_like(theta)
+    for row, own in enumerate(zip(*arrays, strict=True)):
+        point = theta[row].detach().requires_grad_()
+        (out[row],) = torch.autograd.grad(loss(point, *own), point)
+    return out
+
+
+PASSES: dict[str, Callable[[Loss, Tensor, Part], Tensor]] = {"batched": batched, "looped": looped}
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A way to take gradients of one task: what writes those of k clients, and how many at a time."""
+
+    strategy: Strategy
+    write: Writer
+    numbers: int  # that one client takes in a pass
+
+    @classmethod
+    def of(cls, task: Task, strategy: Strategy) -> Way:
+        """That of a task; refused where its loss is no chain of layers and should be taken as one."""
+        if strategy == "layered":
+            net = layered(task)
+            if isinstance(net, str):
+                raise Misuse(
+                    f'gradients is "layered", but {net}.', 'Use "batched", "looped" or "auto".'
+                )
+            return cls(strategy, net.write_gradients, net.numbers)
+        compute = PASSES[strategy]
+
+        def write(theta: Tensor, arrays: Part, out: Tensor) -> None:
+            out.copy_(compute(task.loss, theta, arrays))
+
+        return cls(strategy, write, 4 * task.parameters + 16 * task.source.numbers)
+
+    def clients_per_pass(self, device: torch.device | str) -> int:
+        """So many that the workspace of a pass stays bounded."""
+        return max(1, WORKSPACE[torch.device(device).type] // self.numbers)
+
+    def products(self, device: torch.device | str) -> AbstractContextManager[None]:
+        """What a pass is to be in: products of layers are done by workers of a crew, each on its own."""
+        return separate_products(device) if self.strategy == "layered" else nullcontext()
+
+
+@dataclass(frozen=True, eq=False)
+class HostedObjective:
+    """The objective of hosted clients (see clients.Objective), bound to data, seed and device."""
+
+    task: Task
+    clients: Sequence[int]
+    feed: Feed
+    strategy: Strategy
+    seed: int
+    device: torch.device | str
+    crew: Crew = field(default_factory=lambda: Crew(1))
+    _recorded: dict[int, Pass] = field(
+        default_factory=dict
+    )  # passes of so many clients, as a GPU plays them
+
+    @cached_property
+    def _way(self) -> Way:
+        return Way.of(self.task, self.strategy)
+
+    def theta0(self) -> Tensor:
+        """Initial models [n, P]."""
+        return self.task.initial(self.seed, self.clients).to(self.device)
+
+    def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
+        """Gradients [n, P] of each client's batch `number` at its own row; `spent` may be written into."""
+        out = torch.empty_like(theta) if spent is None else spent
+        if isinstance(self.feed, MiniBatches) and theta.is_cuda:
+            self._play(theta, self.feed.indices(number), out)
+        else:
+            self._write(theta, self.feed.pieces(number, self._cut), out)
+        return self._clipped(out)
+
+    def samples(self, number: int) -> Tensor | None:
+        """Which samples are in batch `number` [n, batch]; None if all are in every batch, refused of other data."""
+        if isinstance(self.feed, WholeParts):
+            return None
+        if not isinstance(self.feed, MiniBatches):
+            raise TypeError("data that are drawn anew have no places")
+        return self.feed.indices(number)
+
+    def grad_on(self, theta: Tensor, samples: Tensor | None, out: Tensor) -> Tensor:
+        """Gradients [n, P] on these samples, written into `out` by work that is the same for all samples."""
+        if samples is None:
+            self._write(theta, self.feed.pieces(0, self._cut), out)
+        else:
+            for rows in self._cut(len(samples)):
+                self._write_batches(theta[rows], samples[rows], out[rows])
+        return self._clipped(out)
+
+    def forget_recordings(self) -> None:
+        """Give back the memory of recorded passes."""
+        self._recorded.clear()
+
+    def _clipped(self, gradients: Tensor) -> Tensor:
+        return gradients if self.task.clip is None else self.task.clip.shorten(gradients)
+
+    def _play(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
+        """Write gradients on the samples at `index` [n, batch], on a GPU: by passes recorded once for each size."""
+        for rows in self._cut(len(index)):
+            size = rows.stop - rows.start
+            if size not in self._recorded:
+                self._recorded[size] = recorded_pass(self._write_batches, theta[rows], index[rows])
+            self._recorded[size](theta[rows], index[rows], out[rows])
+
+    def _write_batches(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
+        assert isinstance(self.feed, MiniBatches)
+        with self._way.products(self.device):
+            self._way.write(theta, gather(self.feed.arrays, index), out)
+
+    def _write(self, theta: Tensor, pieces: Iterable[Piece], out: Tensor) -> None:
+        """Write the gradients of all pieces."""
+        way = self._way
+
+        def work(piece: Piece) -> None:
+            rows, load = piece
+            if isinstance(rows, slice):
+                way.write(theta[rows], load(), out[rows])
+            else:
+                own = theta[rows]
+                there = torch.empty_like(own)
+                way.write(own, load(), there)
+                out[rows] = there
+
+        with way.products(self.device):
+            self.crew.each(work, pieces)
+
+    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
+        """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""
+        proximal = self.task.known_minimisers()
+        out = torch.empty_like(linear)
+        for rows, load in self.feed.pieces(number, self._cut):
+            out[rows] = vmap(proximal)(linear[rows], curvature[rows, 0], *load())
+        return out
+
+    def _cut(self, count: int) -> list[slice]:
+        return self.crew.cut(count, self._way.clients_per_pass(self.device))

@@ -1,1 +1,0 @@
-"""The artifacts of each paper."""

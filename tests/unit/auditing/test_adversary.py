@@ -1,0 +1,209 @@
+import pytest
+import torch
+
+import tacit
+from tacit.auditing.adversary import Adversary, view
+from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.core.errors import Misuse
+from tacit.record.transcript import SERVER, Message, Transcript
+from tacit.record.unknowns import Unknown
+
+PATH = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)]  # 0 – 1 – 2 – 3
+CURIOUS, EARS, HOST = Adversary.curious, Adversary.eavesdropper, Adversary.server
+
+
+def mixed(*source):
+    return Message(1, "mix", "x", torch.zeros(len(source), 2), torch.tensor(source))
+
+
+def sent(private=False, edges=PATH):
+    ends = torch.tensor(edges)
+    return Message(1, "send", "z", torch.zeros(len(edges), 2), ends[:, 0], ends[:, 1], private)
+
+
+def up(*source):
+    return Message(1, "average", "g", torch.zeros(len(source), 2), torch.tensor(source))
+
+
+DOWN = Message(1, "broadcast", "g", torch.zeros(1, 2), torch.tensor([SERVER]))
+
+
+# --- Words ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("eavesdropper", EARS()),
+        ("server", HOST()),
+        ("curious(3)", CURIOUS(3)),
+        (" curious( 0 ,12 )+ eavesdropper ", CURIOUS(0, 12) | EARS()),
+        ("curious(1)+curious(2)", CURIOUS(1, 2)),
+        (
+            "eavesdropper+theta0",
+            Adversary(listens=True, knows_theta0=True),
+        ),
+        ("theta0+server", Adversary(is_server=True, knows_theta0=True)),
+    ],
+)
+def test_words_as_the_command_line_takes_them(text, expected):
+    assert Adversary.parse(text) == expected
+    assert Adversary.parse(str(expected)) == expected  # it says its own name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "curious()",
+        "curious(-1)",
+        "curious(a)",
+        "curious(1",
+        "curious(0)+",
+        "Eavesdropper",
+        "spy",
+        "curious 1",
+    ],
+)
+def test_other_words_are_refused_with_the_syntax(text):
+    with pytest.raises(Misuse, match=r'not understood.*Give e\.g\. "eavesdropper"'):
+        Adversary.parse(text)
+
+
+def test_who_listens_to_nothing_is_no_adversary():
+    with pytest.raises(Misuse, match="listens to nothing"):
+        Adversary.parse("theta0")
+
+
+@pytest.mark.parametrize("clients", [(), (-1,), (True,), (1.0,), ("0",)])
+def test_curious_needs_numbers_of_clients(clients):
+    with pytest.raises(Misuse, match=r"Give their numbers"):
+        Adversary.curious(*clients)
+
+
+def test_the_union_shares_all():
+    both = CURIOUS(1) | EARS((0, 1)) | HOST()
+    assert both == Adversary(frozenset({1}), True, frozenset({(0, 1)}), True)
+    assert (EARS((0, 1)) | EARS((2, 3))).edges == {(0, 1), (2, 3)}
+    assert (
+        (EARS((0, 1)) | EARS()) == (EARS() | EARS((0, 1))) == EARS()
+    )  # all edges and some of them
+    assert (CURIOUS(1) | EARS((0, 1))).edges == {
+        (0, 1)
+    }  # who is curious hears no more edges than that
+    assert (Adversary(knows_theta0=True) | CURIOUS(1)).knows_theta0
+    assert str(CURIOUS(2, 1) | EARS((0, 1))) == "curious(1,2)+eavesdropper on [(0, 1)]"
+
+
+# --- Who sees what -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("adversary", "sources"),
+    [
+        (CURIOUS(1), [0, 1, 2]),  # its neighbours' and its own
+        (CURIOUS(0), [0, 1]),
+        (CURIOUS(0, 3), [0, 1, 2, 3]),
+        (EARS(), [0, 1, 2, 3]),
+        (EARS((2, 3)), [2]),
+        (EARS((2, 3)) | CURIOUS(0), [0, 1, 2]),
+        (HOST(), []),
+        (Adversary(knows_theta0=True), []),
+    ],
+)
+def test_mixed_rows_go_to_all_neighbours(adversary, sources):
+    assert adversary.sees(mixed(0, 1, 2, 3), PATH).nonzero().flatten().tolist() == sources
+    backwards = adversary.sees(mixed(3, 1), PATH).tolist()  # by whose they are, not by their place
+    assert backwards == [3 in sources, 1 in sources]
+
+
+def test_along_a_directed_edge_only_its_target_hears():
+    assert CURIOUS(1).sees(mixed(0, 1), [(0, 1)]).tolist() == [True, True]
+    assert CURIOUS(0).sees(mixed(0, 1), [(0, 1)]).tolist() == [True, False]
+    assert EARS().sees(mixed(0, 1), [(0, 1)]).tolist() == [True, False]  # client 1 tells nobody
+
+
+@pytest.mark.parametrize(
+    ("adversary", "clear", "private"),
+    [
+        (CURIOUS(0), [(0, 1), (1, 0)], [(0, 1), (1, 0)]),
+        (CURIOUS(1), PATH[:4], PATH[:4]),
+        (EARS(), PATH, []),
+        (EARS((1, 2)), [(1, 2)], []),
+        (CURIOUS(0) | EARS((1, 2)), [*PATH[:2], (1, 2)], PATH[:2]),
+        (CURIOUS(0) | EARS(), PATH, PATH[:2]),
+        (HOST(), [], []),
+    ],
+)
+def test_rows_sent_along_edges(adversary, clear, private):
+    for is_private, expected in ((False, clear), (True, private)):
+        seen = adversary.sees(sent(is_private), PATH).tolist()
+        assert [edge for edge, hears in zip(PATH, seen, strict=True) if hears] == expected
+
+
+def test_what_goes_to_the_server_and_what_comes_back():
+    for everything in (HOST(), EARS(), HOST() | CURIOUS(1)):
+        assert everything.sees(up(0, 1, 2), PATH).tolist() == [True] * 3
+        assert everything.sees(DOWN, PATH).tolist() == [True]
+    assert CURIOUS(1).sees(up(0, 1, 2), PATH).tolist() == [False, True, False]  # no neighbour's
+    assert CURIOUS(1).sees(DOWN, PATH).tolist() == [True]
+    assert Adversary(knows_theta0=True).sees(DOWN, PATH).tolist() == [False]
+
+
+def test_a_view_is_the_places_of_what_is_seen():
+    transcript = Transcript(
+        clients=4, edges=PATH, messages=[mixed(0, 1, 2, 3), up(0, 2), sent(private=True), DOWN]
+    )
+    seen = [(place, rows.tolist()) for place, rows in view(transcript, CURIOUS(3))]
+    assert seen == [(0, [2, 3]), (2, [4, 5]), (3, [0])]
+    assert list(view(transcript, Adversary())) == []
+
+
+def test_what_it_has_without_listening():
+    shared = Unknown("noise", 3, 0, 2, "delta")
+    for unknown in (Unknown("gradient", 4, 2), Unknown("nonlinear", 1, 2, tag="sign"), shared):
+        assert CURIOUS(2).knows(unknown)
+        assert not CURIOUS(1).knows(unknown)
+        assert not (EARS() | Adversary(knows_theta0=True)).knows(unknown)
+    assert CURIOUS(0).knows(shared)  # both ends have it
+    first = Unknown("theta0", 0, 1)
+    assert [a.knows(first) for a in (CURIOUS(1), CURIOUS(2), Adversary(knows_theta0=True))] == [
+        True,
+        False,
+        True,
+    ]
+
+
+# --- On a graph ----------------------------------------------------------------------------------------------
+
+
+def test_an_adversary_that_is_not_on_the_graph_is_refused():
+    with pytest.raises(Misuse, match=r"corrupts client 4.*0 to 3"):
+        CURIOUS(4).refuse(4, PATH)
+    with pytest.raises(Misuse, match=r"every client.*at least one honest"):
+        CURIOUS(0, 1, 2, 3).refuse(4, PATH)
+    with pytest.raises(Misuse, match=r"taps \(0, 2\), which is no edge"):
+        EARS((0, 1), (0, 2)).refuse(4, PATH)
+    (CURIOUS(0, 1, 2) | EARS((3, 2))).refuse(4, PATH)
+
+
+def test_the_honest_component_is_what_the_corrupt_leave_connected():
+    transcript = Transcript(clients=4, edges=PATH)
+    assert EARS().honest_component(2, transcript) == {0, 1, 2, 3}
+    assert CURIOUS(1).honest_component(0, transcript) == {0}
+    assert CURIOUS(1).honest_component(3, transcript) == {2, 3}
+    one_way = Transcript(clients=3, edges=[(0, 1), (1, 2), (2, 0)])
+    assert CURIOUS(1).honest_component(0, one_way) == {0, 2}  # connected, in whichever direction
+
+
+def test_a_server_connects_all_honest_clients():
+    graph = tacit.Topology.star(4).mixing("metropolis", lazy=True)
+    pair = [run_on_symbols(kind(lr=0.1), graph, 1).transcript for kind in (tacit.FedAvg, tacit.DSG)]
+    assert [CURIOUS(0).honest_component(2, said) for said in pair] == [{1, 2, 3}, {2}]
+
+
+def test_who_taps_named_edges_does_not_hear_a_server():
+    up = Message(1, "average", "g", torch.zeros(3, 2), torch.tensor([0, 1, 2]))
+    down = Message(1, "broadcast", "g", torch.zeros(1, 2), torch.tensor([-1]))
+    for message in (up, down):
+        assert not Adversary.eavesdropper((0, 1)).sees(message, [(0, 1)]).any()
+        assert Adversary.eavesdropper().sees(message, [(0, 1)]).all()

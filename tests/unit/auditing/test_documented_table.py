@@ -1,0 +1,45 @@
+"""The table in docs/audit.md, cell by cell."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import tacit
+from tacit.algorithms import ALGORITHMS
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.auditing.verdict import in_short
+
+PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
+GRAPH = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
+ADVERSARIES = ("curious(1)", "curious(1,4)", "eavesdropper")
+
+
+def documented():
+    """(algorithm, options, cells) of every row."""
+    _, _, rest = PAGE.read_text().partition("<!-- table: who computes what -->")
+    lines = rest.partition("<!-- end of table -->")[0].strip().splitlines()[2:]
+    for line in lines:
+        first, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        name, *options = re.findall(r"`([^`]*)`", first)
+        yield name, tomllib.loads("\n".join(options)), tuple(cells)
+
+
+ROWS = list(documented())
+
+
+@pytest.mark.parametrize(("name", "options", "cells"), ROWS, ids=lambda value: str(value))
+def test_every_cell_is_what_the_audit_finds(name, options, cells):
+    kind = ALGORITHMS[name]
+    rate = {"lr": 0.05} if "lr" in kind.__dataclass_fields__ else {}
+    run = run_on_symbols(kind(**rate, **options), GRAPH, 6)
+    found = [in_short(Findings(Knowledge(run, Adversary.parse(words)), 0)) for words in ADVERSARIES]
+    assert tuple(found) == cells
+
+
+def test_every_algorithm_is_in_the_table():
+    assert {name for name, options, _ in ROWS if not options} == set(ALGORITHMS)

@@ -1,0 +1,161 @@
+"""Inversion of several values that are known together: changes of gradients and their sum."""
+
+import pytest
+import torch
+from torch import nn
+from torch.func import grad
+from torch.nn import functional
+
+from tacit.auditing.attacks.gradient_matching import Matching
+from tacit.auditing.attacks.guesses import Layout
+from tacit.auditing.attacks.inversion import invert
+from tacit.auditing.attacks.lbfgs import LBFGS
+from tacit.auditing.attacks.objectives import L2, Cosine
+from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.core.errors import Misuse
+from tacit.tasks.flat import FlatModule, ModuleLoss
+
+SHAPE, CLASSES, VICTIMS, CLIENTS, BATCH = (1, 3, 3), 3, 2, 2, 2
+NETWORK = nn.Sequential(
+    nn.Flatten(), nn.Linear(9, 16), nn.Sigmoid(), nn.Linear(16, CLASSES)
+).double()
+LOSS = ModuleLoss(FlatModule(NETWORK), functional.cross_entropy)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Many small operations."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def weights(name):
+    """[V, K, P], another for each client."""
+    drawn = [LOSS.flat.fresh_weights(name, place) for place in range(VICTIMS * CLIENTS)]
+    return 2 * torch.stack(drawn).view(VICTIMS, CLIENTS, -1)
+
+
+def truth():
+    draw = torch.Generator().manual_seed(5)
+    x = torch.rand(VICTIMS, CLIENTS, BATCH, *SHAPE, generator=draw, dtype=torch.float64)
+    return x, torch.randint(CLASSES, x.shape[:3], generator=draw)
+
+
+def gradients(theta, x, y):
+    """One by one: [V, K, P]."""
+    rows = [
+        torch.stack([grad(LOSS)(*each) for each in zip(*row, strict=True)])
+        for row in zip(theta, x, y, strict=True)
+    ]
+    return torch.stack(rows)
+
+
+def seen():
+    later, earlier, (x, y) = weights("later"), weights("earlier"), truth()
+    before = gradients(earlier, x, y)
+    return JointObservation.changes_and_sum(
+        later, earlier, gradients(later, x, y) - before, before.sum(1)
+    )
+
+
+LAYOUT = Layout(CLIENTS, BATCH, SHAPE, CLASSES, soft=False)
+
+
+def matching(objective):
+    labels = truth()[1][:, None]
+    return Matching(LOSS, seen(), objective, LAYOUT, labels, torch.arange(VICTIMS), 1)
+
+
+def guess():
+    drawn = torch.rand(
+        VICTIMS, LAYOUT.width, generator=torch.Generator().manual_seed(6), dtype=torch.float64
+    )
+    return drawn, torch.arange(VICTIMS)
+
+
+@pytest.mark.parametrize("objective", [L2(), L2(relative=True, total_variation=0.1), Cosine()])
+def test_the_joint_objective_is_the_mean_over_changes_and_the_sum(objective):
+    rows, which = guess()
+    x, (_, y), known = LAYOUT.inputs(rows), truth(), seen()
+    after, before = gradients(weights("later"), x, y), gradients(weights("earlier"), x, y)
+    by_hand = [
+        sum(
+            [
+                objective(after[v, k] - before[v, k], known.values[v, k], x[v].flatten(0, 1))
+                for k in range(2)
+            ],
+            objective(before[v].sum(0), known.values[v, 2], x[v].flatten(0, 1)),
+        )
+        / 3
+        for v in range(VICTIMS)
+    ]
+    values, _ = matching(objective)(rows, which)
+    torch.testing.assert_close(values, torch.stack(by_hand))
+
+
+def test_its_slopes_are_those_of_small_steps():
+    objective = matching(L2())
+    rows, which = guess()
+    _, slopes = objective(rows, which)
+    for place in (0, 7, LAYOUT.width - 1):
+        step = torch.zeros_like(rows)
+        step[:, place] = 1e-5
+        up, down = objective(rows + step, which)[0], objective(rows - step, which)[0]
+        torch.testing.assert_close(slopes[:, place], (up - down) / 2e-5, rtol=1e-5, atol=1e-9)
+
+
+def test_the_truth_matches_and_is_found():
+    x, y = truth()
+    at_truth, _ = matching(L2())(x.flatten(1), torch.arange(VICTIMS))
+    assert float(at_truth.max()) < 1e-25
+    found = invert(
+        LOSS, seen(), shape=SHAPE, batch=BATCH, classes=CLASSES, labels=y, restarts=2,
+        objective=L2(relative=True), optimiser=LBFGS(300),
+    )  # fmt: skip
+    assert found.inputs.shape == x.shape
+    assert "3 values known together, of 4 gradients of 2 batches" in found.assumptions
+    either = (found.inputs, found.inputs.flip(2))  # two samples of one label may change places
+    off = torch.stack([(one - x).square().flatten(2).mean(2) for one in either]).amin(0)
+    assert float(off.max()) < 1e-4
+
+
+def test_one_value_alone_is_inverted_as_ever():
+    """A joint observation of one gradient is an observation of that gradient."""
+    theta, (x, y) = weights("later")[:, :1], truth()
+    value = gradients(theta, x[:, :1], y[:, :1])
+    options = {"shape": SHAPE, "batch": BATCH, "classes": CLASSES, "labels": y[:, 0], "restarts": 1}
+    joint = invert(LOSS, JointObservation(theta, theta.new_ones(1, 1), value, (0,)), **options)
+    plain = invert(LOSS, Observation.gradient(theta[:, 0], value[:, 0]), **options)
+    torch.testing.assert_close(joint.inputs, plain.inputs, rtol=1e-3, atol=1e-4)
+
+
+def test_labels_are_searched_where_they_are_not_given():
+    options = {
+        "shape": SHAPE,
+        "batch": BATCH,
+        "classes": CLASSES,
+        "restarts": 1,
+        "optimiser": LBFGS(2),
+    }
+    assert invert(LOSS, seen(), **options).labels.shape == (VICTIMS, CLIENTS, BATCH)
+    with pytest.raises(Misuse, match="not off several"):
+        invert(LOSS, seen(), labels="recover", **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda w: JointObservation(w, w.new_ones(1, 3), w[:, :1], (0, 2, 2)), "batches [0, 2, 2]"),
+        (lambda w: JointObservation(w, w.new_ones(1, 3), w[:, :1], (0, 0)), "batches [0, 0]"),
+        (lambda w: JointObservation(w, w.new_ones(3), w[:, :1], (0, 0, 0)), "coefficients"),
+        (lambda w: JointObservation(w, w.new_ones(1, 3), w[:, 0], (0, 0, 0)), "values"),
+        (lambda w: JointObservation.changes_and_sum(w, w[:1], w, w[:, 0]), "earlier (1, 3, 5)"),
+    ],
+)
+def test_observations_that_do_not_fit_are_refused(make, said):
+    with pytest.raises(Misuse) as refusal:
+        make(torch.ones(2, 3, 5, dtype=torch.float64))
+    assert said in refusal.value.problem
+    assert refusal.value.remedy

@@ -1,0 +1,163 @@
+import pytest
+from pydantic import ValidationError
+
+from tacit.config.sections import changed, load_config, make_config, parse_override
+from tacit.core.errors import Misuse
+
+
+def refusal(values, *overrides):
+    with pytest.raises(Misuse) as caught:
+        make_config(values, overrides)
+    assert caught.value.remedy
+    return str(caught.value)
+
+
+def test_an_empty_configuration_has_the_defaults():
+    config = make_config({})
+    assert (config.data.name, config.partition.kind, config.algorithm.name) == (
+        "mnist-mini",
+        "iid",
+        "lppa",
+    )
+    assert (config.run.rounds, config.run.seed, config.run.device) == (20, 0, "cpu")
+    assert config.graph.options == config.model.options == {}
+
+
+def test_a_file_is_read_with_its_options(tmp_path):
+    path = tmp_path / "e.toml"
+    path.write_text(
+        '[graph]\nkind = "grid"\nrows = 2\n[algorithm]\nnoise = {law = "laplace", scale = 1}\n'
+    )
+    config = load_config(path)
+    assert config.graph.options == {"rows": 2}
+    assert config.algorithm.options == {"noise": {"law": "laplace", "scale": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("run.seed=3", ["run", "seed"], 3),
+        ("a.b = 0.5", ["a", "b"], 0.5),
+        ("a.b=true", ["a", "b"], True),
+        ("a.b=word", ["a", "b"], "word"),
+        ('a.b="3"', ["a", "b"], "3"),
+        ("a.b=pkg.mod:Name", ["a", "b"], "pkg.mod:Name"),
+        ("a.b=x=y", ["a", "b"], "x=y"),
+        ("a.b=[1, 2]", ["a", "b"], [1, 2]),
+        ("a.b={c = 1}", ["a", "b"], {"c": 1}),
+        ("a.b.c=1e-3", ["a", "b", "c"], 1e-3),
+    ],
+)
+def test_the_value_of_an_override_is_toml_or_a_bare_word(text, path, value):
+    found = parse_override(text)
+    assert found == (path, value)
+    assert type(found[1]) is type(value)
+
+
+@pytest.mark.parametrize("text", ["run.seed", "=3", "run.=3", ".seed=3", ""])
+def test_an_override_of_another_form_is_refused(text):
+    with pytest.raises(Misuse, match="key=value"):
+        parse_override(text)
+
+
+def test_overrides_go_into_inline_tables_and_the_last_one_counts():
+    values = {"algorithm": {"lr": 0.1, "noise": {"law": "gaussian", "scale": 1.0}}}
+    config = make_config(values, ["algorithm.noise.scale=0.5", "run.seed=1", "run.seed=2"])
+    assert config.algorithm.options == {"lr": 0.1, "noise": {"law": "gaussian", "scale": 0.5}}
+    assert config.run.seed == 2
+    assert values["algorithm"]["noise"]["scale"] == 1.0  # what was handed in is left alone
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("run=3", ["'run=3'", "section.key=value"]),
+        ("run.rounds.x=3", ["'run.rounds.x=3'", "no table"]),
+        ("run.round=3", ["no key 'run.round'", "Did you mean 'rounds'?", "batch_size"]),
+        ("runs.rounds=3", ["no section 'runs'", "Did you mean 'run'?"]),
+        ("run.rounds=many", ["run.rounds = 'many'", "integer"]),
+        ("run.rounds=2.5", ["run.rounds = 2.5", "integer"]),
+        ("run.rounds=0", ["run.rounds = 0", "greater than 0"]),
+        ("run.rounds=true", ["run.rounds = True", "integer"]),
+        ("run.seed=-1", ["run.seed = -1", "greater than or equal to 0"]),
+        ("graph.seed=-1", ["graph.seed = -1"]),
+        ("partition.seed=-1", ["partition.seed = -1"]),
+        ("data.seed=-1", ["data.seed = -1"]),
+        ("data.name=3", ["data.name = 3", "string"]),
+        ("data.limit_train=0", ["data.limit_train = 0", "greater than 0"]),
+        ("graph.lazy=1", ["graph.lazy = 1", "boolean"]),
+        ("graph.mixing=metro", ["graph.mixing = 'metro'", "metropolis", "sinkhorn"]),
+        ("model.init=other", ["model.init = 'other'", "'same', 'independent' or 'module'"]),
+        ("run.gradients=fast", ["run.gradients = 'fast'", "batched"]),
+    ],
+)
+def test_what_cannot_be_is_refused_by_key_value_and_remedy(override, words):
+    message = refusal({"run": {"rounds": 1}}, override)
+    for word in words:
+        assert word in message
+
+
+def test_a_value_where_a_section_belongs_is_refused():
+    assert "Write a section [run]" in refusal({"run": 3})
+    message = refusal({"rounds": 3})
+    assert "no key 'rounds'" in message
+    assert "run" in message
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: None, ["There is no configuration file"]),
+        (lambda path: path.mkdir(), ["Cannot read", "directory"]),
+        (lambda path: path.write_bytes(b"\x80\x81\xff"), ["Cannot read", "TOML"]),
+        (lambda path: path.write_text("[run]\nrounds = = 3\n"), ["not valid TOML", "line 2"]),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, make, words):
+    path = tmp_path / "e.toml"
+    make(path)
+    with pytest.raises(Misuse) as caught:
+        load_config(path)
+    for word in [*words, str(path)]:
+        assert word in str(caught.value)
+
+
+def test_a_refusal_names_the_file_and_whether_overrides_were_applied(tmp_path):
+    path = tmp_path / "e.toml"
+    path.write_text("[run]\nrounds = 0\n")
+    with pytest.raises(Misuse, match=r"e\.toml: run\.rounds = 0"):
+        load_config(path)
+    with pytest.raises(Misuse, match=r"e\.toml with --set: run\.rounds = -1"):
+        load_config(path, ["run.rounds=-1"])
+
+
+def test_changed_replaces_some_keys_and_checks_them(tiny):
+    before = tiny()
+    after = changed(before, "run", seed=7)
+    assert after.run.seed == 7
+    assert after.as_dict() == before.as_dict() | {"run": before.as_dict()["run"] | {"seed": 7}}
+    with pytest.raises(Misuse, match=r"run\.seed"):
+        changed(before, "run", seed="x")
+
+
+def test_plain_values_leave_out_what_is_not_set_and_come_back_equal(tiny):
+    plain = tiny().as_dict()
+    assert "iterations_per_round" not in plain["run"]
+    assert "limit_train" in plain["data"]
+    assert make_config(plain) == tiny()
+
+
+def test_a_configuration_does_not_change(tiny):
+    with pytest.raises(ValidationError):
+        tiny().run.seed = 3
+
+
+def test_files_are_relative_to_the_configuration_and_overrides_to_the_current_folder(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "there" / "a.toml"
+    path.write_text('[graph]\nkind = "matrix"\nmatrix = "W.csv"\n')
+    assert load_config(path).graph.matrix == str(tmp_path / "there" / "W.csv")
+    assert load_config(path, ["graph.matrix=V.csv"]).graph.matrix == str(tmp_path / "V.csv")

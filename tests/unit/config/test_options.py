@@ -1,0 +1,234 @@
+import pytest
+
+import tacit
+from tacit.config.options import by_path, make_algorithm, make_option, make_rate, said_of, typed
+from tacit.core.errors import Misuse
+from tacit.core.noise import Noise
+from tacit.core.schedules import Constant, Cosine, Exponential, Inverse
+
+OWN = """
+from dataclasses import dataclass
+from tacit.algorithms.tracking import Tracking
+
+@dataclass(frozen=True)
+class Whole:
+    lr: float
+    times: int = 2
+    name = "whole"
+    requires = ()
+    def start(self, here) -> Tracking: ...
+    def step(self, s, here): ...
+
+class Plain(Whole): ...
+
+@dataclass(frozen=True)
+class Bare:
+    lr: float
+
+@dataclass(frozen=True)
+class Stateless:
+    name = "stateless"
+    requires = ()
+    def start(self, here): ...
+    def step(self, s, here): ...
+
+@dataclass(frozen=True)
+class Lost:
+    name = "lost"
+    requires = ()
+    def start(self, here) -> "Nowhere": ...
+    def step(self, s, here): ...
+
+def function(): ...
+"""
+
+
+@pytest.fixture
+def own(own_module):
+    return own_module("own_algorithms_for_options", OWN)
+
+
+def algorithm(name="lppa", **options):
+    return make_algorithm(name, options, round_length=10, steps=200)
+
+
+def refusal(call, *arguments, **options):
+    with pytest.raises(Misuse) as caught:
+        call(*arguments, **options)
+    assert caught.value.remedy
+    return str(caught.value)
+
+
+def test_a_registered_algorithm_gets_typed_options():
+    made = algorithm(
+        lr=1, noise={"law": "gaussian", "scale": 2}, fresh=True, masks="sent", local_steps=3
+    )
+    assert made == tacit.LPPA(1.0, tacit.Gaussian(2.0), fresh=True, masks="sent", local_steps=3)
+    assert isinstance(made.lr, float)
+
+
+def test_options_that_are_not_given_have_the_defaults_of_the_class():
+    assert algorithm("dp-dsgt", lr=0.1) == tacit.DPDSGT(0.1)
+
+
+@pytest.mark.parametrize(
+    ("table", "schedule"),
+    [
+        ({"schedule": "constant", "start": 0.1}, Constant(0.1)),
+        ({"schedule": "exponential", "start": 0.1, "decay": 0.9}, Exponential(0.1, 0.9, every=10)),
+        (
+            {"schedule": "exponential", "start": 0.1, "decay": 0.9, "every": 3},
+            Exponential(0.1, 0.9, 3),
+        ),
+        ({"schedule": "inverse", "start": 1}, Inverse(1.0, every=10)),
+        ({"schedule": "cosine", "start": 0.1, "end": 0.01}, Cosine(0.1, 200, 0.01)),
+        ({"schedule": "cosine", "start": 0.1, "steps": 7}, Cosine(0.1, 7)),
+    ],
+)
+def test_a_schedule_counts_in_rounds_or_in_the_run_unless_told(table, schedule):
+    assert make_rate("algorithm.lr", table, round_length=10, steps=200) == schedule
+    assert algorithm(lr=table).lr == schedule
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ["lppa needs algorithm.lr", "lr = 0.05"]),
+        ({"lr": 0}, ["[algorithm]", "lr", "0.0", "positive"]),
+        ({"lr": -0.5}, ["lr", "-0.5", "positive"]),
+        ({"lr": float("nan")}, ["lr", "nan", "positive"]),
+        ({"lr": "fast"}, ["algorithm.lr = 'fast'", "schedule"]),
+        ({"lr": True}, ["algorithm.lr = True"]),
+        ({"lr": {"start": 0.1}}, ["algorithm.lr = {'start': 0.1}", "schedule"]),
+        (
+            {"lr": {"schedule": "exponentil"}},
+            ["algorithm.lr.schedule", "Did you mean 'exponential'?"],
+        ),
+        ({"lr": {"schedule": ["cosine"]}}, ["algorithm.lr.schedule = ['cosine']", "Known:"]),
+        ({"lr": {"schedule": "exponential", "start": 0.1}}, ["algorithm.lr.decay", "not set"]),
+        (
+            {"lr": {"schedule": "constant", "start": 0.1, "decai": 1}},
+            ["algorithm.lr.decai", "Known: start"],
+        ),
+        ({"lr": {"schedule": "constant", "start": "x"}}, ["algorithm.lr.start = 'x'", "number"]),
+        ({"lr": {"schedule": "constant", "start": -1}}, ["algorithm.lr", "-1.0", "positive"]),
+        ({"lr": 0.1, "noize": 1}, ["algorithm.noize", "lppa", "Did you mean 'noise'?"]),
+        ({"lr": 0.1, "inject": "every"}, ["algorithm.inject is not an option of lppa"]),
+        ({"lr": 0.1, "fresh": 1}, ["algorithm.fresh = 1", "boolean"]),
+        ({"lr": 0.1, "masks": "send"}, ["algorithm.masks = 'send'", "'derived', 'sent'"]),
+        ({"lr": 0.1, "local_steps": 0}, ["local_steps", "0", "at least 1"]),
+        ({"lr": 0.1, "noise": 0.5}, ["algorithm.noise = 0.5", 'law = "laplace"']),
+        ({"lr": 0.1, "noise": {"scale": 1}}, ["algorithm.noise", "law"]),
+        (
+            {"lr": 0.1, "noise": {"law": "laplac", "scale": 1}},
+            ["algorithm.noise.law", "Did you mean 'laplace'?"],
+        ),
+        ({"lr": 0.1, "noise": {"law": [], "scale": 1}}, ["algorithm.noise.law = []", "Known:"]),
+        ({"lr": 0.1, "noise": {"law": "laplace"}}, ["algorithm.noise.scale", "not set"]),
+        (
+            {"lr": 0.1, "noise": {"law": "laplace", "scale": -1}},
+            ["algorithm.noise", "-1.0", "not negative"],
+        ),
+        (
+            {"lr": 0.1, "noise": {"law": "laplace", "scale": "x"}},
+            ["algorithm.noise.scale = 'x'", "number"],
+        ),
+        (
+            {"lr": 0.1, "noise": {"law": "laplace", "scale": 1, "b": 2}},
+            ["algorithm.noise.b", "Known: scale"],
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_key_value_and_remedy(options, words):
+    message = refusal(algorithm, **options)
+    for word in words:
+        assert word in message
+
+
+def test_an_unknown_algorithm_is_refused_with_the_closest():
+    message = refusal(algorithm, "lpa", lr=0.1)
+    assert "algorithm.name" in message
+    assert "Did you mean 'lppa'? Known: dsgt, dp-dsgt, lppa" in message
+
+
+def test_noise_is_made_alone():
+    assert make_option("algorithm.noise", {"law": "laplace", "scale": 0}, Noise) == tacit.Laplace(
+        0.0
+    )
+
+
+def test_an_own_algorithm_gets_typed_options_too(own):
+    made = algorithm(f"{own}:Whole", lr=1, times=5)
+    assert type(made).__name__ == "Whole"
+    assert (made.lr, made.times) == (1.0, 5)
+    assert "times = 'x'" in refusal(algorithm, f"{own}:Whole", lr=1, times="x")
+    assert "Known: lr, times" in refusal(algorithm, f"{own}:Whole", rate=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Bare", ["no name, no requires, no start, no step"]),
+        ("Stateless", ["what its state is", "Annotate start"]),
+        ("Lost", ["annotation", "Nowhere"]),
+        ("function", ["is not a dataclass"]),
+        ("Missing", ["cannot be imported", "Missing"]),
+    ],
+)
+def test_an_own_algorithm_that_cannot_work_is_refused(own, name, words):
+    message = refusal(algorithm, f"{own}:{name}", lr=0.1)
+    for word in [f"algorithm.name = '{own}:{name}'", *words]:
+        assert word in message
+
+
+def test_a_dotted_path_names_any_object(own):
+    assert by_path(f"{own}:function", "k").__name__ == "function"
+
+
+@pytest.mark.parametrize("path", ["no_such_module_here:A", "json:nothing", ":A", "json:", "..x:A"])
+def test_a_path_to_nothing_is_refused(path):
+    message = refusal(by_path, path, "model.name")
+    assert f"model.name = {path!r} cannot be imported" in message
+    assert "package.module:Name" in message
+
+
+def test_code_of_the_users_that_fails_on_import_is_refused_with_its_reason(own_module):
+    bad = own_module("own_module_that_fails", "raise RuntimeError('no licence')")
+    assert "RuntimeError: no licence" in refusal(by_path, f"{bad}:A", "model.name")
+
+
+def test_typed_is_strict():
+    assert typed("k", 3, int) == 3
+    assert typed("k", 3, float) == 3.0
+    for value, hint in [("3", int), (3.0, int), (True, int), (1, bool), (1, str)]:
+        assert f"k = {value!r}" in refusal(typed, "k", value, hint)
+
+
+def test_said_of_puts_the_place_before_a_refusal_and_lets_the_rest_through():
+    with pytest.raises(Misuse) as caught, said_of("[graph]"):
+        raise Misuse("Too few.", "Add one.")
+    assert str(caught.value) == "[graph]: Too few. Add one."
+    assert caught.value.remedy == "Add one."
+    with pytest.raises(KeyError), said_of("[graph]"):
+        raise KeyError("x")
+
+
+def test_parts_of_algorithms_are_made_from_tables_and_names():
+    codec = {"codec": "rand-k", "k": 5, "values": {"codec": "qsgd", "bits": 8}}
+    assert algorithm("defl-vp", lr=0.1, codec=codec).codec == tacit.RandK(k=5, values=tacit.QSGD(8))
+    assert algorithm("defl-vp", lr=0.1, codec="sign").codec == tacit.SignBits()
+    made = algorithm(
+        "edsg-rms",
+        lr=0.1,
+        matrix={"structure": "sparse", "deviation": 1},
+        protection={"kind": "tanh", "tau": 0.5},
+    )
+    assert made.matrix == tacit.MatrixStep("sparse", deviation=1.0)
+    assert made.protection == tacit.TanhVector(0.5)
+    assert algorithm("admm", solver={"solver": "inner", "steps": 3}).solver == tacit.InnerSolver(
+        steps=3
+    )
+    assert algorithm("pdmm", solver="exact").minimises
+    assert "algorithm.noise.scale" in refusal(
+        algorithm, "pdmm", noise="gaussian"
+    )  # a name that does not say it all

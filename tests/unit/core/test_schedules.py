@@ -1,0 +1,80 @@
+import math
+
+import pytest
+
+from tacit.core.errors import Misuse
+from tacit.core.schedules import Constant, Cosine, Exponential, Inverse, check_rate, rate_at
+
+
+def test_constant():
+    assert [Constant(0.3)(t) for t in (0, 7, 10**6)] == [0.3] * 3
+
+
+def test_exponential_decays_once_every_so_many_iterations():
+    rate = Exponential(0.8, decay=0.5, every=3)
+    assert [rate(t) for t in range(7)] == pytest.approx([0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2])
+    assert Exponential(1.0, 0.9)(5) == pytest.approx(0.9**5)
+
+
+def test_inverse_is_halved_after_every_and_a_third_after_twice():
+    rate = Inverse(0.6, every=10)
+    assert [rate(0), rate(10), rate(20)] == pytest.approx([0.6, 0.3, 0.2])
+
+
+def test_cosine_goes_from_start_over_the_middle_to_end_and_stays():
+    rate = Cosine(1.0, steps=100, end=0.2)
+    assert rate(0) == pytest.approx(1.0)
+    assert rate(25) == pytest.approx(0.6 + 0.4 * math.sqrt(0.5))
+    assert rate(50) == pytest.approx(0.6)
+    assert [rate(100), rate(1000)] == pytest.approx([0.2, 0.2])
+    assert Cosine(0.5, 10)(10) == pytest.approx(0.0)
+
+
+def test_a_rate_is_a_number_or_any_function():
+    assert rate_at(0.1, 50) == 0.1
+    assert rate_at(1, 0) == 1.0
+    assert rate_at(lambda t: 1 / (1 + t), 3) == 0.25
+    check_rate("lr", lambda t: 0.1)
+    check_rate("lr", 3)
+
+
+BAD = [0, -0.1, math.nan, math.inf]
+
+
+@pytest.mark.parametrize("start", BAD)
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Constant,
+        lambda start: Exponential(start, 0.9),
+        lambda start: Inverse(start),
+        lambda start: Cosine(start, 10),
+    ],
+)
+def test_a_start_that_is_not_positive_is_refused(schedule, start):
+    with pytest.raises(Misuse, match=r"start is .*positive number"):
+        schedule(start)
+
+
+@pytest.mark.parametrize("rate", [*BAD, "0.1", None, True])
+def test_a_rate_that_is_not_positive_is_refused_by_name(rate):
+    with pytest.raises(Misuse, match=r"lr is .*positive number or a schedule"):
+        check_rate("lr", rate)
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda: Exponential(1.0, 0.0), "decay"),
+        (lambda: Exponential(1.0, 1.1), "decay"),
+        (lambda: Exponential(1.0, math.nan), "decay"),
+        (lambda: Exponential(1.0, 0.9, every=0), "every"),
+        (lambda: Inverse(1.0, every=0), "every"),
+        (lambda: Cosine(1.0, steps=0), "steps"),
+        (lambda: Cosine(1.0, steps=5, end=1.5), "end"),
+        (lambda: Cosine(1.0, steps=5, end=-0.5), "end"),
+    ],
+)
+def test_other_impossible_schedules_are_refused(make, what):
+    with pytest.raises(Misuse, match=f"{what} is "):
+        make()

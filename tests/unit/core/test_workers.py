@@ -1,0 +1,168 @@
+import os
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.core.workers import Crew
+
+
+@given(st.integers(0, 300), st.integers(1, 7), st.none() | st.integers(0, 60))
+def test_cuts_cover_everything_once_in_order(count, size, largest):
+    pieces = Crew(size).cut(count, largest)
+    assert [k for piece in pieces for k in range(count)[piece]] == list(range(count))
+    assert all(piece.start < piece.stop for piece in pieces)
+    assert all(one.stop == other.start for one, other in pairwise(pieces))
+
+
+@given(st.integers(1, 300), st.integers(1, 7), st.integers(1, 60))
+def test_pieces_are_small_enough_alike_and_as_many_as_keep_all_busy(count, size, largest):
+    lengths = [piece.stop - piece.start for piece in Crew(size).cut(count, largest)]
+    assert max(lengths) <= largest
+    assert max(lengths) - min(lengths) <= 1
+    assert len(lengths) % size == 0 or lengths == [1] * count
+    fewest = -(-count // largest)
+    assert len(lengths) < fewest + size  # no more passes than needed
+
+
+@given(st.integers(1, 300), st.integers(1, 7))
+def test_without_a_limit_everybody_gets_one_piece(count, size):
+    assert len(Crew(size).cut(count)) == min(count, size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_each_does_everything_once(size):
+    done = []
+    Crew(size).each(done.append, range(40))
+    assert sorted(done) == list(range(40))
+
+
+def test_a_crew_works_side_by_side():
+    meeting = threading.Barrier(3)
+    Crew(3).each(
+        lambda piece: meeting.wait(timeout=30), range(3)
+    )  # ends only if all three are there at once
+
+
+def test_a_crew_of_one_is_the_calling_thread():
+    seen = []
+    Crew(1).each(lambda piece: seen.append(threading.current_thread()), range(3))
+    assert seen == [threading.current_thread()] * 3
+
+
+def test_the_first_failure_is_raised_when_all_have_ended():
+    done = []
+
+    def work(piece):
+        if piece in (1, 2):
+            time.sleep(0.02 * (3 - piece))  # the second to fail is earlier in the order
+            raise ValueError(f"piece {piece}")
+        time.sleep(0.05)
+        done.append(piece)
+
+    with pytest.raises(ValueError, match="piece 1"):
+        Crew(2).each(work, range(6))
+    assert sorted(done) == [0, 3, 4, 5]
+
+
+def test_nothing_is_under_way_any_more_if_the_pieces_themselves_fail():
+    done = []
+
+    def pieces():
+        yield from range(4)
+        raise ValueError("no more")
+
+    def work(piece):
+        time.sleep(0.03)
+        done.append(piece)
+
+    with pytest.raises(ValueError, match="no more"):
+        Crew(2).each(work, pieces())
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+def test_a_crew_goes_on_after_a_failure():
+    crew = Crew(2)
+    with pytest.raises(ZeroDivisionError):
+        crew.each(lambda piece: 1 / piece, range(3))
+    done = []
+    crew.each(done.append, range(3))
+    assert sorted(done) == [0, 1, 2]
+
+
+def test_one_worker_where_a_gpu_does_the_work():
+    assert Crew.of_this_process("cuda").size == 1
+    assert Crew.of_this_process().size == torch.get_num_threads()
+
+
+THREADS = """
+import threading, torch
+from tacit.core.workers import Crew
+
+def of_a_new_thread():
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    return seen[0]
+
+assert torch.get_num_threads() == 2
+crew = Crew.of_this_process()
+assert crew.size == 2
+meeting, inside = threading.Barrier(2), []
+
+def work(piece):
+    meeting.wait(timeout=30)
+    inside.append((threading.get_ident(), torch.get_num_threads()))
+
+crew.each(work, range(2))
+print("each", len({who for who, _ in inside}), {count for _, count in inside})
+print("afterwards", torch.get_num_threads(), of_a_new_thread())
+with crew.alone():
+    print("alone", torch.get_num_threads())
+    inside.clear()
+    crew.each(work, range(2))
+    print("each", len({who for who, _ in inside}), {count for _, count in inside})
+print("afterwards", torch.get_num_threads(), of_a_new_thread())
+try:
+    with crew.alone():
+        raise ValueError
+except ValueError:
+    print("afterwards", torch.get_num_threads(), of_a_new_thread())
+with crew.alone():
+    with crew.alone():
+        pass
+    print("alone", torch.get_num_threads())
+torch.set_num_threads(1)
+with crew.alone():
+    pass
+print("as set", torch.get_num_threads())
+"""
+
+
+def test_workers_have_one_thread_each_and_nobody_else_has_fewer():
+    told = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        env=os.environ | {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert told.stderr == ""
+    assert told.stdout.splitlines() == [
+        "each 2 {1}",
+        "afterwards 2 2",
+        "alone 1",
+        "each 2 {1}",
+        "afterwards 2 2",
+        "afterwards 2 2",
+        "alone 1",
+        "as set 1",
+    ]

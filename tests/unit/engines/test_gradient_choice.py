@@ -1,0 +1,187 @@
+import json
+import os
+
+import pytest
+import torch
+
+from tacit import DSGT, Topology, simulate
+from tacit.core.errors import Misuse
+from tacit.core.workers import Crew
+from tacit.engines.gradients import choice as plan
+from tacit.engines.gradients.choice import Plan
+from tacit.engines.gradients.objective import HostedObjective, Way
+from tacit.tasks import Task
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Each test starts with nothing remembered."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "tacit" / "gradients.json"
+
+
+def smooth(theta, x):
+    return (theta * x).square().mean()
+
+
+def forked(theta, x):
+    """Control flow that depends on the data, which torch.func cannot batch."""
+    return (theta * x).sum() if float(x.sum()) > 0 else (theta * x).square().sum()
+
+
+def task_of(loss, clients=3, width=4):
+    parts = [torch.linspace(-1, 2, width) + k for k in range(clients)]
+    return Task.from_loss(loss, parts, torch.ones(width))
+
+
+def planned(task, wish="auto"):
+    ids = list(range(task.clients))
+    return plan.plan(task, ids, task.feed(torch.tensor(ids), 0, "cpu"), 0, "cpu", wish)
+
+
+def no_timing(*given):
+    raise AssertionError("timed again")
+
+
+def test_a_choice_is_made_by_timing_and_says_so():
+    choice = planned(task_of(smooth))
+    assert choice.strategy in ("batched", "looped")
+    assert "timed once" in choice.reason
+
+
+def test_a_choice_is_remembered(monkeypatch):
+    first = planned(task_of(smooth))
+    monkeypatch.setattr(plan, "_time_all", no_timing)
+    assert planned(task_of(smooth)) == first
+
+
+@pytest.mark.parametrize("strategy", ["batched", "looped"])
+def test_what_was_remembered_is_taken_whatever_is_faster_now(strategy, monkeypatch):
+    monkeypatch.setattr(plan, "_time_all", lambda *given: Plan(strategy, "pretended"))
+    planned(task_of(smooth))
+    monkeypatch.setattr(plan, "_time_all", no_timing)
+    assert planned(task_of(smooth)) == Plan(strategy, "pretended")
+
+
+def test_other_shapes_are_timed_on_their_own(monkeypatch):
+    planned(task_of(smooth))
+    monkeypatch.setattr(plan, "_time_all", lambda *given: Plan("looped", "new shape"))
+    assert planned(task_of(smooth, width=7)).reason == "new shape"
+
+
+def test_the_faster_way_is_chosen(monkeypatch):
+    timings = iter([3.0, 4.0, 300.0, 4.0])  # batched, looped; batched, looped
+    monkeypatch.setattr(plan, "_seconds", lambda work, like: next(timings))
+    ways = {strategy: Way.of(task_of(smooth), strategy) for strategy in ("batched", "looped")}
+    theta, x = torch.ones(3, 4), torch.ones(3, 4)
+    assert plan._time_all(ways, theta, (x,), Crew(1)).strategy == "batched"
+    assert plan._time_all(ways, theta, (x,), Crew(1)).strategy == "looped"
+
+
+def test_a_loss_that_cannot_be_batched_is_looped_and_right():
+    task = task_of(forked)
+    choice = planned(task)
+    assert choice.strategy == "looped"
+    assert "cannot be batched" in choice.reason
+    feed = task.feed(torch.arange(3), 0, "cpu")
+    theta = torch.full((3, 4), 2.0)
+    got = HostedObjective(task, [0, 1, 2], feed, choice.strategy, 0, "cpu").grad(theta, 0)
+    for row, (x,) in enumerate(task.parts):
+        expected = x if x.sum() > 0 else 2 * 2.0 * x.square()
+        torch.testing.assert_close(got[row], expected)
+
+
+def test_a_choice_made_for_another_loss_of_the_same_name_does_no_harm(monkeypatch):
+    monkeypatch.setattr(plan, "_time_all", lambda *given: Plan("batched", "pretended"))
+
+    def loss(theta, x):
+        return smooth(theta, x)
+
+    assert planned(task_of(loss)).strategy == "batched"
+
+    def loss(theta, x):  # as when a notebook's cell is edited and run again
+        return forked(theta, x)
+
+    assert planned(task_of(loss)).strategy == "looped"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b"null"])
+def test_a_damaged_memory_only_means_timing_again(content, cache, monkeypatch):
+    planned(task_of(smooth))
+    cache.write_bytes(content)
+    chosen = planned(task_of(smooth))
+    assert "timed once" in chosen.reason
+    monkeypatch.setattr(plan, "_time_all", no_timing)
+    assert planned(task_of(smooth)) == chosen
+
+
+@pytest.mark.parametrize("entry", ["batched", {"strategy": "magic"}, {}, None])
+def test_a_damaged_entry_is_replaced(entry, cache):
+    planned(task_of(smooth))
+    known = json.loads(cache.read_text())
+    assert len(known) == 1
+    cache.write_text(json.dumps(dict.fromkeys(known, entry)))
+    assert "timed once" in planned(task_of(smooth)).reason
+    assert json.loads(cache.read_text()).keys() == known.keys()
+
+
+def test_a_cache_that_cannot_be_written_only_means_timing_again(tmp_path, monkeypatch):
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(in_the_way))
+    assert planned(task_of(smooth)).strategy in ("batched", "looped")
+    assert planned(task_of(smooth)).strategy in ("batched", "looped")
+    assert in_the_way.read_text() == "not a folder"
+
+
+def test_nothing_else_is_left_in_the_cache(cache):
+    planned(task_of(smooth))
+    planned(task_of(smooth, width=9))
+    assert os.listdir(cache.parent) == [cache.name]
+
+
+def test_without_a_setting_the_cache_is_in_the_home(tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    planned(task_of(smooth))
+    assert (tmp_path / ".cache" / "tacit" / "gradients.json").is_file()
+
+
+@pytest.mark.parametrize("wish", ["batched", "looped"])
+def test_a_wish_is_honoured_without_timing(wish, cache, monkeypatch):
+    monkeypatch.setattr(plan, "_time_all", no_timing)
+    assert planned(task_of(smooth), wish) == Plan(wish, "as asked")
+    assert not cache.exists()
+
+
+def test_layers_are_refused_where_there_are_none():
+    with pytest.raises(
+        Misuse, match=r"\"layered\", but the loss is not that of a module.*\"batched\""
+    ):
+        planned(task_of(smooth), "layered")
+
+
+def test_another_wish_is_refused():
+    with pytest.raises(Misuse, match=r"'fast'.*\"auto\", \"layered\", \"batched\" or \"looped\""):
+        planned(task_of(smooth), "fast")
+
+
+def test_one_client_needs_no_batching(monkeypatch):
+    monkeypatch.setattr(plan, "_time_all", no_timing)
+    assert planned(task_of(smooth, clients=1)).strategy == "looped"
+
+
+def test_a_loss_of_several_numbers_is_refused():
+    task = Task.from_loss(
+        lambda theta, x: (theta - x).square(), [torch.ones(3), torch.zeros(3)], torch.zeros(3)
+    )
+    with pytest.raises(Misuse, match=r"shape \(3,\).*Return one number"):
+        simulate(DSGT(lr=0.1), task, Topology.ring(2).mixing("metropolis"), steps=1)
+
+
+def test_a_loss_that_draws_at_random_is_refused():
+    def shaky(theta, x):
+        return (theta * x).sum() + torch.rand(())
+
+    with pytest.raises(Misuse, match="loss draws from a hidden random stream"):
+        simulate(DSGT(lr=0.1), task_of(shaky), Topology.ring(3).mixing("metropolis"), steps=1)

@@ -1,0 +1,492 @@
+"""A node loads its own data only, learns from them what it would among all, and refuses what does not fit."""
+
+import copy
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tacit import data
+from tacit.config.build import build
+from tacit.config.sections import make_config
+from tacit.core.errors import Misuse
+from tacit.engines.gradients.objective import HostedObjective
+from tacit.peer.node.local_arrays import checked_samples
+from tacit.peer.node.local_data import expected, load_share
+
+FUNCTIONS = """
+import numpy as np, torch, tacit
+
+x, y = np.linspace(0, 1, 120, dtype=np.float32).reshape(40, 3), np.arange(40) % 2
+asked = []
+
+def whole(): return x, y
+def named(name): asked.append(name); return torch.from_numpy(x), torch.from_numpy(y)
+def any_name(*names): asked.append(names); return [x, y]
+def options(*, keep=40): return x[:keep], y[:keep]
+def tested(): return (x, y), (x[:7], y[:7])
+def half_tested(): return (x, y), x
+def three(): return x, y, y
+def nothing(): return None
+def lists(): return x.tolist(), y.tolist()
+def broken(): raise KeyError("no licence")
+constant = 3
+
+def parts(count): return [torch.arange(3.0) + k for k in range(count)]
+def distance(theta, place): return 0.5 * (theta - place).square().sum()
+def task(): return tacit.Task.from_loss(distance, parts(1), torch.zeros(3))
+def two(): return tacit.Task.from_loss(distance, parts(2), torch.zeros(3))
+def own_start(): return tacit.Task.from_loss(distance, parts(1), torch.zeros(1, 3))
+def exact(): return tacit.quadratic(torch.eye(3)[None], torch.ones(1, 3))
+def filtered(): return tacit.adaptive_filtering(clients=1, width=4)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A module of the user's; `own("whole")` is what --data says."""
+    name = f"own_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(tmp_path)
+    return lambda function: f"{name}:{function}"
+
+
+def federation(**sections):
+    plain = {
+        "data": {"name": "own", "shape": [3], "classes": 2},
+        "model": {"name": "mlp", "hidden": [4]},
+        "run": {"batch_size": 8, "seed": 5},
+    }
+    return make_config(plain | sections)
+
+
+def load(config, source, number=4, name="hospital-a", clients=5, position=2):
+    return load_share(config, clients, position, number, name, source)
+
+
+def refusal(config, source, **where):
+    with pytest.raises(Misuse) as caught:
+        load(config, source, **where)
+    assert caught.value.remedy
+    return str(caught.value)
+
+
+def arrays(count=40, shape=(3,), classes=2):
+    x = np.random.default_rng(0).random((count, *shape), dtype=np.float32)
+    return {"x": x, "y": np.arange(count) % classes}
+
+
+def objective(task, number, place, seed):
+    feed = task.feed(torch.tensor([number]), seed, "cpu", places=torch.tensor([place]))
+    return HostedObjective(task, [number], feed, "looped", seed, "cpu")
+
+
+# What a node loads is what it would have among all.
+
+DEALT = {
+    "data": {"name": "mnist-mini", "limit_train": 240, "limit_test": 60},
+    "model": {"name": "mlp", "hidden": [8]},
+    "graph": {"kind": "ring", "clients": 5},
+    "algorithm": {"name": "dsgt", "lr": 0.1},
+    "run": {"batch_size": 16, "seed": 3},
+}
+STREAMED = {
+    "task": {"name": "adaptive-filtering", "width": 4},
+    "graph": {"kind": "ring", "clients": 5},
+    "algorithm": {"name": "dsgt", "lr": 0.1},
+    "run": {"seed": 3},
+}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model": {"name": "mlp", "hidden": [8], "init": "independent"}},
+        {"model": {"name": "mlp", "hidden": [8], "init": "module"}, "partition": {"kind": "quantity", "alpha": 1.0}},
+        {"partition": {"kind": "dirichlet", "alpha": 0.5, "seed": 9}},
+        {"run": {"batch_size": 16, "seed": 3, "clip": {"bound": 0.01}}},
+        STREAMED,
+        {**STREAMED, "run": {"seed": 3, "clip": {"bound": 0.01, "norm": "l1"}}},
+    ],
+)  # fmt: skip
+def test_alone_a_client_has_the_gradients_that_it_has_among_all(changes):
+    plain = STREAMED | changes if "task" in changes else DEALT | changes
+    config = make_config(copy.deepcopy(plain))
+    together = build(config).task
+    everyone = torch.arange(5)
+    all_rows = HostedObjective(
+        together, range(5), together.feed(everyone, 3, "cpu"), "looped", 3, "cpu"
+    )
+    theta = torch.randn(5, together.parameters, generator=torch.Generator().manual_seed(1)).to(
+        together.dtype
+    )
+    numbers = (0, 1, 2, 7, 40)
+    gradients = {number: all_rows.grad(theta, number) for number in numbers}
+    for client in range(5):
+        share = load(config, None, number=client, position=client)
+        alone = objective(share.task, client, share.place, 3)
+        assert torch.equal(alone.theta0(), all_rows.theta0()[[client]])
+        for number in numbers:
+            assert torch.equal(alone.grad(theta[[client]], number), gradients[number][[client]])
+        judged = share.task.evaluation.models(theta[[client]], [share.place])
+        assert torch.equal(judged.loss, together.evaluation.models(theta, range(5)).loss[[client]])
+
+
+def test_of_a_dealt_dataset_only_the_own_part_is_kept(monkeypatch):
+    loaded, real = [], data.load
+
+    def watched(*arguments, **options):
+        dataset = real(*arguments, **options)
+        loaded.append(weakref.ref(dataset.train.x))
+        return dataset
+
+    monkeypatch.setattr(data, "load", watched)
+    share = load(make_config(DEALT), None, position=1)
+    gc.collect()
+    assert [array() for array in loaded] == [None]
+    assert share.task.clients == 1
+    assert share.place == 0
+    assert len(share.task.parts.arrays[0]) == 48
+    assert "48 samples" in share.note
+    assert "240 samples" in share.note
+
+
+def test_a_node_keeps_its_batches_when_it_moves_to_another_place():
+    config = make_config(DEALT)
+    share = load(config, None, number=7, position=2)
+    feed = share.task.feed(torch.tensor([7]), 3, "cpu", places=torch.tensor([share.place]))
+    other = share.task.feed(torch.tensor([2]), 3, "cpu", places=torch.tensor([share.place]))
+    assert not torch.equal(feed.indices(0), other.indices(0))  # keyed by the permanent number
+
+
+def test_a_named_task_is_whole_and_the_place_is_that_in_the_graph():
+    share = load(make_config(STREAMED), None, number=9, position=2)
+    assert share.task.clients == 5
+    assert share.place == 2
+    assert share.note == "adaptive-filtering: client 2 of 5"
+
+
+def test_a_folder_says_where_the_dataset_is(tmp_path):
+    assert load(make_config(DEALT), str(tmp_path)).task.clients == 1
+
+
+# Own data, in all the ways they can be given.
+
+
+def saved(tmp_path, kind, values):
+    path = tmp_path / f"own.{kind}"
+    if kind == "npz":
+        np.savez(path, **values)
+    else:
+        save_file({key: torch.tensor(value) for key, value in values.items()}, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_a_file_of_own_data(tmp_path, kind):
+    values = arrays()
+    share = load(federation(), saved(tmp_path, kind, values))
+    x, y = share.task.parts.of(0)
+    assert torch.equal(x, torch.from_numpy(values["x"]))
+    assert torch.equal(y, torch.from_numpy(values["y"]))
+    assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
+    assert (share.task.clients, share.place, share.task.batch_size) == (1, 0, 8)
+    assert share.note == f"{tmp_path}/own.{kind}: 40 samples to train on, judged on the same"
+    theta = share.task.initial(5, [4])
+    assert share.task.evaluation.models(theta, [0]).accuracy is None  # own data have a loss only
+    assert objective(share.task, 4, 0, 5).grad(theta, 0).shape == (1, 26)
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_a_file_with_test_data(tmp_path, kind):
+    values = arrays()
+    values |= {"x_test": values["x"][:7], "y_test": values["y"][:7]}
+    share = load(federation(), saved(tmp_path, kind, values))
+    assert share.note.endswith("40 samples to train on, 7 to test on")
+    assert share.task.evaluation.models(share.task.initial(5, [4]), [0]).accuracy.numel() == 1
+    assert len(share.task.evaluation.x) == 7
+
+
+@pytest.mark.parametrize("function", ["whole", "named", "any_name", "options"])
+def test_a_function_of_own_data(own, function):
+    share = load(federation(), own(function))
+    assert share.task.clients == 1
+    assert share.task.parts.sizes.tolist() == [40]
+    assert share.note == f"{own(function)}: 40 samples to train on, judged on the same"
+    module = __import__(own(function).partition(":")[0])
+    assert module.asked == {"named": ["hospital-a"], "any_name": [("hospital-a",)]}.get(
+        function, []
+    )
+
+
+def test_a_function_with_test_data(own):
+    assert len(load(federation(), own("tested")).task.evaluation.x) == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (np.array([0, 51, 255], np.uint8), [0.0, 0.2, 1.0]),
+        (torch.tensor([0, 51, 255], dtype=torch.uint8), [0.0, 0.2, 1.0]),
+        (np.array([0, 51, 255], np.int32), [0.0, 51.0, 255.0]),
+        (np.array([0, 1, 300], ">i2"), [0.0, 1.0, 300.0]),
+        (np.array([0, 1, 60_000], np.uint16), [0.0, 1.0, 60_000.0]),
+        (np.array([0.5, -1, 2], ">f8"), [0.5, -1.0, 2.0]),
+        (np.array([0.5, -1, 2], np.longdouble), [0.5, -1.0, 2.0]),
+        (torch.tensor([0.5, -1, 2], dtype=torch.bfloat16), [0.5, -1.0, 2.0]),
+        (torch.tensor([0.5, -1, 2], requires_grad=True), [0.5, -1.0, 2.0]),
+        (torch.tensor([0.0, -1, 2]).to_sparse(), [0.0, -1.0, 2.0]),
+        (np.array([True, False, True]), [1.0, 0.0, 1.0]),
+        (np.array([0.5, -1, 2], np.float32)[::-1], [2.0, -1.0, 0.5]),
+    ],
+)
+def test_all_numbers_become_float32_and_bytes_go_to_one(own, given, wanted):
+    module = __import__(own("whole").partition(":")[0])
+    stacked = torch.stack([given] * 8) if isinstance(given, torch.Tensor) else np.stack([given] * 8)
+    if isinstance(stacked, np.ndarray):
+        stacked.flags.writeable = False
+    module.x, module.y = stacked, np.arange(8, dtype=np.uint8) % 2
+    x, y = load(federation(), own("whole")).task.parts.of(0)
+    assert x.dtype == torch.float32
+    assert not x.requires_grad
+    assert torch.equal(x[3], torch.tensor(wanted))
+    assert y.dtype == torch.int64
+
+
+def test_bytes_are_scaled_as_the_datasets_are():
+    dataset = data.load("mnist-mini", limit_train=20, limit_test=1)
+    raw = (dataset.train.x * 255).round().to(torch.uint8).numpy()
+    x, _ = checked_samples("it", "", raw, dataset.train.y, (1, 28, 28), 10)
+    assert torch.equal(x, dataset.train.x)
+
+
+def test_own_data_in_place_of_a_known_dataset(tmp_path):
+    config = make_config(DEALT)
+    path = saved(tmp_path, "npz", arrays(32, (1, 28, 28), 10))
+    assert load(config, path).task.parameters == build(config).task.parameters
+    message = refusal(config, saved(tmp_path, "npz", arrays(32, (28, 28), 10)))
+    assert "(32, 28, 28)" in message
+    assert "[n, 1, 28, 28]" in message
+
+
+def test_first_models_of_own_data_are_drawn_by_the_client_s_number(tmp_path):
+    path = saved(tmp_path, "npz", arrays())
+    first = load(federation(), path).task.initial
+    assert torch.equal(first(5, [1]), first(5, [4]))
+    first = load(
+        federation(model={"name": "mlp", "hidden": [4], "init": "independent"}), path
+    ).task.initial
+    assert not torch.equal(first(5, [1]), first(5, [4]))
+    other = load(
+        federation(model={"name": "mlp", "hidden": [4], "init": "independent"}),
+        path,
+        position=0,
+        number=1,
+    )
+    assert torch.equal(other.task.initial(5, [4]), first(5, [4]))
+
+
+def test_gradients_of_own_data_are_clipped_if_the_federation_says_so(tmp_path, own):
+    clip = {"batch_size": 8, "seed": 5, "clip": {"bound": 1e-3}}
+    for source in (saved(tmp_path, "npz", arrays()), own("whole"), own("task")):
+        share = load(federation(run=clip), source)
+        theta = share.task.initial(5, [4]) + 1
+        assert float(objective(share.task, 4, 0, 5).grad(theta, 0).norm()) == pytest.approx(1e-3)
+
+
+# A task of the user's own.
+
+
+def test_an_own_task_is_used_as_it_is(own):
+    share = load(federation(), own("task"))
+    assert (share.task.clients, share.place, share.task.parameters) == (1, 0, 3)
+    assert "1 clients, 3 parameters" in share.note
+    gradient = objective(share.task, 4, 0, 5).grad(torch.zeros(1, 3), 0)
+    assert torch.equal(gradient, -torch.arange(3.0)[None])
+
+
+def test_an_own_task_keeps_its_exact_minimisers(own):
+    share = load(federation(), own("exact"))
+    assert share.task.known_minimisers() is share.task.proximal
+
+
+def test_an_own_task_in_place_of_a_named_one(own):
+    share = load(make_config(STREAMED), own("filtered"))
+    assert share.task.clients == 1
+    assert share.place == 0
+    assert "3 parameters of type torch.float32" in refusal(make_config(STREAMED), own("task"))
+    assert "no model to train" in refusal(make_config(STREAMED), own("whole"))
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("half_tested", ["tuple", "no data", "(x, y)"]),
+        ("three", ["tuple", "no data"]),
+        ("nothing", ["NoneType", "no data"]),
+        ("lists", ["list", "no data"]),
+        ("broken", ["fails: KeyError: 'no licence'"]),
+        ("constant", ["is a int", "function"]),
+        ("absent", ["cannot be imported", "absent"]),
+        ("two", ["2 clients", "one client"]),
+        ("own_start", ["no first model for client number 4", "[P]"]),
+    ],
+)
+def test_functions_that_give_no_data_are_refused(own, function, words):
+    message = refusal(federation(), own(function))
+    for word in [own(function), *words]:
+        assert word in message
+
+
+def changed(**values):
+    return lambda: arrays() | values
+
+
+ALL = arrays()
+WRONG = [
+    (lambda: {"y": ALL["y"]}, ["no array 'x'", "It has y"]),
+    (lambda: {"x": ALL["x"]}, ["no array 'y'"]),
+    (changed(x_test=ALL["x"]), ["no array 'y_test'"]),
+    (changed(y_test=ALL["y"]), ["no array 'x_test'"]),
+    (changed(x_tests=ALL["x"]), ["'x_tests'", "Did you mean 'x_test'?"]),
+    (changed(x=ALL["x"][:, :2]), ["x has shape (40, 2)", "[n, 3]", "data.shape"]),
+    (changed(x=ALL["x"].reshape(-1)), ["x has shape (120,)", "[n, 3]"]),
+    (changed(x=np.float32(1)), ["x has shape ()"]),
+    (changed(x=ALL["x"][:0], y=ALL["y"][:0]), ["shape (0,)", "at least one"]),
+    (changed(x=ALL["x"][:7], y=ALL["y"][:7]), ["7 samples", "batch of 8", "run.batch_size"]),
+    (changed(y=ALL["y"][:39]), ["y has shape (39,) for 40 inputs"]),
+    (changed(y=ALL["y"][:, None]), ["y has shape (40, 1)"]),
+    (changed(y=ALL["y"].astype(np.float32)), ["float32 values", "whole numbers from 0 to 1"]),
+    (changed(y=ALL["y"] > 0), ["bool values", "whole numbers"]),
+    (changed(y=ALL["y"] + 1), ["from 1 to 2", "2 classes", "from 0 to 1"]),
+    (changed(y=ALL["y"] - 1), ["from -1 to 0", "2 classes"]),
+    (changed(x=np.where(np.arange(40)[:, None] < 5, ALL["x"], np.inf)), ["not finite", "sample 5"]),
+    (changed(x=np.full((40, 3), np.nan)), ["not finite", "sample 0"]),
+    (changed(x=np.full((40, 3), 1e300)), ["not finite (as float32)", "sample 0"]),
+    (changed(x=ALL["x"].astype(np.complex64)), ["complex64 numbers", "real"]),
+    (changed(x_test=ALL["x"][:, :2], y_test=ALL["y"]), ["x_test has shape (40, 2)"]),
+    (changed(x_test=ALL["x"], y_test=ALL["y"] + 1), ["y_test goes from 1 to 2"]),
+    (changed(x_test=ALL["x"][:0], y_test=ALL["y"][:0]), ["y_test has shape (0,)"]),
+]
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+@pytest.mark.parametrize(("make", "words"), WRONG)
+def test_files_that_do_not_fit_are_refused(tmp_path, kind, make, words):
+    path = saved(tmp_path, kind, make())
+    message = refusal(federation(), path)
+    for word in [path, *words]:
+        assert word in message
+
+
+def test_arrays_that_are_no_numbers_are_refused(tmp_path):
+    path = tmp_path / "own.npz"
+    np.savez(path, x=np.full((40, 3), "a"), y=ALL["y"])
+    assert "x holds <U1 values" in refusal(federation(), str(path))
+
+
+class Trap:
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was opened",))
+
+
+def test_objects_in_files_are_never_opened(tmp_path):
+    path = tmp_path / "own.npz"
+    np.savez(path, x=np.array([Trap()], dtype=object), y=ALL["y"])
+    assert "cannot be read: ValueError" in refusal(federation(), str(path))
+    with path.open("wb") as file:
+        np.save(file, np.array([Trap()], dtype=object))
+    assert "cannot be read" in refusal(federation(), str(path))
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+@pytest.mark.parametrize(
+    "damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b"nonsense", lambda b: b[::-1]]
+)
+def test_damaged_files_are_refused(tmp_path, kind, damage):
+    path = tmp_path / f"own.{kind}"
+    path.write_bytes(damage((tmp_path / saved(tmp_path, kind, arrays())).read_bytes()))
+    message = refusal(federation(), str(path))
+    assert f"{path} cannot be read" in message
+    assert "numpy.savez or safetensors" in message
+
+
+def test_an_array_saved_alone_is_refused(tmp_path):
+    path = tmp_path / "own.npz"
+    with path.open("wb") as file:
+        np.save(file, ALL["x"])
+    assert "cannot be read" in refusal(federation(), str(path))
+
+
+def test_sources_that_are_none(tmp_path):
+    (tmp_path / "own.csv").write_text("1,2\n")
+    assert "no --data are given" in refusal(federation(), None)
+    assert "is a folder" in refusal(federation(), str(tmp_path))
+    assert "there is no file or folder" in refusal(federation(), str(tmp_path / "absent.npz"))
+    assert "there is no file or folder" in refusal(make_config(DEALT), str(tmp_path / "absent"))
+    assert ".npz or .safetensors" in refusal(federation(), str(tmp_path / "own.csv"))
+    assert "'own_absent:f' cannot be imported" in refusal(federation(), "own_absent:f")
+    message = refusal(make_config(STREAMED), str(tmp_path))
+    assert "does not go with [task]: adaptive-filtering makes its own data" in message
+    assert "[data]: there is no dataset 'mnist-mni'" in refusal(
+        federation(data={"name": "mnist-mni"}), None
+    )
+
+
+def test_a_model_that_does_not_fit_is_said_of_the_model(tmp_path):
+    message = refusal(federation(model={"name": "lenet"}), saved(tmp_path, "npz", arrays()))
+    assert message.startswith("[model]")
+
+
+# What the federation agreed on.
+
+
+def test_the_shape_and_the_classes_are_those_of_the_federation():
+    assert expected(federation()) == ((3,), 2)
+    assert expected(federation(data={"name": "own", "shape": [1, 8, 8], "classes": 10})) == (
+        (1, 8, 8),
+        10,
+    )
+    for name in data.names():
+        described = data.describe(name)
+        assert expected(federation(data={"name": name})) == (described.shape, described.classes)
+    assert expected(federation(data={"name": "rcv1", "features": 200})) == ((200,), 2)
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"classes": 2}, ["need shape", "shape = [30]"]),
+        ({"shape": [3]}, ["need classes"]),
+        ({"shape": 3, "classes": 2}, ["data.shape = 3"]),
+        ({"shape": [], "classes": 2}, ["data.shape = []"]),
+        ({"shape": [0], "classes": 2}, ["data.shape = [0]"]),
+        ({"shape": [3.0], "classes": 2}, ["data.shape = [3.0]"]),
+        ({"shape": [3], "classes": 1}, ["data.classes = 1"]),
+        ({"shape": [3], "classes": True}, ["data.classes = True"]),
+        (
+            {"shape": [3], "classes": 2, "shap": 1},
+            ["shap is not an option", "Did you mean 'shape'?"],
+        ),
+        ({"shape": [3], "classes": 2, "limit_train": 10}, ["limit_train"]),
+    ],
+)
+def test_a_federation_that_did_not_agree_is_refused(section, words):
+    with pytest.raises(Misuse) as caught:
+        expected(federation(data={"name": "own", **section}))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_unknown_data_are_refused():
+    with pytest.raises(Misuse, match=r"\[data\]: there is no dataset 'mnist-mni'"):
+        expected(federation(data={"name": "mnist-mni"}))
+    with pytest.raises(Misuse, match=r"data.features = 'all'"):
+        expected(federation(data={"name": "rcv1", "features": "all"}))

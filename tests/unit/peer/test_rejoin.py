@@ -1,0 +1,117 @@
+import threading
+from queue import Queue
+
+import pytest
+import torch
+
+import tacit
+from tacit.config.sections import make_config
+from tacit.peer.federation.manifest import Member, compose
+from tacit.peer.node.rejoin import longest_way, meet
+
+STEPS = 100
+
+
+class Room:
+    """Everybody's network in one process: letters go through queues."""
+
+    def __init__(self, manifest):
+        self.queues = {}
+        for member in manifest.members:
+            for other in manifest.out_neighbours(member.name):
+                self.queues[member.name, other.name] = Queue()
+
+    def of(self, manifest, name):
+        room = self
+
+        class Network:
+            def tell_each(self, letters, like):
+                for receiver, words in letters.items():
+                    room.queues[name, receiver].put(words)
+                heard = []
+                for other in manifest.in_neighbours(name):
+                    words = room.queues[other.name, name].get(timeout=10)
+                    assert {tag: rows.shape for tag, rows in words.items()} == {
+                        tag: rows.shape for tag, rows in like.items()
+                    }
+                    heard.append(words)
+                return heard
+
+        return Network()
+
+
+def roster(graph, epoch=2):
+    members = [
+        Member(f"n{i}", f"127.0.0.1:{7000 + i}", i, bytes([i]) * 32, 1)
+        for i in range(graph.clients)
+    ]
+    return compose("clinics-00000000", epoch, "0" * 64, members, graph, make_config({}))
+
+
+def met(manifest, steps, thetas):
+    """What each node gets out of a meeting."""
+    room, results = Room(manifest), {}
+
+    def take_part(i, name):
+        like = torch.zeros(3)
+        results[i] = meet(room.of(manifest, name), manifest, name, steps[i], STEPS, thetas[i], like)
+
+    threads = [
+        threading.Thread(target=take_part, args=(i, member.name))
+        for i, member in enumerate(manifest.members)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return [results[i] for i in range(len(threads))]
+
+
+def ring(n):
+    return tacit.Topology.ring(n).mixing("metropolis")
+
+
+@pytest.mark.parametrize(("graph", "hops"), [
+    (ring(5), 2),
+    (ring(6), 3),
+    (tacit.Topology.complete(4).mixing("metropolis"), 1),
+    (tacit.Topology.star(5).mixing("metropolis"), 2),
+    (tacit.Topology.directed_ring(5).mixing("sinkhorn"), 4),
+])  # fmt: skip
+def test_the_longest_way(graph, hops):
+    assert longest_way(graph) == hops
+
+
+@pytest.mark.parametrize("graph", [ring(5), tacit.Topology.directed_ring(4).mixing("sinkhorn")])
+def test_all_agree_on_the_earliest_iteration_and_keep_their_models(graph):
+    n = graph.clients
+    thetas = [torch.full((3,), float(i)) for i in range(n)]
+    outcome = met(roster(graph), [40 + i for i in range(n)], thetas)
+    assert [step for step, _ in outcome] == [40] * n
+    assert all(torch.equal(theta, thetas[i]) for i, (_, theta) in enumerate(outcome))
+
+
+def test_a_newcomer_gets_the_mean_of_its_neighbours_and_holds_nobody_back():
+    thetas = [torch.full((3,), float(i)) for i in range(4)] + [None]
+    outcome = met(roster(ring(5)), [40, 41, 42, 41, 0], thetas)
+    assert [step for step, _ in outcome] == [40] * 5
+    assert torch.equal(outcome[4][1], torch.full((3,), 1.5))  # of clients 0 and 3
+
+
+def test_a_newcomer_among_newcomers_is_reached_too():
+    thetas = [torch.full((3,), 2.0), None, None, None, torch.full((3,), 2.0)]
+    outcome = met(roster(ring(5)), [7, 0, 0, 0, 8], thetas)
+    assert [step for step, _ in outcome] == [7] * 5
+    assert all(torch.equal(theta, torch.full((3,), 2.0)) for _, theta in outcome)
+
+
+def test_who_never_began_is_given_a_model_like_who_joined():
+    """Not a newcomer of this epoch, and yet without a model: it was never started, or joined one epoch ago."""
+    thetas = [torch.full((3,), 1.0), torch.full((3,), 3.0), None]
+    outcome = met(roster(ring(3)), [9, 8, 0], thetas)
+    assert [step for step, _ in outcome] == [8] * 3
+    assert torch.equal(outcome[2][1], torch.full((3,), 2.0))
+
+
+def test_when_nobody_has_a_model_all_begin():
+    assert met(roster(ring(3)), [0, 0, 0], [None] * 3) == [(0, None)] * 3
