@@ -24,16 +24,16 @@ from tacit.algorithms.algorithm import (
 from tacit.core.arguments import offers
 from tacit.core.devices import check_device
 from tacit.core.errors import Caution, Diverged, Misuse, first_line, unknown
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.precision import convolutions_like_products
 from tacit.core.randomness import Philox, Randomness
-from tacit.core.workers import Crew
-from tacit.engines.buffers import is_nobody_elses, left_over
-from tacit.engines.capture.iteration import Recorded
-from tacit.engines.gradients.choice import Plan, plan
+from tacit.core.workers import WorkerPool
+from tacit.engines.buffers import is_uniquely_owned, left_over
+from tacit.engines.capture.iteration import CapturedStep
+from tacit.engines.gradients.choice import BackendChoice, choose_backend
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.engines.group import Alone, Hosted
+from tacit.engines.group import Hosted, SingleProcess
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
 from tacit.record.history import History, Record, observe
@@ -74,7 +74,7 @@ class Run:
     theta: Tensor
     state: Any
     history: History
-    gradients: Plan
+    gradients: BackendChoice
     setting: Setting
     transcript: Transcript | None = None  # every message, if asked for
     diverged: str | None = None  # where a state first became NaN or infinite, if that was allowed
@@ -102,7 +102,7 @@ class Simulation:
         hosted: Hosted | None = None,
     ) -> None:
         _check(algorithm, task, graph, seed)
-        self.hosted = hosted or Hosted.of(Alone(), graph)
+        self.hosted = hosted or Hosted.of(SingleProcess(), graph)
         group = self.hosted.group
         device = group.device(device)
         self.device = check_device(device)
@@ -113,24 +113,30 @@ class Simulation:
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal()[ids])
         feed = task.feed(torch.as_tensor(ids), seed, device)
         # Of modules and their criteria each thread has its own; of other losses nobody knows whether two may run.
-        self.crew = Crew.of_this_process(device) if isinstance(task.loss, ModuleLoss) else Crew(1)
-        randomness = _randomness(prg, seed, task, self.crew)
-        bound = task.on(device, self.crew)
+        self.pool = (
+            WorkerPool.of_this_process(device)
+            if isinstance(task.loss, ModuleLoss)
+            else WorkerPool(1)
+        )
+        randomness = _randomness(prg, seed, task, self.pool)
+        bound = task.on(device, self.pool)
         # Chosen once for all processes: the other ways would round differently.
         choice = group.tell(
-            lambda: asdict(plan(bound, ids.tolist(), feed, seed, device, gradients, self.crew))
+            lambda: asdict(
+                choose_backend(bound, ids.tolist(), feed, seed, device, gradients, self.pool)
+            )
         )
-        self.gradients = Plan(**choice)
+        self.gradients = BackendChoice(**choice)
         strategy = self.gradients.strategy
-        objective = HostedObjective(bound, ids.tolist(), feed, strategy, seed, device, self.crew)
-        self.net = group.network(graph, self.hosted.division, task.dtype, device, self.crew)
-        self.here = Clients(
+        objective = HostedObjective(bound, ids.tolist(), feed, strategy, seed, device, self.pool)
+        self.net = group.network(graph, self.hosted.division, task.dtype, device, self.pool)
+        self.here = Here(
             neighbourhood,
             self.net,
             objective,
             randomness,
             gradients_per_step(algorithm),
-            crew=self.crew,
+            pool=self.pool,
         )
         if transcript is not None and group.ranks > 1:
             raise Misuse(
@@ -150,11 +156,11 @@ class Simulation:
         )
         self.t = 0
         self._state: Any = None
-        self._recorded: Recorded | None = None
+        self._recorded: CapturedStep | None = None
         # Iterations still to go before one is recorded; -1: none will be.
         self._trial_steps = TRIAL_STEPS if self._can_record() else -1
         self.diverged: str | None = None
-        self._watchdog = Watchdog(self.crew)
+        self._watchdog = Watchdog(self.pool)
         # Asking a GPU waits for all work under way, so between rounds; asking other processes waits for them.
         self._check_every = 1 if group.ranks == 1 else 16
         if self.device.type == "cuda":
@@ -188,7 +194,7 @@ class Simulation:
 
     def start(self) -> None:
         """Make the state before the first iteration."""
-        with repeatable(self.device), self.crew.alone():
+        with repeatable(self.device), self.pool.alone():
             self.state = self.algorithm.start(self.here)
         self._watchdog.look(0, tensors_of(self._state))
         self.check()
@@ -222,9 +228,9 @@ class Simulation:
             self.check()
 
     def _compute_step(self) -> None:
-        reuse = is_nobody_elses(self._state)
+        reuse = is_uniquely_owned(self._state)
         try:
-            with repeatable(self.device), self.crew.alone():
+            with repeatable(self.device), self.pool.alone():
                 before, self._state = (
                     self._state,
                     self.algorithm.step(self._state, self.here.at(self.t, reuse)),
@@ -240,7 +246,7 @@ class Simulation:
                 self.net.buffers.give(tensor)
         self._trial_steps -= self._trial_steps > 0
 
-    def _play_step(self, recorded: Recorded) -> None:
+    def _play_step(self, recorded: CapturedStep) -> None:
         try:
             with torch.cuda.device(self.device):
                 recorded.play(self.t)
@@ -255,11 +261,13 @@ class Simulation:
 
     def _record(self) -> None:
         """Record an iteration, or remember that this algorithm's cannot be."""
-        if not is_nobody_elses(self._state):
+        if not is_uniquely_owned(self._state):
             return  # whoever sees it may be gone before the next iteration
         try:
             with repeatable(self.device):
-                self._recorded = Recorded(self.algorithm, self.here, self._state, self._watchdog)
+                self._recorded = CapturedStep(
+                    self.algorithm, self.here, self._state, self._watchdog
+                )
         except (
             Exception
         ) as problem:  # it asks the GPU something, or for the number of the iteration
@@ -409,10 +417,10 @@ def simulate(
     )
 
 
-def _randomness(prg: str | KeyRing, seed: int, task: Task, crew: Crew) -> Randomness:
+def _randomness(prg: str | KeyRing, seed: int, task: Task, pool: WorkerPool) -> Randomness:
     """Where the noise of all clients comes from; batches and first models are drawn by the seed in any case."""
     if prg == "philox":
-        return Philox(seed, task.parameters, task.dtype, crew)
+        return Philox(seed, task.parameters, task.dtype, pool)
     if isinstance(prg, str) and prg != "chacha20":
         raise unknown(f"prg is {prg!r}.", prg, ("philox", "chacha20"), also=", or a KeyRing")
     from tacit.privacy.keystreams import KeyRing

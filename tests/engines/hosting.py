@@ -7,7 +7,7 @@ import torch
 
 import tacit
 from tacit.algorithms.algorithm import gradients_per_step, tensors_of
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox
 from tacit.core.rows import CodedRows, received
@@ -101,7 +101,7 @@ def run_together(algorithm, task, graph, steps, seed):
 def run_apart(algorithm, task, graph, steps, seed, ids, overheard):
     """The states of clients `ids` after 0, 1, …, `steps` iterations, hosted without the others."""
     feed = task.feed(torch.tensor(ids), seed, "cpu")
-    here = Clients(
+    here = Here(
         Neighbourhood.of(graph.edges, np.array(ids), own_weight=graph.weights.diagonal()[ids]),
         Replayed(overheard, graph, ids),
         HostedObjective(task, ids, feed, "looped", seed, "cpu"),

@@ -14,11 +14,11 @@ import torch.distributed as dist
 import tacit
 from tacit.algorithms.algorithm import tensors_of
 from tacit.config.sections import make_config
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.engines import checkpoints, torchrun
-from tacit.engines.group import Alone, Hosted
+from tacit.engines.group import Hosted, SingleProcess
 from tacit.engines.torchrun import Ranks
-from tacit.experiment.run import Watcher, run
+from tacit.experiment.run import ProgressListener, run
 from tacit.record.checkpoint import Checkpoint
 from tacit.simulation import Simulation
 
@@ -62,7 +62,7 @@ def squares(dtype=torch.float64, batch_size=3):
 
 def simulation(label, graph, dtype, group=None, **options):
     options = {"gradients": "looped", "seed": SEED} | options
-    hosted = Hosted.of(group or Alone(), GRAPHS[graph])
+    hosted = Hosted.of(group or SingleProcess(), GRAPHS[graph])
     return Simulation(made(label), squares(dtype), GRAPHS[graph], hosted=hosted, **options)
 
 
@@ -105,7 +105,7 @@ def traffic(group, graph, width, dtype):
     """What really went to other ranks in one mix of two tensors and one send, and the cut."""
     graph = GRAPHS[graph]
     division = group.divide(graph)
-    net = group.network(graph, division, dtype, "cpu", Crew(1))
+    net = group.network(graph, division, dtype, "cpu", WorkerPool(1))
     rows = torch.zeros(len(division.hosted(group.rank)), width, dtype=dtype)
     net.mix(x=rows, y=rows)
     mixed = net.boundary_bytes
@@ -195,7 +195,7 @@ def mixed(group, graph, width):
         graph
     ].mixing()
     division = group.divide(graph)
-    net = group.network(graph, division, torch.float64, "cpu", Crew(1))
+    net = group.network(graph, division, torch.float64, "cpu", WorkerPool(1))
     x = torch.randn(
         graph.clients, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
     )
@@ -218,7 +218,11 @@ def experiment(group, config, out, die=None, stop=None, resume=False):
 
     try:
         outcome = run(
-            make_config(config), out, resume=resume, watcher=Watcher(stepped=stepped), group=group
+            make_config(config),
+            out,
+            resume=resume,
+            watcher=ProgressListener(stepped=stepped),
+            group=group,
         )
     except tacit.TacitError as problem:
         return type(problem).__name__, problem.exit_code, str(problem)

@@ -21,7 +21,7 @@ from tacit import (
 )
 from tacit.algorithms.algorithm import gradients_per_step, tensors_of
 from tacit.auditing import audit as auditing
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.privacy.keystreams import KeyRing
@@ -91,7 +91,7 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
         simulation.step()
         together.append(simulation.state)
     ids = [2]
-    alone = Clients(
+    alone = Here(
         Neighbourhood.of(RING.edges, np.array(ids), own_weight=RING.weights.diagonal()[ids]),
         Replayed(overheard, RING, ids),
         HostedObjective(

@@ -9,7 +9,7 @@ from torch.autograd.profiler import profile
 
 from tacit import DSGT, LPPA, Simulation, Task, Topology, simulation
 from tacit.core import neighbourhood, randomness
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.engines.gradients import objective as gradients
 
 CLIENTS = 80  # more than have a dense W
@@ -21,7 +21,7 @@ def small_workspaces(monkeypatch):
     monkeypatch.setattr(neighbourhood, "WORKSPACE", 1 << 13)
     monkeypatch.setattr(randomness, "TILE", 1 << 10)
     monkeypatch.setitem(gradients.WORKSPACE, "cpu", 1 << 15)
-    monkeypatch.setattr(simulation.Crew, "of_this_process", lambda device: Crew(1))
+    monkeypatch.setattr(simulation.WorkerPool, "of_this_process", lambda device: WorkerPool(1))
 
 
 def most_bytes(algorithm, width, strategy):

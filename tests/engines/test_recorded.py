@@ -15,7 +15,7 @@ import tacit
 from tacit.algorithms.algorithm import tensors_of
 from tacit.algorithms.tracking import REQUIRES, Tracking, track
 from tacit.core import native
-from tacit.engines.capture.iteration import Recorded, Unrecordable, move
+from tacit.engines.capture.iteration import CapturedStep, Unrecordable, move
 from tacit.engines.watchdog import Finding, Watchdog
 from tacit.simulation import Simulation
 
@@ -47,7 +47,7 @@ def recorded(simulation, algorithm, watchdog):
             rows.copy_(before[name])
         return work
 
-    return Recorded(algorithm, simulation.here, state, watchdog, record)
+    return CapturedStep(algorithm, simulation.here, state, watchdog, record)
 
 
 @pytest.mark.parametrize("uneven", [True, False], ids=["uneven", "alike"])

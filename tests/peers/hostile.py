@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 
 from tacit.peer.federation.identity import Credentials, issue, sign
 from tacit.peer.federation.manifest import compose
-from tacit.peer.monitoring.event_log import Journal
-from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.outbox import Outbox
-from tacit.peer.node.state import Desk, Standing
+from tacit.peer.node.state import ActiveRoster, NodeState
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import cut
-from tacit.peer.wire.neighbour_client import Line
+from tacit.peer.wire.neighbour_client import NeighbourClient
 from tacit.peer.wire.server import Service
 
 # Not imported by itself: gRPC must not be imported before tacit.peer has said which suites it may use.
@@ -70,9 +70,9 @@ class Seat:
         manifest = node.manifest()
         self.node, self.log = node, Log()
         readers = [member.name for member in manifest.out_neighbours(node.name)]
-        standing = Standing(manifest, Outbox.to(manifest.epoch, readers))
-        journal = Journal(self.log, node.name)
-        self.desk = Desk(node, node.name, standing, Measures(), journal, parameters, dtype)
+        standing = ActiveRoster(manifest, Outbox.to(manifest.epoch, readers))
+        journal = EventLog(self.log, node.name)
+        self.desk = NodeState(node, node.name, standing, Metrics(), journal, parameters, dtype)
         self.desk.report(steps=100)
 
     def rejected(self, reason=None):
@@ -103,7 +103,7 @@ class Seat:
         member = dataclasses.replace(
             self.desk.manifest.member(neighbour), address=f"127.0.0.1:{port}"
         )
-        line = Line(self.desk, member, self.node.credentials(), self.node.ca())
+        line = NeighbourClient(self.desk, member, self.node.credentials(), self.node.ca())
         try:
             yield line
         finally:

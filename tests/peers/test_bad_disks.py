@@ -28,7 +28,7 @@ from federations import federation, models, plan, twin
 
 import tacit.peer
 from tacit.peer.node import results
-from tacit.peer.node.checkpoint_store import Saves
+from tacit.peer.node.checkpoint_store import CheckpointStore
 
 FULL, DAMAGED, STOPPED = "n2", "n1", "n4"
 DAY = 86_400.0
@@ -112,7 +112,7 @@ def room(node, size):
 
 def checkpoints(home, name):
     """The files of a node's checkpoints, the newest first."""
-    return Saves(home.node(name).run / "checkpoints").newest_first()
+    return CheckpointStore(home.node(name).run / "checkpoints").newest_first()
 
 
 def truncate(paths):

@@ -22,7 +22,7 @@ from chaos import (
 )
 from federations import federation, free_ports, models, plan, twin
 
-from tacit.peer.federation.client import Enquiry
+from tacit.peer.federation.client import FederationClient
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_frozen_node_is_waited_for_and_named(life, victim):
     home = life.home
     until_step(home, 5)
     life.proxies.harmful = False
-    enquiry = Enquiry(home.manifest(), home.operator(), home.ca())
+    enquiry = FederationClient(home.manifest(), home.operator(), home.ca())
 
     neighbours = [member.name for member in home.manifest().in_neighbours(victim)]
 

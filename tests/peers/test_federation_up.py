@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tacit.cli import main
 from tacit.cli.app import app
 from tacit.peer.federation import local_processes as local
-from tacit.peer.federation.client import Enquiry
+from tacit.peer.federation.client import FederationClient
 from tacit.peer.federation.operator import FederationFolder
 
 NAMES = ("north", "south", "west")
@@ -223,7 +223,7 @@ def test_a_node_says_what_is_wrong_with_its_folder(place, tmp_path):
 
 def wait_for_training(folder):
     home = FederationFolder(folder)
-    enquiry = Enquiry(home.manifest(), home.operator(), home.ca())
+    enquiry = FederationClient(home.manifest(), home.operator(), home.ca())
     limit = time.monotonic() + 90
     while time.monotonic() < limit:
         answers = enquiry.status(1.0)

@@ -16,7 +16,7 @@ from fuzzer import Fuzzer
 from hostile import PATIENCE, knock, memory, tls
 from middleman import Middleman, Spoiler
 
-from tacit.peer.federation.client import Enquiry
+from tacit.peer.federation.client import FederationClient
 
 MESSAGES, BURST = 10_000, 500
 LIMIT = 120  # seconds for all of them
@@ -49,7 +49,7 @@ class Watch:
 
     def __init__(self, home, local):
         self._local = local
-        self._enquiry = Enquiry(home.manifest(), home.operator(), home.ca())
+        self._enquiry = FederationClient(home.manifest(), home.operator(), home.ca())
 
     def wait_for(self, condition):
         """Its status, as soon as a condition holds."""

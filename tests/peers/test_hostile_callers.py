@@ -29,12 +29,12 @@ from hostile import (
 )
 
 from tacit.config.sections import changed
-from tacit.peer.federation.client import Enquiry
+from tacit.peer.federation.client import FederationClient
 from tacit.peer.federation.identity import authority, issue, server_name, sign
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.frames import Address, Envelope, Expected, pack
-from tacit.peer.wire.neighbour_client import Left
+from tacit.peer.wire.neighbour_client import Stopped
 from tacit.peer.wire.transport import SERVICE, channel
 
 METHODS = ("Hello", "Letters", "Farewell", "Tell", "Roster", "Announce")
@@ -247,7 +247,7 @@ def test_two_manifests_of_one_epoch_refuse_each_other_and_say_where_they_differ(
         refusal = asking.log.wait_for("refused by neighbour", neighbour=server)
         assert "differs in algorithm" in line.heard
         line.cancel()
-        assert isinstance(receiving.ended(), Left)
+        assert isinstance(receiving.ended(), Stopped)
     why = "another manifest for epoch 1, which differs in algorithm"
     assert (refusal["code"], refusal["why"]) == ("FAILED_PRECONDITION", why)
     assert answering.rejected("configuration") == answering.rejected() >= 1
@@ -381,7 +381,7 @@ def why_not_reached(home, seat, port, event):
         for _ in range(3):
             assert attempts.acquire(timeout=PATIENCE)
         line.cancel()
-        assert isinstance(receiving.ended(), Left)
+        assert isinstance(receiving.ended(), Stopped)
     assert seat.retries("n1") >= 2
     return seat.log.wait_for(event, neighbour="n1"), line.heard
 
@@ -567,7 +567,7 @@ def asked(home, tell):
     node, manifest = home.node("n1"), home.manifest()
     with Impostor(node.credentials(), node.ca(), None, None, announce=tell, tell=tell) as other:
         here = dataclasses.replace(manifest.member("n1"), address=f"127.0.0.1:{other.port}")
-        enquiry = Enquiry(
+        enquiry = FederationClient(
             dataclasses.replace(manifest, members=(here,)), home.operator(), home.ca()
         )
         try:

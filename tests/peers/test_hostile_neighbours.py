@@ -33,7 +33,7 @@ from tacit.peer.node.network import PeerNetwork
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import cut, notice_piece
 from tacit.peer.wire.frames import Address, Envelope, Expected, pack
-from tacit.peer.wire.neighbour_client import Left
+from tacit.peer.wire.neighbour_client import Stopped
 
 FEDERATION = "clinics-01234567"
 ADDRESS = Address(1, 7, 0)
@@ -321,7 +321,7 @@ def test_notices_without_end_keep_us_waiting_but_not_from_leaving(seat, impostor
     assert line.heard.startswith("at iteration ")
     assert len(line.heard) < 200
     line.cancel()
-    assert isinstance(receiving.ended(), Left)
+    assert isinstance(receiving.ended(), Stopped)
     assert seat.rejected() == 0  # a slow neighbour says the same
 
 
@@ -420,7 +420,7 @@ def test_an_older_roster_that_was_once_signed_is_refused(home, later, impostor):
         receiving = Receiving(line, Address(2, 7, 0), EXPECTED)
         why = seat.log.wait_for("rejected", reason="manifest")["why"]
         line.cancel()
-        assert isinstance(receiving.ended(), Left)
+        assert isinstance(receiving.ended(), Stopped)
     assert "epoch 1, ours of 2" in why
     assert seat.desk.newer is None
     assert seat.node.manifest().epoch == 2
@@ -437,7 +437,7 @@ def test_a_true_newer_roster_is_believed_whoever_brings_it(home, later, seat, im
     ).SerializeToString()
     seat.desk.on_interrupt(line.cancel)
     receiving = Receiving(line, ADDRESS, EXPECTED)
-    assert isinstance(receiving.ended(), Left)
+    assert isinstance(receiving.ended(), Stopped)
     assert (seat.desk.newer.text, seat.desk.newer.signature) == (text, signature)
     assert seat.rejected() == 0
 

@@ -14,7 +14,7 @@ from tacit.config.options import make_algorithm
 from tacit.config.sections import changed
 from tacit.core.errors import Misuse
 from tacit.peer.federation.identity import sign
-from tacit.peer.monitoring.event_log import Journal
+from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.node import Node, Options
 from tacit.peer.wire import wire_pb2 as wire
 
@@ -219,7 +219,7 @@ def test_a_node_starts_by_a_signed_manifest_only(home, trap, signed):
     manifest, signature = naming(home, name, "algorithm")
     put(home.node("n0"), manifest, signature if signed else signature[::-1])
     with pytest.raises(Misuse, match="not a dataclass" if signed else "not signed by the operator"):
-        Node(home.node("n0"), Options(), Journal(io.StringIO(), "n0"))
+        Node(home.node("n0"), Options(), EventLog(io.StringIO(), "n0"))
     assert sprung.exists() == signed
 
 

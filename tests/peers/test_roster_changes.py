@@ -11,7 +11,7 @@ from federations import federation, free_ports, models, plan
 from safetensors import safe_open
 
 from tacit.peer.federation import operator as files
-from tacit.peer.federation.client import Enquiry
+from tacit.peer.federation.client import FederationClient
 
 STEPS = 250
 
@@ -22,7 +22,7 @@ def log_of(home, name):
 
 
 def statuses(home):
-    enquiry = Enquiry(home.manifest(), home.operator(), home.ca())
+    enquiry = FederationClient(home.manifest(), home.operator(), home.ca())
     try:
         return {answer.member.name: answer.status for answer in enquiry.status(2.0)}
     finally:
@@ -42,7 +42,7 @@ def wait_for(home, condition, local, seconds=90):
 
 
 def announce(home, before):
-    enquiry = Enquiry(before, home.operator(), home.ca())
+    enquiry = FederationClient(before, home.operator(), home.ca())
     told = enquiry.announce(*home.signed())
     enquiry.close()
     return told

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.compression import QSGD, Identity, RandK, SignBits
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox
 from tacit.privacy.randomized_response import WORDS, RandomizedResponse
@@ -48,7 +48,7 @@ def test_the_mean_of_randomized_responses_is_the_sign(v, epsilon, seed):
     """Over many clients that hold the same vector; six standard errors."""
     edges = tacit.Topology.ring(MANY).edges
     randomness = Philox(seed, len(v), torch.float64)
-    here = Clients(Neighbourhood.of(edges, np.arange(MANY)), None, None, randomness)
+    here = Here(Neighbourhood.of(edges, np.arange(MANY)), None, None, randomness)
     rows = torch.tensor(v, dtype=torch.float64).repeat(MANY, 1)
     response = RandomizedResponse(epsilon)
     told = response.respond("rr", rows, here)

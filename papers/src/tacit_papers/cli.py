@@ -10,10 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.progress import OneBar, Progress
+from tacit.cli.progress import OneBar, ProgressBars
 
 if TYPE_CHECKING:
-    from tacit_papers.framework.outcome import Outcome
+    from tacit_papers.framework.outcome import ArtifactResult
 
 
 def reproduce(
@@ -65,16 +65,16 @@ def reproduce(
     from tacit_papers.framework.artifact import Scale
     from tacit_papers.framework.drawing import write_figure
     from tacit_papers.framework.registry import artifact_named
-    from tacit_papers.framework.results_file import Ledger
+    from tacit_papers.framework.results_file import ResultsFile
     from tacit_papers.framework.runner import (
-        Teller,
+        ReproductionListener,
         Wanted,
-        carry_out,
         command,
         refuse_to_overwrite,
+        run_artifact,
     )
     from tacit_papers.framework.summary import write_summary
-    from tacit_papers.framework.workers import companions
+    from tacit_papers.framework.workers import workers
 
     artifact, console = artifact_named(name), Console(stderr=True)
     check_device(device, "--device")
@@ -83,7 +83,9 @@ def reproduce(
     )
     if redraw and not (wanted.folder(out) / "result.json").exists():
         raise Misuse(f"There is nothing of {name} in {out}.", "Measure it first, without --redraw.")
-    if redraw and (other := Ledger.empty(wanted.folder(out), artifact, wanted.scale).refresh()):
+    if redraw and (
+        other := ResultsFile.empty(wanted.folder(out), artifact, wanted.scale).refresh()
+    ):
         raise Misuse(
             f"{len(other)} cells of {name} are measured in another way now, such as {' · '.join(other[0])}: drawn "
             "anew, their numbers would be lost.",
@@ -98,8 +100,8 @@ def reproduce(
     def say(words: str) -> None:
         console.print(words, highlight=False, markup=False, soft_wrap=True)
 
-    with Progress(console, runs=runs) as progress, OneBar(console) as bar:
-        teller = Teller(
+    with ProgressBars(console, runs=runs) as progress, OneBar(console) as bar:
+        teller = ReproductionListener(
             progress.watch,
             bar,
             lambda done, of, left: say(
@@ -107,9 +109,9 @@ def reproduce(
             ),
             say,
         )
-        with companions(command(wanted, out), 0 if redraw else jobs - 1, wanted.folder(out), say):
-            carry_out(wanted, out, resume=True, teller=teller)
-        outcome = carry_out(
+        with workers(command(wanted, out), 0 if redraw else jobs - 1, wanted.folder(out), say):
+            run_artifact(wanted, out, resume=True, teller=teller)
+        outcome = run_artifact(
             wanted, out, resume=True, teller=teller
         )  # with theirs, and what one may have left
     folder = out / artifact.name
@@ -148,7 +150,7 @@ def _list(as_json: bool) -> None:
     Console().print(table)
 
 
-def _tables(outcome: Outcome) -> list[Table]:
+def _tables(outcome: ArtifactResult) -> list[Table]:
     """The artifact as a table, ours before the paper's; and the claims."""
     from tacit_papers.framework.claims import spread
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tacit_papers.framework.artifact import Place, Scale
+from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.registry import artifact_named
-from tacit_papers.framework.runner import Wanted, carry_out
+from tacit_papers.framework.runner import Wanted, run_artifact
 
 RESULTS = Path(__file__).parents[2] / "results"
 QUICK = Scale(quick=True)
 
 
 def verdicts(name, out, only=()):
-    outcome = carry_out(Wanted(artifact_named(name), QUICK, repeats=1, only=only), out)
+    outcome = run_artifact(Wanted(artifact_named(name), QUICK, repeats=1, only=only), out)
     return {
         claim.text: claim.verdict(outcome).word for claim in artifact_named(name).claims
     }, outcome
@@ -60,6 +60,6 @@ def test_committed_numbers_come_out_again(name, every):
         cell = cells[tuple(kept["key"].values())]
         assert json.loads(json.dumps(cell.measure.describe())) == kept["measure"]
         for repeat in kept["repeats"]:
-            again = cell.measure(repeat["seed"], Place())
+            again = cell.measure(repeat["seed"], MeasureContext())
             known = {name: value for name, value in repeat["values"].items() if name != "machine"}
             assert again == pytest.approx(known, rel=1e-9)

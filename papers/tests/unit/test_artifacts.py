@@ -6,7 +6,7 @@ import pytest
 
 from tacit.core.errors import Misuse
 from tacit_papers.framework.artifact import Scale
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.registry import ARTIFACTS, artifact_named
 
 SCALES = [Scale(), Scale(quick=True)]
@@ -26,7 +26,7 @@ def test_cells_have_a_place_and_a_description(artifact, scale):
 @pytest.mark.parametrize("artifact", ARTIFACTS.values(), ids=ARTIFACTS)
 def test_claims_that_cannot_be_judged_say_so(artifact):
     scale = Scale()
-    outcome = Outcome.empty(artifact, scale, artifact.cells(scale))
+    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
     assert artifact.claims
     assert {claim.verdict(outcome).word for claim in artifact.claims} == {"not measured"}
     assert len({claim.text for claim in artifact.claims}) == len(artifact.claims)

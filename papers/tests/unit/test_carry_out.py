@@ -13,10 +13,10 @@ from tacit.config.sections import make_config
 from tacit.core.errors import Interrupted, Misuse
 from tacit_papers.framework.artifact import Artifact, Cell, Published, Scale
 from tacit_papers.framework.claims import mean_loss, number_claims, ordered
-from tacit_papers.framework.dataset_cache import Shelf
+from tacit_papers.framework.dataset_cache import DatasetCache
 from tacit_papers.framework.drawing import beside_paper, curves, write_figure
-from tacit_papers.framework.outcome import Outcome
-from tacit_papers.framework.runner import Teller, Wanted, carry_out
+from tacit_papers.framework.outcome import ArtifactResult
+from tacit_papers.framework.runner import ReproductionListener, Wanted, run_artifact
 from tacit_papers.framework.summary import write_summary
 from tacit_papers.measures.training import Training
 
@@ -80,7 +80,7 @@ def told(out):
 
 def test_every_cell_is_measured_with_every_seed_and_kept_with_its_description(tmp_path):
     asked = []
-    outcome = carry_out(Wanted(artifact(asked), FULL), tmp_path)
+    outcome = run_artifact(Wanted(artifact(asked), FULL), tmp_path)
     assert sorted(asked) == [(base, seed) for base in (80.0, 89.95, 90.0) for seed in range(3)]
     assert outcome.mean(("digits", "plain")) == 91.0
     assert outcome.deviation(("digits", "plain")) == 1.0
@@ -92,12 +92,12 @@ def test_every_cell_is_measured_with_every_seed_and_kept_with_its_description(tm
     ]
     assert [one["seed"] for one in kept["cells"][0]["repeats"]] == [0, 1, 2]
     assert kept["cells"][0]["key"] == {"data": "digits", "rule": "plain"}
-    again = Outcome.from_dict(artifact([]), kept)
+    again = ArtifactResult.from_dict(artifact([]), kept)
     assert again.cells_as_dicts() == outcome.cells_as_dicts()
 
 
 def test_claims_are_judged_by_the_numbers(tmp_path):
-    carry_out(Wanted(artifact([]), FULL), tmp_path)
+    run_artifact(Wanted(artifact([]), FULL), tmp_path)
     words = {claim["claim"]: (claim["word"], claim["ours"]) for claim in told(tmp_path)["claims"]}
     assert words == {
         "digits · plain": ("reproduced", "91.00 ± 1.00"),
@@ -111,41 +111,44 @@ def test_claims_are_judged_by_the_numbers(tmp_path):
     ("masked", "word"), [(89.95, "reproduced"), (89.8, "partly"), (89.0, "not reproduced")]
 )
 def test_losses_are_graded(tmp_path, masked, word):
-    carry_out(Wanted(artifact([], bases=(90.0, 80.0, masked)), FULL), tmp_path)
+    run_artifact(Wanted(artifact([], bases=(90.0, 80.0, masked)), FULL), tmp_path)
     assert told(tmp_path)["claims"][2]["word"] == word
 
 
 def test_an_order_that_is_wrong_is_not_reproduced(tmp_path):
-    carry_out(Wanted(artifact([], bases=(80.0, 90.0, 80.0)), FULL), tmp_path)
+    run_artifact(Wanted(artifact([], bases=(80.0, 90.0, 80.0)), FULL), tmp_path)
     assert told(tmp_path)["claims"][3]["word"] == "not reproduced"
 
 
 def test_a_quick_version_is_not_compared_with_the_papers_numbers(tmp_path):
-    carry_out(Wanted(artifact([]), QUICK), tmp_path)
+    run_artifact(Wanted(artifact([]), QUICK), tmp_path)
     assert [claim["word"] for claim in told(tmp_path)["claims"][:2]] == ["not measured"] * 2
 
 
 def test_what_was_interrupted_goes_on_where_it_was(tmp_path):
     asked = []
     with pytest.raises(Interrupted, match=r"tacit reproduce trial/table .*--resume") as stop:
-        carry_out(Wanted(artifact(asked, stops_at=1), FULL), tmp_path)
+        run_artifact(Wanted(artifact(asked, stops_at=1), FULL), tmp_path)
     assert "seed 1" in str(stop.value)
     assert len(asked) == 3
     with pytest.raises(Misuse, match="--resume"):
-        carry_out(Wanted(artifact(asked), FULL), tmp_path)
-    carry_out(Wanted(artifact(asked), FULL), tmp_path, resume=True)
+        run_artifact(Wanted(artifact(asked), FULL), tmp_path)
+    run_artifact(Wanted(artifact(asked), FULL), tmp_path, resume=True)
     assert len(asked) == 9
-    carry_out(Wanted(artifact(asked), FULL, repeats=4), tmp_path, resume=True)
+    run_artifact(Wanted(artifact(asked), FULL, repeats=4), tmp_path, resume=True)
     assert len(asked) == 12
     assert all(len(cell["repeats"]) == 4 for cell in told(tmp_path)["cells"])
 
 
 def test_cells_that_are_measured_in_another_way_now_are_measured_again(tmp_path):
     asked, noted = [], []
-    carry_out(Wanted(artifact(asked), FULL, repeats=1), tmp_path)
+    run_artifact(Wanted(artifact(asked), FULL, repeats=1), tmp_path)
     later = artifact(asked, bases=(90.0, 70.0, 89.95))
-    carry_out(
-        Wanted(later, FULL, repeats=1), tmp_path, resume=True, teller=Teller(noted=noted.append)
+    run_artifact(
+        Wanted(later, FULL, repeats=1),
+        tmp_path,
+        resume=True,
+        teller=ReproductionListener(noted=noted.append),
     )
     assert asked[3:] == [(70.0, 0)]
     assert len(noted) == 1
@@ -153,26 +156,28 @@ def test_cells_that_are_measured_in_another_way_now_are_measured_again(tmp_path)
 
 
 def test_a_quick_version_does_not_take_the_place_of_a_full_one(tmp_path):
-    carry_out(Wanted(artifact([]), FULL, repeats=1), tmp_path)
+    run_artifact(Wanted(artifact([]), FULL, repeats=1), tmp_path)
     with pytest.raises(Misuse, match="is full"):
-        carry_out(Wanted(artifact([]), QUICK), tmp_path, resume=True)
+        run_artifact(Wanted(artifact([]), QUICK), tmp_path, resume=True)
 
 
 def test_only_some_cells(tmp_path):
     asked = []
-    outcome = carry_out(Wanted(artifact(asked), FULL, repeats=1, only=("noisy",)), tmp_path)
+    outcome = run_artifact(Wanted(artifact(asked), FULL, repeats=1, only=("noisy",)), tmp_path)
     assert asked == [(80.0, 0)]
     assert [cell.key for cell in outcome.measured] == [("digits", "noisy")]
     words = [claim["word"] for claim in told(tmp_path)["claims"]]
     assert words == ["not measured"] * 4
     with pytest.raises(Misuse, match="rule: plain, noisy, masked"):
-        carry_out(Wanted(artifact(asked), FULL, only=("quiet",)), tmp_path)
+        run_artifact(Wanted(artifact(asked), FULL, only=("quiet",)), tmp_path)
 
 
 def test_how_much_is_left_is_told(tmp_path):
     told_of = []
-    teller = Teller(measured=lambda done, of, left: told_of.append((done, of, left >= 0)))
-    carry_out(Wanted(artifact([]), FULL, repeats=1), tmp_path, teller=teller)
+    teller = ReproductionListener(
+        measured=lambda done, of, left: told_of.append((done, of, left >= 0))
+    )
+    run_artifact(Wanted(artifact([]), FULL, repeats=1), tmp_path, teller=teller)
     assert told_of == [(1, 3, True), (2, 3, True), (3, 3, True)]
 
 
@@ -186,7 +191,7 @@ def test_what_another_process_measures_is_left_to_it(tmp_path):
 
         def __call__(self, seed, place):
             if self.base == 90.0:
-                carry_out(Wanted(artifact(asked), FULL, repeats=1), tmp_path, resume=True)
+                run_artifact(Wanted(artifact(asked), FULL, repeats=1), tmp_path, resume=True)
             return super().__call__(seed, place)
 
     def cells(scale):
@@ -195,7 +200,7 @@ def test_what_another_process_measures_is_left_to_it(tmp_path):
         ]
 
     plain = artifact(asked)
-    outcome = carry_out(Wanted(replace(plain, cells=cells), FULL, repeats=1), tmp_path)
+    outcome = run_artifact(Wanted(replace(plain, cells=cells), FULL, repeats=1), tmp_path)
     assert sorted(asked) == [(80.0, 0), (89.95, 0), (90.0, 0)]
     assert len(outcome.measured) == 3
     assert [cell["mean"] for cell in told(tmp_path)["cells"]] == [90.0, 80.0, 89.95]
@@ -224,11 +229,11 @@ def test_a_measurement_is_claimed_by_one_process_only(tmp_path):
 def test_datasets_are_read_once_while_there_is_room():
     small = {"limit_train": 40, "limit_test": 10}
     one, two = (make_config({"data": {**small, "seed": seed}}).data for seed in (1, 2))
-    shelf = Shelf()
+    shelf = DatasetCache()
     first = shelf.dataset(one, None)
     assert shelf.dataset(two, None) is not first
     assert shelf.dataset(one, None) is first
-    narrow = Shelf(room=50 * 785 * 4)
+    narrow = DatasetCache(room=50 * 785 * 4)
     first = narrow.dataset(one, None)
     assert narrow.dataset(one, None) is first
     narrow.dataset(two, None)
@@ -238,7 +243,7 @@ def test_datasets_are_read_once_while_there_is_room():
 
 
 def test_the_page_has_every_claim_with_both_numbers(tmp_path):
-    carry_out(Wanted(artifact([]), FULL), tmp_path)
+    run_artifact(Wanted(artifact([]), FULL), tmp_path)
     page = write_summary(tmp_path).read_text(encoding="utf-8")
     assert (
         "| ✓ | digits · plain | 90.2 ± 0.1 | 91.00 ± 1.00 | reproduced: off by 0.80, tolerance 1 |"
@@ -249,7 +254,7 @@ def test_the_page_has_every_claim_with_both_numbers(tmp_path):
 
 @pytest.mark.parametrize("draw", [beside_paper("score"), curves("score", "score")])
 def test_figures_are_files_that_do_not_change_by_themselves(tmp_path, draw):
-    outcome = carry_out(Wanted(artifact([]), FULL), tmp_path)
+    outcome = run_artifact(Wanted(artifact([]), FULL), tmp_path)
     figure = draw(outcome)
     assert isinstance(figure, Figure)
     first = [path.read_bytes() for path in write_figure(figure, tmp_path)]
@@ -281,7 +286,7 @@ def test_training_is_a_measure_that_goes_on_after_an_interruption(tmp_path):
         "q",
         repeats=2,
     )
-    outcome = carry_out(Wanted(one, FULL), tmp_path)
+    outcome = run_artifact(Wanted(one, FULL), tmp_path)
     values = outcome[("mini",)].values
     assert [len(values[seed]["curve"]["accuracy"]) for seed in (0, 1)] == [4, 4]
     assert values[0]["curve"]["accuracy"][-1] == pytest.approx(values[0]["accuracy"], rel=1e-5)

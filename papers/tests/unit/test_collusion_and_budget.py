@@ -6,9 +6,9 @@ import pytest
 
 from tacit.algorithms import ALGORITHMS
 from tacit_papers.findings.collusion import RULES, Colluding
-from tacit_papers.framework.artifact import Place, Scale
+from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.registry import artifact_named
 from tacit_papers.lppa.budget import Budget
 
@@ -16,9 +16,9 @@ from tacit_papers.lppa.budget import Budget
 def measured(name, scale):
     artifact = artifact_named(name)
     cells = artifact.cells(scale)
-    outcome = Outcome.empty(artifact, scale, cells)
+    outcome = ArtifactResult.empty(artifact, scale, cells)
     for cell in cells:
-        outcome[cell.key].values[0] = cell.measure(0, Place())
+        outcome[cell.key].values[0] = cell.measure(0, MeasureContext())
     return artifact, outcome
 
 
@@ -33,7 +33,7 @@ def test_more_terms_help_with_delta_only(tmp_path):
 
 def test_one_laplace_term_has_its_textbook_budget():
     """δ(ε) = 1 − e^((ε − r)/2) for one Laplace term (Balle and Wang 2018): ε = r + 2 ln(1 − δ)."""
-    values = Budget(1.0, 1)(0, Place())
+    values = Budget(1.0, 1)(0, MeasureContext())
     assert values["epsilon"] == 1.0
     assert values["epsilon_at_0.1"] == pytest.approx(1 + 2 * math.log(0.9), abs=1e-3)
 
@@ -52,7 +52,7 @@ def test_one_laplace_term_has_its_textbook_budget():
     ],
 )
 def test_what_neighbours_learn_together(rule, corrupt, gradients, differences):
-    found = Colluding(RULES[rule], corrupt, 5)(0, Place())
+    found = Colluding(RULES[rule], corrupt, 5)(0, MeasureContext())
     assert (found["gradient"] > 0, found["difference"] > 0) == (gradients, differences)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tacit_papers.framework.artifact import Scale
 from tacit_papers.framework.registry import ARTIFACTS
-from tacit_papers.framework.results_file import Ledger, as_text
+from tacit_papers.framework.results_file import ResultsFile, as_text
 from tacit_papers.framework.summary import write_summary
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -35,7 +35,7 @@ def test_numbers_are_of_cells_that_are_measured_in_this_way_now(name):
 def test_verdicts_are_those_of_the_numbers(name, tmp_path):
     shutil.copytree(RESULTS / name, tmp_path / name)
     quick = json.loads((RESULTS / name / "result.json").read_text(encoding="utf-8"))["quick"]
-    ledger = Ledger.empty(tmp_path / name, ARTIFACTS[name], Scale(quick))
+    ledger = ResultsFile.empty(tmp_path / name, ARTIFACTS[name], Scale(quick))
     assert ledger.refresh() == []
     assert as_text(ledger.as_dict()) == (RESULTS / name / "result.json").read_text(encoding="utf-8")
 

@@ -14,8 +14,8 @@ from tacit.privacy.randomized_response import RandomizedResponse
 from tacit_papers.findings.epsilon import QUICK_PARAMETERS, RUN, STATED, VECTOR
 from tacit_papers.findings.own_signs import PLAIN, REDUCED
 from tacit_papers.findings.zero_signs import COIN, PLUS
-from tacit_papers.framework.artifact import Place, Scale
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.artifact import MeasureContext, Scale
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.registry import ARTIFACTS
 from tacit_papers.measures.dead_coordinates import DeadCoordinates
 from tacit_papers.measures.response_budget import ResponseBudget
@@ -26,7 +26,7 @@ FULL, QUICK = Scale(), Scale(quick=True)
 
 def outcome_of(name, values, scale=FULL):
     artifact = ARTIFACTS[name]
-    outcome = Outcome.empty(artifact, scale, artifact.cells(scale))
+    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
     for cell in outcome.cells:
         if (value := values(cell.key)) is not None:
             cell.values[0] = value
@@ -38,9 +38,9 @@ def words(outcome):
 
 
 def test_budgets_are_those_of_the_binomial():
-    pure = ResponseBudget(0.5, 20, 3, 0.0)(0, Place())
+    pure = ResponseBudget(0.5, 20, 3, 0.0)(0, MeasureContext())
     assert (pure["epsilon"], pure["times"]) == (30.0, 60.0)
-    epsilon = ResponseBudget(0.5, 20, 3, 1e-3)(0, Place())["epsilon"]
+    epsilon = ResponseBudget(0.5, 20, 3, 1e-3)(0, MeasureContext())["epsilon"]
     assert epsilon < 30
     lies = stats.binom(60, 1 / (1 + math.exp(0.5)))
     losses = [(j, 0.5 * (60 - 2 * j)) for j in range(61)]
@@ -54,7 +54,7 @@ def test_the_stated_epsilon_holds_for_a_coordinate_and_nothing_larger():
     measures = {cell.key: cell.measure for cell in artifact.cells(FULL)}
     outcome = outcome_of(
         "findings/epsilon",
-        lambda key: measures[key](0, Place()) if key[0] in asked else {"epsilon": 1.0},
+        lambda key: measures[key](0, MeasureContext()) if key[0] in asked else {"epsilon": 1.0},
     )
     assert words(outcome) == ["reproduced", "not reproduced", "reproduced"]
     assert outcome.mean((STATED, "4")) == 4.0
@@ -99,7 +99,9 @@ def leak(**algorithm):
             "run": {"rounds": 1, "iterations_per_round": 3, "batch_size": 1},
         }
     )
-    return VariateLeak(config, config, victims=2, restarts=1, iterations=3).leak(1, Place())
+    return VariateLeak(config, config, victims=2, restarts=1, iterations=3).leak(
+        1, MeasureContext()
+    )
 
 
 def test_variates_in_clear_give_the_gradient_and_private_ones_do_not():
@@ -185,7 +187,7 @@ def test_dead_coordinates_are_counted():
         "algorithm": {"name": "defl-vp", "lr": 0.05, "variance_reduction": False},
         "run": {"rounds": 4, "batch_size": 5, "evaluate_every": 2},
     }
-    found = DeadCoordinates(make_config(plain))(1, Place())
+    found = DeadCoordinates(make_config(plain))(1, MeasureContext())
     assert found["curve"]["round"] == [0, 2, 4]
     # Pixels at the border of digits are always black: the weights behind them have gradients of zero.
     first, *_, last = found["curve"]["dead"]

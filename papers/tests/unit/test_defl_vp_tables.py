@@ -10,8 +10,8 @@ from torch import nn
 
 import tacit
 from tacit.config.sections import make_config
-from tacit_papers.framework.artifact import Place, Scale
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.artifact import MeasureContext, Scale
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.registry import ARTIFACTS
 from tacit_papers.measures.attacked_training import AttackedTraining, first_round, membership
 from tacit_papers.measures.counted_training import CountedTraining
@@ -22,7 +22,7 @@ FULL, QUICK = Scale(), Scale(quick=True)
 def outcome_of(name, values, scale=FULL):
     """An artifact whose cells have these values, by the last part of their keys."""
     artifact = ARTIFACTS[name]
-    outcome = Outcome.empty(artifact, scale, artifact.cells(scale))
+    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
     for cell in outcome.cells:
         for seed, one in enumerate(values.get(cell.key[-1], [])):
             cell.values[seed] = one
@@ -61,7 +61,7 @@ def test_membership_is_the_share_of_pairs_in_which_the_member_has_the_smaller_lo
     module = nn.Linear(5, 2)
     task = tacit.Task.from_module(module, parts, batch_size=5, test=test)
     models = torch.randn(3, task.parameters, generator=draw)
-    found = membership(task, models, 0, Place())
+    found = membership(task, models, 0, MeasureContext())
 
     expected = []
     for (x, y), theta in zip(parts, models, strict=True):
@@ -80,11 +80,11 @@ def test_membership_is_the_share_of_pairs_in_which_the_member_has_the_smaller_lo
 
 def test_an_attacked_run_has_accuracy_rounds_and_area(tmp_path):
     measure = AttackedTraining(small(), 0.0)
-    values = measure(3, Place(scratch=tmp_path / "run"))
+    values = measure(3, MeasureContext(scratch=tmp_path / "run"))
     assert values["rounds"] == 0
     assert len(values["auc_of_clients"]) == 4
     assert 0 <= values["auc"] <= 1
-    again = measure(3, Place(scratch=tmp_path / "again"))
+    again = measure(3, MeasureContext(scratch=tmp_path / "again"))
     assert (again["auc"], again["accuracy"]) == (values["auc"], values["accuracy"])
 
 
@@ -99,7 +99,7 @@ def test_an_attacked_run_has_accuracy_rounds_and_area(tmp_path):
 def test_bytes_of_updates_are_counted_beside_those_of_all_messages(
     tmp_path, options, of_update, others
 ):
-    values = CountedTraining(small(**options))(0, Place(scratch=tmp_path / "run"))
+    values = CountedTraining(small(**options))(0, MeasureContext(scratch=tmp_path / "run"))
     messages = 6 * 8  # iterations, directed edges of a ring of four
     parameters = 784 * 8 + 8 + 8 * 10 + 10
     assert parameters == 6370

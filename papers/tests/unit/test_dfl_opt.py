@@ -14,20 +14,20 @@ from tacit.auditing.attacks.memberships import Candidates
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
 from tacit_papers.dfl_opt.setting import SMALL_MLP, algorithm, config, radius
-from tacit_papers.framework.artifact import Artifact, Cell, Place, Scale
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.artifact import Artifact, Cell, MeasureContext, Scale
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.trends import above, falls, unchanged
 from tacit_papers.measures.inverting import Inverting
 from tacit_papers.measures.inverting_over_time import InvertingOverTime
 from tacit_papers.measures.later_evidence import LaterEvidence
 from tacit_papers.measures.logistic_leak import LogisticLeak, samples
-from tacit_papers.measures.membership import Membership
+from tacit_papers.measures.membership import MembershipMeasure
 from tacit_papers.measures.overheard import Overheard, against, component
 from tacit_papers.measures.published_lbfgs import PublishedLBFGS
 from tacit_papers.measures.search import Search
 from tacit_papers.measures.together import Together
 
-QUICK, HERE = Scale(quick=True), Place()
+QUICK, HERE = Scale(quick=True), MeasureContext()
 TINY = SMALL_MLP | {"hidden": [8]}
 NODES = 5
 
@@ -181,7 +181,7 @@ def test_over_time_is_the_same_again():
 
 def test_membership_is_the_area_by_counting_pairs():
     setting = tiny("CFL", batch=30)
-    values = Membership(setting, "gradient", (0,), victims=1)(4, HERE)
+    values = MembershipMeasure(setting, "gradient", (0,), victims=1)(4, HERE)
     inside = LaterEvidence.of(setting, (0,), 4, HERE)
     held, truth = inside.held([0], "gradient", 0), Truth(inside.task, 4)
     asked = Candidates.of(truth.members(0), truth.outsiders(0), 4)
@@ -200,7 +200,7 @@ def test_membership_is_the_area_by_counting_pairs():
 
 def test_a_sum_of_one_says_as_much_of_membership_as_its_gradient():
     by = [
-        Membership(tiny("DFL", batch=30), question, (0, 2), 1, 1)(0, HERE)["auc"]
+        MembershipMeasure(tiny("DFL", batch=30), question, (0, 2), 1, 1)(0, HERE)["auc"]
         for question in ("sum", "gradient")
     ]
     assert by[0] == by[1]
@@ -225,7 +225,7 @@ def test_together_prefers_the_first():
 def outcome(numbers):
     cells = [Cell((name,), Told(score=value)) for name, value in numbers.items()]
     made = Artifact("t/t", "t", ("a",), lambda scale: cells, "score", [], None, "p", "q")
-    found = Outcome.empty(made, Scale(), cells)
+    found = ArtifactResult.empty(made, Scale(), cells)
     for cell in cells:
         found[cell.key].values[0] = cell.measure(0, HERE)
     return found

@@ -10,8 +10,8 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
 from tacit_papers.dfl_opt.combining import BOTH, DIFFERENCE, GRADIENT
 from tacit_papers.dfl_opt.setting import SMALL_MLP, config
-from tacit_papers.framework.artifact import Place, Scale
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.artifact import MeasureContext, Scale
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.registry import ARTIFACTS
 from tacit_papers.framework.trends import above_throughout, steady
 from tacit_papers.measures.combining import CombiningOverTime
@@ -20,7 +20,7 @@ from tacit_papers.measures.observed import changes_and_sum
 from tacit_papers.measures.overheard import component
 from tacit_papers.measures.search import Search
 
-QUICK, HERE = Scale(quick=True), Place()
+QUICK, HERE = Scale(quick=True), MeasureContext()
 FIG11 = ARTIFACTS["dfl-opt/fig11"]
 
 
@@ -72,7 +72,7 @@ def test_two_nodes_samples_are_found_from_both_and_the_same_again():
 
 
 def judged(ssim):
-    outcome = Outcome.empty(FIG11, QUICK, FIG11.cells(QUICK))
+    outcome = ArtifactResult.empty(FIG11, QUICK, FIG11.cells(QUICK))
     for cell in outcome.cells:
         at = ssim(cell.key[2])
         cell.values[0] = {"ssim": at, "curve": {"iteration": [1, 150], "ssim": [at, at]}}
@@ -96,7 +96,7 @@ def test_claims_are_judged_both_ways():
 
 def curves(**rows):
     cells = [cell for cell in FIG11.cells(QUICK) if cell.key[:2] == ("DLG", "1")]
-    outcome = Outcome.empty(FIG11, QUICK, cells)
+    outcome = ArtifactResult.empty(FIG11, QUICK, cells)
     for cell, row in zip(outcome.cells, rows.values(), strict=True):
         cell.values[0] = {"ssim": 0.0, "curve": {"ssim": row}}
     return outcome, *(cell.key for cell in outcome.cells)

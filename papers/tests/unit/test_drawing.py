@@ -2,13 +2,13 @@
 
 from tacit_papers.framework.artifact import Scale
 from tacit_papers.framework.columns import Column, panels
-from tacit_papers.framework.outcome import Filled, Outcome
+from tacit_papers.framework.outcome import ArtifactResult, Filled
 from tacit_papers.framework.registry import ARTIFACTS
 
 
 def outcome_of(name, values):
     cells = [Filled(key, None, {}, dict(enumerate(repeats))) for key, repeats in values.items()]
-    return Outcome(ARTIFACTS[name], Scale(), cells)
+    return ArtifactResult(ARTIFACTS[name], Scale(), cells)
 
 
 def test_a_repeat_that_diverges_is_named_in_the_figure():

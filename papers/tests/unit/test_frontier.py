@@ -11,9 +11,9 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.config.sections import changed
 from tacit_papers.findings.frontier import KEYS, RULES, config
 from tacit_papers.findings.frontier_figure import AWAY, ROOM, spread_apart
-from tacit_papers.framework.artifact import Place, Scale
+from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.registry import artifact_named
 from tacit_papers.measures.best_reconstruction import BestReconstruction, Searches, known_to
 from tacit_papers.measures.overheard import Overheard
@@ -61,12 +61,12 @@ def off(found, true):
     ],
 )
 def test_what_there_is_to_invert(label, adversary, kinds):
-    heard = Overheard.of(small(label), 8, 0, Place())
+    heard = Overheard.of(small(label), 8, 0, MeasureContext())
     assert {kind for kind, _ in known_to(heard, [adversary], [0])} == kinds
 
 
 def test_the_shift_of_gradient_tracking_comes_off_exactly():
-    heard = Overheard.of(small("dsgt-rms, σ = 0.1"), 1, 0, Place())
+    heard = Overheard.of(small("dsgt-rms, σ = 0.1"), 1, 0, MeasureContext())
     ((_, (held,)),) = known_to(heard, [ONE], [0])
     sent = heard.transcript.of("gamma")[0].rows[0].double()
     assert off(sent, first_gradient(heard, 0)) > 0.05
@@ -74,7 +74,7 @@ def test_the_shift_of_gradient_tracking_comes_off_exactly():
 
 
 def test_the_shift_of_diffusion_comes_off_and_leaves_the_matrix():
-    heard = Overheard.of(small("dsg-rms, σ = 0.1"), 1, 0, Place())
+    heard = Overheard.of(small("dsg-rms, σ = 0.1"), 1, 0, MeasureContext())
     ((_, (held,)),) = known_to(heard, [ONE], [0])
     assert (
         0.05 < off(held.values, first_gradient(heard, 1)) < 0.25
@@ -96,7 +96,7 @@ def test_a_leak_is_measured_and_never_below_the_class_mean():
     search = (Search("ours", 3, 1),)
     values = BestReconstruction(
         small("lppa, fresh masks, β = 0.05"), Searches(search, search, search, search), victims=1
-    )(0, Place())
+    )(0, MeasureContext())
     for which in ("", "_together"):
         tried = values[f"tried{which}"]
         assert values[f"leak{which}"] in {*tried.values(), values[f"class_mean{which}"]}
@@ -113,7 +113,7 @@ def test_every_algorithm_is_there():
 def outcome_with(leaks, accuracies):
     """All cells at SSIM 1 and 95 % but for those given by label."""
     artifact, scale = artifact_named("findings/frontier"), Scale()
-    outcome = Outcome.empty(artifact, scale, artifact.cells(scale))
+    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
     for label, key in KEYS.items():
         one, everyone = leaks.get(label, (1.0, 1.0))
         outcome[key].values[0] = {

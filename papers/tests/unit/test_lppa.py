@@ -3,9 +3,9 @@
 import pytest
 
 from tacit.config.sections import make_config
-from tacit_papers.framework.artifact import Place, Scale
+from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.registry import artifact_named
 from tacit_papers.lppa import attack as lppa_attack
 from tacit_papers.lppa import tables as lppa
@@ -17,7 +17,7 @@ FULL = Scale()
 def filled(name, numbers, metric="accuracy"):
     """An outcome with the same made-up number in two repeats of the cells that are given."""
     artifact = artifact_named(name)
-    outcome = Outcome.empty(artifact, FULL, artifact.cells(FULL))
+    outcome = ArtifactResult.empty(artifact, FULL, artifact.cells(FULL))
     for key, number in numbers.items():
         outcome[key].values.update({seed: {metric: number + 0.01 * seed} for seed in (0, 1)})
     return {claim.text: claim.verdict(outcome) for claim in artifact.claims}
@@ -94,15 +94,15 @@ def attacked(rule):
 
 
 def test_the_first_message_gives_the_digit_away_unless_it_has_noise(tmp_path):
-    values = {rule: attacked(rule)(0, Place()) for rule in lppa.RULES}
+    values = {rule: attacked(rule)(0, MeasureContext()) for rule in lppa.RULES}
     assert values["DSGT"]["median_mse"] < 0.01
     assert values["DSGT"]["labels_found"] == 1.0
     assert values["DP"]["median_mse"] > 10 * values["DSGT"]["median_mse"]
     assert values["LPPA"]["median_mse"] > values["DP"]["median_mse"]
     assert len(values["LPPA"]["errors"]) == 5
-    assert attacked("DSGT")(0, Place()) == values["DSGT"]
+    assert attacked("DSGT")(0, MeasureContext()) == values["DSGT"]
     artifact = artifact_named("lppa/fig4")
-    outcome = Outcome.empty(artifact, FULL, artifact.cells(FULL))
+    outcome = ArtifactResult.empty(artifact, FULL, artifact.cells(FULL))
     for rule, found in values.items():
         outcome[(rule,)].values[0] = found
     assert write_figure(artifact.draw(outcome), tmp_path)[0].stat().st_size > 1000

@@ -10,16 +10,16 @@ from torch.func import grad
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.sections import changed, make_config
 from tacit_papers.findings import fresh_masks, start_masks
-from tacit_papers.framework.artifact import Place, Scale
+from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.registry import artifact_named
 from tacit_papers.measures.curious_neighbour import AHEAD, CuriousNeighbour, neighbour
 from tacit_papers.measures.neighbours_knowledge import NeighboursKnowledge
 from tacit_papers.measures.overheard import Overheard
 from tacit_papers.measures.search import Search
 
-QUICK, HERE = Scale(quick=True), Place()
+QUICK, HERE = Scale(quick=True), MeasureContext()
 TINY = {"name": "mlp", "hidden": [8], "activation": "sigmoid", "init": "independent"}
 
 
@@ -115,7 +115,7 @@ def test_what_all_neighbours_know_on_a_complete_graph():
 def filled(name, values, scale=QUICK):
     """An outcome with made-up values, by a function of the key, and the verdicts on it."""
     artifact = artifact_named(name)
-    outcome = Outcome.empty(artifact, scale, artifact.cells(scale))
+    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
     for cell in outcome.cells:
         cell.values[0] = values(cell.key)
     return outcome, {claim.text: claim.verdict(outcome).word for claim in artifact.claims}

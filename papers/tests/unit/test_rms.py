@@ -9,14 +9,14 @@ from torch.nn import functional
 import tacit
 from tacit.config.build import build
 from tacit.config.sections import changed, make_config
-from tacit.experiment.run import Watcher
+from tacit.experiment.run import ProgressListener
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
-from tacit_papers.framework.artifact import Place, Scale
+from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.registry import ARTIFACTS
-from tacit_papers.framework.runner import Wanted, carry_out
+from tacit_papers.framework.runner import Wanted, run_artifact
 from tacit_papers.measures.gradient_norms import GradientNorms
 from tacit_papers.measures.listening import Listening
 from tacit_papers.measures.neighbour_inversion import NeighbourInversion
@@ -67,7 +67,7 @@ def test_runs_side_by_side_do_not_hear_of_each_other():
 
 def test_listening_is_the_mean_square_deviation_and_the_mean_of_the_last_messages():
     config = localization(20, name="dsg-rms", protection=NORM)
-    values = Listening(config, runs=1, window=8)(3, Place())
+    values = Listening(config, runs=1, window=8)(3, MeasureContext())
     models, sent, made = listened(config)
     deviations = (models - made.task.optimum_at(0)).square().sum(2).mean(1)
     assert values["curve"]["msd"] == pytest.approx(deviations.tolist(), rel=1e-5)
@@ -91,7 +91,7 @@ def test_listening_follows_an_optimum_that_changes_its_sign():
             "run": {"rounds": 9},
         }
     )
-    targets = Listening(config, runs=2, window=1)(1, Place())["heard"]["target"]
+    targets = Listening(config, runs=2, window=1)(1, MeasureContext())["heard"]["target"]
     assert [value / targets[0] for value in targets] == [1] * 4 + [-1] * 5
 
 
@@ -99,7 +99,7 @@ def test_listening_follows_an_optimum_that_changes_its_sign():
 @pytest.mark.parametrize("name", ["dsg-rms", "edsg-rms"])
 def test_who_knows_tau_takes_every_vector_off(name, kind):
     config = localization(60, name=name, protection={"kind": kind, "tau": 0.5})
-    values = Unshifting(config, runs=2)(0, Place())
+    values = Unshifting(config, runs=2)(0, MeasureContext())
     # Every second iteration at least halves the error of the zero guess, which is 100 %.
     assert values["known"] < 2 * 100 * 0.5**30 < values["curve"]["known"][0]
     assert (values["difference"] < 1e-9) == (kind == "norm")
@@ -111,7 +111,7 @@ def test_only_the_matrix_stands_before_the_gradient():
     deviation = 0.3
     matrix = {"structure": "diagonal", "deviation": deviation, "off_diagonal": 0.0}
     off = Unshifting(localization(60, name="dsg-rms", protection=NORM, matrix=matrix), runs=30)(
-        0, Place()
+        0, MeasureContext()
     )
     assert off["gradient"] == pytest.approx(100 * deviation, rel=0.2)
 
@@ -152,7 +152,7 @@ def test_a_neighbour_has_the_gradient_of_plain_diffusion_and_that_times_m_of_exa
         measure = NeighbourInversion(
             digits(name=name, **options), (("early", 2),), samples=1, restarts=1, iterations=2
         )
-        values = measure(0, Place())
+        values = measure(0, MeasureContext())
         off[name] = values["early_gradient_off"]
         assert torch.tensor(values["early_truth"]).shape == (28, 28)
         assert values["early_labels_right"] == 1.0
@@ -162,7 +162,7 @@ def test_a_neighbour_has_the_gradient_of_plain_diffusion_and_that_times_m_of_exa
 
 def test_gradient_norms_are_those_of_all_data_at_the_average_model(tmp_path):
     config = changed(digits(name="dsg"), "run", iterations_per_round=6)
-    values = GradientNorms(config, every=3)(2, Place(scratch=tmp_path))
+    values = GradientNorms(config, every=3)(2, MeasureContext(scratch=tmp_path))
     made = build(changed(config, "run", seed=2))
     simulation = Simulation(made.algorithm, made.task, made.graph, seed=2)
     simulation.start()
@@ -188,17 +188,22 @@ def test_gradient_norms_go_on_after_an_interruption(tmp_path):
     config = changed(digits(name="dsg"), "run", iterations_per_round=6, checkpoint_every=1)
     config = changed(config, "run", rounds=2)
     measure = GradientNorms(config, every=4, samples=10)
-    whole = measure(2, Place(scratch=tmp_path / "whole"))
+    whole = measure(2, MeasureContext(scratch=tmp_path / "whole"))
 
     def broken_off(simulation):
         if simulation.t == 9:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measure(2, Place(scratch=tmp_path / "parts", watcher=Watcher(stepped=broken_off)))
+        measure(
+            2,
+            MeasureContext(
+                scratch=tmp_path / "parts", watcher=ProgressListener(stepped=broken_off)
+            ),
+        )
     begun = []
-    watcher = Watcher(began=lambda experiment, simulation: begun.append(simulation.t))
-    parts = measure(2, Place(scratch=tmp_path / "parts", watcher=watcher))
+    watcher = ProgressListener(began=lambda experiment, simulation: begun.append(simulation.t))
+    parts = measure(2, MeasureContext(scratch=tmp_path / "parts", watcher=watcher))
     assert begun == [6]
     assert parts["gradient_norms"] == whole["gradient_norms"]
 
@@ -208,13 +213,15 @@ def test_measures_together_have_the_numbers_of_all():
     two = Unshifting(localization(4, name="dsg-rms"), runs=1)
     both = Together((one, two))
     assert both.describe() == {"together": [one.describe(), two.describe()]}
-    assert set(one(0, Place())) | set(two(0, Place())) == set(both(0, Place()))
+    assert set(one(0, MeasureContext())) | set(two(0, MeasureContext())) == set(
+        both(0, MeasureContext())
+    )
 
 
 def outcome_of(name, numbers, scale=FULL):
     """An outcome of made-up numbers: `numbers(key)` gives the values of a cell."""
     artifact = ARTIFACTS[name]
-    outcome = Outcome.empty(artifact, scale, artifact.cells(scale))
+    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
     for cell in outcome.cells:
         cell.values[0] = numbers(cell.key)
     return [claim.verdict(outcome).word for claim in artifact.claims]
@@ -293,7 +300,7 @@ def test_figures_are_drawn(name, tmp_path):
         for cell in artifact.cells(QUICK)[1:3]
     ]
     small = type(artifact)(**{**vars(artifact), "cells": lambda scale: shorter})
-    outcome = carry_out(Wanted(small, QUICK), tmp_path)
+    outcome = run_artifact(Wanted(small, QUICK), tmp_path)
     assert all(
         path.stat().st_size > 1000 for path in write_figure(artifact.draw(outcome), tmp_path)
     )

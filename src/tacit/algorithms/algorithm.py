@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol, get_type_hints
 
 from torch import Tensor
 
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.graph import Graph
 
 S = Any  # each algorithm has its own state: a frozen dataclass of tensors, the first of them named `theta`
@@ -29,11 +29,11 @@ class Algorithm(Protocol):
     requires: ClassVar[tuple[str, ...]]  # properties of the graph: see Graph.require
     protects: ClassVar[str]  # in plain words, for `tacit algorithms`
 
-    def start(self, here: Clients) -> S:
+    def start(self, here: Here) -> S:
         """The state before the first iteration."""
         ...
 
-    def step(self, s: S, here: Clients) -> S:
+    def step(self, s: S, here: Here) -> S:
         """One iteration: exchange, update, next state."""
         ...
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from tacit.algorithms.diffusion import REQUIRES
 from tacit.core.arguments import is_number
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
 
@@ -50,12 +50,12 @@ class DPSGD:
                 f"order is {self.order!r}.", 'Choose "adapt-then-combine" or "combine-then-adapt".'
             )
 
-    def start(self, here: Clients) -> Moving:
+    def start(self, here: Here) -> Moving:
         """The first models, at rest."""
         theta = here.theta0
         return Moving(theta, momentum=theta.new_zeros(theta.shape))
 
-    def step(self, s: Moving, here: Clients) -> Moving:
+    def step(self, s: Moving, here: Here) -> Moving:
         """One gradient, one message."""
         momentum = here.grad(s.theta).add_(s.momentum, alpha=self.momentum)
         descent = here.rate(self.lr) * momentum

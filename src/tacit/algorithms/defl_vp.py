@@ -12,7 +12,7 @@ from tacit.algorithms.diffusion import REQUIRES
 from tacit.compression import Codec, RandK, check_codec, for_signs
 from tacit.core.arguments import is_number
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 from tacit.graph import Graph
 from tacit.privacy.randomized_response import RandomizedResponse
@@ -100,14 +100,14 @@ class DeFLVP:
             "is as private but may not train for long"
         ]
 
-    def start(self, here: Clients) -> Varied:
+    def start(self, here: Here) -> Varied:
         """The first models, at rest, with variates of zero."""
         theta = here.theta0
         return Varied(
             theta, momentum=theta.new_zeros(theta.shape), variate=theta.new_zeros(theta.shape)
         )
 
-    def step(self, s: Varied, here: Clients) -> Varied:
+    def step(self, s: Varied, here: Here) -> Varied:
         """Correct the gradient, privatize it, compress it, descend."""
         grad = here.grad(s.theta)
         update = grad

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.schedules import Rate
 from tacit.privacy.matrix_step import MatrixStep
 
@@ -37,7 +37,7 @@ class Corrected:
     psi: Tensor
 
 
-def adapt(theta: Tensor, here: Clients, lr: Rate, matrix: MatrixStep | None = None) -> Tensor:
+def adapt(theta: Tensor, here: Here, lr: Rate, matrix: MatrixStep | None = None) -> Tensor:
     """ψ = w − γ M∇J(w), a new tensor; M = I if there is no random matrix."""
     direction = here.grad(theta)
     if matrix is not None:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
 from tacit.core.schedules import Rate, check_rate
 
@@ -44,13 +44,13 @@ class DPDSGT:
                 'Choose "start" (the paper\'s comparison) or "every".',
             )
 
-    def start(self, here: Clients) -> Tracking:
+    def start(self, here: Here) -> Tracking:
         """γ⁰ is the gradient plus own noise."""
         theta = here.theta0
         grad = here.grad(theta)
         return Tracking(theta, gamma=grad + here.noise("zeta", self.noise), grad=grad)
 
-    def step(self, s: Tracking, here: Clients) -> Tracking:
+    def step(self, s: Tracking, here: Here) -> Tracking:
         """As DSGT; new noise joins the tracker before it is sent again if asked for."""
         s = track(s, here, self.lr, self.local_steps)
         if self.inject == "every":

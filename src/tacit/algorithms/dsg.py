@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
 
@@ -28,11 +28,11 @@ class DSG:
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
 
-    def start(self, here: Clients) -> Model:
+    def start(self, here: Here) -> Model:
         """The first models."""
         return Model(here.theta0)
 
-    def step(self, s: Model, here: Clients) -> Model:
+    def step(self, s: Model, here: Here) -> Model:
         """Descend on one's own, then mix."""
         (theta,) = here.net.mix(psi=adapt(s.theta, here, self.lr))
         return Model(theta)

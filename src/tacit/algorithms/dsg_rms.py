@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
 from tacit.algorithms.dual_protection import DualProtection
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.privacy.protection import mix_protected
 
 
@@ -30,11 +30,11 @@ class DSGRMS(DualProtection):
     )
     theorem: ClassVar[Literal[1, 2] | None] = 1
 
-    def start(self, here: Clients) -> Model:
+    def start(self, here: Here) -> Model:
         """The first models."""
         return Model(here.theta0)
 
-    def step(self, s: Model, here: Clients) -> Model:
+    def step(self, s: Model, here: Here) -> Model:
         """Descend by a random matrix, mix what is shifted."""
         psi = adapt(s.theta, here, self.lr, self.matrix)
         shift = self.protection.vector("c", s.theta, here)

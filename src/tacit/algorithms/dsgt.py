@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
 
@@ -31,7 +31,7 @@ class DSGT:
         check_rate("lr", self.lr)
         check_local_steps(self.local_steps)
 
-    def start(self, here: Clients) -> Tracking:
+    def start(self, here: Here) -> Tracking:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
@@ -39,6 +39,6 @@ class DSGT:
             theta, gamma=grad.clone(), grad=grad
         )  # two tensors, so that each can be used again
 
-    def step(self, s: Tracking, here: Clients) -> Tracking:
+    def step(self, s: Tracking, here: Here) -> Tracking:
         """Mix models and trackers, descend, track."""
         return track(s, here, self.lr, self.local_steps)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from tacit.algorithms.dual_protection import DualProtection
 from tacit.algorithms.tracking import REQUIRES, Tracking
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.privacy.protection import mix_protected
 
 
@@ -31,7 +31,7 @@ class DSGTRMS(DualProtection):
     )
     theorem: ClassVar[Literal[1, 2] | None] = None
 
-    def start(self, here: Clients) -> Tracking:
+    def start(self, here: Here) -> Tracking:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
@@ -39,7 +39,7 @@ class DSGTRMS(DualProtection):
             theta, gamma=grad.clone(), grad=grad
         )  # two tensors, so that each can be used again
 
-    def step(self, s: Tracking, here: Clients) -> Tracking:
+    def step(self, s: Tracking, here: Here) -> Tracking:
         """Mix what is shifted, descend by a random matrix, track."""
         theta = mix_protected(
             "theta", s.theta, self.protection.vector("c/theta", s.theta, here), here

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.diffusion import REQUIRES_EXACT, Corrected, adapt
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
 
@@ -29,11 +29,11 @@ class EDSG:
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
 
-    def start(self, here: Clients) -> Corrected:
+    def start(self, here: Here) -> Corrected:
         """ψ⁻ = w."""
         return Corrected(here.theta0, psi=here.theta0)
 
-    def step(self, s: Corrected, here: Clients) -> Corrected:
+    def step(self, s: Corrected, here: Here) -> Corrected:
         """Descend, correct, mix."""
         psi = adapt(s.theta, here, self.lr)
         (theta,) = here.net.mix(phi=psi + s.theta - s.psi)

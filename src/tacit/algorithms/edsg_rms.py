@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.algorithms.diffusion import REQUIRES_EXACT, adapt
 from tacit.algorithms.dual_protection import DualProtection
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.noise import Gaussian
 from tacit.privacy.protection import NormVector, Protection, mix_protected
 
@@ -46,12 +46,12 @@ class EDSGRMS(DualProtection):
 
     protection: Protection = NormVector(0.01)  # Theorem 2 allows less than 0.09 on any graph
 
-    def start(self, here: Clients) -> Guarded:
+    def start(self, here: Here) -> Guarded:
         """ψ⁻ = w and a random shift."""
         shift = here.noise("c(-1)", Gaussian(abs(self.protection.tau)))
         return Guarded(here.theta0, psi=here.theta0, shift=shift)
 
-    def step(self, s: Guarded, here: Clients) -> Guarded:
+    def step(self, s: Guarded, here: Here) -> Guarded:
         """Descend by a random matrix, correct, mix what is shifted."""
         psi = adapt(s.theta, here, self.lr, self.matrix)
         theta = mix_protected("phi", psi + s.theta - s.psi, s.shift, here)

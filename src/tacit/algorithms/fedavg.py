@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from tacit.algorithms.diffusion import Model
 from tacit.algorithms.tracking import check_local_steps
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
 
@@ -36,12 +36,12 @@ class FedAvg:
         check_rate("lr", self.lr)
         check_local_steps(self.local_steps)
 
-    def start(self, here: Clients) -> Model:
+    def start(self, here: Here) -> Model:
         """One first model for all."""
         (theta,) = here.net.average(theta=here.theta0)
         return Model(theta)
 
-    def step(self, s: Model, here: Clients) -> Model:
+    def step(self, s: Model, here: Here) -> Model:
         """Gradients up, their mean down."""
         rate = here.rate(self.lr)
         total = here.grad(s.theta)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
 from tacit.core.rows import Rows
 from tacit.core.schedules import Rate, check_rate
@@ -57,19 +57,19 @@ class LPPA:
             f"the only neighbour of client {who} knows every mask there; give each client two neighbours or more"
         ]
 
-    def start(self, here: Clients) -> Tracking:
+    def start(self, here: Here) -> Tracking:
         """γ⁰ is the gradient plus the noise difference."""
         theta = here.theta0
         grad = here.grad(theta)
         return Tracking(theta, gamma=here.graph.net_out(*self._masks(here)).add_(grad), grad=grad)
 
-    def step(self, s: Tracking, here: Clients) -> Tracking:
+    def step(self, s: Tracking, here: Here) -> Tracking:
         """As DSGT; a fresh noise difference joins the tracker before it is sent again if asked for."""
         s = track(s, here, self.lr, self.local_steps)
         if self.fresh:
             here.graph.add_net_out(s.gamma, *self._masks(here))
         return s
 
-    def _masks(self, here: Clients) -> tuple[Rows, Rows]:
+    def _masks(self, here: Here) -> tuple[Rows, Rows]:
         """δ of each out-edge and of each in-edge; Σ_out − Σ_in of all clients together is zero."""
         return shared("delta", self.noise, self.masks, here)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
 from tacit.core.schedules import Rate, check_rate
 
@@ -35,11 +35,11 @@ class PDLMS:
         check_rate("lr", self.lr)
         check_noise(self.noise)
 
-    def start(self, here: Clients) -> Model:
+    def start(self, here: Here) -> Model:
         """The first models."""
         return Model(here.theta0)
 
-    def step(self, s: Model, here: Clients) -> Model:
+    def step(self, s: Model, here: Here) -> Model:
         """Descend, add noise, mix."""
         psi = adapt(s.theta, here, self.lr).add_(here.noise("z", self.noise))
         (theta,) = here.net.mix(psi=psi)

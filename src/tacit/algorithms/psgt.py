@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, track
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.noise import Gaussian
 from tacit.core.schedules import Exponential, Rate, check_rate
 
@@ -35,7 +35,7 @@ class PSGT:
         if not callable(self.scale):
             Gaussian(self.scale)  # refuses what is not a deviation
 
-    def start(self, here: Clients) -> Tracking:
+    def start(self, here: Here) -> Tracking:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
@@ -43,7 +43,7 @@ class PSGT:
             theta, gamma=grad.clone(), grad=grad
         )  # two tensors, so that each can be used again
 
-    def step(self, s: Tracking, here: Clients) -> Tracking:
+    def step(self, s: Tracking, here: Here) -> Tracking:
         """Perturb, then track."""
         law = Gaussian(here.rate(self.scale))
         theta = s.theta + here.noise("xi", law)

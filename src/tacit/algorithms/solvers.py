@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tacit.core.arguments import is_count, is_number, offers
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 
 
 class Solver(Protocol):
@@ -36,7 +36,7 @@ class Solver(Protocol):
         """The length of explicit gradient steps, 0 where there are none: long ones diverge on dense graphs."""
         ...
 
-    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
         """The next w [n, P] from the one before [n, P], b [n, P] and c [n, 1]."""
         ...
 
@@ -53,7 +53,7 @@ class QuadraticSolver:
     def __post_init__(self) -> None:
         _check_mu(self.mu)
 
-    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
         """One linear equation per coordinate."""
         return (before / self.mu).sub_(here.grad(before)).sub_(linear).div_(1 / self.mu + curvature)
 
@@ -84,7 +84,7 @@ class InnerSolver:
         """μ."""
         return self.mu
 
-    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
         """Descend from where we are."""
         w = before
         for local in range(self.steps):
@@ -108,7 +108,7 @@ class GradientSolver:
         """μ."""
         return self.mu
 
-    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
         """The inner solver with one step."""
         return InnerSolver(self.mu, steps=1).solve(before, linear, curvature, here)
 
@@ -121,7 +121,7 @@ class ExactSolver:
     minimises: ClassVar[bool] = True
     step_size: ClassVar[float] = 0.0
 
-    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Clients) -> Tensor:
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
         """Asked of the task."""
         return here.minimise(linear, curvature)
 

@@ -24,14 +24,14 @@ from torch import Tensor
 from tacit.algorithms.solvers import QuadraticSolver, Solver, check_solver
 from tacit.core.arguments import is_number
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
 from tacit.graph import Graph
 from tacit.privacy.masks import Masks, check_masks, shared
 
 
 @dataclass(frozen=True)
-class Split:
+class SplittingState:
     """Models w [n, P]; own zᵢ|ⱼ and the neighbours' zⱼ|ᵢ, a row per out-edge i→j, both [e, P]."""
 
     theta: Tensor
@@ -83,17 +83,17 @@ class Splitting:
             "quadratic solver"
         ]
 
-    def start(self, here: Clients) -> Split:
+    def start(self, here: Here) -> SplittingState:
         """The first models, and noise shared along each edge."""
         shares = shared("z0", self.noise, self.masks, here)
         z, z_there = (rows if isinstance(rows, Tensor) else rows.tensor() for rows in shares)
-        return Split(here.theta0, z, z_there)
+        return SplittingState(here.theta0, z, z_there)
 
-    def step(self, s: Split, here: Clients) -> Split:
+    def step(self, s: SplittingState, here: Here) -> SplittingState:
         """Solve locally, tell the neighbours what changed; the k-th out-edge and the k-th in-edge are one edge."""
         graph = here.graph
         signs, degree = graph.signs.to(s.z.dtype), graph.out_degree[:, None].to(s.z.dtype)
         w = self.solver.solve(s.theta, graph.total_out(signs * s.z), self.rho * degree, here)
         change = self.averaging * (s.z - s.z_there + graph.lift(w) * (2 * self.rho * signs))
         received = here.net.send("dz", change)
-        return Split(w, s.z + received, s.z_there + change)
+        return SplittingState(w, s.z + received, s.z_there + change)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tacit.core.arguments import is_count
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.schedules import Rate
 
 REQUIRES = ("connected", "doubly stochastic", "primitive")
@@ -31,7 +31,7 @@ class Tracking:
     grad: Tensor
 
 
-def track(s: Tracking, here: Clients, lr: Rate, local_steps: int = 1) -> Tracking:
+def track(s: Tracking, here: Here, lr: Rate, local_steps: int = 1) -> Tracking:
     """One exchange and `local_steps` updates of model and tracker."""
     lam = here.rate(lr)
     theta, gamma = here.net.mix(

@@ -25,7 +25,7 @@ class _Room(ModuleType):
 
         `adversary` is one or a list of them, as words or `Adversary`; `victim` one client or a list.
         """
-        from tacit.auditing.audit import conduct
+        from tacit.auditing.audit import run_audit
         from tacit.core.errors import Misuse
         from tacit.simulation import Run
 
@@ -41,7 +41,7 @@ class _Room(ModuleType):
                     "Audit as many as there are, or run longer.",
                 )
             said, final = subject.transcript, subject.theta.cpu()
-            return conduct(
+            return run_audit(
                 subject.setting, listed, victims=victims, transcript=said, final=final, **options
             )
         from tacit.experiment.auditing import audit_of

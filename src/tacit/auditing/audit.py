@@ -114,7 +114,7 @@ def usual_adversaries(setting: Setting, victim: int) -> list[Adversary]:
     return found
 
 
-def conduct(
+def run_audit(
     setting: Setting,
     adversaries: Sequence[Adversary | str] | None = None,
     *,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tacit.auditing.attacks.memberships import Membership
     from tacit.auditing.audit import View
     from tacit.auditing.bounds.ledger import Ledger
-    from tacit.auditing.scoring.reconstruction import ReconstructionScore, Scores
+    from tacit.auditing.scoring.reconstruction import ImageScores, ReconstructionScore
 
 Headline = Literal["exposed", "partly exposed", "noisy", "nothing proved"]
 ASSUMPTIONS = (
@@ -193,7 +193,7 @@ def _range(low: float, high: float) -> str:
 
 
 def _inverted(kind: str, method: str, score: ReconstructionScore, place: int) -> str:
-    def numbers(scores: Scores) -> str:
+    def numbers(scores: ImageScores) -> str:
         similar = "" if scores.ssim is None else f", SSIM {float(scores.ssim[place]):.3f}"
         return f"MSE {float(scores.mse[place]):.3g}{similar}"
 

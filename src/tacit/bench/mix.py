@@ -15,7 +15,7 @@ from tacit.bench.result import Asked, Result
 from tacit.bench.stopwatch import Stopwatch
 from tacit.bench.workloads import ring
 from tacit.core.errors import Misuse
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.engines.stacked import StackedNetwork
 
 SUMMARY = "bandwidth of StackedNetwork.mix / bandwidth of a copy of the same tensor"
@@ -37,7 +37,7 @@ def measure(asked: Asked) -> Iterator[Result]:
     _refuse_too_large(TENSORS * 4 * clients * PARAMETERS, asked.device)
     asked.progress("mix: preparing", 0, 1)
     net = StackedNetwork(
-        ring(clients), torch.float32, asked.device, Crew.of_this_process(asked.device)
+        ring(clients), torch.float32, asked.device, WorkerPool.of_this_process(asked.device)
     )
     rows = torch.ones(clients, PARAMETERS, device=asked.device)
     copy = torch.empty_like(rows)

@@ -16,7 +16,7 @@ import torch
 from tacit.bench.result import Asked, Result
 from tacit.bench.stopwatch import Stopwatch, Work
 from tacit.bench.workloads import W2
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Laplace, Noise
 
 SUMMARY = "numbers of keyed noise per second / numbers per second of torch's own generator"
@@ -49,7 +49,7 @@ def measure(asked: Asked) -> Iterator[Result]:
         yield _measure(name, here, law, edges, asked)
 
 
-def _measure(name: str, here: Clients, law: str, edges: bool, asked: Asked) -> Result:
+def _measure(name: str, here: Here, law: str, edges: bool, asked: Asked) -> Result:
     def own() -> torch.Tensor:
         return here.noise("bench", LAWS[law])
 

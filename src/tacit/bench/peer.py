@@ -15,7 +15,7 @@ from statistics import median
 import torch
 
 from tacit.bench.result import Asked, Result
-from tacit.bench.stopwatch import Spread, Stopwatch, Timings
+from tacit.bench.stopwatch import Quartiles, Stopwatch, Timings
 from tacit.bench.workloads import MASKED_RULE, PLAIN_RULE
 from tacit.core.errors import Misuse
 
@@ -48,7 +48,7 @@ def _bytes(asked: Asked) -> Result:
     return Result(
         "peer",
         "bytes",
-        Spread(ratio, ratio, ratio),
+        Quartiles(ratio, ratio, ratio),
         None,
         None,
         "node and iteration",

@@ -26,12 +26,12 @@ from tacit.bench.stopwatch import Work
 from tacit.bench.workloads import PLAIN_RULE
 from tacit.core.errors import TacitError
 from tacit.peer.federation.operator import FederationFolder, NodeFolder
-from tacit.peer.monitoring.event_log import Journal
-from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.outbox import Outbox
-from tacit.peer.node.state import Desk, Standing
+from tacit.peer.node.state import ActiveRoster, NodeState
 from tacit.peer.wire.frames import Address, Envelope, Expected, pack
-from tacit.peer.wire.neighbour_client import Line
+from tacit.peer.wire.neighbour_client import NeighbourClient
 from tacit.peer.wire.server import Service
 from tacit.peer.wire.transport import listen
 
@@ -52,7 +52,7 @@ def pulls(size: int) -> Iterator[dict[str, Work]]:
         manifest = node.manifest()
         desk = _desk(node, RECEIVER, Outbox.to(1, []))
         member = replace(manifest.member(SENDER), address=f"127.0.0.1:{letter_port}")
-        line = Line(desk, member, node.credentials(), node.ca())
+        line = NeighbourClient(desk, member, node.credentials(), node.ca())
         stack.callback(line.close)
         envelope = Envelope(manifest.federation, SENDER, "", ADDRESS)
         expected = Expected(envelope, {"x": torch.empty(size // 4)})
@@ -81,9 +81,11 @@ def _serving(kind: str, folder: Path, size: int) -> Iterator[int]:
             process.terminate()
 
 
-def _desk(node: NodeFolder, name: str, outbox: Outbox) -> Desk:
-    journal = Journal(io.StringIO(), name)
-    return Desk(node, name, Standing(node.manifest(), outbox), Measures(), journal, 1, "float32")
+def _desk(node: NodeFolder, name: str, outbox: Outbox) -> NodeState:
+    journal = EventLog(io.StringIO(), name)
+    return NodeState(
+        node, name, ActiveRoster(node.manifest(), outbox), Metrics(), journal, 1, "float32"
+    )
 
 
 def _serve_letter(node: NodeFolder, size: int) -> None:

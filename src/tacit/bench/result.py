@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from tacit.bench.stopwatch import Spread, Turns
+from tacit.bench.stopwatch import Quartiles, Turns
 
 Progress = Callable[[str, int, int], None]  # what is being measured, turns done, of how many
 Better = Literal["lower", "higher"]
@@ -39,7 +39,7 @@ class Result:
 
     bench: str
     workload: str
-    ratio: Spread
+    ratio: Quartiles
     ours_seconds: float | None  # medians
     limit_seconds: float | None
     unit: str  # what takes those seconds

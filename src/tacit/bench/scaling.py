@@ -15,7 +15,7 @@ import torch
 from tacit.bench.exponents import fit_exponent
 from tacit.bench.result import Asked, Result
 from tacit.bench.sim import rounds
-from tacit.bench.stopwatch import Spread, Stopwatch, Work
+from tacit.bench.stopwatch import Quartiles, Stopwatch, Work
 from tacit.bench.workloads import W2, Workload
 from tacit.graph import Topology
 
@@ -89,7 +89,7 @@ def _exponent(name: str, workloads: list[Workload], asked: Asked) -> Result:
     return Result(
         "scaling",
         name,
-        Spread(found.value, found.value - found.error, found.value + found.error),
+        Quartiles(found.value, found.value - found.error, found.value + found.error),
         seconds[-1],
         seconds[0],
         f"iteration with {sizes[-1]:,} (ours) and {sizes[0]:,} (other) {name}",

@@ -14,7 +14,7 @@ Turns = Callable[[int, int], None]  # told after every turn: how many are done, 
 
 
 @dataclass(frozen=True)
-class Spread:
+class Quartiles:
     """A median between its quartiles."""
 
     median: float
@@ -22,7 +22,7 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> Quartiles:
         """Median and quartiles of some values."""
         low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
         return cls(float(median), float(low), float(high))
@@ -36,13 +36,13 @@ class Timings:
 
     def median(self, *names: str) -> float:
         """The median over the turns of what these pieces took together."""
-        return Spread.of(self._together(names)).median
+        return Quartiles.of(self._together(names)).median
 
-    def ratio(self, ours: str | Sequence[str], to: str, scale: float = 1.0) -> Spread:
+    def ratio(self, ours: str | Sequence[str], to: str, scale: float = 1.0) -> Quartiles:
         """`scale` times ours over theirs, each turn by itself: a turn that was disturbed is one value of many."""
         names = (ours,) if isinstance(ours, str) else ours
         pairs = zip(self._together(names), self.seconds[to], strict=True)
-        return Spread.of([scale * mine / theirs for mine, theirs in pairs])
+        return Quartiles.of([scale * mine / theirs for mine, theirs in pairs])
 
     def _together(self, names: Sequence[str]) -> list[float]:
         return [sum(turn) for turn in zip(*(self.seconds[name] for name in names), strict=True)]

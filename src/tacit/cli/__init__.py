@@ -15,11 +15,11 @@ def main() -> None:
     from rich.console import Console
 
     from tacit.cli.app import app
-    from tacit.core.errors import Elsewhere, Interrupted, TacitError
+    from tacit.core.errors import Interrupted, ReportedElsewhere, TacitError
 
     try:
         app(prog_name="tacit")
-    except Elsewhere as problem:
+    except ReportedElsewhere as problem:
         sys.exit(problem.exit_code)
     except TacitError as problem:
         text = str(problem) if isinstance(problem, Interrupted) else f"Error: {problem}"

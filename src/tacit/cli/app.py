@@ -17,7 +17,7 @@ from tacit.cli.bench import bench
 from tacit.cli.data import app as data_app
 from tacit.cli.federation import app as federation_app
 from tacit.cli.node import node
-from tacit.cli.progress import OneBar, Progress
+from tacit.cli.progress import OneBar, ProgressBars
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
 
@@ -83,7 +83,7 @@ def demo(
         console.print(
             "Five clients on a ring, 800 handwritten digits each, no server, three rules:"
         )
-    with Progress(console, runs=3) as progress:
+    with ProgressBars(console, runs=3) as progress:
         shown = demonstrate(folder, progress.watch)
     if as_json:
         lines = [
@@ -134,7 +134,7 @@ def run(
         if group.rank != 0:
             run_config(plan, out, data_folder=data, resume=resume, group=group)
             return
-        with Progress(Console(stderr=True)) as progress:
+        with ProgressBars(Console(stderr=True)) as progress:
             watcher = progress.watch(plan.algorithm.name, plan.run.seed)
             outcome = run_config(
                 plan, out, data_folder=data, resume=resume, watcher=watcher, group=group
@@ -184,7 +184,7 @@ def compare(
 
     plan = load_config(config, overrides or [])
     names = [name.strip() for name in split_outside_brackets(algorithms, ",") if name.strip()]
-    with Progress(Console(stderr=True), runs=len(names) * seeds) as progress:
+    with ProgressBars(Console(stderr=True), runs=len(names) * seeds) as progress:
         comparison = compare_configs(
             plan, names, seeds, out, data_folder=data, resume=resume, watch=progress.watch
         )

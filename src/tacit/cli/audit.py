@@ -11,7 +11,7 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from tacit.auditing.audit import Audit
-    from tacit.auditing.symbolic.findings import Series
+    from tacit.auditing.symbolic.findings import AnswerSeries
 
 COLOURS = {
     "exposed": "bold red",
@@ -71,7 +71,7 @@ def _overview(audit: Audit) -> Table:
     return table
 
 
-def _cell(series: Series) -> str:
+def _cell(series: AnswerSeries) -> str:
     exact, noisy, count = len(series.places("exact")), len(series.places("noisy")), len(series.when)
     if exact:
         return f"= {exact}/{count}"

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from tacit.peer.federation.client import Enquiry
+    from tacit.peer.federation.client import FederationClient
     from tacit.peer.federation.identity import Credentials
     from tacit.peer.federation.manifest import Manifest
     from tacit.peer.federation.operator import FederationFolder
@@ -284,9 +284,9 @@ def up(
     bring_up(FederationFolder(folder), data, save_every)
 
 
-def _enquiry(folder: Path) -> tuple[Enquiry, str]:
+def _enquiry(folder: Path) -> tuple[FederationClient, str]:
     """Channels to all nodes, as the operator or as a node, and a title for what they answer."""
-    from tacit.peer.federation.client import Enquiry
+    from tacit.peer.federation.client import FederationClient
     from tacit.peer.federation.operator import FederationFolder, NodeFolder
 
     if (folder / "node.key").exists():
@@ -295,7 +295,7 @@ def _enquiry(folder: Path) -> tuple[Enquiry, str]:
     else:
         home = FederationFolder(folder)
         manifest, own, ca = home.manifest(), home.operator(), home.ca()
-    return Enquiry(manifest, own, ca), f"{manifest.federation}, epoch {manifest.epoch}"
+    return FederationClient(manifest, own, ca), f"{manifest.federation}, epoch {manifest.epoch}"
 
 
 @app.command()
@@ -309,13 +309,13 @@ def announce(folder: Folder) -> None:
 
 def _announce(home: FederationFolder, before: Manifest, later: bool = False) -> None:
     """Tell the nodes that run of the new roster; they tell each other, so that one is enough."""
-    from tacit.peer.federation.client import Enquiry
+    from tacit.peer.federation.client import FederationClient
 
     if later or not (home.path / "operator" / "operator.pem").exists():
         print(f"Nobody is told yet. When all is ready:\n  tacit federation announce {home.path}")
         return
     text, signature = home.signed()
-    enquiry = Enquiry(before, home.operator(), home.ca())
+    enquiry = FederationClient(before, home.operator(), home.ca())
     told = enquiry.announce(text, signature)
     enquiry.close()
     if heard := [name for name, problem in told.items() if not problem]:

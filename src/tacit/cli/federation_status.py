@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from tacit.peer.federation.client import Answer
+    from tacit.peer.federation.client import NodeReport
 
 STYLES = {"training": "green", "finished": "bold green", "waiting": "yellow", "saving": "bold red"}
 
 
-def status_table(title: str, answers: Sequence[Answer], ended: Sequence[str] = ()) -> Group:
+def status_table(title: str, answers: Sequence[NodeReport], ended: Sequence[str] = ()) -> Group:
     """A row per node, and below what there is to say of some; those in `ended` have done all that was asked."""
     furthest = max(
         (answer.status.step for answer in answers if answer.status is not None), default=0

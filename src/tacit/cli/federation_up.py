@@ -14,14 +14,14 @@ from tacit.cli.federation_status import status_table
 from tacit.core.errors import Interrupted, TacitError
 
 if TYPE_CHECKING:
-    from tacit.peer.federation.client import Enquiry
+    from tacit.peer.federation.client import FederationClient
     from tacit.peer.federation.local_processes import LocalFederation
     from tacit.peer.federation.operator import FederationFolder
 
 
 def bring_up(home: FederationFolder, data: str | None, save_every: float) -> None:
     """Start all nodes, show how they are, and stop them when one fails or Ctrl-C is pressed."""
-    from tacit.peer.federation.client import Enquiry
+    from tacit.peer.federation.client import FederationClient
     from tacit.peer.federation.local_processes import LocalFederation
 
     manifest = home.manifest()
@@ -30,7 +30,7 @@ def bring_up(home: FederationFolder, data: str | None, save_every: float) -> Non
     console.print(
         f"Starting {len(manifest.members)} nodes; logs in {home.path}/nodes/*/run/log.jsonl"
     )
-    enquiry = Enquiry(manifest, home.operator(), home.ca())
+    enquiry = FederationClient(manifest, home.operator(), home.ca())
     for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: the nodes must not be left behind
         signal.signal(number, signal.default_int_handler)
     try:
@@ -53,7 +53,7 @@ def bring_up(home: FederationFolder, data: str | None, save_every: float) -> Non
     _print_results(home)
 
 
-def _table(title: str, enquiry: Enquiry, local: LocalFederation) -> Group:
+def _table(title: str, enquiry: FederationClient, local: LocalFederation) -> Group:
     ended = [node.name for node in local.nodes.values() if node.process.poll() == 0]
     return status_table(title, enquiry.status(seconds=1.0), ended)
 

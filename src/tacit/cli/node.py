@@ -44,12 +44,12 @@ def node(
     """Run one peer: train with its neighbours on its own data, with no server. Logs lines of JSON."""
     from tacit.core.errors import TacitError
     from tacit.peer.federation.operator import NodeFolder
-    from tacit.peer.monitoring.event_log import Journal
+    from tacit.peer.monitoring.event_log import EventLog
     from tacit.peer.node.node import Node, Options, Removed
 
     os.umask(0o077)  # what a node writes is nobody else's
     place = NodeFolder(folder)
-    journal = Journal(sys.stderr, place.name)
+    journal = EventLog(sys.stderr, place.name)
     try:
         peer = Node(place, Options(data, listen, metrics_port, save_every), journal)
         _stop_on_signals(peer.stop)

@@ -11,14 +11,14 @@ from rich.console import Console
 
 if TYPE_CHECKING:  # these load torch, which `tacit --help` need not wait for
     from tacit.config.build import Experiment
-    from tacit.experiment.run import Watcher
+    from tacit.experiment.run import ProgressListener
     from tacit.record.history import Record
     from tacit.simulation import Simulation
 
 QUIET_SECONDS = 15.0  # between two lines where there is no terminal
 
 
-class Progress:
+class ProgressBars:
     """A bar per run."""
 
     def __init__(self, console: Console, runs: int = 1) -> None:
@@ -26,7 +26,7 @@ class Progress:
         self._runs = runs
         self._begun = 0
         self._said: set[str] = set()
-        self._bars = bars.Progress(
+        self._bars = bars.ProgressBars(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
             bars.TextColumn("round {task.fields[round]}/{task.fields[rounds]}"),
@@ -36,7 +36,7 @@ class Progress:
             disable=not console.is_terminal,
         )
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBars:
         self._bars.__enter__()
         return self
 
@@ -57,9 +57,9 @@ class Progress:
             self._said.add(line)
             self._say(line)
 
-    def watch(self, label: str, seed: int) -> Watcher:
+    def watch(self, label: str, seed: int) -> ProgressListener:
         """A watcher that draws the bar of one run."""
-        from tacit.experiment.run import Watcher
+        from tacit.experiment.run import ProgressListener
         from tacit.record.history import decibels
 
         name = f"{label} (seed {seed})"
@@ -109,7 +109,7 @@ class Progress:
                 last_line = time.monotonic()
                 self._say(f"{name}: round {record.round}, {text}")
 
-        return Watcher(began, stepped, recorded)
+        return ProgressListener(began, stepped, recorded)
 
 
 class OneBar:
@@ -117,7 +117,7 @@ class OneBar:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bars = bars.Progress(
+        self._bars = bars.ProgressBars(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
             bars.TimeElapsedColumn(),

@@ -15,7 +15,7 @@ FILES = ("matrix", "path")  # keys of [graph] that name files
 REPLACED = ("data", "partition", "model")  # sections that a [task] stands for
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     """A section whose keys are all known."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -87,14 +87,14 @@ class AlgorithmSection(OpenSection):
     name: str = "lppa"
 
 
-class ClipSection(Section):
+class ClipSection(ConfigSection):
     """No gradient is longer than `bound`: what differential privacy needs (l1 for Laplace noise, l2 for Gaussian)."""
 
     bound: float
     norm: Literal["l1", "l2"] = "l2"
 
 
-class TranscriptSection(Section):
+class TranscriptSection(ConfigSection):
     """Which messages to keep, for later audits: iterations, clients that send or receive them, tags."""
 
     first: NonNegativeInt = 0
@@ -107,7 +107,7 @@ class TranscriptSection(Section):
     theta0: bool = False  # keep all first models: somebody may know them
 
 
-class RunSection(Section):
+class RunSection(ConfigSection):
     """How long, how, and what to keep."""
 
     rounds: PositiveInt = 20
@@ -128,7 +128,7 @@ class RunSection(Section):
     clip: ClipSection | None = None
 
 
-class Config(Section):
+class Config(ConfigSection):
     """A whole experiment: a model trained on data that were dealt out, or a task that makes its own data."""
 
     task: TaskSection | None = None

@@ -54,7 +54,7 @@ class Lost(TacitError):
     """Another process of the run died or does not answer any more."""
 
 
-class Elsewhere(TacitError):
+class ReportedElsewhere(TacitError):
     """The run ends for a reason that its first process tells; the others say nothing."""
 
     def __init__(self, exit_code: int) -> None:

@@ -14,7 +14,7 @@ from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
 from tacit.core.rows import CodedRows, LazyRows, Sent, Spent, add_rows
 from tacit.core.schedules import Rate, rate_at
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 
 Function = Callable[[Tensor], Tensor]
 Apply = Callable[
@@ -65,7 +65,7 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True)
-class Clients:
+class Here:
     """The hosted clients at one moment of a run ("here" in the algorithms).
 
     `t` is the iteration, 0 in `start` and in the first step. `tick` tells all moments apart (0 in `start`,
@@ -81,9 +81,9 @@ class Clients:
     t: int = 0
     tick: int = 0
     reuse: bool = False  # whether rows that an algorithm calls spent may be written into
-    crew: Crew = field(default_factory=lambda: Crew(1))
+    pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
 
-    def at(self, t: int, reuse: bool = False) -> Clients:
+    def at(self, t: int, reuse: bool = False) -> Here:
         """The same clients in step t."""
         return replace(self, t=t, tick=t + 1, reuse=reuse)
 
@@ -106,7 +106,7 @@ class Clients:
 
     def add(self, onto: Tensor, *terms: tuple[float, Tensor]) -> None:
         """Add Σ weight · rows in place, in this order: in one pass over memory by all cores where that is possible."""
-        add_rows(onto, *terms, crew=self.crew)
+        add_rows(onto, *terms, pool=self.pool)
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         """Each argmin_w fᵢ(w) + bᵢᵀw + cᵢ/2 ‖w‖² [n, P] for b [n, P], c [n, 1]; tasks that do not know it refuse."""

@@ -26,7 +26,7 @@ from tacit.core.native.on_gpu import usable
 from tacit.core.noise import Laplace, Noise
 from tacit.core.rows import LazyRows
 from tacit.core.transfer import sent
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 
 WORD = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -131,7 +131,7 @@ class Philox:
     seed: int
     width: int
     dtype: torch.dtype = torch.float32
-    crew: Crew = field(default_factory=lambda: Crew(1), compare=False)
+    pool: WorkerPool = field(default_factory=lambda: WorkerPool(1), compare=False)
 
     def rows(
         self,
@@ -186,7 +186,7 @@ class Philox:
             uniform = drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
             out[rows, columns.start : columns.stop] = law.quantile(uniform).to(self.dtype)
 
-        self.crew.each(draw, tiles(len(out), out.shape[1], out.device))
+        self.pool.each(draw, tiles(len(out), out.shape[1], out.device))
         return out
 
     def _compiled(self, source: Tensor) -> bool:
@@ -203,9 +203,9 @@ class Philox:
         onto: Tensor,
     ) -> None:
         ends = (source.contiguous(), target.contiguous())
-        self.crew.each(
+        self.pool.each(
             lambda rows: add_laplace(key, tick, begin, *ends, scale, onto, rows),
-            self.crew.cut(len(onto)),
+            self.pool.cut(len(onto)),
         )
 
 

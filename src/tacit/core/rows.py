@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.native import add, available
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 
 FEW = 1 << 14  # numbers up to which calling anybody costs more than adding them
 
@@ -76,7 +76,7 @@ def row_bytes(sent: Sent) -> int:
     return rows.shape[1] * rows.element_size()
 
 
-def add_rows(onto: Tensor, *terms: tuple[float, Tensor], crew: Crew) -> None:
+def add_rows(onto: Tensor, *terms: tuple[float, Tensor], pool: WorkerPool) -> None:
     """Add Σ weight · rows in place, one term after the other; all workers of the crew have their share."""
     if onto.numel() < FEW or not all(map(available, (onto, *(rows for _, rows in terms)))):
         for weight, rows in terms:
@@ -85,4 +85,4 @@ def add_rows(onto: Tensor, *terms: tuple[float, Tensor], crew: Crew) -> None:
     padded = [*terms, (0.0, None)] if len(terms) % 2 else terms
     for (a, x), (b, y) in zip(padded[::2], padded[1::2], strict=True):
         assert x is not None
-        crew.each(partial(add, onto, a, x, b, y), crew.cut(len(onto)))
+        pool.each(partial(add, onto, a, x, b, y), pool.cut(len(onto)))

@@ -19,14 +19,14 @@ import torch
 T = TypeVar("T")
 
 
-class Crew:
+class WorkerPool:
     """`size` workers; a crew of one is the calling thread itself."""
 
     def __init__(self, size: int) -> None:
         self.size = size
 
     @classmethod
-    def of_this_process(cls, device: torch.device | str = "cpu") -> Crew:
+    def of_this_process(cls, device: torch.device | str = "cpu") -> WorkerPool:
         """As many as torch may use threads here; one where a GPU does the work."""
         return cls(torch.get_num_threads() if torch.device(device).type == "cpu" else 1)
 

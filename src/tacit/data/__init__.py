@@ -1,7 +1,7 @@
 """Datasets and how they are divided among clients."""
 
 from tacit.data.dataset import Dataset, Split
-from tacit.data.datasets import Description, describe, fetch, load, names
+from tacit.data.datasets import DatasetDescription, describe, fetch, load, names
 from tacit.data.locate import data_folder
 from tacit.data.partition import (
     Partition,

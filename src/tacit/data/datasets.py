@@ -19,7 +19,7 @@ from tacit.data.download import DownloadFailed, Patience, fetch_source
 from tacit.data.formats import adult, cifar, covertype, idx, location, rcv1
 from tacit.data.formats.raw import Raw, RawSplit
 from tacit.data.locate import Found, data_folder, locate, places, refuse_unreadable
-from tacit.data.source import Source
+from tacit.data.source import DatasetSource
 from tacit.data.sources import SOURCES
 
 Folder = str | os.PathLike[str] | None
@@ -38,7 +38,7 @@ _FOLDERS = frozenset(source.folder for source in SOURCES.values() if source.fold
 
 
 @dataclass(frozen=True)
-class Description:
+class DatasetDescription:
     """What `tacit data show` prints."""
 
     name: str
@@ -62,12 +62,12 @@ def names() -> list[str]:
     return list(SOURCES)
 
 
-def describe(name: str, folder: Folder = None) -> Description:
+def describe(name: str, folder: Folder = None) -> DatasetDescription:
     """Return what is known about a dataset, and whether it is here, without opening it."""
     source = _source(name, SOURCES)
     looked_in = places(source, data_folder(folder), _FOLDERS) if source.forms else []
     found = locate(source, looked_in)
-    return Description(
+    return DatasetDescription(
         name=name,
         title=source.title,
         shape=source.shape,
@@ -88,7 +88,7 @@ def fetch(
     name: str,
     folder: Folder = None,
     *,
-    sources: Mapping[str, Source] = SOURCES,
+    sources: Mapping[str, DatasetSource] = SOURCES,
     patience: Patience = Patience(),
 ) -> list[Path]:
     """Download a dataset now, check it, and return its files; what is there and right is kept."""
@@ -116,7 +116,7 @@ def load(
     seed: int = 0,
     limit_train: int | None = None,
     limit_test: int | None = None,
-    sources: Mapping[str, Source] = SOURCES,
+    sources: Mapping[str, DatasetSource] = SOURCES,
     patience: Patience = Patience(),
     **options: Any,
 ) -> Dataset:
@@ -141,13 +141,13 @@ def load(
     return Dataset(name, train, test, len(source.class_names), source.class_names, note)
 
 
-def _source(name: str, sources: Mapping[str, Source]) -> Source:
+def _source(name: str, sources: Mapping[str, DatasetSource]) -> DatasetSource:
     if name in sources:
         return sources[name]
     raise unknown(f"there is no dataset {name!r}.", str(name).lower().replace("_", "-"), sources)
 
 
-def _check(source: Source, options: Mapping[str, Any], **numbers: int | None) -> None:
+def _check(source: DatasetSource, options: Mapping[str, Any], **numbers: int | None) -> None:
     for option in options:
         if option not in source.options:
             known = (
@@ -163,7 +163,11 @@ def _check(source: Source, options: Mapping[str, Any], **numbers: int | None) ->
 
 
 def _found(
-    source: Source, base: Path, download: bool, sources: Mapping[str, Source], patience: Patience
+    source: DatasetSource,
+    base: Path,
+    download: bool,
+    sources: Mapping[str, DatasetSource],
+    patience: Patience,
 ) -> Found:
     folders = places(source, base, _FOLDERS)
     found = locate(source, folders)
@@ -178,7 +182,7 @@ def _found(
     return found
 
 
-def _placement(source: Source, base: Path) -> str:
+def _placement(source: DatasetSource, base: Path) -> str:
     """Say which files to put where, and from where to get them."""
     form = next((form for form in source.forms if _downloads(form.needed, source)), source.forms[0])
     wanted = {**form.needed, **form.some_of}
@@ -190,7 +194,7 @@ def _placement(source: Source, base: Path) -> str:
     )
 
 
-def _downloads(needed: Mapping[str, tuple[str, ...]], source: Source) -> bool:
+def _downloads(needed: Mapping[str, tuple[str, ...]], source: DatasetSource) -> bool:
     fetched = {file.name for file in source.files}
     return bool(fetched) and all(fetched & set(accepted) for accepted in needed.values())
 

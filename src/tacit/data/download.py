@@ -14,7 +14,7 @@ from pathlib import Path
 from tacit.core.errors import Misuse
 from tacit.data.checksums import mismatch
 from tacit.data.progress import progress
-from tacit.data.source import RemoteFile, Source
+from tacit.data.source import DatasetSource, RemoteFile
 
 CHUNK = 256 * 1024
 _WORTH_RETRYING = (408, 425, 429)
@@ -44,7 +44,7 @@ class _TryFailed(Exception):
         super().__init__(reason)
 
 
-def fetch_source(source: Source, folder: Path, patience: Patience) -> list[Path]:
+def fetch_source(source: DatasetSource, folder: Path, patience: Patience) -> list[Path]:
     """Make the dataset's files in `folder`: those already there and right are kept."""
     _make_folder(folder)
     try:
@@ -64,7 +64,9 @@ def fetch_source(source: Source, folder: Path, patience: Patience) -> list[Path]
             raise DownloadFailed(failure.reasons + second.reasons) from second
 
 
-def _make_otherwise(source: Source, make: Callable[[Path], list[Path]], folder: Path) -> list[Path]:
+def _make_otherwise(
+    source: DatasetSource, make: Callable[[Path], list[Path]], folder: Path
+) -> list[Path]:
     try:
         made = make(folder)
     except Exception as error:  # scikit-learn and its helpers raise whatever they like

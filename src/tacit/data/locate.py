@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.core.errors import Misuse
-from tacit.data.source import Form, Source
+from tacit.data.source import DatasetSource, Form
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     return Path(cache or os.path.expanduser("~/.cache")) / "tacit" / "data"
 
 
-def places(source: Source, base: Path, other_folders: frozenset[str]) -> list[Path]:
+def places(source: DatasetSource, base: Path, other_folders: frozenset[str]) -> list[Path]:
     """The folders in which a dataset may lie: its own below `base`, or `base` itself.
 
     MNIST and Fashion-MNIST have files of the same names: a `base` that bears the name of another
@@ -42,7 +42,7 @@ def places(source: Source, base: Path, other_folders: frozenset[str]) -> list[Pa
     return [own, base]
 
 
-def locate(source: Source, folders: list[Path]) -> Found | None:
+def locate(source: DatasetSource, folders: list[Path]) -> Found | None:
     """Return the first complete form of the dataset in these folders, else the fullest partial one."""
     found = [
         match for folder in folders for form in source.forms if (match := _match(form, folder))
@@ -53,7 +53,7 @@ def locate(source: Source, folders: list[Path]) -> Found | None:
     return max(found, key=lambda match: len(match.paths), default=None)
 
 
-def refuse_unreadable(source: Source, folders: list[Path]) -> None:
+def refuse_unreadable(source: DatasetSource, folders: list[Path]) -> None:
     """Say why a copy that is there is not read (call it when nothing readable was found)."""
     for folder in folders:
         for name, reason in source.refused.items():

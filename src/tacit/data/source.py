@@ -39,7 +39,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetSource:
     """All that is known about a dataset without opening it."""
 
     name: str

@@ -38,7 +38,7 @@ class Buffers:
             self._free = [*self._free[1 - KEPT :], tensor]
 
 
-def is_nobody_elses(state: Any) -> bool:
+def is_uniquely_owned(state: Any) -> bool:
     """Whether only the caller can see a state's tensors: then they may be written into."""
     return _counts_can_be_trusted() and _is_alone(state)
 

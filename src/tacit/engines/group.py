@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.here import Network
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
 from tacit.engines.partition import Division
 from tacit.engines.stacked import StackedNetwork
@@ -28,7 +28,7 @@ class CountingNetwork(Network, Protocol):
     buffers: Buffers
 
 
-class Group(Protocol):
+class ProcessGroup(Protocol):
     """The processes of a run. All verbs are collective: all processes take part, in the same order."""
 
     @property
@@ -60,7 +60,7 @@ class Group(Protocol):
         division: Division,
         dtype: torch.dtype,
         device: torch.device | str,
-        crew: Crew,
+        pool: WorkerPool,
     ) -> CountingNetwork:
         """The network of the clients hosted here."""
         ...
@@ -96,7 +96,7 @@ class Group(Protocol):
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleProcess:
     """One process that hosts all clients."""
 
     rank: int = 0
@@ -117,10 +117,10 @@ class Alone:
         division: Division,
         dtype: torch.dtype,
         device: torch.device | str,
-        crew: Crew,
+        pool: WorkerPool,
     ) -> CountingNetwork:
         """Products with the whole of W."""
-        return StackedNetwork(graph, dtype, device, crew)
+        return StackedNetwork(graph, dtype, device, pool)
 
     def tell(self, ask: Callable[[], T]) -> T:
         """Just ask."""
@@ -153,11 +153,11 @@ class Alone:
 class Hosted:
     """The clients that this process hosts, among all of them."""
 
-    group: Group
+    group: ProcessGroup
     division: Division
 
     @classmethod
-    def of(cls, group: Group, graph: Graph) -> Hosted:
+    def of(cls, group: ProcessGroup, graph: Graph) -> Hosted:
         """Those that fall to this process of a group."""
         return cls(group, group.divide(graph))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.core import native
 from tacit.core.neighbourhood import slots
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 
 DENSE = (
     64**2
@@ -30,11 +30,11 @@ class Product:
         matrix: sp.csr_array,
         dtype: torch.dtype,
         device: torch.device | str,
-        crew: Crew | None = None,
+        pool: WorkerPool | None = None,
     ) -> None:
         matrix.sort_indices()
         self._columns = matrix.shape[1]
-        self._crew = crew or Crew(1)
+        self._pool = pool or WorkerPool(1)
         self._dense: Tensor | None = None
         self._compiled = native.available(torch.empty(0, 0, dtype=dtype, device=device))
         size = matrix.shape[0] * matrix.shape[1]
@@ -59,8 +59,8 @@ class Product:
             self._write_dense(self._dense, out, x, onto)
         elif self._compiled:
             entries, x = (self._begin, self._source, self._weight), x.contiguous()
-            self._crew.each(
-                lambda rows: native.mix(*entries, x, out, rows, onto), self._crew.cut(len(out))
+            self._pool.each(
+                lambda rows: native.mix(*entries, x, out, rows, onto), self._pool.cut(len(out))
             )
         else:
             self._write_slots(out if onto else out.zero_(), x)
@@ -69,7 +69,7 @@ class Product:
         def write(columns: slice) -> None:
             torch.addmm(out[:, columns], dense, x[:, columns], beta=int(onto), out=out[:, columns])
 
-        self._crew.each(write, self._crew.cut(x.shape[1]))
+        self._pool.each(write, self._pool.cut(x.shape[1]))
 
     def _write_slots(self, out: Tensor, x: Tensor) -> None:
         step = max(1, TILE // x.shape[1])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tacit.core.errors import Lost
 from tacit.core.rows import Sent, Spent, received, row_bytes
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
 from tacit.engines.partition import Division
 from tacit.engines.product import Product
@@ -40,7 +40,7 @@ class RanksNetwork:
         rank: int,
         dtype: torch.dtype,
         device: torch.device | str,
-        crew: Crew | None = None,
+        pool: WorkerPool | None = None,
     ) -> None:
         self.bytes_sent = 0
         self.buffers = Buffers()
@@ -50,9 +50,9 @@ class RanksNetwork:
         ids = division.hosted(rank)
         self._rows = _Boundary.of_rows(division, rank, ids, device)
         weights = sp.csr_array(graph.weights)[ids]
-        self._here = Product(sp.csr_array(weights[:, ids]), dtype, device, crew)
+        self._here = Product(sp.csr_array(weights[:, ids]), dtype, device, pool)
         self._elsewhere = Product(
-            sp.csr_array(weights[:, self._rows.arriving]), dtype, device, crew
+            sp.csr_array(weights[:, self._rows.arriving]), dtype, device, pool
         )
         self._letters = _Boundary.of_edges(division, rank, device)
         # Edges between two clients that are both here: which out-edge each of these in-edges is.

@@ -20,7 +20,7 @@ from tacit.core.errors import Lost
 GLANCE = 0.02  # seconds between two looks
 
 
-def meet(store: Store, rank: int, ranks: int, patience: timedelta) -> tuple[str, bool]:
+def rendezvous_name(store: Store, rank: int, ranks: int, patience: timedelta) -> tuple[str, bool]:
     """The name that all living processes agree on, and whether others have met in this store before."""
     before = store.check(["settled"])
     token = secrets.token_hex(16)

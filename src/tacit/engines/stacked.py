@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.rows import Sent, Spent, received, row_bytes
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
 from tacit.engines.product import Product
 from tacit.graph import Graph
@@ -18,12 +18,16 @@ class StackedNetwork:
     """All clients' messages as products with W."""
 
     def __init__(
-        self, graph: Graph, dtype: torch.dtype, device: torch.device | str, crew: Crew | None = None
+        self,
+        graph: Graph,
+        dtype: torch.dtype,
+        device: torch.device | str,
+        pool: WorkerPool | None = None,
     ) -> None:
         self.bytes_sent = 0
         self.buffers = Buffers()
         self._edges = len(graph.edges)
-        self._weights = Product(sp.csr_array(graph.weights), dtype, device, crew)
+        self._weights = Product(sp.csr_array(graph.weights), dtype, device, pool)
         # From out-edge order (source, target) to in-edge order (target, source).
         source, target = graph.edges[:, 0], graph.edges[:, 1]
         self._delivery = torch.as_tensor(np.lexsort((source, target)), device=device)

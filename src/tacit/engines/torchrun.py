@@ -18,12 +18,12 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from tacit.core.devices import check_device
-from tacit.core.errors import Elsewhere, Lost, Misuse, TacitError
-from tacit.core.workers import Crew
-from tacit.engines.group import Alone, CountingNetwork, Group, T
+from tacit.core.errors import Lost, Misuse, ReportedElsewhere, TacitError
+from tacit.core.workers import WorkerPool
+from tacit.engines.group import CountingNetwork, ProcessGroup, SingleProcess, T
 from tacit.engines.partition import Division, divide
 from tacit.engines.ranks import RanksNetwork, reporting_losses
-from tacit.engines.rendezvous import meet
+from tacit.engines.rendezvous import rendezvous_name
 from tacit.graph import Graph
 
 PATIENCE = timedelta(minutes=30)  # with a process that neither answers nor closes its connection
@@ -38,10 +38,10 @@ def ranks_started() -> int:
 
 
 @contextmanager
-def joined(device: str) -> Iterator[Group]:
+def joined(device: str) -> Iterator[ProcessGroup]:
     """The group that this process belongs to: all that torchrun started, or itself alone."""
     if ranks_started() == 1:
-        yield Alone(again=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0)
+        yield SingleProcess(again=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0)
         return
     own = local_device(device)
     if own.type == "cuda":
@@ -51,7 +51,7 @@ def joined(device: str) -> Iterator[Group]:
     with reporting_losses():
         store, rank, ranks = next(iter(rendezvous("env://", timeout=PATIENCE)))
         store = PrefixStore("tacit", store)
-        name, again = meet(store, rank, ranks, PATIENCE)
+        name, again = rendezvous_name(store, rank, ranks, PATIENCE)
         apart = PrefixStore(name, store)
         dist.init_process_group(backend, store=apart, rank=rank, world_size=ranks, timeout=PATIENCE)
         dist.all_reduce(torch.zeros(1, device=own))  # NCCL wants all of them in its first exchange
@@ -109,10 +109,10 @@ class Ranks:
         division: Division,
         dtype: torch.dtype,
         device: torch.device | str,
-        crew: Crew,
+        pool: WorkerPool,
     ) -> CountingNetwork:
         """That of the clients hosted here."""
-        return RanksNetwork(graph, division, self.rank, dtype, device, crew)
+        return RanksNetwork(graph, division, self.rank, dtype, device, pool)
 
     def tell(self, ask: Callable[[], T]) -> T:
         """Ask in the first process; its answer or refusal goes to all as JSON."""
@@ -134,7 +134,7 @@ class Ranks:
             raise refusal
         answer, exit_code = json.loads(letter.numpy().tobytes())
         if exit_code is not None:
-            raise Elsewhere(exit_code)
+            raise ReportedElsewhere(exit_code)
         return cast(T, answer)
 
     def total(self, values: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.core import native
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Finding:
 class Watchdog:
     """Looks at every state; what it saw stays on the device until somebody asks."""
 
-    def __init__(self, crew: Crew | None = None) -> None:
-        self._crew = crew or Crew(1)
+    def __init__(self, pool: WorkerPool | None = None) -> None:
+        self._pool = pool or WorkerPool(1)
         # Iteration, the number of rows of each field, and numbers that are finite where the rows are, field by field.
         self._seen: list[tuple[int, dict[str, int], Tensor]] = []
         self._found: Finding | None = None
@@ -42,8 +42,8 @@ class Watchdog:
         """[n] numbers of which one is finite if and only if all of its row is."""
         if native.available(rows):
             bad = torch.empty(len(rows), dtype=torch.bool)
-            self._crew.each(
-                lambda part: native.not_finite(rows, bad, part), self._crew.cut(len(rows))
+            self._pool.each(
+                lambda part: native.not_finite(rows, bad, part), self._pool.cut(len(rows))
             )
             return torch.where(bad, torch.inf, 0.0)
         largest: Tensor = torch.linalg.vector_norm(rows, torch.inf, dim=1)

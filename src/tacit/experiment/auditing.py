@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.audit import Audit, conduct
+from tacit.auditing.audit import Audit, run_audit
 from tacit.config.build import Experiment, build
 from tacit.config.sections import Config, load_config
 from tacit.core.errors import Misuse
@@ -101,7 +101,7 @@ def audit_subject(
     transcript = subject.transcript
     if transcript is not None:
         _refuse_unheard(transcript, adversaries)
-    return conduct(
+    return run_audit(
         subject.setting, adversaries, transcript=transcript, final=subject.final, **options
     )
 

@@ -17,7 +17,7 @@ from tacit.config.sections import Config, changed, make_config, parse_override
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.data import Dataset
 from tacit.experiment.folder import RunFolder, fingerprint, read_json, write_json
-from tacit.experiment.run import Watcher, run
+from tacit.experiment.run import ProgressListener, run
 from tacit.record.history import decibels
 
 
@@ -68,7 +68,7 @@ def compare(
     *,
     data_folder: Path | None = None,
     resume: bool = False,
-    watch: Callable[[str, int], Watcher] = lambda label, seed: Watcher(),
+    watch: Callable[[str, int], ProgressListener] = lambda label, seed: ProgressListener(),
 ) -> Comparison:
     """Run each variant ("lppa", "lppa+fresh=true") with each of `seeds` seeds, starting from the run's own.
 

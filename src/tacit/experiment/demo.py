@@ -20,8 +20,8 @@ from tacit.config.build import build
 from tacit.config.sections import Config, make_config
 from tacit.core.errors import Interrupted
 from tacit.experiment.compare import Row, compare, variant
-from tacit.experiment.run import Watcher
-from tacit.report.page import Section, table
+from tacit.experiment.run import ProgressListener
+from tacit.report.page import PageSection, table
 from tacit.report.report import write_report
 from tacit.simulation import Simulation
 
@@ -35,7 +35,7 @@ CAVEAT = "of the four masks on a message of lppa, a neighbour on the ring knows 
 
 
 @dataclass(frozen=True)
-class Line:
+class DemoRow:
     """One row of the table a newcomer reads."""
 
     row: Row
@@ -47,7 +47,7 @@ class Line:
 class Demonstration:
     """The table, where the report is, and the audit in two lines."""
 
-    lines: list[Line]
+    lines: list[DemoRow]
     report: Path
     audit: list[str]
 
@@ -70,7 +70,7 @@ def demo_config() -> Config:
     )
 
 
-def demonstrate(out: Path, watch: Callable[[str, int], Watcher]) -> Demonstration:
+def demonstrate(out: Path, watch: Callable[[str, int], ProgressListener]) -> Demonstration:
     """Train with DSGT, DP and LPPA on `mnist-mini` and write the report."""
     config = demo_config()
     try:
@@ -78,7 +78,7 @@ def demonstrate(out: Path, watch: Callable[[str, int], Watcher]) -> Demonstratio
     except Interrupted:
         raise Interrupted("Stopped before the end; start again with `tacit demo`.") from None
     errors = {name: first_message_error(config, name) for name in RULES}
-    lines = [Line(row, RULES[row.label], errors[row.label]) for row in comparison.rows]
+    lines = [DemoRow(row, RULES[row.label], errors[row.label]) for row in comparison.rows]
     told = short_audit(config)
     report = write_report(
         comparison.folders,
@@ -124,7 +124,7 @@ def first_message_error(config: Config, name: str) -> float:
     return float(((sent - true).norm(dim=1) / true.norm(dim=1)).mean())
 
 
-def _section(lines: list[Line], told: list[str]) -> Section:
+def _section(lines: list[DemoRow], told: list[str]) -> PageSection:
     rows = [
         [
             line.row.label,
@@ -142,7 +142,7 @@ def _section(lines: list[Line], told: list[str]) -> Section:
     )
     head = ["rule", "protection", "accuracy", "error of the first gradient a neighbour sees"]
     audit = "".join(f"<p>{escape(line)}</p>" for line in told)
-    return Section("What a neighbour sees", words + table(head, rows) + audit)
+    return PageSection("What a neighbour sees", words + table(head, rows) + audit)
 
 
 def percent(row: Row) -> str:

@@ -14,10 +14,10 @@ from typing import Any
 import tacit
 from tacit.config.build import Experiment, build
 from tacit.config.sections import Config, changed
-from tacit.core.errors import Diverged, Elsewhere, Interrupted, Lost, Misuse, TacitError
+from tacit.core.errors import Diverged, Interrupted, Lost, Misuse, ReportedElsewhere, TacitError
 from tacit.data import Dataset
 from tacit.engines import checkpoints
-from tacit.engines.group import Alone, Group, Hosted
+from tacit.engines.group import Hosted, ProcessGroup, SingleProcess
 from tacit.experiment.folder import RunFolder, fingerprint, write_json, write_whole
 from tacit.record import transcript_files
 from tacit.record.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ from tacit.simulation import Simulation
 
 
 @dataclass(frozen=True)
-class Watcher:
+class ProgressListener:
     """What wants to know how a run goes on; the command line draws its bars with this."""
 
     began: Callable[[Experiment, Simulation], None] = lambda experiment, simulation: None
@@ -36,7 +36,7 @@ class Watcher:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class RunResult:
     """What a finished run left in memory and on disk."""
 
     folder: RunFolder
@@ -52,14 +52,14 @@ def run(
     data_folder: Path | None = None,
     dataset: Dataset | None = None,
     resume: bool = False,
-    watcher: Watcher | None = None,
-    group: Group | None = None,
-) -> Outcome:
+    watcher: ProgressListener | None = None,
+    group: ProcessGroup | None = None,
+) -> RunResult:
     """Run a configuration into the folder `out`, or continue the run that is there with `resume`.
 
     All processes of a `group` run it together; the first of them has the folder and the watcher.
     """
-    watcher, group = watcher or Watcher(), group or Alone()
+    watcher, group = watcher or ProgressListener(), group or SingleProcess()
     folder = RunFolder(out)
     resume = resume or group.tell(lambda: group.again)
     experiment = _built(config, folder, data_folder, dataset, resume, group)
@@ -87,7 +87,7 @@ def run(
     summary = summarize(experiment, simulation, history)
     if group.rank == 0:
         write_json(folder.summary, summary)
-    return Outcome(folder, summary, history, simulation)
+    return RunResult(folder, summary, history, simulation)
 
 
 def _built(
@@ -96,7 +96,7 @@ def _built(
     data_folder: Path | None,
     dataset: Dataset | None,
     resume: bool,
-    group: Group,
+    group: ProcessGroup,
 ) -> Experiment:
     """Everything a run needs; what is wrong with it or with the folder shows before anything is written."""
     built: list[Experiment] = []
@@ -120,10 +120,10 @@ def _built(
     return built[0] if built else build(config, data_folder, dataset)
 
 
-def _leave_to_first(group: Group, problem: TacitError) -> None:
+def _leave_to_first(group: ProcessGroup, problem: TacitError) -> None:
     """What all processes have come to together, the first one tells."""
     if group.rank != 0:
-        raise Elsewhere(problem.exit_code) from None
+        raise ReportedElsewhere(problem.exit_code) from None
 
 
 def resume_command(folder: RunFolder, data_folder: Path | None) -> str:
@@ -132,14 +132,14 @@ def resume_command(folder: RunFolder, data_folder: Path | None) -> str:
     return shlex.join(map(str, words if data_folder is None else [*words, "--data", data_folder]))
 
 
-def _continuation(folder: RunFolder, data_folder: Path | None, group: Group) -> str:
+def _continuation(folder: RunFolder, data_folder: Path | None, group: ProcessGroup) -> str:
     """How to go on, for the end of a message; with any number of processes, so also with as many as now."""
     start = "" if group.ranks == 1 else f"torchrun --nproc-per-node {group.ranks} -m "
     return f" Continue with\n  {start}{resume_command(folder, data_folder)}"
 
 
 def _prepare(
-    experiment: Experiment, folder: RunFolder, resume: bool, group: Group
+    experiment: Experiment, folder: RunFolder, resume: bool, group: ProcessGroup
 ) -> tuple[Simulation, History]:
     config = experiment.config
     hosted = Hosted.of(group, experiment.graph)
@@ -210,7 +210,7 @@ def _advance(
     simulation: Simulation,
     folder: RunFolder,
     history: History,
-    watcher: Watcher,
+    watcher: ProgressListener,
     stopped: threading.Event,
 ) -> None:
     """Step to the end, looking and saving as often as asked."""

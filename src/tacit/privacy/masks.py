@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.noise import Noise
 from tacit.core.rows import Rows
 
 Masks = Literal["derived", "sent"]
 
 
-def shared(tag: str, law: Noise, masks: Masks, here: Clients) -> tuple[Rows, Rows]:
+def shared(tag: str, law: Noise, masks: Masks, here: Here) -> tuple[Rows, Rows]:
     """Noise of each out-edge [e, P] and of each in-edge [f, P]; the same numbers either way."""
     told, heard = here.edge_noise(tag, law)
     if masks == "derived":

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tacit.core.arguments import is_number
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.noise import Gaussian
 
 DENSE_LIMIT = 128  # parameters: beyond that a dense matrix costs more than 16,000 draws per client
@@ -65,13 +65,13 @@ class MatrixStep:
                 f'Use structure "upper" or "sparse" (as many as parameters); dense is for {DENSE_LIMIT} at most.',
             )
 
-    def times(self, rows: Tensor, here: Clients) -> Tensor:
+    def times(self, rows: Tensor, here: Here) -> Tensor:
         """M·v for each hosted client's row v [n, L], with this iteration's M."""
         if self.deviation == 0 and (self.structure == "diagonal" or self.off_diagonal == 0):
             return self.mean * rows  # not random: linear, and it protects nothing
         return here.nonlinear("M", lambda v: self._product(v, here), rows)
 
-    def _product(self, v: Tensor, here: Clients) -> Tensor:
+    def _product(self, v: Tensor, here: Here) -> Tensor:
         width = v.shape[1]
         diagonal = here.noise("M/diagonal", Gaussian(self.deviation)).add_(self.mean)
         out = diagonal.mul_(v)

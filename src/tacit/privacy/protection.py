@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tacit.core.arguments import is_number, offers
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 
 
 class Protection(Protocol):
@@ -31,7 +31,7 @@ class Protection(Protocol):
         """How strong it is."""
         ...
 
-    def vector(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
+    def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
         """c(w) for each hosted client's row w [n, L]; the tag says of what, once per iteration."""
         ...
 
@@ -46,7 +46,7 @@ class NormVector:
     def __post_init__(self) -> None:
         _check_tau(self.tau)
 
-    def vector(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
+    def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
         """The norm of the model in every coordinate."""
 
         def shift(w: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class ErfVector:
     def __post_init__(self) -> None:
         _check_tau(self.tau)
 
-    def vector(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
+    def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
         """The error function of the model."""
         return _declared(tag, self.tau, lambda w: self.tau * torch.erf(0.1 * w), rows, here)
 
@@ -81,7 +81,7 @@ class TanhVector:
     def __post_init__(self) -> None:
         _check_tau(self.tau)
 
-    def vector(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
+    def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
         """The hyperbolic tangent of the model."""
         return _declared(tag, self.tau, lambda w: self.tau * torch.tanh(w), rows, here)
 
@@ -89,14 +89,14 @@ class TanhVector:
 PROTECTIONS: dict[str, type[Any]] = {"norm": NormVector, "erf": ErfVector, "tanh": TanhVector}
 
 
-def mix_protected(tag: str, rows: Tensor, shift: Tensor, here: Clients) -> Tensor:
+def mix_protected(tag: str, rows: Tensor, shift: Tensor, here: Here) -> Tensor:
     """Σⱼ aᵢⱼ (xⱼ + cⱼ) − cᵢ for each hosted client: only x + c is seen by others."""
     (mixed,) = here.net.mix(**{tag: rows + shift})
     return mixed.sub_(shift)
 
 
 def _declared(
-    tag: str, tau: float, shift: Callable[[Tensor], Tensor], rows: Tensor, here: Clients
+    tag: str, tau: float, shift: Callable[[Tensor], Tensor], rows: Tensor, here: Here
 ) -> Tensor:
     """The shift, declared not to be linear in the rows; no shift at all is, and protects nothing."""
     return here.nonlinear(tag, shift, rows) if tau else torch.zeros_like(rows)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tacit.core.arguments import is_number
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 
 WORDS = 2**32
 
@@ -45,7 +45,7 @@ class RandomizedResponse:
         """1/(2p − 1), the size of every coordinate of the response."""
         return WORDS / (2 * self.threshold - WORDS)
 
-    def respond(self, tag: str, rows: Tensor, here: Clients) -> Tensor:
+    def respond(self, tag: str, rows: Tensor, here: Here) -> Tensor:
         """RR(v) for each hosted client's row v [n, P]."""
 
         def response(v: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import unknown
-from tacit.tasks.evaluation import Evaluation, Scores
+from tacit.tasks.evaluation import Evaluation, ModelScores
 
 if TYPE_CHECKING:
     from tacit.engines.group import Hosted
@@ -155,7 +155,7 @@ def _scores(
     """Loss, accuracy and whether there is one, of each observed client and the average model; zero where not ours."""
     table = torch.zeros(3, len(observed) + 1, dtype=torch.float64)
 
-    def enter(places: list[int], scores: Scores) -> None:
+    def enter(places: list[int], scores: ModelScores) -> None:
         table[0, places] = scores.loss.double().cpu()
         if scores.accuracy is not None:
             table[1, places], table[2, places] = scores.accuracy.double().cpu(), 1.0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit.core.arguments import is_count
 from tacit.core.errors import Misuse, unknown
-from tacit.core.here import Apply, Clients, Function, Network, Objective
+from tacit.core.here import Apply, Function, Here, Network, Objective
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
@@ -157,7 +157,7 @@ class Recorder:
             self._keep("broadcast", tag, mean[:1], torch.ones(1, dtype=torch.bool), server)
         return means
 
-    def witness(self, here: Clients) -> Clients:
+    def witness(self, here: Here) -> Here:
         """The same clients, talking through this and with what insiders hold written down."""
         return replace(
             here,

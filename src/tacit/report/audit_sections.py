@@ -9,7 +9,7 @@ from tacit.auditing.symbolic.findings import QUESTIONS, Findings, Question
 from tacit.auditing.symbolic.knowledge import Answer
 from tacit.auditing.verdict import ASSUMPTIONS, verdict
 from tacit.report import audit_figures as figures
-from tacit.report.page import Section, card, folded, table, whole_page
+from tacit.report.page import PageSection, card, folded, table, whole_page
 from tacit.report.style import svg
 
 SHOWN_TERMS = 12  # of a combination that proves something
@@ -25,15 +25,15 @@ def audit_page(audit: Audit, title: str) -> str:
     return whole_page(title, lead, "", sections_of(audit))
 
 
-def sections_of(audit: Audit) -> list[Section]:
+def sections_of(audit: Audit) -> list[PageSection]:
     """All sections."""
     sections = [
-        Section("Audit: verdict", _verdicts(audit)),
-        Section("Audit: what is proved", _proved(audit)),
+        PageSection("Audit: verdict", _verdicts(audit)),
+        PageSection("Audit: what is proved", _proved(audit)),
     ]
-    sections.append(Section("Audit: what is bounded", _bounded(audit)))
-    sections.append(Section("Audit: what is measured", _measured(audit)))
-    sections.append(Section("Audit: assumptions", _assumptions(audit)))
+    sections.append(PageSection("Audit: what is bounded", _bounded(audit)))
+    sections.append(PageSection("Audit: what is measured", _measured(audit)))
+    sections.append(PageSection("Audit: assumptions", _assumptions(audit)))
     return sections
 
 

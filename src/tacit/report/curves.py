@@ -23,7 +23,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """Numbers over rounds [R], NaN where there is a gap; a range around them and the average model's, if any."""
 
     rounds: Numbers
@@ -33,32 +33,32 @@ class Line:
     average_model: Numbers | None = None
 
 
-def spread_line(series: Series, metric: str) -> Line:
+def spread_line(series: Series, metric: str) -> Curve:
     """A metric that clients have each: its mean, with the range over clients or, of several runs, over seeds."""
     rounds, mean = _columns(series, f"{metric}.mean")
     average = _columns(series, f"{metric}.average_model")[1].mean(0)
     if len(series.histories) > 1:
-        return Line(rounds, mean.mean(0), mean.min(0), mean.max(0), average)
+        return Curve(rounds, mean.mean(0), mean.min(0), mean.max(0), average)
     low, high = (_columns(series, f"{metric}.{end}")[1][0] for end in ("min", "max"))
-    return Line(rounds, mean[0], low, high, average)
+    return Curve(rounds, mean[0], low, high, average)
 
 
-def scalar_line(series: Series, metric: str, over: str = "round") -> Line:
+def scalar_line(series: Series, metric: str, over: str = "round") -> Curve:
     """A metric of all clients together over rounds or steps, with the range over seeds if there are several."""
     places, values = _columns(series, metric, over)
     if len(series.histories) > 1:
-        return Line(places, values.mean(0), values.min(0), values.max(0))
-    return Line(places, values[0])
+        return Curve(places, values.mean(0), values.min(0), values.max(0))
+    return Curve(places, values[0])
 
 
-def in_decibels(line: Line) -> Line:
+def in_decibels(line: Curve) -> Curve:
     """The same line as 10 log₁₀ of its numbers; what is not positive becomes a gap."""
 
     def converted(values: Numbers) -> Numbers:
         return 10 * np.log10(np.where(values > 0, values, np.nan))
 
     low, high = (None if end is None else converted(end) for end in (line.low, line.high))
-    return Line(line.rounds, converted(line.values), low, high)
+    return Curve(line.rounds, converted(line.values), low, high)
 
 
 def _columns(series: Series, metric: str, over: str = "round") -> tuple[Numbers, Numbers]:

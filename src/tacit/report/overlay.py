@@ -12,7 +12,7 @@ from tacit.report.finished_run import FinishedRun
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs drawn as one line."""
 
     name: str
@@ -31,7 +31,7 @@ class Group:
         return Series(self.label, tuple(run.history for run in self.runs))
 
 
-def grouped(runs: Sequence[FinishedRun]) -> list[Group]:
+def grouped(runs: Sequence[FinishedRun]) -> list[RunGroup]:
     """Put runs together that differ only in their seeds; one that diverged or repeats a seed stands alone.
 
     A name is the algorithm plus the settings in which groups of that algorithm differ.
@@ -47,7 +47,7 @@ def grouped(runs: Sequence[FinishedRun]) -> list[Group]:
         together += [tuple(members)] if distinct and not broken else [(run,) for run in members]
     names = [_name(members, together) for members in together]
     return [
-        Group(name if names.count(name) == 1 else f"{name} [{members[0].name}]", members)
+        RunGroup(name if names.count(name) == 1 else f"{name} [{members[0].name}]", members)
         for name, members in zip(names, together, strict=True)
     ]
 
@@ -57,7 +57,7 @@ def diverged(run: FinishedRun) -> bool:
     return run.summary.diverged is not None
 
 
-def run_name(group: Group, run: FinishedRun) -> str:
+def run_name(group: RunGroup, run: FinishedRun) -> str:
     """What to call one run of a group."""
     return group.label if len(group.runs) == 1 else f"{group.name}, seed {run.summary.seed}"
 

@@ -79,14 +79,14 @@ pre{white-space:pre-wrap}}
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page. `html` is put in as it is: escape in it what comes from files."""
 
     title: str
     html: str
 
 
-def whole_page(title: str, lead: str, alerts: str, sections: Sequence[Section]) -> str:
+def whole_page(title: str, lead: str, alerts: str, sections: Sequence[PageSection]) -> str:
     """The finished document."""
     links = "".join(
         f'<a href="#part-{k}">{escape(part.title)}</a>' for k, part in enumerate(sections, 1)

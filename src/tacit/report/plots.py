@@ -15,7 +15,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator
 
-from tacit.report.curves import Line, Numbers, Series, finite, in_decibels, scalar_line, spread_line
+from tacit.report.curves import (
+    Curve,
+    Numbers,
+    Series,
+    finite,
+    in_decibels,
+    scalar_line,
+    spread_line,
+)
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
 from tacit.report.style import MUTED, look, styled, svg, visible
 
@@ -88,7 +96,7 @@ def accuracy_by_bytes_figure(series: Sequence[Series]) -> Figure:
     lines = []
     for one in series:
         line, sent = spread_line(one, "accuracy"), scalar_line(one, "bytes_sent").values
-        lines.append(Line(sent, line.values, line.low, line.high, line.average_model))
+        lines.append(Curve(sent, line.values, line.low, line.high, line.average_model))
     with styled():
         _draw(axes, lines)
         _within(axes, 0, 100)
@@ -154,7 +162,7 @@ def _ranges(series: Sequence[Series], spread: bool) -> dict[str, bool]:
     }
 
 
-def _draw(axes: Any, lines: Sequence[Line]) -> None:
+def _draw(axes: Any, lines: Sequence[Curve]) -> None:
     for number, line in enumerate(lines):
         colour, shape, _ = look(number)
         crowded = len(lines) > CROWD

@@ -11,8 +11,8 @@ from tacit.core.errors import Misuse
 from tacit.experiment.folder import write_whole
 from tacit.report import plots, tables
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
-from tacit.report.overlay import Group, differences, grouped, run_name
-from tacit.report.page import Section, card, folded, table, whole_page
+from tacit.report.overlay import RunGroup, differences, grouped, run_name
+from tacit.report.page import PageSection, card, folded, table, whole_page
 
 __all__ = ["Section", "write_report"]
 
@@ -21,7 +21,7 @@ NUMBERED_ROWS = 60  # a longer table of counts is for programs, not for people
 
 
 def write_report(
-    folders: Sequence[Path], out: Path, *, title: str, sections: Sequence[Section] = ()
+    folders: Sequence[Path], out: Path, *, title: str, sections: Sequence[PageSection] = ()
 ) -> Path:
     """Write a page about the runs in these folders; `sections` are added before the configuration."""
     distinct = list({folder.resolve(): folder for folder in folders}.values())
@@ -41,19 +41,19 @@ def write_report(
 
 
 def report_page(
-    runs: Sequence[FinishedRun], *, title: str, sections: Sequence[Section] = ()
+    runs: Sequence[FinishedRun], *, title: str, sections: Sequence[PageSection] = ()
 ) -> str:
     """The page as text."""
     groups = grouped(runs)
     parts = [
-        Section(
+        PageSection(
             "Summary",
             tables.of_one_run(runs[0]) if len(runs) == 1 else tables.of_several_runs(groups),
         ),
-        Section("Over the rounds", _curves(groups)),
-        Section("Graph and data", _pictures(groups)),
+        PageSection("Over the rounds", _curves(groups)),
+        PageSection("Graph and data", _pictures(groups)),
         *sections,
-        Section("Configuration", _configurations(groups)),
+        PageSection("Configuration", _configurations(groups)),
     ]
     return whole_page(title, _lead(runs), _warnings(groups) + _notes(groups), parts)
 
@@ -74,7 +74,7 @@ def _lead(runs: Sequence[FinishedRun]) -> str:
     return f"{len(runs)} runs compared ({algorithms}): {many} clients learn together."
 
 
-def _warnings(groups: Sequence[Group]) -> str:
+def _warnings(groups: Sequence[RunGroup]) -> str:
     alone = len(groups) == 1
     return "".join(
         f'<div class="box warning" role="alert"><p><strong>{"This run" if alone else escape(group.name)} '
@@ -85,7 +85,7 @@ def _warnings(groups: Sequence[Group]) -> str:
     )
 
 
-def _notes(groups: Sequence[Group]) -> str:
+def _notes(groups: Sequence[RunGroup]) -> str:
     """The notes of all runs; one that several runs share is shown once."""
     names: dict[str, list[str]] = {}
     for group in groups:
@@ -105,7 +105,7 @@ def _notes(groups: Sequence[Group]) -> str:
 # --- pictures ------------------------------------------------------------------------------------------
 
 
-def _curves(groups: Sequence[Group]) -> str:
+def _curves(groups: Sequence[RunGroup]) -> str:
     series = [group.series for group in groups]
     histories = [history for one in series for history in one.histories]
     if not any(histories):
@@ -155,7 +155,7 @@ def _curves(groups: Sequence[Group]) -> str:
     return _grid(cards)
 
 
-def _pictures(groups: Sequence[Group]) -> str:
+def _pictures(groups: Sequence[RunGroup]) -> str:
     graphs = _distinct(groups, lambda run: run.graph)
     partitions = _distinct(groups, _drawable_partition)
     cards = [_graph(graph, whose) for whose, graph in graphs[:PICTURES]]
@@ -195,7 +195,7 @@ Kind = TypeVar("Kind", StoredGraph, StoredPartition)
 
 
 def _distinct(
-    groups: Sequence[Group], of: Callable[[FinishedRun], Kind | None]
+    groups: Sequence[RunGroup], of: Callable[[FinishedRun], Kind | None]
 ) -> list[tuple[str, Kind]]:
     """Each different thing once, with whose it is where that is not plain; of a group its first run's."""
     found: dict[str, tuple[list[str], Kind]] = {}
@@ -225,7 +225,7 @@ def _grid(cards: Sequence[str]) -> str:
 # --- configurations ------------------------------------------------------------------------------------
 
 
-def _configurations(groups: Sequence[Group]) -> str:
+def _configurations(groups: Sequence[RunGroup]) -> str:
     named = [(run_name(group, run), run) for group in groups for run in group.runs]
     if len(named) == 1:
         return folded("config.toml", _source(named[0][1]))

@@ -10,7 +10,7 @@ from html import escape
 
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
-from tacit.report.overlay import Group, run_name
+from tacit.report.overlay import RunGroup, run_name
 from tacit.report.page import amount, duration, facts, number, table, tile
 from tacit.report.style import VARIABLES, look
 
@@ -65,7 +65,7 @@ def _spread(spread: FinalSpread, form: str, unit: str = "") -> list[str]:
     ]
 
 
-def of_several_runs(groups: Sequence[Group]) -> str:
+def of_several_runs(groups: Sequence[RunGroup]) -> str:
     """One row per run and, where runs differ in seeds only, one per group before."""
     summaries = [run.summary for group in groups for run in group.runs]
     columns = _columns(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from tacit.core.workers import Crew, separate_products
+from tacit.core.workers import WorkerPool, separate_products
 from tacit.tasks.feed import together
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
@@ -24,7 +24,7 @@ WORKSPACE = {"cpu": 1 << 24, "cuda": 1 << 30}  # numbers that judging may take a
 
 
 @dataclass(frozen=True)
-class Scores:
+class ModelScores:
     """Loss of each model [k], and its accuracy in percent where the task is a classification."""
 
     loss: Tensor
@@ -34,15 +34,15 @@ class Scores:
 class Evaluation(Protocol):
     """How models are judged."""
 
-    def models(self, theta: Tensor, clients: Sequence[int]) -> Scores:
+    def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
         """Scores of the models theta [k, P] of these clients."""
         ...
 
-    def average(self, theta: Tensor) -> Scores:
+    def average(self, theta: Tensor) -> ModelScores:
         """Scores of one model [P] for all: the average model."""
         ...
 
-    def on(self, device: torch.device | str, crew: Crew | None = None) -> Evaluation:
+    def on(self, device: torch.device | str, pool: WorkerPool | None = None) -> Evaluation:
         """The same with data and constants on `device`, judged by a crew's threads."""
         ...
 
@@ -61,9 +61,9 @@ class TestSet:
     criterion: Callable[..., Tensor]
     x: Tensor
     y: Tensor
-    crew: Crew = field(default_factory=lambda: Crew(1))
+    pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
 
-    def models(self, theta: Tensor, clients: Sequence[int]) -> Scores:
+    def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
         """Scores on the test set, the same for all clients."""
         models, samples = self._at_a_time
         pieces = [slice(low, low + samples) for low in range(0, len(self.x), samples)]
@@ -92,19 +92,19 @@ class TestSet:
             for first in range(0, len(theta), models)
             for number in range(len(pieces))
         ]
-        with self.crew.alone(), separate_products(theta.device):
-            self.crew.each(work, places)
+        with self.pool.alone(), separate_products(theta.device):
+            self.pool.each(work, places)
         loss, right = (total.sum(1).cpu() / len(self.x) for total in (loss, right))
-        return Scores(loss, 100 * right if classified else None)
+        return ModelScores(loss, 100 * right if classified else None)
 
-    def average(self, theta: Tensor) -> Scores:
+    def average(self, theta: Tensor) -> ModelScores:
         """Scores of one model on the test set."""
         return self.models(theta[None], [])
 
-    def on(self, device: torch.device | str, crew: Crew | None = None) -> TestSet:
+    def on(self, device: torch.device | str, pool: WorkerPool | None = None) -> TestSet:
         """The same on `device`."""
         x, y = self.x.to(device), self.y.to(device)
-        return replace(self, flat=self.flat.to(device), x=x, y=y, crew=crew or self.crew)
+        return replace(self, flat=self.flat.to(device), x=x, y=y, pool=pool or self.pool)
 
     def at(self, number: int) -> TestSet:
         """Itself."""
@@ -139,21 +139,21 @@ class OwnParts:
     parts: Parts | Sequence[Part]
     device: torch.device | str = "cpu"
 
-    def models(self, theta: Tensor, clients: Sequence[int]) -> Scores:
+    def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
         """Each client's loss at its own model."""
         rows = zip(theta, clients, strict=True)
         losses = [self._own(row, client) for row, client in rows]
-        return Scores(torch.tensor(losses, dtype=torch.float64), None)
+        return ModelScores(torch.tensor(losses, dtype=torch.float64), None)
 
-    def average(self, theta: Tensor) -> Scores:
+    def average(self, theta: Tensor) -> ModelScores:
         """The mean over clients of the loss of one model."""
         count = self.parts.clients if isinstance(self.parts, Parts) else len(self.parts)
         losses = torch.tensor(
             [self._own(theta, client) for client in range(count)], dtype=torch.float64
         )
-        return Scores(losses.mean()[None], None)
+        return ModelScores(losses.mean()[None], None)
 
-    def on(self, device: torch.device | str, crew: Crew | None = None) -> OwnParts:
+    def on(self, device: torch.device | str, pool: WorkerPool | None = None) -> OwnParts:
         """The same with data taken to `device` as it is used."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
         return replace(self, loss=loss, device=device)
@@ -180,21 +180,21 @@ class ExpectedLoss:
     number: int = 0
     device: torch.device | str = "cpu"
 
-    def models(self, theta: Tensor, clients: Sequence[int]) -> Scores:
+    def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
         """Each client's expected loss at its own model."""
         ids = torch.tensor(clients)
         feed = self.stream.feed(ids, ids, seed=0, device=self.device)
         ((_, load),) = feed.pieces(self.number, together)
         loss: Tensor = vmap(self.loss)(theta, *load())
-        return Scores(loss.double().cpu(), None)
+        return ModelScores(loss.double().cpu(), None)
 
-    def average(self, theta: Tensor) -> Scores:
+    def average(self, theta: Tensor) -> ModelScores:
         """The mean over clients of the expected loss of one model."""
         count = self.stream.clients
         each = self.models(theta.expand(count, -1), range(count))
-        return Scores(each.loss.mean()[None], None)
+        return ModelScores(each.loss.mean()[None], None)
 
-    def on(self, device: torch.device | str, crew: Crew | None = None) -> ExpectedLoss:
+    def on(self, device: torch.device | str, pool: WorkerPool | None = None) -> ExpectedLoss:
         """The same with constants taken to `device` as they are used."""
         return replace(self, device=device)
 

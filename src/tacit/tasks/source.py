@@ -13,7 +13,7 @@ from tacit.tasks.feed import Feed, MiniBatches, WholeParts
 from tacit.tasks.parts import Part, Parts
 
 
-class Source(Protocol):
+class SampleSource(Protocol):
     """The data of all clients."""
 
     @property
@@ -89,7 +89,7 @@ class FullParts:
         return WholeParts([self.parts[i] for i in places.tolist()], device)
 
 
-def source_of(parts: Parts | Sequence[Part] | Source, batch_size: int | None) -> Source:
+def source_of(parts: Parts | Sequence[Part] | SampleSource, batch_size: int | None) -> SampleSource:
     """The source that a task's `parts` mean; one that is a source already, such as a stream, is itself."""
     if isinstance(parts, Parts):
         assert batch_size is not None

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tacit.core.errors import Misuse
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.privacy.clipping import Clip
 from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
 from tacit.tasks.feed import Feed, refuse_small_parts
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, for_threads, refuse_impure
 from tacit.tasks.parts import Part, Parts, as_part
-from tacit.tasks.source import Source, source_of
+from tacit.tasks.source import SampleSource, source_of
 
 Init = Literal["module", "same", "independent"]
 
@@ -33,7 +33,7 @@ class Task:
 
     loss: Loss
     # Parts where mini-batches are taken, the clients' arrays one by one where gradients see all, or a stream.
-    parts: Parts | Sequence[Part] | Source
+    parts: Parts | Sequence[Part] | SampleSource
     batch_size: int | None
     initial: Callable[[int, Sequence[int]], Tensor]  # (seed, clients) → [n, P]
     parameters: int
@@ -151,7 +151,7 @@ class Task:
         return self.source.steps_per_epoch
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SampleSource:
         """Where the data come from."""
         return source_of(self.parts, self.batch_size)
 
@@ -164,10 +164,10 @@ class Task:
         """
         return self.source.feed(ids, ids if places is None else places, seed, device)
 
-    def on(self, device: torch.device | str, crew: Crew | None = None) -> Task:
+    def on(self, device: torch.device | str, pool: WorkerPool | None = None) -> Task:
         """This task with its model's constants on `device`; models are judged by a crew's threads."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
-        return replace(self, loss=loss, evaluation=self.evaluation.on(device, crew))
+        return replace(self, loss=loss, evaluation=self.evaluation.on(device, pool))
 
     def with_optimum(self, optimum: Tensor) -> Task:
         """This task with the minimiser of the sum of all losses, where it is known."""

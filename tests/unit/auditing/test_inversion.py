@@ -10,7 +10,7 @@ from torch.nn import functional
 from tacit import data
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, Cosine
+from tacit.auditing.attacks.objectives import L2, CosineDistance
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.signed_adam import SignedAdam
 from tacit.core.errors import Misuse
@@ -147,10 +147,10 @@ def test_a_batch_of_two_comes_back_in_some_order():
 def test_signed_adam_on_the_cosine_with_total_variation():
     theta, (x, y) = weights("a"), truth(2, 1)
     seen = Observation.gradient(theta, gradients(theta, x, y))
-    found = attack(seen, objective=Cosine(), optimiser=SignedAdam(iterations=200))
+    found = attack(seen, objective=CosineDistance(), optimiser=SignedAdam(iterations=200))
     assert far(found, x).max() < 1e-3
     smooth = attack(
-        seen, objective=Cosine(total_variation=10.0), optimiser=SignedAdam(iterations=200)
+        seen, objective=CosineDistance(total_variation=10.0), optimiser=SignedAdam(iterations=200)
     )
     assert smooth.inputs.diff(dim=-1).abs().mean() < 0.1 * found.inputs.diff(dim=-1).abs().mean()
 

@@ -10,7 +10,7 @@ from tacit.auditing.attacks.gradient_matching import Matching
 from tacit.auditing.attacks.guesses import Layout
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, Cosine
+from tacit.auditing.attacks.objectives import L2, CosineDistance
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import FlatModule, ModuleLoss
@@ -75,7 +75,9 @@ def guess():
     return drawn, torch.arange(VICTIMS)
 
 
-@pytest.mark.parametrize("objective", [L2(), L2(relative=True, total_variation=0.1), Cosine()])
+@pytest.mark.parametrize(
+    "objective", [L2(), L2(relative=True, total_variation=0.1), CosineDistance()]
+)
 def test_the_joint_objective_is_the_mean_over_changes_and_the_sum(objective):
     rows, which = guess()
     x, (_, y), known = LAYOUT.inputs(rows), truth(), seen()

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from tacit.auditing.attacks.gradient_matching import Matching
 from tacit.auditing.attacks.guesses import Layout
-from tacit.auditing.attacks.objectives import L2, Cosine, total_variation
+from tacit.auditing.attacks.objectives import L2, CosineDistance, total_variation
 from tacit.auditing.attacks.observation import Observation
 from tacit.core.errors import Misuse
 from tacit.models.convolutional import sigmoid_cnn
@@ -20,8 +20,8 @@ OBJECTIVES = [
     L2(),
     L2(relative=True),
     L2(total_variation=0.1),
-    Cosine(),
-    Cosine(total_variation=0.1),
+    CosineDistance(),
+    CosineDistance(total_variation=0.1),
 ]
 KINDS = ["gradient", "difference", "total"]
 
@@ -79,7 +79,7 @@ def test_gradients_against_finite_differences(kind, objective, soft):
 
 
 def test_gradients_through_convolutions():
-    check_by_differences("difference", Cosine(total_variation=0.1), True, CONVOLUTIONS)
+    check_by_differences("difference", CosineDistance(total_variation=0.1), True, CONVOLUTIONS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -126,12 +126,12 @@ def test_total_variation_by_hand():
 
 def test_the_cosine_does_not_see_scale_and_the_distance_does():
     a, b, x = normal(5, seed=2), normal(5, seed=3), torch.zeros(1, 1, 4, 4)
-    torch.testing.assert_close(Cosine()(7 * a, b, x), Cosine()(a, b, x))
-    assert Cosine()(3 * a, a, x).abs() < 1e-12
+    torch.testing.assert_close(CosineDistance()(7 * a, b, x), CosineDistance()(a, b, x))
+    assert CosineDistance()(3 * a, a, x).abs() < 1e-12
     torch.testing.assert_close(
         L2(relative=True)(3 * a, a, x), torch.tensor(4.0, dtype=torch.float64)
     )
-    assert bool(Cosine()(0 * a, b, x).isfinite())
+    assert bool(CosineDistance()(0 * a, b, x).isfinite())
     assert bool(L2(relative=True)(a, 0 * b, x).isfinite())
 
 
@@ -142,7 +142,7 @@ def test_total_variation_of_no_image_is_refused(shape):
 
 
 @pytest.mark.parametrize("alpha", [-1.0, "much", float("nan")])
-@pytest.mark.parametrize("kind", [L2, Cosine])
+@pytest.mark.parametrize("kind", [L2, CosineDistance])
 def test_a_bad_weight_of_the_prior_is_refused(kind, alpha):
     with pytest.raises(Misuse, match="total_variation is"):
         kind(total_variation=alpha)

@@ -14,7 +14,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks import attackers, reconstructions
 from tacit.auditing.attacks.memberships import Membership
 from tacit.auditing.attacks.reconstructions import Effort
-from tacit.auditing.audit import View, conduct, usual_adversaries
+from tacit.auditing.audit import View, run_audit, usual_adversaries
 from tacit.auditing.bounds.ledger import Entry, Ledger
 from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.scoring.roc import Roc
@@ -61,7 +61,7 @@ QUADRATIC = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.arange(15.0).vie
 
 def audited(algorithm, adversaries=None, task=QUADRATIC, graph=RING, **options):
     options = {"iterations": 3, "effort": LITTLE, "heat_map": False, **options}
-    return conduct(Setting(algorithm, task, graph, 3), adversaries, **options)
+    return run_audit(Setting(algorithm, task, graph, 3), adversaries, **options)
 
 
 # --- Who -------------------------------------------------------------------------------------------------------
@@ -431,12 +431,13 @@ def test_the_heat_map_is_left_out_of_large_runs_unless_asked_for():
     wide = tacit.Topology.ring(31).mixing("metropolis", lazy=True)
     task = tacit.quadratic(torch.eye(2).repeat(31, 1, 1), torch.zeros(31, 2))
     setting = Setting(DSG, task, wide)
-    assert conduct(setting, ["eavesdropper"], iterations=1).exposure is None
-    assert conduct(
+    assert run_audit(setting, ["eavesdropper"], iterations=1).exposure is None
+    assert run_audit(
         setting, ["eavesdropper"], iterations=1, heat_map=True
     ).exposure.levels.shape == (31, 31)
     assert (
-        conduct(Setting(DSG, QUADRATIC, RING), ["eavesdropper"], iterations=1).exposure is not None
+        run_audit(Setting(DSG, QUADRATIC, RING), ["eavesdropper"], iterations=1).exposure
+        is not None
     )
 
 

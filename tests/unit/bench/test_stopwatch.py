@@ -2,7 +2,7 @@
 
 import pytest
 
-from tacit.bench.stopwatch import Spread, Stopwatch, Timings
+from tacit.bench.stopwatch import Quartiles, Stopwatch, Timings
 
 
 class Clock:
@@ -51,14 +51,14 @@ def test_what_is_under_way_is_waited_for_before_and_after():
 def test_ratios_are_taken_turn_by_turn():
     timings = Timings({"ours": [1.0, 8.0, 3.0], "limit": [2.0, 4.0, 3.0]})
     assert timings.median("ours") == 3.0
-    assert timings.ratio("ours", "limit") == Spread(1.0, low=0.75, high=1.5)  # of 0.5, 1 and 2
+    assert timings.ratio("ours", "limit") == Quartiles(1.0, low=0.75, high=1.5)  # of 0.5, 1 and 2
     assert timings.ratio("ours", "limit", scale=10).median == 10.0
 
 
 def test_pieces_can_be_added_up():
     timings = Timings({"there": [1.0, 2.0], "back": [3.0, 6.0], "copy": [1.0, 2.0]})
     assert timings.median("there", "back") == 6.0
-    assert timings.ratio(("there", "back"), "copy") == Spread(4.0, 4.0, 4.0)
+    assert timings.ratio(("there", "back"), "copy") == Quartiles(4.0, 4.0, 4.0)
 
 
 def test_pieces_of_different_turns_have_no_ratio():

@@ -17,7 +17,7 @@ from tacit.config.sections import changed, make_config
 from tacit.core.errors import Interrupted, Misuse
 from tacit.experiment.compare import compare
 from tacit.experiment.folder import fingerprint
-from tacit.experiment.run import Watcher, run
+from tacit.experiment.run import ProgressListener, run
 from tacit.report.report import write_report
 
 FILTERING = {
@@ -152,7 +152,7 @@ def test_a_run_leaves_deviations_and_no_partition(tmp_path):
 
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
     whole = run(filtering(), tmp_path / "whole")
-    stop = Watcher(
+    stop = ProgressListener(
         stepped=lambda simulation: simulation.t == 7 and signal.raise_signal(signal.SIGINT)
     )
     with pytest.raises(Interrupted, match="Stopped after iteration 7"):

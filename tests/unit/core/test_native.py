@@ -17,7 +17,7 @@ from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Laplace
 from tacit.core.randomness import Philox, words
 from tacit.core.rows import FEW, add_rows
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.engines import product
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
@@ -172,7 +172,7 @@ def test_rows_looked_at_may_lie_apart(dtype, either):
     wide = torch.full((6, 40), math.nan, dtype=dtype)
     wide[::2, 3:36] = 1
     wide[4, 35] = math.inf
-    found = Watchdog(Crew(2)).sizes(wide[::2, 3:36])
+    found = Watchdog(WorkerPool(2)).sizes(wide[::2, 3:36])
     assert torch.isfinite(found).tolist() == [True, True, False]
 
 
@@ -191,11 +191,11 @@ def test_rows_looked_at_may_lie_apart(dtype, either):
 def test_mixing_is_the_same_without_compiled_loops(graph, workers, dtype, monkeypatch):
     monkeypatch.setattr(product, "DENSE", -1)
     x = torch.randn(graph.clients, 9, dtype=dtype, generator=torch.Generator().manual_seed(1))
-    quick = StackedNetwork(graph, dtype, "cpu", Crew(workers))
+    quick = StackedNetwork(graph, dtype, "cpu", WorkerPool(workers))
     (by_loops,) = quick.mix(x=x)
     (turned,) = quick.mix(x=x.T.contiguous().T)  # columns in one piece instead of rows
     monkeypatch.setattr(native, "_library", lambda: None)
-    plain = StackedNetwork(graph, dtype, "cpu", Crew(workers))
+    plain = StackedNetwork(graph, dtype, "cpu", WorkerPool(workers))
     (by_slots,) = plain.mix(x=x)
     assert quick._weights._compiled
     assert not plain._weights._compiled
@@ -264,7 +264,7 @@ def test_masks_are_summed_the_same_without_compiled_loops(dtype, workers, monkey
     hosted = Neighbourhood.of(graph.edges, np.array([0, 3, 4, 7, 9]))
 
     def summed(onto):
-        here = Philox(3, 700, dtype, Crew(workers))
+        here = Philox(3, 700, dtype, WorkerPool(workers))
         sent = here.rows("delta", Laplace(0.7), 5, hosted.out_source, hosted.out_target)
         received = here.rows("delta", Laplace(0.7), 5, hosted.in_source, hosted.in_target)
         hosted.add_net_out(onto, sent, received)
@@ -291,9 +291,9 @@ def test_rows_are_added_the_same_without_compiled_loops(terms, workers, dtype, m
     weighted = list(zip((-0.3, 1.0, -1.0), rows, strict=False))[:terms]
     quick, slow = begin.clone(), begin.clone()
     assert quick.numel() > FEW
-    add_rows(quick, *weighted, crew=Crew(workers))
+    add_rows(quick, *weighted, pool=WorkerPool(workers))
     monkeypatch.setattr(native, "_library", lambda: None)
-    add_rows(slow, *weighted, crew=Crew(workers))
+    add_rows(slow, *weighted, pool=WorkerPool(workers))
     few = 8 * torch.finfo(dtype).eps
     torch.testing.assert_close(quick, slow, rtol=few, atol=few)
     expected = begin.double() + sum(weight * part.double() for weight, part in weighted)

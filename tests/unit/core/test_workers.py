@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 
 
 @given(st.integers(0, 300), st.integers(1, 7), st.none() | st.integers(0, 60))
 def test_cuts_cover_everything_once_in_order(count, size, largest):
-    pieces = Crew(size).cut(count, largest)
+    pieces = WorkerPool(size).cut(count, largest)
     assert [k for piece in pieces for k in range(count)[piece]] == list(range(count))
     assert all(piece.start < piece.stop for piece in pieces)
     assert all(one.stop == other.start for one, other in pairwise(pieces))
@@ -23,7 +23,7 @@ def test_cuts_cover_everything_once_in_order(count, size, largest):
 
 @given(st.integers(1, 300), st.integers(1, 7), st.integers(1, 60))
 def test_pieces_are_small_enough_alike_and_as_many_as_keep_all_busy(count, size, largest):
-    lengths = [piece.stop - piece.start for piece in Crew(size).cut(count, largest)]
+    lengths = [piece.stop - piece.start for piece in WorkerPool(size).cut(count, largest)]
     assert max(lengths) <= largest
     assert max(lengths) - min(lengths) <= 1
     assert len(lengths) % size == 0 or lengths == [1] * count
@@ -33,26 +33,26 @@ def test_pieces_are_small_enough_alike_and_as_many_as_keep_all_busy(count, size,
 
 @given(st.integers(1, 300), st.integers(1, 7))
 def test_without_a_limit_everybody_gets_one_piece(count, size):
-    assert len(Crew(size).cut(count)) == min(count, size)
+    assert len(WorkerPool(size).cut(count)) == min(count, size)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_each_does_everything_once(size):
     done = []
-    Crew(size).each(done.append, range(40))
+    WorkerPool(size).each(done.append, range(40))
     assert sorted(done) == list(range(40))
 
 
 def test_a_crew_works_side_by_side():
     meeting = threading.Barrier(3)
-    Crew(3).each(
+    WorkerPool(3).each(
         lambda piece: meeting.wait(timeout=30), range(3)
     )  # ends only if all three are there at once
 
 
 def test_a_crew_of_one_is_the_calling_thread():
     seen = []
-    Crew(1).each(lambda piece: seen.append(threading.current_thread()), range(3))
+    WorkerPool(1).each(lambda piece: seen.append(threading.current_thread()), range(3))
     assert seen == [threading.current_thread()] * 3
 
 
@@ -67,7 +67,7 @@ def test_the_first_failure_is_raised_when_all_have_ended():
         done.append(piece)
 
     with pytest.raises(ValueError, match="piece 1"):
-        Crew(2).each(work, range(6))
+        WorkerPool(2).each(work, range(6))
     assert sorted(done) == [0, 3, 4, 5]
 
 
@@ -83,22 +83,22 @@ def test_nothing_is_under_way_any_more_if_the_pieces_themselves_fail():
         done.append(piece)
 
     with pytest.raises(ValueError, match="no more"):
-        Crew(2).each(work, pieces())
+        WorkerPool(2).each(work, pieces())
     assert sorted(done) == [0, 1, 2, 3]
 
 
 def test_a_crew_goes_on_after_a_failure():
-    crew = Crew(2)
+    pool = WorkerPool(2)
     with pytest.raises(ZeroDivisionError):
-        crew.each(lambda piece: 1 / piece, range(3))
+        pool.each(lambda piece: 1 / piece, range(3))
     done = []
-    crew.each(done.append, range(3))
+    pool.each(done.append, range(3))
     assert sorted(done) == [0, 1, 2]
 
 
 def test_one_worker_where_a_gpu_does_the_work():
-    assert Crew.of_this_process("cuda").size == 1
-    assert Crew.of_this_process().size == torch.get_num_threads()
+    assert WorkerPool.of_this_process("cuda").size == 1
+    assert WorkerPool.of_this_process().size == torch.get_num_threads()
 
 
 THREADS = """

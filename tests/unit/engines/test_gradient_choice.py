@@ -6,10 +6,10 @@ import torch
 
 from tacit import DSGT, Topology, simulate
 from tacit.core.errors import Misuse
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.engines.gradients import choice as plan
-from tacit.engines.gradients.choice import Plan
-from tacit.engines.gradients.objective import HostedObjective, Way
+from tacit.engines.gradients.choice import BackendChoice
+from tacit.engines.gradients.objective import GradientBackend, HostedObjective
 from tacit.tasks import Task
 
 
@@ -57,25 +57,28 @@ def test_a_choice_is_remembered(monkeypatch):
 
 @pytest.mark.parametrize("strategy", ["batched", "looped"])
 def test_what_was_remembered_is_taken_whatever_is_faster_now(strategy, monkeypatch):
-    monkeypatch.setattr(plan, "_time_all", lambda *given: Plan(strategy, "pretended"))
+    monkeypatch.setattr(plan, "_time_all", lambda *given: BackendChoice(strategy, "pretended"))
     planned(task_of(smooth))
     monkeypatch.setattr(plan, "_time_all", no_timing)
-    assert planned(task_of(smooth)) == Plan(strategy, "pretended")
+    assert planned(task_of(smooth)) == BackendChoice(strategy, "pretended")
 
 
 def test_other_shapes_are_timed_on_their_own(monkeypatch):
     planned(task_of(smooth))
-    monkeypatch.setattr(plan, "_time_all", lambda *given: Plan("looped", "new shape"))
+    monkeypatch.setattr(plan, "_time_all", lambda *given: BackendChoice("looped", "new shape"))
     assert planned(task_of(smooth, width=7)).reason == "new shape"
 
 
 def test_the_faster_way_is_chosen(monkeypatch):
     timings = iter([3.0, 4.0, 300.0, 4.0])  # batched, looped; batched, looped
     monkeypatch.setattr(plan, "_seconds", lambda work, like: next(timings))
-    ways = {strategy: Way.of(task_of(smooth), strategy) for strategy in ("batched", "looped")}
+    ways = {
+        strategy: GradientBackend.of(task_of(smooth), strategy)
+        for strategy in ("batched", "looped")
+    }
     theta, x = torch.ones(3, 4), torch.ones(3, 4)
-    assert plan._time_all(ways, theta, (x,), Crew(1)).strategy == "batched"
-    assert plan._time_all(ways, theta, (x,), Crew(1)).strategy == "looped"
+    assert plan._time_all(ways, theta, (x,), WorkerPool(1)).strategy == "batched"
+    assert plan._time_all(ways, theta, (x,), WorkerPool(1)).strategy == "looped"
 
 
 def test_a_loss_that_cannot_be_batched_is_looped_and_right():
@@ -92,7 +95,7 @@ def test_a_loss_that_cannot_be_batched_is_looped_and_right():
 
 
 def test_a_choice_made_for_another_loss_of_the_same_name_does_no_harm(monkeypatch):
-    monkeypatch.setattr(plan, "_time_all", lambda *given: Plan("batched", "pretended"))
+    monkeypatch.setattr(plan, "_time_all", lambda *given: BackendChoice("batched", "pretended"))
 
     def loss(theta, x):
         return smooth(theta, x)
@@ -150,7 +153,7 @@ def test_without_a_setting_the_cache_is_in_the_home(tmp_path, monkeypatch):
 @pytest.mark.parametrize("wish", ["batched", "looped"])
 def test_a_wish_is_honoured_without_timing(wish, cache, monkeypatch):
     monkeypatch.setattr(plan, "_time_all", no_timing)
-    assert planned(task_of(smooth), wish) == Plan(wish, "as asked")
+    assert planned(task_of(smooth), wish) == BackendChoice(wish, "as asked")
     assert not cache.exists()
 
 

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from tacit import models
 from tacit.engines.gradients import objective as gradients
-from tacit.engines.gradients.objective import HostedObjective, Way, batched, looped
+from tacit.engines.gradients.objective import GradientBackend, HostedObjective, batched, looped
 from tacit.tasks import Task, adaptive_filtering, least_squares, localization, quadratic
 from tacit.tasks.parts import Parts
 
@@ -85,7 +85,7 @@ def test_the_workspace_bounds_a_pass_and_not_the_result(task, strategy, workspac
     theta = scattered(task)
     whole = objective(task, strategy).grad(theta, 2)
     monkeypatch.setitem(gradients.WORKSPACE, "cpu", workspace)
-    assert Way.of(task, strategy).clients_per_pass("cpu") >= 1
+    assert GradientBackend.of(task, strategy).clients_per_pass("cpu") >= 1
     pieces = objective(task, strategy).grad(theta, 2)
     torch.testing.assert_close(pieces, whole, rtol=1e-9, atol=1e-11)
 
@@ -93,9 +93,9 @@ def test_the_workspace_bounds_a_pass_and_not_the_result(task, strategy, workspac
 def test_fewer_clients_go_together_where_models_are_large(monkeypatch):
     monkeypatch.setitem(gradients.WORKSPACE, "cpu", 10_000)
     small, large = (
-        Way.of(least_squares([draw(2, width)] * 50, [draw(2)] * 50), "batched").clients_per_pass(
-            "cpu"
-        )
+        GradientBackend.of(
+            least_squares([draw(2, width)] * 50, [draw(2)] * 50), "batched"
+        ).clients_per_pass("cpu")
         for width in (3, 300)
     )
     assert 1 <= large < small

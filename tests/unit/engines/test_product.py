@@ -6,7 +6,7 @@ import scipy.sparse as sp
 import torch
 
 from tacit.core import native
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.engines import product
 from tacit.engines.product import Product
 
@@ -76,7 +76,7 @@ def test_workers_share_the_rows(made, workers):
     A = matrix((20, 20), 0.15)
     x = torch.randn(20, 31, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     kept, out = made(A, torch.float64), torch.full_like(x, torch.nan)
-    kept._crew = Crew(workers)
+    kept._pool = WorkerPool(workers)
     kept.write(out, x)
     torch.testing.assert_close(out, torch.as_tensor(A.toarray()) @ x)
 

@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from tacit.core.errors import Lost
-from tacit.engines.rendezvous import meet
+from tacit.engines.rendezvous import rendezvous_name
 
 PATIENCE = timedelta(seconds=20)
 
@@ -23,7 +23,7 @@ def together(store, ranks, late=()):
     heard = {}
 
     def go(rank):
-        heard[rank] = meet(store, rank, ranks, PATIENCE)
+        heard[rank] = rendezvous_name(store, rank, ranks, PATIENCE)
 
     threads = {rank: threading.Thread(target=go, args=(rank,)) for rank in range(ranks)}
     for rank in [rank for rank in threads if rank not in late]:
@@ -64,4 +64,4 @@ def test_somebody_who_died_while_meeting_is_replaced(store):
 
 def test_somebody_who_never_comes_is_waited_for_in_vain(store):
     with pytest.raises(Lost, match="2 ranks of this run did not meet"):
-        meet(store, 0, 2, timedelta(seconds=0.2))
+        rendezvous_name(store, 0, 2, timedelta(seconds=0.2))

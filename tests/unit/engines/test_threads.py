@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import tacit
-from tacit.core.workers import Crew, separate_products
+from tacit.core.workers import WorkerPool, separate_products
 from tacit.simulation import Simulation
 from tacit.tasks import Task
 from tacit.tasks.flat import for_threads
@@ -36,8 +36,8 @@ def task(module, loss=functional.cross_entropy):
 
 def models(workers, task, way, steps=8):
     run = Simulation(tacit.DSGT(lr=0.1), task, RING, gradients=way)
-    run.crew = crew = Crew(workers)
-    run.here.objective.__dict__["crew"] = crew
+    run.pool = pool = WorkerPool(workers)
+    run.here.objective.__dict__["crew"] = pool
     run.start()
     for _ in range(steps):
         run.step()

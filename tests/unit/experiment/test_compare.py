@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.compare import compare, split_outside_brackets, variant
-from tacit.experiment.run import Watcher
+from tacit.experiment.run import ProgressListener
 
 
 def options(config, label, *others):
@@ -115,7 +115,7 @@ def test_resuming_runs_only_what_has_not_ended(small, tmp_path):
 
     def watch(label, seed):
         ran.append((label, seed))
-        return Watcher()
+        return ProgressListener()
 
     first = compare(small(), ["dp-dsgt"], 2, out, watch=watch)
     times = [(folder / "summary.json").stat().st_mtime_ns for folder in first.folders]
@@ -130,7 +130,7 @@ def test_resuming_runs_only_what_has_not_ended(small, tmp_path):
 
 def test_a_comparison_that_is_stopped_says_where_and_how_to_go_on(small, tmp_path):
     def watch(label, seed):
-        return Watcher(
+        return ProgressListener(
             stepped=lambda simulation: (
                 (label, simulation.t) == ("lppa", 2) and signal.raise_signal(signal.SIGINT)
             )

@@ -4,11 +4,11 @@ from tacit.config.sections import changed
 from tacit.core.errors import Misuse
 from tacit.experiment import demo
 from tacit.experiment.compare import Row
-from tacit.experiment.run import Watcher
+from tacit.experiment.run import ProgressListener
 
 
 def quiet(label, seed):
-    return Watcher()
+    return ProgressListener()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tacit.config.sections import make_config
 from tacit.core.errors import Interrupted, Misuse
 from tacit.experiment.auditing import read_subject
 from tacit.experiment.folder import fingerprint
-from tacit.experiment.run import Watcher, run
+from tacit.experiment.run import ProgressListener, run
 
 # Of the small experiment, by the version that had no choice yet.
 BEFORE = "b56e0e471fa6aa8f3f6f84ebcc1fe1b1791a996489627397bf83c3fd056f326b"
@@ -51,7 +51,7 @@ def test_another_generator_is_refused_with_the_choices(tiny, value):
 def test_keystreams_are_used_and_kept_when_a_run_is_resumed(go):
     whole = go("run.prg=chacha20", out="whole")
     assert 'prg = "chacha20"' in whole.folder.config.read_text()
-    stop = Watcher(
+    stop = ProgressListener(
         stepped=lambda simulation: simulation.t == 7 and signal.raise_signal(signal.SIGINT)
     )
     with pytest.raises(Interrupted):

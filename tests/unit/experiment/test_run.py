@@ -10,7 +10,7 @@ from tacit import data
 from tacit.config.sections import make_config
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment import run as run_module
-from tacit.experiment.run import Watcher, resume_command, run
+from tacit.experiment.run import ProgressListener, resume_command, run
 
 KEYS = [
     "algorithm", "steps", "rounds", "clients", "parameters", "accuracy", "loss", "consensus_distance",
@@ -53,7 +53,9 @@ def same(one, other):
 
 
 def stop_at(step, number=signal.SIGINT):
-    return Watcher(stepped=lambda simulation: simulation.t == step and signal.raise_signal(number))
+    return ProgressListener(
+        stepped=lambda simulation: simulation.t == step and signal.raise_signal(number)
+    )
 
 
 def test_a_run_leaves_everything_in_its_folder(go, tmp_path):
@@ -125,7 +127,7 @@ def test_a_watcher_sees_the_beginning_every_step_and_every_record(go):
     seen = []
     go(
         "run.rounds=1",
-        watcher=Watcher(
+        watcher=ProgressListener(
             lambda experiment, simulation: seen.append(("began", simulation.t, experiment.steps)),
             lambda simulation: seen.append(("stepped", simulation.t)),
             lambda record: seen.append(("recorded", record.step)),
@@ -147,7 +149,8 @@ def test_a_signal_stops_after_the_iteration_and_resuming_gives_the_same_bits(go,
     assert "--resume" in str(caught.value)
     began = []
     resumed = go(
-        resume=True, watcher=Watcher(lambda experiment, simulation: began.append(simulation.t))
+        resume=True,
+        watcher=ProgressListener(lambda experiment, simulation: began.append(simulation.t)),
     )
     assert began == [7]
     whole = go(out="whole")
@@ -185,7 +188,7 @@ def test_a_second_signal_does_not_wait(go):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        go(watcher=Watcher(stepped=twice))
+        go(watcher=ProgressListener(stepped=twice))
 
 
 def test_a_signal_in_the_last_iteration_changes_nothing(go):
@@ -240,7 +243,8 @@ def test_a_truncated_newest_checkpoint_is_passed_over(go):
     newest.write_bytes(newest.read_bytes()[:1000])
     began = []
     resumed = go(
-        resume=True, watcher=Watcher(lambda experiment, simulation: began.append(simulation.t))
+        resume=True,
+        watcher=ProgressListener(lambda experiment, simulation: began.append(simulation.t)),
     )
     assert began == [10]
     assert numbers(resumed) == history

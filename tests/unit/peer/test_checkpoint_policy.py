@@ -8,23 +8,23 @@ import torch
 
 from tacit.core.errors import Misuse
 from tacit.peer.node import checkpoint_store as saves
-from tacit.peer.node.checkpoint_policy import ENOUGH, Keeper
+from tacit.peer.node.checkpoint_policy import ENOUGH, CheckpointPolicy
 from tacit.peer.node.checkpoint_store import Saved
-from tacit.peer.wire.neighbour_client import Left
+from tacit.peer.wire.neighbour_client import Stopped
 
 
 class Desk:
     """As much of a desk as a keeper needs."""
 
     def __init__(self):
-        from tacit.peer.monitoring.event_log import Journal
-        from tacit.peer.monitoring.metrics import Measures
+        from tacit.peer.monitoring.event_log import EventLog
+        from tacit.peer.monitoring.metrics import Metrics
         from tacit.peer.node.outbox import Outbox
-        from tacit.peer.node.state import Progress
+        from tacit.peer.node.state import NodeProgress
 
         self.lines = io.StringIO()
-        self.journal, self.measures = Journal(self.lines, "a"), Measures()
-        self.stop, self.progress = threading.Event(), Progress()
+        self.journal, self.measures = EventLog(self.lines, "a"), Metrics()
+        self.stop, self.progress = threading.Event(), NodeProgress()
         self.standing = type("Standing", (), {"outbox": Outbox.to(1, [])})()
         self.reports = []
 
@@ -47,7 +47,7 @@ def saved(step, epoch=1, meeting=False):
 
 
 def test_neighbours_may_forget_what_comes_before_the_older_checkpoint(tmp_path):
-    keeper = Keeper(tmp_path, Desk(), 10)
+    keeper = CheckpointPolicy(tmp_path, Desk(), 10)
     assert keeper.acknowledged == -1
     for step, acknowledged in ((0, -1), (5, 0), (9, 5)):
         keeper.write(saved(step))
@@ -57,7 +57,7 @@ def test_neighbours_may_forget_what_comes_before_the_older_checkpoint(tmp_path):
 
 
 def test_a_new_epoch_begins_with_nothing_that_may_be_forgotten(tmp_path):
-    keeper = Keeper(tmp_path, Desk(), 10)
+    keeper = CheckpointPolicy(tmp_path, Desk(), 10)
     keeper.write(saved(5))
     keeper.write(saved(9))
     keeper.write(saved(9, epoch=2, meeting=True))
@@ -68,8 +68,8 @@ def test_a_new_epoch_begins_with_nothing_that_may_be_forgotten(tmp_path):
 
 
 def test_it_is_time_to_save_after_a_while_or_when_much_is_kept_for_us(tmp_path):
-    assert Keeper(tmp_path, Desk(), 0).due(0)
-    patient = Keeper(tmp_path, Desk(), 1e6)
+    assert CheckpointPolicy(tmp_path, Desk(), 0).due(0)
+    patient = CheckpointPolicy(tmp_path, Desk(), 1e6)
     assert not patient.due(ENOUGH - 1)
     assert patient.due(ENOUGH)
 
@@ -91,7 +91,7 @@ def test_without_room_it_waits_says_so_and_goes_on(tmp_path, monkeypatch):
     desk = Desk()
     desk.report(phase="training")
     full_for(monkeypatch, 2)
-    keeper = Keeper(tmp_path, desk, 10)
+    keeper = CheckpointPolicy(tmp_path, desk, 10)
     keeper.write(saved(3))
     assert desk.events() == ["not saved", "not saved", "saved again"]
     assert {
@@ -100,26 +100,26 @@ def test_without_room_it_waits_says_so_and_goes_on(tmp_path, monkeypatch):
     } in desk.reports
     assert (desk.progress.phase, desk.progress.problem, desk.progress.saved) == ("training", "", 3)
     assert desk.measures.value("tacit_checkpoint_failures_total") == 2
-    assert Keeper(tmp_path, Desk(), 10).load(Manifest(), "").step == 3
+    assert CheckpointPolicy(tmp_path, Desk(), 10).load(Manifest(), "").step == 3
 
 
 def test_a_node_that_is_to_stop_does_not_wait_for_room(tmp_path, monkeypatch):
     full_for(monkeypatch, 10**6)
     desk = Desk()
     desk.stop.set()
-    with pytest.raises(Left):
-        Keeper(tmp_path, desk, 10).write(saved(3))
-    Keeper(tmp_path, desk, 10).write(saved(3), insist=False)  # once, and no more
+    with pytest.raises(Stopped):
+        CheckpointPolicy(tmp_path, desk, 10).write(saved(3))
+    CheckpointPolicy(tmp_path, desk, 10).write(saved(3), insist=False)  # once, and no more
 
 
 def test_a_damaged_checkpoint_is_put_aside_and_the_one_before_taken(tmp_path):
-    first = Keeper(tmp_path, Desk(), 10)
+    first = CheckpointPolicy(tmp_path, Desk(), 10)
     for step in (3, 7):
         first.write(saved(step))
     newest = tmp_path / "epoch-000001-step-000000007.safetensors"
     newest.write_bytes(newest.read_bytes()[:-3])
     desk = Desk()
-    keeper = Keeper(tmp_path, desk, 10)
+    keeper = CheckpointPolicy(tmp_path, desk, 10)
     assert keeper.load(Manifest(), "").step == 3
     assert desk.events() == ["checkpoint passed over"]
     assert not newest.exists()
@@ -129,27 +129,27 @@ def test_a_damaged_checkpoint_is_put_aside_and_the_one_before_taken(tmp_path):
 
 
 def test_when_all_are_damaged_the_node_refuses_to_begin_anew(tmp_path):
-    keeper = Keeper(tmp_path, Desk(), 10)
+    keeper = CheckpointPolicy(tmp_path, Desk(), 10)
     keeper.write(saved(3))
     (tmp_path / "epoch-000001-step-000000003.safetensors").write_bytes(b"")
     with pytest.raises(Misuse, match=r"No checkpoint in .* can be used"):
-        Keeper(tmp_path, Desk(), 10).load(Manifest(), "")
+        CheckpointPolicy(tmp_path, Desk(), 10).load(Manifest(), "")
 
 
 def test_a_state_of_a_later_epoch_than_the_manifest_is_refused(tmp_path):
-    Keeper(tmp_path, Desk(), 10).write(saved(3, epoch=2))
+    CheckpointPolicy(tmp_path, Desk(), 10).write(saved(3, epoch=2))
     with pytest.raises(Misuse, match="epoch 2, but the manifest is of epoch 1"):
-        Keeper(tmp_path, Desk(), 10).load(Manifest(), "")
+        CheckpointPolicy(tmp_path, Desk(), 10).load(Manifest(), "")
 
 
 def test_other_data_within_an_epoch_are_refused(tmp_path):
-    Keeper(tmp_path, Desk(), 10).write(saved(3))
+    CheckpointPolicy(tmp_path, Desk(), 10).write(saved(3))
     with pytest.raises(Misuse, match="The data are not those"):
-        Keeper(tmp_path, Desk(), 10).load(Manifest(), "another digest")
+        CheckpointPolicy(tmp_path, Desk(), 10).load(Manifest(), "another digest")
 
 
 def test_a_damaged_beginning_of_an_epoch_is_not_made_good_by_the_epoch_before(tmp_path):
-    keeper = Keeper(tmp_path, Desk(), 10)
+    keeper = CheckpointPolicy(tmp_path, Desk(), 10)
     keeper.write(saved(3))
     keeper.write(saved(3, epoch=2, meeting=True))
     path = tmp_path / "epoch-000002-meeting.safetensors"
@@ -159,13 +159,13 @@ def test_a_damaged_beginning_of_an_epoch_is_not_made_good_by_the_epoch_before(tm
         federation, epoch = "f", 2
 
     with pytest.raises(Misuse, match=r"states of epoch 2 .* are damaged"):
-        Keeper(tmp_path, Desk(), 10).load(Later(), "")
+        CheckpointPolicy(tmp_path, Desk(), 10).load(Later(), "")
 
 
 def test_a_meeting_is_older_than_the_states_that_follow_although_they_may_be_of_earlier_iterations(
     tmp_path,
 ):
-    keeper = Keeper(tmp_path, Desk(), 10)
+    keeper = CheckpointPolicy(tmp_path, Desk(), 10)
     keeper.write(saved(60, epoch=2, meeting=True))
     for step in (5, 6):
 
@@ -173,8 +173,8 @@ def test_a_meeting_is_older_than_the_states_that_follow_although_they_may_be_of_
             federation, epoch = "f", 2
 
         keeper.write(saved(step, epoch=2))
-        assert Keeper(tmp_path, Desk(), 10).load(Now(), "").step == step
+        assert CheckpointPolicy(tmp_path, Desk(), 10).load(Now(), "").step == step
 
 
 def test_an_empty_folder_holds_nothing(tmp_path):
-    assert Keeper(tmp_path / "none", Desk(), 10).load(Manifest(), "") is None
+    assert CheckpointPolicy(tmp_path / "none", Desk(), 10).load(Manifest(), "") is None

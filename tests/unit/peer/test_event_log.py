@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tacit.peer.monitoring.event_log import ITEMS, KEYS, LENGTH, Journal
+from tacit.peer.monitoring.event_log import ITEMS, KEYS, LENGTH, EventLog
 
 
 class Clock:
@@ -32,7 +32,7 @@ def lines(stream):
 
 
 def test_a_line_says_when_how_bad_who_what_and_more(stream):
-    journal = Journal(stream, "hospital-a", clock=Clock(1_700_000_000.1234))
+    journal = EventLog(stream, "hospital-a", clock=Clock(1_700_000_000.1234))
     journal.say("connected", neighbour="hospital-b", step=3, loss=0.5, known=True, nobody=None)
     journal.say("refused", "warning", who=["x", "y"])
     first, second = lines(stream)
@@ -47,7 +47,7 @@ def test_a_line_says_when_how_bad_who_what_and_more(stream):
 def test_each_line_is_flushed(tmp_path):
     path = tmp_path / "journal"
     with path.open("w") as file:
-        Journal(file, "a").say("started")
+        EventLog(file, "a").say("started")
         assert json.loads(path.read_text())["event"] == "started"
 
 
@@ -74,7 +74,7 @@ class Unprintable:
     ],
 )
 def test_any_value_becomes_one_line(stream, value, written):
-    Journal(stream, "a").say("event", value=value)
+    EventLog(stream, "a").say("event", value=value)
     (line,) = lines(stream)
     assert line["value"] == written
     assert stream.getvalue().isascii()  # so no character of it is a line break to anybody
@@ -83,14 +83,14 @@ def test_any_value_becomes_one_line(stream, value, written):
 def test_values_without_end_do_not_go_on_for_ever(stream):
     endless = []
     endless.append(endless)
-    Journal(stream, "a").say("event", value=endless)
+    EventLog(stream, "a").say("event", value=endless)
     assert len(lines(stream)) == 1
-    Journal(stream, "a").say("event", value=10**5000)  # longer than Python turns into text
+    EventLog(stream, "a").say("event", value=10**5000)  # longer than Python turns into text
     assert lines(stream)[1]["value"] == "a int without words"
 
 
 def test_no_field_takes_the_place_of_the_first_four(stream):
-    journal = Journal(stream, "a")
+    journal = EventLog(stream, "a")
     journal.say("real", time="never", node="b", event="forged", self="me")
     journal.say_at_most(1, "k", "real", seconds=3, key="z", event="forged")
     first, second = lines(stream)
@@ -101,7 +101,7 @@ def test_no_field_takes_the_place_of_the_first_four(stream):
 
 
 def test_a_closed_stream_does_not_stop_the_node(stream):
-    journal = Journal(stream, "a")
+    journal = EventLog(stream, "a")
     stream.close()
     journal.say("event")
     journal.say_at_most(1, "k", "event")
@@ -118,7 +118,7 @@ class Full(io.StringIO):
 
 def test_a_full_disk_does_not_stop_the_node_and_the_loss_is_told():
     stream = Full()
-    journal = Journal(stream, "a")
+    journal = EventLog(stream, "a")
     journal.say("one")
     journal.say("two")
     stream.full = False
@@ -142,7 +142,7 @@ def test_a_pipe_that_nobody_reads_does_not_stop_the_node():
         return [json.loads(line) for line in b"".join(pieces).splitlines()]
 
     with os.fdopen(writing, "w") as pipe:
-        journal = Journal(pipe, "a")
+        journal = EventLog(pipe, "a")
         begun = time.monotonic()
         for number in range(2_000):  # far more than a pipe holds
             journal.say("event", number=number, filling="x" * 200)
@@ -168,7 +168,7 @@ class Slow(io.StringIO):
 
 def test_lines_of_many_threads_do_not_mix():
     stream = Slow()
-    journal = Journal(stream, "a")
+    journal = EventLog(stream, "a")
 
     def speak(thread):
         for number in range(20):
@@ -187,7 +187,7 @@ def test_lines_of_many_threads_do_not_mix():
 
 def test_a_repeated_event_is_said_at_most_so_often(stream):
     wall, steady = Clock(), Clock()
-    journal = Journal(stream, "a", clock=wall, monotonic=steady)
+    journal = EventLog(stream, "a", clock=wall, monotonic=steady)
     for _ in range(5):
         journal.say_at_most(10, ("away", "b"), "away", "warning", neighbour="b")
     journal.say_at_most(10, ("away", "c"), "away", neighbour="c")
@@ -207,7 +207,7 @@ def test_a_repeated_event_is_said_at_most_so_often(stream):
 
 def test_new_keys_without_end_do_not_fill_disk_or_memory(stream):
     steady = Clock()
-    journal = Journal(stream, "a", monotonic=steady)
+    journal = EventLog(stream, "a", monotonic=steady)
     for number in range(5 * KEYS):
         journal.say_at_most(10, number, "event")
     assert len(lines(stream)) <= KEYS + 1

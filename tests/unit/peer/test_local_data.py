@@ -15,7 +15,7 @@ from tacit.config.sections import make_config
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.peer.node.local_arrays import checked_samples
-from tacit.peer.node.local_data import expected, load_share
+from tacit.peer.node.local_data import expected, load_local_data
 
 FUNCTIONS = """
 import numpy as np, torch, tacit
@@ -64,7 +64,7 @@ def federation(**sections):
 
 
 def load(config, source, number=4, name="hospital-a", clients=5, position=2):
-    return load_share(config, clients, position, number, name, source)
+    return load_local_data(config, clients, position, number, name, source)
 
 
 def refusal(config, source, **where):

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tacit.peer.monitoring.metrics import DESCRIPTIONS, OTHER, SETS, Measures
+from tacit.peer.monitoring.metrics import DESCRIPTIONS, OTHER, SETS, Metrics
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"\})? (\S+)')
 UNESCAPED = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
@@ -43,7 +43,7 @@ def parsed(text):
 
 
 def test_a_fresh_node_has_counted_nothing():
-    numbers, families = parsed(Measures().text())
+    numbers, families = parsed(Metrics().text())
     plain = {name for name, d in DESCRIPTIONS.items() if d.kind == "counter" and d.label is None}
     assert numbers == {(name, ""): 0 for name in plain}
     assert set(families) == plain
@@ -59,7 +59,7 @@ def test_all_names_are_described_and_counters_end_as_they_should():
 
 
 def test_what_was_counted_and_set_is_read_back():
-    measures = Measures()
+    measures = Metrics()
     measures.count("tacit_sent_bytes_total", 100, neighbour="a")
     measures.count("tacit_sent_bytes_total", 2**60 + 1, neighbour="b")
     measures.count("tacit_sent_bytes_total", 5, neighbour="a")
@@ -85,7 +85,7 @@ def test_what_was_counted_and_set_is_read_back():
 
 
 def test_every_name_can_be_written_and_read():
-    measures = Measures()
+    measures = Metrics()
     for place, (name, described) in enumerate(DESCRIPTIONS.items()):
         labels = {described.label: "z"} if described.label else {}
         (measures.count if described.kind == "counter" else measures.set)(name, place, **labels)
@@ -99,28 +99,28 @@ def test_every_name_can_be_written_and_read():
     ['quo"te', "back\\slash", "line\nbreak", '\\"\n\\n', "Zürich", "}", '"} 1\nforged 2', ""],
 )
 def test_label_values_are_escaped(name):
-    measures = Measures()
+    measures = Metrics()
     measures.count("tacit_rejected_total", 7, reason=name)
     numbers, _ = parsed(measures.text())
     assert numbers["tacit_rejected_total", name] == 7
 
 
 def test_half_characters_can_be_sent_all_the_same():
-    measures = Measures()
+    measures = Metrics()
     measures.count("tacit_rejected_total", reason="\ud800")
     measures.text().encode()
 
 
 def test_numbers_that_are_none():
     for value, word in ((math.nan, "NaN"), (math.inf, "+Inf"), (-math.inf, "-Inf")):
-        measures = Measures()
+        measures = Metrics()
         measures.set("tacit_loss", value)
         assert f"tacit_loss {word}\n" in measures.text()
         parsed(measures.text())
 
 
 def test_mistakes_in_the_program_are_refused():
-    measures = Measures()
+    measures = Metrics()
     for call in (
         lambda: measures.count("tacit_unknown"),
         lambda: measures.set("tacit_unknown", 1),
@@ -139,7 +139,7 @@ def test_mistakes_in_the_program_are_refused():
 
 
 def test_labels_without_end_are_counted_together():
-    measures = Measures()
+    measures = Metrics()
     for number in range(SETS + 500):
         measures.count("tacit_rejected_total", reason=f"reason {number}")
         measures.count("tacit_rejected_total", reason="reason 0")
@@ -166,7 +166,7 @@ def eager_threads():
 
 @pytest.mark.usefixtures("eager_threads")
 def test_fifty_threads_lose_no_count():
-    measures = Measures()
+    measures = Metrics()
     ready = threading.Barrier(51)
 
     def work(thread):

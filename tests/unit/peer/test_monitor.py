@@ -12,7 +12,7 @@ import pytest
 
 from tacit.core.errors import Misuse
 from tacit.peer.monitoring import monitor as module
-from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.monitoring.monitor import HEAD, THREADS, Monitor
 
 
@@ -20,7 +20,7 @@ class Node:
     """What a monitor asks."""
 
     def __init__(self):
-        self.measures = Measures()
+        self.measures = Metrics()
         self.told = {"name": "a", "step": 3, "loss": math.nan, "waiting_for": ("b",)}
         self.health = (True, "training")
 

@@ -10,15 +10,15 @@ import torch
 
 from tacit.config.sections import make_config
 from tacit.peer.federation.operator import FederationFolder, create, remove
-from tacit.peer.monitoring.event_log import Journal
-from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.outbox import Outbox
-from tacit.peer.node.state import Desk, Standing
+from tacit.peer.node.state import ActiveRoster, NodeState
 from tacit.peer.wire import neighbour_client as module
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import cut, notice_piece
 from tacit.peer.wire.frames import Address, Envelope, Expected, Rejected, pack
-from tacit.peer.wire.neighbour_client import QUICK, SLOW, Left, Line
+from tacit.peer.wire.neighbour_client import QUICK, SLOW, NeighbourClient, Stopped
 from tacit.peer.wire.transport import SERVICE, grpc
 
 CONFIG = make_config(
@@ -127,10 +127,10 @@ def line(home, channel):
 def make_line(home):
     node = home.node("a")
     manifest = node.manifest()
-    journal = Journal(io.StringIO(), "a")
-    standing = Standing(manifest, Outbox.to(manifest.epoch, []))
-    desk = Desk(node, "a", standing, Measures(), journal, 4, "torch.float32")
-    return Line(desk, manifest.member("b"), node.credentials(), node.ca())
+    journal = EventLog(io.StringIO(), "a")
+    standing = ActiveRoster(manifest, Outbox.to(manifest.epoch, []))
+    desk = NodeState(node, "a", standing, Metrics(), journal, 4, "torch.float32")
+    return NeighbourClient(desk, manifest.member("b"), node.credentials(), node.ca())
 
 
 def letter(tick, exchange=0):
@@ -350,7 +350,7 @@ def test_a_newer_roster_is_asked_for_and_taken(home, later, line, channel):
     signed = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
     channel.replies |= {"Hello": hello, "Roster": lambda raw: signed}
     line._desk.on_interrupt(line.cancel)
-    with pytest.raises(Left):
+    with pytest.raises(Stopped):
         receive(line, 1)
     assert channel.calls == ["Hello", "Roster"]
     assert (line._desk.newer.text, line._desk.newer.signature) == (text, signature)
@@ -361,7 +361,7 @@ def test_a_newer_roster_is_asked_for_and_taken(home, later, line, channel):
 
 def test_a_line_that_was_cancelled_asks_nothing(line, channel):
     line.cancel()
-    with pytest.raises(Left):
+    with pytest.raises(Stopped):
         receive(line, 1)
     assert channel.calls == []
 
@@ -370,7 +370,7 @@ def test_a_line_that_was_cancelled_asks_nothing(line, channel):
 def test_waiting_ends_when_it_is_cancelled(line, channel, before):
     channel.answers = [[*before, HANG]]
     threading.Thread(target=lambda: channel.hanging.wait(60) and line.cancel(), daemon=True).start()
-    with pytest.raises(Left):
+    with pytest.raises(Stopped):
         receive(line, 1)
     assert [one["event"] for one in said(line)] == [
         "connected"

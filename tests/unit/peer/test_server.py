@@ -19,10 +19,10 @@ from cryptography.x509.oid import NameOID
 
 from tacit.config.sections import make_config
 from tacit.peer.federation.operator import create, remove
-from tacit.peer.monitoring.event_log import Journal
-from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.outbox import Outbox
-from tacit.peer.node.state import Desk, Standing
+from tacit.peer.node.state import ActiveRoster, NodeState
 from tacit.peer.wire import server
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import read_piece
@@ -95,10 +95,12 @@ class Node:
         self.folder = home.node(name)
         manifest = self.folder.manifest()
         readers = [member.name for member in manifest.out_neighbours(name)]
-        self.log, self.measures = io.StringIO(), Measures()
-        standing = Standing(manifest, Outbox.to(manifest.epoch, readers))
-        journal = Journal(self.log, name)
-        self.desk = Desk(self.folder, name, standing, self.measures, journal, 6, "torch.float32")
+        self.log, self.measures = io.StringIO(), Metrics()
+        standing = ActiveRoster(manifest, Outbox.to(manifest.epoch, readers))
+        journal = EventLog(self.log, name)
+        self.desk = NodeState(
+            self.folder, name, standing, self.measures, journal, 6, "torch.float32"
+        )
         self.desk.report(steps=100)
         self.service = Service(self.desk).handlers()
 
@@ -524,7 +526,7 @@ def test_a_roster_that_the_node_goes_over_to_meanwhile_is_no_news(
     manifest, interrupted = later.manifest(), []
 
     def slowly(self, text, signature):
-        node.desk.enter(Standing(manifest, Outbox.to(manifest.epoch, ["b"])))
+        node.desk.enter(ActiveRoster(manifest, Outbox.to(manifest.epoch, ["b"])))
         return manifest
 
     node.desk.on_interrupt(lambda: interrupted.append(True))
@@ -544,7 +546,7 @@ def test_a_reason_to_leave_that_came_before_the_wait_is_not_missed(home, node, t
     node.desk.on_interrupt(lambda: left.append("for the roster"))
     assert left == ["for the roster"]
     manifest = later.manifest()
-    node.desk.enter(Standing(manifest, Outbox.to(manifest.epoch, ["b"])))
+    node.desk.enter(ActiveRoster(manifest, Outbox.to(manifest.epoch, ["b"])))
     node.desk.on_interrupt(lambda: left.append("to end"))
     assert left == ["for the roster"]
     node.desk.end()
@@ -556,7 +558,7 @@ def test_who_left_the_roster_meanwhile_gets_nothing_more(home, node):
     node.post(1)
     answers = node.call("Letters", [node.want(1), node.want(1)])
     assert next(answers)
-    node.desk.standing = Standing(node.desk.manifest, Outbox.to(1, ["d"]))
+    node.desk.standing = ActiveRoster(node.desk.manifest, Outbox.to(1, ["d"]))
     node.post(1)
     assert list(answers) == []
     assert node.measures.value("tacit_letters_sent_total", neighbour="b") == 1

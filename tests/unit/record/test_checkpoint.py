@@ -9,7 +9,7 @@ from torch import Tensor
 from tacit.algorithms.dsgt import DSGT
 from tacit.algorithms.tracking import Tracking
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.record.checkpoint import Checkpoint, load_latest, save
 
 ALGORITHM = DSGT(lr=0.1)
@@ -25,7 +25,7 @@ class OtherState:
 class Other:
     name: ClassVar[str] = "other"
 
-    def start(self, here: Clients) -> OtherState:
+    def start(self, here: Here) -> OtherState:
         raise NotImplementedError
 
 

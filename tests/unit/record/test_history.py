@@ -20,7 +20,7 @@ from tacit.record.history import (
     observe,
     observed_clients,
 )
-from tacit.tasks.evaluation import Scores
+from tacit.tasks.evaluation import ModelScores
 
 numbers = st.floats(allow_infinity=False)
 spreads = st.builds(Spread, numbers, numbers, numbers, numbers)
@@ -145,7 +145,9 @@ class FirstNumber:
 
     def models(self, theta, clients):
         self.asked = clients
-        return Scores(theta[:, 0].double(), 10 * theta[:, 0].double() if self.accuracy else None)
+        return ModelScores(
+            theta[:, 0].double(), 10 * theta[:, 0].double() if self.accuracy else None
+        )
 
     def average(self, theta):
         return self.models(theta[None], [])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tacit.core.errors import Misuse
 from tacit.core.randomness import permutations
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.tasks.feed import MiniBatches, WholeParts, refuse_small_parts, together
 from tacit.tasks.parts import Parts
 
@@ -105,7 +105,7 @@ def test_groups_hold_the_batches_of_all_arrays(chunk):
     batches = feed(parts, 2)
     index = batches.indices(5)
     seen = torch.zeros(3, dtype=torch.int64)
-    for rows, load in batches.pieces(5, lambda count: Crew(1).cut(count, chunk)):
+    for rows, load in batches.pieces(5, lambda count: WorkerPool(1).cut(count, chunk)):
         x, y = load()
         assert len(x) <= chunk
         assert torch.equal(x, index[rows])
@@ -128,7 +128,9 @@ def test_whole_parts_go_together_by_shape(chunk):
         for k, size in enumerate((3, 5, 3, 3, 5))
     ]
     seen = []
-    for rows, load in WholeParts(parts, "cpu").pieces(0, lambda count: Crew(1).cut(count, chunk)):
+    for rows, load in WholeParts(parts, "cpu").pieces(
+        0, lambda count: WorkerPool(1).cut(count, chunk)
+    ):
         x, y = load()
         members = torch.arange(5)[rows].tolist()
         assert len(members) <= chunk

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 from tacit.tasks import stream
 from tacit.tasks.feed import together
 from tacit.tasks.stream import Stream, normals, uniforms
@@ -22,9 +22,9 @@ def numbers(count=CLIENTS):
 def batch(source, number, ids=None, places=None, seed=0, chunk=100):
     ids = torch.arange(source.clients) if ids is None else torch.tensor(ids)
     feed = source.feed(ids, ids if places is None else torch.tensor(places), seed, "cpu")
-    crew = Crew(1)
+    pool = WorkerPool(1)
     groups = [
-        (rows, load()) for rows, load in feed.pieces(number, lambda count: crew.cut(count, chunk))
+        (rows, load()) for rows, load in feed.pieces(number, lambda count: pool.cut(count, chunk))
     ]
     assert torch.equal(
         torch.cat([torch.arange(len(ids))[rows] for rows, _ in groups]), torch.arange(len(ids))

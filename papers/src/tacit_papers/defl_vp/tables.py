@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from tacit.report.style import PALETTE, styled
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, VARIANTS, config
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Published, Scale
-from tacit_papers.framework.claims import Claim, Verdict, all_or_some, graded, ordered
+from tacit_papers.framework.claims import Claim, ClaimVerdict, all_or_some, graded, ordered
 from tacit_papers.framework.columns import Column, column_claims, draw_column, panels
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.measures.attacked_training import AttackedTraining
 from tacit_papers.measures.counted_training import CountedTraining
 
@@ -122,7 +122,7 @@ def _by(column: Column, text: str, names: Sequence[str], margin: float = 0.0) ->
 def fastest(first: str, others: Sequence[str]) -> Claim:
     """A claim that one row needs fewer rounds than each of the others; who never arrives needs the most."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         rounds = TABLE1[1]
         names = [first, *others]
         reached = {name: rounds.ours(outcome, (name,)) for name in names}
@@ -131,7 +131,7 @@ def fastest(first: str, others: Sequence[str]) -> Claim:
         }
         right = [mean[first] < mean[name] for name in others]
         words = ", ".join(f"{name} {rounds.words(outcome, (name,))}" for name in names)
-        return Verdict(all_or_some(right), words)
+        return ClaimVerdict(all_or_some(right), words)
 
     paper = f"{TABLE1[1].paper[(first,)]:g}, the others {min(TABLE1[1].paper[(o,)] or 0 for o in others):g}+"
     return Claim(f"{first} reaches the target first", paper, check)
@@ -141,16 +141,16 @@ def ratio(less: str, more: str, metric: str, text: str) -> Claim:
     """A claim about what compression leaves of the bytes, beside what it leaves of the paper's seconds."""
     paper = SECONDS[less] / SECONDS[more]
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours = outcome.mean((less,), metric) / outcome.mean((more,), metric)
-        return Verdict(
+        return ClaimVerdict(
             graded(ours - paper, 0.05), f"{ours:.3f}", "of the bytes, the paper's of the seconds"
         )
 
     return Claim(text, f"{paper:.3f}", check)
 
 
-def mean_rocs(outcome: Outcome) -> Figure:
+def mean_rocs(outcome: ArtifactResult) -> Figure:
     """Figure 4: the ROC curves; and the AUCs beside the paper's."""
     with styled():
         figure = Figure(figsize=(7.0, 3.6), layout="constrained")

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from tacit.report.style import MUTED, PALETTE, SHAPES, styled
 from tacit_papers.dfl_opt.setting import PROTOCOL, QUICKLY, config, search
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
-from tacit_papers.framework.claims import Claim, Verdict, graded
+from tacit_papers.framework.claims import Claim, ClaimVerdict, graded
 from tacit_papers.framework.drawing import HEIGHT, WIDTH
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.trends import above_throughout
 from tacit_papers.measures.combining import CombiningOverTime
 from tacit_papers.measures.inverting_over_time import InvertingOverTime
@@ -57,13 +57,13 @@ def _here(attack: str, size: int) -> dict[str, Key]:
 
 
 def _not_amplified(attack: str, size: int) -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         difference, total, both = (
             outcome.mean(_here(attack, size)[n]) for n in (DIFFERENCE, SUM, BOTH)
         )
         better = max(difference, total)
         left = "" if better < 1 - AMPLIFIED else "; nothing was left to gain"
-        return Verdict(
+        return ClaimVerdict(
             graded(max(0.0, both - better), AMPLIFIED),
             f"{both - better:+.3f}",
             f"both {both:.3f}, difference {difference:.3f}, sum {total:.3f}{left}",
@@ -83,7 +83,7 @@ def _gradients_tell_more(attack: str, size: int) -> Claim:
     )
 
 
-def _draw(outcome: Outcome) -> Figure:
+def _draw(outcome: ArtifactResult) -> Figure:
     """A row of panels per attack, a panel per size; gradients and differences are the same in all of a row.
 
     Later curves are thinner, so that equal ones do not hide each other.

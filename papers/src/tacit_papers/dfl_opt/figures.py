@@ -18,8 +18,8 @@ from tacit_papers.dfl_opt.setting import (
     search,
 )
 from tacit_papers.framework.artifact import Artifact, Cell, Scale
-from tacit_papers.framework.claims import Claim, Verdict, Word, graded
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.claims import Claim, ClaimVerdict, Word, graded
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.picture_drawing import Panel, over_time, similarity, two_panels
 from tacit_papers.framework.trends import above, above_throughout, falls, steady, unchanged
 from tacit_papers.measures.inverting import Inverting
@@ -43,9 +43,9 @@ def _fig2(scale: Scale) -> list[Cell]:
 
 
 def _exact(protocol: str, paper: str = "at rounding level") -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         largest = outcome.mean((protocol,), "largest_error")
-        return Verdict(
+        return ClaimVerdict(
             graded(largest, 1e-6), f"{largest:.2g}", "the largest mean error of any iteration"
         )
 
@@ -100,7 +100,7 @@ def _fig4(scale: Scale) -> list[Cell]:
 def _worse_later(attack: str, paper: str) -> Claim:
     """The mean fall of SSIM from the first iteration attacked to the last."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         key = (f"DFL, {attack}",)
         first, last = outcome.mean(key, "first"), outcome.mean(key, "last")
         word: Word = (
@@ -110,7 +110,7 @@ def _worse_later(attack: str, paper: str) -> Claim:
             if last < first - 0.02
             else "not reproduced"
         )
-        return Verdict(word, f"{first:.3f} to {last:.3f}")
+        return ClaimVerdict(word, f"{first:.3f} to {last:.3f}")
 
     return Claim(f"DFL, {attack}: differences tell much less in late iterations", paper, check)
 
@@ -149,10 +149,10 @@ def _learns_as_well(dataset: str) -> Claim:
         1.0,
     )
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         found = claim.check(outcome)
         if outcome.scale.quick:
-            return Verdict(
+            return ClaimVerdict(
                 "not measured", found.ours, "the quick version ends before either has converged"
             )
         return found

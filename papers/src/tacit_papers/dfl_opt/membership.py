@@ -11,10 +11,10 @@ from tacit.report.style import INK, PALETTE, styled
 from tacit_papers.dfl_opt.setting import algorithm, radius
 from tacit_papers.framework.artifact import Artifact, Cell, Scale
 from tacit_papers.framework.drawing import HEIGHT, WIDTH
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.picture_drawing import lines_over
 from tacit_papers.framework.trends import above, falls, unchanged
-from tacit_papers.measures.membership import Membership
+from tacit_papers.measures.membership import MembershipMeasure
 
 NODES = 10
 HONEST = (9, 8, 6, 4, 2, 1)
@@ -34,12 +34,12 @@ def _setting(protocol: str, scale: Scale) -> Config:
     )
 
 
-def _measure(scale: Scale, honest: int | None) -> Membership:
+def _measure(scale: Scale, honest: int | None) -> MembershipMeasure:
     times = scale.pick((0, 100, 200, 300, 400), (0, 20))
     victims = scale.pick(NODES, 3)
     if honest is None:
-        return Membership(_setting("CFL", scale), "gradient", times, 1, victims)
-    return Membership(_setting("DFL", scale), "sum", times, honest, victims)
+        return MembershipMeasure(_setting("CFL", scale), "gradient", times, 1, victims)
+    return MembershipMeasure(_setting("DFL", scale), "sum", times, honest, victims)
 
 
 def _fig7(scale: Scale) -> list[Cell]:
@@ -71,7 +71,7 @@ MORE: dict[str, Any] = {
 }
 
 
-def _rocs(outcome: Outcome) -> Figure:
+def _rocs(outcome: ArtifactResult) -> Figure:
     """The mean ROC curves, and how far they are above the diagonal, where they can be told apart."""
     with styled():
         figure = Figure(figsize=(WIDTH + 1, HEIGHT), layout="constrained")

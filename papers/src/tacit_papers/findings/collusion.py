@@ -20,9 +20,9 @@ from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.config.options import make_algorithm
 from tacit.graph import Topology
 from tacit.report.style import styled
-from tacit_papers.framework.artifact import Artifact, Cell, Place, Scale, Values
-from tacit_papers.framework.claims import Claim, Verdict, Word
-from tacit_papers.framework.outcome import Missing, Outcome
+from tacit_papers.framework.artifact import Artifact, Cell, MeasureContext, Scale, Values
+from tacit_papers.framework.claims import Claim, ClaimVerdict, Word
+from tacit_papers.framework.outcome import ArtifactResult, Missing
 
 CLIENTS, REACH = 8, (1, 2)  # a circle on which everybody talks to the next two on both sides
 NEIGHBOURS = (1, 2, 6, 7)  # of client 0, the victim
@@ -67,7 +67,7 @@ class Colluding:
             "iterations": self.iterations,
         }
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """All subsets of so many neighbours are alike up to who they are: the worst of them counts."""
         del seed, place
         options = {key: value for key, value in self.algorithm.items() if key != "name"}
@@ -109,7 +109,7 @@ def _cells(scale: Scale) -> list[Cell]:
     ]
 
 
-def _draw(outcome: Outcome) -> Figure:
+def _draw(outcome: ArtifactResult) -> Figure:
     """A shade per rule and number of corrupt neighbours, for gradients, differences and the honest sum."""
     rules, counts = outcome.places(0), outcome.places(1)
     with styled():
@@ -161,12 +161,12 @@ def _hides(rule: str, corrupt: int, question: Question, hidden: bool) -> Claim:
     }[question]
     text = f"{rule}: {corrupt} of 4 neighbours learn {'no' if hidden else 'exact'} {what}"
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         if (rule, str(corrupt)) not in outcome:
             raise Missing(rule)
         share = outcome.mean((rule, str(corrupt)), question)
         word: Word = "reproduced" if (share == 0) == hidden else "not reproduced"
-        return Verdict(word, f"{100 * share:.0f} % of the iterations")
+        return ClaimVerdict(word, f"{100 * share:.0f} % of the iterations")
 
     return Claim(text, "our claim", check)
 

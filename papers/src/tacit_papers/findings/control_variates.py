@@ -14,9 +14,9 @@ from tacit.config.sections import Config, changed
 from tacit.report.style import MUTED, PALETTE, styled
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
-from tacit_papers.framework.claims import Claim, Verdict, all_or_some
+from tacit_papers.framework.claims import Claim, ClaimVerdict, all_or_some
 from tacit_papers.framework.columns import Column, draw_column
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.measures.variate_leak import SHOWN, VariateLeak, unpacked
 
 PUBLISHED, PRIVATE, WITHOUT = "as published", "private variates", "without VR"
@@ -57,11 +57,11 @@ def _cells(scale: Scale) -> list[Cell]:
 def _exactly(key: Key, text: str, share: float) -> Claim:
     """A claim about the share of gradients that a neighbour computes exactly."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours = outcome.mean(key, "exact")
         guarantees = {str(one["guarantee"]) for one in outcome[key].values.values()}
         error, cosine = outcome.mean(key, "relative_error"), outcome.mean(key, "cosine")
-        return Verdict(
+        return ClaimVerdict(
             "reproduced" if ours == share else "not reproduced",
             f"{ours:.0%} exactly; {', '.join(sorted(guarantees))}",
             f"what it has of the first gradient is off by {error:.1g} of its size, with a cosine of {cosine:.3f}",
@@ -71,12 +71,14 @@ def _exactly(key: Key, text: str, share: float) -> Claim:
 
 
 def _pictures_recovered() -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours, known = outcome.mean((PUBLISHED,), "ssim"), outcome.mean((PUBLISHED,), "class_ssim")
         error, base = outcome.mean((PUBLISHED,), "mse"), outcome.mean((PUBLISHED,), "class_mse")
         nearer = [ours > known, error < base]
         words = f"SSIM {ours:.3f}, MSE {error:.4f}"
-        return Verdict(all_or_some(nearer), words, f"the class mean has {known:.3f}, {base:.4f}")
+        return ClaimVerdict(
+            all_or_some(nearer), words, f"the class mean has {known:.3f}, {base:.4f}"
+        )
 
     return Claim(
         "pictures inverted from variates are nearer than the mean of their class", "–", check
@@ -84,9 +86,9 @@ def _pictures_recovered() -> Claim:
 
 
 def _less_recovered(key: Key) -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours, base = outcome.mean(key, "ssim"), outcome.mean((PUBLISHED,), "ssim")
-        return Verdict(
+        return ClaimVerdict(
             "reproduced" if ours < base else "not reproduced",
             f"SSIM {ours:.3f}, MSE {outcome.mean(key, 'mse'):.4f}",
             f"as published {base:.3f}; the class mean has {outcome.mean(key, 'class_ssim'):.3f}",
@@ -98,10 +100,10 @@ def _less_recovered(key: Key) -> Claim:
 
 
 def _accuracy_kept() -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         means = {name: outcome.mean((name,), "accuracy") for name in VARIANTS}
         lost = means[PUBLISHED] - means[PRIVATE]
-        return Verdict(
+        return ClaimVerdict(
             all_or_some([lost > 0, lost > 1]),
             ", ".join(f"{name} {mean:.2f} %" for name, mean in means.items()),
         )
@@ -109,7 +111,7 @@ def _accuracy_kept() -> Claim:
     return Claim("private variates cost accuracy", "–", check)
 
 
-def _draw(outcome: Outcome) -> Figure:
+def _draw(outcome: ArtifactResult) -> Figure:
     cells = [cell for cell in outcome.measured if cell.values]
     shown = [(cell.key[0], cell.values[min(cell.values)]["pictures"]) for cell in cells]
     rows = [("original", shown[0][1], "truth"), *((name, told, "guess") for name, told in shown)]

@@ -18,10 +18,10 @@ from tacit.report.style import INK, PALETTE, SHAPES, styled
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.defl_vp.tables import TABLE3
 from tacit_papers.framework.artifact import Artifact, Cell, Published, Scale
-from tacit_papers.framework.claims import Claim, Verdict, all_or_some
+from tacit_papers.framework.claims import Claim, ClaimVerdict, all_or_some
 from tacit_papers.framework.columns import Column, column_claims
 from tacit_papers.framework.drawing import beside_paper
-from tacit_papers.framework.outcome import Missing, Outcome
+from tacit_papers.framework.outcome import ArtifactResult, Missing
 from tacit_papers.measures.response_budget import ResponseBudget
 from tacit_papers.measures.training import Training
 
@@ -72,16 +72,18 @@ def _cells(scale: Scale) -> list[Cell]:
 def at_most(scope: str, text: str) -> Claim:
     """A claim that every ε of a scope is one that means something."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         found = [outcome.mean((scope, epsilon)) for epsilon in EPSILONS]
         small = [one <= MEANINGFUL for one in found]
         words = f"{min(found):.4g} to {max(found):.4g}"
-        return Verdict(all_or_some(small), words, f"at most {MEANINGFUL:g} would mean something")
+        return ClaimVerdict(
+            all_or_some(small), words, f"at most {MEANINGFUL:g} would mean something"
+        )
 
     return Claim(text, f"ε = {EPSILONS[0]} to {EPSILONS[-1]}", check)
 
 
-def _draw(outcome: Outcome) -> Figure:
+def _draw(outcome: ArtifactResult) -> Figure:
     with styled():
         figure = Figure(figsize=(6.8, 4.6), layout="constrained")
         axes = figure.add_subplot()
@@ -127,15 +129,15 @@ def _of_vector(epsilon: float, step: str, scale: Scale) -> Config:
     return config(scale, {"epsilon": coordinate, "lr": 0.01 if step == STEPS[0] else 0.01 * shrunk})
 
 
-def nothing_learnt(keys: Callable[[Outcome], list[tuple[str, ...]]]) -> Claim:
+def nothing_learnt(keys: Callable[[ArtifactResult], list[tuple[str, ...]]]) -> Claim:
     """The claim that models know no more than a guess when ε is that of the vector."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         found = [max(outcome[key].numbers("accuracy")) for key in keys(outcome)]
         if not found:
             raise Missing
         guess = [one <= 20.0 for one in found]
-        return Verdict(
+        return ClaimVerdict(
             all_or_some(guess), f"at most {max(found):.1f} %", "one class of ten is 10 %"
         )
 

@@ -18,9 +18,9 @@ from tacit.config.sections import Config, changed
 from tacit.report.style import MUTED, PALETTE, SHAPES, styled
 from tacit_papers.findings.start_masks import SCALES, masks
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
-from tacit_papers.framework.claims import Claim, Verdict, all_or_some, graded
+from tacit_papers.framework.claims import Claim, ClaimVerdict, all_or_some, graded
 from tacit_papers.framework.drawing import HEIGHT
-from tacit_papers.framework.outcome import Missing, Outcome
+from tacit_papers.framework.outcome import ArtifactResult, Missing
 from tacit_papers.lppa.tables import PROTOCOL
 from tacit_papers.lppa.tables import config as published
 from tacit_papers.measures.neighbours_knowledge import AHEAD, NeighboursKnowledge
@@ -60,19 +60,19 @@ def _cells(scale: Scale) -> list[Cell]:
 def _costs(beta: str, rule: str) -> Claim:
     """A claim that clients' models lose next to nothing against those without masks."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         if PLAIN not in outcome or (beta, rule) not in outcome:
             raise Missing
         lost = statistics.fmean(outcome.differences(PLAIN, (beta, rule)))
         most = outcome.scale.pick(NOTHING, QUICK_NOTHING)
-        return Verdict(graded(lost, most), f"{lost:+.2f}", f"tolerance {most:g}")
+        return ClaimVerdict(graded(lost, most), f"{lost:+.2f}", f"tolerance {most:g}")
 
     text = f"{rule}, β = {beta}: models lose nothing against DSGT (points)"
     return Claim(text, "lossless" if rule == START else "not considered", check)
 
 
 def _apart() -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         plain = outcome.mean(PLAIN, "consensus_distance")
         found = [
             outcome.mean((beta, FRESH), "consensus_distance")
@@ -82,7 +82,7 @@ def _apart() -> Claim:
         if not found:
             raise Missing
         words = " < ".join(f"{one:.3g}" for one in found)
-        return Verdict(
+        return ClaimVerdict(
             all_or_some([one > 2 * plain for one in found]), words, f"without masks {plain:.3g}"
         )
 
@@ -94,7 +94,7 @@ def _apart() -> Claim:
 def _known(question: str, rule: str, text: str, *, as_without: bool) -> Claim:
     """A claim about the share of neighbours with exact knowledge: as large as without masks, or none."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         metric = f"{question}_exact"
         found = [outcome.mean((beta, rule), metric) for beta in BETAS if (beta, rule) in outcome]
         if not found:
@@ -102,7 +102,7 @@ def _known(question: str, rule: str, text: str, *, as_without: bool) -> Claim:
         plain = outcome.mean(PLAIN, metric)
         wanted = plain if as_without else 0.0
         right = [math.isclose(one, wanted, abs_tol=1e-9) for one in found]
-        return Verdict(
+        return ClaimVerdict(
             all_or_some(right), f"{max(found):.0%} of pairs", f"without masks {plain:.0%}"
         )
 
@@ -112,7 +112,7 @@ def _known(question: str, rule: str, text: str, *, as_without: bool) -> Claim:
 def _grows(rule: str, times: float, text: str) -> Claim:
     """A claim about how the noise in the estimate of a gradient changes from the first to the last audited."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         keys = [(beta, rule) for beta in BETAS if (beta, rule) in outcome]
         if not keys:
             raise Missing
@@ -121,12 +121,12 @@ def _grows(rule: str, times: float, text: str) -> Claim:
             for k in keys
         ]
         right = [abs(one - times) <= 0.02 * times for one in found]
-        return Verdict(all_or_some(right), f"× {min(found):.3g} to {max(found):.3g}")
+        return ClaimVerdict(all_or_some(right), f"× {min(found):.3g} to {max(found):.3g}")
 
     return Claim(text, f"× {times:.3g}", check)
 
 
-def _draw(outcome: Outcome) -> Figure:
+def _draw(outcome: ArtifactResult) -> Figure:
     """Accuracy, what is known exactly, and the noise in the rest."""
     with styled():
         figure = Figure(figsize=(10.5, HEIGHT), layout="constrained")
@@ -137,7 +137,7 @@ def _draw(outcome: Outcome) -> Figure:
     return figure
 
 
-def _accuracy(axes: Axes, outcome: Outcome) -> None:
+def _accuracy(axes: Axes, outcome: ArtifactResult) -> None:
     if PLAIN in outcome:
         axes.axhline(outcome.mean(PLAIN), color=MUTED, linestyle=":", linewidth=2, label=NONE)
     for number, rule in enumerate((START, FRESH)):
@@ -157,7 +157,7 @@ def _accuracy(axes: Axes, outcome: Outcome) -> None:
     axes.legend(loc="lower left")
 
 
-def _shares(axes: Axes, outcome: Outcome) -> None:
+def _shares(axes: Axes, outcome: ArtifactResult) -> None:
     rules: Sequence[tuple[str, str]] = ((MUTED, NONE), (PALETTE[0], START), (PALETTE[1], FRESH))
     for number, (colour, rule) in enumerate(rules):
         key = next((cell.key for cell in outcome.measured if cell.key[1] == rule), None)
@@ -173,7 +173,7 @@ def _shares(axes: Axes, outcome: Outcome) -> None:
     axes.set_title("what one neighbour computes exactly", color=MUTED, fontsize=10)
 
 
-def _noises(axes: Axes, outcome: Outcome) -> None:
+def _noises(axes: Axes, outcome: ArtifactResult) -> None:
     shown = (
         (START, "gradient_noise_later", "-", "masks at the start, any iteration"),
         (FRESH, "gradient_noise", "--", "fresh masks, first iteration"),

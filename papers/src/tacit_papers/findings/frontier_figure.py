@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from tacit.report.style import GRID, INK, MUTED, PALETTE, styled
 from tacit_papers.findings.frontier_claims import HIDDEN
-from tacit_papers.framework.outcome import Filled, Outcome
+from tacit_papers.framework.outcome import ArtifactResult, Filled
 
 Points = npt.NDArray[np.float64]
 WIDTH, PLOT, TALL = 12.4, 7.2, 7.4  # inches: of all, of the left side, and the height
@@ -26,7 +26,7 @@ TRUE, REBUILT, COLUMNS = 0.505, 0.565, (0.76, 0.87, 0.97)  # places in the key
 COLOURS = (INK, PALETTE[1], PALETTE[0], PALETTE[2], PALETTE[3], PALETTE[4], PALETTE[5])
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(outcome: ArtifactResult) -> Figure:
     """Up and to the left is better."""
     cells = outcome.measured
     colours = dict(zip(outcome.places(0), COLOURS, strict=False))
@@ -43,7 +43,7 @@ def draw(outcome: Outcome) -> Figure:
     return figure
 
 
-def _prepare(axes: Axes, outcome: Outcome) -> None:
+def _prepare(axes: Axes, outcome: ArtifactResult) -> None:
     """Accuracy by its error, logarithmic, so that a point at the top is as visible as ten below."""
     accuracies = [outcome.mean(cell.key) for cell in outcome.measured]
     axes.set_yscale(
@@ -78,7 +78,7 @@ def _prepare(axes: Axes, outcome: Outcome) -> None:
     axes.set_ylabel("accuracy (%)")
 
 
-def _point(axes: Axes, outcome: Outcome, cell: Filled, colour: str) -> None:
+def _point(axes: Axes, outcome: ArtifactResult, cell: Filled, colour: str) -> None:
     """One neighbour, filled, and all together, hollow, at the end of a line."""
     one, everyone, height = (
         outcome.mean(cell.key, name) for name in ("leak", "leak_together", "accuracy")
@@ -94,7 +94,7 @@ def _point(axes: Axes, outcome: Outcome, cell: Filled, colour: str) -> None:
     )  # fmt: skip
 
 
-def _numbers(axes: Axes, outcome: Outcome, colours: list[str]) -> None:
+def _numbers(axes: Axes, outcome: ArtifactResult, colours: list[str]) -> None:
     """A number beside each point, with a line to it where it had to go away."""
     cells = outcome.measured
     places = np.array([[outcome.mean(cell.key, "leak"), outcome.mean(cell.key)] for cell in cells])
@@ -142,7 +142,7 @@ def _repelled(at: Points, others: Points, room: float) -> Points:
     return moved
 
 
-def _key(axes: Axes, outcome: Outcome, colours: dict[str, str]) -> None:
+def _key(axes: Axes, outcome: ArtifactResult, colours: dict[str, str]) -> None:
     """Who the numbers are, with a sample, what one neighbour made of it, accuracy and leak."""
     axes.set_axis_off()
     axes.set_xlim(0, 1)
@@ -179,7 +179,9 @@ def _key(axes: Axes, outcome: Outcome, colours: dict[str, str]) -> None:
     )
 
 
-def _row(axes: Axes, outcome: Outcome, cell: Filled, number: int, y: float, colour: str) -> None:
+def _row(
+    axes: Axes, outcome: ArtifactResult, cell: Filled, number: int, y: float, colour: str
+) -> None:
     style: dict[str, Any] = {"va": "center", "fontsize": 8.5}
     axes.text(0.035, y, str(number), ha="right", color=colour, fontweight="bold", **style)
     axes.text(0.05, y, cell.key[1], **style)

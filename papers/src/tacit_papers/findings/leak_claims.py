@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 
 from tacit_papers.framework.artifact import Key
-from tacit_papers.framework.claims import Claim, Verdict, all_or_some
-from tacit_papers.framework.outcome import Missing, Outcome
+from tacit_papers.framework.claims import Claim, ClaimVerdict, all_or_some
+from tacit_papers.framework.outcome import ArtifactResult, Missing
 
 BESIDE = 0.05  # of SSIM: what is not above the class mean
 
@@ -15,14 +15,14 @@ BESIDE = 0.05  # of SSIM: what is not above the class mean
 def exactly(keys: Sequence[Key], text: str, known: bool) -> Claim:
     """A claim about what the audit proves: that evidence is exact in all cells, or in none."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         here = [key for key in keys if key in outcome]
         if not here:
             raise Missing
         exact = [outcome.mean(key, "exact") == 1 for key in here]
         noise = max(outcome.mean(key, "noise") for key in here)
         words = f"exact in {sum(exact)} of {len(exact)} cells"
-        return Verdict(
+        return ClaimVerdict(
             all_or_some([one == known for one in exact]), words, f"noise of {noise:.3g} at most"
         )
 
@@ -34,7 +34,7 @@ def beyond_class(
 ) -> Claim:
     """A claim that pictures are nearer than the mean of their class, by a margin of SSIM, or are not."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         here = [key for key in keys if key in outcome]
         if not here:
             raise Missing
@@ -46,7 +46,7 @@ def beyond_class(
             if len(found) > 1
             else f"SSIM {found[0]:.3f}"
         )
-        return Verdict(
+        return ClaimVerdict(
             all_or_some(right), words, f"the class mean has {statistics.fmean(base):.3f}"
         )
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from tacit.report.style import MUTED, styled
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
 from tacit_papers.framework.drawing import look_of
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.measures.unshifting import Unshifting
 from tacit_papers.rms.claims import hidden, shown
 from tacit_papers.rms.figures import localization
@@ -61,7 +61,7 @@ def _cells(scale: Scale) -> list[Cell]:
     return [of(key) for key in KEYS]
 
 
-def _draw(outcome: Outcome) -> Figure:
+def _draw(outcome: ArtifactResult) -> Figure:
     """A panel per cell: how far the listener is, by iteration."""
     cells = outcome.measured
     columns = min(4, len(cells))

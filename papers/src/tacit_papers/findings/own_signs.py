@@ -13,9 +13,9 @@ from tacit.config.sections import Config, make_config
 from tacit_papers.defl_vp.setting import VARIANTS
 from tacit_papers.defl_vp.setting import config as published
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
-from tacit_papers.framework.claims import Claim, Verdict, Word, graded
+from tacit_papers.framework.claims import Claim, ClaimVerdict, Word, graded
 from tacit_papers.framework.drawing import curves
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.measures.training import Training
 
 EQUAL, SKEWED = "IID", "Dirichlet(0.3)"
@@ -54,24 +54,24 @@ def _cells(scale: Scale) -> list[Cell]:
 
 
 def _loses(partition: str) -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         with_it, without = (
             outcome.mean(key(partition, STEPS[partition][0], rule)) for rule in RULES
         )
         lost = with_it - without
         word: Word = "reproduced" if lost >= LOST else "not reproduced"
-        return Verdict(word, f"{lost:+.2f} points lost", f"{LOST:g} points are much")
+        return ClaimVerdict(word, f"{lost:+.2f} points lost", f"{LOST:g} points are much")
 
     text = f"{partition}: without variance reduction much accuracy is lost"
     return Claim(text, "4.4 points" if partition == SKEWED else "not tried", check)
 
 
 def _some_step_comes_near() -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         means = {step: outcome.mean(key(SKEWED, step, PLAIN)) for step in STEPS[SKEWED]}
         nearest = min(abs(mean - PAPER) for mean in means.values())
         words = ", ".join(f"{mean:.2f} with η = {step:g}" for step, mean in means.items())
-        return Verdict(graded(nearest, NEAR), words)
+        return ClaimVerdict(graded(nearest, NEAR), words)
 
     text = f"{SKEWED}: without variance reduction some step size ends near the paper's accuracy"
     return Claim(text, f"{PAPER:g}", check)

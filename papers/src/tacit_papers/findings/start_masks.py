@@ -18,7 +18,7 @@ from tacit_papers.findings.leak_claims import beyond_class, exactly
 from tacit_papers.findings.start_masks_figure import leak_figure
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
 from tacit_papers.framework.claims import Claim
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.trends import falls
 from tacit_papers.lppa.attack import ATTACKED
 from tacit_papers.lppa.tables import PARTITIONS
@@ -196,7 +196,7 @@ def _claims() -> list[Claim]:
     ]  # fmt: skip
 
 
-def _draw(outcome: Outcome) -> Figure:
+def _draw(outcome: ArtifactResult) -> Figure:
     labels = {IID: "batch size", SKEWED: "batch size", LATER: "round"}
     return leak_figure(outcome, labels, LATER)
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tacit.report.style import MUTED, PALETTE, SHAPES, styled
 from tacit_papers.framework.artifact import Key
 from tacit_papers.framework.drawing import HEIGHT
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.framework.picture_drawing import show_picture
 
 TILE = 0.74  # inches that a picture takes
@@ -20,7 +20,7 @@ COLOURS = (*PALETTE, "#332288")
 BASE = "ssim_of_class_mean"
 
 
-def leak_figure(outcome: Outcome, panels: Mapping[str, str], later: str) -> Figure:
+def leak_figure(outcome: ArtifactResult, panels: Mapping[str, str], later: str) -> Figure:
     """SSIM by panels, each with the label of its axis; below, pictures of the first panel and of `later`."""
     shown = [panel for panel in panels if panel in outcome.places(0)]
     everyone = outcome.places(2)
@@ -59,15 +59,15 @@ def leak_figure(outcome: Outcome, panels: Mapping[str, str], later: str) -> Figu
     return figure
 
 
-def _places(outcome: Outcome, panel: str) -> list[str]:
+def _places(outcome: ArtifactResult, panel: str) -> list[str]:
     return list(dict.fromkeys(cell.key[1] for cell in outcome.measured if cell.key[0] == panel))
 
 
-def _series(outcome: Outcome, panel: str) -> list[str]:
+def _series(outcome: ArtifactResult, panel: str) -> list[str]:
     return list(dict.fromkeys(cell.key[2] for cell in outcome.measured if cell.key[0] == panel))
 
 
-def _lines(axes: Axes, outcome: Outcome, panel: str, everyone: list[str]) -> None:
+def _lines(axes: Axes, outcome: ArtifactResult, panel: str, everyone: list[str]) -> None:
     places = _places(outcome, panel)
     for name in _series(outcome, panel):
         number = everyone.index(name)
@@ -103,7 +103,7 @@ def _lines(axes: Axes, outcome: Outcome, panel: str, everyone: list[str]) -> Non
     axes.set_title(panel, color=MUTED)
 
 
-def _by_evidence(part: Any, outcome: Outcome, panel: str) -> None:
+def _by_evidence(part: Any, outcome: ArtifactResult, panel: str) -> None:
     """Truth and guess of a column's evidence, for the first two places of a panel."""
     series, places = _series(outcome, panel), _places(outcome, panel)[:2]
     grid = part.subplots(2 * len(places), len(series), squeeze=False)
@@ -121,7 +121,7 @@ def _by_evidence(part: Any, outcome: Outcome, panel: str) -> None:
     part.suptitle(f"{panel}: one sample of the first victim", fontsize=9, color=MUTED)
 
 
-def _by_time(part: Any, outcome: Outcome, panel: str, times: list[str]) -> None:
+def _by_time(part: Any, outcome: ArtifactResult, panel: str, times: list[str]) -> None:
     """The truth, and what is found of it with each evidence, by time."""
     series = _series(outcome, panel)
     grid = part.subplots(len(series) + 1, len(times), squeeze=False)
@@ -144,7 +144,7 @@ def _wrapped(name: str) -> str:
     )
 
 
-def _pictures(outcome: Outcome, key: Key) -> dict[str, Any] | None:
+def _pictures(outcome: ArtifactResult, key: Key) -> dict[str, Any] | None:
     if key not in outcome:
         return None
     values = outcome[key].values

@@ -20,7 +20,7 @@ from tacit_papers.findings.own_signs import config as own_signs
 from tacit_papers.framework.artifact import Artifact, Cell, Scale
 from tacit_papers.framework.claims import ordered
 from tacit_papers.framework.drawing import HEIGHT, look_of
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.measures.dead_coordinates import DeadCoordinates
 
 PLUS, COIN = "zero is +1", "zero by a coin"
@@ -45,7 +45,7 @@ def config(rule: str, scale: Scale) -> Config:
     return make_config(plain)
 
 
-def draw(outcome: Outcome) -> Figure:
+def draw(outcome: ArtifactResult) -> Figure:
     """A panel for each number, over the rounds."""
     with styled():
         figure = Figure(figsize=(10.2, HEIGHT), layout="constrained")

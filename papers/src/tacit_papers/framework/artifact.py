@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tacit.config.sections import Config
 from tacit.data import Dataset
-from tacit.experiment.run import Watcher
-from tacit_papers.framework.dataset_cache import Shelf
+from tacit.experiment.run import ProgressListener
+from tacit_papers.framework.dataset_cache import DatasetCache
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tacit_papers.framework.claims import Claim
-    from tacit_papers.framework.outcome import Outcome
+    from tacit_papers.framework.outcome import ArtifactResult
 
 T = TypeVar("T")
 Key = tuple[str, ...]
@@ -35,17 +35,17 @@ class Scale:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class MeasureContext:
     """Where a cell is measured."""
 
     device: str = "cpu"
     data_folder: Path | None = None
     scratch: Path = Path()  # a folder for what is needed to go on after an interruption
-    watcher: Watcher = field(default_factory=Watcher)
+    watcher: ProgressListener = field(default_factory=ProgressListener)
     said: Callable[[str, int, int], None] = lambda what, done, of: (
         None
     )  # how far a part is that is no run
-    shelf: Shelf = field(default_factory=Shelf)
+    shelf: DatasetCache = field(default_factory=DatasetCache)
 
     def dataset(self, config: Config) -> Dataset | None:
         """What a configuration trains on, read at most once; None where its task makes its own data."""
@@ -61,7 +61,7 @@ class Measure(Protocol):
         """All that its numbers depend on beside the seed, as plain values."""
         ...
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """The numbers of one repeat."""
         ...
 
@@ -96,7 +96,7 @@ class Artifact:
     cells: Callable[[Scale], list[Cell]]
     metric: str  # the number that the table shows
     claims: Sequence[Claim]
-    draw: Callable[[Outcome], Figure]
+    draw: Callable[[ArtifactResult], Figure]
     protocol: str  # how it was done, and what differs from the paper
     quickly: str  # what is smaller with --quick
     repeats: int = 5

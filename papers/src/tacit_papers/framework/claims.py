@@ -9,14 +9,14 @@ from itertools import pairwise
 from typing import Literal
 
 from tacit_papers.framework.artifact import Cell, Key, Published
-from tacit_papers.framework.outcome import Missing, Outcome
+from tacit_papers.framework.outcome import ArtifactResult, Missing
 
 Word = Literal["reproduced", "partly", "not reproduced", "not measured"]
 PARTLY = 3.0  # tolerances within which a number is still partly that of the paper
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """Our numbers beside a claim."""
 
     word: Word
@@ -30,14 +30,14 @@ class Claim:
 
     text: str
     paper: str
-    check: Callable[[Outcome], Verdict]
+    check: Callable[[ArtifactResult], ClaimVerdict]
 
-    def verdict(self, outcome: Outcome) -> Verdict:
+    def verdict(self, outcome: ArtifactResult) -> ClaimVerdict:
         """What our numbers say; a claim about cells that were left out is not judged."""
         try:
             return self.check(outcome)
         except Missing:
-            return Verdict("not measured", "", "its cells were left out of this run")
+            return ClaimVerdict("not measured", "", "its cells were left out of this run")
 
 
 def number_claims(cells: Sequence[Cell], within: Callable[[Key], float]) -> list[Claim]:
@@ -50,12 +50,14 @@ def number_claims(cells: Sequence[Cell], within: Callable[[Key], float]) -> list
 
 
 def _number_claim(key: Key, paper: Published, tolerance: float) -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours = spread(outcome, key)
         if outcome.scale.quick:
-            return Verdict("not measured", ours, "the quick version is too small to compare")
+            return ClaimVerdict("not measured", ours, "the quick version is too small to compare")
         off = abs(outcome.mean(key) - paper.mean)
-        return Verdict(graded(off, tolerance), ours, f"off by {off:.2f}, tolerance {tolerance:g}")
+        return ClaimVerdict(
+            graded(off, tolerance), ours, f"off by {off:.2f}, tolerance {tolerance:g}"
+        )
 
     return Claim(" · ".join(key), str(paper), check)
 
@@ -76,7 +78,7 @@ def all_or_some(right: Sequence[bool]) -> Word:
     return "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
 
 
-def mean_losses(outcome: Outcome, pairs: Sequence[tuple[Key, Key]]) -> list[float]:
+def mean_losses(outcome: ArtifactResult, pairs: Sequence[tuple[Key, Key]]) -> list[float]:
     """What the second cell of each pair loses against the first in the mean, paired by seed."""
     found = [
         statistics.fmean(outcome.differences(better, worse))
@@ -94,14 +96,14 @@ def spread_of(losses: Sequence[float]) -> str:
 
 
 def mean_loss(
-    pairs: Callable[[Outcome], list[tuple[Key, Key]]], text: str, paper: str, most: float
+    pairs: Callable[[ArtifactResult], list[tuple[Key, Key]]], text: str, paper: str, most: float
 ) -> Claim:
     """A claim that some cells lose at most so much against others in the mean, paired by seed."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         found = mean_losses(outcome, pairs(outcome))
         lost = statistics.fmean(found)
-        return Verdict(graded(lost, most), f"{lost:+.2f}", spread_of(found))
+        return ClaimVerdict(graded(lost, most), f"{lost:+.2f}", spread_of(found))
 
     return Claim(text, paper, check)
 
@@ -111,16 +113,16 @@ def ordered(
 ) -> Claim:
     """A claim that the means of some cells ascend, by a margin at least."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         means = [outcome.mean(key, metric) for key in keys]
         right = [low + margin <= high for low, high in pairwise(means)]
         word: Word = "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
-        return Verdict(word, " < ".join(f"{mean:.4g}" for mean in means))
+        return ClaimVerdict(word, " < ".join(f"{mean:.4g}" for mean in means))
 
     return Claim(text, paper, check)
 
 
-def spread(outcome: Outcome, key: Key, metric: str | None = None) -> str:
+def spread(outcome: ArtifactResult, key: Key, metric: str | None = None) -> str:
     """Mean ± deviation of a cell in the artifact's form."""
     form, mean, width = (
         outcome.artifact.form,

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from tacit.report.style import PALETTE, styled
 from tacit_papers.framework.artifact import Key
-from tacit_papers.framework.claims import Claim, Verdict, graded
-from tacit_papers.framework.outcome import Missing, Outcome, deviation
+from tacit_papers.framework.claims import Claim, ClaimVerdict, graded
+from tacit_papers.framework.outcome import ArtifactResult, Missing, deviation
 
 PANEL, HEIGHT = 3.3, 3.6  # inches
 
@@ -31,14 +31,14 @@ class Column:
     form: str = ".2f"
     from_zero: bool = False  # of its axis
 
-    def ours(self, outcome: Outcome, key: Key) -> list[float]:
+    def ours(self, outcome: ArtifactResult, key: Key) -> list[float]:
         """The numbers of all repeats that have one."""
         numbers = outcome[key].numbers(self.metric)
         if not numbers:
             raise Missing(key)
         return _finite(numbers)
 
-    def words(self, outcome: Outcome, key: Key) -> str:
+    def words(self, outcome: ArtifactResult, key: Key) -> str:
         """Mean ± deviation, and in how many repeats there is a number, if not in all."""
         found, repeats = self.ours(outcome, key), len(outcome[key].numbers(self.metric))
         if not found:
@@ -58,30 +58,32 @@ def column_claims(columns: Sequence[Column]) -> list[Claim]:
 
 
 def _claim(column: Column, key: Key, paper: float | None) -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         found, words = column.ours(outcome, key), column.words(outcome, key)
         if outcome.scale.quick:
-            return Verdict("not measured", words, "the quick version is too small to compare")
+            return ClaimVerdict("not measured", words, "the quick version is too small to compare")
         every = len(found) == len(outcome[key].numbers(column.metric))
         if paper is None or not found:
             agree = paper is None and not found
-            return Verdict(
+            return ClaimVerdict(
                 "reproduced" if agree else "not reproduced", words, "– is: never reached"
             )
         off = abs(sum(found) / len(found) - paper)
         word = graded(off, column.tolerance)
         word = "partly" if word == "reproduced" and not every else word
-        return Verdict(word, words, f"off by {off:{column.form}}, tolerance {column.tolerance:g}")
+        return ClaimVerdict(
+            word, words, f"off by {off:{column.form}}, tolerance {column.tolerance:g}"
+        )
 
     return Claim(
         f"{' · '.join(key)}: {column.label}", "–" if paper is None else f"{paper:g}", check
     )
 
 
-def panels(columns: Sequence[Column]) -> Callable[[Outcome], Figure]:
+def panels(columns: Sequence[Column]) -> Callable[[ArtifactResult], Figure]:
     """A panel per column: ours, filled, with its deviation; the paper's hollow."""
 
-    def draw(outcome: Outcome) -> Figure:
+    def draw(outcome: ArtifactResult) -> Figure:
         with styled():
             figure = Figure(figsize=(max(6.4, PANEL * len(columns)), HEIGHT), layout="constrained")
             row = figure.subplots(1, len(columns), squeeze=False)[0]
@@ -97,7 +99,7 @@ def panels(columns: Sequence[Column]) -> Callable[[Outcome], Figure]:
     return draw
 
 
-def draw_column(axes: Axes, outcome: Outcome, column: Column, colour: str) -> None:
+def draw_column(axes: Axes, outcome: ArtifactResult, column: Column, colour: str) -> None:
     """One panel: a place per cell."""
     cells = outcome.measured
     at = [(x, _finite(cell.numbers(column.metric))) for x, cell in enumerate(cells)]
@@ -140,7 +142,7 @@ def draw_column(axes: Axes, outcome: Outcome, column: Column, colour: str) -> No
     axes.set_title(column.label, fontsize=10)
 
 
-def _repeats_without(outcome: Outcome, column: Column) -> dict[int, str]:
+def _repeats_without(outcome: ArtifactResult, column: Column) -> dict[int, str]:
     """By place, in how many repeats there is a number, where not in all."""
     found = [cell.numbers(column.metric) for cell in outcome.measured]
     return {

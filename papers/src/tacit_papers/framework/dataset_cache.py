@@ -11,7 +11,7 @@ from tacit.data import Dataset
 ROOM = 2 << 30  # bytes of samples that are kept
 
 
-class Shelf:
+class DatasetCache:
     """Keeps datasets as long as there is room; those not asked for the longest are put away first."""
 
     def __init__(self, room: int = ROOM) -> None:

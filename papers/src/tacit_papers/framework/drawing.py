@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from tacit.report.style import MUTED, PALETTE, SHAPES, styled
-from tacit_papers.framework.outcome import Filled, Outcome
+from tacit_papers.framework.outcome import ArtifactResult, Filled
 
 WIDTH, HEIGHT = 6.4, 3.4  # inches
 APART = 0.7  # of the distance between two groups that the points of one take
@@ -26,14 +26,14 @@ def look_of(number: int) -> dict[str, Any]:
     }
 
 
-def beside_paper(label: str, log: bool = False) -> Callable[[Outcome], Figure]:
+def beside_paper(label: str, log: bool = False) -> Callable[[ArtifactResult], Figure]:
     """Ours, filled, beside the paper's, hollow: a group per row, a colour per column.
 
     A bar is the deviation over the repeats; on a logarithmic axis, which has no room for a deviation larger
     than the mean, it goes from the lowest repeat to the highest.
     """
 
-    def draw(outcome: Outcome) -> Figure:
+    def draw(outcome: ArtifactResult) -> Figure:
         cells = outcome.measured
         rows = list(dict.fromkeys(" · ".join(cell.key[:-1]) for cell in cells))
         columns = outcome.places(-1)
@@ -79,10 +79,12 @@ def beside_paper(label: str, log: bool = False) -> Callable[[Outcome], Figure]:
     return draw
 
 
-def curves(y: str, label: str, x: str = "round", log: bool = False) -> Callable[[Outcome], Figure]:
+def curves(
+    y: str, label: str, x: str = "round", log: bool = False
+) -> Callable[[ArtifactResult], Figure]:
     """One curve per cell: the mean over the repeats, and in a light shade each of them; a panel per first place."""
 
-    def draw(outcome: Outcome) -> Figure:
+    def draw(outcome: ArtifactResult) -> Figure:
         panels = outcome.places(0) if len(outcome.artifact.axes) > 1 else [""]
         with styled():
             figure = Figure(figsize=(max(WIDTH, 3.4 * len(panels)), HEIGHT), layout="constrained")
@@ -135,7 +137,7 @@ def _log(axes: Any) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _extents(outcome: Outcome, cells: Sequence[Filled]) -> list[list[float]]:
+def _extents(outcome: ArtifactResult, cells: Sequence[Filled]) -> list[list[float]]:
     """How far the lowest repeat is below the mean, and the highest above it."""
     means = [outcome.mean(cell.key) for cell in cells]
     numbers = [cell.numbers(outcome.artifact.metric) for cell in cells]

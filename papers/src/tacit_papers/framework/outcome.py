@@ -31,7 +31,7 @@ class Filled:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ArtifactResult:
     """All cells of an artifact, as far as they were measured."""
 
     artifact: Artifact
@@ -39,7 +39,7 @@ class Outcome:
     cells: list[Filled]
 
     @classmethod
-    def empty(cls, artifact: Artifact, scale: Scale, cells: Sequence[Cell]) -> Outcome:
+    def empty(cls, artifact: Artifact, scale: Scale, cells: Sequence[Cell]) -> ArtifactResult:
         """Before anything is measured."""
         return cls(
             artifact,
@@ -48,7 +48,7 @@ class Outcome:
         )
 
     @classmethod
-    def from_dict(cls, artifact: Artifact, told: dict[str, Any]) -> Outcome:
+    def from_dict(cls, artifact: Artifact, told: dict[str, Any]) -> ArtifactResult:
         """From result.json."""
         cells = []
         for cell in told["cells"]:

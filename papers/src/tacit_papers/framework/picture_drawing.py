@@ -13,16 +13,18 @@ from matplotlib.figure import Figure
 from tacit.report.style import MUTED, PALETTE, SHAPES, styled
 from tacit_papers.framework.artifact import Key
 from tacit_papers.framework.drawing import HEIGHT, WIDTH, look_of, plain
-from tacit_papers.framework.outcome import Filled, Outcome
+from tacit_papers.framework.outcome import ArtifactResult, Filled
 
 TILE = 0.62  # inches that a picture takes
 Picture = list[list[float]]
 
 
-def similarity(x_label: str, right: tuple[str, str] | None = None) -> Callable[[Outcome], Figure]:
+def similarity(
+    x_label: str, right: tuple[str, str] | None = None
+) -> Callable[[ArtifactResult], Figure]:
     """A panel per first place, SSIM of each series over the second; `right`: a metric with an axis of its own."""
 
-    def draw(outcome: Outcome) -> Figure:
+    def draw(outcome: ArtifactResult) -> Figure:
         panels, series = outcome.places(0), outcome.places(2)
         columns = {panel: _places(outcome, panel) for panel in panels}
         tall = TILE * (len(series) + 1)
@@ -51,10 +53,10 @@ def similarity(x_label: str, right: tuple[str, str] | None = None) -> Callable[[
     return draw
 
 
-def lines_over(x_label: str, y_label: str) -> Callable[[Outcome], Figure]:
+def lines_over(x_label: str, y_label: str) -> Callable[[ArtifactResult], Figure]:
     """The metric of each series, the last place of a key, over the first."""
 
-    def draw(outcome: Outcome) -> Figure:
+    def draw(outcome: ArtifactResult) -> Figure:
         with styled():
             figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
             axes = figure.add_subplot()
@@ -68,7 +70,7 @@ def lines_over(x_label: str, y_label: str) -> Callable[[Outcome], Figure]:
     return draw
 
 
-def over_time(outcome: Outcome) -> Figure:
+def over_time(outcome: ArtifactResult) -> Figure:
     """SSIM over the iterations with its deviation over victims as a shade, and a row of pictures per series."""
     cells = outcome.measured
     times = [int(t) for t in outcome.curve(cells[0].key)["iteration"]]
@@ -118,10 +120,12 @@ class Panel:
     within: tuple[float, float] | None = None
 
 
-def two_panels(panels: Sequence[Panel], x: str, each: bool = False) -> Callable[[Outcome], Figure]:
+def two_panels(
+    panels: Sequence[Panel], x: str, each: bool = False
+) -> Callable[[ArtifactResult], Figure]:
     """Columns of curves side by side: means over the repeats, or each of them where a mean says nothing."""
 
-    def draw(outcome: Outcome) -> Figure:
+    def draw(outcome: ArtifactResult) -> Figure:
         with styled():
             figure = Figure(figsize=(WIDTH + 1, HEIGHT), layout="constrained")
             row = figure.subplots(1, len(panels))
@@ -153,7 +157,7 @@ def two_panels(panels: Sequence[Panel], x: str, each: bool = False) -> Callable[
     return draw
 
 
-def _leaving(outcome: Outcome, panel: Panel) -> str:
+def _leaving(outcome: ArtifactResult, panel: Panel) -> str:
     """Which curves go beyond all bounds, in how many of their repeats."""
     top, words = panel.within[1] if panel.within else math.inf, []
     for cell in outcome.measured:
@@ -163,12 +167,17 @@ def _leaving(outcome: Outcome, panel: Panel) -> str:
     return "; ".join(words)
 
 
-def _places(outcome: Outcome, panel: str) -> list[str]:
+def _places(outcome: ArtifactResult, panel: str) -> list[str]:
     return list(dict.fromkeys(cell.key[1] for cell in outcome.measured if cell.key[0] == panel))
 
 
 def _lines(
-    axes: Axes, outcome: Outcome, before: Key, places: list[str], series: list[str], metric: str
+    axes: Axes,
+    outcome: ArtifactResult,
+    before: Key,
+    places: list[str],
+    series: list[str],
+    metric: str,
 ) -> None:
     """A line per series over the places of keys (*before, place, series)."""
     for number, name in enumerate(series):
@@ -196,7 +205,7 @@ def _lines(
 
 
 def _beside(
-    axes: Axes, outcome: Outcome, panel: str, places: list[str], metric: str, label: str
+    axes: Axes, outcome: ArtifactResult, panel: str, places: list[str], metric: str, label: str
 ) -> None:
     found = [
         (cell.key[1], cell.numbers(metric)) for cell in outcome.measured if cell.key[0] == panel
@@ -214,7 +223,7 @@ def _beside(
 
 
 def _pictures(
-    grid: Any, outcome: Outcome, panel: str, places: list[str], series: list[str]
+    grid: Any, outcome: ArtifactResult, panel: str, places: list[str], series: list[str]
 ) -> None:
     table = grid.subplots(len(series) + 1, len(places), squeeze=False)
     for column, place in enumerate(places):

@@ -13,24 +13,24 @@ from tacit.core.errors import Misuse
 from tacit.core.locks import lock
 from tacit.experiment.folder import read_json, write_whole
 from tacit_papers.framework.artifact import Artifact, Key, Scale, Values
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 
 LOCK = ".lock"  # the file that whoever writes in the folder of an artifact has locked
 
 
 @dataclass
-class Ledger:
+class ResultsFile:
     """All measurements of an artifact at one scale, here and in the file."""
 
     folder: Path
-    outcome: Outcome
+    outcome: ArtifactResult
     machines: list[str] = field(default_factory=list)
 
     @classmethod
-    def empty(cls, folder: Path, artifact: Artifact, scale: Scale) -> Ledger:
+    def empty(cls, folder: Path, artifact: Artifact, scale: Scale) -> ResultsFile:
         """Before the file is read."""
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder, Outcome.empty(artifact, scale, artifact.cells(scale)))
+        return cls(folder, ArtifactResult.empty(artifact, scale, artifact.cells(scale)))
 
     @property
     def path(self) -> Path:
@@ -48,7 +48,9 @@ class Ledger:
                 f"{self.path} is {size}, and the other was asked for.", "Choose another --out."
             )
         self.machines = told["machines"]
-        then = {cell.key: cell for cell in Outcome.from_dict(self.outcome.artifact, told).cells}
+        then = {
+            cell.key: cell for cell in ArtifactResult.from_dict(self.outcome.artifact, told).cells
+        }
         dropped = []
         for cell in self.outcome.cells:
             if (earlier := then.get(cell.key)) is None:

@@ -18,18 +18,18 @@ from pathlib import Path
 from tacit.bench.machine import Machine
 from tacit.core.errors import Interrupted, Misuse
 from tacit.core.locks import lock
-from tacit.experiment.run import Watcher
-from tacit_papers.framework.artifact import Artifact, Cell, Place, Scale, Values
-from tacit_papers.framework.dataset_cache import Shelf
-from tacit_papers.framework.outcome import Outcome
-from tacit_papers.framework.results_file import LOCK, Ledger
+from tacit.experiment.run import ProgressListener
+from tacit_papers.framework.artifact import Artifact, Cell, MeasureContext, Scale, Values
+from tacit_papers.framework.dataset_cache import DatasetCache
+from tacit_papers.framework.outcome import ArtifactResult
+from tacit_papers.framework.results_file import LOCK, ResultsFile
 
 
 @dataclass(frozen=True, eq=False)
-class Teller:
+class ReproductionListener:
     """What wants to know how an artifact goes on."""
 
-    watch: Callable[[str, int], Watcher] = lambda label, seed: Watcher()
+    watch: Callable[[str, int], ProgressListener] = lambda label, seed: ProgressListener()
     said: Callable[[str, int, int], None] = lambda what, done, of: None
     measured: Callable[[int, int, float], None] = lambda done, of, seconds_left: None
     noted: Callable[[str], None] = lambda words: None
@@ -87,15 +87,15 @@ class Clock:
         return (time.monotonic() - self.begun) / max(1, self.missing - missing) * missing
 
 
-def carry_out(
-    wanted: Wanted, out: Path, *, resume: bool = False, teller: Teller | None = None
-) -> Outcome:
+def run_artifact(
+    wanted: Wanted, out: Path, *, resume: bool = False, teller: ReproductionListener | None = None
+) -> ArtifactResult:
     """Measure what is asked for and not there yet; result.json in `out` has it all after each measurement."""
-    teller, artifact, folder = teller or Teller(), wanted.artifact, wanted.folder(out)
-    cells, shelf, machine = wanted.cells(), Shelf(), _machine(wanted.device)
+    teller, artifact, folder = teller or ReproductionListener(), wanted.artifact, wanted.folder(out)
+    cells, shelf, machine = wanted.cells(), DatasetCache(), _machine(wanted.device)
     if not resume:
         refuse_to_overwrite(wanted, out)
-    ledger = Ledger.empty(folder, artifact, wanted.scale)
+    ledger = ResultsFile.empty(folder, artifact, wanted.scale)
     for key in ledger.refresh():
         teller.noted(f"{' · '.join(key)} is measured in another way now: its numbers are dropped.")
     outcome = ledger.outcome
@@ -117,7 +117,7 @@ def carry_out(
             ledger.refresh()
             if seed in outcome[cell.key].values:  # by another process meanwhile
                 continue
-            place = Place(
+            place = MeasureContext(
                 wanted.device,
                 wanted.data_folder,
                 scratch,
@@ -172,7 +172,7 @@ def _claimed(cell: Cell, seed: int, folder: Path) -> Iterator[Path | None]:
                 scratch.parent.rmdir()  # not while something is in it
 
 
-def _measured(cell: Cell, seed: int, wanted: Wanted, out: Path, place: Place) -> Values:
+def _measured(cell: Cell, seed: int, wanted: Wanted, out: Path, place: MeasureContext) -> Values:
     try:
         return cell.measure(seed, place)
     except (Interrupted, KeyboardInterrupt):

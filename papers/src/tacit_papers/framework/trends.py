@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from tacit_papers.framework.artifact import Key
-from tacit_papers.framework.claims import Claim, Verdict, Word, graded
-from tacit_papers.framework.outcome import Missing, Outcome
+from tacit_papers.framework.claims import Claim, ClaimVerdict, Word, graded
+from tacit_papers.framework.outcome import ArtifactResult, Missing
 
 
 def above(
@@ -19,7 +19,7 @@ def above(
 ) -> Claim:
     """The first cell of every pair that was measured is above the second, by a margin."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         gaps = [
             outcome.mean(high, metric) - outcome.mean(low, metric)
             for high, low in pairs
@@ -29,7 +29,9 @@ def above(
             raise Missing
         right = [gap >= margin for gap in gaps]
         ours = f"{gaps[0]:+.3g}" if len(gaps) == 1 else f"{min(gaps):+.3g} to {max(gaps):+.3g}"
-        return Verdict(_word(right), ours, f"above in {sum(right)} of {len(right)} comparisons")
+        return ClaimVerdict(
+            _word(right), ours, f"above in {sum(right)} of {len(right)} comparisons"
+        )
 
     return Claim(text, paper, check)
 
@@ -39,7 +41,7 @@ def above_throughout(
 ) -> Claim:
     """The curve of the first cell is above that of the second by a margin; partly if at most of its places."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         if high not in outcome or low not in outcome:
             raise Missing
         curves = (outcome.curve(key)[column] for key in (high, low))
@@ -53,7 +55,7 @@ def above_throughout(
             else "not reproduced"
         )
         ours = f"{min(gaps):+.3f} to {max(gaps):+.3f}"
-        return Verdict(word, ours, f"above at {right} of {len(gaps)} iterations")
+        return ClaimVerdict(word, ours, f"above at {right} of {len(gaps)} iterations")
 
     return Claim(text, paper, check)
 
@@ -61,12 +63,12 @@ def above_throughout(
 def steady(key: Key, text: str, paper: str, within: float, column: str = "ssim") -> Claim:
     """All of a cell's curve is within a tolerance of each other."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         if key not in outcome:
             raise Missing
         curve = outcome.curve(key)[column]
         low, high = min(curve), max(curve)
-        return Verdict(
+        return ClaimVerdict(
             graded(high - low, within), f"{low:.3f} to {high:.3f}", f"tolerance {within:g}"
         )
 
@@ -76,14 +78,14 @@ def steady(key: Key, text: str, paper: str, within: float, column: str = "ssim")
 def falls(keys: Sequence[Key], text: str, paper: str, margin: float = 0.05) -> Claim:
     """From the first to the last cell that was measured the mean falls by a margin, and rises nowhere by it."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         means = [outcome.mean(key) for key in keys if key in outcome]
         if len(means) < 2:
             raise Missing
         ended = means[-1] <= means[0] - margin
         risen = any(b > a + margin for a, b in pairwise(means))
         word: Word = "not reproduced" if not ended else "partly" if risen else "reproduced"
-        return Verdict(word, " > ".join(f"{mean:.3g}" for mean in means))
+        return ClaimVerdict(word, " > ".join(f"{mean:.3g}" for mean in means))
 
     return Claim(text, paper, check)
 
@@ -93,12 +95,12 @@ def unchanged(
 ) -> Claim:
     """The means of all cells that were measured are within a tolerance of each other."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         means = [outcome.mean(key, metric) for key in keys if key in outcome]
         if len(means) < 2:
             raise Missing
         spread = max(means) - min(means)
-        return Verdict(
+        return ClaimVerdict(
             graded(spread, within), f"{min(means):.4g} to {max(means):.4g}", f"tolerance {within:g}"
         )
 

@@ -24,7 +24,7 @@ QUIET = 30.0  # seconds between two lines about those that are still measuring
 
 
 @contextmanager
-def companions(
+def workers(
     command: Sequence[str], count: int, folder: Path, say: Callable[[str], None]
 ) -> Iterator[None]:
     """So many processes that run `command`; waited for at the end. Cores are shared out evenly."""

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from tacit.config.sections import Config, make_config
 from tacit.report.style import styled
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Published, Scale
-from tacit_papers.framework.claims import Claim, Verdict, Word, ordered
+from tacit_papers.framework.claims import Claim, ClaimVerdict, Word, ordered
 from tacit_papers.framework.drawing import beside_paper
-from tacit_papers.framework.outcome import Missing, Outcome
+from tacit_papers.framework.outcome import ArtifactResult, Missing
 from tacit_papers.lppa.tables import DATA, IMAGES, RULES, TABLES, config
 from tacit_papers.measures.first_message import FirstMessageInverted
 
@@ -66,7 +66,7 @@ def _fig4(scale: Scale) -> list[Cell]:
 def _ratio(of: str, to: str, text: str, paper: str, least: float) -> Claim:
     """A claim about the ratio of two rules' errors in the median over the datasets."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         datasets = dict.fromkeys(cell.key[0] for cell in outcome.measured)
         pairs: list[tuple[Key, Key]] = [((one, of), (one, to)) for one in datasets]
         found = [
@@ -80,7 +80,7 @@ def _ratio(of: str, to: str, text: str, paper: str, least: float) -> Claim:
         word: Word = (
             "reproduced" if middle >= least else "partly" if middle > 1 else "not reproduced"
         )
-        return Verdict(
+        return ClaimVerdict(
             word,
             f"× {middle:.3g}",
             f"of {len(found)} datasets, from {min(found):.3g} to {max(found):.3g}",
@@ -89,7 +89,7 @@ def _ratio(of: str, to: str, text: str, paper: str, least: float) -> Claim:
     return Claim(text, paper, check)
 
 
-def _pictures(outcome: Outcome) -> Figure:
+def _pictures(outcome: ArtifactResult) -> Figure:
     """What was there, and what each rule's first message gives away of it, per repeat."""
     cells = outcome.measured
     seeds = list(cells[0].values)[:4]

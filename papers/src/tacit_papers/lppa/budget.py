@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from tacit.privacy.accounting.laplace import sum_pure_epsilon
 from tacit.privacy.accounting.loss_distribution import PrivacyLoss
 from tacit.report.style import PALETTE, styled
-from tacit_papers.framework.artifact import Artifact, Cell, Place, Scale, Values
-from tacit_papers.framework.claims import Claim, Verdict, Word
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.artifact import Artifact, Cell, MeasureContext, Scale, Values
+from tacit_papers.framework.claims import Claim, ClaimVerdict, Word
+from tacit_papers.framework.outcome import ArtifactResult
 
 RATIOS = (0.25, 0.5, 1.0, 2.0, 4.0)  # Δ/β
 TERMS = (1, 2, 3, 4, 8)  # noise terms of a message that the adversary does not know
@@ -37,7 +37,7 @@ class Budget:
         """Δ/β and the number of terms."""
         return {"budget": {"sensitivity over scale": self.ratio, "unknown terms": self.terms}}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """The same for every seed."""
         del seed, place
         loss = PrivacyLoss.laplace(self.ratio, self.terms)
@@ -53,7 +53,7 @@ def _cells(scale: Scale) -> list[Cell]:
     return [Cell((f"{ratio:g}", str(k)), Budget(ratio, k)) for ratio in RATIOS for k in TERMS]
 
 
-def _draw(outcome: Outcome) -> Figure:
+def _draw(outcome: ArtifactResult) -> Figure:
     """ε over the number of unknown terms: pure, at three δ, and what the paper's reading would give; Δ/β = 1."""
     counts = [int(k) for k in outcome.places(1) if ("1", k) in outcome]
 
@@ -86,17 +86,17 @@ def _draw(outcome: Outcome) -> Figure:
     return figure
 
 
-def _root_two(outcome: Outcome) -> Verdict:
+def _root_two(outcome: ArtifactResult) -> ClaimVerdict:
     one, two = (outcome.mean(("1", str(k)), "epsilon") for k in (1, 2))
     word: Word = (
         "reproduced" if math.isclose(one / two, math.sqrt(2), rel_tol=0.01) else "not reproduced"
     )
-    return Verdict(
+    return ClaimVerdict(
         word, f"× {one / two:.3f}", "the pure ε of one message is Δ/β for one term and for two"
     )
 
 
-def _some_delta(outcome: Outcome) -> Verdict:
+def _some_delta(outcome: ArtifactResult) -> ClaimVerdict:
     found = {
         delta: outcome.mean(("1", "1"), f"epsilon_at_{delta:g}")
         / outcome.mean(("1", "2"), f"epsilon_at_{delta:g}")
@@ -106,7 +106,7 @@ def _some_delta(outcome: Outcome) -> Verdict:
     word: Word = (
         "reproduced" if best >= math.sqrt(2) else "partly" if best > 1.01 else "not reproduced"
     )
-    return Verdict(
+    return ClaimVerdict(
         word, ", ".join(f"× {gain:.3f} at δ = {delta:g}" for delta, gain in found.items())
     )
 

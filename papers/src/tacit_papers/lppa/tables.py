@@ -16,7 +16,7 @@ from tacit.config.sections import Config, make_config
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Published, Scale
 from tacit_papers.framework.claims import (
     Claim,
-    Verdict,
+    ClaimVerdict,
     Word,
     mean_loss,
     mean_losses,
@@ -25,7 +25,7 @@ from tacit_papers.framework.claims import (
     spread_of,
 )
 from tacit_papers.framework.drawing import beside_paper, curves
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.measures.training import Training
 
 PROTOCOL = (
@@ -167,20 +167,22 @@ def _losses(paper_dp: str, paper_lppa: str) -> list[Claim]:
     """What the rules lose against DSGT in the mean over all rows, as the last line of each table says."""
 
     def pairs(rule: str) -> Any:
-        def of(outcome: Outcome) -> list[tuple[Key, Key]]:
+        def of(outcome: ArtifactResult) -> list[tuple[Key, Key]]:
             rows = dict.fromkeys(cell.key[:-1] for cell in outcome.measured)
             return [((*row, "DSGT"), (*row, rule)) for row in rows]
 
         return of
 
-    def dp_loses(outcome: Outcome) -> Verdict:
+    def dp_loses(outcome: ArtifactResult) -> ClaimVerdict:
         found = mean_losses(outcome, pairs("DP")(outcome))
         lost = statistics.fmean(found)
         ours = f"{lost:+.2f}"
         if outcome.scale.quick:
-            return Verdict("not measured", ours, "so early in training noise has not done its harm")
+            return ClaimVerdict(
+                "not measured", ours, "so early in training noise has not done its harm"
+            )
         word: Word = "reproduced" if lost > 5 else "partly" if lost > 1 else "not reproduced"
-        return Verdict(word, ours, spread_of(found))
+        return ClaimVerdict(word, ours, spread_of(found))
 
     return [
         mean_loss(

@@ -19,7 +19,7 @@ from tacit.core.errors import Misuse
 from tacit.experiment.auditing import read_subject
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.task import Task
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.training import Training
 
 FALSE_POSITIVES = np.linspace(0.0, 1.0, 41)  # where the mean ROC curve is read off
@@ -40,7 +40,7 @@ class AttackedTraining:
         """The configuration, the target and how membership is scored."""
         return {**Training(self.config).describe(), "target": self.target, "membership": "loss"}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train, then attack; a run that diverged has no model to attack."""
         values = Training(self.config)(seed, place)
         values["rounds"] = first_round(values["curve"], self.target)
@@ -62,7 +62,7 @@ def first_round(curve: dict[str, list[float]], target: float) -> float | None:
     )
 
 
-def membership(task: Task, models: Tensor, seed: int, place: Place) -> Values:
+def membership(task: Task, models: Tensor, seed: int, place: MeasureContext) -> Values:
     """The AUC of the loss and the ROC curve, both means over the clients; models [N, P]."""
     if not isinstance(task.loss, ModuleLoss):
         raise Misuse("Membership is asked of a task that trains no model.", "Give one with [data].")

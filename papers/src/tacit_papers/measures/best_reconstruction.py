@@ -20,7 +20,7 @@ from tacit.auditing.symbolic.findings import Findings
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.overheard import Overheard
 from tacit_papers.measures.search import Search, inverted
 from tacit_papers.measures.unshifted import unshifted
@@ -70,7 +70,7 @@ class BestReconstruction:
             "victims": self.victims,
         }
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Listen to the first iterations, find out what is known, invert it."""
         heard = Overheard.of(self.config, self.iterations, seed, place)
         clients = heard.graph.clients
@@ -100,7 +100,7 @@ class BestReconstruction:
         held: list[Evidence],
         search: Search,
         seed: int,
-        place: Place,
+        place: MeasureContext,
         done: dict[Any, Values],
     ) -> Values:
         """What is known alike to two adversaries is inverted once."""

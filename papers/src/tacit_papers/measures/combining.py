@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tacit.config.sections import Config
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.inverting_over_time import attacked_over_time
 from tacit_papers.measures.later_evidence import LaterEvidence
 from tacit_papers.measures.observed import Observed, changes_and_sum, each_alone
@@ -36,7 +36,7 @@ class CombiningOverTime:
             "victims": self.victims,
         }
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train, and attack at each of the iterations."""
         later = LaterEvidence.of(self.config, self.iterations, seed, place)
         return attacked_over_time(
@@ -46,7 +46,7 @@ class CombiningOverTime:
             ),
         )
 
-    def _known(self, later: LaterEvidence, iteration: int, place: Place) -> list[Observed]:
+    def _known(self, later: LaterEvidence, iteration: int, place: MeasureContext) -> list[Observed]:
         near = [component(later.graph, victim, self.honest) for victim in range(self.victims)]
         sums = [later.held(clients, "sum", iteration) for clients in near]
         if not self.changes:

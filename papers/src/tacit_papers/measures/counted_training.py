@@ -10,7 +10,7 @@ from tacit.compression import for_signs
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.experiment.auditing import read_subject
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.training import Training
 
 
@@ -24,7 +24,7 @@ class CountedTraining:
         """The configuration, and that bytes are counted."""
         return {**Training(self.config).describe(), "counted": "updates"}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train and count."""
         values = Training(self.config)(seed, place)
         made = read_subject(

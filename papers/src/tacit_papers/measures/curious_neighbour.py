@@ -13,7 +13,7 @@ from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.overheard import Overheard
 from tacit_papers.measures.search import Search, inverted
 from tacit_papers.measures.training import rounded
@@ -45,7 +45,7 @@ class CuriousNeighbour:
             "victims": self.victims,
         }
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Run, listen to the iterations that tell of this one, and attack."""
         since = (
             0 if self.question == "gradient" else self.iteration

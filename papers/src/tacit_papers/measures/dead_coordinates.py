@@ -8,7 +8,7 @@ from typing import Any
 from tacit.config.build import build
 from tacit.config.sections import Config, changed
 from tacit.simulation import Simulation, repeatable
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.training import rounded
 
 
@@ -22,7 +22,7 @@ class DeadCoordinates:
         """The configuration."""
         return {"dead_coordinates": self.config.as_dict()}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train with this seed, and look at all clients where accuracy is measured."""
         config = changed(self.config, "run", seed=seed, device=place.device)
         made = build(config, dataset=place.dataset(config))
@@ -43,7 +43,7 @@ class DeadCoordinates:
 def _look(simulation: Simulation) -> dict[str, float]:
     """At the models as they are, and at the gradients that they would take next."""
     theta, now = simulation.state.theta, simulation.here.at(simulation.t)
-    with repeatable(simulation.device), simulation.crew.alone():
+    with repeatable(simulation.device), simulation.pool.alone():
         gradients = now.grad(theta)
     record = simulation.observe()
     assert record.accuracy is not None

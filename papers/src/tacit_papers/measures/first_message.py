@@ -22,7 +22,7 @@ from tacit.config.sections import Config, changed
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Simulation
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FirstMessageInverted:
         """The experiment and the search."""
         return {"first message inverted": self.config.as_dict(), "iterations": self.iterations}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Attack every client of a run with this seed."""
         experiment = build(
             changed(self.config, "run", seed=seed, device=place.device),

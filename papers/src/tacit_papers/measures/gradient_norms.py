@@ -23,7 +23,7 @@ from tacit.simulation import Simulation
 from tacit.tasks import Task
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.parts import Part
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.training import Training, rounded
 
 SAMPLES = 1_000  # whose gradient is taken at a time
@@ -50,7 +50,7 @@ class GradientNorms:
             "samples": self.samples,
         }
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Run; norms found before an interruption are kept beside the run."""
         place.scratch.mkdir(parents=True, exist_ok=True)
         norms = _Norms(place.scratch / "norms.json", self.every, self.samples)

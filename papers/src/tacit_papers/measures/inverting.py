@@ -12,7 +12,7 @@ from tacit.auditing.symbolic.findings import Question
 from tacit.config.sections import Config
 from tacit.core.randomness import key_of
 from tacit.graph import Graph
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.overheard import Overheard, against, component
 from tacit_papers.measures.search import Search, inverted
 
@@ -46,7 +46,7 @@ class Inverting:
             "scattered": self.scattered,
         }
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Listen to the first iterations, then attack."""
         heard = Overheard.of(self.config, ITERATIONS, seed, place)
         held = [

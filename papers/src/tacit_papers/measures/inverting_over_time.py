@@ -9,7 +9,7 @@ from typing import Any
 
 from tacit.auditing.symbolic.findings import Question
 from tacit.config.sections import Config
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.later_evidence import LaterEvidence
 from tacit_papers.measures.search import Search, inverted
 from tacit_papers.measures.training import rounded
@@ -35,7 +35,7 @@ class InvertingOverTime:
             "victims": self.victims,
         }
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train, and attack at each of the iterations."""
         later = LaterEvidence.of(self.config, self.iterations, seed, place)
 

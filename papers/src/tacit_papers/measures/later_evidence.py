@@ -30,7 +30,7 @@ from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import Place
+from tacit_papers.framework.artifact import MeasureContext
 from tacit_papers.measures.eavesdropping import gradient_changes
 from tacit_papers.measures.overheard import seeded
 
@@ -50,7 +50,7 @@ class LaterEvidence:
 
     @classmethod
     def of(
-        cls, config: Config, iterations: Sequence[int], seed: int, place: Place
+        cls, config: Config, iterations: Sequence[int], seed: int, place: MeasureContext
     ) -> LaterEvidence:
         """Run up to the last of them."""
         config = seeded(config, seed, place)

@@ -17,7 +17,7 @@ from tacit.config.sections import Config, changed
 from tacit.record.history import decibels
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.side_by_side import side_by_side
 
 POINTS = 300  # of the drawn curves
@@ -42,7 +42,7 @@ class Listening:
         """Configuration, runs and window."""
         return {"listening": self.config.as_dict(), "runs": self.runs, "window": self.window}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """All runs together, from the start to the end."""
         simulation, steps, transcript = self._begin(seed, place)
         every = max(1, steps // POINTS)
@@ -79,7 +79,7 @@ class Listening:
         }
         return values | {"curve": _plain(msd), "heard": self._drawn(simulation, drawn.cpu(), every)}
 
-    def _begin(self, seed: int, place: Place) -> tuple[Simulation, int, Transcript]:
+    def _begin(self, seed: int, place: MeasureContext) -> tuple[Simulation, int, Transcript]:
         config = changed(self.config, "run", seed=seed, device=place.device)
         assert config.task is not None
         if "seed" in inspect.signature(TASKS[config.task.name]).parameters:

@@ -20,7 +20,7 @@ from tacit.graph import Topology
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 from tacit.tasks import Task
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.eavesdropping import gradient_changes
 from tacit_papers.measures.training import rounded
 
@@ -48,7 +48,7 @@ class LogisticLeak:
         """All of its fields."""
         return {"logistic regression": asdict(self)}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Run, listen, divide."""
         x, labels = samples(self.nodes, seed)
         graph = Topology.random_geometric(self.nodes, self.radius, seed).mixing("metropolis")

@@ -17,7 +17,7 @@ from tacit.auditing.symbolic.findings import Question
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.later_evidence import LaterEvidence
 from tacit_papers.measures.overheard import component
 from tacit_papers.measures.training import rounded
@@ -26,7 +26,7 @@ POINTS = 40  # of a ROC curve that are kept
 
 
 @dataclass(frozen=True)
-class Membership:
+class MembershipMeasure:
     """AUC of the gradient cosine (Li, Li and Ribeiro 2022): members of the victim's data against the test set.
 
     The cosine of a candidate's gradient with the evidence is averaged over the iterations at which there is evidence.
@@ -48,7 +48,7 @@ class Membership:
             "victims": self.victims,
         }
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train, listen, score."""
         later = LaterEvidence.of(self.config, self.iterations, seed, place)
         curves = [self._roc(later, victim, seed, place) for victim in range(self.victims)]
@@ -64,7 +64,7 @@ class Membership:
             },
         }
 
-    def _roc(self, later: LaterEvidence, victim: int, seed: int, place: Place) -> Roc:
+    def _roc(self, later: LaterEvidence, victim: int, seed: int, place: MeasureContext) -> Roc:
         truth = Truth(later.task, seed)
         candidates = Candidates.of(truth.members(victim), truth.outsiders(victim), seed)
         loss = later.task.loss

@@ -27,7 +27,7 @@ from tacit.config.sections import Config, changed
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation, repeatable
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 
 CURIOUS, VICTIM = 0, 1
 
@@ -56,7 +56,7 @@ class NeighbourInversion:
             "iterations": self.iterations,
         }
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train until the last moment, then invert."""
         made = build(
             changed(self.config, "run", seed=seed, device=place.device),

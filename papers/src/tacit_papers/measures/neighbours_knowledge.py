@@ -13,7 +13,7 @@ from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.config.build import build
 from tacit.config.sections import Config
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.overheard import seeded
 from tacit_papers.measures.training import rounded
 
@@ -37,7 +37,7 @@ class NeighboursKnowledge:
         """Configuration and iterations."""
         return {"neighbours' knowledge": self.config.as_dict(), "iterations": self.iterations}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """On the graph that is drawn by the seed."""
         config = seeded(self.config, seed, place)
         made = build(config, dataset=place.dataset(config))

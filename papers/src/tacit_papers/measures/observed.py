@@ -15,7 +15,7 @@ from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import Place
+from tacit_papers.framework.artifact import MeasureContext
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Observed:
     rounding: float  # the largest
 
 
-def each_alone(task: Task, held: Sequence[Evidence], place: Place) -> list[Observed]:
+def each_alone(task: Task, held: Sequence[Evidence], place: MeasureContext) -> list[Observed]:
     """One piece per victim; those with equally many gradients at once."""
     groups: dict[int, list[Evidence]] = {}
     for one in held:
@@ -37,7 +37,7 @@ def each_alone(task: Task, held: Sequence[Evidence], place: Place) -> list[Obser
     return [_alone(task, group, place) for group in groups.values()]
 
 
-def _alone(task: Task, held: list[Evidence], place: Place) -> Observed:
+def _alone(task: Task, held: list[Evidence], place: MeasureContext) -> Observed:
     coefficients = torch.tensor(held[0].coefficients)
     one_batch = len(coefficients) == 1 or (held[0].kind != "sum" and repeats(task))
     points = torch.stack([_points(one) for one in held])
@@ -51,7 +51,7 @@ def _alone(task: Task, held: list[Evidence], place: Place) -> Observed:
 
 
 def changes_and_sum(
-    task: Task, held: Sequence[tuple[Sequence[Evidence], Evidence]], place: Place
+    task: Task, held: Sequence[tuple[Sequence[Evidence], Evidence]], place: MeasureContext
 ) -> Observed:
     """Of each victim the changes of all gradients in a sum, and the sum: of components of one size."""
     if not repeats(task):
@@ -87,7 +87,7 @@ def _points(one: Evidence) -> Tensor:
     return one.points
 
 
-def _placed(task: Task, place: Place, *arrays: Tensor) -> list[Tensor]:
+def _placed(task: Task, place: MeasureContext, *arrays: Tensor) -> list[Tensor]:
     if not isinstance(task.loss, ModuleLoss):
         raise Misuse(
             "This task has no images to reconstruct.", "Name a dataset of images and a model."

@@ -19,7 +19,7 @@ from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Simulation
 from tacit.tasks import Task
-from tacit_papers.framework.artifact import Place
+from tacit_papers.framework.artifact import MeasureContext
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Overheard:
 
     @classmethod
     def of(
-        cls, config: Config, iterations: int, seed: int, place: Place, since: int = 0
+        cls, config: Config, iterations: int, seed: int, place: MeasureContext, since: int = 0
     ) -> Overheard:
         """Run so many iterations and listen, to all messages or to those from iteration `since` on."""
         config = seeded(config, seed, place)
@@ -70,7 +70,7 @@ class Overheard:
         return found
 
 
-def seeded(config: Config, seed: int, place: Place) -> Config:
+def seeded(config: Config, seed: int, place: MeasureContext) -> Config:
     """With samples, graph, first models and noise drawn by the seed."""
     config = changed(config, "run", seed=seed, device=place.device)
     return config if config.task is not None else changed(config, "data", seed=seed)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.privacy.accounting import response_epsilon, response_method, response_pure_epsilon
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class ResponseBudget:
         uses = self.coordinates * self.iterations
         return {"budget": vars(self), "method": response_method(uses) if self.delta else "pure"}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Computed, not measured: the seed decides nothing."""
         pure = response_pure_epsilon(self.coordinate_epsilon, self.coordinates, self.iterations)
         uses = self.coordinates * self.iterations

@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, Cosine, Objective
+from tacit.auditing.attacks.objectives import L2, CosineDistance, MatchingLoss
 from tacit.auditing.attacks.optimiser import Optimiser
 from tacit.auditing.attacks.reconstructions import Told
 from tacit.auditing.attacks.signed_adam import SignedAdam
@@ -23,7 +23,7 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.observed import Observed, each_alone
 from tacit_papers.measures.published_lbfgs import PublishedLBFGS
 from tacit_papers.measures.sign_agreement import SignAgreement
@@ -48,10 +48,10 @@ class Search:
     total_variation: float = 0.0
 
     @property
-    def objective(self) -> Objective:
+    def objective(self) -> MatchingLoss:
         """What is made small."""
         if self.attack == "cosine":
-            return Cosine(self.total_variation)
+            return CosineDistance(self.total_variation)
         if self.attack == "signs":
             return SignAgreement(total_variation=self.total_variation)
         return L2(relative=self.attack == "ours", total_variation=self.total_variation)
@@ -65,14 +65,14 @@ class Search:
 
 
 def inverted(
-    task: Task, seed: int, held: Sequence[Evidence], search: Search, place: Place
+    task: Task, seed: int, held: Sequence[Evidence], search: Search, place: MeasureContext
 ) -> Values:
     """SSIM of what is reconstructed, over all samples; evidence with equally many gradients is inverted together."""
     return found_in(task, seed, each_alone(task, held, place), search, place)
 
 
 def found_in(
-    task: Task, seed: int, observed: Sequence[Observed], search: Search, place: Place
+    task: Task, seed: int, observed: Sequence[Observed], search: Search, place: MeasureContext
 ) -> Values:
     """SSIM of what is reconstructed, over all samples."""
     parts = [_inverted(task, Truth(task, seed), one, search, seed, place) for one in observed]
@@ -93,7 +93,7 @@ def found_in(
 
 
 def _inverted(
-    task: Task, truth: Truth, observed: Observed, search: Search, seed: int, place: Place
+    task: Task, truth: Truth, observed: Observed, search: Search, seed: int, place: MeasureContext
 ) -> tuple[ReconstructionScore, dict[str, list[list[list[float]]]]]:
     loss, pool = task.loss, truth.outsiders(observed.victim)
     if not isinstance(loss, ModuleLoss) or pool is None:

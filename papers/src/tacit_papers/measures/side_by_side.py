@@ -13,7 +13,7 @@ from scipy import sparse
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.graph import Graph
 from tacit.tasks import Task
 from tacit.tasks.stream import Stream
@@ -30,11 +30,11 @@ class SideBySide:
 
     within: Algorithm
 
-    def start(self, here: Clients) -> Any:
+    def start(self, here: Here) -> Any:
         """As the algorithm within."""
         return self.within.start(here)
 
-    def step(self, s: Any, here: Clients) -> Any:
+    def step(self, s: Any, here: Here) -> Any:
         """As the algorithm within."""
         return self.within.step(s, here)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tacit_papers.framework.artifact import Measure, Place, Values
+from tacit_papers.framework.artifact import Measure, MeasureContext, Values
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Together:
         """What each says of itself."""
         return {"together": [measure.describe() for measure in self.measures]}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """All of them."""
         values: Values = {}
         for number, measure in enumerate(self.measures):

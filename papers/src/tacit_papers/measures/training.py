@@ -11,7 +11,7 @@ from tacit.core.errors import Diverged
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import run
 from tacit.record.history import History, decibels
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 
 DIGITS = 6  # of the numbers of curves, which are many
 
@@ -29,7 +29,7 @@ class Training:
         """The configuration."""
         return {"training": self.config.as_dict()}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Run with this seed, going on where an earlier attempt was interrupted."""
         config = changed(self.config, "run", seed=seed, device=place.device)
         folder = RunFolder(place.scratch)

@@ -19,7 +19,7 @@ from tacit.config.build import build
 from tacit.config.sections import Config, changed
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.side_by_side import side_by_side
 
 LAGS = {
@@ -46,7 +46,7 @@ class Unshifting:
         """Configuration and runs."""
         return {"unshifting": self.config.as_dict(), "runs": self.runs}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """All runs together, listened to from the first message on."""
         made, transcript = (
             build(changed(self.config, "run", seed=seed, device=place.device)),

@@ -15,11 +15,11 @@ from torch.func import grad
 import tacit
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.inversion import invert
-from tacit.auditing.attacks.objectives import Cosine
+from tacit.auditing.attacks.objectives import CosineDistance
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.reconstructions import Told
 from tacit.auditing.attacks.signed_adam import SignedAdam
-from tacit.auditing.audit import conduct, usual_adversaries
+from tacit.auditing.audit import run_audit, usual_adversaries
 from tacit.auditing.scoring.matching import match, rearranged
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
@@ -31,7 +31,7 @@ from tacit.core.precision import convolutions_like_products
 from tacit.experiment.auditing import Subject
 from tacit.record.transcript import Keep, Transcript
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import Place, Values
+from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.training import Training
 
 ITERATIONS = 3  # that are audited; variates that are sent tell of the gradient before, so the last is not known yet
@@ -57,13 +57,13 @@ class VariateLeak:
         effort = {"victims": self.victims, "restarts": self.restarts, "iterations": self.iterations}
         return {**Training(self.training).describe(), "audited": self.audited.as_dict(), **effort}
 
-    def __call__(self, seed: int, place: Place) -> Values:
+    def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train, audit, invert, score."""
         values = Training(self.training)(seed, place)
         return values | self.leak(seed, place)
 
     @convolutions_like_products()
-    def leak(self, seed: int, place: Place) -> Values:
+    def leak(self, seed: int, place: MeasureContext) -> Values:
         """The audit's part."""
         config = changed(self.audited, "run", seed=seed, device=place.device)
         setting = Subject(build(config, dataset=place.dataset(config))).setting
@@ -83,7 +83,7 @@ class VariateLeak:
         simulation.start()
         for _ in range(ITERATIONS):
             simulation.step()
-        audit = conduct(
+        audit = run_audit(
             setting,
             [neighbour],
             victims=victims,
@@ -103,7 +103,12 @@ class VariateLeak:
         }
 
     def _inverted(
-        self, found: list[Findings], heard: Transcript, truth: Truth, seed: int, place: Place
+        self,
+        found: list[Findings],
+        heard: Transcript,
+        truth: Truth,
+        seed: int,
+        place: MeasureContext,
     ) -> Values:
         """Pictures from the first gradient of every victim, all in one batch, with labels known; and their scores."""
         loss, pool = truth.task.loss, truth.outsiders(found[0].victim)
@@ -129,7 +134,7 @@ class VariateLeak:
             batch=told.batch,
             classes=told.classes,
             labels=y.to(place.device),
-            objective=Cosine(total_variation=1e-2),
+            objective=CosineDistance(total_variation=1e-2),
             optimiser=SignedAdam(iterations=self.iterations),
             restarts=self.restarts,
             seed=seed,

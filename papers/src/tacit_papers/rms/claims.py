@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tacit_papers.framework.artifact import Key
-from tacit_papers.framework.claims import Claim, Verdict, Word, graded
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.claims import Claim, ClaimVerdict, Word, graded
+from tacit_papers.framework.outcome import ArtifactResult
 
 SHOWN, HIDDEN = 5.0, 30.0  # percent of the norm by which a mean may, or must, miss
 
@@ -21,11 +21,11 @@ def ends_below(
 ) -> Claim:
     """A claim that each of some cells ends lower than each of others, by a margin; partly if some pairs do."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours, others = ([outcome.mean(key, metric) for key in keys] for keys in (low, high))
         right = [one + margin < other for one in ours for other in others]
         word: Word = "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
-        return Verdict(word, f"{_listed(ours)} against {_listed(others)}")
+        return ClaimVerdict(word, f"{_listed(ours)} against {_listed(others)}")
 
     return Claim(text, paper, check)
 
@@ -35,10 +35,10 @@ def end_alike(
 ) -> Claim:
     """A claim that some cells end within so much of each other."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours = [outcome.mean(key, metric) for key in keys]
         apart = max(ours) - min(ours)
-        return Verdict(
+        return ClaimVerdict(
             graded(apart, within), _listed(ours), f"{apart:.2f} apart, tolerance {within:g}"
         )
 
@@ -50,9 +50,11 @@ def shown(
 ) -> Claim:
     """A claim that what a listener makes of messages misses by little."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours = [outcome.mean(key, metric) for key in keys]
-        return Verdict(graded(max(ours), most), f"off by {_listed(ours)} %", f"at most {most:g} %")
+        return ClaimVerdict(
+            graded(max(ours), most), f"off by {_listed(ours)} %", f"at most {most:g} %"
+        )
 
     return Claim(text, paper, check)
 
@@ -62,11 +64,11 @@ def hidden(
 ) -> Claim:
     """A claim that it misses by much."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours = [outcome.mean(key, metric) for key in keys]
         right = [one >= least for one in ours]
         word: Word = "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
-        return Verdict(word, f"off by {_listed(ours)} %", f"at least {least:g} %")
+        return ClaimVerdict(word, f"off by {_listed(ours)} %", f"at least {least:g} %")
 
     return Claim(text, paper, check)
 
@@ -74,10 +76,12 @@ def hidden(
 def in_full(claim: Claim, why_not_quickly: str) -> Claim:
     """The same claim, not judged by the quick version."""
 
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         found = claim.check(outcome)
         return (
-            Verdict("not measured", found.ours, why_not_quickly) if outcome.scale.quick else found
+            ClaimVerdict("not measured", found.ours, why_not_quickly)
+            if outcome.scale.quick
+            else found
         )
 
     return Claim(claim.text, claim.paper, check)

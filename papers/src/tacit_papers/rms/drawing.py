@@ -13,17 +13,17 @@ from matplotlib.ticker import MaxNLocator
 from tacit.report.style import INK, MUTED, PALETTE, styled
 from tacit_papers.framework.artifact import Key
 from tacit_papers.framework.drawing import look_of
-from tacit_papers.framework.outcome import Filled, Outcome
+from tacit_papers.framework.outcome import ArtifactResult, Filled
 
 PANEL, HEIGHT = 3.5, 3.2  # inches
 
 
 def deviations_and_listener(
     panels: Sequence[str], heard: Sequence[Key], before: Callable[[Axes], None] | None = None
-) -> Callable[[Outcome], Figure]:
+) -> Callable[[ArtifactResult], Figure]:
     """MSD curves, a panel for each first place of a key, and what was heard from the first agent in some cells."""
 
-    def draw(outcome: Outcome) -> Figure:
+    def draw(outcome: ArtifactResult) -> Figure:
         shown = [panel for panel in panels if panel in outcome.places(0)]
         listened = [
             outcome[key] for key in heard if key in outcome and "heard" in _first(outcome[key])
@@ -63,7 +63,7 @@ def _first(cell: Filled) -> dict[str, Any]:
     return cell.values[min(cell.values)]
 
 
-def _deviations(axes: Axes, outcome: Outcome, panel: str, names: list[str]) -> None:
+def _deviations(axes: Axes, outcome: ArtifactResult, panel: str, names: list[str]) -> None:
     for cell in outcome.measured:
         if cell.key[0] != panel:
             continue

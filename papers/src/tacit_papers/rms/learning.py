@@ -10,9 +10,9 @@ from matplotlib.ticker import MaxNLocator
 from tacit.config.sections import Config, make_config
 from tacit.report.style import MUTED, styled
 from tacit_papers.framework.artifact import Artifact, Cell, Scale
-from tacit_papers.framework.claims import Claim, Verdict, graded
+from tacit_papers.framework.claims import Claim, ClaimVerdict, graded
 from tacit_papers.framework.drawing import look_of
-from tacit_papers.framework.outcome import Outcome
+from tacit_papers.framework.outcome import ArtifactResult
 from tacit_papers.measures.gradient_norms import GradientNorms
 from tacit_papers.measures.neighbour_inversion import NeighbourInversion
 from tacit_papers.measures.together import Together
@@ -74,7 +74,7 @@ def _cells(scale: Scale) -> list[Cell]:
     return [of(rule) for rule in RULES]
 
 
-def _draw(outcome: Outcome) -> Figure:
+def _draw(outcome: ArtifactResult) -> Figure:
     """Gradient norms and accuracy over the iterations, and the first sample as each rule's messages show it."""
     rules = [cell.key[0] for cell in outcome.measured]
     with styled():
@@ -112,20 +112,22 @@ def _draw(outcome: Outcome) -> Figure:
 
 
 def _inverted(text: str, paper: str) -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours = outcome.mean(("DSG",), "late_ssim")
-        return Verdict(graded(1 - ours, 1 - FAITHFUL), f"SSIM {ours:.2f}", f"at least {FAITHFUL:g}")
+        return ClaimVerdict(
+            graded(1 - ours, 1 - FAITHFUL), f"SSIM {ours:.2f}", f"at least {FAITHFUL:g}"
+        )
 
     return Claim(text, paper, check)
 
 
 def _no_nearer_than_its_class(rule: str) -> Claim:
-    def check(outcome: Outcome) -> Verdict:
+    def check(outcome: ArtifactResult) -> ClaimVerdict:
         ours, typical = (
             outcome.mean((rule,), f"late_{name}") for name in ("ssim", "same_class_ssim")
         )
         off = outcome.mean((rule,), "late_gradient_off")
-        return Verdict(
+        return ClaimVerdict(
             graded(max(0.0, ours - typical), NEARER),
             f"SSIM {ours:.2f} against {typical:.2f}",
             f"the gradient that is inverted is off by {off:.0f} %",

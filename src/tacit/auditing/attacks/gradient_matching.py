@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
 from tacit.auditing.attacks.guesses import Layout
-from tacit.auditing.attacks.objectives import Objective
+from tacit.auditing.attacks.objectives import MatchingLoss
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.tasks.flat import Loss
 
@@ -29,7 +29,7 @@ class Matching:
         self,
         loss: Loss,
         observation: Observation | JointObservation,
-        objective: Objective,
+        objective: MatchingLoss,
         layout: Layout,
         labels: Tensor | None,
         problems: Tensor,
@@ -63,7 +63,7 @@ class Matching:
 
 
 def matching_loss(
-    loss: Loss, observation: Observation, objective: Objective, layout: Layout
+    loss: Loss, observation: Observation, objective: MatchingLoss, layout: Layout
 ) -> OneLoss:
     """The loss of one guess by one value."""
     coefficients = observation.coefficients
@@ -84,7 +84,7 @@ def matching_loss(
 
 
 def joint_loss(
-    loss: Loss, observation: JointObservation, objective: Objective, layout: Layout
+    loss: Loss, observation: JointObservation, objective: MatchingLoss, layout: Layout
 ) -> OneLoss:
     """The loss of one guess by all values that are known together: the mean of their objectives."""
     data = torch.tensor(observation.data, device=observation.weights.device)

@@ -13,7 +13,7 @@ from tacit.auditing.attacks.gradient_matching import Matching
 from tacit.auditing.attacks.guesses import Box, Labels, Layout, draw_starts, settle_labels
 from tacit.auditing.attacks.layers import activations
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, Objective
+from tacit.auditing.attacks.objectives import L2, MatchingLoss
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.attacks.optimiser import Minimum, Optimiser
 from tacit.core.arguments import is_count, is_number
@@ -52,7 +52,7 @@ def invert(
     batch: int = 1,
     classes: int,
     labels: Labels = None,
-    objective: Objective = DISTANCE,
+    objective: MatchingLoss = DISTANCE,
     optimiser: Optimiser = SEARCH,
     restarts: int = 8,
     seed: int = 0,

@@ -12,7 +12,7 @@ from tacit.core.arguments import is_number
 from tacit.core.errors import Misuse
 
 
-class Objective(Protocol):
+class MatchingLoss(Protocol):
     """A distance between what a guess would have sent and what was sent, plus a prior on the guess."""
 
     def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class L2:
 
 
 @dataclass(frozen=True)
-class Cosine:
+class CosineDistance:
     """1 − ⟨Σ, v⟩ / (‖Σ‖·‖v‖) + α·TV(x) with Σ = Σₖ cₖ∇L(θₖ; x) (Geiping et al. 2020)."""
 
     total_variation: float = 0.0

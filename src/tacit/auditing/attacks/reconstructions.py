@@ -13,7 +13,7 @@ from tacit.auditing.attacks.evidence import Evidence, Kind, evidence
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.layers import activations
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, Cosine
+from tacit.auditing.attacks.objectives import L2, CosineDistance
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.shortcuts import read_inputs
 from tacit.auditing.attacks.signed_adam import SignedAdam
@@ -254,7 +254,7 @@ def _guess(
         shape=shape,
         batch=batch,
         classes=told.classes,
-        objective=L2() if plain else Cosine(total_variation=smooth),
+        objective=L2() if plain else CosineDistance(total_variation=smooth),
         optimiser=LBFGS() if plain or single else SignedAdam(),
         restarts=effort.restarts,
         seed=effort.seed,

@@ -35,7 +35,7 @@ LEVELS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class ImageScores:
     """Scores per victim [V], each the mean over its batch; no SSIM where samples are not images."""
 
     mse: Tensor
@@ -58,10 +58,10 @@ class Scores:
 class ReconstructionScore:
     """What an attack reconstructed, what the baselines would have, and how to read the two together."""
 
-    attack: Scores
-    prior_mean: Scores
-    same_class: Scores
-    class_mean: Scores
+    attack: ImageScores
+    prior_mean: ImageScores
+    same_class: ImageScores
+    class_mean: ImageScores
     data_range: float
     label_accuracy: Tensor | None
     """Share [V] of the matched samples whose guessed label is right."""
@@ -181,7 +181,9 @@ def score_reconstruction(
     )
 
 
-def _scored(guess: Tensor, truth: Tensor, data_range: float, order: Tensor | None = None) -> Scores:
+def _scored(
+    guess: Tensor, truth: Tensor, data_range: float, order: Tensor | None = None
+) -> ImageScores:
     """The scores of a guess in its best order: a baseline has the same kindness as an attack."""
     order = match(guess, truth) if order is None else order
     found, true = rearranged(guess, order).flatten(0, 1), truth.flatten(0, 1)
@@ -191,7 +193,7 @@ def _scored(guess: Tensor, truth: Tensor, data_range: float, order: Tensor | Non
         return x.view(truth.shape[:2]).mean(1)
 
     error = mse(found, true)
-    return Scores(
+    return ImageScores(
         mse=by_victim(error),
         psnr=by_victim(psnr(found, true, data_range).clamp(max=CEILING)),
         ssim=None if window is None else by_victim(ssim(found, true, data_range, window)),
@@ -199,9 +201,9 @@ def _scored(guess: Tensor, truth: Tensor, data_range: float, order: Tensor | Non
     )
 
 
-def _mean_scores(drawn: Sequence[Scores]) -> Scores:
+def _mean_scores(drawn: Sequence[ImageScores]) -> ImageScores:
     similar = [scores.ssim for scores in drawn if scores.ssim is not None]
-    return Scores(
+    return ImageScores(
         mse=torch.stack([scores.mse for scores in drawn]).mean(0),
         psnr=torch.stack([scores.psnr for scores in drawn]).mean(0),
         ssim=torch.stack(similar).mean(0) if similar else None,

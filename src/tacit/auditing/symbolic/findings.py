@@ -28,7 +28,7 @@ QUESTIONS: tuple[Question, ...] = ("gradient", "update", "difference", "sum", "m
 
 
 @dataclass(frozen=True, eq=False)
-class Series:
+class AnswerSeries:
     """The answers to one question over time."""
 
     question: Question
@@ -101,16 +101,16 @@ class Findings:
                 found.append(unknown)
         return found
 
-    def of(self, question: Question) -> Series:
+    def of(self, question: Question) -> AnswerSeries:
         """The answers to one question."""
         return self._series[question]
 
     @cached_property
-    def _series(self) -> dict[Question, Series]:
+    def _series(self) -> dict[Question, AnswerSeries]:
         know = self.knowledge
         numbers = [u.when for u in self.taken]
         models = [know.widened(rows[self.victim]) for rows in know.run.models]
-        series: dict[Question, Series] = {
+        series: dict[Question, AnswerSeries] = {
             "model": self._answers("model", list(range(know.run.steps + 1)), models)
         }
         asked: tuple[tuple[Question, list[int]], ...] = (
@@ -144,12 +144,14 @@ class Findings:
             return (self.images[place],), (1.0,)
         return (), ()
 
-    def _answers(self, question: Question, when: list[int], vectors: list[Matrix]) -> Series:
+    def _answers(self, question: Question, when: list[int], vectors: list[Matrix]) -> AnswerSeries:
         know = self.knowledge
         if not vectors:
-            return Series(question, [], np.zeros(0), lambda place: Answer("hidden", None, None))
+            return AnswerSeries(
+                question, [], np.zeros(0), lambda place: Answer("hidden", None, None)
+            )
         stacked = np.stack(vectors)
-        return Series(
+        return AnswerSeries(
             question, when, know.variances(stacked), lambda place: know.ask(stacked[place])
         )
 

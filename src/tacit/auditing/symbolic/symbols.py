@@ -17,7 +17,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm, gradients_per_step
 from tacit.core.arguments import is_count
 from tacit.core.errors import Misuse
-from tacit.core.here import Clients, Function
+from tacit.core.here import Function, Here
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.rows import LazyRows, Sent, received
@@ -117,7 +117,7 @@ def _run(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, book: Book)
     hood = Neighbourhood.of(graph.edges, np.arange(graph.clients), "cpu", graph.weights.diagonal())
     recorder = Recorder(_Network(graph), transcript, hood)
     stage = _Stage(book, hood.ids)
-    here = Clients(hood, recorder, stage, stage, gradients_per_step(algorithm), stage.nonlinear)
+    here = Here(hood, recorder, stage, stage, gradients_per_step(algorithm), stage.nonlinear)
     state = algorithm.start(here)
     models = [state.theta[:, : len(book.places)].clone()]
     listed = 0

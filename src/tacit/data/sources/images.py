@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tacit.data.scikit import idx_from_openml
-from tacit.data.source import Form, RemoteFile, Source
+from tacit.data.source import DatasetSource, Form, RemoteFile
 
 DIGITS = tuple(str(digit) for digit in range(10))
 GARMENTS = (
@@ -77,7 +77,7 @@ _CIFAR_SHA1 = (
 )
 
 IMAGES = (
-    Source(
+    DatasetSource(
         name="mnist-mini",
         title="MNIST digits, 5,000 of 70,000; ships with the package",
         folder="",
@@ -88,7 +88,7 @@ IMAGES = (
         citation="Y. LeCun, C. Cortes, C. J. C. Burges: The MNIST database of handwritten digits.",
         page="https://ossci-datasets.s3.amazonaws.com/mnist",
     ),
-    Source(
+    DatasetSource(
         name="mnist",
         title="MNIST handwritten digits",
         folder="mnist",
@@ -127,7 +127,7 @@ IMAGES = (
         ),
         otherwise=partial(idx_from_openml, "mnist_784"),
     ),
-    Source(
+    DatasetSource(
         name="fashion-mnist",
         title="Fashion-MNIST garments",
         folder="fashion-mnist",
@@ -166,7 +166,7 @@ IMAGES = (
         ),
         otherwise=partial(idx_from_openml, "Fashion-MNIST"),
     ),
-    Source(
+    DatasetSource(
         name="cifar10",
         title="CIFAR-10 tiny colour photographs",
         folder="cifar10",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tacit.data.scikit import rcv1_from_scikit_learn
-from tacit.data.source import Form, RemoteFile, Source
+from tacit.data.source import DatasetSource, Form, RemoteFile
 
 COVER_TYPES = (
     "Spruce/Fir",
@@ -20,7 +20,7 @@ TEST_FRACTION = "share of the records drawn at random, by the seed, for testing 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 
 
-_COVTYPE = Source(
+_COVTYPE = DatasetSource(
     name="covtype",
     title="Covertype, lodgepole pine (class 2) against the rest",
     folder="covtype",
@@ -42,7 +42,7 @@ _COVTYPE = Source(
 )
 
 TABLES = (
-    Source(
+    DatasetSource(
         name="adult",
         title="Adult (census income above 50K)",
         folder="adult",
@@ -70,7 +70,7 @@ TABLES = (
         options={"scale": SCALE},
     ),
     _COVTYPE,
-    Source(
+    DatasetSource(
         name="covtype7",
         title="Covertype, all seven cover types",
         folder="covtype",
@@ -84,7 +84,7 @@ TABLES = (
         files=_COVTYPE.files,
         options=_COVTYPE.options,
     ),
-    Source(
+    DatasetSource(
         name="rcv1",
         title="RCV1-v2 news: corporate or economics (+1) against government or markets (-1)",
         folder="rcv1",
@@ -118,7 +118,7 @@ TABLES = (
         },
         otherwise=rcv1_from_scikit_learn,
     ),
-    Source(
+    DatasetSource(
         name="location30",
         title="Location-30 (Bangkok check-ins), a membership-inference benchmark",
         folder="location30",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
-from tacit.core.here import Clients
+from tacit.core.here import Here
 from tacit.core.schedules import Rate, rate_at
 from tacit.engines.buffers import Buffers
 from tacit.engines.capture.graphs import Work, recorded
@@ -30,7 +30,7 @@ class Unrecordable(Exception):
 class Moment:
     """What the device is told of an iteration before it plays it."""
 
-    def __init__(self, algorithm: Algorithm, here: Clients, like: Tensor) -> None:
+    def __init__(self, algorithm: Algorithm, here: Here, like: Tensor) -> None:
         if not isinstance(here.objective, HostedObjective):
             raise Unrecordable("its gradients are not taken here")
         self._objective = here.objective
@@ -79,15 +79,15 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Anytime(Clients):
+class Anytime(Here):
     """The clients at a moment that only the device knows."""
 
     moment: Moment | None = None
 
     @classmethod
-    def of(cls, here: Clients, moment: Moment) -> Anytime:
+    def of(cls, here: Here, moment: Moment) -> Anytime:
         """The same clients."""
-        parts = {field.name: getattr(here, field.name) for field in fields(Clients)}
+        parts = {field.name: getattr(here, field.name) for field in fields(Here)}
         return cls(**parts | {"reuse": True}, moment=moment)
 
     def __getattribute__(self, name: str) -> Any:
@@ -126,13 +126,13 @@ class Anytime(Clients):
                 onto.add_(rows, alpha=weight)
 
 
-class Recorded:
+class CapturedStep:
     """An iteration that is played. The rows of its state stay where they are, and are written over each time."""
 
     def __init__(
         self,
         algorithm: Algorithm,
-        here: Clients,
+        here: Here,
         state: Any,
         watchdog: Watchdog,
         record: Callable[[Work, torch.device], Work] = recorded,
@@ -141,7 +141,7 @@ class Recorded:
         net = here.net
         if not isinstance(net, StackedNetwork):
             raise Unrecordable("messages leave the process")
-        if here.apply is not Clients.apply:
+        if here.apply is not Here.apply:
             raise Unrecordable("somebody listens")
         self.state = state
         self._made_of = (algorithm, here)
@@ -168,7 +168,7 @@ class Recorded:
             net.bytes_sent, net.buffers = before, Buffers()
         self._moment.forget_passes()
 
-    def is_of(self, algorithm: Algorithm, here: Clients) -> bool:
+    def is_of(self, algorithm: Algorithm, here: Here) -> bool:
         """Whether it is still what would be computed."""
         return self._made_of[0] is algorithm and self._made_of[1] is here
 

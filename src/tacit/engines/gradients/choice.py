@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse, first_line
-from tacit.core.workers import Crew
-from tacit.engines.gradients.objective import Strategy, Way
+from tacit.core.workers import WorkerPool
+from tacit.engines.gradients.objective import GradientBackend, Strategy
 from tacit.tasks.feed import Feed
 from tacit.tasks.flat import Loss, ModuleLoss, refuse_hidden_stream
 from tacit.tasks.layers import layered
@@ -34,62 +34,64 @@ STRATEGIES: tuple[Strategy, ...] = ("layered", "batched", "looped")
 
 
 @dataclass(frozen=True)
-class Plan:
+class BackendChoice:
     """How gradients are taken, and why."""
 
     strategy: Strategy
     reason: str
 
 
-def plan(
+def choose_backend(
     task: Task,
     clients: Sequence[int],
     feed: Feed,
     seed: int,
     device: torch.device | str,
     wish: str = "auto",
-    crew: Crew | None = None,
-) -> Plan:
+    pool: WorkerPool | None = None,
+) -> BackendChoice:
     """Take the wish, or else choose by timing all ways once on this machine; a remembered choice is taken again."""
     for strategy in STRATEGIES:
         if wish == strategy:
-            Way.of(task, strategy)  # refuses what cannot be taken so
-            return Plan(strategy, "as asked")
+            GradientBackend.of(task, strategy)  # refuses what cannot be taken so
+            return BackendChoice(strategy, "as asked")
     if wish != "auto":
         raise Misuse(f"gradients is {wish!r}.", 'Choose "auto", "layered", "batched" or "looped".')
     if len(clients) == 1:
-        return Plan("looped", "one client")
-    crew = crew or Crew(1)
-    sample = min(SAMPLE, Way.of(task, "looped").clients_per_pass(device))
+        return BackendChoice("looped", "one client")
+    pool = pool or WorkerPool(1)
+    sample = min(SAMPLE, GradientBackend.of(task, "looped").clients_per_pass(device))
     _, load = next(iter(feed.pieces(0, lambda count: [slice(0, min(count, sample))])))
     arrays = load()
     theta = task.initial(seed, clients[: len(arrays[0])]).to(device)
     _refuse_unfit(task.loss, theta, arrays)
     ways, refusals = _ways(task, theta, arrays)
     if len(ways) == 1:
-        return Plan("looped", "; ".join(refusals))
+        return BackendChoice("looped", "; ".join(refusals))
     memory = _Memory.default()
     key = _signature(task, arrays, device, ways)
     # A choice that is remembered may have been made for another loss of the same name and shapes.
     known = memory.recall(key)
     if known is not None and known.strategy in ways:
         return known
-    choice = _time_all(ways, theta, arrays, crew)
+    choice = _time_all(ways, theta, arrays, pool)
     memory.remember(key, choice)
     return choice
 
 
-def _ways(task: Task, theta: Tensor, arrays: Part) -> tuple[dict[Strategy, Way], list[str]]:
+def _ways(
+    task: Task, theta: Tensor, arrays: Part
+) -> tuple[dict[Strategy, GradientBackend], list[str]]:
     """The ways that work here, and why others do not."""
-    ways: dict[Strategy, Way] = {}
+    ways: dict[Strategy, GradientBackend] = {}
     refusals = [reason] if isinstance(reason := layered(task), str) else []
     for strategy in STRATEGIES[1 if refusals else 0 : -1]:
-        way = Way.of(task, strategy)
+        way = GradientBackend.of(task, strategy)
         if (refusal := _refusal(way, theta, arrays)) is None:
             ways[strategy] = way
         elif refusal not in refusals:
             refusals.append(refusal)
-    ways["looped"] = Way.of(task, "looped")
+    ways["looped"] = GradientBackend.of(task, "looped")
     return ways, refusals
 
 
@@ -103,7 +105,7 @@ def _refuse_unfit(loss: Loss, theta: Tensor, arrays: Part) -> None:
         )
 
 
-def _refusal(way: Way, theta: Tensor, arrays: Part) -> str | None:
+def _refusal(way: GradientBackend, theta: Tensor, arrays: Part) -> str | None:
     """Why the loss cannot be batched in this way, or None if it can."""
     try:
         way.write(theta, arrays, torch.empty_like(theta))
@@ -114,23 +116,25 @@ def _refusal(way: Way, theta: Tensor, arrays: Part) -> str | None:
     return None
 
 
-def _time_all(ways: dict[Strategy, Way], theta: Tensor, arrays: Part, crew: Crew) -> Plan:
+def _time_all(
+    ways: dict[Strategy, GradientBackend], theta: Tensor, arrays: Part, pool: WorkerPool
+) -> BackendChoice:
     """Time all ways on the same few clients, as they will be taken."""
     out = torch.empty_like(theta)
     seconds = {}
     for strategy, way in ways.items():
-        pieces = crew.cut(len(theta), way.clients_per_pass(theta.device))
+        pieces = pool.cut(len(theta), way.clients_per_pass(theta.device))
 
-        def write(rows: slice, way: Way = way) -> None:
+        def write(rows: slice, way: GradientBackend = way) -> None:
             way.write(theta[rows], tuple(array[rows] for array in arrays), out[rows])
 
         def work(pieces: list[slice] = pieces, write: Callable[[slice], None] = write) -> None:
-            crew.each(write, pieces)
+            pool.each(write, pieces)
 
-        with crew.alone(), way.products(theta.device):
+        with pool.alone(), way.products(theta.device):
             seconds[strategy] = _seconds(work, theta) / len(theta)
     timing = ", ".join(f"{strategy} {1e3 * taken:.3g} ms" for strategy, taken in seconds.items())
-    return Plan(
+    return BackendChoice(
         min(seconds, key=lambda one: seconds[one]),
         f"timed once on this machine: {timing} per client",
     )
@@ -186,14 +190,14 @@ class _Memory:
             return {}
         return known if isinstance(known, dict) else {}
 
-    def recall(self, key: str) -> Plan | None:
+    def recall(self, key: str) -> BackendChoice | None:
         entry = self._read().get(key)
         if not isinstance(entry, dict):
             return None
         chosen = [strategy for strategy in STRATEGIES if strategy == entry.get("strategy")]
-        return Plan(chosen[0], str(entry.get("reason", ""))) if chosen else None
+        return BackendChoice(chosen[0], str(entry.get("reason", ""))) if chosen else None
 
-    def remember(self, key: str, choice: Plan) -> None:
+    def remember(self, key: str, choice: BackendChoice) -> None:
         known = self._read() | {key: {"strategy": choice.strategy, "reason": choice.reason}}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

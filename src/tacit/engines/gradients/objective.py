@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from tacit.core.errors import Misuse
-from tacit.core.workers import Crew, separate_products
+from tacit.core.workers import WorkerPool, separate_products
 from tacit.engines.capture.graphs import Pass, recorded_pass
 from tacit.tasks.feed import Feed, MiniBatches, Piece, WholeParts, gather
 from tacit.tasks.flat import Loss
@@ -50,7 +50,7 @@ PASSES: dict[str, Callable[[Loss, Tensor, Part], Tensor]] = {"batched": batched,
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class GradientBackend:
     """A way to take gradients of one task: what writes those of k clients, and how many at a time."""
 
     strategy: Strategy
@@ -58,7 +58,7 @@ class Way:
     numbers: int  # that one client takes in a pass
 
     @classmethod
-    def of(cls, task: Task, strategy: Strategy) -> Way:
+    def of(cls, task: Task, strategy: Strategy) -> GradientBackend:
         """That of a task; refused where its loss is no chain of layers and should be taken as one."""
         if strategy == "layered":
             net = layered(task)
@@ -93,14 +93,14 @@ class HostedObjective:
     strategy: Strategy
     seed: int
     device: torch.device | str
-    crew: Crew = field(default_factory=lambda: Crew(1))
+    pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
     _recorded: dict[int, Pass] = field(
         default_factory=dict
     )  # passes of so many clients, as a GPU plays them
 
     @cached_property
-    def _way(self) -> Way:
-        return Way.of(self.task, self.strategy)
+    def _way(self) -> GradientBackend:
+        return GradientBackend.of(self.task, self.strategy)
 
     def theta0(self) -> Tensor:
         """Initial models [n, P]."""
@@ -167,7 +167,7 @@ class HostedObjective:
                 out[rows] = there
 
         with way.products(self.device):
-            self.crew.each(work, pieces)
+            self.pool.each(work, pieces)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""
@@ -178,4 +178,4 @@ class HostedObjective:
         return out
 
     def _cut(self, count: int) -> list[slice]:
-        return self.crew.cut(count, self._way.clients_per_pass(self.device))
+        return self.pool.cut(count, self._way.clients_per_pass(self.device))

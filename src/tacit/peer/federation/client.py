@@ -21,7 +21,7 @@ LONGEST, MOST = (
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class NodeReport:
     """What a node answered: its status, or why there is none."""
 
     member: Member
@@ -39,7 +39,7 @@ class Answer:
         return {**plain, **told}
 
 
-class Enquiry:
+class FederationClient:
     """Channels to all nodes of a federation, to ask them as often as needed."""
 
     def __init__(self, manifest: Manifest, own: Credentials, ca: bytes) -> None:
@@ -49,7 +49,7 @@ class Enquiry:
             for member in manifest.members
         ]
 
-    def status(self, seconds: float = 3.0) -> list[Answer]:
+    def status(self, seconds: float = 3.0) -> list[NodeReport]:
         """How all nodes are, asked at once; those that do not answer within so many seconds are not reached."""
         raws = self._ask("Tell", b"", seconds)
         return [_answer(member, raw) for member, raw in zip(self._members, raws, strict=True)]
@@ -92,17 +92,17 @@ def in_short(problem: Any) -> str:
     return next((said for known, said in short.items() if known in text), _tame(text))
 
 
-def _answer(member: Member, raw: bytes | str) -> Answer:
+def _answer(member: Member, raw: bytes | str) -> NodeReport:
     if isinstance(raw, str):
-        return Answer(member, None, raw)
+        return NodeReport(member, None, raw)
     try:
         status = wire.Status.FromString(raw)
     except DecodeError:
-        return Answer(member, None, "its answer cannot be read")
+        return NodeReport(member, None, "its answer cannot be read")
     for text in ("name", "phase", "problem", "version"):
         setattr(status, text, _tame(getattr(status, text)))
     status.waiting_for[:] = [_tame(name) for name in status.waiting_for[:MOST]]
-    return Answer(member, status)
+    return NodeReport(member, status)
 
 
 def _tame(text: str) -> str:

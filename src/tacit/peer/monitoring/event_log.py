@@ -29,7 +29,7 @@ class _Limit:
     repeated: int = 0
 
 
-class Journal:
+class EventLog:
     """Writes what happens at the node `name`; never raises, and never waits long for whoever reads the stream."""
 
     def __init__(

@@ -14,7 +14,7 @@ LENGTH = 200  # characters of a label's value
 
 
 @dataclass(frozen=True)
-class Description:
+class MetricDescription:
     """What a name means: counters only grow, gauges go both ways; `label` tells its series apart."""
 
     kind: Literal["counter", "gauge"]
@@ -22,43 +22,49 @@ class Description:
     label: str | None = None
 
 
-DESCRIPTIONS: Mapping[str, Description] = {
-    "tacit_epoch": Description("gauge", "Number of the roster that the node goes by."),
-    "tacit_step": Description("gauge", "Iterations done."),
-    "tacit_steps": Description("gauge", "Iterations of the whole run."),
-    "tacit_round": Description("gauge", "Rounds done."),
-    "tacit_loss": Description("gauge", "Loss of the node's model when it was last judged."),
-    "tacit_accuracy_percent": Description(
+DESCRIPTIONS: Mapping[str, MetricDescription] = {
+    "tacit_epoch": MetricDescription("gauge", "Number of the roster that the node goes by."),
+    "tacit_step": MetricDescription("gauge", "Iterations done."),
+    "tacit_steps": MetricDescription("gauge", "Iterations of the whole run."),
+    "tacit_round": MetricDescription("gauge", "Rounds done."),
+    "tacit_loss": MetricDescription("gauge", "Loss of the node's model when it was last judged."),
+    "tacit_accuracy_percent": MetricDescription(
         "gauge", "Accuracy of the node's model when it was last judged."
     ),
-    "tacit_sent_bytes_total": Description("counter", "Bytes of letters sent.", "neighbour"),
-    "tacit_received_bytes_total": Description("counter", "Bytes of letters received.", "neighbour"),
-    "tacit_letters_sent_total": Description("counter", "Letters sent.", "neighbour"),
-    "tacit_letters_received_total": Description("counter", "Letters received.", "neighbour"),
-    "tacit_rejected_total": Description("counter", "Messages and callers refused.", "reason"),
-    "tacit_retries_total": Description("counter", "Calls made again after a failure.", "neighbour"),
-    "tacit_wait_seconds_total": Description(
+    "tacit_sent_bytes_total": MetricDescription("counter", "Bytes of letters sent.", "neighbour"),
+    "tacit_received_bytes_total": MetricDescription(
+        "counter", "Bytes of letters received.", "neighbour"
+    ),
+    "tacit_letters_sent_total": MetricDescription("counter", "Letters sent.", "neighbour"),
+    "tacit_letters_received_total": MetricDescription("counter", "Letters received.", "neighbour"),
+    "tacit_rejected_total": MetricDescription("counter", "Messages and callers refused.", "reason"),
+    "tacit_retries_total": MetricDescription(
+        "counter", "Calls made again after a failure.", "neighbour"
+    ),
+    "tacit_wait_seconds_total": MetricDescription(
         "counter", "Time spent waiting for a neighbour's letter.", "neighbour"
     ),
-    "tacit_step_seconds_total": Description(
+    "tacit_step_seconds_total": MetricDescription(
         "counter", "Time spent on iterations, waiting included."
     ),
-    "tacit_checkpoints_total": Description("counter", "Checkpoints written."),
-    "tacit_checkpoint_failures_total": Description(
+    "tacit_checkpoints_total": MetricDescription("counter", "Checkpoints written."),
+    "tacit_checkpoint_failures_total": MetricDescription(
         "counter", "Checkpoints that could not be written."
     ),
-    "tacit_checkpoint_step": Description("gauge", "Iterations in the newest checkpoint."),
-    "tacit_outbox_bytes": Description("gauge", "Bytes of letters kept for neighbours."),
-    "tacit_outbox_letters": Description("gauge", "Letters kept for neighbours."),
-    "tacit_neighbour_up": Description("gauge", "1 while a neighbour answers, else 0.", "neighbour"),
-    "tacit_certificate_expiry_seconds": Description(
+    "tacit_checkpoint_step": MetricDescription("gauge", "Iterations in the newest checkpoint."),
+    "tacit_outbox_bytes": MetricDescription("gauge", "Bytes of letters kept for neighbours."),
+    "tacit_outbox_letters": MetricDescription("gauge", "Letters kept for neighbours."),
+    "tacit_neighbour_up": MetricDescription(
+        "gauge", "1 while a neighbour answers, else 0.", "neighbour"
+    ),
+    "tacit_certificate_expiry_seconds": MetricDescription(
         "gauge", "Unix time at which the certificate ends."
     ),
-    "tacit_start_seconds": Description("gauge", "Unix time at which the node started."),
+    "tacit_start_seconds": MetricDescription("gauge", "Unix time at which the node started."),
 }
 
 
-class Measures:
+class Metrics:
     """Counters and gauges of one node, safe to use from many threads."""
 
     def __init__(self) -> None:

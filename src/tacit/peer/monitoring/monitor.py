@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from tacit.core.errors import Misuse
-from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.monitoring.metrics import Metrics
 
 Answer = tuple[HTTPStatus, str, str]  # status, content type, text
 
@@ -40,7 +40,7 @@ class Monitor:
         port: int,
         status: Callable[[], dict[str, Any]],
         healthy: Callable[[], tuple[bool, str]],
-        measures: Measures,
+        measures: Metrics,
     ) -> None:
         self._port = port
         self._pages: dict[str, Callable[[], Answer]] = {

@@ -7,21 +7,21 @@ from pathlib import Path
 
 from tacit.core.errors import Misuse
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.node.checkpoint_store import KEPT, Saved, Saves, order
+from tacit.peer.node.checkpoint_store import KEPT, CheckpointStore, Saved, order
 from tacit.peer.node.disk import complain, persist
-from tacit.peer.node.state import Desk
+from tacit.peer.node.state import NodeState
 
 ENOUGH = 1 << 26  # bytes that one neighbour keeps for us before we save, so that it may forget them
 
 LOST = "Let the operator remove this node, and add it under another name."
 
 
-class Keeper:
+class CheckpointPolicy:
     """Saves the states of one node below a folder."""
 
-    def __init__(self, folder: Path, desk: Desk, seconds: float) -> None:
+    def __init__(self, folder: Path, desk: NodeState, seconds: float) -> None:
         self._folder, self._desk, self._seconds = folder, desk, seconds
-        self._saves = Saves(folder)
+        self._saves = CheckpointStore(folder)
         self._steps: list[int] = []  # of the checkpoints of this epoch that are kept
         self._last = time.monotonic()
 

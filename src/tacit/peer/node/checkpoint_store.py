@@ -22,7 +22,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit.peer.wire.frames import Address, Envelope, Letter, raw_bytes
+from tacit.peer.wire.frames import Address, Envelope, WireMessage, raw_bytes
 
 FORMAT = "tacit-node-1"
 NAME = re.compile(r"epoch-(\d{6})-(?:meeting|step-(\d{9}))\.safetensors")
@@ -39,7 +39,7 @@ class Saved:
     step: int
     meeting: bool  # the roster has just changed: `state` holds the model alone, if there is one
     state: Mapping[str, Tensor]
-    letters: list[Letter]
+    letters: list[WireMessage]
     wall_seconds: float
     data: str = ""  # a digest of what the node trains on
 
@@ -50,7 +50,7 @@ class Saved:
 
 
 @dataclass(frozen=True)
-class Place:
+class CheckpointKey:
     """Where a letter is on the disk."""
 
     file: str
@@ -59,12 +59,12 @@ class Place:
     sha256: str
 
 
-class Saves:
+class CheckpointStore:
     """The checkpoints in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._places: dict[Envelope, Place] = {}  # of the letters of the newest checkpoint
+        self._places: dict[Envelope, CheckpointKey] = {}  # of the letters of the newest checkpoint
 
     def save(self, saved: Saved) -> None:
         """Write a checkpoint, and forget all but the newest two."""
@@ -124,7 +124,7 @@ class Saves:
         files = (path for path in self._folder.iterdir() if NAME.fullmatch(path.name))
         return sorted(files, key=order, reverse=True)
 
-    def _write_letters(self, saved: Saved) -> dict[Envelope, Place]:
+    def _write_letters(self, saved: Saved) -> dict[Envelope, CheckpointKey]:
         """Put the letters that are not on the disk yet into one file; where all of them are."""
         file = f"letters-{saved.epoch:06d}-{saved.step:09d}.bin"
         places, new, at = {}, [], 0
@@ -132,7 +132,7 @@ class Saves:
             known = self._places.get(letter.envelope)
             # A file of this name is written anew below: what was in it goes there again.
             if known is None or known.file == file:
-                known = Place(file, at, len(letter.frame), letter.sha256.hex())
+                known = CheckpointKey(file, at, len(letter.frame), letter.sha256.hex())
                 new.append(letter.frame)
                 at += len(letter.frame)
             places[letter.envelope] = known
@@ -164,7 +164,7 @@ class Saves:
             if LETTERS.fullmatch(path.name) and path.name not in needed:
                 path.unlink()
 
-    def _load(self, path: Path) -> tuple[Saved, dict[Envelope, Place]]:
+    def _load(self, path: Path) -> tuple[Saved, dict[Envelope, CheckpointKey]]:
         facts = _facts(path)
         tensors = _tensors(path)
         if facts["format"] != FORMAT:
@@ -179,7 +179,7 @@ class Saves:
             envelope = Envelope(
                 told["federation"], told["sender"], told["receiver"], Address(**told["address"])
             )
-            place = Place(told["file"], told["offset"], told["size"], told["sha256"])
+            place = CheckpointKey(told["file"], told["offset"], told["size"], told["sha256"])
             letters.append(self._read_letter(envelope, place))
             places[envelope] = place
         names = ("federation", "epoch", "step", "meeting", "wall_seconds", "data")
@@ -188,7 +188,7 @@ class Saves:
             raise ValueError(f"it is {saved.file} under another name")
         return saved, places
 
-    def _read_letter(self, envelope: Envelope, place: Place) -> Letter:
+    def _read_letter(self, envelope: Envelope, place: CheckpointKey) -> WireMessage:
         if not LETTERS.fullmatch(place.file):
             raise ValueError(f"{place.file!r} is no file of letters")
         with (self._folder / place.file).open("rb") as file:
@@ -197,7 +197,7 @@ class Saves:
         digest = hashlib.sha256(frame).digest()
         if digest.hex() != place.sha256:
             raise ValueError(f"a letter in {place.file} does not match its checksum")
-        return Letter(envelope, frame, digest)
+        return WireMessage(envelope, frame, digest)
 
 
 def _write_state(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:

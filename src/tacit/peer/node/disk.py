@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tacit.peer.node.state import Desk
-from tacit.peer.wire.neighbour_client import Left
+from tacit.peer.node.state import NodeState
+from tacit.peer.wire.neighbour_client import Stopped
 
 AGAIN = 30.0  # seconds between two attempts to write, at most
 
 
-def persist(desk: Desk, what: str, write: Callable[[], None]) -> None:
+def persist(desk: NodeState, what: str, write: Callable[[], None]) -> None:
     """Call `write`, and again as long as it fails for want of room; leaves with Left if the node is to end."""
     before, failures = desk.progress.phase, 0
     while True:
@@ -20,14 +20,14 @@ def persist(desk: Desk, what: str, write: Callable[[], None]) -> None:
         except OSError as problem:
             complain(desk, what, problem)
             if desk.stop.wait(min(AGAIN, 0.5 * 2**failures)):
-                raise Left from None
+                raise Stopped from None
             failures += 1
     if failures:
         desk.report(phase=before, problem="")
         desk.journal.say("saved again", what=what, step=desk.progress.step)
 
 
-def complain(desk: Desk, what: str, problem: OSError) -> None:
+def complain(desk: NodeState, what: str, problem: OSError) -> None:
     """Say that something could not be written, and what to do."""
     why = f"{what} cannot be saved: {problem.strerror or problem}"
     desk.measures.count("tacit_checkpoint_failures_total")

@@ -12,7 +12,7 @@ from tacit.peer.federation.private_files import replace
 GONE = 30.0  # seconds after which a neighbour that said farewell and does not answer is taken to be gone
 
 
-class Farewells:
+class FinishedPeers:
     """At the end of an epoch: the neighbours that have saved it (`names`), and those that we have told so (`told`)."""
 
     def __init__(self, path: Path, epoch: int) -> None:

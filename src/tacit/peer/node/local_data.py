@@ -32,7 +32,7 @@ AGREED = {
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class LocalData:
     """The task as one client holds it."""
 
     task: Task
@@ -50,9 +50,9 @@ class Share:
         return total.hexdigest()
 
 
-def load_share(
+def load_local_data(
     config: Config, clients: int, position: int, number: int, name: str, source: str | None
-) -> Share:
+) -> LocalData:
     """What the member `number`, at `position` among the `clients` of the graph, learns from.
 
     `source` is its own data: "package.module:function", a file .npz or .safetensors, or the folder of a dataset that
@@ -67,14 +67,14 @@ def load_share(
                 'Leave it out, or give a "package.module:function" that returns a tacit.Task.',
             )
         task = make_task(config.task, clients)
-        share = Share(task, position, f"{config.task.name}: client {position} of {clients}")
+        share = LocalData(task, position, f"{config.task.name}: client {position} of {clients}")
     elif source is not None and not Path(source).expanduser().is_dir():
         share = _trained(config, f"--data {source}", *read_arrays(Path(source).expanduser()))
     else:
         share = _dealt(config, clients, position, source)
     if (clip := config.run.clip) is None:
         return share
-    return Share(share.task.clipped(clip.bound, clip.norm), share.place, share.note)
+    return LocalData(share.task.clipped(clip.bound, clip.norm), share.place, share.note)
 
 
 def expected(config: Config) -> tuple[tuple[int, ...], int]:
@@ -108,13 +108,13 @@ def expected(config: Config) -> tuple[tuple[int, ...], int]:
     return tuple(shape), classes
 
 
-def _made(config: Config, clients: int, number: int, name: str, source: str) -> Share:
+def _made(config: Config, clients: int, number: int, name: str, source: str) -> LocalData:
     """What the user's function returns: a task of one client, or its data."""
     origin = f"--data {source}"
     made = _called(by_path(source, "--data"), origin, name)
     if isinstance(made, Task):
         _check_task(made, config, clients, number, origin)
-        return Share(made, 0, f"{source}: {made!r}")
+        return LocalData(made, 0, f"{source}: {made!r}")
     if config.task is not None:
         raise Misuse(
             f"{origin} returns a {type(made).__name__}, and [task] has no model to train.",
@@ -178,7 +178,7 @@ def _check_task(task: Task, config: Config, clients: int, number: int, origin: s
         ) from None
 
 
-def _trained(config: Config, origin: str, train: Pair, test: Pair | None) -> Share:
+def _trained(config: Config, origin: str, train: Pair, test: Pair | None) -> LocalData:
     """The federation's model on own data, after a look at them."""
     shape, classes = expected(config)
     x, y = checked_samples(origin, "", *train, shape, classes)
@@ -191,10 +191,10 @@ def _trained(config: Config, origin: str, train: Pair, test: Pair | None) -> Sha
     held_out = None if test is None else checked_samples(origin, "_test", *test, shape, classes)
     tested = "judged on the same" if held_out is None else f"{len(held_out[0]):,} to test on"
     note = f"{origin.removeprefix('--data ')}: {len(x):,} samples to train on, {tested}"
-    return Share(_training(config, shape, classes, (x, y), held_out), 0, note)
+    return LocalData(_training(config, shape, classes, (x, y), held_out), 0, note)
 
 
-def _dealt(config: Config, clients: int, position: int, folder: str | None) -> Share:
+def _dealt(config: Config, clients: int, position: int, folder: str | None) -> LocalData:
     """For trials: what a client gets of a dataset that all of them know."""
     if config.data.name == OWN:
         given = "no --data are given" if folder is None else f"--data {folder} is a folder"
@@ -204,7 +204,7 @@ def _dealt(config: Config, clients: int, position: int, folder: str | None) -> S
         )
     train, test, classes, note = _part(config, clients, position, folder)
     task = _training(config, tuple(train[0].shape[1:]), classes, train, test)
-    return Share(task, 0, f"{note}, {len(train[0]):,} samples of them")
+    return LocalData(task, 0, f"{note}, {len(train[0]):,} samples of them")
 
 
 def _part(

@@ -15,9 +15,9 @@ from torch import Tensor
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.rows import CodedRows, Sent, received
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.node.state import Awaited, Desk
+from tacit.peer.node.state import Awaited, NodeState
 from tacit.peer.wire.frames import Address, Envelope, Expected, Rejected, is_finite, pack
-from tacit.peer.wire.neighbour_client import RECEIVED, Left, Line
+from tacit.peer.wire.neighbour_client import RECEIVED, NeighbourClient, Stopped
 
 GLANCE = 0.25  # seconds between two looks at who has not answered
 ROOM = (
@@ -28,7 +28,7 @@ ROOM = (
 class PeerNetwork:
     """The network as the client `name` sees it in one epoch: see tacit.core.here.Network."""
 
-    def __init__(self, desk: Desk, lines: Sequence[Line]) -> None:
+    def __init__(self, desk: NodeState, lines: Sequence[NeighbourClient]) -> None:
         manifest, name = desk.manifest, desk.name
         self.received_since_saved = 0  # the most bytes that one neighbour keeps for us
         self.saved = -1  # up to which iteration neighbours may forget
@@ -99,7 +99,7 @@ class PeerNetwork:
             line.close()
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[NeighbourClient]:
         """To the in-neighbours."""
         return self._lines
 
@@ -113,7 +113,7 @@ class PeerNetwork:
         """Put our letters out and fetch everybody's; in the order of the lines."""
         desk, outbox = self._desk, self._desk.standing.outbox
         if desk.interrupted:
-            raise Left
+            raise Stopped
         address = Address(self._manifest.epoch, self._tick, self._exchange)
         self._exchange += 1
         for receiver, tensors in letters.items():
@@ -166,7 +166,7 @@ class PeerNetwork:
                 problem="neighbours do not save what they get",
             )
             if desk.interrupted:
-                raise Left
+                raise Stopped
         if desk.progress.waiting_for:
             desk.report(phase=before, waiting_for=(), blamed=(), problem="")
 

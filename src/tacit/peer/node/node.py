@@ -17,20 +17,20 @@ from tacit.experiment.folder import write_json
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.operator import NodeFolder
 from tacit.peer.federation.private_files import locked
-from tacit.peer.monitoring.event_log import Journal
-from tacit.peer.monitoring.metrics import Measures
-from tacit.peer.node.checkpoint_policy import Keeper
+from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.monitoring.metrics import Metrics
+from tacit.peer.node.checkpoint_policy import CheckpointPolicy
 from tacit.peer.node.checkpoint_store import Saved
 from tacit.peer.node.disk import persist
-from tacit.peer.node.finished_peers import Farewells
-from tacit.peer.node.local_data import Share, load_share
+from tacit.peer.node.finished_peers import FinishedPeers
+from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.outbox import Outbox
 from tacit.peer.node.results import Results
-from tacit.peer.node.roster_context import Stage
+from tacit.peer.node.roster_context import RosterContext
 from tacit.peer.node.serving import serving
-from tacit.peer.node.state import Announced, Desk, Standing
+from tacit.peer.node.state import ActiveRoster, Announced, NodeState
 from tacit.peer.wire.frames import is_finite
-from tacit.peer.wire.neighbour_client import Left
+from tacit.peer.wire.neighbour_client import Stopped
 from tacit.simulation import check_fit
 
 
@@ -51,7 +51,7 @@ class Removed(Exception):
 class Node:
     """One peer: `run` returns when training has ended and nobody needs it any more, or when it is asked to stop."""
 
-    def __init__(self, folder: NodeFolder, options: Options, journal: Journal) -> None:
+    def __init__(self, folder: NodeFolder, options: Options, journal: EventLog) -> None:
         self.folder, self.options, self.journal = folder, options, journal
         self.name = folder.name
         manifest = folder.manifest()
@@ -61,11 +61,11 @@ class Node:
         self.algorithm, self.round_length = prepare(manifest, self.share)
         self.steps = manifest.config.run.rounds * self.round_length
         task = self.share.task
-        self.desk = Desk(
+        self.desk = NodeState(
             folder,
             self.name,
             self._standing(manifest),
-            Measures(),
+            Metrics(),
             journal,
             task.parameters,
             str(task.dtype),
@@ -74,9 +74,9 @@ class Node:
         self.state: Any = None  # none before the first of an epoch
         self.theta: Tensor | None = None  # the model so far [1, P], also between two epochs
         self.step = 0
-        self._keeper = Keeper(folder.run / "checkpoints", self.desk, options.save_seconds)
+        self._keeper = CheckpointPolicy(folder.run / "checkpoints", self.desk, options.save_seconds)
         self._results = Results(folder.run, self.desk)
-        self._farewells = Farewells(folder.run / "farewells.json", manifest.epoch)
+        self._farewells = FinishedPeers(folder.run / "farewells.json", manifest.epoch)
         self.desk.farewell = lambda name: self._farewells.add(name)
         self._earlier_seconds, self._begun = 0.0, time.monotonic()
 
@@ -92,7 +92,7 @@ class Node:
             try:
                 self._restore(self.desk.manifest)
                 self._serve()
-            except Left:  # asked to stop while there was no room on the disk
+            except Stopped:  # asked to stop while there was no room on the disk
                 self.journal.say("stopped", step=self.step, saved=self.desk.progress.saved)
 
     def _serve(self) -> None:
@@ -117,7 +117,7 @@ class Node:
     def _live(self) -> None:
         """One epoch after the other."""
         while True:
-            stage = Stage.of(self.desk, self.algorithm, self.share)
+            stage = RosterContext.of(self.desk, self.algorithm, self.share)
             self.desk.on_interrupt(stage.network.cancel)
             try:
                 if self.state is None:
@@ -126,7 +126,7 @@ class Node:
                 self._linger(stage)
                 self.journal.say("ended", step=self.step)
                 return
-            except Left:
+            except Stopped:
                 if self.desk.stop.is_set():
                     self._leave(stage)
                     return
@@ -134,7 +134,7 @@ class Node:
                 stage.network.close()
             self._go_over()
 
-    def _begin(self, stage: Stage) -> None:
+    def _begin(self, stage: RosterContext) -> None:
         """The first state of an epoch."""
         self.desk.report(
             phase="meeting" if stage.manifest.epoch > 1 else "starting", step=self.step
@@ -146,13 +146,13 @@ class Node:
         self._evaluate(stage)
         self._save(stage)
 
-    def _train(self, stage: Stage) -> None:
+    def _train(self, stage: RosterContext) -> None:
         desk, network, run = self.desk, stage.network, stage.manifest.config.run
         desk.report(phase="training", step=self.step, waiting_for=(), problem="")
         network.saved = self._keeper.acknowledged
         while self.step < self.steps:
             if desk.interrupted:
-                raise Left
+                raise Stopped
             began = time.monotonic()
             network.at(self.step + 1)
             self.state = self.algorithm.step(self.state, stage.here.at(self.step))
@@ -168,7 +168,7 @@ class Node:
             if last or self._keeper.due(network.received_since_saved):
                 self._save(stage)
 
-    def _linger(self, stage: Stage) -> None:
+    def _linger(self, stage: RosterContext) -> None:
         """Leave the result, and stay until nobody needs this node any more."""
         desk, farewells = self.desk, self._farewells
         self._results.finish(self.state.theta[0], self.algorithm.name, self.step, self._seconds())
@@ -178,16 +178,16 @@ class Node:
             desk.report(phase="finished", waiting_for=tuple(waiting))
             for name in set(lines) - farewells.told:
                 if desk.interrupted:
-                    raise Left
+                    raise Stopped
                 if lines[name].say_farewell(stage.manifest.epoch, self.steps) or farewells.gone(
                     name
                 ):
                     persist(desk, "a farewell", partial(farewells.add_told, name))
             if desk.stop.wait(0.2) or desk.interrupted:
-                raise Left
+                raise Stopped
         desk.report(phase="finished", waiting_for=())
 
-    def _leave(self, stage: Stage) -> None:
+    def _leave(self, stage: RosterContext) -> None:
         """End as asked; what is done is saved, if that is possible."""
         if self.state is not None and not self._keeper.has(self.step):
             self._check()
@@ -217,7 +217,7 @@ class Node:
         # A trial deals its dataset by the number of clients; a task that makes its own data makes them for so many.
         self.share = self._load(manifest)
         self._digest = self.share.digest()
-        self._farewells = Farewells(self.folder.run / "farewells.json", manifest.epoch)
+        self._farewells = FinishedPeers(self.folder.run / "farewells.json", manifest.epoch)
         before = self.desk.standing
         self.desk.enter(self._standing(manifest))
         before.outbox.close()
@@ -247,7 +247,7 @@ class Node:
         self.desk.report(step=self.step, saved=saved.step)
         self.journal.say("resumed", epoch=manifest.epoch, step=self.step)
 
-    def _save(self, stage: Stage) -> None:
+    def _save(self, stage: RosterContext) -> None:
         self._check()
         self._keeper.write(self._snapshot(stage.manifest))
         stage.network.saved = self._keeper.acknowledged
@@ -266,7 +266,7 @@ class Node:
             self._digest,
         )
 
-    def _evaluate(self, stage: Stage) -> None:
+    def _evaluate(self, stage: RosterContext) -> None:
         """Judge the model by what held when the last gradient was taken."""
         task = self.share.task.on(stage.manifest.config.run.device)
         number = self.step * gradients_per_step(self.algorithm)
@@ -286,20 +286,20 @@ class Node:
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._begun
 
-    def _load(self, manifest: Manifest) -> Share:
+    def _load(self, manifest: Manifest) -> LocalData:
         member, position = manifest.member(self.name), manifest.position(self.name)
         assert position is not None
         clients = len(manifest.members)
-        return load_share(
+        return load_local_data(
             manifest.config, clients, position, member.number, self.name, self.options.data
         )
 
-    def _standing(self, manifest: Manifest) -> Standing:
+    def _standing(self, manifest: Manifest) -> ActiveRoster:
         names = [member.name for member in manifest.out_neighbours(self.name)]
-        return Standing(manifest, Outbox.to(manifest.epoch, names))
+        return ActiveRoster(manifest, Outbox.to(manifest.epoch, names))
 
 
-def prepare(manifest: Manifest, share: Share) -> tuple[Algorithm, int]:
+def prepare(manifest: Manifest, share: LocalData) -> tuple[Algorithm, int]:
     """The algorithm of a federation, and the iterations of a round."""
     config = manifest.config
     name, options = config.algorithm.name, config.algorithm.options

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tacit.peer.wire.frames import Address, Letter, Rejected
+from tacit.peer.wire.frames import Address, Rejected, WireMessage
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Outbox:
 
     epoch: int
     readers: dict[str, Readers]
-    _letters: dict[tuple[Address, str], Letter] = field(default_factory=dict)
+    _letters: dict[tuple[Address, str], WireMessage] = field(default_factory=dict)
     _sizes: Counter[str] = field(
         default_factory=Counter
     )  # bytes of the letters to each; to all, under ""
@@ -40,7 +40,7 @@ class Outbox:
         """An empty outbox of an epoch."""
         return cls(epoch, {name: Readers() for name in names})
 
-    def post(self, letter: Letter) -> None:
+    def post(self, letter: WireMessage) -> None:
         """Put a letter out; one that is there already, as after a restart, is replaced."""
         key = (letter.envelope.address, letter.envelope.receiver)
         with self._changed:
@@ -51,7 +51,7 @@ class Outbox:
 
     def take(
         self, address: Address, reader: str, alive: Callable[[], bool], patience: float
-    ) -> Letter | None:
+    ) -> WireMessage | None:
         """The letter at an address for a reader, waiting for it up to `patience` seconds.
 
         None if it is not written yet, or the outbox is closed, or the reader is not `alive` any more. A letter that is
@@ -97,7 +97,7 @@ class Outbox:
             self._closed = True
             self._changed.notify_all()
 
-    def held(self) -> list[Letter]:
+    def held(self) -> list[WireMessage]:
         """All letters, in order of address."""
         with self._changed:
             return [self._letters[key] for key in sorted(self._letters)]
@@ -123,7 +123,7 @@ class Outbox:
             self._changed.wait_for(lambda: self._closed or not crowded(), patience)
             return [] if self._closed else crowded()
 
-    def _find(self, address: Address, reader: str) -> Letter | None:
+    def _find(self, address: Address, reader: str) -> WireMessage | None:
         return self._letters.get((address, reader)) or self._letters.get((address, ""))
 
     def _prune(self) -> None:

@@ -13,13 +13,13 @@ from tacit.core.errors import Misuse
 from tacit.experiment.folder import read_json, write_json
 from tacit.peer.federation.private_files import replace
 from tacit.peer.node.disk import persist
-from tacit.peer.node.state import Desk
+from tacit.peer.node.state import NodeState
 
 
 class Results:
     """The files of one node below its `run` folder."""
 
-    def __init__(self, folder: Path, desk: Desk) -> None:
+    def __init__(self, folder: Path, desk: NodeState) -> None:
         self._folder, self._desk = folder, desk
 
     def go_back(self, epoch: int, step: int) -> None:

@@ -10,34 +10,37 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, gradients_per_step
-from tacit.core.here import Clients, Objective
+from tacit.core.here import Here, Objective
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.node.local_data import Share
+from tacit.peer.node.local_data import LocalData
 from tacit.peer.node.network import PeerNetwork
 from tacit.peer.node.rejoin import meet
-from tacit.peer.node.state import Desk
-from tacit.peer.wire.neighbour_client import Line
+from tacit.peer.node.state import NodeState
+from tacit.peer.wire.neighbour_client import NeighbourClient
 from tacit.privacy.keystreams import KeyRing
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class RosterContext:
     """The client of this node as an algorithm sees it, and its network."""
 
     manifest: Manifest
     network: PeerNetwork
-    here: Clients
+    here: Here
 
     @classmethod
-    def of(cls, desk: Desk, algorithm: Algorithm, share: Share) -> Stage:
+    def of(cls, desk: NodeState, algorithm: Algorithm, share: LocalData) -> RosterContext:
         """The stage of the roster that the node goes by."""
         manifest, folder = desk.manifest, desk.folder
         member, position = manifest.member(desk.name), manifest.position(desk.name)
         assert position is not None
         own, ca = folder.credentials(), folder.ca()
-        lines = [Line(desk, neighbour, own, ca) for neighbour in manifest.in_neighbours(desk.name)]
+        lines = [
+            NeighbourClient(desk, neighbour, own, ca)
+            for neighbour in manifest.in_neighbours(desk.name)
+        ]
         network = PeerNetwork(desk, lines)
         graph, run, task = manifest.graph, manifest.config.run, share.task
         neighbourhood = Neighbourhood.of(
@@ -57,7 +60,7 @@ class Stage:
             secrets={position: folder.mask_secret()},
         )
         randomness = keys.randomness(task.parameters, task.dtype)
-        here = Clients(neighbourhood, network, objective, randomness, gradients_per_step(algorithm))
+        here = Here(neighbourhood, network, objective, randomness, gradients_per_step(algorithm))
         return cls(manifest, network, here)
 
     def first_state(

@@ -10,13 +10,13 @@ from typing import Any
 
 from tacit.peer.federation.identity import describe
 from tacit.peer.monitoring.monitor import Monitor
-from tacit.peer.node.state import Desk, plain_status
+from tacit.peer.node.state import NodeState, plain_status
 from tacit.peer.wire.server import Service, threads_for
 from tacit.peer.wire.transport import listen
 
 
 @contextmanager
-def serving(desk: Desk, address: str | None, metrics_port: int) -> Iterator[dict[str, Any]]:
+def serving(desk: NodeState, address: str | None, metrics_port: int) -> Iterator[dict[str, Any]]:
     """Answer neighbours at `address`, or where the roster says, and this machine at a port; where that is."""
     own, ca = desk.folder.credentials(), desk.folder.ca()
     desk.measures.set(
@@ -54,6 +54,6 @@ def bind_address(address: str) -> str:
     return address
 
 
-def _healthy(desk: Desk) -> tuple[bool, str]:
+def _healthy(desk: NodeState) -> tuple[bool, str]:
     now = desk.now()
     return not now.problem, now.problem or now.phase

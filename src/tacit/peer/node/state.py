@@ -13,8 +13,8 @@ import tacit
 from tacit.core.errors import Misuse
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.operator import NodeFolder
-from tacit.peer.monitoring.event_log import Journal
-from tacit.peer.monitoring.metrics import Measures
+from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.outbox import Outbox
 from tacit.peer.wire import wire_pb2 as wire
 
@@ -23,7 +23,7 @@ SILENCE = 1.0  # seconds without a word from a neighbour after which a node says
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class ActiveRoster:
     """By which roster a node goes now, and the letters it wrote under it."""
 
     manifest: Manifest
@@ -31,7 +31,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Progress:
+class NodeProgress:
     """How far a node is, for whoever asks."""
 
     phase: str = "starting"
@@ -69,17 +69,17 @@ def _too_early(name: str) -> None:
 
 
 @dataclass(eq=False)
-class Desk:
+class NodeState:
     """Shared by the thread that trains, the threads that serve and those that fetch."""
 
     folder: NodeFolder
     name: str
-    standing: Standing
-    measures: Measures
-    journal: Journal
+    standing: ActiveRoster
+    measures: Metrics
+    journal: EventLog
     parameters: int
     dtype: str
-    progress: Progress = Progress()
+    progress: NodeProgress = NodeProgress()
     awaited: Awaited = Awaited()
     stop: threading.Event = field(default_factory=threading.Event)
     newer: Announced | None = None  # accepted, and not yet gone over to
@@ -98,7 +98,7 @@ class Desk:
         with self._lock:
             self.progress = replace(self.progress, **changes)  # type: ignore[arg-type]
 
-    def now(self) -> Progress:
+    def now(self) -> NodeProgress:
         """How far the node is. A neighbour that hangs says nothing: then it is known here alone that it is awaited."""
         now, awaited = self.progress, self.awaited
         if not awaited.names or time.monotonic() - awaited.since < SILENCE:
@@ -141,7 +141,7 @@ class Desk:
         self.journal.say("roster announced", epoch=found.manifest.epoch, members=names)
         return True
 
-    def enter(self, standing: Standing) -> None:
+    def enter(self, standing: ActiveRoster) -> None:
         """Go by another roster from now on; what was announced up to it is no news any more."""
         with self._lock:
             self.standing = standing

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.frames import Address, Letter, Rejected
+from tacit.peer.wire.frames import Address, Rejected, WireMessage
 
 HEAD, DATA, NOTICE = 0x0A, 0x12, 0x1A  # fields 1, 2 and 3 of Piece, length-delimited
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """What a message of the stream holds."""
 
     head: wire.Head | None
@@ -27,7 +27,7 @@ class Piece:
     notice: wire.Notice | None
 
 
-def cut(letter: Letter, chunk: int) -> Iterator[bytes]:
+def cut(letter: WireMessage, chunk: int) -> Iterator[bytes]:
     """A letter as messages: its head with its first bytes, then the others."""
     head = wire.Head(
         address=to_wire(letter.envelope.address), size=len(letter.frame), sha256=letter.sha256
@@ -43,7 +43,7 @@ def notice_piece(notice: wire.Notice) -> bytes:
     return _field(NOTICE, memoryview(notice.SerializeToString()))
 
 
-def read_piece(raw: bytes) -> Piece:
+def read_piece(raw: bytes) -> Chunk:
     """Take a message apart; the bytes of the letter are not copied."""
     fields: dict[int, memoryview] = {}
     view, at = memoryview(raw), 0
@@ -61,7 +61,7 @@ def read_piece(raw: bytes) -> Piece:
         notice = wire.Notice.FromString(bytes(fields[NOTICE])) if NOTICE in fields else None
     except DecodeError:
         raise Rejected("malformed", "a message that is no piece of a letter") from None
-    return Piece(head, fields.get(DATA), notice)
+    return Chunk(head, fields.get(DATA), notice)
 
 
 class Assembly:

@@ -64,7 +64,7 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Letter:
+class WireMessage:
     """A packed letter and its checksum."""
 
     envelope: Envelope
@@ -72,12 +72,12 @@ class Letter:
     sha256: bytes
 
 
-def pack(envelope: Envelope, tensors: Mapping[str, Tensor]) -> Letter:
+def pack(envelope: Envelope, tensors: Mapping[str, Tensor]) -> WireMessage:
     """The letter with these tensors."""
     parts: list[bytes | memoryview] = [_header(envelope, tensors)]
     parts += [raw_bytes(tensors[tag]) for tag in _order(tensors)]
     frame = b"".join(parts)
-    return Letter(envelope, frame, hashlib.sha256(frame).digest())
+    return WireMessage(envelope, frame, hashlib.sha256(frame).digest())
 
 
 class Expected:

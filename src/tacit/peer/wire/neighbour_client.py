@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tacit.peer.federation.identity import Credentials
 from tacit.peer.federation.manifest import Member
-from tacit.peer.node.state import Desk
+from tacit.peer.node.state import NodeState
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import Assembly, read_piece, to_wire
 from tacit.peer.wire.frames import Address, Expected, Rejected
@@ -30,18 +30,18 @@ RECEIVED = Mapping[str, Tensor]
 Check = Callable[[dict[str, Tensor]], RECEIVED]
 
 
-class Left(Exception):
+class Stopped(Exception):
     """The node was asked to stop, or to go over to another roster, while it waited."""
 
 
-class Elsewhere(Exception):
+class RosterChanged(Exception):
     """The neighbour goes by the roster of another epoch."""
 
 
-class Line:
+class NeighbourClient:
     """One in-neighbour of this node. One thread asks and receives; `cancel` may come from any."""
 
-    def __init__(self, desk: Desk, member: Member, own: Credentials, ca: bytes) -> None:
+    def __init__(self, desk: NodeState, member: Member, own: Credentials, ca: bytes) -> None:
         self.member = member
         self.heard = ""  # what the neighbour last said of itself while we waited
         self.blames: tuple[str, ...] = ()  # for whom it waits itself, as it says
@@ -76,13 +76,13 @@ class Line:
         failures, begun = 0, time.monotonic()
         while True:
             if self._cancelled.is_set():
-                raise Left
+                raise Stopped
             try:
                 frame = self._letter(want, address, expected.size, waiting)
                 found = check(expected.unpack(frame))
             except Rejected as problem:
                 self._desk.reject(problem.reason, self.member.name, str(problem))
-            except Elsewhere:
+            except RosterChanged:
                 pass  # settled by the next Hello
             except grpc.RpcError as problem:
                 self._note(problem)
@@ -114,7 +114,7 @@ class Line:
             self._desk.reject(problem.reason, self.member.name, str(problem))
         except grpc.RpcError as problem:
             self._note(problem)
-        except Elsewhere:
+        except RosterChanged:
             pass  # the news is told, one way or the other
 
     def cancel(self) -> None:
@@ -158,7 +158,7 @@ class Line:
 
     def _heard(self, notice: wire.Notice, address: Address) -> None:
         if notice.epoch != address.epoch:
-            raise Elsewhere
+            raise RosterChanged
         self.blames = tuple(name[:40] for name in notice.waiting_for[:4] if name != self._desk.name)
         others = f", waiting for {', '.join(self.blames)}" if self.blames else ""
         self.heard = f"at iteration {notice.tick}{others}"
@@ -198,14 +198,14 @@ class Line:
             raise Rejected("configuration", why)
         if theirs.epoch > ours.epoch:
             self._learn()
-            raise Elsewhere
+            raise RosterChanged
         if theirs.epoch < ours.epoch:
             text, signature = desk.folder.signed()
             self._call(
                 "Announce",
                 wire.SignedManifest(manifest=text, signature=signature).SerializeToString(),
             )
-            raise Elsewhere
+            raise RosterChanged
         desk.measures.set("tacit_neighbour_up", 1, neighbour=self.member.name)
         desk.journal.say_at_most(
             60, ("connected", self.member.name), "connected", neighbour=self.member.name

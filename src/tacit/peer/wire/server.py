@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from tacit.peer.federation.identity import OPERATOR
-from tacit.peer.node.state import Desk
+from tacit.peer.node.state import NodeState
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import cut, from_wire, notice_piece
 from tacit.peer.wire.frames import Address, Rejected
@@ -36,7 +36,7 @@ def threads_for(members: int) -> int:
 class Service:
     """The handlers of one node."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: NodeState) -> None:
         self._desk = desk
         self._streams: dict[str, Any] = {}  # one stream of letters per neighbour: the newest
         self._calls: Counter[str] = Counter()  # under way, of each member; of all others together
