@@ -169,7 +169,7 @@ def last(prg, seed=SEED):
 def test_keys_come_from_the_seed_or_are_given():
     keys = KeyRing.from_seed(N, SEED)
     assert torch.equal(last("chacha20"), last(keys))
-    others = [last("philox"), last("chacha20", SEED + 1), last(replace(keys, epoch=2)),
+    others = [last("philox"), last("chacha20", SEED + 1), last(replace(keys, generation=2)),
               last(replace(keys, federation="banks")), last(KeyRing.from_seed(N, SEED + 1))]  # fmt: skip
     assert not any(torch.equal(last(keys), other) for other in others)
 

@@ -65,7 +65,7 @@ def simulated(home):
     experiment = build(manifest.config)
     keys = KeyRing(
         manifest.federation,
-        manifest.epoch,
+        manifest.generation,
         [member.name for member in manifest.members],
         [member.mask_key for member in manifest.members],
         {i: home.node(member.name).mask_secret() for i, member in enumerate(manifest.members)},

@@ -92,7 +92,7 @@ class Fuzzer:
             self.lost.append(call.details())
 
     def _want(self, tick):
-        address = wire.Address(epoch=1, tick=max(0, tick + self._random.randint(-5, 1)))
+        address = wire.Address(generation=1, tick=max(0, tick + self._random.randint(-5, 1)))
         saved = self._random.choice([-1, max(-1, tick - 20), tick, 2**62])
         return wire.Want(
             address=address, manifest=self._manifest.hash, saved=saved
@@ -109,12 +109,12 @@ class Fuzzer:
         manifest = self._manifest
         if method == "Hello":
             greeting = wire.Greeting(
-                protocol=1, federation=manifest.federation, epoch=1, manifest=manifest.hash,
+                protocol=1, federation=manifest.federation, generation=1, manifest=manifest.hash,
                 sections=manifest.sections(), parameters=99, dtype="torch.float32", version="1",
             )  # fmt: skip
             return greeting.SerializeToString()
         if method == "Farewell":
-            return wire.Ended(epoch=1, tick=self._steps).SerializeToString()
+            return wire.Ended(generation=1, tick=self._steps).SerializeToString()
         if method == "Announce":
             text, signature = self._home.signed()
             return wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
@@ -126,7 +126,7 @@ class Fuzzer:
             ended = wire.Ended.FromString(raw)
         except Exception:  # as most of them
             return False
-        return (ended.epoch, ended.tick) == (1, self._steps)
+        return (ended.generation, ended.tick) == (1, self._steps)
 
     def _garbage(self):
         """Bytes that are no TLS, or no HTTP/2 within it."""

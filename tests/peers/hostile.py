@@ -70,21 +70,21 @@ class Seat:
         manifest = node.manifest()
         self.node, self.log = node, Log()
         readers = [member.name for member in manifest.out_neighbours(node.name)]
-        standing = ActiveRoster(manifest, Outbox.to(manifest.epoch, readers))
-        journal = EventLog(self.log, node.name)
-        self.desk = NodeState(node, node.name, standing, Metrics(), journal, parameters, dtype)
+        standing = ActiveRoster(manifest, Outbox.to(manifest.generation, readers))
+        event_log = EventLog(self.log, node.name)
+        self.desk = NodeState(node, node.name, standing, Metrics(), event_log, parameters, dtype)
         self.desk.report(steps=100)
 
     def rejected(self, reason=None):
         """How many messages and callers were refused, for one reason or in all."""
-        measures = self.desk.measures
+        metrics = self.desk.metrics
         if reason is None:
-            return measures.total("tacit_rejected_total")
-        return measures.value("tacit_rejected_total", reason=reason)
+            return metrics.total("tacit_rejected_total")
+        return metrics.value("tacit_rejected_total", reason=reason)
 
     def retries(self, neighbour):
         """How often a neighbour was asked again."""
-        return self.desk.measures.value("tacit_retries_total", neighbour=neighbour)
+        return self.desk.metrics.value("tacit_retries_total", neighbour=neighbour)
 
     @contextmanager
     def served(self, own=None, ca=None):
@@ -186,7 +186,7 @@ def expired(ca, name, federation):
 def rewritten(home, **changes):
     """The manifest of a federation with some of its parts replaced, and the operator's signature of it."""
     old = home.manifest()
-    parts = ("federation", "epoch", "previous", "members", "graph", "config", "numbers")
+    parts = ("federation", "generation", "previous", "members", "graph", "config", "numbers")
     new = compose(**{part: getattr(old, part) for part in parts} | changes)
     return new, sign(home.operator_key(), new.text)
 
@@ -297,7 +297,7 @@ def once(messages, letter):
 def head_of(letter, **changes):
     """The head of a letter, or a false one."""
     at = letter.envelope.address
-    address = wire.Address(epoch=at.epoch, tick=at.tick, exchange=at.exchange)
+    address = wire.Address(generation=at.generation, tick=at.tick, exchange=at.exchange)
     values = {"address": address, "size": len(letter.frame), "sha256": letter.sha256} | changes
     return wire.Head(**values)
 

@@ -139,7 +139,9 @@ class Spoiler:
         return [*pieces[:at], told.SerializeToString(), *pieces[at + 1 :]]
 
 
-NOTICE = wire.Piece(notice=wire.Notice(epoch=1, tick=1, waiting_for=["n2"])).SerializeToString()
+NOTICE = wire.Piece(
+    notice=wire.Notice(generation=1, tick=1, waiting_for=["n2"])
+).SerializeToString()
 
 
 def _under_head(pieces, before):

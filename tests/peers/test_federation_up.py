@@ -117,7 +117,9 @@ def test_stopped_and_brought_up_again(place, up):
         wait_for_training(place / "f")
         told = json.loads(here("federation", "status", place / "f", "--json").stdout)
         assert {one["name"] for one in told} == set(NAMES)
-        assert all(one["steps"] == STEPS and one["loss"] > 0 and one["epoch"] == 1 for one in told)
+        assert all(
+            one["steps"] == STEPS and one["loss"] > 0 and one["generation"] == 1 for one in told
+        )
         metrics = json.loads((place / "f/nodes/north/run/ports.json").read_text())["metrics"]
         assert "tacit_step " in fetch(f"http://127.0.0.1:{metrics}/metrics")
         assert json.loads(fetch(f"http://127.0.0.1:{metrics}/health"))["healthy"] is True

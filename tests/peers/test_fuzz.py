@@ -227,7 +227,7 @@ def test_spoilt_letters_were_refused(spoilt):
     refused = {
         name: json.loads((run[name] / "summary.json").read_text())["rejected"] for name in run
     }
-    # Twice the same letter, or a notice of another epoch, does no harm.
+    # Twice the same letter, or a notice of another generation, does no harm.
     assert refused["n0"] >= sum(spoilt.ways.values()) / 2
     assert refused["n2"] == 0  # whose letters nobody spoilt
     lines = [line for line in log_of(spoilt.home, "n0") if line["event"] == "rejected"]

@@ -72,7 +72,7 @@ def letter_of(home, sender):
 
 
 def want(manifest, address=ADDRESS, saved=-1):
-    at = wire.Address(epoch=address.epoch, tick=address.tick, exchange=address.exchange)
+    at = wire.Address(generation=address.generation, tick=address.tick, exchange=address.exchange)
     return wire.Want(address=at, manifest=manifest.hash, saved=saved).SerializeToString()
 
 
@@ -179,7 +179,7 @@ def test_only_neighbours_get_letters(home, seat, port, who):
         refusal = outcome(one, "Letters", want(home.manifest()))
         told = wire.Status.FromString(outcome(one, "Tell"))
     assert refusal.code == grpc.StatusCode.PERMISSION_DENIED
-    assert refusal.why == f"{who} gets no letters from n0 in epoch 1"
+    assert refusal.why == f"{who} gets no letters from n0 in generation 1"
     assert seat.rejected("not a neighbour") == seat.rejected() == 1
     assert seat.log.lines("rejected", sender=who, reason="not a neighbour", why=refusal.why)
     assert (told.name, told.rejected) == ("n0", 1)  # how it is going, they may know
@@ -197,7 +197,7 @@ def test_who_was_removed_gets_nothing_but_the_roster(home, tmp_path):
         status, farewell = outcome(one, "Tell"), outcome(one, "Farewell", b"\x08\x02\x10\x64")
         roster = wire.SignedManifest.FromString(outcome(one, "Roster"))
     assert letters.code == status.code == grpc.StatusCode.PERMISSION_DENIED
-    assert letters.why == "n1 gets no letters from n0 in epoch 2"
+    assert letters.why == "n1 gets no letters from n0 in generation 2"
     assert status.why == "n1 is not a member"
     assert farewell.code == grpc.StatusCode.FAILED_PRECONDITION
     assert [
@@ -209,12 +209,13 @@ def test_who_was_removed_gets_nothing_but_the_roster(home, tmp_path):
 def test_nobody_can_say_farewell_for_others_or_too_early(home, seat, port):
     said = []
     seat.desk.farewell = said.append
-    end, early = (wire.Ended(epoch=1, tick=tick).SerializeToString() for tick in (100, 99))
+    end, early = (wire.Ended(generation=1, tick=tick).SerializeToString() for tick in (100, 99))
     with calling(port, home, home.node("n2").credentials()) as one:
         assert "farewell from n2" in outcome(one, "Farewell", end).why
     with calling(port, home, home.node("n1").credentials()) as one:
         assert (
-            "iteration 99 of epoch 1, which is not the end" in outcome(one, "Farewell", early).why
+            "iteration 99 of generation 1, which is not the end"
+            in outcome(one, "Farewell", early).why
         )
         assert said == []
         outcome(one, "Farewell", end)
@@ -237,7 +238,7 @@ def quicker(home, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("server", "client"), [("n0", "n1"), ("n1", "n0")])
-def test_two_manifests_of_one_epoch_refuse_each_other_and_say_where_they_differ(
+def test_two_manifests_of_one_generation_refuse_each_other_and_say_where_they_differ(
     quicker, server, client
 ):
     answering, asking = Seat(quicker.node(server)), Seat(quicker.node(client))
@@ -248,7 +249,7 @@ def test_two_manifests_of_one_epoch_refuse_each_other_and_say_where_they_differ(
         assert "differs in algorithm" in line.heard
         line.cancel()
         assert isinstance(receiving.ended(), Stopped)
-    why = "another manifest for epoch 1, which differs in algorithm"
+    why = "another manifest for generation 1, which differs in algorithm"
     assert (refusal["code"], refusal["why"]) == ("FAILED_PRECONDITION", why)
     assert answering.rejected("configuration") == answering.rejected() >= 1
     assert answering.log.wait_for("rejected", sender=client, reason="configuration")["why"] == why
@@ -259,7 +260,7 @@ MISMATCHES = {
     "federation 'banks-01234567' there": {"federation": "banks-01234567"},
     "a model of 7 numbers (torch.float32) there, 6 (torch.float32) here": {"parameters": 7},
     "a model of 6 numbers (torch.float64) there": {"dtype": "torch.float64"},
-    "another manifest for epoch 1, which differs in form": {"manifest": b"x" * 32},
+    "another manifest for generation 1, which differs in form": {"manifest": b"x" * 32},
 }
 
 
@@ -392,7 +393,7 @@ def why_not_reached(home, seat, port, event):
 def false_manifests(home, other):
     """What is not the roster that follows, with its signature."""
     ours, key = home.manifest(), home.operator_key()
-    follows = {"epoch": 2, "previous": ours.hash.hex()}
+    follows = {"generation": 2, "previous": ours.hash.hex()}
     new, signature = rewritten(home, **follows)
     elsewhere, _ = rewritten(home, federation=other.manifest().federation, **follows)
     return {
@@ -402,10 +403,10 @@ def false_manifests(home, other):
         "with the signature of another": (new.text, home.signed()[1]),
         "changed after it was signed": (new.text.replace(b"0.05", b"0.06"), signature),
         "of another federation": (elsewhere.text, sign(key, elsewhere.text)),
-        "of the same epoch": rewritten_pair(
+        "of the same generation": rewritten_pair(
             home, config=changed(ours.config, "algorithm", lr=0.06)
         ),
-        "that follows another": rewritten_pair(home, epoch=2, previous="0" * 64),
+        "that follows another": rewritten_pair(home, generation=2, previous="0" * 64),
         "that is no manifest": (b"format = 1", sign(key, b"format = 1")),
     }
 
@@ -422,7 +423,7 @@ def false(home, neighbours_of):
 
 FALSE = [
     "unsigned", "signed by a node", "signed by the authority", "with the signature of another",
-    "changed after it was signed", "of another federation", "of the same epoch", "that follows another",
+    "changed after it was signed", "of another federation", "of the same generation", "that follows another",
     "that is no manifest",
 ]  # fmt: skip
 
@@ -449,7 +450,7 @@ def test_a_false_manifest_is_refused_whoever_announces_it(home, seat, port, fals
 
 
 def test_the_roster_that_follows_is_taken_from_anybody(home, seat, port):
-    text, signature = rewritten_pair(home, epoch=2, previous=home.manifest().hash.hex())
+    text, signature = rewritten_pair(home, generation=2, previous=home.manifest().hash.hex())
     raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
     with calling(port, home, home.node("n2").credentials()) as one:
         assert outcome(one, "Announce", raw) == b""

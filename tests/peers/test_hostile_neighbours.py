@@ -88,7 +88,10 @@ ATTACKS = {
     "nothing": ([], "truncated"),
     "a head alone": ([HEAD], "truncated"),
     "all but the last piece": (PIECES[:-1], "truncated"),
-    "half, and a notice": ([*PIECES[:2], notice_piece(wire.Notice(epoch=1, tick=3))], "truncated"),
+    "half, and a notice": (
+        [*PIECES[:2], notice_piece(wire.Notice(generation=1, tick=3))],
+        "truncated",
+    ),
     # pieces
     "an empty message": ([b""], "malformed"),
     "a piece without bytes": ([HEAD, b"\x12\x00"], "malformed"),
@@ -111,9 +114,9 @@ ATTACKS = {
     "the letter after": (list(cut(NEWER, 64)), "iteration"),
     "the letter after, new head": ([forged(LETTER, NEWER.frame)], "iteration"),
     "another exchange": (list(cut(letter_of(address=Address(1, 7, 1)), 64)), "iteration"),
-    "another epoch": (list(cut(letter_of(address=Address(2, 7, 0)), 64)), "iteration"),
+    "another generation": (list(cut(letter_of(address=Address(2, 7, 0)), 64)), "iteration"),
     "an iteration beyond all": (
-        [piece(head=head_of(LETTER, address=wire.Address(epoch=1, tick=2**64 - 1)))],
+        [piece(head=head_of(LETTER, address=wire.Address(generation=1, tick=2**64 - 1)))],
         "iteration",
     ),
     "the letter of n2": ([forged(LETTER, letter_of(sender="n2").frame)], "sender"),
@@ -312,7 +315,9 @@ def test_notices_without_end_keep_us_waiting_but_not_from_leaving(seat, impostor
     def script(number, wants):
         next(wants)
         for tick in itertools.count():
-            yield notice_piece(wire.Notice(epoch=1, tick=tick, waiting_for=["x" * 10_000] * 10))
+            yield notice_piece(
+                wire.Notice(generation=1, tick=tick, waiting_for=["x" * 10_000] * 10)
+            )
 
     impostor.begin(script)
     receiving = Receiving(line, ADDRESS, EXPECTED, plain, said.release)
@@ -326,7 +331,7 @@ def test_notices_without_end_keep_us_waiting_but_not_from_leaving(seat, impostor
 
 
 def test_the_letter_is_taken_after_many_notices(seat, impostor, line):
-    notices = [notice_piece(wire.Notice(epoch=1, tick=2**64 - 1))] * 3_000
+    notices = [notice_piece(wire.Notice(generation=1, tick=2**64 - 1))] * 3_000
 
     def script(number, wants):
         next(wants)
@@ -337,8 +342,8 @@ def test_the_letter_is_taken_after_many_notices(seat, impostor, line):
     assert seat.rejected() == 0
 
 
-def test_a_notice_of_another_epoch_leads_back_to_the_greeting(seat, impostor, line):
-    impostor.begin(once([notice_piece(wire.Notice(epoch=2, tick=0)), *PIECES], LETTER))
+def test_a_notice_of_another_generation_leads_back_to_the_greeting(seat, impostor, line):
+    impostor.begin(once([notice_piece(wire.Notice(generation=2, tick=0)), *PIECES], LETTER))
     assert right(receive(line, ADDRESS, EXPECTED))
     assert impostor.asked == ["hello", "letters", "hello", "letters"]
     assert not seat.desk.interrupted
@@ -356,7 +361,7 @@ def test_an_answer_to_hello_that_is_no_greeting_is_refused(seat, impostor, line,
 
 @pytest.fixture(scope="module")
 def later(home, tmp_path_factory):
-    """The same federation after n2 has left: epoch 2."""
+    """The same federation after n2 has left: generation 2."""
     copy = twin(home, tmp_path_factory.mktemp("neighbours") / "later")
     remove(copy.path, "n2")
     return copy
@@ -382,7 +387,7 @@ def test_a_neighbour_that_pretends_to_know_a_newer_roster_is_refused(
     home, later, seat, impostor, line, kind
 ):
     greeting = seat.desk.greeting()
-    greeting.epoch, greeting.manifest = 2, later.manifest().hash
+    greeting.generation, greeting.manifest = 2, later.manifest().hash
     greetings = iter([greeting.SerializeToString()])
     impostor.hello = lambda raw: next(greetings, raw)
     impostor.roster = lambda raw: rosters(home, later)[kind].SerializeToString()
@@ -396,7 +401,7 @@ def test_a_neighbour_that_pretends_to_know_a_newer_roster_is_refused(
 
 def test_an_answer_to_roster_that_is_no_manifest_is_refused(later, seat, impostor, line):
     greeting = seat.desk.greeting()
-    greeting.epoch, greeting.manifest = 2, later.manifest().hash
+    greeting.generation, greeting.manifest = 2, later.manifest().hash
     greetings = iter([greeting.SerializeToString()])
     impostor.hello = lambda raw: next(greetings, raw)
     impostor.roster = lambda raw: b"\x0a\xff\xff"
@@ -406,10 +411,10 @@ def test_an_answer_to_roster_that_is_no_manifest_is_refused(later, seat, imposto
 
 
 def test_an_older_roster_that_was_once_signed_is_refused(home, later, impostor):
-    """A node of epoch 2, told that there is an epoch 3, is given that of epoch 1."""
+    """A node of generation 2, told that there is a generation 3, is given that of generation 1."""
     seat = Seat(later.node("n0"))
     greeting = seat.desk.greeting()
-    greeting.epoch = 3
+    greeting.generation = 3
     text, signature = home.signed()
     impostor.hello = lambda raw: greeting.SerializeToString()
     impostor.roster = lambda raw: wire.SignedManifest(
@@ -421,15 +426,15 @@ def test_an_older_roster_that_was_once_signed_is_refused(home, later, impostor):
         why = seat.log.wait_for("rejected", reason="manifest")["why"]
         line.cancel()
         assert isinstance(receiving.ended(), Stopped)
-    assert "epoch 1, ours of 2" in why
+    assert "generation 1, ours of 2" in why
     assert seat.desk.newer is None
-    assert seat.node.manifest().epoch == 2
+    assert seat.node.manifest().generation == 2
 
 
 def test_a_true_newer_roster_is_believed_whoever_brings_it(home, later, seat, impostor, line):
     """The counterpart, without which the tests above would prove little."""
     greeting = seat.desk.greeting()
-    greeting.epoch, greeting.manifest = 2, later.manifest().hash
+    greeting.generation, greeting.manifest = 2, later.manifest().hash
     text, signature = later.signed()
     impostor.hello = lambda raw: greeting.SerializeToString()
     impostor.roster = lambda raw: wire.SignedManifest(
@@ -473,7 +478,7 @@ def test_bytes_beyond_the_letter_are_not_kept(seat, impostor, line):
 
 
 def test_large_notices_are_not_kept(seat, impostor, line):
-    notice = notice_piece(wire.Notice(epoch=1, waiting_for=["x" * MEGABYTE] * 8))
+    notice = notice_piece(wire.Notice(generation=1, waiting_for=["x" * MEGABYTE] * 8))
 
     def script(number, wants):
         next(wants)

@@ -56,7 +56,7 @@ FILES = {
     "os",
     "shutil",
     "tempfile",
-    "tacit.peer.federation.private_files",
+    "tacit.core.storage",
     "tacit.experiment.folder",
 }
 
@@ -175,9 +175,9 @@ def home(tmp_path):
 
 
 def naming(home, trap, section):
-    """The manifest of the next epoch, in which one section names the trap; and the operator's signature of it."""
+    """The manifest of the next generation, in which one section names the trap; and the operator's signature of it."""
     config = changed(home.manifest().config, section, name=trap)
-    return rewritten(home, epoch=2, previous=home.manifest().hash.hex(), config=config)
+    return rewritten(home, generation=2, previous=home.manifest().hash.hex(), config=config)
 
 
 def test_the_trap_springs_when_its_class_is_made(trap):

@@ -52,7 +52,9 @@ def newest_states(home):
     """The states of the members in their newest checkpoints."""
     states = {}
     for member in home.manifest().members:
-        path = sorted((home.node(member.name).run / "checkpoints").glob("epoch-*.safetensors"))[-1]
+        path = sorted(
+            (home.node(member.name).run / "checkpoints").glob("generation-*.safetensors")
+        )[-1]
         with safe_open(path, framework="pt") as file:
             states[member.name] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     return states
@@ -80,7 +82,9 @@ def changed(tmp_path_factory):
         seen["told of removal"] = announce(home, before)
         wait_for(
             home,
-            lambda status: status.epoch == 2 and status.phase == "training" and status.step >= 60,
+            lambda status: (
+                status.generation == 2 and status.phase == "training" and status.step >= 60
+            ),
             local,
         )
         before = home.manifest()
@@ -106,7 +110,7 @@ def test_the_others_hear_of_it_and_end(changed):
     assert set(seen["told of joining"].values()) == {""}
     for name in ("n0", "n1", "n2"):
         changes = [
-            line["epoch"] for line in log_of(home, name) if line["event"] == "roster changed"
+            line["generation"] for line in log_of(home, name) if line["event"] == "roster changed"
         ]
         assert changes == [2, 3]
     for member in home.manifest().members:
@@ -140,7 +144,7 @@ def test_the_newcomer_begins_with_the_current_model(changed):
     lines = (home.node("n4").run / "history.jsonl").read_text().splitlines()
     first = json.loads(lines[0])
     others = json.loads((home.node("n0").run / "history.jsonl").read_text().splitlines()[0])
-    assert first["epoch"] == 3
+    assert first["generation"] == 3
     assert first["step"] >= 60
     assert first["loss"] < others["loss"]  # that of a first model
 

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from tacit.cli.federation import app
 from tacit.cli.federation_view import facts, print_facts
 from tacit.core.errors import TacitError
-from tacit.peer.federation.identity import authority, write_private
+from tacit.core.storage import write_private
+from tacit.peer.federation.identity import authority
 from tacit.peer.federation.operator import FederationFolder
 
 NODES = "berlin=192.0.2.1:7400,paris=192.0.2.2:7400,rome=[2001:db8::3]:7400"
@@ -67,7 +68,7 @@ def test_a_federation_is_made_and_shown(ask, tmp_path):
     assert "Next: copy each folder in clinics/nodes" in answer.out
     told = shown(ask, "clinics")
     assert re.fullmatch(r"clinics-[0-9a-f]{8}", told["federation"])
-    assert told["epoch"] == 1
+    assert told["generation"] == 1
     assert [member["name"] for member in told["members"]] == ["berlin", "paris", "rome"]
     paris = told["members"][1]
     assert paris["sends_to"] == ["berlin", "rome"]
@@ -126,10 +127,10 @@ def test_what_cannot_be_is_refused_and_leaves_nothing(ask, tmp_path, arguments, 
 def test_joining_and_leaving(ask, fed):
     joined = ask("add", "fed", "oslo=192.0.2.4:7400")
     assert joined.code == 0
-    assert "epoch 2: ring(4)" in joined.out
+    assert "generation 2: ring(4)" in joined.out
     assert "Next: copy fed/nodes/oslo to oslo" in joined.out
     left = ask("remove", "fed", "paris")
-    assert "epoch 3: ring(3)" in left.out
+    assert "generation 3: ring(3)" in left.out
     told = shown(ask)
     assert [(member["name"], member["number"]) for member in told["members"]] == [
         ("berlin", 0), ("rome", 2), ("oslo", 3),

@@ -295,7 +295,7 @@ def _enquiry(folder: Path) -> tuple[FederationClient, str]:
     else:
         home = FederationFolder(folder)
         manifest, own, ca = home.manifest(), home.operator(), home.ca()
-    return FederationClient(manifest, own, ca), f"{manifest.federation}, epoch {manifest.epoch}"
+    return FederationClient(manifest, own, ca), f"{manifest.federation}, generation {manifest.generation}"
 
 
 @app.command()
@@ -349,7 +349,8 @@ def _listed(text: str) -> list[str]:
 
 
 def _authority(certificate: Path | None, key: Path | None) -> Credentials | None:
-    from tacit.peer.federation.identity import Credentials, read_private
+    from tacit.core.storage import read_private
+    from tacit.peer.federation.identity import Credentials
 
     if certificate is None or key is None:
         return None

@@ -25,13 +25,13 @@ def status_table(title: str, answers: Sequence[NodeReport], ended: Sequence[str]
         table.add_column(name)
     for name in ("round", "iteration", "lag", "loss", "accuracy", "sent"):
         table.add_column(name, justify="right")
-    epoch = max((answer.status.epoch for answer in answers if answer.status is not None), default=0)
+    generation = max((answer.status.generation for answer in answers if answer.status is not None), default=0)
     remarks = []
     for answer in answers:
         name = answer.member.name
         if answer.status is not None:
             table.add_row(name, *_cells(answer.status, furthest))
-            remarks += [f"{name} {remark}" for remark in _remarks(answer.status, epoch)]
+            remarks += [f"{name} {remark}" for remark in _remarks(answer.status, generation)]
         elif name in ended:
             table.add_row(name, Text("ended", style="bold green"))
         else:
@@ -56,11 +56,11 @@ def _cells(status: Any, furthest: int) -> list[str | Text]:
     ]
 
 
-def _remarks(status: Any, epoch: int) -> list[str]:
+def _remarks(status: Any, generation: int) -> list[str]:
     """What keeps a node, and what it has refused."""
     said = [f"cannot go on: {status.problem}"] if status.problem else []
-    if status.epoch < epoch:
-        said.append(f"still goes by the roster of epoch {status.epoch}")
+    if status.generation < generation:
+        said.append(f"still goes by the roster of generation {status.generation}")
     if status.waiting_for:
         said.append(f"waits for {', '.join(status.waiting_for)}")
     if status.rejected:

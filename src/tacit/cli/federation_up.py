@@ -25,7 +25,7 @@ def bring_up(home: FederationFolder, data: str | None, save_every: float) -> Non
     from tacit.peer.federation.local_processes import LocalFederation
 
     manifest = home.manifest()
-    title = f"{manifest.federation}, epoch {manifest.epoch}"
+    title = f"{manifest.federation}, generation {manifest.generation}"
     console = Console(stderr=True)
     console.print(
         f"Starting {len(manifest.members)} nodes; logs in {home.path}/nodes/*/run/log.jsonl"
@@ -60,7 +60,7 @@ def _table(title: str, enquiry: FederationClient, local: LocalFederation) -> Gro
 
 def _print_results(home: FederationFolder) -> None:
     """What each node has left."""
-    from tacit.experiment.folder import read_json
+    from tacit.core.storage import read_json
 
     table = Table()
     for name in ("node", "iterations", "loss", "accuracy"):

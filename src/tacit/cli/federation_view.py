@@ -38,7 +38,7 @@ def facts(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         own = {}
     shown = {
         "federation": manifest.federation,
-        "epoch": manifest.epoch,
+        "generation": manifest.generation,
         "hash": manifest.hash.hex(),
         **own,
         "algorithm": manifest.config.algorithm.name,
@@ -94,7 +94,7 @@ def _certificate(path: Path) -> dict[str, Any] | None:
 def print_facts(shown: dict[str, Any], console: Console) -> None:
     """Print them for people: a table, and who hears whom."""
     console.print(
-        f"{shown['federation']}, epoch {shown['epoch']}: {shown['algorithm']} on {shown['subject']}"
+        f"{shown['federation']}, generation {shown['generation']}: {shown['algorithm']} on {shown['subject']}"
     )
     whole = "node" not in shown  # a node has no certificate but its own
     table = Table()
@@ -148,7 +148,7 @@ def say_what_holds(manifest: Manifest) -> None:
     """One line about the federation, and what the algorithm cautions about."""
     from tacit.peer.federation.graph import check_plan
 
-    print(f"{manifest.federation}, epoch {manifest.epoch}: {manifest.graph.describe()}")
+    print(f"{manifest.federation}, generation {manifest.generation}: {manifest.graph.describe()}")
     for caution in check_plan(manifest.config, manifest.graph):
         Console(stderr=True, soft_wrap=True).print(
             f"Caution: {caution}", style="yellow", markup=False

@@ -5,7 +5,7 @@ A row of 32-bit words is a ChaCha20 keystream (RFC 8439, counter 0, nonce 0) und
     ikm = X25519(secret of one end, public key of the other)      shared by the two ends of an edge
         = the client's secret                                     its own
     key = HKDF-SHA256(ikm, salt = federation, info = "tacit/keystream/1" ‖ address), 32 bytes
-    address = (purpose, "shared" or "own", tag, epoch, tick, source, target), each as length ‖ UTF-8
+    address = (purpose, "shared" or "own", tag, generation, tick, source, target), each as length ‖ UTF-8
 
 No two addresses have the same encoding, and an algorithm draws under one tag once in a tick, so no keystream is used
 for two things. Word w stands for the number u = (w + ½)/2³², and noise of a law is its quantile at u.
@@ -80,7 +80,7 @@ class KeyRing:
     """Keys of clients by their position in the graph."""
 
     federation: str  # two federations never share noise
-    epoch: int  # counted up whenever the roster changes, so that no keystream is used twice
+    generation: int  # counted up whenever the roster changes, so that no keystream is used twice
     names: Sequence[str]  # of all clients
     publics: Sequence[bytes]  # X25519 public keys of all clients, 32 bytes each
     secrets: Mapping[int, bytes] = field(
@@ -91,9 +91,9 @@ class KeyRing:
     )
 
     def __post_init__(self) -> None:
-        if not is_count(self.epoch, 0):
+        if not is_count(self.generation, 0):
             raise Misuse(
-                f"The epoch of the keys is {self.epoch!r}.",
+                f"The generation of the keys is {self.generation!r}.",
                 "Give a whole number that is not negative.",
             )
         if len(self.names) != len(self.publics):
@@ -143,7 +143,7 @@ class KeyRing:
             ("own", self._own(source)) if target is None else ("shared", self._pair(source, target))
         )
         other = "" if target is None else self.names[target]
-        address = (purpose, kind, tag, str(self.epoch), str(tick), self.names[source], other)
+        address = (purpose, kind, tag, str(self.generation), str(tick), self.names[source], other)
         return derived(ikm, self.federation.encode(), VERSION + encoded(*address))
 
     def refuse_unheld(self, source: int, target: int | None) -> None:

@@ -1,13 +1,13 @@
 import errno
 import io
 import json
+import os
 import threading
 
 import pytest
 import torch
 
 from tacit.core.errors import Misuse
-from tacit.peer.node import checkpoint_store as saves
 from tacit.peer.node.checkpoint_policy import ENOUGH, CheckpointPolicy
 from tacit.peer.node.checkpoint_store import Saved
 from tacit.peer.wire.neighbour_client import Stopped
@@ -23,7 +23,7 @@ class Desk:
         from tacit.peer.node.state import NodeProgress
 
         self.lines = io.StringIO()
-        self.journal, self.measures = EventLog(self.lines, "a"), Metrics()
+        self.event_log, self.metrics = EventLog(self.lines, "a"), Metrics()
         self.stop, self.progress = threading.Event(), NodeProgress()
         self.standing = type("Standing", (), {"outbox": Outbox.to(1, [])})()
         self.reports = []
@@ -39,11 +39,13 @@ class Desk:
 
 
 class Manifest:
-    federation, epoch = "f", 1
+    federation, generation = "f", 1
 
 
-def saved(step, epoch=1, meeting=False):
-    return Saved("f", epoch, step, meeting, {"theta": torch.full((1, 2), float(step))}, [], 0.0)
+def saved(step, generation=1, meeting=False):
+    return Saved(
+        "f", generation, step, meeting, {"theta": torch.full((1, 2), float(step))}, [], 0.0
+    )
 
 
 def test_neighbours_may_forget_what_comes_before_the_older_checkpoint(tmp_path):
@@ -56,14 +58,14 @@ def test_neighbours_may_forget_what_comes_before_the_older_checkpoint(tmp_path):
     assert not keeper.has(4)
 
 
-def test_a_new_epoch_begins_with_nothing_that_may_be_forgotten(tmp_path):
+def test_a_new_generation_begins_with_nothing_that_may_be_forgotten(tmp_path):
     keeper = CheckpointPolicy(tmp_path, Desk(), 10)
     keeper.write(saved(5))
     keeper.write(saved(9))
-    keeper.write(saved(9, epoch=2, meeting=True))
+    keeper.write(saved(9, generation=2, meeting=True))
     assert keeper.acknowledged == -1
-    keeper.write(saved(9, epoch=2))
-    keeper.write(saved(10, epoch=2))
+    keeper.write(saved(9, generation=2))
+    keeper.write(saved(10, generation=2))
     assert keeper.acknowledged == 9
 
 
@@ -76,7 +78,7 @@ def test_it_is_time_to_save_after_a_while_or_when_much_is_kept_for_us(tmp_path):
 
 def full_for(monkeypatch, times):
     """A disk that is full so many times, and then not."""
-    left, flush = [times], saves.os.fsync
+    left, flush = [times], os.fsync
 
     def fsync(handle):
         if left[0] > 0:
@@ -84,7 +86,7 @@ def full_for(monkeypatch, times):
             raise OSError(errno.ENOSPC, "No space left on device")
         flush(handle)
 
-    monkeypatch.setattr(saves.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
 
 
 def test_without_room_it_waits_says_so_and_goes_on(tmp_path, monkeypatch):
@@ -99,7 +101,7 @@ def test_without_room_it_waits_says_so_and_goes_on(tmp_path, monkeypatch):
         "problem": "the state cannot be saved: No space left on device",
     } in desk.reports
     assert (desk.progress.phase, desk.progress.problem, desk.progress.saved) == ("training", "", 3)
-    assert desk.measures.value("tacit_checkpoint_failures_total") == 2
+    assert desk.metrics.value("tacit_checkpoint_failures_total") == 2
     assert CheckpointPolicy(tmp_path, Desk(), 10).load(Manifest(), "").step == 3
 
 
@@ -116,7 +118,7 @@ def test_a_damaged_checkpoint_is_put_aside_and_the_one_before_taken(tmp_path):
     first = CheckpointPolicy(tmp_path, Desk(), 10)
     for step in (3, 7):
         first.write(saved(step))
-    newest = tmp_path / "epoch-000001-step-000000007.safetensors"
+    newest = tmp_path / "generation-000001-step-000000007.safetensors"
     newest.write_bytes(newest.read_bytes()[:-3])
     desk = Desk()
     keeper = CheckpointPolicy(tmp_path, desk, 10)
@@ -131,34 +133,34 @@ def test_a_damaged_checkpoint_is_put_aside_and_the_one_before_taken(tmp_path):
 def test_when_all_are_damaged_the_node_refuses_to_begin_anew(tmp_path):
     keeper = CheckpointPolicy(tmp_path, Desk(), 10)
     keeper.write(saved(3))
-    (tmp_path / "epoch-000001-step-000000003.safetensors").write_bytes(b"")
+    (tmp_path / "generation-000001-step-000000003.safetensors").write_bytes(b"")
     with pytest.raises(Misuse, match=r"No checkpoint in .* can be used"):
         CheckpointPolicy(tmp_path, Desk(), 10).load(Manifest(), "")
 
 
-def test_a_state_of_a_later_epoch_than_the_manifest_is_refused(tmp_path):
-    CheckpointPolicy(tmp_path, Desk(), 10).write(saved(3, epoch=2))
-    with pytest.raises(Misuse, match="epoch 2, but the manifest is of epoch 1"):
+def test_a_state_of_a_later_generation_than_the_manifest_is_refused(tmp_path):
+    CheckpointPolicy(tmp_path, Desk(), 10).write(saved(3, generation=2))
+    with pytest.raises(Misuse, match="generation 2, but the manifest is of generation 1"):
         CheckpointPolicy(tmp_path, Desk(), 10).load(Manifest(), "")
 
 
-def test_other_data_within_an_epoch_are_refused(tmp_path):
+def test_other_data_within_a_generation_are_refused(tmp_path):
     CheckpointPolicy(tmp_path, Desk(), 10).write(saved(3))
     with pytest.raises(Misuse, match="The data are not those"):
         CheckpointPolicy(tmp_path, Desk(), 10).load(Manifest(), "another digest")
 
 
-def test_a_damaged_beginning_of_an_epoch_is_not_made_good_by_the_epoch_before(tmp_path):
+def test_a_damaged_beginning_of_a_generation_is_not_made_good_by_the_generation_before(tmp_path):
     keeper = CheckpointPolicy(tmp_path, Desk(), 10)
     keeper.write(saved(3))
-    keeper.write(saved(3, epoch=2, meeting=True))
-    path = tmp_path / "epoch-000002-meeting.safetensors"
+    keeper.write(saved(3, generation=2, meeting=True))
+    path = tmp_path / "generation-000002-meeting.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
 
     class Later:
-        federation, epoch = "f", 2
+        federation, generation = "f", 2
 
-    with pytest.raises(Misuse, match=r"states of epoch 2 .* are damaged"):
+    with pytest.raises(Misuse, match=r"states of generation 2 .* are damaged"):
         CheckpointPolicy(tmp_path, Desk(), 10).load(Later(), "")
 
 
@@ -166,13 +168,13 @@ def test_a_meeting_is_older_than_the_states_that_follow_although_they_may_be_of_
     tmp_path,
 ):
     keeper = CheckpointPolicy(tmp_path, Desk(), 10)
-    keeper.write(saved(60, epoch=2, meeting=True))
+    keeper.write(saved(60, generation=2, meeting=True))
     for step in (5, 6):
 
         class Now:
-            federation, epoch = "f", 2
+            federation, generation = "f", 2
 
-        keeper.write(saved(step, epoch=2))
+        keeper.write(saved(step, generation=2))
         assert CheckpointPolicy(tmp_path, Desk(), 10).load(Now(), "").step == step
 
 

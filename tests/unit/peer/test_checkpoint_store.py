@@ -1,31 +1,32 @@
 import errno
+import os
 
 import pytest
 import torch
 
-from tacit.peer.node import checkpoint_store as saves
 from tacit.peer.node.checkpoint_store import CheckpointStore, Saved
 from tacit.peer.wire.frames import Address, Envelope, pack
 
 
-def saved(step, epoch=1, meeting=False, federation="f"):
+def saved(step, generation=1, meeting=False, federation="f"):
     letters = [
         pack(
-            Envelope(federation, "a", "b", Address(epoch, step, 0)), {"x": torch.arange(3.0) + step}
+            Envelope(federation, "a", "b", Address(generation, step, 0)),
+            {"x": torch.arange(3.0) + step},
         )
     ]
     state = {
         "theta": torch.full((1, 4), float(step)),
         "gamma": torch.ones(1, 4, dtype=torch.float64),
     }
-    return Saved(federation, epoch, step, meeting, state, letters, 1.5)
+    return Saved(federation, generation, step, meeting, state, letters, 1.5)
 
 
 def test_what_is_saved_is_loaded(tmp_path):
     CheckpointStore(tmp_path).save(saved(3))
     found, problems = CheckpointStore(tmp_path).load("f")
     assert problems == []
-    assert (found.epoch, found.step, found.meeting, found.wall_seconds) == (1, 3, False, 1.5)
+    assert (found.generation, found.step, found.meeting, found.wall_seconds) == (1, 3, False, 1.5)
     assert torch.equal(found.state["theta"], torch.full((1, 4), 3.0))
     assert found.state["gamma"].dtype == torch.float64
     (letter,), (expected,) = found.letters, saved(3).letters
@@ -40,12 +41,15 @@ def test_the_two_newest_are_kept(tmp_path):
     kept = CheckpointStore(tmp_path)
     for step in (1, 2, 3):
         kept.save(saved(step))
-    assert [path.name[6:27] for path in kept.newest_first()] == [
+    assert [path.name[11:32] for path in kept.newest_first()] == [
         "000001-step-000000003",
         "000001-step-000000002",
     ]
-    kept.save(saved(1, epoch=2, meeting=True))
-    assert [path.name[6:20] for path in kept.newest_first()] == ["000002-meeting", "000001-step-00"]
+    kept.save(saved(1, generation=2, meeting=True))
+    assert [path.name[11:25] for path in kept.newest_first()] == [
+        "000002-meeting",
+        "000001-step-00",
+    ]
     assert len(list(tmp_path.glob("letters-*.bin"))) == 2
 
 
@@ -128,10 +132,10 @@ def test_without_room_nothing_is_lost_and_nothing_is_left(tmp_path, monkeypatch)
     def full(handle):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(saves.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         CheckpointStore(tmp_path).save(saved(2))
     monkeypatch.undo()
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["epoch-000001-step-000000001.safetensors", "letters-000001-000000001.bin"]
+    assert names == ["generation-000001-step-000000001.safetensors", "letters-000001-000000001.bin"]
     assert CheckpointStore(tmp_path).load("f")[0].step == 1

@@ -34,7 +34,7 @@ def test_what_is_cut_can_be_put_together(chunk):
 def test_pieces_written_by_hand_are_those_of_protobuf(chunk):
     for raw in cut(LETTER, chunk):
         assert raw == wire.Piece.FromString(raw).SerializeToString()
-    notice = wire.Notice(epoch=2, tick=7, waiting_for=["b"])
+    notice = wire.Notice(generation=2, tick=7, waiting_for=["b"])
     assert notice_piece(notice) == wire.Piece(notice=notice).SerializeToString()
     assert read_piece(notice_piece(notice)).notice == notice
 

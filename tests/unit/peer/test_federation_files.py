@@ -20,7 +20,6 @@ from tacit.peer.federation import (
     operator as federation,
 )
 from tacit.peer.federation import (
-    private_files,
 )
 from tacit.peer.federation.identity import (
     Credentials,
@@ -85,7 +84,7 @@ def names(manifest):
 def test_a_new_federation_is_complete(home):
     manifest = home.manifest()
     assert manifest.federation.startswith("hospitals-")
-    assert (manifest.epoch, manifest.previous) == (1, "")
+    assert (manifest.generation, manifest.previous) == (1, "")
     assert names(manifest) == list(NODES)
     assert [member.number for member in manifest.members] == [0, 1, 2, 3]
     assert [member.address for member in home.members] == list(NODES.values())
@@ -280,7 +279,7 @@ def test_one_changed_byte_is_refused(home, file):
             with pytest.raises(Misuse, match="not signed by the operator"):
                 holder.manifest()
         path.write_bytes(whole)
-        assert holder.manifest().epoch == 1
+        assert holder.manifest().generation == 1
 
 
 def test_a_signature_by_somebody_else_is_refused(home):
@@ -334,7 +333,7 @@ def test_a_node_joins(home):
     before = home.manifest()
     after = add(home.path, "wien", "wien.example.org:7400")
     assert after.text == home.manifest().text
-    assert (after.epoch, after.previous, after.federation) == (
+    assert (after.generation, after.previous, after.federation) == (
         2,
         before.hash.hex(),
         before.federation,
@@ -355,7 +354,7 @@ def test_a_node_joins(home):
 def test_a_node_leaves(home):
     before = home.manifest()
     after = remove(home.path, "paris")
-    assert (after.epoch, after.previous) == (2, before.hash.hex())
+    assert (after.generation, after.previous) == (2, before.hash.hex())
     assert names(after) == ["berlin", "rome", "oslo"]
     assert [member.number for member in after.members] == [0, 2, 3]
     assert [after.position(name) for name in ("berlin", "rome", "oslo")] == [0, 1, 2]
@@ -374,7 +373,7 @@ def test_a_number_is_never_given_again(home):
     remove(home.path, "wien")
     again = add(home.path, "bern", "bern.example.org:7400")
     assert again.member("bern").number == 5
-    assert again.member("bern").since == again.epoch == 5
+    assert again.member("bern").since == again.generation == 5
 
 
 def test_a_name_is_never_given_again(home):
@@ -389,34 +388,36 @@ def test_a_name_is_never_given_again(home):
     assert add(home.path, "oslo-2", NODES["oslo"]).position("oslo-2") is not None
 
 
-def test_a_chain_of_epochs_is_followed_by_a_node(home, tmp_path):
+def test_a_chain_of_generations_is_followed_by_a_node(home, tmp_path):
     away = NodeFolder(tmp_path / "far-away")
     shutil.copytree(home.node("berlin").path, away.path)
     for name in ("wien", "bern"):
         add(home.path, name, f"{name}.example.org:7400")
         new = home.node("berlin").signed()
         assert away.accept(*new).members == home.members
-        assert away.manifest().epoch == home.manifest().epoch - 1  # accepting writes nothing
+        assert (
+            away.manifest().generation == home.manifest().generation - 1
+        )  # accepting writes nothing
         away.install(*new)
         assert away.signed() == new
     stale = NodeFolder(tmp_path / "stale")
     shutil.copytree(home.node("rome").path, stale.path)
     remove(home.path, "wien")
     remove(home.path, "bern")
-    assert stale.install(*home.node("rome").signed()).epoch == 5  # two at once
+    assert stale.install(*home.node("rome").signed()).generation == 5  # two at once
 
 
 def test_what_a_node_does_not_accept(home, tmp_path):
     away = NodeFolder(tmp_path / "far-away")
     shutil.copytree(home.node("berlin").path, away.path)
     first = away.signed()
-    assert away.accept(*first).epoch == 1  # the same again is no mistake
+    assert away.accept(*first).generation == 1  # the same again is no mistake
     second = _signed(home, add(home.path, "wien", "wien.example.org:7400"))
     for changed in (second[0] + b"\n", second[0].replace(b"wien.example", b"evil.example")):
         with pytest.raises(Misuse, match="not signed by our operator"):
             away.install(changed, second[1])
     away.install(*second)
-    with pytest.raises(Misuse, match="epoch 1, ours of 2"):
+    with pytest.raises(Misuse, match="generation 1, ours of 2"):
         away.install(*first)
     ours = away.manifest()
     fork = compose(ours.federation, 3, "ab" * 32, ours.members, ours.graph, ours.config)
@@ -430,7 +431,7 @@ def test_what_a_node_does_not_accept(home, tmp_path):
         Topology.complete(5).mixing("metropolis"),
         ours.config,
     )
-    with pytest.raises(Misuse, match="epoch 2, ours of 2"):
+    with pytest.raises(Misuse, match="generation 2, ours of 2"):
         away.install(*_signed(home, same))
     other = compose("others-00000000", 3, "ab" * 32, ours.members, ours.graph, ours.config)
     with pytest.raises(Misuse, match="others-00000000"):
@@ -576,7 +577,7 @@ def test_renewed_certificates_are_for_the_same_keys(home):
     assert home.node("paris").operator() == home.operator().certificate
     assert describe(home.operator().certificate).not_after - datetime.now(UTC) < timedelta(days=21)
     assert (
-        home.node("paris").manifest().epoch == 1
+        home.node("paris").manifest().generation == 1
     )  # the operator's key is the same, so signatures hold
 
 
@@ -611,7 +612,9 @@ def test_an_authority_of_ones_own_with_its_key(tmp_path, firm):
 def test_an_authority_of_ones_own_without_its_key(tmp_path, firm):
     home = create(tmp_path / "fed", "x", NODES, configuration(), ca_certificate=firm.certificate)
     assert not list(home.path.rglob("node.pem"))
-    assert home.manifest().epoch == 1  # already signed, by a key whose certificate is on its way
+    assert (
+        home.manifest().generation == 1
+    )  # already signed, by a key whose certificate is on its way
     for asking in (home.node("berlin").credentials, home.node("berlin").manifest, home.operator):
         with pytest.raises(Misuse, match="csr"):
             asking()
@@ -730,7 +733,7 @@ def test_a_crash_while_a_manifest_is_installed_leaves_the_old_or_the_new(
             ("replace", "fsync", "open"),
         )
         assert node.signed() in (first, second)
-        seen.append(node.manifest().epoch)
+        seen.append(node.manifest().generation)
         node.install(*second)  # and the next attempt comes to its end
         assert node.signed() == second
         number += 1
@@ -745,13 +748,13 @@ def test_a_reader_in_between_sees_the_old_or_the_new(home, monkeypatch):
     seen, really = [], os.replace
 
     def looking(*arguments):
-        seen.append(away.manifest().epoch)
+        seen.append(away.manifest().generation)
         really(*arguments)
-        seen.append(away.manifest().epoch)
+        seen.append(away.manifest().generation)
 
     after = add(home.path, "wien", "w:1")
     federation_folders.write_signed(away.path, text, signature, away._verify)  # as it was
-    monkeypatch.setattr(private_files.os, "replace", looking)
+    monkeypatch.setattr(os, "replace", looking)
     away.install(*_signed(home, after))
     assert seen == [1, 1, 1, 2]
 
@@ -763,7 +766,7 @@ def test_a_crash_during_a_change_is_made_good_by_the_next_command(tmp_path, monk
     )
     if change == "add after one left":
         remove(start.path, "oslo")
-    base = start.manifest().epoch
+    base = start.manifest().generation
 
     def work(folder):
         if change == "remove":
@@ -777,14 +780,14 @@ def test_a_crash_during_a_change_is_made_good_by_the_next_command(tmp_path, monk
         home = FederationFolder(tmp_path / "fed")
         ended = with_crash_after(monkeypatch, number, lambda home=home: work(home.path))
         held = home.manifest()
-        assert held.epoch in (base, base + 1)
-        seen.append(held.epoch)
+        assert held.generation in (base, base + 1)
+        seen.append(held.generation)
         texts = {home.node(name).manifest().text for name in names(start.manifest())}
         # No node has a roster that the operator could still contradict.
         assert texts <= {start.manifest().text, held.text}
-        if held.epoch == base:
+        if held.generation == base:
             held = work(home.path)
-            assert held.epoch == base + 1
+            assert held.generation == base + 1
         else:
             home.distribute()
         for name in names(held):
@@ -814,6 +817,6 @@ def test_two_changes_at_once_do_not_split_the_federation(home):
         thread.join()
     assert not problems
     held = home.manifest()
-    assert held.epoch == 5
+    assert held.generation == 5
     assert {f"n{k}" for k in range(4)} < set(names(held))
     assert parse(held.text).numbers == 8

@@ -87,7 +87,7 @@ def test_everything_else_comes_back():
     back = parse(made.text)
     assert back.config == config == made.config
     assert back.members == made.members == tuple(members(3))
-    assert (back.federation, back.epoch, back.previous) == ("hospitals-3f9a21bc", 1, "")
+    assert (back.federation, back.generation, back.previous) == ("hospitals-3f9a21bc", 1, "")
     assert back.numbers == 3
     assert back.text == made.text
     assert back.hash == hashlib.sha256(made.text).digest()
@@ -186,7 +186,7 @@ def replaced(old, new):
 
 
 REFUSED = {
-    "unknown key": (replaced("epoch = 1", "epoch = 1\nextra = 1"), "no key 'extra'"),
+    "unknown key": (replaced("generation = 1", "generation = 1\nextra = 1"), "no key 'extra'"),
     "unknown key of a member": (replaced("number = 0", "number = 0\nrole = 'x'"), "no key 'role'"),
     "unknown key of topology": (
         replaced("directed = false", "directed = false\nx = 1"),
@@ -199,17 +199,26 @@ REFUSED = {
     ),
     "unknown top table": (TEXT + "\n[other]\nx = 1\n", "no key 'other'"),
     "another format": (replaced("federation-1", "federation-2"), "same version"),
-    "missing key": (replaced("epoch = 1\n", ""), "epoch"),
-    "a text as epoch": (replaced("epoch = 1", 'epoch = "1"'), "epoch = '1' is not a whole number"),
-    "a boolean as epoch": (replaced("epoch = 1", "epoch = true"), "epoch = True"),
-    "epoch 0": (replaced("epoch = 1", "epoch = 0"), "epoch"),
-    "an epoch out of nothing": (replaced("epoch = 1", "epoch = 2"), "does not go with previous"),
+    "missing key": (replaced("generation = 1\n", ""), "generation"),
+    "a text as generation": (
+        replaced("generation = 1", 'generation = "1"'),
+        "generation = '1' is not a whole number",
+    ),
+    "a boolean as generation": (
+        replaced("generation = 1", "generation = true"),
+        "generation = True",
+    ),
+    "generation 0": (replaced("generation = 1", "generation = 0"), "generation"),
+    "a generation out of nothing": (
+        replaced("generation = 1", "generation = 2"),
+        "does not go with previous",
+    ),
     "a first one with another before": (
         replaced('previous = ""', f'previous = "{"a" * 64}"'),
         "previous",
     ),
     "rubbish before": (
-        replaced('epoch = 1\nprevious = ""', 'epoch = 2\nprevious = "xyz"'),
+        replaced('generation = 1\nprevious = ""', 'generation = 2\nprevious = "xyz"'),
         "previous",
     ),
     "another federation's name": (
@@ -237,7 +246,7 @@ REFUSED = {
         "who signs the roster",
     ),
     "a name with a path in it": (replaced('name = "paris"', 'name = "../x"'), "cannot be the name"),
-    "a joiner from the future": (replaced("since = 1", "since = 2"), "since epoch 2"),
+    "a joiner from the future": (replaced("since = 1", "since = 2"), "since generation 2"),
     "an edge to nobody": (replaced("[0, 1],", "[0, 3],"), "clients from 0 to 2"),
     "a negative edge": (replaced("[0, 1],", "[-1, 1],"), "clients from 0 to 2"),
     "a self loop": (replaced("[0, 1],", "[0, 0],"), "self loop"),
@@ -265,7 +274,7 @@ REFUSED = {
         "cannot learn together",
     ),
     "no TOML": ("= = =", "not TOML"),
-    "a long number": (replaced("epoch = 1", f"epoch = {'9' * 5000}"), "manifest"),
+    "a long number": (replaced("generation = 1", f"generation = {'9' * 5000}"), "manifest"),
     "a deep list": ("x = " + "[" * 20_000, "manifest"),
     "a deep table": (
         replaced('name = "mlp"', f'name = "mlp"\n{".".join("a" * 3_000)} = 1'),
@@ -351,7 +360,7 @@ def test_a_changed_manifest_is_read_or_refused_and_nothing_else(data):
     assert parse(
         compose(
             read.federation,
-            read.epoch,
+            read.generation,
             read.previous,
             read.members,
             read.graph,

@@ -127,9 +127,9 @@ def line(home, channel):
 def make_line(home):
     node = home.node("a")
     manifest = node.manifest()
-    journal = EventLog(io.StringIO(), "a")
-    standing = ActiveRoster(manifest, Outbox.to(manifest.epoch, []))
-    desk = NodeState(node, "a", standing, Metrics(), journal, 4, "torch.float32")
+    event_log = EventLog(io.StringIO(), "a")
+    standing = ActiveRoster(manifest, Outbox.to(manifest.generation, []))
+    desk = NodeState(node, "a", standing, Metrics(), event_log, 4, "torch.float32")
     return NeighbourClient(desk, manifest.member("b"), node.credentials(), node.ca())
 
 
@@ -152,11 +152,11 @@ def receive(line, tick, check=lambda found: found, waiting=lambda: None, saved=-
 
 
 def measured(line, name, **labels):
-    return line._desk.measures.value(name, **(labels or {"neighbour": "b"}))
+    return line._desk.metrics.value(name, **(labels or {"neighbour": "b"}))
 
 
 def said(line):
-    return [json.loads(text) for text in line._desk.journal._stream.getvalue().splitlines()]
+    return [json.loads(text) for text in line._desk.event_log._stream.getvalue().splitlines()]
 
 
 # --- letters --------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_letters_come_over_one_stream_after_one_greeting(line, channel):
     for tick in (1, 2, 3):
         assert torch.equal(receive(line, tick, saved=tick - 5)["x"], torch.full((4,), float(tick)))
     assert channel.calls == ["Hello", "Letters"]
-    assert [(want.address.epoch, want.address.tick, want.saved) for want in channel.wants] == [
+    assert [(want.address.generation, want.address.tick, want.saved) for want in channel.wants] == [
         (1, 1, -4), (1, 2, -3), (1, 3, -2),
     ]  # fmt: skip
     assert {want.manifest for want in channel.wants} == {line._desk.manifest.hash}
@@ -291,9 +291,9 @@ def test_pauses_grow_to_a_limit(line, channel, monkeypatch):
 def test_notices_say_where_the_neighbour_is(line, channel):
     heard = []
     notes = [
-        wire.Notice(epoch=1, tick=4),
-        wire.Notice(epoch=1, tick=5, waiting_for=["c", "d"]),
-        wire.Notice(epoch=1, tick=6, waiting_for=["x" * 10_000]),
+        wire.Notice(generation=1, tick=4),
+        wire.Notice(generation=1, tick=5, waiting_for=["c", "d"]),
+        wire.Notice(generation=1, tick=6, waiting_for=["x" * 10_000]),
     ]
     channel.answers = [[*map(notice_piece, notes), *messages(7)]]
     assert receive(line, 7, waiting=lambda: heard.append(line.heard))
@@ -302,13 +302,11 @@ def test_notices_say_where_the_neighbour_is(line, channel):
     assert channel.calls == ["Hello", "Letters"]
 
 
-def test_a_notice_of_another_epoch_leads_back_to_the_greeting(line, channel):
-    channel.answers = [[notice_piece(wire.Notice(epoch=2)), *messages(1)], messages(1)]
+def test_a_notice_of_another_generation_leads_back_to_the_greeting(line, channel):
+    channel.answers = [[notice_piece(wire.Notice(generation=2)), *messages(1)], messages(1)]
     assert receive(line, 1)
     assert channel.calls == ["Hello", "Letters"] * 2
-    assert (
-        line._desk.measures.total("tacit_rejected_total") == 0
-    )  # it happens when a roster changes
+    assert line._desk.metrics.total("tacit_rejected_total") == 0  # it happens when a roster changes
 
 
 # --- rosters --------------------------------------------------------------------------------------------------
@@ -325,11 +323,11 @@ def later(home, tmp_path_factory):
 
 def test_a_neighbour_with_an_older_roster_is_given_ours(later, channel):
     line = make_line(later)
-    epochs, given = [1, 2], []
+    generations, given = [1, 2], []
 
     def hello(raw):
         greeting = wire.Greeting.FromString(raw)
-        greeting.epoch = epochs.pop(0)
+        greeting.generation = generations.pop(0)
         return greeting.SerializeToString()
 
     channel.replies |= {"Hello": hello, "Announce": lambda raw: given.append(raw) or b""}
@@ -343,7 +341,7 @@ def test_a_neighbour_with_an_older_roster_is_given_ours(later, channel):
 def test_a_newer_roster_is_asked_for_and_taken(home, later, line, channel):
     def hello(raw):
         greeting = wire.Greeting.FromString(raw)
-        greeting.epoch = 2
+        greeting.generation = 2
         return greeting.SerializeToString()
 
     text, signature = later.signed()
@@ -366,7 +364,7 @@ def test_a_line_that_was_cancelled_asks_nothing(line, channel):
     assert channel.calls == []
 
 
-@pytest.mark.parametrize("before", [[], [notice_piece(wire.Notice(epoch=1))], messages(1)[:1]])
+@pytest.mark.parametrize("before", [[], [notice_piece(wire.Notice(generation=1))], messages(1)[:1]])
 def test_waiting_ends_when_it_is_cancelled(line, channel, before):
     channel.answers = [[*before, HANG]]
     threading.Thread(target=lambda: channel.hanging.wait(60) and line.cancel(), daemon=True).start()
@@ -397,7 +395,7 @@ def test_a_farewell_is_said_until_it_is_noted(line, channel):
 
     channel.replies["Farewell"] = farewell
     assert [line.say_farewell(1, 100) for _ in range(3)] == [False, False, True]
-    assert [(one.epoch, one.tick) for one in said_so] == [(1, 100)]
+    assert [(one.generation, one.tick) for one in said_so] == [(1, 100)]
     # Who does not note it may go by another roster: that comes out by a greeting.
     assert channel.calls == ["Farewell", "Farewell", "Hello", "Farewell"]
 

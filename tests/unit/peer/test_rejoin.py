@@ -40,12 +40,12 @@ class Room:
         return Network()
 
 
-def roster(graph, epoch=2):
+def roster(graph, generation=2):
     members = [
         Member(f"n{i}", f"127.0.0.1:{7000 + i}", i, bytes([i]) * 32, 1)
         for i in range(graph.clients)
     ]
-    return compose("clinics-00000000", epoch, "0" * 64, members, graph, make_config({}))
+    return compose("clinics-00000000", generation, "0" * 64, members, graph, make_config({}))
 
 
 def met(manifest, steps, thetas):
@@ -106,7 +106,7 @@ def test_a_newcomer_among_newcomers_is_reached_too():
 
 
 def test_who_never_began_is_given_a_model_like_who_joined():
-    """Not a newcomer of this epoch, and yet without a model: it was never started, or joined one epoch ago."""
+    """Not a newcomer of this generation, and yet without a model: it was never started, or joined one generation ago."""
     thetas = [torch.full((3,), 1.0), torch.full((3,), 3.0), None]
     outcome = met(roster(ring(3)), [9, 8, 0], thetas)
     assert [step for step, _ in outcome] == [8] * 3

@@ -95,11 +95,11 @@ class Node:
         self.folder = home.node(name)
         manifest = self.folder.manifest()
         readers = [member.name for member in manifest.out_neighbours(name)]
-        self.log, self.measures = io.StringIO(), Metrics()
-        standing = ActiveRoster(manifest, Outbox.to(manifest.epoch, readers))
-        journal = EventLog(self.log, name)
+        self.log, self.metrics = io.StringIO(), Metrics()
+        standing = ActiveRoster(manifest, Outbox.to(manifest.generation, readers))
+        event_log = EventLog(self.log, name)
         self.desk = NodeState(
-            self.folder, name, standing, self.measures, journal, 6, "torch.float32"
+            self.folder, name, standing, self.metrics, event_log, 6, "torch.float32"
         )
         self.desk.report(steps=100)
         self.service = Service(self.desk).handlers()
@@ -121,7 +121,7 @@ class Node:
         return caught.value.code, str(caught.value)
 
     def rejected(self, reason):
-        return self.measures.value("tacit_rejected_total", reason=reason)
+        return self.metrics.value("tacit_rejected_total", reason=reason)
 
     def post(self, tick, receiver=""):
         envelope = Envelope(self.desk.manifest.federation, "a", receiver, Address(1, tick, 0))
@@ -129,8 +129,8 @@ class Node:
         self.desk.standing.outbox.post(letter)
         return letter
 
-    def want(self, tick, saved=-1, epoch=1, manifest=None):
-        address = wire.Address(epoch=epoch, tick=tick)
+    def want(self, tick, saved=-1, generation=1, manifest=None):
+        address = wire.Address(generation=generation, tick=tick)
         told = self.desk.manifest.hash if manifest is None else manifest
         return wire.Want(address=address, manifest=told, saved=saved).SerializeToString()
 
@@ -217,7 +217,7 @@ def test_a_mistake_of_ours_is_logged_and_not_told(node, monkeypatch, method, par
         raise ZeroDivisionError("something of our own")
 
     monkeypatch.setattr(node.desk, part, broken)
-    raw = {"Letters": node.want(1, epoch=2)}.get(method, b"")
+    raw = {"Letters": node.want(1, generation=2)}.get(method, b"")
     code, why = node.refusal(method, raw)
     assert (code, why) == (grpc.StatusCode.INTERNAL, "a mistake in this node; its log says more")
     logged = json.loads(node.log.getvalue())
@@ -310,7 +310,7 @@ def test_a_caller_who_goes_before_it_asks_is_not_counted(node):
     context.cancel()
     handler = node.service.service(SimpleNamespace(method=f"/{SERVICE}/Tell"))
     assert handler.stream_unary(iter([]), context) == b""
-    assert node.measures.total("tacit_rejected_total") == 0
+    assert node.metrics.total("tacit_rejected_total") == 0
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -330,9 +330,9 @@ def test_letters_are_given_in_the_order_of_the_wants(node):
     messages = list(node.call("Letters", [node.want(2), node.want(1), node.want(2)]))
     assert frame(messages) == letters[2].frame + letters[1].frame + letters[2].frame
     assert node.desk.standing.outbox.readers["b"].delivered == 2
-    assert node.measures.value("tacit_letters_sent_total", neighbour="b") == 3
+    assert node.metrics.value("tacit_letters_sent_total", neighbour="b") == 3
     sent = 2 * len(letters[2].frame) + len(letters[1].frame)
-    assert node.measures.value("tacit_sent_bytes_total", neighbour="b") == sent
+    assert node.metrics.value("tacit_sent_bytes_total", neighbour="b") == sent
 
 
 def test_a_letter_counts_as_given_only_after_its_last_byte(node):
@@ -349,22 +349,24 @@ def test_notices_come_while_the_letter_is_not_written(node, monkeypatch):
     node.desk.report(step=4, waiting_for=("b (at iteration 4)",), blamed=("c",))
     answers = node.call("Letters", [node.want(5)])
     told = notices(itertools.islice(answers, 3))
-    assert [(one.epoch, one.tick, list(one.waiting_for)) for one in told] == [(1, 4, ["c"])] * 3
+    assert [(one.generation, one.tick, list(one.waiting_for)) for one in told] == [
+        (1, 4, ["c"])
+    ] * 3
     letter = node.post(5)
     assert frame(answers) == letter.frame
 
 
-def test_a_letter_of_another_epoch_is_answered_by_where_we_are_and_the_stream_goes_on(node):
+def test_a_letter_of_another_generation_is_answered_by_where_we_are_and_the_stream_goes_on(node):
     letter = node.post(1)
-    messages = list(node.call("Letters", [node.want(1, epoch=2), node.want(1)]))
-    assert [one.epoch for one in notices(messages[:1])] == [1]
+    messages = list(node.call("Letters", [node.want(1, generation=2), node.want(1)]))
+    assert [one.generation for one in notices(messages[:1])] == [1]
     assert frame(messages[1:]) == letter.frame
 
 
 def test_a_want_under_another_manifest_is_refused(node):
     node.post(1)
     code, why = node.refusal("Letters", node.want(1, manifest=b"x" * 32))
-    assert (code, why) == (grpc.StatusCode.FAILED_PRECONDITION, "another manifest for epoch 1")
+    assert (code, why) == (grpc.StatusCode.FAILED_PRECONDITION, "another manifest for generation 1")
     assert node.rejected("configuration") == 1
     assert node.desk.standing.outbox.readers["b"].delivered == -1
 
@@ -448,7 +450,7 @@ def test_a_negative_save_beyond_all_does_no_harm(node):
 
 
 @pytest.mark.parametrize(
-    ("who", "epoch", "tick", "allowed"),
+    ("who", "generation", "tick", "allowed"),
     [
         ("b", 1, 100, True),
         ("b", 1, 99, False),
@@ -459,10 +461,10 @@ def test_a_negative_save_beyond_all_does_no_harm(node):
         ("operator", 1, 100, False),
     ],
 )
-def test_a_farewell_is_of_a_neighbour_at_the_end(node, who, epoch, tick, allowed):
+def test_a_farewell_is_of_a_neighbour_at_the_end(node, who, generation, tick, allowed):
     said = []
     node.desk.farewell = said.append
-    raw = wire.Ended(epoch=epoch, tick=tick).SerializeToString()
+    raw = wire.Ended(generation=generation, tick=tick).SerializeToString()
     if allowed:
         assert node.call("Farewell", raw, who) == b""
         assert said == [who]
@@ -477,13 +479,13 @@ def test_a_farewell_that_cannot_be_noted_must_be_said_again(node):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     node.desk.farewell = full
-    code, why = node.refusal("Farewell", wire.Ended(epoch=1, tick=100).SerializeToString())
+    code, why = node.refusal("Farewell", wire.Ended(generation=1, tick=100).SerializeToString())
     assert code == grpc.StatusCode.UNAVAILABLE
     assert "No space left" in why
 
 
 def test_a_farewell_before_anybody_can_note_it_must_be_said_again(node):
-    code, _ = node.refusal("Farewell", wire.Ended(epoch=1, tick=100).SerializeToString())
+    code, _ = node.refusal("Farewell", wire.Ended(generation=1, tick=100).SerializeToString())
     assert code == grpc.StatusCode.UNAVAILABLE
 
 
@@ -493,7 +495,7 @@ def test_greetings_are_exchanged(node):
     ours.sections["algorithm"], ours.manifest = "0" * 16, b"x" * 32
     code, why = node.refusal("Hello", ours.SerializeToString())
     assert code == grpc.StatusCode.FAILED_PRECONDITION
-    assert why == "another manifest for epoch 1, which differs in algorithm"
+    assert why == "another manifest for generation 1, which differs in algorithm"
     assert node.rejected("configuration") == 1
 
 
@@ -526,7 +528,7 @@ def test_a_roster_that_the_node_goes_over_to_meanwhile_is_no_news(
     manifest, interrupted = later.manifest(), []
 
     def slowly(self, text, signature):
-        node.desk.enter(ActiveRoster(manifest, Outbox.to(manifest.epoch, ["b"])))
+        node.desk.enter(ActiveRoster(manifest, Outbox.to(manifest.generation, ["b"])))
         return manifest
 
     node.desk.on_interrupt(lambda: interrupted.append(True))
@@ -546,7 +548,7 @@ def test_a_reason_to_leave_that_came_before_the_wait_is_not_missed(home, node, t
     node.desk.on_interrupt(lambda: left.append("for the roster"))
     assert left == ["for the roster"]
     manifest = later.manifest()
-    node.desk.enter(ActiveRoster(manifest, Outbox.to(manifest.epoch, ["b"])))
+    node.desk.enter(ActiveRoster(manifest, Outbox.to(manifest.generation, ["b"])))
     node.desk.on_interrupt(lambda: left.append("to end"))
     assert left == ["for the roster"]
     node.desk.end()
@@ -561,4 +563,4 @@ def test_who_left_the_roster_meanwhile_gets_nothing_more(home, node):
     node.desk.standing = ActiveRoster(node.desk.manifest, Outbox.to(1, ["d"]))
     node.post(1)
     assert list(answers) == []
-    assert node.measures.value("tacit_letters_sent_total", neighbour="b") == 1
+    assert node.metrics.value("tacit_letters_sent_total", neighbour="b") == 1

@@ -165,7 +165,7 @@ def words_by_hand(vector):
     info = b"tacit/keystream/1"
     for part in (
         vector["purpose"], "own" if own else "shared", vector["tag"],
-        str(vector["epoch"]), str(vector["tick"]), source, "" if own else target,
+        str(vector["generation"]), str(vector["tick"]), source, "" if own else target,
     ):  # fmt: skip
         info += struct.pack(">I", len(part.encode("utf-8"))) + part.encode("utf-8")
     prk = hmac.digest(vector["federation"].encode("utf-8"), ikm, hashlib.sha256)
@@ -183,7 +183,7 @@ def laplace_by_hand(word, scale):
 def drawn(vector):
     """Keystreams of the vector's source, which holds its own secret only."""
     source = NAMES.index(vector["source"])
-    keys = ring(source, federation=vector["federation"], epoch=vector["epoch"])
+    keys = ring(source, federation=vector["federation"], generation=vector["generation"])
     return keys.randomness(8, torch.float64), torch.tensor([source])
 
 
@@ -250,7 +250,7 @@ def test_keys_made_from_a_seed_stay_what_they_are():
     made = VECTORS["from_seed"]
     keys = KeyRing.from_seed(len(made["publics"]), made["seed"])
     assert [public.hex() for public in keys.publics] == made["publics"]
-    assert (keys.federation, keys.epoch, list(keys.names)) == ("simulation", 1, ["0", "1", "2"])
+    assert (keys.federation, keys.generation, list(keys.names)) == ("simulation", 1, ["0", "1", "2"])
     assert (
         KeyRing.from_seed(2, made["seed"]).publics == keys.publics[:2]
     )  # more clients change no key
@@ -314,13 +314,13 @@ def test_every_part_of_the_address_changes_every_number():
         "tag": noise(ring(), source, target, tag="zeta"),
         "tick": noise(ring(), source, target, tick=1),
         "later tick": noise(ring(), source, target, tick=11),
-        "epoch": noise(ring(epoch=2), source, target),
-        "epoch and tick": noise(ring(epoch=11), source, target, tick=1),
+        "generation": noise(ring(generation=2), source, target),
+        "generation and tick": noise(ring(generation=11), source, target, tick=1),
         "federation": noise(ring(federation="banks"), source, target),
         "no federation": noise(ring(federation=""), source, target),
         "names": noise(ring(names=["x", "y", "z"]), source, target),
         "own elsewhere": noise(ring(federation="banks"), source),
-        "own later": noise(ring(epoch=2), source),
+        "own later": noise(ring(generation=2), source),
     }
     rows = torch.stack([one.tensor()[0] for one in streams.values()])
     assert len(rows.unique()) == rows.numel()
@@ -332,13 +332,13 @@ def test_words_are_not_those_of_the_noise():
     assert not bool((words == under_noise).any())
 
 
-def test_words_differ_by_tag_tick_epoch_federation_and_client():
+def test_words_differ_by_tag_tick_generation_federation_and_client():
     def draw(keys, tag="rr", tick=0, client=0):
         return keys.randomness(1, torch.float32).words(tag, tick, torch.tensor([client]), 16)[0]
 
     everything = torch.stack([
         draw(ring()), draw(ring(), tag="rs"), draw(ring(), tick=1), draw(ring(), client=1),
-        draw(ring(epoch=2)), draw(ring(federation="banks")),
+        draw(ring(generation=2)), draw(ring(federation="banks")),
     ])  # fmt: skip
     assert len(everything.unique()) == everything.numel()
 
@@ -426,7 +426,7 @@ def test_a_pair_of_clients_is_computed_once(monkeypatch):
     for tick in range(4):
         noise(keys, [0, 1, 2], [1, 0, 0], tick=tick).tensor()
     assert len(asked) == 2  # both directions of 0–1, and 0–2
-    noise(replace(keys, epoch=2), [0], [1]).tensor()
+    noise(replace(keys, generation=2), [0], [1]).tensor()
     assert len(asked) == 3  # nothing is kept outside the ring
 
 
@@ -513,8 +513,8 @@ def test_a_public_key_of_low_order_is_refused_by_the_client_s_name(bad):
         ({"secrets": {1: SECRETS[1] + b"x"}}, "private key of client 'Köln' is not 32 bytes"),
         ({"secrets": {1: SECRETS[2]}}, "private key of client 'Köln' does not belong"),
         ({"secrets": {3: SECRETS[2]}}, "private key of client 3"),
-        ({"epoch": -1}, "epoch of the keys is -1"),
-        ({"epoch": "1"}, "epoch of the keys is '1'"),
+        ({"generation": -1}, "generation of the keys is -1"),
+        ({"generation": "1"}, "generation of the keys is '1'"),
     ],
 )  # fmt: skip
 def test_keys_that_do_not_go_together_are_refused(changes, words):

@@ -1,8 +1,8 @@
-"""Changing a federation: a node joins, a node leaves. Each change is a new epoch, signed by the operator.
+"""Changing a federation: a node joins, a node leaves. Each change is a new generation, signed by the operator.
 
 The one moment that counts is when the operator's federation.toml is replaced: before it nothing has changed, after
 it the nodes' copies follow, now or with the next command. (Were the nodes' copies first, a crash in between could lead
-to two rosters of one epoch, both signed.)
+to two rosters of one generation, both signed.)
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tacit.core.errors import Misuse
+from tacit.core.storage import file_lock, write_private
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.graph import check_plan, next_graph
 from tacit.peer.federation.identity import (
@@ -22,10 +23,8 @@ from tacit.peer.federation.identity import (
     mask_public,
     new_mask_key,
     request,
-    write_private,
 )
 from tacit.peer.federation.manifest import Manifest, Member, compose
-from tacit.peer.federation.private_files import locked
 from tacit.peer.federation.roster import check_address, check_name
 
 
@@ -47,7 +46,7 @@ def add(
     check_name(name)
     check_address(address)
     check_days(days)
-    with locked(_existing(folder)):
+    with file_lock(_existing(folder)):
         home.distribute()
         before, signer = home.manifest(), home.signer(authority)
         if before.position(name) is not None:
@@ -58,7 +57,7 @@ def add(
                 f"Choose another name, e.g. {name}-2.",
             )
         secret = new_mask_key()
-        joiner = Member(name, address, before.numbers, mask_public(secret), before.epoch + 1)
+        joiner = Member(name, address, before.numbers, mask_public(secret), before.generation + 1)
         after = _following(before, (*before.members, joiner), edges, name)
         shutil.rmtree(
             home.node(name).path, ignore_errors=True
@@ -71,7 +70,7 @@ def add(
 def remove(folder: Path, name: str, *, edges: Sequence[str] | None = None) -> Manifest:
     """Let a node go: a new roster without it. Its folder stays, and is told too."""
     home = FederationFolder(folder)
-    with locked(_existing(folder)):
+    with file_lock(_existing(folder)):
         home.distribute()
         before = home.manifest()
         gone = before.member(name)
@@ -88,7 +87,7 @@ def _following(
     changed: str,
     left: Sequence[str] | None = None,
 ) -> Manifest:
-    """The manifest of the next epoch, refused when its graph does not suit the algorithm."""
+    """The manifest of the next generation, refused when its graph does not suit the algorithm."""
     if len(members) < 2:
         raise Misuse(
             f"Without {changed} one node is left, and cannot learn together.", "Add another first."
@@ -96,9 +95,9 @@ def _following(
     graph, config = next_graph(before, [member.name for member in members], edges)
     check_plan(config, graph)
     numbers = max(before.numbers, *(member.number + 1 for member in members))
-    epoch, previous = before.epoch + 1, before.hash.hex()
+    generation, previous = before.generation + 1, before.hash.hex()
     left = before.left if left is None else left
-    return compose(before.federation, epoch, previous, members, graph, config, numbers, left)
+    return compose(before.federation, generation, previous, members, graph, config, numbers, left)
 
 
 def equip(

@@ -19,19 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.core.errors import Misuse
+from tacit.core.storage import file_lock, read_private, write_bytes, write_text
 from tacit.peer.federation.identity import (
     OPERATOR,
     Credentials,
     check_certificate,
     describe,
     mask_public,
-    read_private,
     sign,
     signed_by,
     signed_by_key,
 )
 from tacit.peer.federation.manifest import Manifest, parse
-from tacit.peer.federation.private_files import locked, replace
 from tacit.peer.federation.roster import Member
 
 MOST_SIGNATURES = 4096  # bytes of the file that holds one or two of them
@@ -75,13 +74,14 @@ class NodeFolder:
             raise Misuse(
                 f"The new manifest is of {new.federation}, ours of {ours.federation}.", "Keep ours."
             )
-        if new.epoch <= ours.epoch:
+        if new.generation <= ours.generation:
             raise Misuse(
-                f"The new manifest is of epoch {new.epoch}, ours of {ours.epoch}.", "Keep ours."
+                f"The new manifest is of generation {new.generation}, ours of {ours.generation}.",
+                "Keep ours.",
             )
-        if new.epoch == ours.epoch + 1 and new.previous != ours.hash.hex():
+        if new.generation == ours.generation + 1 and new.previous != ours.hash.hex():
             raise Misuse(
-                f"The manifest of epoch {new.epoch} names another before it than ours of {ours.epoch}.",
+                f"The manifest of generation {new.generation} names another before it than ours of {ours.generation}.",
                 "The operator's folder was changed in two places: ask the operator which one holds.",
             )
         ours_fixed, new_fixed = (_settings(manifest) for manifest in (ours, new))
@@ -92,14 +92,14 @@ class NodeFolder:
                 if ours_fixed.get(name) != new_fixed.get(name)
             )
             raise Misuse(
-                f"The manifest of epoch {new.epoch} changes {', '.join(differ)}, not only who takes part.",
+                f"The manifest of generation {new.generation} changes {', '.join(differ)}, not only who takes part.",
                 "Make a federation of its own for another configuration.",
             )
         return new
 
     def install(self, text: bytes, signature: bytes) -> Manifest:
         """Accept a newer manifest and put it on the disk in place of ours."""
-        with locked(self.path):
+        with file_lock(self.path):
             accepted = self.accept(text, signature)
             write_signed(self.path, text, signature, self._verify)
         return accepted
@@ -225,7 +225,7 @@ class FederationFolder:
         text, signature = read_signed(self.path, self._verify)
         for node in self.nodes():
             known = node.path / "federation.toml"
-            with locked(node.path):  # the node itself may be installing it, if it runs here
+            with file_lock(node.path):  # the node itself may be installing it, if it runs here
                 if not known.exists() or known.read_bytes() != text:
                     write_signed(node.path, text, signature, self._verify)
 
@@ -266,8 +266,9 @@ def write_signed(folder: Path, text: bytes, signature: bytes, verify: Verify) ->
     if (folder / "federation.toml").exists():
         old = (folder / "federation.toml").read_bytes()
         signatures += [known for known in _signatures(folder) if verify(old, known)][:1]
-    replace(folder / "federation.sig", "".join(f"{known.hex()}\n" for known in signatures).encode())
-    replace(folder / "federation.toml", text)
+    known = "".join(f"{known.hex()}\n" for known in signatures)
+    write_text(folder / "federation.sig", known, durable=True)
+    write_bytes(folder / "federation.toml", text, durable=True)
 
 
 def _signatures(folder: Path) -> list[bytes]:

@@ -30,7 +30,7 @@ from tacit.peer.federation.roster import Member, check_roster, next_number
 __all__ = ["Manifest", "Member", "compose", "parse", "spelled_out"]
 
 FORMAT = "tacit-federation-1"
-HEAD = ["format", "federation", "epoch", "previous", "numbers", "left"]
+HEAD = ["format", "federation", "generation", "previous", "numbers", "left"]
 PARTS = ["member", "topology", "config"]
 LARGEST = 16 * 2**20  # bytes
 TITLE = "# A federation of tacit: who takes part, who sends to whom, what is trained. Signed: do not edit.\n"
@@ -41,7 +41,7 @@ class Manifest:
     """What the operator signed; `text` is what is hashed, and the rest is what it says."""
 
     federation: str  # "<name>-<8 random hexadecimal digits>"
-    epoch: int  # 1, 2, …: counted up by every change of the roster
+    generation: int  # 1, 2, …: counted up by every change of the roster
     previous: str  # SHA-256 of the manifest before in hexadecimal, "" at first
     members: tuple[Member, ...]
     graph: Graph  # over positions in `members`
@@ -100,12 +100,12 @@ class Manifest:
         return at
 
     def __repr__(self) -> str:
-        return f"Manifest({self.federation}, epoch {self.epoch}, {len(self.members)} members)"
+        return f"Manifest({self.federation}, generation {self.generation}, {len(self.members)} members)"
 
 
 def compose(
     federation: str,
-    epoch: int,
+    generation: int,
     previous: str,
     members: Iterable[Member],
     graph: Graph,
@@ -116,13 +116,15 @@ def compose(
     """The manifest that says all this; `numbers` and `left` are needed once somebody has left."""
     members = tuple(members)
     numbers = next_number(members) if numbers is None else numbers
-    check_roster(federation, epoch, previous, members, numbers)
+    check_roster(federation, generation, previous, members, numbers)
     if graph.clients != len(members):
         raise Misuse(
             f"The graph is for {graph.clients} clients, and there are {len(members)} members.",
             "Give one client for each member.",
         )
-    head = dict(zip(HEAD, (FORMAT, federation, epoch, previous, numbers, list(left)), strict=True))
+    head = dict(
+        zip(HEAD, (FORMAT, federation, generation, previous, numbers, list(left)), strict=True)
+    )
     settings = {f"config.{name}": values for name, values in spelled_out(config).as_dict().items()}
     parts = [TITLE + keys(head), roster_text(members), topology_text(graph), to_toml(settings)]
     return parse("\n".join(parts).encode())  # so that what is signed is what the others will read
@@ -169,17 +171,17 @@ def _manifest(values: dict[str, Any], text: bytes) -> Manifest:
         )
     refuse_others(values, HEAD + PARTS, "at the top")
     federation, previous = get(values, "federation", str), get(values, "previous", str)
-    epoch, numbers = whole(values, "epoch"), whole(values, "numbers")
+    generation, numbers = whole(values, "generation"), whole(values, "numbers")
     members = tuple(read_member(table) for table in get(values, "member", list))
     left = tuple(get(values, "left", list))
     if bad := [
         name for name in left if not isinstance(name, str) or name in {one.name for one in members}
     ]:
         raise Misuse(f"left: {bad[0]!r:.80} is not the name of one who left.", REMEDY)
-    check_roster(federation, epoch, previous, members, numbers)
+    check_roster(federation, generation, previous, members, numbers)
     graph = read_graph(get(values, "topology", dict), len(members))
     config = _config(get(values, "config", dict))
-    return Manifest(federation, epoch, previous, members, graph, config, numbers, left, text)
+    return Manifest(federation, generation, previous, members, graph, config, numbers, left, text)
 
 
 def _config(values: dict[str, Any]) -> Config:

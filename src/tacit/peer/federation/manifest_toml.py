@@ -13,7 +13,7 @@ from tacit.core.errors import Misuse, unknown
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.roster import Member
 
-LARGEST_NUMBER = 2**31  # of epochs and members
+LARGEST_NUMBER = 2**31  # of generations and members
 REMEDY = "Ask the operator for the manifest as it was signed."
 KINDS = {
     str: "a text",

@@ -29,7 +29,7 @@ class Member:
         int  # permanent and never used again, as randomness is keyed by it; at first the position
     )
     mask_key: bytes  # X25519 public key
-    since: int  # epoch of joining
+    since: int  # generation of joining
 
 
 def check_name(name: str) -> str:
@@ -70,7 +70,7 @@ def next_number(members: Iterable[Member]) -> int:
 
 
 def check_roster(
-    federation: str, epoch: int, previous: str, members: Sequence[Member], numbers: int
+    federation: str, generation: int, previous: str, members: Sequence[Member], numbers: int
 ) -> None:
     """Refuse members that cannot be told apart, or an order of events that cannot have been."""
     if not FEDERATION.fullmatch(federation):
@@ -78,13 +78,13 @@ def check_roster(
             f"federation = {federation!r} is not its name and 8 hexadecimal digits.", "See create."
         )
     if (
-        epoch < 1
-        or (previous != "") != (epoch > 1)
+        generation < 1
+        or (previous != "") != (generation > 1)
         or (previous and not DIGEST.fullmatch(previous))
     ):
         raise Misuse(
-            f"epoch = {epoch} does not go with previous = {previous!r}.",
-            "The first epoch is 1 and has none before it; the others name the one before by its SHA-256.",
+            f"generation = {generation} does not go with previous = {previous!r}.",
+            "The first generation is 1 and has none before it; the others name the one before by its SHA-256.",
         )
     if len(members) < 2:
         raise Misuse(
@@ -97,9 +97,9 @@ def check_roster(
             raise Misuse(
                 f"The mask key of {member.name} is not of 32 bytes.", "Give an X25519 public key."
             )
-        if not 1 <= member.since <= epoch:
+        if not 1 <= member.since <= generation:
             raise Misuse(
-                f"{member.name} is there since epoch {member.since}, and this is {epoch}.",
+                f"{member.name} is there since generation {member.since}, and this is {generation}.",
                 "Correct it.",
             )
     for what, values in {

@@ -22,7 +22,7 @@ class CheckpointPolicy:
     def __init__(self, folder: Path, desk: NodeState, seconds: float) -> None:
         self._folder, self._desk, self._seconds = folder, desk, seconds
         self._saves = CheckpointStore(folder)
-        self._steps: list[int] = []  # of the checkpoints of this epoch that are kept
+        self._steps: list[int] = []  # of the checkpoints of this generation that are kept
         self._last = time.monotonic()
 
     @property
@@ -38,7 +38,7 @@ class CheckpointPolicy:
         return received >= ENOUGH or time.monotonic() - self._last >= self._seconds
 
     def has(self, step: int) -> bool:
-        """Whether a state of this epoch and iteration is saved."""
+        """Whether a state of this generation and iteration is saved."""
         return step in self._steps
 
     def write(self, saved: Saved, insist: bool = True) -> None:
@@ -59,35 +59,36 @@ class CheckpointPolicy:
         """The newest state that is whole, if there is any; what is damaged is put aside."""
         saved, problems = self._saves.load(manifest.federation)
         for problem in problems:
-            self._desk.journal.say("checkpoint passed over", "warning", why=problem)
+            self._desk.event_log.write("checkpoint passed over", "warning", why=problem)
         if saved is None and problems:
             raise Misuse(
                 f"No checkpoint in {self._folder} can be used ({'; '.join(problems)}).", LOST
             )
         if saved is None:
             return None
-        if saved.epoch > manifest.epoch:
+        if saved.generation > manifest.generation:
             raise Misuse(
-                f"{self._folder} holds a state of epoch {saved.epoch}, but the manifest is of epoch {manifest.epoch}.",
+                f"{self._folder} holds a state of generation {saved.generation}, but the manifest is of generation {manifest.generation}.",
                 "Put the newer federation.toml and federation.sig into the node's folder.",
             )
         damaged = self._saves.newer_than(saved)
-        if saved.epoch < manifest.epoch and any(
-            order(path)[0] == manifest.epoch for path in damaged
+        if saved.generation < manifest.generation and any(
+            order(path)[0] == manifest.generation for path in damaged
         ):
             # What this node said when it went over is gone, and the others go by it.
             raise Misuse(
-                f"The states of epoch {manifest.epoch} in {self._folder} are damaged.", LOST
+                f"The states of generation {manifest.generation} in {self._folder} are damaged.",
+                LOST,
             )
         for path in damaged:
             path.rename(path.with_suffix(".damaged"))
-        if saved.epoch == manifest.epoch:
+        if saved.generation == manifest.generation:
             self._refuse_other_data(saved, data)
             self._steps = [] if saved.meeting else [saved.step]
         return saved
 
     def _refuse_other_data(self, saved: Saved, data: str) -> None:
-        """Within an epoch a node trains on the same data: what it says again must be what it said."""
+        """Within a generation a node trains on the same data: what it says again must be what it said."""
         if saved.data != data:
             raise Misuse(
                 f"The data are not those with which this node went through iteration {saved.step}.",
@@ -97,7 +98,7 @@ class CheckpointPolicy:
     def _measure(self, step: int) -> None:
         desk, outbox = self._desk, self._desk.standing.outbox
         desk.report(saved=step)
-        desk.measures.count("tacit_checkpoints_total")
-        desk.measures.set("tacit_checkpoint_step", step)
-        desk.measures.set("tacit_outbox_bytes", outbox.bytes)
-        desk.measures.set("tacit_outbox_letters", len(outbox.held()))
+        desk.metrics.count("tacit_checkpoints_total")
+        desk.metrics.set("tacit_checkpoint_step", step)
+        desk.metrics.set("tacit_outbox_bytes", outbox.bytes)
+        desk.metrics.set("tacit_outbox_letters", len(outbox.held()))

@@ -1,7 +1,7 @@
 """A node's checkpoints: state and outbox together, so that a node that comes back answers for what it said.
 
-    epoch-000001-step-000000120.safetensors    a state, and where each letter of the outbox is
-    epoch-000002-meeting.safetensors           the model with which a node went over to a new roster
+    generation-000001-step-000000120.safetensors    a state, and where each letter of the outbox is
+    generation-000002-meeting.safetensors           the model with which a node went over to a new roster
     letters-000001-000000120.bin               the letters that were new in that checkpoint, one after the other
 
 Letters are written once, although they stay in the outbox for several checkpoints. A checkpoint is there once its
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -22,10 +21,11 @@ from typing import Any
 
 from torch import Tensor
 
+from tacit.core import storage
 from tacit.peer.wire.frames import Address, Envelope, WireMessage, raw_bytes
 
 FORMAT = "tacit-node-1"
-NAME = re.compile(r"epoch-(\d{6})-(?:meeting|step-(\d{9}))\.safetensors")
+NAME = re.compile(r"generation-(\d{6})-(?:meeting|step-(\d{9}))\.safetensors")
 LETTERS = re.compile(r"letters-\d{6}-\d{9}\.bin")
 KEPT = 2
 
@@ -35,7 +35,7 @@ class Saved:
     """What a node needs to go on as if it had never stopped."""
 
     federation: str
-    epoch: int
+    generation: int
     step: int
     meeting: bool  # the roster has just changed: `state` holds the model alone, if there is one
     state: Mapping[str, Tensor]
@@ -46,7 +46,7 @@ class Saved:
     @property
     def file(self) -> str:
         """What it is called on the disk."""
-        return f"epoch-{self.epoch:06d}-{'meeting' if self.meeting else f'step-{self.step:09d}'}.safetensors"
+        return f"generation-{self.generation:06d}-{'meeting' if self.meeting else f'step-{self.step:09d}'}.safetensors"
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,15 @@ class CheckpointStore:
     def save(self, saved: Saved) -> None:
         """Write a checkpoint, and forget all but the newest two."""
         self._folder.mkdir(parents=True, exist_ok=True)
+        # A killed node may have left part of a file, which would keep its room on the disk.
+        for stale in self._folder.glob("*.part"):
+            stale.unlink(missing_ok=True)
         places = self._write_letters(saved)
         tensors = {name: rows.detach().cpu().clone() for name, rows in saved.state.items()}
         facts: dict[str, Any] = {
             "format": FORMAT,
             "federation": saved.federation,
-            "epoch": saved.epoch,
+            "generation": saved.generation,
             "step": saved.step,
             "meeting": saved.meeting,
             "wall_seconds": saved.wall_seconds,
@@ -84,16 +87,8 @@ class CheckpointStore:
             ],
         }
         facts["sha256"] = _digest(facts, tensors)
-        part = self._folder / "next.part"
-        try:
+        with storage.replacing(self._folder / saved.file, durable=True) as part:
             _write_state(part, tensors, facts)
-        except BaseException:
-            part.unlink(
-                missing_ok=True
-            )  # on a full disk it would keep the room that the next attempt needs
-            raise
-        os.replace(part, self._folder / saved.file)
-        _flush(self._folder)
         self._places = places
         self._forget()
 
@@ -126,7 +121,7 @@ class CheckpointStore:
 
     def _write_letters(self, saved: Saved) -> dict[Envelope, CheckpointKey]:
         """Put the letters that are not on the disk yet into one file; where all of them are."""
-        file = f"letters-{saved.epoch:06d}-{saved.step:09d}.bin"
+        file = f"letters-{saved.generation:06d}-{saved.step:09d}.bin"
         places, new, at = {}, [], 0
         for letter in saved.letters:
             known = self._places.get(letter.envelope)
@@ -137,16 +132,11 @@ class CheckpointStore:
                 at += len(letter.frame)
             places[letter.envelope] = known
         if new:
-            part = self._folder / "letters.part"
-            try:
-                with part.open("wb") as out:
-                    out.writelines(new)
-                    out.flush()
-                    os.fsync(out.fileno())
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
-            os.replace(part, self._folder / file)
+            with (
+                storage.replacing(self._folder / file, durable=True) as part,
+                part.open("wb") as out,
+            ):
+                out.writelines(new)
         return places
 
     def _forget(self) -> None:
@@ -182,7 +172,7 @@ class CheckpointStore:
             place = CheckpointKey(told["file"], told["offset"], told["size"], told["sha256"])
             letters.append(self._read_letter(envelope, place))
             places[envelope] = place
-        names = ("federation", "epoch", "step", "meeting", "wall_seconds", "data")
+        names = ("federation", "generation", "step", "meeting", "wall_seconds", "data")
         saved = Saved(**{name: facts[name] for name in names}, state=tensors, letters=letters)
         if saved.file != path.name:
             raise ValueError(f"it is {saved.file} under another name")
@@ -208,7 +198,6 @@ def _write_state(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) 
         save_file(tensors, path, metadata={"tacit": json.dumps(facts)})
     except SafetensorError as problem:  # how it says that the disk is full
         raise OSError(str(problem)) from None
-    _flush(path)
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -240,16 +229,7 @@ def _digest(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
 
 
 def order(path: Path) -> tuple[int, int]:
-    """By what checkpoints are newer: the epoch, then the step; an epoch begins with its meeting."""
+    """By what checkpoints are newer: the generation, then the step; a generation begins with its meeting."""
     found = NAME.fullmatch(path.name)
     assert found is not None
     return int(found[1]), -1 if found[2] is None else int(found[2])
-
-
-def _flush(path: Path) -> None:
-    """Make sure that what was written is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

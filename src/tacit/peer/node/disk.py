@@ -24,13 +24,13 @@ def persist(desk: NodeState, what: str, write: Callable[[], None]) -> None:
             failures += 1
     if failures:
         desk.report(phase=before, problem="")
-        desk.journal.say("saved again", what=what, step=desk.progress.step)
+        desk.event_log.write("saved again", what=what, step=desk.progress.step)
 
 
 def complain(desk: NodeState, what: str, problem: OSError) -> None:
     """Say that something could not be written, and what to do."""
     why = f"{what} cannot be saved: {problem.strerror or problem}"
-    desk.measures.count("tacit_checkpoint_failures_total")
+    desk.metrics.count("tacit_checkpoint_failures_total")
     desk.report(phase="saving", problem=why)
     remedy = "Make room on the disk, or correct the folder's rights; the node waits and goes on."
-    desk.journal.say("not saved", "error", why=why, remedy=remedy)
+    desk.event_log.write("not saved", "error", why=why, remedy=remedy)

@@ -7,16 +7,16 @@ import threading
 import time
 from pathlib import Path
 
-from tacit.peer.federation.private_files import replace
+from tacit.core.storage import write_text
 
 GONE = 30.0  # seconds after which a neighbour that said farewell and does not answer is taken to be gone
 
 
 class FinishedPeers:
-    """At the end of an epoch: the neighbours that have saved it (`names`), and those that we have told so (`told`)."""
+    """At the end of a generation: the neighbours that have saved it (`names`), and those that we have told so (`told`)."""
 
-    def __init__(self, path: Path, epoch: int) -> None:
-        self._path, self._epoch = path, epoch
+    def __init__(self, path: Path, generation: int) -> None:
+        self._path, self._generation = path, generation
         self._lock = threading.Lock()
         self._since: dict[str, float] = {}
         self.names, self.told = (frozenset(self._read(key)) for key in ("names", "told"))
@@ -42,12 +42,16 @@ class FinishedPeers:
         return time.monotonic() - first > GONE
 
     def _write(self, names: frozenset[str], told: frozenset[str]) -> None:
-        facts = {"epoch": self._epoch, "names": sorted(names), "told": sorted(told)}
-        replace(self._path, json.dumps(facts).encode())
+        facts = {"generation": self._generation, "names": sorted(names), "told": sorted(told)}
+        write_text(self._path, json.dumps(facts), durable=True)
 
     def _read(self, key: str) -> list[str]:
         try:
             facts = json.loads(self._path.read_text(encoding="utf-8"))
-            return [str(name) for name in facts[key]] if facts["epoch"] == self._epoch else []
+            return (
+                [str(name) for name in facts[key]]
+                if facts["generation"] == self._generation
+                else []
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return []

@@ -1,7 +1,7 @@
 """The network of one client among peers: the verbs of an algorithm as letters.
 
 All peers run the same text, so the n-th exchange of an iteration is the same exchange everywhere: its address is
-(epoch, iteration, n). A verb puts the own letters out and fetches those of the in-neighbours at the same address.
+(generation, iteration, n). A verb puts the own letters out and fetches those of the in-neighbours at the same address.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOM = (
 
 
 class PeerNetwork:
-    """The network as the client `name` sees it in one epoch: see tacit.core.here.Network."""
+    """The network as the client `name` sees it in one generation: see tacit.core.here.Network."""
 
     def __init__(self, desk: NodeState, lines: Sequence[NeighbourClient]) -> None:
         manifest, name = desk.manifest, desk.name
@@ -114,7 +114,7 @@ class PeerNetwork:
         desk, outbox = self._desk, self._desk.standing.outbox
         if desk.interrupted:
             raise Stopped
-        address = Address(self._manifest.epoch, self._tick, self._exchange)
+        address = Address(self._manifest.generation, self._tick, self._exchange)
         self._exchange += 1
         for receiver, tensors in letters.items():
             for tag, row in tensors.items():
@@ -202,5 +202,5 @@ def _refuse_divergence(tag: str, row: Tensor, address: Address) -> None:
 def _position(manifest: Manifest, name: str) -> int:
     place = manifest.position(name)
     if place is None:
-        raise ValueError(f"{name} is not in the roster of epoch {manifest.epoch}")
+        raise ValueError(f"{name} is not in the roster of generation {manifest.generation}")
     return place

@@ -12,11 +12,10 @@ from torch import Tensor
 import tacit
 from tacit.algorithms.algorithm import Algorithm, gradients_per_step, state_type, tensors_of
 from tacit.config.options import make_algorithm
-from tacit.core.errors import Diverged
-from tacit.experiment.folder import write_json
+from tacit.core.errors import Diverged, Misuse
+from tacit.core.storage import file_lock, write_json
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.operator import NodeFolder
-from tacit.peer.federation.private_files import locked
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.checkpoint_policy import CheckpointPolicy
@@ -51,8 +50,8 @@ class Removed(Exception):
 class Node:
     """One peer: `run` returns when training has ended and nobody needs it any more, or when it is asked to stop."""
 
-    def __init__(self, folder: NodeFolder, options: Options, journal: EventLog) -> None:
-        self.folder, self.options, self.journal = folder, options, journal
+    def __init__(self, folder: NodeFolder, options: Options, event_log: EventLog) -> None:
+        self.folder, self.options, self.event_log = folder, options, event_log
         self.name = folder.name
         manifest = folder.manifest()
         refuse_strangers(manifest, self.name)
@@ -66,17 +65,17 @@ class Node:
             self.name,
             self._standing(manifest),
             Metrics(),
-            journal,
+            event_log,
             task.parameters,
             str(task.dtype),
         )
         self.desk.report(steps=self.steps, round_length=self.round_length)
-        self.state: Any = None  # none before the first of an epoch
-        self.theta: Tensor | None = None  # the model so far [1, P], also between two epochs
+        self.state: Any = None  # none before the first of a generation
+        self.theta: Tensor | None = None  # the model so far [1, P], also between two generations
         self.step = 0
         self._keeper = CheckpointPolicy(folder.run / "checkpoints", self.desk, options.save_seconds)
         self._results = Results(folder.run, self.desk)
-        self._farewells = FinishedPeers(folder.run / "farewells.json", manifest.epoch)
+        self._farewells = FinishedPeers(folder.run / "farewells.json", manifest.generation)
         self.desk.farewell = lambda name: self._farewells.add(name)
         self._earlier_seconds, self._begun = 0.0, time.monotonic()
 
@@ -88,12 +87,17 @@ class Node:
         """Serve, train to the end, and stay until the neighbours have all they need."""
         # States hold gradients: nobody else on this machine may read them.
         self.folder.run.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with locked(self.folder.run, f"{self.name} is running already, from {self.folder.path}."):
+        with file_lock(self.folder.run, wait=False) as acquired:
+            if not acquired:
+                raise Misuse(
+                    f"{self.name} is running already, from {self.folder.path}.",
+                    "Stop that one first.",
+                )
             try:
                 self._restore(self.desk.manifest)
                 self._serve()
             except Stopped:  # asked to stop while there was no room on the disk
-                self.journal.say("stopped", step=self.step, saved=self.desk.progress.saved)
+                self.event_log.write("stopped", step=self.step, saved=self.desk.progress.saved)
 
     def _serve(self) -> None:
         """Listen while the node lives."""
@@ -101,10 +105,10 @@ class Node:
             write_json(self.folder.run / "ports.json", where)
             facts = {
                 "federation": self.desk.manifest.federation,
-                "epoch": self.desk.manifest.epoch,
+                "generation": self.desk.manifest.generation,
                 **where,
             }
-            self.journal.say(
+            self.event_log.write(
                 "started",
                 "info",
                 version=tacit.__version__,
@@ -115,7 +119,7 @@ class Node:
             self._live()
 
     def _live(self) -> None:
-        """One epoch after the other."""
+        """One generation after the other."""
         while True:
             stage = RosterContext.of(self.desk, self.algorithm, self.share)
             self.desk.on_interrupt(stage.network.cancel)
@@ -124,7 +128,7 @@ class Node:
                     self._begin(stage)
                 self._train(stage)
                 self._linger(stage)
-                self.journal.say("ended", step=self.step)
+                self.event_log.write("ended", step=self.step)
                 return
             except Stopped:
                 if self.desk.stop.is_set():
@@ -135,9 +139,9 @@ class Node:
             self._go_over()
 
     def _begin(self, stage: RosterContext) -> None:
-        """The first state of an epoch."""
+        """The first state of a generation."""
         self.desk.report(
-            phase="meeting" if stage.manifest.epoch > 1 else "starting", step=self.step
+            phase="meeting" if stage.manifest.generation > 1 else "starting", step=self.step
         )
         self.state, self.step = stage.first_state(
             self.algorithm, self.name, self.step, self.steps, self.theta
@@ -159,9 +163,9 @@ class Node:
             self.step += 1
             self.theta = self.state.theta
             desk.report(step=self.step)
-            desk.measures.set("tacit_step", self.step)
-            desk.measures.set("tacit_round", self.step // self.round_length)
-            desk.measures.count("tacit_step_seconds_total", time.monotonic() - began)
+            desk.metrics.set("tacit_step", self.step)
+            desk.metrics.set("tacit_round", self.step // self.round_length)
+            desk.metrics.count("tacit_step_seconds_total", time.monotonic() - began)
             last = self.step == self.steps
             if last or self.step % (run.evaluate_every * self.round_length) == 0:
                 self._evaluate(stage)
@@ -179,9 +183,9 @@ class Node:
             for name in set(lines) - farewells.told:
                 if desk.interrupted:
                     raise Stopped
-                if lines[name].say_farewell(stage.manifest.epoch, self.steps) or farewells.gone(
-                    name
-                ):
+                if lines[name].say_farewell(
+                    stage.manifest.generation, self.steps
+                ) or farewells.gone(name):
                     persist(desk, "a farewell", partial(farewells.add_told, name))
             if desk.stop.wait(0.2) or desk.interrupted:
                 raise Stopped
@@ -192,18 +196,20 @@ class Node:
         if self.state is not None and not self._keeper.has(self.step):
             self._check()
             self._keeper.write(self._snapshot(stage.manifest), insist=False)
-        self.journal.say("stopped", step=self.step, saved=self.desk.progress.saved)
+        self.event_log.write("stopped", step=self.step, saved=self.desk.progress.saved)
 
     def _go_over(self) -> None:
         """To the newest roster: from now on nothing is said under the old one."""
         announced = self.desk.newer
         assert announced is not None
         manifest = self.folder.manifest()  # the operator may have put it there already
-        if manifest.epoch < announced.manifest.epoch:
+        if manifest.generation < announced.manifest.generation:
             persist(self.desk, "the roster", lambda: self._install(announced))
             manifest = announced.manifest
-        self.journal.say(
-            "roster changed", epoch=manifest.epoch, members=[one.name for one in manifest.members]
+        self.event_log.write(
+            "roster changed",
+            generation=manifest.generation,
+            members=[one.name for one in manifest.members],
         )
         refuse_strangers(manifest, self.name)
         self._enter(manifest)
@@ -217,35 +223,35 @@ class Node:
         # A trial deals its dataset by the number of clients; a task that makes its own data makes them for so many.
         self.share = self._load(manifest)
         self._digest = self.share.digest()
-        self._farewells = FinishedPeers(self.folder.run / "farewells.json", manifest.epoch)
+        self._farewells = FinishedPeers(self.folder.run / "farewells.json", manifest.generation)
         before = self.desk.standing
         self.desk.enter(self._standing(manifest))
         before.outbox.close()
-        self.desk.measures.set("tacit_epoch", manifest.epoch)
+        self.desk.metrics.set("tacit_generation", manifest.generation)
         model = {} if self.theta is None else {"theta": self.theta}
         self._keeper.write(
             Saved(
-                manifest.federation, manifest.epoch, self.step, True, model, [], self._seconds(), self._digest
+                manifest.federation, manifest.generation, self.step, True, model, [], self._seconds(), self._digest
             )
         )  # fmt: skip
 
     def _restore(self, manifest: Manifest) -> None:
         """Go on from the newest checkpoint that is whole."""
-        self.desk.measures.set("tacit_epoch", manifest.epoch)
+        self.desk.metrics.set("tacit_generation", manifest.generation)
         saved = self._keeper.load(manifest, self._digest)
         if saved is None:
             return
         self._earlier_seconds = saved.wall_seconds
         self.step, self.theta = saved.step, saved.state.get("theta")
-        if saved.epoch < manifest.epoch:
+        if saved.generation < manifest.generation:
             self._enter(manifest)
         elif not saved.meeting:
             self.state = state_type(type(self.algorithm))(**saved.state)
             for letter in saved.letters:
                 self.desk.standing.outbox.post(letter)
-        self._results.go_back(manifest.epoch, self.step + 1)
+        self._results.go_back(manifest.generation, self.step + 1)
         self.desk.report(step=self.step, saved=saved.step)
-        self.journal.say("resumed", epoch=manifest.epoch, step=self.step)
+        self.event_log.write("resumed", generation=manifest.generation, step=self.step)
 
     def _save(self, stage: RosterContext) -> None:
         self._check()
@@ -257,7 +263,7 @@ class Node:
         letters, state = self.desk.standing.outbox.held(), tensors_of(self.state)
         return Saved(
             manifest.federation,
-            manifest.epoch,
+            manifest.generation,
             self.step,
             False,
             state,
@@ -296,7 +302,7 @@ class Node:
 
     def _standing(self, manifest: Manifest) -> ActiveRoster:
         names = [member.name for member in manifest.out_neighbours(self.name)]
-        return ActiveRoster(manifest, Outbox.to(manifest.epoch, names))
+        return ActiveRoster(manifest, Outbox.to(manifest.generation, names))
 
 
 def prepare(manifest: Manifest, share: LocalData) -> tuple[Algorithm, int]:
@@ -316,5 +322,5 @@ def refuse_strangers(manifest: Manifest, name: str) -> None:
     """Refuse to go by a roster that does not name this node."""
     if manifest.position(name) is None:
         raise Removed(
-            f"{name} is not in the roster of epoch {manifest.epoch} of {manifest.federation}."
+            f"{name} is not in the roster of generation {manifest.generation} of {manifest.federation}."
         )

@@ -24,9 +24,9 @@ class Readers:
 
 @dataclass
 class Outbox:
-    """The letters of the current epoch, for the neighbours `readers`. Safe for threads."""
+    """The letters of the current generation, for the neighbours `readers`. Safe for threads."""
 
-    epoch: int
+    generation: int
     readers: dict[str, Readers]
     _letters: dict[tuple[Address, str], WireMessage] = field(default_factory=dict)
     _sizes: Counter[str] = field(
@@ -36,9 +36,9 @@ class Outbox:
     _closed: bool = False
 
     @classmethod
-    def to(cls, epoch: int, names: Iterable[str]) -> Outbox:
-        """An empty outbox of an epoch."""
-        return cls(epoch, {name: Readers() for name in names})
+    def to(cls, generation: int, names: Iterable[str]) -> Outbox:
+        """An empty outbox of a generation."""
+        return cls(generation, {name: Readers() for name in names})
 
     def post(self, letter: WireMessage) -> None:
         """Put a letter out; one that is there already, as after a restart, is replaced."""

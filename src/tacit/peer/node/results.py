@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import tacit
 from tacit.core.errors import Misuse
-from tacit.experiment.folder import read_json, write_json
-from tacit.peer.federation.private_files import replace
+from tacit.core.storage import append_text, read_json, write_bytes, write_json, write_text
 from tacit.peer.node.disk import persist
 from tacit.peer.node.state import NodeState
 
@@ -22,14 +19,15 @@ class Results:
     def __init__(self, folder: Path, desk: NodeState) -> None:
         self._folder, self._desk = folder, desk
 
-    def go_back(self, epoch: int, step: int) -> None:
+    def go_back(self, generation: int, step: int) -> None:
         """Forget what was noted at or after an iteration: it is done again."""
         earlier = [
             old
             for old in read_history(self._history)
-            if (old["epoch"], old["step"]) < (epoch, step)
+            if (old["generation"], old["step"]) < (generation, step)
         ]
-        replace(self._history, "".join(json.dumps(old) + "\n" for old in earlier).encode())
+        lines = "".join(json.dumps(old) + "\n" for old in earlier)
+        write_text(self._history, lines, durable=True)
 
     @property
     def _history(self) -> Path:
@@ -37,13 +35,13 @@ class Results:
 
     def record(self, step: int, loss: float, accuracy: float | None, seconds: float) -> None:
         """Note how good the model is."""
-        desk, epoch = self._desk, self._desk.manifest.epoch
+        desk, generation = self._desk, self._desk.manifest.generation
         desk.report(loss=loss, accuracy=accuracy)
-        desk.measures.set("tacit_loss", loss)
+        desk.metrics.set("tacit_loss", loss)
         if accuracy is not None:
-            desk.measures.set("tacit_accuracy_percent", accuracy)
+            desk.metrics.set("tacit_accuracy_percent", accuracy)
         line = {
-            "epoch": epoch,
+            "generation": generation,
             "round": step // desk.progress.round_length,
             "step": step,
             "loss": loss,
@@ -51,8 +49,8 @@ class Results:
             **self._traffic(),
             "wall_seconds": seconds,
         }
-        persist(desk, "the history", lambda: _append(self._history, json.dumps(line) + "\n"))
-        desk.journal.say("evaluated", "info", **line)
+        persist(desk, "the history", lambda: append_text(self._history, json.dumps(line) + "\n"))
+        desk.event_log.write("evaluated", "info", **line)
 
     def finish(self, theta: Any, algorithm: str, step: int, seconds: float) -> None:
         """Leave the model [P] and the summary."""
@@ -62,11 +60,12 @@ class Results:
         if self._has_finished():
             return  # a node that is started again after the end knows less of the run than what it left
         model = save({"theta": theta.detach().cpu().contiguous()})
-        persist(desk, "the model", lambda: replace(self._folder / "model.safetensors", model))
+        path = self._folder / "model.safetensors"
+        persist(desk, "the model", lambda: write_bytes(path, model, durable=True))
         summary = {
             "node": desk.name,
             "federation": desk.manifest.federation,
-            "epoch": desk.manifest.epoch,
+            "generation": desk.manifest.generation,
             "algorithm": algorithm,
             "steps": step,
             "rounds": step // desk.progress.round_length,
@@ -74,43 +73,30 @@ class Results:
             "loss": desk.progress.loss,
             "accuracy": desk.progress.accuracy,
             **self._traffic(),
-            "rejected": int(desk.measures.total("tacit_rejected_total")),
+            "rejected": int(desk.metrics.total("tacit_rejected_total")),
             "wall_seconds": seconds,
             "version": tacit.__version__,
         }
         persist(desk, "the summary", lambda: write_json(self._folder / "summary.json", summary))
 
     def _has_finished(self) -> bool:
-        """Whether the summary of this epoch's end is there."""
+        """Whether the summary of this generation's end is there."""
         try:
             told = read_json(self._folder / "summary.json")
         except Misuse:
             return False
-        return (told.get("epoch"), told.get("steps")) == (
-            self._desk.manifest.epoch,
+        return (told.get("generation"), told.get("steps")) == (
+            self._desk.manifest.generation,
             self._desk.progress.steps,
         )
 
     def _traffic(self) -> dict[str, int]:
         """Bytes of letters since this process began."""
-        measures = self._desk.measures
+        metrics = self._desk.metrics
         return {
-            "bytes_sent": int(measures.total("tacit_sent_bytes_total")),
-            "bytes_received": int(measures.total("tacit_received_bytes_total")),
+            "bytes_sent": int(metrics.total("tacit_sent_bytes_total")),
+            "bytes_received": int(metrics.total("tacit_received_bytes_total")),
         }
-
-
-def _append(path: Path, line: str) -> None:
-    """Add a line to a file, or nothing of it."""
-    raw = line.encode()
-    with path.open("ab", buffering=0) as file:
-        before = file.tell()
-        try:
-            if file.write(raw) != len(raw):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            file.truncate(before)
-            raise
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Everything of a node that belongs to one epoch: its place in the graph, its lines, its keys, and its first state."""
+"""Everything of a node that belongs to one generation: its place in the graph, its lines, its keys, and its first state."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RosterContext:
         )
         keys = KeyRing(
             federation=manifest.federation,
-            epoch=manifest.epoch,
+            generation=manifest.generation,
             names=[one.name for one in manifest.members],
             publics=[one.mask_key for one in manifest.members],
             secrets={position: folder.mask_secret()},
@@ -66,9 +66,9 @@ class RosterContext:
     def first_state(
         self, algorithm: Algorithm, name: str, step: int, steps: int, theta: Tensor | None
     ) -> tuple[Any, int]:
-        """The state to begin the epoch with, and its iteration; `theta` [1, P] is the model so far, if there is one."""
+        """The state to begin the generation with, and its iteration; `theta` [1, P] is the model so far, if there is one."""
         here = self.here
-        if self.manifest.epoch > 1:
+        if self.manifest.generation > 1:
             like = here.theta0[0]
             step, row = meet(
                 self.network,

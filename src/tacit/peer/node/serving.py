@@ -19,13 +19,13 @@ from tacit.peer.wire.transport import listen
 def serving(desk: NodeState, address: str | None, metrics_port: int) -> Iterator[dict[str, Any]]:
     """Answer neighbours at `address`, or where the roster says, and this machine at a port; where that is."""
     own, ca = desk.folder.credentials(), desk.folder.ca()
-    desk.measures.set(
+    desk.metrics.set(
         "tacit_certificate_expiry_seconds", describe(own.certificate).not_after.timestamp()
     )
-    desk.measures.set("tacit_start_seconds", time.time())
-    desk.measures.set("tacit_steps", desk.progress.steps)
+    desk.metrics.set("tacit_start_seconds", time.time())
+    desk.metrics.set("tacit_steps", desk.progress.steps)
     monitor = Monitor(
-        metrics_port, lambda: plain_status(desk.status()), lambda: _healthy(desk), desk.measures
+        metrics_port, lambda: plain_status(desk.status()), lambda: _healthy(desk), desk.metrics
     )
     port = monitor.start()
     server: Any = None

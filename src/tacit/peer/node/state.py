@@ -75,8 +75,8 @@ class NodeState:
     folder: NodeFolder
     name: str
     standing: ActiveRoster
-    measures: Metrics
-    journal: EventLog
+    metrics: Metrics
+    event_log: EventLog
     parameters: int
     dtype: str
     progress: NodeProgress = NodeProgress()
@@ -126,26 +126,31 @@ class NodeState:
             ):  # known already: no need to parse it for everything false
                 raise
             found = Announced(self.folder.manifest(), *theirs)
-            if found.manifest.epoch <= self.manifest.epoch:
+            if found.manifest.generation <= self.manifest.generation:
                 raise
         with (
             self._lock
         ):  # looking the manifest over took a while: the node may have gone over to it meanwhile
-            if found.manifest.epoch <= max(
-                self.manifest.epoch, self.newer.manifest.epoch if self.newer else 0
+            if found.manifest.generation <= max(
+                self.manifest.generation, self.newer.manifest.generation if self.newer else 0
             ):
                 return False
             self.newer = found
             self._leave()
         names = [member.name for member in found.manifest.members]
-        self.journal.say("roster announced", epoch=found.manifest.epoch, members=names)
+        self.event_log.write(
+            "roster announced", generation=found.manifest.generation, members=names
+        )
         return True
 
     def enter(self, standing: ActiveRoster) -> None:
         """Go by another roster from now on; what was announced up to it is no news any more."""
         with self._lock:
             self.standing = standing
-            if self.newer is not None and self.newer.manifest.epoch <= standing.manifest.epoch:
+            if (
+                self.newer is not None
+                and self.newer.manifest.generation <= standing.manifest.generation
+            ):
                 self.newer = None
 
     def on_interrupt(self, leave: Callable[[], None]) -> None:
@@ -172,7 +177,7 @@ class NodeState:
         return wire.Greeting(
             protocol=PROTOCOL,
             federation=manifest.federation,
-            epoch=manifest.epoch,
+            generation=manifest.generation,
             manifest=manifest.hash,
             sections=manifest.sections(),
             parameters=self.parameters,
@@ -192,25 +197,27 @@ class NodeState:
                 f"a model of {theirs.parameters} numbers ({theirs.dtype[:20]}) there, "
                 f"{ours.parameters} ({ours.dtype}) here"
             )
-        if theirs.epoch == ours.epoch and theirs.manifest != ours.manifest:
+        if theirs.generation == ours.generation and theirs.manifest != ours.manifest:
             names = sorted(set(theirs.sections) | set(ours.sections))
             differ = [
                 name for name in names if theirs.sections.get(name) != ours.sections.get(name)
             ]
-            return f"another manifest for epoch {ours.epoch}, which differs in {', '.join(differ)[:200] or 'form'}"
+            return f"another manifest for generation {ours.generation}, which differs in {', '.join(differ)[:200] or 'form'}"
         return None
 
     def notice(self) -> wire.Notice:
         """How far this node is, for a neighbour that waits."""
         now = self.now()
-        return wire.Notice(epoch=self.manifest.epoch, tick=now.step, waiting_for=now.blamed)
+        return wire.Notice(
+            generation=self.manifest.generation, tick=now.step, waiting_for=now.blamed
+        )
 
     def status(self) -> wire.Status:
         """How it is going."""
-        now, measures = self.now(), self.measures
+        now, metrics = self.now(), self.metrics
         return wire.Status(
             name=self.name,
-            epoch=self.manifest.epoch,
+            generation=self.manifest.generation,
             phase=now.phase,
             waiting_for=now.waiting_for,
             step=now.step,
@@ -218,9 +225,9 @@ class NodeState:
             round_length=now.round_length,
             loss=now.loss,
             accuracy=now.accuracy,
-            bytes_sent=int(measures.total("tacit_sent_bytes_total")),
-            bytes_received=int(measures.total("tacit_received_bytes_total")),
-            rejected=int(measures.total("tacit_rejected_total")),
+            bytes_sent=int(metrics.total("tacit_sent_bytes_total")),
+            bytes_received=int(metrics.total("tacit_received_bytes_total")),
+            rejected=int(metrics.total("tacit_rejected_total")),
             saved=now.saved,
             uptime_seconds=time.monotonic() - self._begun,
             problem=now.problem,
@@ -230,8 +237,8 @@ class NodeState:
 
     def reject(self, reason: str, who: str, text: str) -> None:
         """Count and log what was refused."""
-        self.measures.count("tacit_rejected_total", reason=reason)
-        self.journal.say_at_most(
+        self.metrics.count("tacit_rejected_total", reason=reason)
+        self.event_log.write_throttled(
             5, ("rejected", who, reason), "rejected", "warning", sender=who, reason=reason, why=text
         )
 

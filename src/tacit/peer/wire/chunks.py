@@ -93,12 +93,12 @@ class Assembly:
 
 def to_wire(address: Address) -> wire.Address:
     """An address as it travels."""
-    return wire.Address(epoch=address.epoch, tick=address.tick, exchange=address.exchange)
+    return wire.Address(generation=address.generation, tick=address.tick, exchange=address.exchange)
 
 
 def from_wire(address: wire.Address) -> Address:
     """An address that came in."""
-    return Address(address.epoch, address.tick, address.exchange)
+    return Address(address.generation, address.tick, address.exchange)
 
 
 def _field(tag: int, content: memoryview) -> bytes:

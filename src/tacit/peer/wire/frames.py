@@ -27,12 +27,12 @@ DIAGNOSED = 1 << 16  # bytes of a wrong header that are looked into, to say what
 class Address:
     """Where in a run a letter belongs: every exchange of a federation has its own."""
 
-    epoch: int
+    generation: int
     tick: int
     exchange: int
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch}, iteration {self.tick}, exchange {self.exchange}"
+        return f"generation {self.generation}, iteration {self.tick}, exchange {self.exchange}"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Envelope:
             "federation": self.federation,
             "sender": self.sender,
             "receiver": self.receiver,
-            "address": {"epoch": at.epoch, "tick": at.tick, "exchange": at.exchange},
+            "address": {"generation": at.generation, "tick": at.tick, "exchange": at.exchange},
         }
 
 

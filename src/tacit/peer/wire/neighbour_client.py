@@ -35,7 +35,7 @@ class Stopped(Exception):
 
 
 class RosterChanged(Exception):
-    """The neighbour goes by the roster of another epoch."""
+    """The neighbour goes by the roster of another generation."""
 
 
 class NeighbourClient:
@@ -94,9 +94,9 @@ class NeighbourClient:
             self._pause(failures)
             failures += 1
 
-    def say_farewell(self, epoch: int, tick: int) -> bool:
+    def say_farewell(self, generation: int, tick: int) -> bool:
         """Tell the neighbour that we need nothing more; whether it has noted that."""
-        ended = wire.Ended(epoch=epoch, tick=tick).SerializeToString()
+        ended = wire.Ended(generation=generation, tick=tick).SerializeToString()
         try:
             self._call("Farewell", ended, FAREWELL_PATIENCE)
         except grpc.RpcError as problem:
@@ -157,7 +157,7 @@ class NeighbourClient:
         raise Rejected("truncated", "the stream ended within a letter")
 
     def _heard(self, notice: wire.Notice, address: Address) -> None:
-        if notice.epoch != address.epoch:
+        if notice.generation != address.generation:
             raise RosterChanged
         self.blames = tuple(name[:40] for name in notice.waiting_for[:4] if name != self._desk.name)
         others = f", waiting for {', '.join(self.blames)}" if self.blames else ""
@@ -196,18 +196,18 @@ class NeighbourClient:
             raise Rejected("malformed", "an answer to Hello that is no Greeting") from None
         if why := desk.mismatch(theirs):
             raise Rejected("configuration", why)
-        if theirs.epoch > ours.epoch:
+        if theirs.generation > ours.generation:
             self._learn()
             raise RosterChanged
-        if theirs.epoch < ours.epoch:
+        if theirs.generation < ours.generation:
             text, signature = desk.folder.signed()
             self._call(
                 "Announce",
                 wire.SignedManifest(manifest=text, signature=signature).SerializeToString(),
             )
             raise RosterChanged
-        desk.measures.set("tacit_neighbour_up", 1, neighbour=self.member.name)
-        desk.journal.say_at_most(
+        desk.metrics.set("tacit_neighbour_up", 1, neighbour=self.member.name)
+        desk.event_log.write_throttled(
             60, ("connected", self.member.name), "connected", neighbour=self.member.name
         )
 
@@ -228,11 +228,11 @@ class NeighbourClient:
         return answer
 
     def _arrived(self, size: int, seconds: float) -> None:
-        measures, name = self._desk.measures, self.member.name
+        metrics, name = self._desk.metrics, self.member.name
         self.heard, self.blames = "", ()
-        measures.count("tacit_received_bytes_total", size, neighbour=name)
-        measures.count("tacit_letters_received_total", neighbour=name)
-        measures.count("tacit_wait_seconds_total", seconds, neighbour=name)
+        metrics.count("tacit_received_bytes_total", size, neighbour=name)
+        metrics.count("tacit_letters_received_total", neighbour=name)
+        metrics.count("tacit_wait_seconds_total", seconds, neighbour=name)
 
     def _note(self, problem: Any) -> None:
         """Log why a call failed; a neighbour that is away is no error."""
@@ -240,25 +240,25 @@ class NeighbourClient:
             return
         code, why = problem.code(), str(problem.details())[:500]
         name, desk = self.member.name, self._desk
-        desk.measures.set("tacit_neighbour_up", 0, neighbour=name)
+        desk.metrics.set("tacit_neighbour_up", 0, neighbour=name)
         if "CERTIFICATE_VERIFY_FAILED" in why:
             self.heard = f"its certificate {'has expired' if 'expired' in why else 'is not of our authority'}"
-            desk.journal.say_at_most(
+            desk.event_log.write_throttled(
                 30, ("certificate", name), "certificate refused", "warning", neighbour=name, why=why
             )
         elif code in AWAY:
             self.heard = "not reached"
-            desk.journal.say_at_most(
+            desk.event_log.write_throttled(
                 30, ("away", name), "neighbour not reached", neighbour=name, why=why
             )
         else:
             self.heard = f"refuses us: {why[:200]}"
             key = ("refused", name, code)
             facts = {"neighbour": name, "code": code.name, "why": why}
-            desk.journal.say_at_most(30, key, "refused by neighbour", "warning", **facts)
+            desk.event_log.write_throttled(30, key, "refused by neighbour", "warning", **facts)
 
     def _pause(self, failures: int) -> None:
         """Wait before the next attempt: longer each time, and never all at once."""
-        self._desk.measures.count("tacit_retries_total", neighbour=self.member.name)
+        self._desk.metrics.count("tacit_retries_total", neighbour=self.member.name)
         longest = min(SLOW, QUICK * 2 ** min(failures, 20))
         self._cancelled.wait(longest * random.uniform(0.5, 1.0))

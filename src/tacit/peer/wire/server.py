@@ -102,7 +102,7 @@ class Service:
         except Exception as problem:
             if not context.is_active() or context.code() is not None:
                 raise  # refused on purpose, or the caller has gone
-            self._desk.journal.say_at_most(
+            self._desk.event_log.write_throttled(
                 30,
                 ("mistake", type(problem)),
                 "mistake in an answer",
@@ -124,7 +124,7 @@ class Service:
         if who not in self._desk.standing.outbox.readers:
             self._refuse(
                 context, grpc.StatusCode.PERMISSION_DENIED, "not a neighbour", who,
-                f"{who} gets no letters from {self._desk.name} in epoch {self._desk.manifest.epoch}",
+                f"{who} gets no letters from {self._desk.name} in generation {self._desk.manifest.generation}",
             )  # fmt: skip
         with self._lock:
             before, self._streams[who] = self._streams.get(who), context
@@ -141,14 +141,14 @@ class Service:
         address = from_wire(want.address)
         while context.is_active() and not self._desk.stop.is_set():
             standing = self._desk.standing
-            if address.epoch != standing.manifest.epoch:
+            if address.generation != standing.manifest.generation:
                 yield notice_piece(self._desk.notice())
                 return
             if 0 < self._desk.progress.steps < address.tick:
                 why = f"iteration {address.tick} of {self._desk.progress.steps}"
                 self._refuse(context, grpc.StatusCode.OUT_OF_RANGE, "future", who, why)
             if want.manifest != standing.manifest.hash:
-                why = f"another manifest for epoch {address.epoch}"
+                why = f"another manifest for generation {address.generation}"
                 self._refuse(
                     context, grpc.StatusCode.FAILED_PRECONDITION, "configuration", who, why
                 )
@@ -168,23 +168,23 @@ class Service:
             yield notice_piece(self._desk.notice())
 
     def _sent(self, who: str, address: Address, size: int) -> None:
-        standing, measures = self._desk.standing, self._desk.measures
-        if address.epoch == standing.manifest.epoch and who in standing.outbox.readers:
+        standing, metrics = self._desk.standing, self._desk.metrics
+        if address.generation == standing.manifest.generation and who in standing.outbox.readers:
             standing.outbox.delivered(who, address.tick)
-        measures.count("tacit_sent_bytes_total", size, neighbour=who)
-        measures.count("tacit_letters_sent_total", neighbour=who)
+        metrics.count("tacit_sent_bytes_total", size, neighbour=who)
+        metrics.count("tacit_letters_sent_total", neighbour=who)
 
     def _farewell(self, raw: bytes, context: Any) -> bytes:
         who = self._caller(context)
         ended = self._parsed(wire.Ended, raw, who, context)
         standing, steps = self._desk.standing, self._desk.progress.steps
-        if who not in standing.outbox.readers or (ended.epoch, ended.tick) != (
-            standing.manifest.epoch,
+        if who not in standing.outbox.readers or (ended.generation, ended.tick) != (
+            standing.manifest.generation,
             steps,
         ):
             self._refuse(
                 context, grpc.StatusCode.FAILED_PRECONDITION, "farewell", who,
-                f"a farewell from {who} after iteration {ended.tick} of epoch {ended.epoch}, which is not the end",
+                f"a farewell from {who} after iteration {ended.tick} of generation {ended.generation}, which is not the end",
             )  # fmt: skip
         try:
             self._desk.farewell(who)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Greeting(_message.Message):
-    __slots__ = ("protocol", "federation", "epoch", "manifest", "sections", "parameters", "dtype", "version")
+    __slots__ = ("protocol", "federation", "generation", "manifest", "sections", "parameters", "dtype", "version")
     class SectionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -17,7 +17,7 @@ class Greeting(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     SECTIONS_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
@@ -25,23 +25,23 @@ class Greeting(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     federation: str
-    epoch: int
+    generation: int
     manifest: bytes
     sections: _containers.ScalarMap[str, str]
     parameters: int
     dtype: str
     version: str
-    def __init__(self, protocol: _Optional[int] = ..., federation: _Optional[str] = ..., epoch: _Optional[int] = ..., manifest: _Optional[bytes] = ..., sections: _Optional[_Mapping[str, str]] = ..., parameters: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., federation: _Optional[str] = ..., generation: _Optional[int] = ..., manifest: _Optional[bytes] = ..., sections: _Optional[_Mapping[str, str]] = ..., parameters: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Address(_message.Message):
-    __slots__ = ("epoch", "tick", "exchange")
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("generation", "tick", "exchange")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
+    generation: int
     tick: int
     exchange: int
-    def __init__(self, epoch: _Optional[int] = ..., tick: _Optional[int] = ..., exchange: _Optional[int] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., tick: _Optional[int] = ..., exchange: _Optional[int] = ...) -> None: ...
 
 class Want(_message.Message):
     __slots__ = ("address", "manifest", "saved")
@@ -74,22 +74,22 @@ class Head(_message.Message):
     def __init__(self, address: _Optional[_Union[Address, _Mapping]] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
 class Notice(_message.Message):
-    __slots__ = ("epoch", "tick", "waiting_for")
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("generation", "tick", "waiting_for")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
+    generation: int
     tick: int
     waiting_for: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, epoch: _Optional[int] = ..., tick: _Optional[int] = ..., waiting_for: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., tick: _Optional[int] = ..., waiting_for: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("epoch", "tick")
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("generation", "tick")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
-    epoch: int
+    generation: int
     tick: int
-    def __init__(self, epoch: _Optional[int] = ..., tick: _Optional[int] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., tick: _Optional[int] = ...) -> None: ...
 
 class Noted(_message.Message):
     __slots__ = ()
@@ -108,9 +108,9 @@ class SignedManifest(_message.Message):
     def __init__(self, manifest: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("name", "epoch", "phase", "waiting_for", "step", "steps", "round_length", "loss", "accuracy", "bytes_sent", "bytes_received", "rejected", "saved", "uptime_seconds", "problem", "version", "manifest")
+    __slots__ = ("name", "generation", "phase", "waiting_for", "step", "steps", "round_length", "loss", "accuracy", "bytes_sent", "bytes_received", "rejected", "saved", "uptime_seconds", "problem", "version", "manifest")
     NAME_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -127,7 +127,7 @@ class Status(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
     name: str
-    epoch: int
+    generation: int
     phase: str
     waiting_for: _containers.RepeatedScalarFieldContainer[str]
     step: int
@@ -143,4 +143,4 @@ class Status(_message.Message):
     problem: str
     version: str
     manifest: bytes
-    def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ..., phase: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., round_length: _Optional[int] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., rejected: _Optional[int] = ..., saved: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., problem: _Optional[str] = ..., version: _Optional[str] = ..., manifest: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., phase: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., round_length: _Optional[int] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., rejected: _Optional[int] = ..., saved: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., problem: _Optional[str] = ..., version: _Optional[str] = ..., manifest: _Optional[bytes] = ...) -> None: ...
