@@ -34,9 +34,10 @@ from tacit.engines.capture.iteration import CapturedStep
 from tacit.engines.gradients.choice import BackendChoice, choose_backend
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.group import Hosted, SingleProcess
+from tacit.engines.observation import observe
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
-from tacit.record.history import History, Record, observe
+from tacit.record.history import History, Record
 from tacit.record.transcript import Keep, Recorder, Transcript
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.task import Task

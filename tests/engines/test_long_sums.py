@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tacit import DSGT, LPPA, Simulation, Topology, quadratic
+from tacit.engines.observation import consensus_distance, mean_row
 from tacit.engines.stacked import StackedNetwork
-from tacit.record.history import consensus_distance, mean_row
 
 EPS = torch.finfo(torch.float32).eps
 RUNS = {  # and their iterations

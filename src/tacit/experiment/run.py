@@ -15,13 +15,15 @@ import tacit
 from tacit.config.build import Experiment, build
 from tacit.config.sections import Config, changed
 from tacit.core.errors import Diverged, Interrupted, Lost, Misuse, ReportedElsewhere, TacitError
+from tacit.core.storage import append_text, write_json, write_text
 from tacit.data import Dataset
 from tacit.engines import checkpoints
 from tacit.engines.group import Hosted, ProcessGroup, SingleProcess
-from tacit.experiment.folder import RunFolder, fingerprint, write_json, write_whole
+from tacit.engines.observation import MAX_EVALUATED_CLIENTS
+from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record import transcript_files
 from tacit.record.checkpoint import Checkpoint
-from tacit.record.history import OBSERVED, History, Record
+from tacit.record.history import History, Record
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Simulation
 
@@ -178,7 +180,7 @@ def _open(
     history = History()
     if saved is not None:
         history = History(record for record in folder.read_history() if record.step <= saved.step)
-    write_whole(folder.history, history.to_jsonl())
+    write_text(folder.history, history.to_jsonl())
     if saved is None or saved.step < experiment.steps:
         folder.summary.unlink(missing_ok=True)  # of a run that diverged: this one has not ended
     return history.to_jsonl()
@@ -239,8 +241,7 @@ def _advance(
         record = simulation.observe()
         history.records.append(record)
         if group.rank == 0:
-            with folder.history.open("a", encoding="utf-8") as file:
-                file.write(History([record]).to_jsonl())
+            append_text(folder.history, History([record]).to_jsonl())
         watcher.recorded(record)
 
     try:
@@ -275,9 +276,9 @@ def summarize(experiment: Experiment, simulation: Simulation, history: History) 
     notes += simulation.remarks + simulation.cautions
     if simulation.hosted.group.ranks > 1:
         notes.append(simulation.hosted.division.describe())
-    if experiment.graph.clients > OBSERVED:
+    if experiment.graph.clients > MAX_EVALUATED_CLIENTS:
         notes.append(
-            f"accuracy and loss over {OBSERVED} evenly spaced clients of {experiment.graph.clients}"
+            f"accuracy and loss over {MAX_EVALUATED_CLIENTS} evenly spaced clients of {experiment.graph.clients}"
         )
     summary = {
         "algorithm": experiment.algorithm.name,
