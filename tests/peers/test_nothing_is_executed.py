@@ -11,7 +11,7 @@ from hostile import Seat, put, rewritten
 
 import tacit
 from tacit.config.options import make_algorithm
-from tacit.config.sections import changed
+from tacit.config.sections import with_keys
 from tacit.core.errors import Misuse
 from tacit.peer.federation.identity import sign
 from tacit.peer.monitoring.event_log import EventLog
@@ -176,7 +176,7 @@ def home(tmp_path):
 
 def naming(home, trap, section):
     """The manifest of the next generation, in which one section names the trap; and the operator's signature of it."""
-    config = changed(home.manifest().config, section, name=trap)
+    config = with_keys(home.manifest().config, section, name=trap)
     return rewritten(home, generation=2, previous=home.manifest().hash.hex(), config=config)
 
 

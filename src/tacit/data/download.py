@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tacit.core import storage
 from tacit.core.errors import Misuse
 from tacit.data.checksums import mismatch
 from tacit.data.progress import progress
@@ -96,19 +97,16 @@ def download(file: RemoteFile, folder: Path, patience: Patience) -> Path:
 
 
 def _try(url: str, file: RemoteFile, target: Path, timeout: float) -> Path:
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        _transfer(url, file, part, timeout)
-        if problem := mismatch(file, part):
-            raise _TryFailed(problem)
-        part.replace(target)  # atomic: a reader sees the whole file or none
+        with storage.replacing(target) as part:
+            _transfer(url, file, part, timeout)
+            if problem := mismatch(file, part):
+                raise _TryFailed(problem)
     except urllib.error.HTTPError as error:
         final = 400 <= error.code < 500 and error.code not in _WORTH_RETRYING
         raise _TryFailed(f"HTTP {error.code} {error.reason}", final) from error
     except (OSError, http.client.HTTPException) as error:
         raise _TryFailed(f"{type(error).__name__}: {error}") from error
-    finally:
-        part.unlink(missing_ok=True)
     return target
 
 

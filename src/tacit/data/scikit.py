@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.core import storage
 from tacit.data.formats.idx import SIDE, encode
 from tacit.data.progress import progress
 
@@ -67,25 +68,17 @@ def _write_rows(path: Path, bunch: Any) -> Path:
     positive, negative = has_any(POSITIVE), has_any(NEGATIVE)
     kept = positive != negative
     rows = bunch.data.tocsr()[np.flatnonzero(kept)]
-    part = path.with_suffix(".part")
-    try:
-        with part.open("wb") as out:
-            np.savez_compressed(
-                out,
-                data=rows.data.astype(np.float32),
-                indices=rows.indices.astype(np.int32),
-                indptr=rows.indptr.astype(np.int64),
-                y=positive[kept].astype(np.int8),
-            )
-        return part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with storage.replacing(path) as part, part.open("wb") as out:
+        np.savez_compressed(
+            out,
+            data=rows.data.astype(np.float32),
+            indices=rows.indices.astype(np.int32),
+            indptr=rows.indptr.astype(np.int64),
+            y=positive[kept].astype(np.int8),
+        )
+    return path
 
 
 def _write(path: Path, contents: bytes) -> Path:
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(contents)
-        return part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    storage.write_bytes(path, contents)
+    return path

@@ -15,8 +15,9 @@ from tacit.auditing.audit import Audit, run_audit
 from tacit.config.build import Experiment, build
 from tacit.config.sections import Config, load_config
 from tacit.core.errors import Misuse
+from tacit.core.storage import write_json, write_text
 from tacit.data import Dataset
-from tacit.experiment.folder import RunFolder, fingerprint, write_json
+from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record import checkpoint as checkpoints
 from tacit.record import transcript_files
 from tacit.record.transcript import Transcript
@@ -24,7 +25,7 @@ from tacit.simulation import Setting
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class AuditSubject:
     """What is audited: an experiment, and what a run of it left."""
 
     experiment: Experiment
@@ -42,18 +43,18 @@ class Subject:
         )
 
 
-def read_subject(
+def load_subject(
     source: Path | str | Config,
     overrides: Sequence[str] = (),
     data_folder: Path | None = None,
     dataset: Dataset | None = None,
-) -> Subject:
+) -> AuditSubject:
     """From a configuration, its file, or the folder of a run; a `dataset` that was loaded before can be handed in."""
     if isinstance(source, Config):
-        return Subject(build(source, data_folder, dataset))
+        return AuditSubject(build(source, data_folder, dataset))
     path = Path(source)
     if not path.is_dir():
-        return Subject(build(load_config(path, overrides), data_folder, dataset))
+        return AuditSubject(build(load_config(path, overrides), data_folder, dataset))
     if overrides:
         raise Misuse(
             "--set does not go with the folder of a run: what it said is said.",
@@ -73,7 +74,7 @@ def read_subject(
             )
     saved = checkpoints.load_latest(folder.checkpoints, experiment.algorithm, mark)
     final = None if saved is None or saved.step < experiment.steps else saved.state.theta
-    return Subject(experiment, folder, transcript, final)
+    return AuditSubject(experiment, folder, transcript, final)
 
 
 def audit_of(
@@ -85,11 +86,11 @@ def audit_of(
     **options: Any,
 ) -> Audit:
     """Audit a configuration or a run; options are those of `conduct`."""
-    return audit_subject(read_subject(source, overrides, data_folder), adversaries, **options)
+    return audit_subject(load_subject(source, overrides, data_folder), adversaries, **options)
 
 
 def audit_subject(
-    subject: Subject, adversaries: Sequence[Adversary | str] | None = None, **options: Any
+    subject: AuditSubject, adversaries: Sequence[Adversary | str] | None = None, **options: Any
 ) -> Audit:
     """Audit what was read."""
     asked, steps = options.get("iterations", 10), subject.experiment.steps
@@ -106,9 +107,8 @@ def audit_subject(
     )
 
 
-def write_audit(audit: Audit, subject: Subject, out: Path) -> tuple[Path, Path]:
+def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, Path]:
     """Write audit.json and report.html into a folder; the report of a run gets the audit as sections."""
-    from tacit.experiment.folder import write_whole
     from tacit.report.audit_sections import audit_page, sections_of
     from tacit.report.report import write_report
 
@@ -120,7 +120,7 @@ def write_audit(audit: Audit, subject: Subject, out: Path) -> tuple[Path, Path]:
     if subject.folder is not None and (subject.folder.path / "summary.json").exists():
         write_report([subject.folder.path], page, title=name, sections=sections_of(audit))
     else:
-        write_whole(page, audit_page(audit, name))
+        write_text(page, audit_page(audit, name))
     return target, page
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from tacit.config.build import build
-from tacit.config.options import FAMILIES, algorithm_kind
-from tacit.config.sections import Config, changed, make_config, parse_override
+from tacit.config.options import OPTION_FAMILIES, algorithm_class
+from tacit.config.sections import Config, with_keys, make_config, parse_override
 from tacit.core.errors import Diverged, Interrupted, Misuse
+from tacit.core.storage import read_json, write_json
 from tacit.data import Dataset
-from tacit.experiment.folder import RunFolder, fingerprint, read_json, write_json
+from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.run import ProgressListener, run
 from tacit.record.history import decibels
 
@@ -87,7 +88,7 @@ def compare(
     for one in configs.values():
         dataset = build(one, data_folder, dataset).dataset
     planned = {
-        (label, seed): (changed(one, "run", seed=seed), RunFolder(out / f"{label}-seed{seed}"))
+        (label, seed): (with_keys(one, "run", seed=seed), RunFolder(out / f"{label}-seed{seed}"))
         for label, one in configs.items()
         for seed in numbers
     }
@@ -152,8 +153,8 @@ def split_outside_brackets(text: str, separator: str) -> list[str]:
 
 def _as_table(name: str, option: str, value: Any) -> Any:
     """A value that is the name of one of a family, as the table it stands for; others as they are."""
-    hint = get_type_hints(algorithm_kind(name, "--algorithms")).get(option)
-    family = FAMILIES.get(hint)
+    hint = get_type_hints(algorithm_class(name, "--algorithms")).get(option)
+    family = OPTION_FAMILIES.get(hint)
     return {family.chooser: value} if family is not None and isinstance(value, str) else value
 
 
@@ -165,7 +166,7 @@ def options_of_none(config: Config, variants: Sequence[str]) -> list[str]:
 
 
 def _options_of(name: str) -> list[str]:
-    return [field.name for field in dataclasses.fields(algorithm_kind(name, "--algorithms"))]
+    return [field.name for field in dataclasses.fields(algorithm_class(name, "--algorithms"))]
 
 
 def _refuse_another(folder: RunFolder, config: Config) -> None:

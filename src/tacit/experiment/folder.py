@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tacit.config.sections import FILES, Config, make_config
+from tacit.config.sections import GRAPH_FILE_KEYS, Config, make_config
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse
+from tacit.core.storage import write_text
 from tacit.graph import Graph
 from tacit.record.history import History
 
@@ -71,7 +70,7 @@ class RunFolder:
             raise Misuse(
                 f"Cannot make the output folder {self.path}: {problem}.", "Choose another."
             ) from None
-        write_whole(self.config, to_toml(config.as_dict()))
+        write_text(self.config, to_toml(config.as_dict()))
 
     def read_config(self) -> Config:
         """The configuration of the run in this folder."""
@@ -105,20 +104,20 @@ class RunFolder:
             "edges": graph.edges.tolist() if drawn else None,
             "positions": topology.layout().tolist() if drawn else None,
         }
-        write_whole(self.path / "graph.json", json.dumps(picture))
+        write_text(self.path / "graph.json", json.dumps(picture))
 
     def write_partition(
         self, counts: list[list[int]], classes: list[str], description: str
     ) -> None:
         """Who has which data, as the report draws it: a row of counts per client, one number per class."""
         table = {"description": description, "classes": classes, "counts": counts}
-        write_whole(self.path / "partition.json", json.dumps(table))
+        write_text(self.path / "partition.json", json.dumps(table))
 
 
 def fingerprint(config: Config) -> str:
     """What identifies the trajectory a configuration gives: all of it but where and how often to save or look."""
     plain = config.as_dict()
-    for key in FILES:
+    for key in GRAPH_FILE_KEYS:
         if (name := plain["graph"].get(key)) and Path(name).is_file():
             plain["graph"][key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
     elsewhere = (
@@ -129,26 +128,3 @@ def fingerprint(config: Config) -> str:
         del plain["run"]["prg"]  # as before there was a choice: runs of that time go on
     plain.pop("transcript", None)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old or the new contents, never half."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object that a run wrote."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise Misuse(f"{path} cannot be read: {problem}.", "Run again.") from None
-    if not isinstance(value, dict):
-        raise Misuse(f"{path} does not hold a JSON object.", "Run again.")
-    return value
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON for people and programs."""
-    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

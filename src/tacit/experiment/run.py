@@ -13,7 +13,7 @@ from typing import Any
 
 import tacit
 from tacit.config.build import Experiment, build
-from tacit.config.sections import Config, changed
+from tacit.config.sections import Config, with_keys
 from tacit.core.errors import Diverged, Interrupted, Lost, Misuse, ReportedElsewhere, TacitError
 from tacit.core.storage import append_text, write_json, write_text
 from tacit.data import Dataset
@@ -168,7 +168,7 @@ def _open(
     """Write what is known before the first iteration; the history until then."""
     if not folder.config.exists():
         # With the way gradients were taken, so that this file runs again to the same bits.
-        folder.create(changed(experiment.config, "run", gradients=simulation.gradients.strategy))
+        folder.create(with_keys(experiment.config, "run", gradients=simulation.gradients.strategy))
     dataset, partition = experiment.dataset, experiment.partition
     folder.write_graph(experiment.graph)
     if dataset is not None and partition is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
+from tacit.core import storage
 from tacit.core.errors import Misuse
 
 NAME = re.compile(r"step-(\d{9})\.safetensors")
@@ -60,11 +60,11 @@ def replacing(folder: Path, step: int, keep: int) -> Iterator[Path]:
     """Where to write the checkpoint of an iteration; it takes its place when it is whole, and old ones go."""
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, step)
-    part = path.with_suffix(".part")
-    yield part
-    _flush(part)
-    os.replace(part, path)
-    _flush(folder)
+    # A killed run may have left part of a file, which would keep its room on the disk.
+    for stale in folder.glob("*.part"):
+        stale.unlink(missing_ok=True)
+    with storage.replacing(path, durable=True) as part:
+        yield part
     for old in _newest_first(folder)[keep:]:
         if old != path:
             old.unlink()
@@ -127,12 +127,3 @@ def _newest_first(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)
-
-
-def _flush(path: Path) -> None:
-    """Make sure that what was written is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.core import storage
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Message, Transcript
 from tacit.record.unknowns import Unknown
@@ -42,8 +42,9 @@ def save(transcript: Transcript, folder: Path, fingerprint: str = "") -> Path:
     if transcript.held:
         tensors["held"] = torch.stack(list(transcript.held.values())).detach().cpu().contiguous()
     numbers, index = folder / "transcript.safetensors", folder / "transcript.json"
-    part = numbers.with_suffix(".part")
-    save_file(tensors, part)
+    with storage.replacing(numbers) as part:
+        save_file(tensors, part)
+        checksum = _digest(part.read_bytes())
     facts: dict[str, Any] = {
         "format": FORMAT,
         "fingerprint": fingerprint,
@@ -53,13 +54,10 @@ def save(transcript: Transcript, folder: Path, fingerprint: str = "") -> Path:
         "steps": transcript.steps,
         "messages": messages,
         "held": [list(name) for name in transcript.held],
-        "numbers_sha256": _digest(part.read_bytes()),
+        "numbers_sha256": checksum,
     }
     facts["index_sha256"] = _digest(_plain(facts))
-    os.replace(part, numbers)
-    part = index.with_suffix(".part")
-    part.write_text(json.dumps(facts), encoding="utf-8")
-    os.replace(part, index)
+    storage.write_text(index, json.dumps(facts))
     return index
 
 

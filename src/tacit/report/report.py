@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tacit.core.errors import Misuse
-from tacit.experiment.folder import write_whole
+from tacit.core.storage import write_text
 from tacit.report import plots, tables
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
 from tacit.report.overlay import RunGroup, differences, grouped, run_name
@@ -32,7 +32,7 @@ def write_report(
     page = report_page([read_run(folder) for folder in distinct], title=title, sections=sections)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, page)
+        write_text(out, page)
     except OSError as problem:
         raise Misuse(
             f"Cannot write the report {out}: {problem}.", "Choose another place for it."

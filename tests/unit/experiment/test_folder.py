@@ -4,14 +4,7 @@ import pytest
 
 from tacit.config.sections import make_config
 from tacit.core.errors import Misuse
-from tacit.experiment.folder import (
-    DRAWN_EDGES,
-    RunFolder,
-    fingerprint,
-    read_json,
-    write_json,
-    write_whole,
-)
+from tacit.experiment.folder import DRAWN_EDGES, RunFolder, fingerprint
 from tacit.graph import Topology
 from tacit.record.history import History, Record, Spread
 
@@ -129,27 +122,3 @@ def test_the_fingerprint_survives_the_file(tmp_path, tiny):
         == fingerprint(config)
         == fingerprint(make_config(config.as_dict()))
     )
-
-
-def test_a_file_is_replaced_whole(tmp_path):
-    path = tmp_path / "x.json"
-    write_whole(path, "old")
-    write_json(path, {"γ": 1})
-    assert read_json(path) == {"γ": 1}
-    assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
-
-
-def test_a_failed_write_leaves_the_old_contents(tmp_path):
-    path = tmp_path / "x.json"
-    write_json(path, {"a": 1})
-    with pytest.raises(TypeError):
-        write_json(path, {"a": object()})
-    assert read_json(path) == {"a": 1}
-
-
-@pytest.mark.parametrize("text", ["{", "[1]", ""])
-def test_json_that_is_no_object_is_refused_by_name(tmp_path, text):
-    path = tmp_path / "x.json"
-    path.write_text(text)
-    with pytest.raises(Misuse, match=r"x\.json"):
-        read_json(path)

@@ -19,8 +19,6 @@ from tacit.peer.federation import (
 from tacit.peer.federation import (
     operator as federation,
 )
-from tacit.peer.federation import (
-)
 from tacit.peer.federation.identity import (
     Credentials,
     authority,

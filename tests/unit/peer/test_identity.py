@@ -1,7 +1,5 @@
 """Certificates, keys and signatures, and every reason to refuse them."""
 
-import os
-import stat
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -22,13 +20,11 @@ from tacit.peer.federation.identity import (
     issue,
     mask_public,
     new_mask_key,
-    read_private,
     reissue,
     request,
     server_name,
     sign,
     signed_by,
-    write_private,
 )
 
 FEDERATION = "hospitals-3f9a21bc"
@@ -332,37 +328,3 @@ def test_mask_keys_agree():
         )
 
     assert shared(a, mask_public(b)) == shared(b, mask_public(a))
-
-
-def test_a_private_file_is_private_from_its_first_moment(tmp_path, monkeypatch):
-    seen, really = [], os.open
-
-    def watching(path, *rest, **named):
-        handle = really(path, *rest, **named)
-        seen.append(stat.S_IMODE(os.fstat(handle).st_mode))
-        return handle
-
-    before = os.umask(0)
-    try:
-        monkeypatch.setattr(os, "open", watching)
-        write_private(tmp_path / "key", b"secret")
-    finally:
-        os.umask(before)
-    assert seen == [0o600]
-    assert read_private(tmp_path / "key") == b"secret"
-    with pytest.raises(Misuse, match="never overwritten"):
-        write_private(tmp_path / "key", b"other")
-    assert read_private(tmp_path / "key") == b"secret"
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o606])
-def test_a_key_that_others_may_read_is_refused(tmp_path, mode):
-    write_private(tmp_path / "key", b"secret")
-    (tmp_path / "key").chmod(mode)
-    with pytest.raises(Misuse, match="chmod 600"):
-        read_private(tmp_path / "key")
-
-
-def test_a_key_that_is_not_there(tmp_path):
-    with pytest.raises(Misuse, match="no private key"):
-        read_private(tmp_path / "key")

@@ -10,8 +10,7 @@ from typing import Any
 
 import tacit
 from tacit.core.errors import Misuse
-from tacit.core.locks import lock
-from tacit.experiment.folder import read_json, write_whole
+from tacit.core.storage import file_lock, read_json, write_text
 from tacit_papers.framework.artifact import Artifact, Key, Scale, Values
 from tacit_papers.framework.outcome import ArtifactResult
 
@@ -63,18 +62,18 @@ class ResultsFile:
 
     def add(self, key: Key, seed: int, values: Values, machine: str) -> None:
         """One more measurement; what others have written meanwhile is taken over."""
-        with lock(self.folder / LOCK):
+        with file_lock(self.folder / LOCK):
             self.refresh()
             if machine not in self.machines:
                 self.machines.append(machine)
             self.outcome[key].values[seed] = values | {"machine": self.machines.index(machine)}
-            write_whole(self.path, as_text(self.as_dict()))
+            write_text(self.path, as_text(self.as_dict()))
 
     def write(self) -> None:
         """Judge the claims anew."""
-        with lock(self.folder / LOCK):
+        with file_lock(self.folder / LOCK):
             self.refresh()
-            write_whole(self.path, as_text(self.as_dict()))
+            write_text(self.path, as_text(self.as_dict()))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything about an artifact as plain values."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tacit.bench.machine import Machine
 from tacit.core.errors import Interrupted, Misuse
-from tacit.core.locks import lock
+from tacit.core.storage import file_lock
 from tacit.experiment.run import ProgressListener
 from tacit_papers.framework.artifact import Artifact, Cell, MeasureContext, Scale, Values
 from tacit_papers.framework.dataset_cache import DatasetCache
@@ -160,14 +160,14 @@ def _claimed(cell: Cell, seed: int, folder: Path) -> Iterator[Path | None]:
     scratch = folder / "unfinished" / hashlib.sha256(mark.encode()).hexdigest()[:16]
     claim = scratch.with_suffix(".claim")
     with ExitStack() as held:
-        with lock(
+        with file_lock(
             folder / LOCK
         ):  # so that neither the claim nor its folder is removed before we have it
             scratch.parent.mkdir(parents=True, exist_ok=True)
-            mine = held.enter_context(lock(claim, wait=False))
+            mine = held.enter_context(file_lock(claim, wait=False))
         yield scratch if mine else None
         if mine:
-            with lock(folder / LOCK), suppress(OSError):
+            with file_lock(folder / LOCK), suppress(OSError):
                 claim.unlink(missing_ok=True)
                 scratch.parent.rmdir()  # not while something is in it
 

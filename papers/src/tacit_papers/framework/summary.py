@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tacit.experiment.folder import read_json, write_whole
+from tacit.core.storage import read_json, write_text
 
 HEAD = """# Results
 
@@ -20,7 +20,7 @@ def write_summary(out: Path) -> Path:
     results = [read_json(path) for path in sorted(out.glob("*/*/result.json"))]
     parts = [HEAD, *_overview(results), *(_section(told) for told in results)]
     path = out / "README.md"
-    write_whole(path, "\n".join(parts))
+    write_text(path, "\n".join(parts))
     return path
 
 

@@ -17,7 +17,7 @@ import torch
 
 from tacit.bench.machine import cores
 from tacit.core.errors import Misuse
-from tacit.core.locks import possible
+from tacit.core.storage import locks_supported
 
 PATIENCE = 20.0  # seconds for a companion to keep what it has, when all are to stop
 QUIET = 30.0  # seconds between two lines about those that are still measuring
@@ -31,7 +31,7 @@ def workers(
     if count == 0:
         yield
         return
-    if not possible():
+    if not locks_supported():
         raise Misuse(
             "--jobs needs locks between processes, which this system has not.", "Leave it out."
         )

@@ -17,7 +17,7 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.config.build import Experiment
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
-from tacit.experiment.folder import write_json
+from tacit.core.storage import write_json
 from tacit.record.history import decibels
 from tacit.simulation import Simulation
 from tacit.tasks import Task

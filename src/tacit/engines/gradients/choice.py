@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse, first_line
+from tacit.core.storage import write_text
 from tacit.core.workers import WorkerPool
 from tacit.engines.gradients.objective import GradientBackend, Strategy
 from tacit.tasks.feed import Feed
@@ -201,8 +201,6 @@ class _Memory:
         known = self._read() | {key: {"strategy": choice.strategy, "reason": choice.reason}}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self.path.parent, delete=False) as new:
-                json.dump(known, new)
-            os.replace(new.name, self.path)
+            write_text(self.path, json.dumps(known))
         except OSError:
             return  # a home without a writable cache only means timing again next time

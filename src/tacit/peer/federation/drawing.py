@@ -14,7 +14,7 @@ from tacit.core.errors import Misuse
 from tacit.peer.federation.manifest import Manifest
 from tacit.report.drawings import graph_figure
 from tacit.report.finished_run import StoredGraph
-from tacit.report.style import PAPER, styled
+from tacit.report.style import PAPER, plot_style
 
 SUFFIXES = (".png", ".svg", ".pdf")
 LONGEST_INSIDE = 3  # letters that a circle has room for
@@ -66,7 +66,7 @@ def draw(manifest: Manifest, path: Path) -> None:
         )
     figure = picture(manifest)
     try:
-        with styled():
+        with plot_style():
             figure.savefig(path, dpi=160, facecolor=PAPER, bbox_inches="tight")
     except OSError as problem:
         raise Misuse(f"Cannot write {path}: {problem.strerror}.", "Choose another place.") from None

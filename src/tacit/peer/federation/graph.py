@@ -11,8 +11,8 @@ import numpy as np
 from tacit.algorithms.algorithm import cautions
 from tacit.config.build import make_model
 from tacit.config.graphs import TOPOLOGIES, make_graph
-from tacit.config.options import algorithm_kind, make_algorithm, said_of
-from tacit.config.sections import Config, GraphSection, changed, make_config
+from tacit.config.options import algorithm_class, make_algorithm, prefix_errors
+from tacit.config.sections import Config, GraphSection, with_keys, make_config
 from tacit.core.errors import Misuse, unknown
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.manifest import Manifest
@@ -36,9 +36,9 @@ def first_graph(config: Config, names: Sequence[str]) -> tuple[Graph, Config]:
         refuse_apart(
             Topology.from_edges(pairs, len(names), bool(options.get("directed", False))), names
         )
-        config = changed(config, "graph", edges=pairs)
+        config = with_keys(config, "graph", edges=pairs)
     if _takes_clients(kind):
-        config = changed(config, "graph", clients=len(names))
+        config = with_keys(config, "graph", clients=len(names))
     graph = make_graph(config.graph, config.run.seed)
     if graph.clients != len(names):
         raise Misuse(
@@ -61,12 +61,12 @@ def next_graph(
     """
     config = manifest.config
     if config.graph.mixing == GIVEN:
-        config = changed(
+        config = with_keys(
             config, "graph", mixing="sinkhorn" if manifest.graph.directed else "metropolis"
         )
     kind = config.graph.kind
     if edges is None and _takes_clients(kind) and kind != SPELLED_OUT:
-        config = changed(config, "graph", clients=len(names))
+        config = with_keys(config, "graph", clients=len(names))
         try:
             return make_graph(config.graph, config.run.seed), config
         except Misuse as problem:
@@ -141,7 +141,7 @@ def refuse_apart(topology: Topology, names: Sequence[str]) -> None:
 def check_plan(config: Config, graph: Graph) -> list[str]:
     """Refuse what nodes on their own cannot do; what the algorithm cautions about on this graph."""
     name = config.algorithm.name
-    if getattr(algorithm_kind(name, "algorithm.name"), "needs_server", False):
+    if getattr(algorithm_class(name, "algorithm.name"), "needs_server", False):
         raise Misuse(
             f"algorithm.name = {name!r} needs a server, and a federation has none.",
             "Choose one for graphs: `tacit algorithms` lists them.",
@@ -152,12 +152,12 @@ def check_plan(config: Config, graph: Graph) -> list[str]:
             "Set it, e.g. --set run.iterations_per_round=20: all rounds are of that length.",
         )
     algorithm = make_algorithm(name, config.algorithm.options, round_length=1, steps=1)
-    with said_of("[graph]"):
+    with prefix_errors("[graph]"):
         graph.require(*algorithm.requires, by=algorithm.name)
     if (
         config.task is None and ":" not in config.model.name
     ):  # a model of one's own may not be on this machine
-        with said_of("[model]"):
+        with prefix_errors("[model]"):
             make_model(config.model, *expected(config), config.run.seed)
     return cautions(algorithm, graph)
 

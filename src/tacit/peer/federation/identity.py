@@ -30,7 +30,6 @@ from tacit.peer.federation.certificates import (
     node_key,
     server_name,
 )
-from tacit.peer.federation.private_files import read_private, write_private
 
 __all__ = [
     "OPERATOR",
@@ -45,14 +44,12 @@ __all__ = [
     "issue",
     "mask_public",
     "new_mask_key",
-    "read_private",
     "reissue",
     "request",
     "server_name",
     "sign",
     "signed_by",
     "signed_by_key",
-    "write_private",
 ]
 
 OPERATOR = "operator"  # the name on the certificate of who signs the roster: no node may have it

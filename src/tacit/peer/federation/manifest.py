@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tacit.config.options import said_of
-from tacit.config.sections import FILES, Config, make_config
+from tacit.config.options import prefix_errors
+from tacit.config.sections import GRAPH_FILE_KEYS, Config, make_config
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, unknown
 from tacit.graph import Graph
@@ -141,7 +141,7 @@ def spelled_out(config: Config) -> Config:
         mixing = "matrix" if graph["kind"] == "matrix" else graph["mixing"]
         graph = graph | {"kind": "edges", "mixing": mixing}
         graph.pop("edges", None)
-    plain["graph"] = {key: value for key, value in graph.items() if key not in FILES}
+    plain["graph"] = {key: value for key, value in graph.items() if key not in GRAPH_FILE_KEYS}
     return make_config(plain)
 
 
@@ -157,7 +157,7 @@ def parse(text: bytes) -> Manifest:
     ) as problem:  # also of bytes, of long numbers, and of deep nesting
         raise Misuse(f"The manifest is not TOML: {problem}.", REMEDY) from None
     try:
-        with said_of("The manifest"):
+        with prefix_errors("The manifest"):
             return _manifest(values, text)
     except RecursionError:
         raise Misuse("The manifest is nested too deeply.", REMEDY) from None
@@ -186,7 +186,7 @@ def _manifest(values: dict[str, Any], text: bytes) -> Manifest:
 
 def _config(values: dict[str, Any]) -> Config:
     config = make_config(values, origin="[config]")
-    named = [key for key in FILES if getattr(config.graph, key, None) is not None]
+    named = [key for key in GRAPH_FILE_KEYS if getattr(config.graph, key, None) is not None]
     if named:
         raise Misuse(f"config.graph.{named[0]} names a file.", REMEDY)
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse, unknown
+from tacit.core.storage import file_lock, read_private, write_bytes, write_private
 from tacit.peer.federation.changes import add, equip, remove, write_identity
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.graph import check_plan, first_graph
@@ -22,13 +23,10 @@ from tacit.peer.federation.identity import (
     describe,
     mask_public,
     new_mask_key,
-    read_private,
     reissue,
-    write_private,
 )
 from tacit.peer.federation.identity import authority as new_authority
 from tacit.peer.federation.manifest import Member, compose
-from tacit.peer.federation.private_files import locked, replace
 from tacit.peer.federation.roster import NAME, check_roster
 
 __all__ = [
@@ -85,7 +83,7 @@ def create(
 
     home = FederationFolder(folder)
     _take(folder)
-    with locked(folder):
+    with file_lock(folder):
         for part in ("ca", "operator", "nodes"):
             (folder / part).mkdir(mode=0o700)
         if ca_certificate is None:
@@ -104,7 +102,7 @@ def install_certificate(folder: Path, node_name: str, certificate: bytes) -> Cer
     """Put a certificate that the authority signed into its place, checked against key, authority and name."""
     home = FederationFolder(Path(folder))
     federation = home.manifest().federation
-    with locked(home.path):
+    with file_lock(home.path):
         _check_names(home, [node_name])
         place, file = _place(home, node_name)
         key = read_private(place / f"{file}.key")
@@ -137,7 +135,7 @@ def renew(
             "Give it with --ca-key, or have the .csr files signed again and install what comes back.",
         )
     renewed = []
-    with locked(home.path):
+    with file_lock(home.path):
         for name in names:
             place, file = _place(home, name)
             if not (place / f"{file}.pem").exists():
@@ -165,10 +163,10 @@ def cautions(folder: FederationFolder | NodeFolder) -> list[str]:
 def _put(home: FederationFolder, name: str, certificate: bytes) -> None:
     """A certificate into its place; every node has the operator's."""
     place, file = _place(home, name)
-    replace(place / f"{file}.pem", certificate)
+    write_bytes(place / f"{file}.pem", certificate, durable=True)
     if name == OPERATOR:
         for node in home.nodes():
-            replace(node.path / "operator.pem", certificate)
+            write_bytes(node.path / "operator.pem", certificate, durable=True)
 
 
 def _place(home: FederationFolder, name: str) -> tuple[Path, str]:

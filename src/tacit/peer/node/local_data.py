@@ -15,7 +15,7 @@ from pydantic import Field, PositiveInt
 from tacit import data
 from tacit.config.build import load_data, make_model, make_partition
 from tacit.config.named_tasks import make_task
-from tacit.config.options import by_path, said_of, typed
+from tacit.config.options import import_object, prefix_errors, validate_value
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse, unknown
 from tacit.peer.node.local_arrays import Pair, checked_samples, read_arrays
@@ -81,11 +81,11 @@ def expected(config: Config) -> tuple[tuple[int, ...], int]:
     """The shape of one input and the number of classes that the federation agreed on."""
     section = config.data
     if section.name != OWN:
-        with said_of("[data]"):
+        with prefix_errors("[data]"):
             known = data.describe(section.name)
         if "features" in section.options and "features" in known.options:
             return (
-                typed("data.features", section.options["features"], PositiveInt),
+                validate_value("data.features", section.options["features"], PositiveInt),
             ), known.classes
         return known.shape, known.classes
     for key in section.options:
@@ -103,7 +103,7 @@ def expected(config: Config) -> tuple[tuple[int, ...], int]:
                 "Add what all clients agree on, e.g. shape = [30] and classes = 2.",
             )
     shape, classes = (
-        typed(f"data.{key}", section.options[key], hint) for key, hint in AGREED.items()
+        validate_value(f"data.{key}", section.options[key], hint) for key, hint in AGREED.items()
     )
     return tuple(shape), classes
 
@@ -111,7 +111,7 @@ def expected(config: Config) -> tuple[tuple[int, ...], int]:
 def _made(config: Config, clients: int, number: int, name: str, source: str) -> LocalData:
     """What the user's function returns: a task of one client, or its data."""
     origin = f"--data {source}"
-    made = _called(by_path(source, "--data"), origin, name)
+    made = _called(import_object(source, "--data"), origin, name)
     if isinstance(made, Task):
         _check_task(made, config, clients, number, origin)
         return LocalData(made, 0, f"{source}: {made!r}")
@@ -222,7 +222,7 @@ def _part(
 def _training(
     config: Config, shape: tuple[int, ...], classes: int, train: Pair, test: Pair | None
 ) -> Task:
-    with said_of("[model]"):
+    with prefix_errors("[model]"):
         return Task.from_module(
             make_model(config.model, shape, classes, config.run.seed),
             [train],

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tacit.peer.federation.identity import describe
-from tacit.peer.monitoring.monitor import Monitor
+from tacit.peer.monitoring.http_server import MonitoringServer
 from tacit.peer.node.state import NodeState, plain_status
 from tacit.peer.wire.server import Service, threads_for
 from tacit.peer.wire.transport import listen
@@ -24,7 +24,7 @@ def serving(desk: NodeState, address: str | None, metrics_port: int) -> Iterator
     )
     desk.metrics.set("tacit_start_seconds", time.time())
     desk.metrics.set("tacit_steps", desk.progress.steps)
-    monitor = Monitor(
+    monitor = MonitoringServer(
         metrics_port, lambda: plain_status(desk.status()), lambda: _healthy(desk), desk.metrics
     )
     port = monitor.start()
