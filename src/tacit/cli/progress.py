@@ -26,7 +26,7 @@ class ProgressBars:
         self._runs = runs
         self._begun = 0
         self._said: set[str] = set()
-        self._bars = bars.ProgressBars(
+        self._bars = bars.Progress(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
             bars.TextColumn("round {task.fields[round]}/{task.fields[rounds]}"),
@@ -112,12 +112,12 @@ class ProgressBars:
         return ProgressListener(began, stepped, recorded)
 
 
-class OneBar:
+class ProgressBar:
     """One bar for what is being done; lines where there is no terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bars = bars.ProgressBars(
+        self._bars = bars.Progress(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
             bars.TimeElapsedColumn(),
@@ -128,7 +128,7 @@ class OneBar:
         self._task = self._bars.add_task("reading", total=None)
         self._last = time.monotonic()
 
-    def __enter__(self) -> OneBar:
+    def __enter__(self) -> ProgressBar:
         self._bars.__enter__()
         return self
 
