@@ -82,9 +82,9 @@ def _serving(kind: str, folder: Path, size: int) -> Iterator[int]:
 
 
 def _desk(node: NodeFolder, name: str, outbox: Outbox) -> NodeState:
-    journal = EventLog(io.StringIO(), name)
+    event_log = EventLog(io.StringIO(), name)
     return NodeState(
-        node, name, ActiveRoster(node.manifest(), outbox), Metrics(), journal, 1, "float32"
+        node, name, ActiveRoster(node.manifest(), outbox), Metrics(), event_log, 1, "float32"
     )
 
 

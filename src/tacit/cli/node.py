@@ -49,20 +49,20 @@ def node(
 
     os.umask(0o077)  # what a node writes is nobody else's
     place = NodeFolder(folder)
-    journal = EventLog(sys.stderr, place.name)
+    event_log = EventLog(sys.stderr, place.name)
     try:
-        peer = Node(place, Options(data, listen, metrics_port, save_every), journal)
+        peer = Node(place, Options(data, listen, metrics_port, save_every), event_log)
         _stop_on_signals(peer.stop)
         peer.run()
     except Removed as notice:
-        journal.say("removed", why=str(notice))
+        event_log.write("removed", why=str(notice))
     except TacitError as problem:
-        journal.say("failed", "error", why=str(problem))
+        event_log.write("failed", "error", why=str(problem))
         raise typer.Exit(problem.exit_code) from None
     except (
         OSError
     ) as problem:  # no room to begin with, or no right to write: what comes later is waited for
-        journal.say("failed", "error", why=str(problem))
+        event_log.write("failed", "error", why=str(problem))
         raise typer.Exit(1) from None
 
 

@@ -1,4 +1,4 @@
-"""What a node counts is what Prometheus reads."""
+"""Metrics read back as they were written, in the text format of Prometheus."""
 
 import math
 import re
@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from tacit.peer.monitoring.metrics import DESCRIPTIONS, OTHER, SETS, Metrics
+from tacit.peer.monitoring.metrics import DESCRIPTIONS, MAX_SERIES, OTHER, Metrics
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"\})? (\S+)')
 UNESCAPED = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
 
 
 def parsed(text):
-    """(name, label's value) → number, read strictly: each family once, its help and type first, and no blank line."""
+    """(metric, label value) → number, read strictly: help and type first, no blank lines."""
     assert text.endswith("\n")
     numbers, families, current = {}, {}, None
     for line in text[:-1].split("\n"):
@@ -42,38 +42,38 @@ def parsed(text):
     return numbers, families
 
 
-def test_a_fresh_node_has_counted_nothing():
+def test_counters_start_at_zero():
     numbers, families = parsed(Metrics().text())
     plain = {name for name, d in DESCRIPTIONS.items() if d.kind == "counter" and d.label is None}
     assert numbers == {(name, ""): 0 for name in plain}
     assert set(families) == plain
 
 
-def test_all_names_are_described_and_counters_end_as_they_should():
+def test_names_follow_the_conventions_of_prometheus():
     assert len(DESCRIPTIONS) == 22
-    for name, described in DESCRIPTIONS.items():
+    for name, description in DESCRIPTIONS.items():
         assert re.fullmatch(r"tacit_[a-z_]+", name)
-        assert name.endswith("_total") == (described.kind == "counter")
-        assert "\n" not in described.help
-        assert "\\" not in described.help
+        assert name.endswith("_total") == (description.kind == "counter")
+        assert "\n" not in description.help
+        assert "\\" not in description.help
 
 
 def test_what_was_counted_and_set_is_read_back():
-    measures = Metrics()
-    measures.count("tacit_sent_bytes_total", 100, neighbour="a")
-    measures.count("tacit_sent_bytes_total", 2**60 + 1, neighbour="b")
-    measures.count("tacit_sent_bytes_total", 5, neighbour="a")
-    measures.count("tacit_checkpoints_total")
-    measures.set("tacit_loss", 0.1)
-    measures.set("tacit_loss", 2.5e-30)
-    measures.set("tacit_neighbour_up", 1, neighbour="a")
-    measures.set("tacit_neighbour_up", 0, neighbour="a")
-    assert measures.value("tacit_sent_bytes_total", neighbour="a") == 105
-    assert measures.value("tacit_sent_bytes_total", neighbour="never") == 0
-    assert measures.value("tacit_round") == 0
-    assert measures.total("tacit_sent_bytes_total") == float(2**60 + 106)
-    assert measures.total("tacit_retries_total") == 0
-    text = measures.text()
+    metrics = Metrics()
+    metrics.count("tacit_sent_bytes_total", 100, neighbour="a")
+    metrics.count("tacit_sent_bytes_total", 2**60 + 1, neighbour="b")
+    metrics.count("tacit_sent_bytes_total", 5, neighbour="a")
+    metrics.count("tacit_checkpoints_total")
+    metrics.set("tacit_loss", 0.1)
+    metrics.set("tacit_loss", 2.5e-30)
+    metrics.set("tacit_neighbour_up", 1, neighbour="a")
+    metrics.set("tacit_neighbour_up", 0, neighbour="a")
+    assert metrics.value("tacit_sent_bytes_total", neighbour="a") == 105
+    assert metrics.value("tacit_sent_bytes_total", neighbour="never") == 0
+    assert metrics.value("tacit_round") == 0
+    assert metrics.total("tacit_sent_bytes_total") == float(2**60 + 106)
+    assert metrics.total("tacit_retries_total") == 0
+    text = metrics.text()
     assert f'tacit_sent_bytes_total{{neighbour="b"}} {2**60 + 1}\n' in text  # exactly
     numbers, families = parsed(text)
     assert numbers["tacit_sent_bytes_total", "a"] == 105
@@ -85,13 +85,13 @@ def test_what_was_counted_and_set_is_read_back():
 
 
 def test_every_name_can_be_written_and_read():
-    measures = Metrics()
-    for place, (name, described) in enumerate(DESCRIPTIONS.items()):
-        labels = {described.label: "z"} if described.label else {}
-        (measures.count if described.kind == "counter" else measures.set)(name, place, **labels)
-    numbers, families = parsed(measures.text())
+    metrics = Metrics()
+    for place, (name, description) in enumerate(DESCRIPTIONS.items()):
+        labels = {description.label: "z"} if description.label else {}
+        (metrics.count if description.kind == "counter" else metrics.set)(name, place, **labels)
+    numbers, families = parsed(metrics.text())
     assert list(numbers.values()) == list(range(len(DESCRIPTIONS)))
-    assert families == {name: described.kind for name, described in DESCRIPTIONS.items()}
+    assert families == {name: description.kind for name, description in DESCRIPTIONS.items()}
 
 
 @pytest.mark.parametrize(
@@ -99,60 +99,60 @@ def test_every_name_can_be_written_and_read():
     ['quo"te', "back\\slash", "line\nbreak", '\\"\n\\n', "Zürich", "}", '"} 1\nforged 2', ""],
 )
 def test_label_values_are_escaped(name):
-    measures = Metrics()
-    measures.count("tacit_rejected_total", 7, reason=name)
-    numbers, _ = parsed(measures.text())
+    metrics = Metrics()
+    metrics.count("tacit_rejected_total", 7, reason=name)
+    numbers, _ = parsed(metrics.text())
     assert numbers["tacit_rejected_total", name] == 7
 
 
-def test_half_characters_can_be_sent_all_the_same():
-    measures = Metrics()
-    measures.count("tacit_rejected_total", reason="\ud800")
-    measures.text().encode()
+def test_lone_surrogates_are_replaced():
+    metrics = Metrics()
+    metrics.count("tacit_rejected_total", reason="\ud800")
+    metrics.text().encode()
 
 
-def test_numbers_that_are_none():
+def test_nan_and_infinity():
     for value, word in ((math.nan, "NaN"), (math.inf, "+Inf"), (-math.inf, "-Inf")):
-        measures = Metrics()
-        measures.set("tacit_loss", value)
-        assert f"tacit_loss {word}\n" in measures.text()
-        parsed(measures.text())
+        metrics = Metrics()
+        metrics.set("tacit_loss", value)
+        assert f"tacit_loss {word}\n" in metrics.text()
+        parsed(metrics.text())
 
 
-def test_mistakes_in_the_program_are_refused():
-    measures = Metrics()
+def test_unknown_names_and_labels_raise():
+    metrics = Metrics()
     for call in (
-        lambda: measures.count("tacit_unknown"),
-        lambda: measures.set("tacit_unknown", 1),
-        lambda: measures.value("tacit_unknown"),
-        lambda: measures.total("tacit_unknown"),
-        lambda: measures.count("tacit_sent_bytes_total", 1),
-        lambda: measures.count("tacit_sent_bytes_total", 1, reason="a"),
-        lambda: measures.set("tacit_loss", 1, neighbour="a"),
+        lambda: metrics.count("tacit_unknown"),
+        lambda: metrics.set("tacit_unknown", 1),
+        lambda: metrics.value("tacit_unknown"),
+        lambda: metrics.total("tacit_unknown"),
+        lambda: metrics.count("tacit_sent_bytes_total", 1),
+        lambda: metrics.count("tacit_sent_bytes_total", 1, reason="a"),
+        lambda: metrics.set("tacit_loss", 1, neighbour="a"),
     ):
         with pytest.raises(KeyError):
             call()
     for amount in (-1, math.nan):
         with pytest.raises(ValueError, match="counter"):
-            measures.count("tacit_retries_total", amount, neighbour="a")
-    assert measures.total("tacit_retries_total") == 0
+            metrics.count("tacit_retries_total", amount, neighbour="a")
+    assert metrics.total("tacit_retries_total") == 0
 
 
-def test_labels_without_end_are_counted_together():
-    measures = Metrics()
-    for number in range(SETS + 500):
-        measures.count("tacit_rejected_total", reason=f"reason {number}")
-        measures.count("tacit_rejected_total", reason="reason 0")
-    numbers, _ = parsed(measures.text())
+def test_unlimited_label_values_are_counted_together():
+    metrics = Metrics()
+    for number in range(MAX_SERIES + 500):
+        metrics.count("tacit_rejected_total", reason=f"reason {number}")
+        metrics.count("tacit_rejected_total", reason="reason 0")
+    numbers, _ = parsed(metrics.text())
     rejected = {
         label: number for (name, label), number in numbers.items() if name == "tacit_rejected_total"
     }
-    assert len(rejected) == SETS
+    assert len(rejected) == MAX_SERIES
     assert rejected[OTHER] == 501
-    assert rejected["reason 0"] == SETS + 501
-    assert measures.total("tacit_rejected_total") == 2 * (SETS + 500)
-    measures.count("tacit_rejected_total", reason="x" * 10_000_000)
-    assert len(measures.text()) < 200_000
+    assert rejected["reason 0"] == MAX_SERIES + 501
+    assert metrics.total("tacit_rejected_total") == 2 * (MAX_SERIES + 500)
+    metrics.count("tacit_rejected_total", reason="x" * 10_000_000)
+    assert len(metrics.text()) < 200_000
 
 
 @pytest.fixture
@@ -166,25 +166,25 @@ def eager_threads():
 
 @pytest.mark.usefixtures("eager_threads")
 def test_fifty_threads_lose_no_count():
-    measures = Metrics()
+    metrics = Metrics()
     ready = threading.Barrier(51)
 
     def work(thread):
         ready.wait()
         for number in range(400):
-            measures.count("tacit_letters_sent_total", neighbour=f"n{(thread + number) % 7}")
-            measures.set("tacit_step", number)
+            metrics.count("tacit_letters_sent_total", neighbour=f"n{(thread + number) % 7}")
+            metrics.set("tacit_step", number)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(50)]
     for thread in threads:
         thread.start()
     ready.wait()
     while any(thread.is_alive() for thread in threads):
-        parsed(measures.text())  # never torn, whenever it is read
+        parsed(metrics.text())  # never torn, whenever it is read
     for thread in threads:
         thread.join()
-    assert measures.total("tacit_letters_sent_total") == 20_000
-    numbers, _ = parsed(measures.text())
+    assert metrics.total("tacit_letters_sent_total") == 20_000
+    numbers, _ = parsed(metrics.text())
     assert (
         sum(n for (name, _), n in numbers.items() if name == "tacit_letters_sent_total") == 20_000
     )

@@ -1,4 +1,4 @@
-"""The journal of a node: one JSON object per line, whatever peers may have sent."""
+"""The log of a node: one JSON object per line, with every value bounded in size."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from typing import Any, Literal, TextIO
 
 Level = Literal["info", "warning", "error"]
 
-LENGTH = 2_000  # characters of one text
-ITEMS = 100  # entries of one list or table
-DEPTH = 4  # of lists in lists
-KEYS = 1_000  # events whose repetitions are counted at a time
-OTHERS = "other"  # the key of all events beyond these
+MAX_CHARACTERS = 2_000  # of one text
+MAX_ITEMS = 100  # of one list or table
+MAX_DEPTH = 4  # of nested lists and tables
+MAX_KEYS = 1_000  # throttled keys at a time
+OTHER_KEYS = "other"  # the key that all further ones share
 
 
 @dataclass
-class _Limit:
-    """When an event may be said again, and how often it was not said since."""
-
+class _Throttle:
     until: float
-    repeated: int = 0
+    suppressed: int = 0
 
 
 class EventLog:
-    """Writes what happens at the node `name`; never raises, and never waits long for whoever reads the stream."""
+    """Log of the node `name`, safe to use from many threads.
+
+    Logging must not stop training: no method raises, and none waits more than a second for a
+    stream that is full. The next line that succeeds counts the lines that were lost.
+    """
 
     def __init__(
         self,
@@ -43,62 +45,61 @@ class EventLog:
         self._name = name
         self._clock = clock
         self._monotonic = monotonic
-        self._lock = (
-            threading.RLock()
-        )  # a signal's handler may speak while its own thread is speaking
-        self._limits: dict[Hashable, _Limit] = {}
+        # Reentrant: a signal handler may write while its own thread is writing.
+        self._lock = threading.RLock()
+        self._throttles: dict[Hashable, _Throttle] = {}
         self._lost = 0
 
-    def say(self, event: str, /, level: Level = "info", **fields: Any) -> None:
-        """Write one line: when, how bad, who, what, and further fields."""
+    def write(self, event: str, /, level: Level = "info", **fields: Any) -> None:
+        """Write one line: time, level, node, event, then the fields."""
         with self._lock:
             try:
-                self._write(event, level, fields)
+                self._write_line(event, level, fields)
                 self._lost = 0
-            except Exception:  # a closed or full stream must not stop training
+            except Exception:
                 self._lost += 1
 
-    def say_at_most(
+    def write_throttled(
         self, seconds: float, key: Hashable, event: str, /, level: Level = "info", **fields: Any
     ) -> None:
-        """The same at most once in so many seconds for one key; the next line says how many were left out."""
+        """Write at most one line per key in this many seconds.
+
+        The next line of the key has the field `repeated`: how many were suppressed.
+        """
         with self._lock:
             now = self._monotonic()
-            if key not in self._limits and len(self._limits) >= KEYS:
-                self._forget(now)
-                key = key if len(self._limits) < KEYS else OTHERS
-            limit = self._limits.get(key)
-            if limit is not None and now < limit.until:
-                limit.repeated += 1
+            if key not in self._throttles and len(self._throttles) >= MAX_KEYS:
+                self._throttles = {k: t for k, t in self._throttles.items() if now < t.until}
+                key = key if len(self._throttles) < MAX_KEYS else OTHER_KEYS
+            throttle = self._throttles.get(key)
+            if throttle is not None and now < throttle.until:
+                throttle.suppressed += 1
                 return
-            self._limits[key] = _Limit(now + seconds)
-            if limit is not None and limit.repeated:
-                fields["repeated"] = limit.repeated
-            self.say(event, level, **fields)
+            self._throttles[key] = _Throttle(now + seconds)
+            if throttle is not None and throttle.suppressed:
+                fields["repeated"] = throttle.suppressed
+            self.write(event, level, **fields)
 
-    def _forget(self, now: float) -> None:
-        """Drop the limits that are over, so that they do not fill the memory."""
-        self._limits = {key: limit for key, limit in self._limits.items() if now < limit.until}
-
-    def _write(self, event: str, level: Level, fields: dict[str, Any]) -> None:
+    def _write_line(self, event: str, level: Level, fields: dict[str, Any]) -> None:
         moment = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
         line = {
             "time": moment.replace("+00:00", "Z"),
             "level": level,
-            "node": plain(self._name),
-            "event": plain(event),
+            "node": to_json_value(self._name),
+            "event": to_json_value(event),
         }
-        line |= {f"{key}_" if key in line else key: plain(value) for key, value in fields.items()}
+        for key, value in fields.items():
+            line[f"{key}_" if key in line else key] = to_json_value(value)
         if self._lost:
             line["lost"] = self._lost
-        if not _has_room(self._stream, seconds=0.0 if self._lost else 1.0):
-            raise BlockingIOError("nobody reads")
+        if not _is_writable(self._stream, seconds=0.0 if self._lost else 1.0):
+            raise BlockingIOError("the stream is full")
         self._stream.write(json.dumps(line, allow_nan=False) + "\n")
         self._stream.flush()
 
 
-def plain(value: Any, depth: int = DEPTH) -> Any:
-    """The value as JSON knows it, no larger than a line should be."""
+def to_json_value(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """Convert any value to one that JSON can hold, cut to the limits of this module."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and abs(value) < 1 << 63:
@@ -106,27 +107,25 @@ def plain(value: Any, depth: int = DEPTH) -> Any:
     if isinstance(value, float) and math.isfinite(value):
         return float(value)
     if isinstance(value, dict) and depth:
-        items = list(value.items())[:ITEMS]
-        return {plain(str(key)): plain(entry, depth - 1) for key, entry in items}
+        items = list(value.items())[:MAX_ITEMS]
+        return {to_json_value(str(key)): to_json_value(entry, depth - 1) for key, entry in items}
     if isinstance(value, list | tuple | set | frozenset) and depth:
-        entries = [plain(entry, depth - 1) for entry in list(value)[:ITEMS]]
-        return entries if len(value) <= ITEMS else [*entries, f"and {len(value) - ITEMS} more"]
-    return _cut(value)
-
-
-def _cut(value: Any) -> str:
+        entries = [to_json_value(entry, depth - 1) for entry in list(value)[:MAX_ITEMS]]
+        omitted = len(value) - len(entries)
+        return [*entries, f"and {omitted} more"] if omitted else entries
     try:
         text = str(value)
-    except Exception:  # whatever an object does when it is asked for words
-        text = f"a {type(value).__name__} without words"
-    return text if len(text) <= LENGTH else text[: LENGTH - 1] + "…"
+    except Exception:
+        text = f"unprintable {type(value).__name__}"
+    return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
 
 
-def _has_room(stream: TextIO, seconds: float) -> bool:
-    """Whether the stream takes a line within this time: a pipe that nobody reads is full one day."""
+def _is_writable(stream: TextIO, seconds: float) -> bool:
+    """Whether the stream accepts a line within this time. A pipe without a reader fills up."""
     try:
-        waiting = select.poll()
-        waiting.register(stream.fileno(), select.POLLOUT)
-    except (AttributeError, OSError, ValueError):  # no file behind it, or a system without poll
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)
+    # No file behind the stream, or a system without poll.
+    except (AttributeError, OSError, ValueError):
         return True
-    return bool(waiting.poll(1000 * seconds))
+    return bool(poll.poll(1000 * seconds))

@@ -1,4 +1,4 @@
-"""What a node counts, and how it looks to Prometheus (text exposition format 0.0.4)."""
+"""Counters and gauges of a node in the text format of Prometheus (exposition format 0.0.4)."""
 
 from __future__ import annotations
 
@@ -8,137 +8,129 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-SETS = 1_000  # label sets of one name; what comes later is counted together
+MAX_SERIES = 1_000  # per metric; further label values are counted together under OTHER
 OTHER = "other"
-LENGTH = 200  # characters of a label's value
+MAX_CHARACTERS = 200  # of a label value
 
 
 @dataclass(frozen=True)
 class MetricDescription:
-    """What a name means: counters only grow, gauges go both ways; `label` tells its series apart."""
+    """Type, help text and label of a metric. Counters only grow; gauges go both ways."""
 
     kind: Literal["counter", "gauge"]
     help: str
     label: str | None = None
 
 
+def _gauge(help: str, label: str | None = None) -> MetricDescription:
+    return MetricDescription("gauge", help, label)
+
+
+def _counter(help: str, label: str | None = None) -> MetricDescription:
+    return MetricDescription("counter", help, label)
+
+
 DESCRIPTIONS: Mapping[str, MetricDescription] = {
-    "tacit_epoch": MetricDescription("gauge", "Number of the roster that the node goes by."),
-    "tacit_step": MetricDescription("gauge", "Iterations done."),
-    "tacit_steps": MetricDescription("gauge", "Iterations of the whole run."),
-    "tacit_round": MetricDescription("gauge", "Rounds done."),
-    "tacit_loss": MetricDescription("gauge", "Loss of the node's model when it was last judged."),
-    "tacit_accuracy_percent": MetricDescription(
-        "gauge", "Accuracy of the node's model when it was last judged."
-    ),
-    "tacit_sent_bytes_total": MetricDescription("counter", "Bytes of letters sent.", "neighbour"),
-    "tacit_received_bytes_total": MetricDescription(
-        "counter", "Bytes of letters received.", "neighbour"
-    ),
-    "tacit_letters_sent_total": MetricDescription("counter", "Letters sent.", "neighbour"),
-    "tacit_letters_received_total": MetricDescription("counter", "Letters received.", "neighbour"),
-    "tacit_rejected_total": MetricDescription("counter", "Messages and callers refused.", "reason"),
-    "tacit_retries_total": MetricDescription(
-        "counter", "Calls made again after a failure.", "neighbour"
-    ),
-    "tacit_wait_seconds_total": MetricDescription(
-        "counter", "Time spent waiting for a neighbour's letter.", "neighbour"
-    ),
-    "tacit_step_seconds_total": MetricDescription(
-        "counter", "Time spent on iterations, waiting included."
-    ),
-    "tacit_checkpoints_total": MetricDescription("counter", "Checkpoints written."),
-    "tacit_checkpoint_failures_total": MetricDescription(
-        "counter", "Checkpoints that could not be written."
-    ),
-    "tacit_checkpoint_step": MetricDescription("gauge", "Iterations in the newest checkpoint."),
-    "tacit_outbox_bytes": MetricDescription("gauge", "Bytes of letters kept for neighbours."),
-    "tacit_outbox_letters": MetricDescription("gauge", "Letters kept for neighbours."),
-    "tacit_neighbour_up": MetricDescription(
-        "gauge", "1 while a neighbour answers, else 0.", "neighbour"
-    ),
-    "tacit_certificate_expiry_seconds": MetricDescription(
-        "gauge", "Unix time at which the certificate ends."
-    ),
-    "tacit_start_seconds": MetricDescription("gauge", "Unix time at which the node started."),
+    "tacit_generation": _gauge("Generation of the roster that the node uses."),
+    "tacit_step": _gauge("Iterations done."),
+    "tacit_steps": _gauge("Iterations of the whole run."),
+    "tacit_round": _gauge("Rounds done."),
+    "tacit_loss": _gauge("Loss of the node's model at its last evaluation."),
+    "tacit_accuracy_percent": _gauge("Accuracy of the node's model at its last evaluation."),
+    "tacit_sent_bytes_total": _counter("Bytes of messages sent.", "neighbour"),
+    "tacit_received_bytes_total": _counter("Bytes of messages received.", "neighbour"),
+    "tacit_letters_sent_total": _counter("Messages sent.", "neighbour"),
+    "tacit_letters_received_total": _counter("Messages received.", "neighbour"),
+    "tacit_rejected_total": _counter("Rejected messages and callers.", "reason"),
+    "tacit_retries_total": _counter("Calls repeated after a failure.", "neighbour"),
+    "tacit_wait_seconds_total": _counter("Time spent waiting for messages.", "neighbour"),
+    "tacit_step_seconds_total": _counter("Time spent on iterations, including waiting."),
+    "tacit_checkpoints_total": _counter("Checkpoints written."),
+    "tacit_checkpoint_failures_total": _counter("Checkpoints that could not be written."),
+    "tacit_checkpoint_step": _gauge("Iterations in the newest checkpoint."),
+    "tacit_outbox_bytes": _gauge("Bytes of messages kept for neighbours."),
+    "tacit_outbox_letters": _gauge("Messages kept for neighbours."),
+    "tacit_neighbour_up": _gauge("1 while a neighbour responds, otherwise 0.", "neighbour"),
+    "tacit_certificate_expiry_seconds": _gauge("Unix time at which the certificate expires."),
+    "tacit_start_seconds": _gauge("Unix time at which the node started."),
 }
 
 
 class Metrics:
-    """Counters and gauges of one node, safe to use from many threads."""
+    """The metrics of one node, safe to use from many threads.
+
+    A metric that has a label takes it as a keyword argument, as in
+    `metrics.count("tacit_retries_total", neighbour="berlin")`. An unknown metric or label raises
+    KeyError.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # name → value of its label ("" where it has none) → number
-        self._numbers: dict[str, dict[str, float]] = {name: {} for name in DESCRIPTIONS}
-        for name, described in DESCRIPTIONS.items():
-            if described.kind == "counter" and described.label is None:
-                self._numbers[name][""] = (
-                    0  # there from the start, so that the first growth is seen
-                )
+        # metric → label value ("" for a metric without label) → number
+        self._series: dict[str, dict[str, float]] = {name: {} for name in DESCRIPTIONS}
+        for name, description in DESCRIPTIONS.items():
+            # Present from the start, so that Prometheus sees the first increase.
+            if description.kind == "counter" and description.label is None:
+                self._series[name][""] = 0
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Add to a number; a counter never goes down."""
+        """Add to a metric."""
         if not amount >= 0 and DESCRIPTIONS[name].kind == "counter":
             raise ValueError(f"{name} is a counter: it cannot grow by {amount}.")
-        key = _key(name, labels)
+        key = _label_value(name, labels)
         with self._lock:
-            series = self._numbers[name]
+            series = self._series[name]
             key = _bounded(series, key)
             series[key] = series.get(key, 0) + amount
 
     def set(self, name: str, value: float, **labels: str) -> None:
-        """Set a number to a value."""
-        key = _key(name, labels)
+        key = _label_value(name, labels)
         with self._lock:
-            series = self._numbers[name]
+            series = self._series[name]
             series[_bounded(series, key)] = value
 
     def value(self, name: str, **labels: str) -> float:
-        """One number; 0 if nothing was ever said of it."""
-        key = _key(name, labels)
+        """One number; 0 if it was never set."""
+        key = _label_value(name, labels)
         with self._lock:
-            return float(self._numbers[name].get(key, 0))
+            return float(self._series[name].get(key, 0))
 
     def total(self, name: str) -> float:
-        """The sum over all labels."""
+        """The sum over all label values."""
         with self._lock:
-            return float(sum(self._numbers[name].values()))
+            return float(sum(self._series[name].values()))
 
     def text(self) -> str:
-        """All numbers as Prometheus reads them."""
+        """All metrics in the text format of Prometheus."""
         with self._lock:
-            taken = {name: dict(series) for name, series in self._numbers.items() if series}
+            copies = {name: dict(series) for name, series in self._series.items() if series}
         lines = []
-        for name, series in taken.items():
-            described = DESCRIPTIONS[name]
-            lines += [f"# HELP {name} {described.help}", f"# TYPE {name} {described.kind}"]
-            for key in sorted(series):
-                label = (
-                    "" if described.label is None else f'{{{described.label}="{_escaped(key)}"}}'
-                )
-                lines.append(f"{name}{label} {_number(series[key])}")
+        for name, series in copies.items():
+            description = DESCRIPTIONS[name]
+            lines += [f"# HELP {name} {description.help}", f"# TYPE {name} {description.kind}"]
+            for key, value in sorted(series.items()):
+                label = f'{{{description.label}="{_escape(key)}"}}' if description.label else ""
+                lines.append(f"{name}{label} {_format(value)}")
         return "\n".join(lines) + "\n"
 
 
-def _key(name: str, labels: dict[str, str]) -> str:
-    """The value of a name's label; other labels than its own are a mistake in the program."""
+def _label_value(name: str, labels: dict[str, str]) -> str:
     label = DESCRIPTIONS[name].label
     if set(labels) != ({label} if label else set()):
         raise KeyError(f"{name} has {label or 'no label'}, not {', '.join(labels) or 'none'}")
-    # What peers are called came from outside: no half characters, no books.
-    return str(labels[label])[:LENGTH].encode("utf-8", "replace").decode() if label else ""
+    # Names come from peers: bound their length and replace lone surrogates.
+    return str(labels[label])[:MAX_CHARACTERS].encode("utf-8", "replace").decode() if label else ""
 
 
 def _bounded(series: dict[str, float], key: str) -> str:
-    return key if key in series or len(series) < SETS - 1 else OTHER
+    return key if key in series or len(series) < MAX_SERIES - 1 else OTHER
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _number(value: float) -> str:
+def _format(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

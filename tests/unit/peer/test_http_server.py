@@ -1,4 +1,4 @@
-"""The monitor answers this computer, briefly, and whoever asks badly neither learns nor blocks anything."""
+"""The monitoring server responds to local requests only; bad requests learn and block nothing."""
 
 import json
 import math
@@ -11,23 +11,23 @@ from http.client import HTTPConnection
 import pytest
 
 from tacit.core.errors import Misuse
-from tacit.peer.monitoring import monitor as module
+from tacit.peer.monitoring import http_server
+from tacit.peer.monitoring.http_server import MAX_HEADER, MAX_THREADS, MonitoringServer
 from tacit.peer.monitoring.metrics import Metrics
-from tacit.peer.monitoring.monitor import HEAD, THREADS, Monitor
 
 
 class Node:
-    """What a monitor asks."""
+    """What the monitoring server reads."""
 
     def __init__(self):
-        self.measures = Metrics()
-        self.told = {"name": "a", "step": 3, "loss": math.nan, "waiting_for": ("b",)}
+        self.metrics = Metrics()
+        self.status_values = {"name": "a", "step": 3, "loss": math.nan, "waiting_for": ("b",)}
         self.health = (True, "training")
 
     def status(self):
-        if isinstance(self.told, Exception):
-            raise self.told
-        return self.told
+        if isinstance(self.status_values, Exception):
+            raise self.status_values
+        return self.status_values
 
     def healthy(self):
         if isinstance(self.health, Exception):
@@ -42,12 +42,12 @@ def node():
 
 @pytest.fixture
 def port(node):
-    monitor = Monitor(0, node.status, node.healthy, node.measures)
-    yield monitor.start()
-    monitor.stop()
+    server = MonitoringServer(0, node.status, node.healthy, node.metrics)
+    yield server.start()
+    server.stop()
 
 
-def ask(port, path, method="GET", timeout=30, **headers):
+def fetch(port, path, method="GET", timeout=30, **headers):
     connection = HTTPConnection("127.0.0.1", port, timeout=timeout)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
@@ -56,11 +56,11 @@ def ask(port, path, method="GET", timeout=30, **headers):
     return answer, body
 
 
-def raw(port, words, timeout=30):
-    """All that comes back to these bytes."""
+def exchange(port, sent, timeout=30):
+    """All bytes that come back for these bytes."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout) as connection:
         try:
-            connection.sendall(words)
+            connection.sendall(sent)
             answer = b""
             while piece := connection.recv(65_536):
                 answer += piece
@@ -70,16 +70,16 @@ def raw(port, words, timeout=30):
 
 
 def test_metrics_are_those_of_the_node(node, port):
-    node.measures.count("tacit_rejected_total", 3, reason="Zürich")
-    answer, body = ask(port, "/metrics")
+    node.metrics.count("tacit_rejected_total", 3, reason="Zürich")
+    answer, body = fetch(port, "/metrics")
     assert answer.status == 200
     assert answer.getheader("Content-Type").startswith("text/plain; version=0.0.4")
-    assert body == node.measures.text()
+    assert body == node.metrics.text()
     assert "Zürich" in body
 
 
-def test_status_is_json_even_of_numbers_that_are_none(port):
-    answer, body = ask(port, "/status?pretty")
+def test_status_is_json_with_null_for_nan(port):
+    answer, body = fetch(port, "/status?pretty")
     assert answer.status == 200
     assert answer.getheader("Content-Type") == "application/json"
     assert json.loads(body, parse_constant=pytest.fail) == {
@@ -87,31 +87,31 @@ def test_status_is_json_even_of_numbers_that_are_none(port):
     }  # fmt: skip
 
 
-def test_health_is_the_node_s_own_word(node, port):
-    answer, body = ask(port, "/health")
+def test_health_is_reported_by_the_node(node, port):
+    answer, body = fetch(port, "/health")
     assert answer.status == 200
     assert json.loads(body) == {"healthy": True, "reason": "training"}
-    node.health = (False, "waits for b since an hour")
-    answer, body = ask(port, "/health")
+    node.health = (False, "waiting for b for an hour")
+    answer, body = fetch(port, "/health")
     assert answer.status == 503
-    assert json.loads(body) == {"healthy": False, "reason": "waits for b since an hour"}
+    assert json.loads(body) == {"healthy": False, "reason": "waiting for b for an hour"}
 
 
-def test_a_node_that_cannot_tell_is_not_well_and_tells_no_secret(node, port):
-    node.health = node.told = RuntimeError("the key is 1234")
-    answer, body = ask(port, "/health")
+def test_an_exception_means_unhealthy_and_its_message_stays_private(node, port):
+    node.health = node.status_values = RuntimeError("the key is 1234")
+    answer, body = fetch(port, "/health")
     assert answer.status == 503
     assert json.loads(body)["healthy"] is False
     assert "1234" not in body
-    answer, body = ask(port, "/status")
+    answer, body = fetch(port, "/status")
     assert answer.status == 500
     assert "1234" not in body
-    assert ask(port, "/metrics")[0].status == 200
+    assert fetch(port, "/metrics")[0].status == 200
 
 
 def test_head_has_the_headers_only(port):
-    whole, body = ask(port, "/metrics")
-    head, nothing = ask(port, "/metrics", method="HEAD")
+    whole, body = fetch(port, "/metrics")
+    head, nothing = fetch(port, "/metrics", method="HEAD")
     assert nothing == ""
     assert head.status == 200
     assert (
@@ -124,15 +124,15 @@ def test_head_has_the_headers_only(port):
 @pytest.mark.parametrize(
     "path", ["/", "/metrics/", "/../etc/passwd", "//status", "/stat%75s", "/<script>"]
 )
-def test_nothing_else_is_there(port, path):
-    answer, body = ask(port, path)
+def test_other_paths_are_not_found(port, path):
+    answer, body = fetch(port, path)
     assert answer.status == 404
     assert body == "Not Found\n"
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
-def test_only_reading_is_possible(port, method):
-    answer, _ = ask(port, "/metrics", method=method)
+def test_only_get_and_head_are_allowed(port, method):
+    answer, _ = fetch(port, "/metrics", method=method)
     assert answer.status == 405
     assert answer.getheader("Allow") == "GET, HEAD"
 
@@ -140,23 +140,23 @@ def test_only_reading_is_possible(port, method):
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.0.0.1:9100", "localhost", "LOCALHOST:1", "[::1]", "[::1]:80"]
 )
-def test_loopback_names_are_answered(port, host):
-    assert ask(port, "/status", Host=host)[0].status == 200
+def test_loopback_hosts_are_allowed(port, host):
+    assert fetch(port, "/status", Host=host)[0].status == 200
 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80", "", "127.0.0.2",
-     "localhost:", "localhost:x", "0.0.0.0", "[::1", "localhost@evil", "[::]"],
+    ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80", "",
+     "127.0.0.2", "localhost:", "localhost:x", "0.0.0.0", "[::1", "localhost@evil", "[::]"],
 )  # fmt: skip
-def test_other_names_are_refused(port, host):
-    answer, body = ask(port, "/status", Host=host)
+def test_other_hosts_are_forbidden(port, host):
+    answer, body = fetch(port, "/status", Host=host)
     assert answer.status == 403
     assert body == "Forbidden\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "status"),
+    ("sent", "status"),
     [
         (b"GET /status HTTP/1.1\r\n\r\n", 403),
         (b"GET /status HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 403),
@@ -168,14 +168,14 @@ def test_other_names_are_refused(port, host):
         (b"\x16\x03\x01\x00<script>\xff\r\n\r\n", 400),
     ],
 )
-def test_requests_byte_by_byte(port, words, status):
-    answer = raw(port, words)
+def test_requests_byte_by_byte(port, sent, status):
+    answer = exchange(port, sent)
     assert re.match(rb"HTTP/1\.1 (\d+) ", answer)[1] == str(status).encode()
     assert b"evil" not in answer
     assert b"script" not in answer
 
 
-def test_no_word_of_the_request_comes_back(port):
+def test_no_part_of_the_request_is_repeated(port):
     marker = "s3ntinel"
     for path, method, headers in (
         (f"/{marker}", "GET", {}),
@@ -184,17 +184,17 @@ def test_no_word_of_the_request_comes_back(port):
         ("/status", "GET", {"Host": marker}),
         ("/status", "GET", {"X-Other": marker}),
     ):
-        answer, body = ask(port, path, method=method, **headers)
+        answer, body = fetch(port, path, method=method, **headers)
         assert marker not in (f"{answer.reason}{answer.headers}{body}").lower()
 
 
-def test_a_head_without_end_is_cut_off(port):
-    endless = b"GET /status HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * HEAD
-    answer = raw(port, endless[:HEAD])
+def test_a_header_without_end_is_cut_off(port):
+    endless = b"GET /status HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * MAX_HEADER
+    answer = exchange(port, endless[:MAX_HEADER])
     assert answer.startswith(b"HTTP/1.1 431 ")
-    answer = raw(port, endless + b"x" * 1_000_000)  # the rest is not even read
+    answer = exchange(port, endless + b"x" * 1_000_000)  # the rest is not read
     assert answer == b"" or answer.startswith(b"HTTP/1.1 431 ")
-    assert ask(port, "/status")[0].status == 200
+    assert fetch(port, "/status")[0].status == 200
 
 
 def slow_connections(port, count):
@@ -204,18 +204,18 @@ def slow_connections(port, count):
     return connections
 
 
-def test_who_is_slow_to_ask_does_not_block_others(port):
-    slow = slow_connections(port, 3 * THREADS)
+def test_slow_requests_do_not_block_others(port):
+    slow = slow_connections(port, 3 * MAX_THREADS)
     begun = time.monotonic()
     for _ in range(5):
-        assert ask(port, "/status")[0].status == 200
+        assert fetch(port, "/status")[0].status == 200
     assert time.monotonic() - begun < 4
     for connection in slow:
         connection.close()
 
 
-def test_a_byte_now_and_then_does_not_hold_a_connection(port, monkeypatch):
-    monkeypatch.setattr(module, "SECONDS", 0.5)
+def test_a_trickle_of_bytes_does_not_keep_a_connection_open(port, monkeypatch):
+    monkeypatch.setattr(http_server, "TIMEOUT", 0.5)
     (slow,) = slow_connections(port, 1)
     begun = time.monotonic()
     slow.settimeout(0.1)
@@ -244,59 +244,59 @@ def test_no_more_threads_than_allowed(node):
             here[0] -= 1
         return {}
 
-    monitor = Monitor(0, status, node.healthy, node.measures)
-    busy = monitor.start()
+    server = MonitoringServer(0, status, node.healthy, node.metrics)
+    busy = server.start()
     answers = []
-    askers = [
-        threading.Thread(target=lambda: answers.append(ask(busy, "/status")[0].status))
-        for _ in range(THREADS + 8)
+    requesters = [
+        threading.Thread(target=lambda: answers.append(fetch(busy, "/status")[0].status))
+        for _ in range(MAX_THREADS + 8)
     ]
-    for asker in askers:
-        asker.start()
+    for requester in requesters:
+        requester.start()
     deadline = time.monotonic() + 20
-    while here[0] < THREADS and time.monotonic() < deadline:
+    while here[0] < MAX_THREADS and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.3)
-    assert here[0] == most[0] == THREADS
+    assert here[0] == most[0] == MAX_THREADS
     going.set()
-    for asker in askers:
-        asker.join()
-    monitor.stop()
-    assert answers == [200] * (THREADS + 8)
-    assert most[0] <= THREADS
+    for requester in requesters:
+        requester.join()
+    server.stop()
+    assert answers == [200] * (MAX_THREADS + 8)
+    assert most[0] <= MAX_THREADS
 
 
 def test_it_listens_on_loopback_only(node):
-    monitor = Monitor(0, node.status, node.healthy, node.measures)
-    port = monitor.start()
-    assert monitor._server.socket.getsockname() == ("127.0.0.1", port)
-    monitor.stop()
+    server = MonitoringServer(0, node.status, node.healthy, node.metrics)
+    port = server.start()
+    assert server._server.socket.getsockname() == ("127.0.0.1", port)
+    server.stop()
 
 
-def test_a_taken_port_is_refused_with_a_remedy(node, port):
+def test_an_unusable_port_is_refused_with_a_remedy(node, port):
     for wanted in (port, 70_000, -1, "x"):
         with pytest.raises(Misuse, match=rf"port {wanted!r} of 127.0.0.1.*another port"):
-            Monitor(wanted, node.status, node.healthy, node.measures).start()
+            MonitoringServer(wanted, node.status, node.healthy, node.metrics).start()
 
 
 def test_it_can_be_stopped_and_started_again(node):
-    monitor = Monitor(0, node.status, node.healthy, node.measures)
-    monitor.stop()
-    port = monitor.start()
-    assert ask(port, "/status")[0].status == 200
-    monitor.stop()
-    monitor.stop()
+    server = MonitoringServer(0, node.status, node.healthy, node.metrics)
+    server.stop()
+    port = server.start()
+    assert fetch(port, "/status")[0].status == 200
+    server.stop()
+    server.stop()
     with pytest.raises(ConnectionError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
-    again = Monitor(port, node.status, node.healthy, node.measures)
+    again = MonitoringServer(port, node.status, node.healthy, node.metrics)
     assert again.start() == port
-    assert ask(port, "/status")[0].status == 200
+    assert fetch(port, "/status")[0].status == 200
     again.stop()
 
 
-def test_nothing_is_said_on_standard_error(port, capfd):
-    ask(port, "/nothing")
-    raw(port, b"\x00\r\n\r\n")
+def test_nothing_is_printed(port, capfd):
+    fetch(port, "/nothing")
+    exchange(port, b"\x00\r\n\r\n")
     slow_connections(port, 1)[0].close()
     time.sleep(0.2)
     assert capfd.readouterr() == ("", "")

@@ -1,0 +1,234 @@
+"""HTTP server for the metrics, health and status of a node, on the loopback interface only."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any
+
+from tacit.core.errors import Misuse
+from tacit.peer.monitoring.metrics import Metrics
+
+Response = tuple[HTTPStatus, str, str]  # status, content type, text
+Pages = dict[str, Callable[[], Response]]  # by path
+
+ADDRESS = "127.0.0.1"
+LOCAL_HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.ASCII | re.IGNORECASE)
+REQUEST_LINE = re.compile(r"(?P<method>[A-Z]+) (?P<path>/[^ ?]*)(\?[^ ]*)? HTTP/1\.[01]")
+HEADER_END = b"\r\n\r\n"
+MAX_HEADER = 8_192  # bytes of the request line and headers
+TIMEOUT = 5.0  # seconds to receive a request, and to send the response
+SLOW_AFTER = 0.25  # seconds after which an incomplete request may be closed to free its thread
+MAX_THREADS = 16
+PLAIN = "text/plain; charset=utf-8"
+JSON = "application/json"
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class MonitoringServer:
+    """Serves GET /metrics, /health and /status on the loopback interface."""
+
+    def __init__(
+        self,
+        port: int,
+        status: Callable[[], dict[str, Any]],
+        health: Callable[[], tuple[bool, str]],
+        metrics: Metrics,
+    ) -> None:
+        """`port` 0 means any free one; `health` returns whether the node is healthy, and why."""
+        self._port = port
+        self._pages: Pages = {
+            "/metrics": lambda: (HTTPStatus.OK, METRICS, metrics.text()),
+            "/status": lambda: (HTTPStatus.OK, JSON, _to_json(status())),
+            "/health": lambda: _health_response(health),
+        }
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> int:
+        """Start listening and return the port."""
+        try:
+            server = _Server(self._port, self._pages)
+        except (OSError, OverflowError, TypeError) as problem:
+            raise Misuse(
+                f"The monitoring server cannot listen on port {self._port!r} of {ADDRESS}: "
+                f"{problem}.",
+                "Choose another port, or 0 for any free one.",
+            ) from None
+        self._server = server
+        self._thread = threading.Thread(
+            target=server.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="monitoring",
+            daemon=True,
+        )
+        self._thread.start()
+        return int(server.server_address[1])
+
+    def stop(self) -> None:
+        server, thread = self._server, self._thread
+        self._server = self._thread = None
+        if server is not None and thread is not None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """A bounded number of threads; slow requests are closed when others need their threads."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, port: int, pages: Pages) -> None:
+        self.pages = pages
+        self._free_threads = threading.Semaphore(MAX_THREADS)
+        self._lock = threading.Lock()
+        # When each connection whose request is still incomplete was accepted.
+        self._incomplete: dict[socket.socket, float] = {}
+        super().__init__((ADDRESS, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._acquire_thread():
+            return self.shutdown_request(request)
+        with self._lock:
+            self._incomplete[request] = time.monotonic()
+        try:
+            return super().process_request(request, client_address)
+        except BaseException:
+            self.mark_complete(request)
+            self._free_threads.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.mark_complete(request)
+            self._free_threads.release()
+
+    def mark_complete(self, request: socket.socket) -> None:
+        """Note that the whole request has arrived."""
+        with self._lock:
+            self._incomplete.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing: malformed requests must not fill the log."""
+
+    def _acquire_thread(self) -> bool:
+        """Wait for a free thread, closing connections whose requests are slow to arrive."""
+        deadline = time.monotonic() + TIMEOUT
+        while not self._free_threads.acquire(timeout=SLOW_AFTER):
+            now = time.monotonic()
+            if now > deadline:
+                return False
+            with self._lock:
+                for request, since in self._incomplete.items():
+                    if now - since > SLOW_AFTER:
+                        with suppress(OSError):
+                            request.shutdown(socket.SHUT_RDWR)
+        return True
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    """One request per connection."""
+
+    server: _Server
+    request: socket.socket
+
+    def handle(self) -> None:
+        try:
+            header = _read_header(self.request)
+        finally:
+            self.server.mark_complete(self.request)
+        if header:
+            self.request.settimeout(TIMEOUT)
+            self.request.sendall(respond(header, self.server.pages))
+
+
+def _read_header(connection: socket.socket) -> bytes:
+    """Read up to the empty line or MAX_HEADER bytes; return nothing if they do not come in time."""
+    # One deadline for the whole header, so that a trickle of bytes does not extend it.
+    deadline = time.monotonic() + TIMEOUT
+    header = b""
+    while HEADER_END not in header and len(header) < MAX_HEADER:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return b""
+        connection.settimeout(remaining)
+        if not (received := connection.recv(MAX_HEADER - len(header))):
+            return b""
+        header += received
+    return header
+
+
+def respond(header: bytes, pages: Pages) -> bytes:
+    """The response to a request header. It repeats nothing from the request."""
+    lines = header.partition(HEADER_END)[0].decode("latin-1").split("\r\n")
+    request = REQUEST_LINE.fullmatch(lines[0])
+    hosts = [line[len("host:") :].strip() for line in lines[1:] if line.lower().startswith("host:")]
+    if HEADER_END not in header:
+        response = _error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+    elif request is None:
+        response = _error(HTTPStatus.BAD_REQUEST)
+    elif len(hosts) != 1 or not LOCAL_HOSTS.fullmatch(hosts[0]):
+        # DNS rebinding: a web page may resolve its own name to this address to read the response.
+        response = _error(HTTPStatus.FORBIDDEN)
+    elif request["method"] not in ("GET", "HEAD"):
+        response = _error(HTTPStatus.METHOD_NOT_ALLOWED)
+    elif (page := pages.get(request["path"])) is None:
+        response = _error(HTTPStatus.NOT_FOUND)
+    else:
+        try:
+            response = page()
+        except Exception:
+            response = _error(HTTPStatus.INTERNAL_SERVER_ERROR)
+    status, content_type, text = response
+    body = text.encode("utf-8", "replace")
+    headers = [
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        f"Content-Type: {content_type}",
+        f"Content-Length: {len(body)}",
+        "Allow: GET, HEAD",
+        "Cache-Control: no-store",
+        "X-Content-Type-Options: nosniff",
+        "Connection: close",
+    ]
+    header_only = request is not None and request["method"] == "HEAD"
+    return "\r\n".join(headers).encode("ascii") + HEADER_END + (b"" if header_only else body)
+
+
+def _error(status: HTTPStatus) -> Response:
+    return status, PLAIN, f"{status.phrase}\n"
+
+
+def _health_response(health: Callable[[], tuple[bool, str]]) -> Response:
+    try:
+        healthy, reason = health()
+    except Exception as problem:
+        # Only the type: the message may hold secrets.
+        healthy, reason = False, f"the health check raised {type(problem).__name__}"
+    status = HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE
+    return status, JSON, _to_json({"healthy": healthy, "reason": reason})
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(_finite(value), default=str, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """The same value with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, list | tuple) else value
