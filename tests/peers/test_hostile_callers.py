@@ -28,7 +28,7 @@ from hostile import (
     tls,
 )
 
-from tacit.config.sections import changed
+from tacit.config.sections import with_keys
 from tacit.peer.federation.client import FederationClient
 from tacit.peer.federation.identity import authority, issue, server_name, sign
 from tacit.peer.federation.operator import create, remove
@@ -232,7 +232,7 @@ def quicker(home, tmp_path_factory):
     copy = twin(home, tmp_path_factory.mktemp("callers") / "quicker")
     put(
         copy.node("n1"),
-        *rewritten(home, config=changed(home.manifest().config, "algorithm", lr=0.06)),
+        *rewritten(home, config=with_keys(home.manifest().config, "algorithm", lr=0.06)),
     )
     return copy
 
@@ -404,7 +404,7 @@ def false_manifests(home, other):
         "changed after it was signed": (new.text.replace(b"0.05", b"0.06"), signature),
         "of another federation": (elsewhere.text, sign(key, elsewhere.text)),
         "of the same generation": rewritten_pair(
-            home, config=changed(ours.config, "algorithm", lr=0.06)
+            home, config=with_keys(ours.config, "algorithm", lr=0.06)
         ),
         "that follows another": rewritten_pair(home, generation=2, previous="0" * 64),
         "that is no manifest": (b"format = 1", sign(key, b"format = 1")),

@@ -25,7 +25,7 @@ from hostile import (
 )
 
 from tacit.compression import QSGD
-from tacit.config.sections import changed
+from tacit.config.sections import with_keys
 from tacit.core.rows import CodedRows
 from tacit.peer.federation.identity import sign
 from tacit.peer.federation.operator import remove
@@ -370,7 +370,7 @@ def later(home, tmp_path_factory):
 def rosters(home, later):
     """What is no newer roster, although the neighbour says that it has one; and by which reason it is refused."""
     new, key = later.manifest(), home.node("n1").credentials().key
-    crafted, signature = rewritten(later, config=changed(new.config, "algorithm", lr=1.0))
+    crafted, signature = rewritten(later, config=with_keys(new.config, "algorithm", lr=1.0))
     return {
         "unsigned": wire.SignedManifest(manifest=new.text),
         "signed by n1": wire.SignedManifest(

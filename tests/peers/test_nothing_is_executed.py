@@ -133,7 +133,7 @@ def test_modules_that_hear_from_peers_write_no_files(name):
 
 
 def test_classes_by_name_are_imported_in_one_place_and_for_three_callers():
-    """The configuration's algorithm and model, and the node's own --data: nothing else reaches `by_path`."""
+    """The configuration's algorithm and model, and the node's own --data: nothing else reaches `import_object`."""
     importing, callers = set(), set()
     for path in SOURCE.rglob("*.py"):
         tree = parsed(path)
@@ -143,15 +143,15 @@ def test_classes_by_name_are_imported_in_one_place_and_for_three_callers():
             importing |= (
                 {(place, function.name)} if "import_module" in functions | attributes else set()
             )
-            callers |= {(place, function.name)} if "by_path" in functions | attributes else set()
+            callers |= {(place, function.name)} if "import_object" in functions | attributes else set()
     assert importing == {
         ("__init__.py", "__getattr__"),  # tacit's own rooms
         ("bench/__init__.py", "bench"),  # one of its own, by a name in its list
-        ("experiment/options.py", "by_path"),
+        ("config/options.py", "import_object"),
     }
     assert callers == {
-        ("experiment/options.py", "algorithm_kind"),
-        ("experiment/build.py", "_make_model"),
+        ("config/options.py", "algorithm_class"),
+        ("config/build.py", "_make_model"),
         ("peer/own_data.py", "_made"),
     }
 

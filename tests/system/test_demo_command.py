@@ -24,11 +24,11 @@ def test_the_demonstration_shows_that_masks_cost_no_accuracy(tacit, tmp_path):
 
 
 def test_the_demonstration_is_tabled(tacit_here, monkeypatch, tmp_path):
-    from tacit.config.sections import changed
+    from tacit.config.sections import with_keys
     from tacit.experiment import demo
 
-    short = changed(
-        changed(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50
+    short = with_keys(
+        with_keys(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50
     )
     monkeypatch.setattr(demo, "demo_config", lambda: short)
     answer = tacit_here("demo", "--out", "shown")

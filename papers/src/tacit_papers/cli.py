@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.progress import OneBar, ProgressBars
+from tacit.cli.progress import ProgressBar, ProgressBars
 
 if TYPE_CHECKING:
     from tacit_papers.framework.outcome import ArtifactResult
@@ -100,7 +100,7 @@ def reproduce(
     def say(words: str) -> None:
         console.print(words, highlight=False, markup=False, soft_wrap=True)
 
-    with ProgressBars(console, runs=runs) as progress, OneBar(console) as bar:
+    with ProgressBars(console, runs=runs) as progress, ProgressBar(console) as bar:
         teller = ReproductionListener(
             progress.watch,
             bar,

@@ -8,7 +8,7 @@ from torch.func import grad
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.scoring.truth import Truth
-from tacit.config.sections import changed
+from tacit.config.sections import with_keys
 from tacit_papers.findings.frontier import KEYS, RULES, config
 from tacit_papers.findings.frontier_figure import AWAY, ROOM, spread_apart
 from tacit_papers.framework.artifact import MeasureContext, Scale
@@ -26,10 +26,10 @@ SERVER = Adversary.parse("server+theta0")
 
 def small(label):
     rule = next(rule for rule in RULES if rule.label == label)
-    plain = changed(
+    plain = with_keys(
         config(rule.algorithm, Scale(quick=True)), "data", limit_train=64, limit_test=50
     )
-    return changed(plain, "model", filters=2)
+    return with_keys(plain, "model", filters=2)
 
 
 def first_gradient(heard, number, victim=0):

@@ -8,7 +8,7 @@ import torch
 from torch.func import grad
 
 from tacit.auditing.scoring.truth import Truth
-from tacit.config.sections import changed, make_config
+from tacit.config.sections import with_keys, make_config
 from tacit_papers.findings import fresh_masks, start_masks
 from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
@@ -90,7 +90,7 @@ def test_differences_are_inverted_and_large_masks_hinder_what_is_under_noise():
 
 
 def known(rule):
-    config = changed(tiny(rule), "graph", kind="complete", clients=5)
+    config = with_keys(tiny(rule), "graph", kind="complete", clients=5)
     return NeighboursKnowledge(config, 4)(0, HERE)
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 import tacit
 from tacit.config.build import build
-from tacit.config.sections import changed, make_config
+from tacit.config.sections import with_keys, make_config
 from tacit.experiment.run import ProgressListener
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
@@ -42,7 +42,7 @@ def localization(steps, **algorithm):
 
 def listened(config, seed=3):
     """One plain run: models before each step and after the last, messages of each step."""
-    made = build(changed(config, "run", seed=seed))
+    made = build(with_keys(config, "run", seed=seed))
     transcript = Transcript()
     simulation = Simulation(made.algorithm, made.task, made.graph, seed=seed, transcript=transcript)
     simulation.start()
@@ -161,9 +161,9 @@ def test_a_neighbour_has_the_gradient_of_plain_diffusion_and_that_times_m_of_exa
 
 
 def test_gradient_norms_are_those_of_all_data_at_the_average_model(tmp_path):
-    config = changed(digits(name="dsg"), "run", iterations_per_round=6)
+    config = with_keys(digits(name="dsg"), "run", iterations_per_round=6)
     values = GradientNorms(config, every=3)(2, MeasureContext(scratch=tmp_path))
-    made = build(changed(config, "run", seed=2))
+    made = build(with_keys(config, "run", seed=2))
     simulation = Simulation(made.algorithm, made.task, made.graph, seed=2)
     simulation.start()
     expected, flat = {}, made.task.loss.flat
@@ -185,8 +185,8 @@ def test_gradient_norms_are_those_of_all_data_at_the_average_model(tmp_path):
 
 
 def test_gradient_norms_go_on_after_an_interruption(tmp_path):
-    config = changed(digits(name="dsg"), "run", iterations_per_round=6, checkpoint_every=1)
-    config = changed(config, "run", rounds=2)
+    config = with_keys(digits(name="dsg"), "run", iterations_per_round=6, checkpoint_every=1)
+    config = with_keys(config, "run", rounds=2)
     measure = GradientNorms(config, every=4, samples=10)
     whole = measure(2, MeasureContext(scratch=tmp_path / "whole"))
 
@@ -295,7 +295,7 @@ def test_figures_are_drawn(name, tmp_path):
     shorter = [
         type(cell)(
             cell.key,
-            type(cell.measure)(changed(cell.measure.config, "run", rounds=40), runs=1),
+            type(cell.measure)(with_keys(cell.measure.config, "run", rounds=40), runs=1),
         )
         for cell in artifact.cells(QUICK)[1:3]
     ]

@@ -17,7 +17,7 @@ from tacit.cli.bench import bench
 from tacit.cli.data import app as data_app
 from tacit.cli.federation import app as federation_app
 from tacit.cli.node import node
-from tacit.cli.progress import OneBar, ProgressBars
+from tacit.cli.progress import ProgressBar, ProgressBars
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
 
@@ -75,7 +75,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Train five clients with three rules on real digits and see what a neighbour sees."""
-    from tacit.experiment.demo import CAVEAT, demonstrate, percent
+    from tacit.experiment.demo import CAVEAT, run_demo, percent
 
     folder = out or _free_folder(Path("tacit-demo"))
     console = Console(stderr=True)
@@ -84,7 +84,7 @@ def demo(
             "Five clients on a ring, 800 handwritten digits each, no server, three rules:"
         )
     with ProgressBars(console, runs=3) as progress:
-        shown = demonstrate(folder, progress.watch)
+        shown = run_demo(folder, progress.watch)
     if as_json:
         lines = [
             {
@@ -179,7 +179,7 @@ def compare(
     from tacit.cli.comparison import comparison_table
     from tacit.config.sections import load_config
     from tacit.experiment.compare import compare as compare_configs
-    from tacit.experiment.compare import options_of_none, split_outside_brackets
+    from tacit.experiment.compare import unused_options, split_outside_brackets
     from tacit.report.report import write_report
 
     plan = load_config(config, overrides or [])
@@ -188,7 +188,7 @@ def compare(
         comparison = compare_configs(
             plan, names, seeds, out, data_folder=data, resume=resume, watch=progress.watch
         )
-    if unused := options_of_none(plan, names):
+    if unused := unused_options(plan, names):
         print(
             f"Left out, as none of these has it: algorithm.{', algorithm.'.join(unused)}",
             file=sys.stderr,
@@ -235,21 +235,21 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Find out what leaks to whom: what is proved, bounded and measured."""
-    from tacit.auditing.attacks.reconstructions import Effort
+    from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
     from tacit.cli.audit import print_audit
-    from tacit.experiment.auditing import audit_subject, read_subject, write_audit
+    from tacit.experiment.auditing import audit_subject, load_subject, write_audit
 
-    subject = read_subject(source, overrides or [], data)
+    subject = load_subject(source, overrides or [], data)
     folder = out or (source if source.is_dir() else _free_folder(Path("runs/audit")))
     plan = subject.experiment.config.run
-    with OneBar(Console(stderr=True)) as progress:
+    with ProgressBar(Console(stderr=True)) as progress:
         found = audit_subject(
             subject,
             adversary,
             victims=victim or [0],
             iterations=iterations,
             delta=delta,
-            effort=Effort(restarts, seconds, plan.seed, plan.device),
+            effort=AttackOptions(restarts, seconds, plan.seed, plan.device),
             attacks=attacks,
             progress=progress,
         )

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.progress import OneBar
+from tacit.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from tacit.bench.machine import Machine
@@ -55,7 +55,7 @@ def bench(
             f"{name} is left out: {problem}", highlight=False, markup=False, soft_wrap=True
         )
 
-    with OneBar(errors) as progress:
+    with ProgressBar(errors) as progress:
         asked = Asked(wanted, place, repeats, quick, progress)
         results = list(measure(names or [], asked, skipped))
     if as_json:

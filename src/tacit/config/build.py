@@ -14,7 +14,7 @@ from tacit import data, models
 from tacit.algorithms.algorithm import Algorithm, gradients_per_step
 from tacit.config.graphs import make_graph
 from tacit.config.named_tasks import make_task
-from tacit.config.options import by_path, make_algorithm, said_of, typed
+from tacit.config.options import import_object, make_algorithm, prefix_errors, validate_value
 from tacit.config.sections import Config, DataSection, ModelSection
 from tacit.core.devices import check_device
 from tacit.core.errors import Misuse, unknown
@@ -84,7 +84,7 @@ def build(
     name, options = config.algorithm.name, config.algorithm.options
     # A first one, of no length, to refuse what is wrong before data is loaded.
     draft = make_algorithm(name, options, round_length=1, steps=1)
-    with said_of("[graph]"):
+    with prefix_errors("[graph]"):
         graph.require(*draft.requires, by=draft.name)
     parts: Partition | None = None
     if config.task is not None:
@@ -95,7 +95,7 @@ def build(
         task = make_training(config, dataset, parts)
     if (clip := config.run.clip) is not None:
         task = task.clipped(clip.bound, clip.norm)
-    with said_of("[algorithm]"):
+    with prefix_errors("[algorithm]"):
         check_fit(draft, task)
     # Local steps belong to the iteration they follow: a round is one pass over the data however it is cut.
     epoch = max(1, task.steps_per_epoch // gradients_per_step(draft))
@@ -106,7 +106,7 @@ def build(
 
 def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
     """The dataset, or as much of it as is asked for."""
-    with said_of("[data]"):
+    with prefix_errors("[data]"):
         known = [*DataSection.model_fields, *data.describe(section.name).options]
         for key in section.options:
             if key not in known:
@@ -125,8 +125,8 @@ def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Parti
     """Who gets which samples: at least one batch each."""
     section = config.partition
     for key, value in section.options.items():
-        typed(f"partition.{key}", value, PARTITION_OPTIONS.get(key, Any))
-    with said_of("[partition]"):
+        validate_value(f"partition.{key}", value, PARTITION_OPTIONS.get(key, Any))
+    with prefix_errors("[partition]"):
         return partition(
             section.kind,
             dataset.train.y.numpy(),
@@ -139,7 +139,7 @@ def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Parti
 
 def make_training(config: Config, dataset: data.Dataset, parts: Partition) -> Task:
     """The task of training the model on data that were dealt out."""
-    with said_of("[model]"):
+    with prefix_errors("[model]"):
         return Task.from_module(
             make_model(config.model, dataset.train.x.shape[1:], dataset.classes, config.run.seed),
             Parts.split((dataset.train.x, dataset.train.y), parts.indices),
@@ -159,7 +159,7 @@ def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: 
 def _make_model(section: ModelSection, shape: Sequence[int], classes: int) -> nn.Module:
     if ":" not in section.name:
         return models.build(section.name, shape, classes, **section.options)
-    make = by_path(section.name, "name")
+    make = import_object(section.name, "name")
     try:
         module = make(**section.options)
     except Exception as problem:  # whatever the user's code raises

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from tacit.config.options import said_of, typed
+from tacit.config.options import prefix_errors, validate_value
 from tacit.config.sections import GraphSection
 from tacit.core.errors import Misuse, unknown
 from tacit.graph import Graph, Topology
@@ -42,11 +42,11 @@ def make_graph(section: GraphSection, seed: int) -> Graph:
     make = TOPOLOGIES[section.kind]
     seed = seed if section.seed is None else section.seed
     options = _topology_options(section, make, seed)
-    with said_of("[graph]"):
+    with prefix_errors("[graph]"):
         topology = make(**options)
     if section.mixing == "matrix":
         matrix = _read_matrix(section.matrix)
-        with said_of(f"graph.matrix = {section.matrix!r}"):
+        with prefix_errors(f"graph.matrix = {section.matrix!r}"):
             return Graph.from_matrix(matrix, topology)
     if section.matrix is not None:
         raise Misuse(
@@ -57,7 +57,7 @@ def make_graph(section: GraphSection, seed: int) -> Graph:
         weighing["kappa"] = section.kappa
     if section.random_weights:
         weighing["seed"] = seed
-    with said_of("[graph]"):
+    with prefix_errors("[graph]"):
         return topology.mixing(section.mixing, lazy=section.lazy, **weighing)
 
 
@@ -65,7 +65,7 @@ def _graph_of_matrix(section: GraphSection) -> Graph:
     """The graph whose edges are where a given W is not zero."""
     for key in section.options:
         raise unknown(f"graph.{key} is not an option of kind 'matrix'.", key, ["matrix"])
-    with said_of(f"graph.matrix = {section.matrix!r}"):
+    with prefix_errors(f"graph.matrix = {section.matrix!r}"):
         return Graph.from_matrix(_read_matrix(section.matrix))
 
 
@@ -79,7 +79,7 @@ def _topology_options(
     for key, value in section.options.items():
         if key not in names:
             raise unknown(f"graph.{key} is not an option of kind {section.kind!r}.", key, names)
-        options[names[key]] = typed(f"graph.{key}", value, hints[names[key]])
+        options[names[key]] = validate_value(f"graph.{key}", value, hints[names[key]])
     if (clients := options.get("n", 1)) < 1:
         raise Misuse(f"graph.clients = {clients} is too small.", "Give at least 1.")
     for key, name in names.items():

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from torch import Tensor
 
-from tacit.config.options import said_of, typed
+from tacit.config.options import prefix_errors, validate_value
 from tacit.config.sections import TaskSection
 from tacit.core.errors import Misuse, unknown
 from tacit.tasks import Task, adaptive_filtering, localization
@@ -29,7 +29,7 @@ def make_task(section: TaskSection, clients: int) -> Task:
     options = _options(section, make)
     if "clients" in inspect.signature(make).parameters:
         options["clients"] = clients
-    with said_of("[task]"):
+    with prefix_errors("[task]"):
         task = make(**options)
     if task.clients != clients:
         raise Misuse(
@@ -53,7 +53,7 @@ def _options(section: TaskSection, make: Callable[..., Task]) -> dict[str, Any]:
         if key not in known:
             raise unknown(f"task.{key} is not an option of {section.name}.", key, known)
     return {
-        key: typed(f"task.{key}", value, _plain(hints[key]))
+        key: validate_value(f"task.{key}", value, _plain(hints[key]))
         for key, value in section.options.items()
     }
 

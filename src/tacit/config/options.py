@@ -29,7 +29,7 @@ SCHEDULES: dict[str, type[Any]] = {
 
 
 @dataclass(frozen=True)
-class Family:
+class OptionFamily:
     """Parts of one sort to choose from: `chooser` is the key that names one in a table."""
 
     chooser: str
@@ -39,11 +39,13 @@ class Family:
 
 
 # What an option is made of, by the type it is annotated with.
-FAMILIES: dict[Any, Family] = {
-    Noise: Family("law", "noise law", LAWS, '{ law = "laplace", scale = 0.025 }'),
-    Codec: Family("codec", "codec", CODECS, '{ codec = "rand-k", fraction = 0.4 }'),
-    Protection: Family("kind", "protection vector", PROTECTIONS, '{ kind = "norm", tau = 0.1 }'),
-    Solver: Family("solver", "local solver", SOLVERS, '{ solver = "quadratic", mu = 0.05 }'),
+OPTION_FAMILIES: dict[Any, OptionFamily] = {
+    Noise: OptionFamily("law", "noise law", LAWS, '{ law = "laplace", scale = 0.025 }'),
+    Codec: OptionFamily("codec", "codec", CODECS, '{ codec = "rand-k", fraction = 0.4 }'),
+    Protection: OptionFamily(
+        "kind", "protection vector", PROTECTIONS, '{ kind = "norm", tau = 0.1 }'
+    ),
+    Solver: OptionFamily("solver", "local solver", SOLVERS, '{ solver = "quadratic", mu = 0.05 }'),
 }
 
 
@@ -52,7 +54,7 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
 
     A schedule that counts in `every` or `steps` and does not say so gets the length of a round or of the run.
     """
-    kind = algorithm_kind(name, "algorithm.name")
+    kind = algorithm_class(name, "algorithm.name")
     hints = get_type_hints(kind)
     _check_names("algorithm", name, kind, options)
     values: dict[str, Any] = {}
@@ -63,16 +65,16 @@ def make_algorithm(name: str, options: dict[str, Any], round_length: int, steps:
             values[option] = make_rate(key, value, round_length if option == "lr" else 1, steps)
         else:
             values[option] = make_option(key, value, hints[option])
-    with said_of("[algorithm]"):
+    with prefix_errors("[algorithm]"):
         return cast(Algorithm, kind(**values))
 
 
-def algorithm_kind(name: str, key: str) -> type[Any]:
+def algorithm_class(name: str, key: str) -> type[Any]:
     """The class of an algorithm, registered or the user's own; one that cannot work is refused."""
     if ":" not in name:
-        with said_of(key):
+        with prefix_errors(key):
             return ALGORITHMS.find(name)
-    kind = by_path(name, key)
+    kind = import_object(name, key)
     like = "Write it in the shape that CONTRIBUTING.md shows."
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise Misuse(f"{key} = {name!r} is not a dataclass.", like)
@@ -111,17 +113,17 @@ def make_rate(key: str, value: Any, round_length: int, steps: int) -> Rate:
 
 def make_option(key: str, value: Any, hint: Any) -> Any:
     """A value of the type that an option is annotated with: one of a family, a dataclass, or a plain value."""
-    if hint in FAMILIES:
-        return make_member(key, value, FAMILIES[hint])
+    if hint in OPTION_FAMILIES:
+        return make_member(key, value, OPTION_FAMILIES[hint])
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         if not isinstance(value, dict):
             example = ", ".join(f"{field.name} = …" for field in dataclasses.fields(hint)[:2])
             raise Misuse(f"{key} = {value!r} is not a table.", f"Give {{ {example} }}.")
         return _make(key, key, hint, value)
-    return typed(key, value, hint)
+    return validate_value(key, value, hint)
 
 
-def make_member(key: str, value: Any, family: Family) -> Any:
+def make_member(key: str, value: Any, family: OptionFamily) -> Any:
     """One of a family: a table such as { law = "laplace", scale = 0.025 }, or its name where that says it all."""
     table = {family.chooser: value} if isinstance(value, str) else value
     if not isinstance(table, dict) or family.chooser not in table:
@@ -130,7 +132,7 @@ def make_member(key: str, value: Any, family: Family) -> Any:
     return _make(key, f"the {name} {family.what}", family.members[name], options)
 
 
-def by_path(path: str, key: str) -> Any:
+def import_object(path: str, key: str) -> Any:
     """The object named "package.module:Name"."""
     module, _, name = path.partition(":")
     try:
@@ -142,7 +144,7 @@ def by_path(path: str, key: str) -> Any:
         ) from None
 
 
-def typed(key: str, value: Any, hint: Any) -> Any:
+def validate_value(key: str, value: Any, hint: Any) -> Any:
     """A value of the type that an option is annotated with."""
     try:
         return TypeAdapter(hint, config={"strict": True}).validate_python(value)
@@ -157,7 +159,7 @@ def typed(key: str, value: Any, hint: Any) -> Any:
 
 
 @contextmanager
-def said_of(where: str) -> Iterator[None]:
+def prefix_errors(where: str) -> Iterator[None]:
     """Put the place in the configuration before a refusal by something that knows of no configuration."""
     try:
         yield
@@ -183,7 +185,7 @@ def _make(key: str, what: str, kind: type[Any], options: dict[str, Any]) -> Any:
     values = {
         name: make_option(f"{key}.{name}", value, hints[name]) for name, value in options.items()
     }
-    with said_of(key):
+    with prefix_errors(key):
         return kind(**values)
 
 

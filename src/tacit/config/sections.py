@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 
 from tacit.core.errors import Misuse, unknown
 
-FILES = ("matrix", "path")  # keys of [graph] that name files
-REPLACED = ("data", "partition", "model")  # sections that a [task] stands for
+GRAPH_FILE_KEYS = ("matrix", "path")  # keys of [graph] that name files
+DATA_SECTIONS = ("data", "partition", "model")  # sections that a [task] stands for
 
 
 class ConfigSection(BaseModel):
@@ -149,7 +149,7 @@ class Config(ConfigSection):
         """Plain values without the keys that are None or that a task replaces."""
         plain = self.model_dump(exclude_none=True)
         if self.task is not None:
-            for section in REPLACED:
+            for section in DATA_SECTIONS:
                 del plain[section]
             del plain["run"]["batch_size"]
         return plain
@@ -180,7 +180,7 @@ def _located(values: dict[str, Any], base: Path) -> dict[str, Any]:
     graph = values.get("graph")
     if not isinstance(graph, dict):
         return values
-    named = {key: graph[key] for key in FILES if isinstance(graph.get(key), str)}
+    named = {key: graph[key] for key in GRAPH_FILE_KEYS if isinstance(graph.get(key), str)}
     return values | {
         "graph": graph | {key: str((base / name).resolve()) for key, name in named.items()}
     }
@@ -204,14 +204,14 @@ def _refuse_what_a_task_replaces(config: Config, origin: str) -> None:
     if config.task is None:
         return
     why = f"does not go with [task]: {config.task.name} makes its own data."
-    for section in REPLACED:
+    for section in DATA_SECTIONS:
         if section in config.model_fields_set:
             raise Misuse(f"{origin}: [{section}] {why}", "Remove one of the two sections.")
     if "batch_size" in config.run.model_fields_set:
         raise Misuse(f"{origin}: run.batch_size {why}", "Set task.batch_size instead.")
 
 
-def changed(config: Config, section: str, **values: Any) -> Config:
+def with_keys(config: Config, section: str, **values: Any) -> Config:
     """A copy of a configuration with some keys of one section replaced."""
     plain = config.as_dict()
     plain[section] = plain.get(section, {}) | values

@@ -23,7 +23,7 @@ from tacit.record.history import decibels
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One algorithm over all seeds: mean ± standard deviation, and the paired difference to the first row.
 
     The difference is that of the accuracies or, where there are none, of the mean-square deviations in decibels.
@@ -52,7 +52,7 @@ class Row:
 class Comparison:
     """The rows of the table, and the folders of the runs behind them."""
 
-    rows: list[Row]
+    rows: list[ComparisonRow]
     folders: list[Path]
     seeds: list[int]
 
@@ -83,7 +83,7 @@ def compare(
     if not resume:
         RunFolder(out).refuse_if_taken()
     numbers = [config.run.seed + k for k in range(seeds)]
-    configs = {label: variant(config, label, variants) for label in dict.fromkeys(variants)}
+    configs = {label: make_variant(config, label, variants) for label in dict.fromkeys(variants)}
     dataset: Dataset | None = None
     for one in configs.values():
         dataset = build(one, data_folder, dataset).dataset
@@ -111,12 +111,12 @@ def compare(
     return comparison
 
 
-def variant(config: Config, label: str, variants: Sequence[str]) -> Config:
+def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
     """The configuration with another algorithm: options it does not have are left out, further ones set."""
     name, *settings = split_outside_brackets(label, "+")
     known = _options_of(name)
     own = _options_of(config.algorithm.name)
-    for key in options_of_none(config, variants):
+    for key in unused_options(config, variants):
         if key not in own:
             raise Misuse(
                 f"algorithm.{key} is an option of none of {', '.join(variants)}.", "Remove it."
@@ -158,7 +158,7 @@ def _as_table(name: str, option: str, value: Any) -> Any:
     return {family.chooser: value} if family is not None and isinstance(value, str) else value
 
 
-def options_of_none(config: Config, variants: Sequence[str]) -> list[str]:
+def unused_options(config: Config, variants: Sequence[str]) -> list[str]:
     """Options in the configuration that none of the variants has, and that are therefore left out."""
     names = (split_outside_brackets(label, "+")[0] for label in variants)
     had = {option for name in names for option in _options_of(name)}
@@ -199,10 +199,10 @@ def _named(which: str) -> Iterator[None]:
         ) from None
 
 
-def _row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> Row:
+def _row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> ComparisonRow:
     accuracy, deviation = _accuracies(runs), _deviations(runs)
     chief, base = (accuracy, _accuracies(first)) if accuracy else (deviation, _deviations(first))
-    return Row(
+    return ComparisonRow(
         label,
         _mean_and_deviation(accuracy) if accuracy else None,
         _mean_and_deviation([a - b for a, b in zip(chief, base, strict=True)])

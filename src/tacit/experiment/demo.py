@@ -11,21 +11,21 @@ from pathlib import Path
 from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.bounds.ledger import ledger
-from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.auditing.verdict import in_short
+from tacit.auditing.verdict import strongest_leak
 from tacit.config.build import build
 from tacit.config.sections import Config, make_config
 from tacit.core.errors import Interrupted
-from tacit.experiment.compare import Row, compare, variant
+from tacit.experiment.compare import ComparisonRow, compare, make_variant
 from tacit.experiment.run import ProgressListener
 from tacit.report.page import PageSection, table
 from tacit.report.report import write_report
 from tacit.simulation import Simulation
 
-RULES = {
+DEMO_ALGORITHMS = {
     "dsgt": "no protection",
     "dp-dsgt": "own noise",
     "lppa": "noise that cancels",
@@ -38,13 +38,13 @@ CAVEAT = "of the four masks on a message of lppa, a neighbour on the ring knows 
 class DemoRow:
     """One row of the table a newcomer reads."""
 
-    row: Row
+    row: ComparisonRow
     protection: str
     first_message_error: float  # mean over clients of ‖γ⁰ − ∇L(θ⁰)‖ / ‖∇L(θ⁰)‖
 
 
 @dataclass(frozen=True)
-class Demonstration:
+class DemoResult:
     """The table, where the report is, and the audit in two lines."""
 
     lines: list[DemoRow]
@@ -70,15 +70,15 @@ def demo_config() -> Config:
     )
 
 
-def demonstrate(out: Path, watch: Callable[[str, int], ProgressListener]) -> Demonstration:
+def run_demo(out: Path, watch: Callable[[str, int], ProgressListener]) -> DemoResult:
     """Train with DSGT, DP and LPPA on `mnist-mini` and write the report."""
     config = demo_config()
     try:
-        comparison = compare(config, list(RULES), 1, out, watch=watch)
+        comparison = compare(config, list(DEMO_ALGORITHMS), 1, out, watch=watch)
     except Interrupted:
         raise Interrupted("Stopped before the end; start again with `tacit demo`.") from None
-    errors = {name: first_message_error(config, name) for name in RULES}
-    lines = [DemoRow(row, RULES[row.label], errors[row.label]) for row in comparison.rows]
+    errors = {name: first_message_error(config, name) for name in DEMO_ALGORITHMS}
+    lines = [DemoRow(row, DEMO_ALGORITHMS[row.label], errors[row.label]) for row in comparison.rows]
     told = short_audit(config)
     report = write_report(
         comparison.folders,
@@ -86,22 +86,22 @@ def demonstrate(out: Path, watch: Callable[[str, int], ProgressListener]) -> Dem
         title="Tacit demonstration",
         sections=[_section(lines, told)],
     )
-    return Demonstration(lines, report, told)
+    return DemoResult(lines, report, told)
 
 
 def short_audit(config: Config) -> list[str]:
     """What one neighbour, and both together, compute of client 0 under each rule: proved, on symbols."""
     words: dict[str, list[str]] = {"curious(1)": [], "curious(1,4)": []}
     guarantees = []
-    for name in RULES:
-        experiment = build(variant(config, name, list(RULES)))
+    for name in DEMO_ALGORITHMS:
+        experiment = build(make_variant(config, name, list(DEMO_ALGORITHMS)))
         run = run_on_symbols(experiment.algorithm, experiment.graph, AUDITED)
         for adversary, said in words.items():
             listener = Adversary.parse(adversary)
-            said.append(f"{name}: {in_short(Findings(Knowledge(run, listener), VICTIM))}")
+            said.append(f"{name}: {strongest_leak(Leakage(Knowledge(run, listener), VICTIM))}")
             clip, width = experiment.task.clip, experiment.task.parameters
             guarantees.append(
-                ledger(run, listener, VICTIM, clip=clip, parameters=width).upper.epsilon
+                compute_ledger(run, listener, VICTIM, clip=clip, parameters=width).upper.epsilon
             )
     none = all(map(math.isinf, guarantees))
     alone, together = ("; ".join(said) for said in words.values())
@@ -114,7 +114,7 @@ def short_audit(config: Config) -> list[str]:
 
 def first_message_error(config: Config, name: str) -> float:
     """How far the first tracker that a client sends is from its gradient, relative to the gradient."""
-    experiment = build(variant(config, name, list(RULES)))
+    experiment = build(make_variant(config, name, list(DEMO_ALGORITHMS)))
     simulation = Simulation(
         experiment.algorithm, experiment.task, experiment.graph, seed=config.run.seed
     )
@@ -145,6 +145,6 @@ def _section(lines: list[DemoRow], told: list[str]) -> PageSection:
     return PageSection("What a neighbour sees", words + table(head, rows) + audit)
 
 
-def percent(row: Row) -> str:
+def percent(row: ComparisonRow) -> str:
     """Accuracy as people write it."""
     return "–" if row.accuracy is None else f"{row.accuracy[0]:.1f} %"

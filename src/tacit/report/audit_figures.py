@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from torch import Tensor
 
-from tacit.auditing.attacks.memberships import Membership
-from tacit.auditing.attacks.reconstructions import Attack
+from tacit.auditing.attacks.membership_attacks import MembershipResult
+from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.symbolic.exposure import LEVELS, MEANING, Exposure
-from tacit.auditing.symbolic.findings import QUESTIONS, Findings
-from tacit.report.style import GRID, INK, MUTED, PALETTE, PAPER, look, styled
+from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
+from tacit.report.style import GRID, INK, MUTED, PALETTE, PAPER, series_style, plot_style
 
 LEVEL_COLOURS = dict(
     zip(LEVELS, (GRID, PALETTE[4], PALETTE[5], PALETTE[3], PALETTE[1]), strict=True)
@@ -30,7 +30,7 @@ def exposure_figure(exposure: Exposure) -> Figure:
     """A cell per pair: what the client of the row learns of the gradients of the client of the column."""
     levels = exposure.levels
     clients = len(levels)
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(5.6, 5.6), layout="constrained")
         axes = figure.add_subplot()
         axes.grid(False)
@@ -68,9 +68,9 @@ def exposure_figure(exposure: Exposure) -> Figure:
     return figure
 
 
-def timeline_figure(found: Findings) -> Figure:
+def timeline_figure(found: Leakage) -> Figure:
     """A row per question, a cell per iteration: exact, noisy or hidden."""
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(5.6, 2.2), layout="constrained")
         axes = figure.add_subplot()
         axes.grid(False)
@@ -98,22 +98,22 @@ def timeline_figure(found: Findings) -> Figure:
     return figure
 
 
-def can_show(attack: Attack) -> bool:
+def can_show(attack: ReconstructionResult) -> bool:
     """Whether the samples are pictures: grey or in colour."""
     shape = attack.truth.shape[2:]
     return len(shape) == 3 and shape[0] in (1, 3)
 
 
-def pictures_figure(attack: Attack) -> Figure:
+def pictures_figure(attack: ReconstructionResult) -> Figure:
     """Originals above, reconstructions below, in the order that fits best."""
-    from tacit.auditing.scoring.matching import match, rearranged
+    from tacit.auditing.scoring.matching import match, reorder
 
     order = match(attack.guess.double(), attack.truth.double())
-    guess = rearranged(attack.guess, order).flatten(0, 1)[:PICTURES]
+    guess = reorder(attack.guess, order).flatten(0, 1)[:PICTURES]
     truth = attack.truth.flatten(0, 1)[:PICTURES]
     count = len(truth)
     columns = max(count, 6)  # so that one picture is not as large as six
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(0.75 * columns + 0.9, 1.9), layout="constrained")
         grid = figure.subplots(2, columns, squeeze=False)
         for row in grid:
@@ -130,14 +130,14 @@ def pictures_figure(attack: Attack) -> Figure:
     return figure
 
 
-def roc_figure(memberships: Sequence[Membership]) -> Figure:
+def roc_figure(memberships: Sequence[MembershipResult]) -> Figure:
     """True positives over false positives of every score."""
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(4.6, 4.4), layout="constrained")
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], color=MUTED, linestyle=":", linewidth=1)
         for number, one in enumerate(memberships):
-            colour, _, _ = look(number)
+            colour, _, _ = series_style(number)
             axes.plot(
                 one.roc.fpr, one.roc.tpr, color=colour, label=f"{one.score}: AUC {one.roc.auc:.2f}"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from tacit.auditing.audit import Audit, View
-from tacit.auditing.symbolic.findings import QUESTIONS, Findings, Question
+from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question
 from tacit.auditing.symbolic.knowledge import Answer
 from tacit.auditing.verdict import ASSUMPTIONS, verdict
 from tacit.report import audit_figures as figures
@@ -39,8 +39,8 @@ def sections_of(audit: Audit) -> list[PageSection]:
 
 def _verdicts(audit: Audit) -> str:
     rows = []
-    for view in audit.views:
-        for found in view.findings:
+    for view in audit.results:
+        for found in view.leakage:
             words = verdict(view, found.victim)
             (account,) = [one for one in view.ledgers if one.victim == found.victim]
             rows.append(
@@ -80,39 +80,39 @@ def _proved(audit: Audit) -> str:
         )
         drawing = svg(figures.exposure_figure(audit.exposure), "Who learns what from whom", told)
         cards.append(card("Who learns what from whom", drawing, told, square=True))
-    for view in audit.views:
-        for found in view.findings:
+    for view in audit.results:
+        for found in view.leakage:
             name = f"{view.adversary} about client {found.victim}"
             cards.append(card(name, svg(figures.timeline_figure(found), f"What {name} knows when")))
     html = _grid(cards)
-    for view in audit.views:
-        for found in view.findings:
+    for view in audit.results:
+        for found in view.leakage:
             html += folded(
                 f"Proofs: {view.adversary} about client {found.victim}", _proofs(view, found)
             )
     return html
 
 
-def _proofs(view: View, found: Findings) -> str:
+def _proofs(view: View, found: Leakage) -> str:
     """The first exact answer to each question, as a combination of messages."""
     parts = "".join(f"<li>{escape(line)}</li>" for line in verdict(view, found.victim).proved)
     html = f"<ul>{parts}</ul>"
     for question in QUESTIONS:
         series = found.of(question)
-        if exact := series.places("exact"):
-            answer = series.ask(exact[0])
+        if exact := series.indices("exact"):
+            answer = series.answer(exact[0])
             html += f"<p>{escape(_target(found, question, exact[0]))} =</p>{_combination(found, answer)}"
     return html
 
 
-def _target(found: Findings, question: Question, place: int) -> str:
+def _target(found: Leakage, question: Question, place: int) -> str:
     if question == "model":
         return f"θ[{found.victim}] after {place} iterations"
     terms, coefficients = found.terms(question, place)
     return " ".join(f"{c:+g}·{u}" for u, c in zip(terms, coefficients, strict=True))
 
 
-def _combination(found: Findings, answer: Answer) -> str:
+def _combination(found: Leakage, answer: Answer) -> str:
     assert answer.combination is not None
     messages = found.knowledge.run.transcript.messages
     terms = []
@@ -134,7 +134,7 @@ def _bounded(audit: Audit) -> str:
     rows: list[list[str]] = []
     assumptions: list[str] = []
     compared = []
-    for view in audit.views:
+    for view in audit.results:
         for account in view.ledgers:
             upper = account.upper
             assumptions += upper.assumptions
@@ -161,7 +161,7 @@ def _bounded(audit: Audit) -> str:
 def _measured(audit: Audit) -> str:
     html = "<p>A failed attack proves nothing. Pictures are matched to the originals by the scorer only.</p>\n"
     cards, rows = [], []
-    for view in audit.views:
+    for view in audit.results:
         for attack in view.attacks:
             numbers = attack.score
             victims = ", ".join(str(one.victim) for one in attack.evidence)
@@ -201,7 +201,7 @@ def _measured(audit: Audit) -> str:
             "Reading",
         ]
         html += table(head, rows)
-    for view in audit.views:
+    for view in audit.results:
         for victim in dict.fromkeys(one.victim for one in view.memberships):
             shown = [one for one in view.memberships if one.victim == victim]
             told = "; ".join(dict.fromkeys(words for one in shown for words in one.assumptions))

@@ -17,7 +17,7 @@ from tacit.core.errors import Misuse
 from tacit.experiment.folder import DRAWN_EDGES
 from tacit.graph import Topology
 from tacit.report.finished_run import StoredGraph, StoredPartition
-from tacit.report.style import INK, MUTED, PALETTE, PAPER, styled, visible
+from tacit.report.style import INK, MUTED, PALETTE, PAPER, plot_style, legend_label
 
 Numbers = npt.NDArray[np.float64]
 NUMBERED_CLIENTS = 40
@@ -48,7 +48,7 @@ def graph_figure(graph: StoredGraph) -> Figure:
         )
     edges, places = _drawn_edges(graph), _places(graph)
     radius = _radius(places, graph.clients <= NUMBERED_CLIENTS)
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(4.6, 4.6), layout="constrained")
         axes = figure.add_subplot()
         axes.set_axis_off()
@@ -180,7 +180,7 @@ def partition_figure(partition: StoredPartition) -> Figure:
     listed = _listed(len(partition.classes))
     widest = max(len(partition.classes[k]) for k in listed)
     columns = max(1, min(len(listed), 5 if widest <= 8 else 4 if widest <= 12 else 2))
-    with styled():
+    with plot_style():
         figure = Figure(
             figsize=(5.6, 3.1 + 0.2 * math.ceil(len(listed) / columns)), layout="constrained"
         )
@@ -197,7 +197,7 @@ def partition_figure(partition: StoredPartition) -> Figure:
             patch = PathPatch(
                 outline, facecolor=colour, edgecolor=PAPER if named else "none", linewidth=0.5
             )
-            patch.set_label(visible(partition.classes[k]))
+            patch.set_label(legend_label(partition.classes[k]))
             axes.add_artist(patch)
             handles.append(patch)
         axes.set_xlim(-0.7, len(shown) - 0.3)

@@ -25,7 +25,7 @@ from tacit.report.curves import (
     spread_line,
 )
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
-from tacit.report.style import MUTED, look, styled, svg, visible
+from tacit.report.style import MUTED, series_style, plot_style, svg, legend_label
 
 __all__ = [
     "Series", "accuracy_by_bytes_figure", "accuracy_figure", "bytes_figure", "can_draw", "consensus_figure",
@@ -39,7 +39,7 @@ CROWD = 6  # of more lines only the means are drawn
 def accuracy_figure(series: Sequence[Series]) -> Figure:
     """Accuracy in percent over rounds: mean and range, and dashed the average model."""
     figure, axes = _canvas(series, "round", "accuracy (%)", spread=True)
-    with styled():
+    with plot_style():
         _draw(axes, [spread_line(one, "accuracy") for one in series])
         _within(axes, 0, 100)
     return figure
@@ -49,7 +49,7 @@ def loss_figure(series: Sequence[Series]) -> Figure:
     """Loss over rounds likewise, on a log scale where it spans more than two decades."""
     lines = [spread_line(one, "loss") for one in series]
     figure, axes = _canvas(series, "round", "loss", spread=True)
-    with styled():
+    with plot_style():
         _draw(axes, lines)
         values = finite(
             *(part for line in lines for part in (line.values, line.low, line.average_model))
@@ -64,7 +64,7 @@ def loss_figure(series: Sequence[Series]) -> Figure:
 def msd_figure(series: Sequence[Series]) -> Figure:
     """Mean-square deviation from the optimum over iterations in decibels; of several seeds, that of their mean."""
     figure, axes = _canvas(series, "iteration", "MSD (dB)")
-    with styled():
+    with plot_style():
         _draw(axes, [in_decibels(scalar_line(one, "msd", over="step")) for one in series])
     return figure
 
@@ -73,7 +73,7 @@ def consensus_figure(series: Sequence[Series]) -> Figure:
     """How far the clients' models are apart over rounds, on a log scale; zeros are gaps."""
     lines = [scalar_line(one, "consensus_distance") for one in series]
     figure, axes = _canvas(series, "round", "consensus distance")
-    with styled():
+    with plot_style():
         _draw(axes, lines)
         if (finite(*(line.values for line in lines)) > 0).any():
             _log(axes)
@@ -83,7 +83,7 @@ def consensus_figure(series: Sequence[Series]) -> Figure:
 def bytes_figure(series: Sequence[Series]) -> Figure:
     """Bytes sent by all clients together since the start."""
     figure, axes = _canvas(series, "round", "sent by all clients")
-    with styled():
+    with plot_style():
         _draw(axes, [scalar_line(one, "bytes_sent") for one in series])
         axes.yaxis.set_major_formatter(EngFormatter(unit="B"))
         _within(axes, 0, math.inf)
@@ -97,7 +97,7 @@ def accuracy_by_bytes_figure(series: Sequence[Series]) -> Figure:
     for one in series:
         line, sent = spread_line(one, "accuracy"), scalar_line(one, "bytes_sent").values
         lines.append(Curve(sent, line.values, line.low, line.high, line.average_model))
-    with styled():
+    with plot_style():
         _draw(axes, lines)
         _within(axes, 0, 100)
         axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
@@ -118,7 +118,7 @@ def _canvas(
     handles = [*runs, *blank, *key]
     rows = math.ceil(len(handles) / columns)
     by_column = [handle for column in range(columns) for handle in handles[column::columns]]
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(WIDTH, HEIGHT + LEGEND_ROW * rows), layout="constrained")
         axes = figure.add_subplot()
         axes.set_xlabel(x)
@@ -134,8 +134,8 @@ def _legend(series: Sequence[Series], spread: bool) -> tuple[list[Any], list[Any
     over = [name for name, some in _ranges(series, spread).items() if some]
     averages = spread and len(series) <= CROWD
     key: list[Any] = []
-    colour = look(0)[0] if len(series) == 1 else MUTED
-    with styled():
+    colour = series_style(0)[0] if len(series) == 1 else MUTED
+    with plot_style():
         if spread:
             key.append(Line2D([], [], color=colour, label="mean over clients"))
         if averages:
@@ -148,8 +148,8 @@ def _legend(series: Sequence[Series], spread: bool) -> tuple[list[Any], list[Any
             return [], key
         runs: list[Any] = []
         for number, one in enumerate(series):
-            colour, shape, _ = look(number)
-            runs.append(Line2D([], [], color=colour, marker=shape, label=visible(one.label)))
+            colour, shape, _ = series_style(number)
+            runs.append(Line2D([], [], color=colour, marker=shape, label=legend_label(one.label)))
     return runs, key
 
 
@@ -164,7 +164,7 @@ def _ranges(series: Sequence[Series], spread: bool) -> dict[str, bool]:
 
 def _draw(axes: Any, lines: Sequence[Curve]) -> None:
     for number, line in enumerate(lines):
-        colour, shape, _ = look(number)
+        colour, shape, _ = series_style(number)
         crowded = len(lines) > CROWD
         if line.low is not None and line.high is not None and not crowded:
             band = axes.fill_between(

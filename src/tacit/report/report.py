@@ -11,10 +11,9 @@ from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
 from tacit.report import plots, tables
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
-from tacit.report.overlay import RunGroup, differences, grouped, run_name
+from tacit.report.groups import RunGroup, differences, group_runs, run_name
 from tacit.report.page import PageSection, card, folded, table, whole_page
 
-__all__ = ["Section", "write_report"]
 
 PICTURES = 6  # different graphs or partitions shown of several runs
 NUMBERED_ROWS = 60  # a longer table of counts is for programs, not for people
@@ -44,7 +43,7 @@ def report_page(
     runs: Sequence[FinishedRun], *, title: str, sections: Sequence[PageSection] = ()
 ) -> str:
     """The page as text."""
-    groups = grouped(runs)
+    groups = group_runs(runs)
     parts = [
         PageSection(
             "Summary",

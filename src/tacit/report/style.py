@@ -21,8 +21,8 @@ INK, MUTED, GRID, PAPER = "#1b1f24", "#59626d", "#d9dee4", "#fefefe"
 
 # Okabe and Ito's colours, which stay apart for the colour-blind; yellow is left out, it vanishes on white.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
-SHAPES = ("o", "s", "^", "D", "v", "P", "X")
-SIGNS = ("●", "■", "▲", "◆", "▼", "✚", "✖")  # the shapes as text
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKER_SYMBOLS = ("●", "■", "▲", "◆", "▼", "✚", "✖")  # the shapes as text
 
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} | {
     colour: f"--c{number}" for number, colour in enumerate(PALETTE) if colour != INK
@@ -61,7 +61,7 @@ _STYLE = {
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def plot_style() -> Iterator[None]:
     """Our style within, the user's own settings without effect within and untouched after."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -69,14 +69,14 @@ def styled() -> Iterator[None]:
         yield
 
 
-def look(number: int) -> tuple[str, str, str]:
+def series_style(number: int) -> tuple[str, str, str]:
     """Colour, marker shape and the same shape as text of the run with this number; no two of 49 are alike."""
     turn, place = divmod(number, len(PALETTE))
-    shape = (place + turn) % len(SHAPES)
-    return PALETTE[place], SHAPES[shape], SIGNS[shape]
+    shape = (place + turn) % len(MARKERS)
+    return PALETTE[place], MARKERS[shape], MARKER_SYMBOLS[shape]
 
 
-def visible(label: str) -> str:
+def legend_label(label: str) -> str:
     """A label as a legend shows it: one that begins with an underscore would be hidden."""
     return f" {label}" if label.startswith("_") else label
 
@@ -87,7 +87,7 @@ def svg(figure: Figure, title: str = "", description: str = "") -> str:
     Ids carry a prefix made from the contents, so different figures can stand in one page.
     """
     buffer = io.StringIO()
-    with styled(), warnings.catch_warnings():
+    with plot_style(), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="Glyph"
         )  # the reader's browser has the font, we need not

@@ -10,9 +10,9 @@ from html import escape
 
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
-from tacit.report.overlay import RunGroup, run_name
+from tacit.report.groups import RunGroup, run_name
 from tacit.report.page import amount, duration, facts, number, table, tile
-from tacit.report.style import VARIABLES, look
+from tacit.report.style import VARIABLES, series_style
 
 
 def of_one_run(run: FinishedRun) -> str:
@@ -142,5 +142,5 @@ def _over_seeds(values: Sequence[float | None], form: str) -> str:
 
 
 def _sign(place: int) -> str:
-    colour, _, sign = look(place)
+    colour, _, sign = series_style(place)
     return f'<span class="sign" aria-hidden="true" style="color:var({VARIABLES[colour]})">{sign}</span> '

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tacit.config.sections import changed, load_config, make_config, parse_override
+from tacit.config.sections import with_keys, load_config, make_config, parse_override
 from tacit.core.errors import Misuse
 
 
@@ -133,11 +133,11 @@ def test_a_refusal_names_the_file_and_whether_overrides_were_applied(tmp_path):
 
 def test_changed_replaces_some_keys_and_checks_them(tiny):
     before = tiny()
-    after = changed(before, "run", seed=7)
+    after = with_keys(before, "run", seed=7)
     assert after.run.seed == 7
     assert after.as_dict() == before.as_dict() | {"run": before.as_dict()["run"] | {"seed": 7}}
     with pytest.raises(Misuse, match=r"run\.seed"):
-        changed(before, "run", seed="x")
+        with_keys(before, "run", seed="x")
 
 
 def test_plain_values_leave_out_what_is_not_set_and_come_back_equal(tiny):

@@ -1,7 +1,14 @@
 import pytest
 
 import tacit
-from tacit.config.options import by_path, make_algorithm, make_option, make_rate, said_of, typed
+from tacit.config.options import (
+    import_object,
+    make_algorithm,
+    make_option,
+    make_rate,
+    prefix_errors,
+    validate_value,
+)
 from tacit.core.errors import Misuse
 from tacit.core.noise import Noise
 from tacit.core.schedules import Constant, Cosine, Exponential, Inverse
@@ -182,34 +189,34 @@ def test_an_own_algorithm_that_cannot_work_is_refused(own, name, words):
 
 
 def test_a_dotted_path_names_any_object(own):
-    assert by_path(f"{own}:function", "k").__name__ == "function"
+    assert import_object(f"{own}:function", "k").__name__ == "function"
 
 
 @pytest.mark.parametrize("path", ["no_such_module_here:A", "json:nothing", ":A", "json:", "..x:A"])
 def test_a_path_to_nothing_is_refused(path):
-    message = refusal(by_path, path, "model.name")
+    message = refusal(import_object, path, "model.name")
     assert f"model.name = {path!r} cannot be imported" in message
     assert "package.module:Name" in message
 
 
 def test_code_of_the_users_that_fails_on_import_is_refused_with_its_reason(own_module):
     bad = own_module("own_module_that_fails", "raise RuntimeError('no licence')")
-    assert "RuntimeError: no licence" in refusal(by_path, f"{bad}:A", "model.name")
+    assert "RuntimeError: no licence" in refusal(import_object, f"{bad}:A", "model.name")
 
 
 def test_typed_is_strict():
-    assert typed("k", 3, int) == 3
-    assert typed("k", 3, float) == 3.0
+    assert validate_value("k", 3, int) == 3
+    assert validate_value("k", 3, float) == 3.0
     for value, hint in [("3", int), (3.0, int), (True, int), (1, bool), (1, str)]:
-        assert f"k = {value!r}" in refusal(typed, "k", value, hint)
+        assert f"k = {value!r}" in refusal(validate_value, "k", value, hint)
 
 
 def test_said_of_puts_the_place_before_a_refusal_and_lets_the_rest_through():
-    with pytest.raises(Misuse) as caught, said_of("[graph]"):
+    with pytest.raises(Misuse) as caught, prefix_errors("[graph]"):
         raise Misuse("Too few.", "Add one.")
     assert str(caught.value) == "[graph]: Too few. Add one."
     assert caught.value.remedy == "Add one."
-    with pytest.raises(KeyError), said_of("[graph]"):
+    with pytest.raises(KeyError), prefix_errors("[graph]"):
         raise KeyError("x")
 
 

@@ -7,12 +7,12 @@ import torch
 from safetensors.torch import load_file
 
 from tacit.core.errors import Diverged, Interrupted, Misuse
-from tacit.experiment.compare import compare, split_outside_brackets, variant
+from tacit.experiment.compare import compare, split_outside_brackets, make_variant
 from tacit.experiment.run import ProgressListener
 
 
 def options(config, label, *others):
-    return variant(config, label, [label, *others]).algorithm
+    return make_variant(config, label, [label, *others]).algorithm
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_variant_sets_further_options(tiny):
 
 
 def test_a_variant_changes_nothing_but_the_algorithm(tiny):
-    before, after = tiny().as_dict(), variant(tiny(), "dsgt", ["dsgt", "lppa"]).as_dict()
+    before, after = tiny().as_dict(), make_variant(tiny(), "dsgt", ["dsgt", "lppa"]).as_dict()
     del before["algorithm"], after["algorithm"]
     assert before == after
 
@@ -206,7 +206,7 @@ def test_variants_may_choose_within_families_and_use_tables(small):
         'pdmm+solver={solver="inner",mu=0.1,steps=2}+rho=0.5',
     ]
     assert split_outside_brackets(",".join(labels), ",") == labels
-    first, second = (variant(config, label, labels).algorithm for label in labels)
+    first, second = (make_variant(config, label, labels).algorithm for label in labels)
     assert first.options["codec"] == {"codec": "qsgd", "bits": 8}
     assert second.options["solver"] == {"solver": "inner", "mu": 0.1, "steps": 2}
     assert second.options["rho"] == 0.5

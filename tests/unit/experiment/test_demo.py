@@ -1,9 +1,9 @@
 import pytest
 
-from tacit.config.sections import changed
+from tacit.config.sections import with_keys
 from tacit.core.errors import Misuse
 from tacit.experiment import demo
-from tacit.experiment.compare import Row
+from tacit.experiment.compare import ComparisonRow
 from tacit.experiment.run import ProgressListener
 
 
@@ -14,15 +14,15 @@ def quiet(label, seed):
 @pytest.fixture
 def short(monkeypatch):
     """The demonstration with one round on few digits."""
-    config = changed(
-        changed(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50
+    config = with_keys(
+        with_keys(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50
     )
     monkeypatch.setattr(demo, "demo_config", lambda: config)
     return config
 
 
 def test_the_three_rules_are_shown_with_what_a_neighbour_sees(short, tmp_path):
-    shown = demo.demonstrate(tmp_path / "out", quiet)
+    shown = demo.run_demo(tmp_path / "out", quiet)
     assert [line.row.label for line in shown.lines] == ["dsgt", "dp-dsgt", "lppa"]
     assert [line.protection for line in shown.lines] == [
         "no protection",
@@ -39,7 +39,7 @@ def test_the_three_rules_are_shown_with_what_a_neighbour_sees(short, tmp_path):
 
 
 def test_the_error_grows_with_the_noise(short):
-    louder = changed(short, "algorithm", noise={"law": "laplace", "scale": 0.1})
+    louder = with_keys(short, "algorithm", noise={"law": "laplace", "scale": 0.1})
     for name in ("dp-dsgt", "lppa"):
         few, many = (demo.first_message_error(config, name) for config in (short, louder))
         assert many == pytest.approx(10 * few, rel=1e-3)
@@ -48,10 +48,10 @@ def test_the_error_grows_with_the_noise(short):
 def test_a_folder_that_is_taken_is_refused_before_training(tmp_path):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(Misuse, match="not empty"):
-        demo.demonstrate(tmp_path, quiet)
+        demo.run_demo(tmp_path, quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
 def test_percent_is_what_people_write():
-    assert demo.percent(Row("a", (90.06, 0.1), None, (1.0, 0.1), 8, 0)) == "90.1 %"
-    assert demo.percent(Row("a", None, None, (1.0, 0.1), 8, 0)) == "–"
+    assert demo.percent(ComparisonRow("a", (90.06, 0.1), None, (1.0, 0.1), 8, 0)) == "90.1 %"
+    assert demo.percent(ComparisonRow("a", None, None, (1.0, 0.1), 8, 0)) == "–"

@@ -9,8 +9,8 @@ import pytest
 
 from tacit.core.errors import Misuse
 from tacit.record.history import History, Record, Spread
-from tacit.report.page import amount, duration
-from tacit.report.report import Section, write_report
+from tacit.report.page import PageSection, amount, duration
+from tacit.report.report import write_report
 
 
 def make_run(
@@ -187,7 +187,7 @@ def test_what_comes_from_files_is_escaped(tmp_path):
     (folder / "partition.json").write_text(json.dumps(stored | {"classes": [evil, "b"]}))
     runs = [folder, make_run(tmp_path / evil.replace("/", "-"), algorithm=evil)]
     out = write_report(
-        runs, tmp_path / "report.html", title=evil, sections=[Section(evil, "<p>fine</p>")]
+        runs, tmp_path / "report.html", title=evil, sections=[PageSection(evil, "<p>fine</p>")]
     )
     page = Page(out)
     assert "script" not in page.tags
@@ -322,7 +322,7 @@ def test_accuracy_is_drawn_over_bytes_where_algorithms_differ_in_them(report, tm
 
 def test_sections_of_other_rooms(report, tmp_path):
     page = report(
-        make_run(tmp_path / "a"), sections=[Section("Audit & more", "<p>Nothing leaked.</p>")]
+        make_run(tmp_path / "a"), sections=[PageSection("Audit & more", "<p>Nothing leaked.</p>")]
     )
     assert page.all("h2")[-2:] == ["Audit & more", "Configuration"]
     assert "Nothing leaked." in page.all("p")

@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tacit.report.style import PALETTE, styled
+from tacit.report.style import PALETTE, plot_style
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, VARIANTS, config
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Published, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, all_or_some, graded, ordered
@@ -152,7 +152,7 @@ def ratio(less: str, more: str, metric: str, text: str) -> Claim:
 
 def mean_rocs(outcome: ArtifactResult) -> Figure:
     """Figure 4: the ROC curves; and the AUCs beside the paper's."""
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(7.0, 3.6), layout="constrained")
         curve, areas = figure.subplots(1, 2)
         for number, cell in enumerate(outcome.measured):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from tacit.report.style import MUTED, PALETTE, SHAPES, styled
+from tacit.report.style import MUTED, PALETTE, MARKERS, plot_style
 from tacit_papers.dfl_opt.setting import PROTOCOL, QUICKLY, config, search
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, graded
@@ -92,7 +92,7 @@ def _draw(outcome: ArtifactResult) -> Figure:
     sizes = [size for size in SIZES if f"{size}" in outcome.places(1)] or [
         1
     ]  # of one node if no more was measured
-    with styled():
+    with plot_style():
         figure = Figure(
             figsize=(max(WIDTH, 1 + 2.7 * len(sizes)), 1 + 0.8 * HEIGHT * len(attacks)),
             layout="constrained",
@@ -105,7 +105,7 @@ def _draw(outcome: ArtifactResult) -> Figure:
                         continue
                     curve = outcome.curve(key)
                     axes.plot(
-                        curve["iteration"], curve["ssim"], SHAPES[number] + "-", label=name,
+                        curve["iteration"], curve["ssim"], MARKERS[number] + "-", label=name,
                         color=PALETTE[number], linewidth=3.4 - 0.7 * number, markersize=10 - 2 * number,
                     )  # fmt: skip
                 axes.set_title(f"{attack}, {size} nodes" if size > 1 else attack, color=MUTED)

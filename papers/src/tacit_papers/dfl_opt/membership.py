@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tacit.config.sections import Config, make_config
-from tacit.report.style import INK, PALETTE, styled
+from tacit.report.style import INK, PALETTE, plot_style
 from tacit_papers.dfl_opt.setting import algorithm, radius
 from tacit_papers.framework.artifact import Artifact, Cell, Scale
 from tacit_papers.framework.drawing import HEIGHT, WIDTH
@@ -73,7 +73,7 @@ MORE: dict[str, Any] = {
 
 def _rocs(outcome: ArtifactResult) -> Figure:
     """The mean ROC curves, and how far they are above the diagonal, where they can be told apart."""
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(WIDTH + 1, HEIGHT), layout="constrained")
         left, right = figure.subplots(1, 2)
         for number, cell in enumerate(outcome.measured):

@@ -14,12 +14,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.findings import Findings, Question
+from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.config.options import make_algorithm
 from tacit.graph import Topology
-from tacit.report.style import styled
+from tacit.report.style import plot_style
 from tacit_papers.framework.artifact import Artifact, Cell, MeasureContext, Scale, Values
 from tacit_papers.framework.claims import Claim, ClaimVerdict, Word
 from tacit_papers.framework.outcome import ArtifactResult, Missing
@@ -75,14 +75,14 @@ class Colluding:
         run = run_on_symbols(algorithm, _graph(), self.iterations)
         worst: dict[str, float] = {}
         for who in _subsets(self.corrupt):
-            found = Findings(Knowledge(run, Adversary.curious(*who)), 0)
+            found = Leakage(Knowledge(run, Adversary.curious(*who)), 0)
             for question in ASKED:
-                if question == "sum" and len(found.component) == 1:
+                if question == "sum" and len(found.honest_component) == 1:
                     continue
                 series = found.of(question)
                 count = max(1, len(series.statuses))
                 for status in ("exact", "noisy"):
-                    share = len(series.places(status)) / count
+                    share = len(series.indices(status)) / count
                     name = question if status == "exact" else f"{question}_noisy"
                     worst[name] = max(worst.get(name, 0.0), share)
         return {**worst, "leak": max(worst.get("gradient", 0.0), worst.get("difference", 0.0))}
@@ -112,7 +112,7 @@ def _cells(scale: Scale) -> list[Cell]:
 def _draw(outcome: ArtifactResult) -> Figure:
     """A shade per rule and number of corrupt neighbours, for gradients, differences and the honest sum."""
     rules, counts = outcome.places(0), outcome.places(1)
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(9.0, 0.34 * len(rules) + 1.2), layout="constrained")
         row = figure.subplots(1, len(ASKED), sharey=True)
         for axes, question in zip(row, ASKED, strict=True):

@@ -10,8 +10,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tacit.config.sections import Config, changed
-from tacit.report.style import MUTED, PALETTE, styled
+from tacit.config.sections import Config, with_keys
+from tacit.report.style import MUTED, PALETTE, plot_style
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, all_or_some
@@ -33,8 +33,8 @@ ACCURACY = Column("accuracy", "accuracy (%)", {}, 0.0)
 def audited(scale: Scale, algorithm: dict[str, Any]) -> Config:
     """The same experiment with a batch of one, of which the first iterations are audited."""
     whole = config(scale, algorithm)
-    return changed(
-        changed(whole, "run", batch_size=1, rounds=1), "model", name="cnn2", filters=[16, 32]
+    return with_keys(
+        with_keys(whole, "run", batch_size=1, rounds=1), "model", name="cnn2", filters=[16, 32]
     )
 
 
@@ -115,7 +115,7 @@ def _draw(outcome: ArtifactResult) -> Figure:
     cells = [cell for cell in outcome.measured if cell.values]
     shown = [(cell.key[0], cell.values[min(cell.values)]["pictures"]) for cell in cells]
     rows = [("original", shown[0][1], "truth"), *((name, told, "guess") for name, told in shown)]
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(7.2, 1.05 * len(rows) + 2.6), layout="constrained")
         parts: Any = figure.subfigures(2, 1, height_ratios=[1.05 * len(rows), 2.6])
         top, bottom = parts

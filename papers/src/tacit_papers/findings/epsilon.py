@@ -14,7 +14,7 @@ from collections.abc import Callable
 from matplotlib.figure import Figure
 
 from tacit.config.sections import Config
-from tacit.report.style import INK, PALETTE, SHAPES, styled
+from tacit.report.style import INK, PALETTE, MARKERS, plot_style
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.defl_vp.tables import TABLE3
 from tacit_papers.framework.artifact import Artifact, Cell, Published, Scale
@@ -84,7 +84,7 @@ def at_most(scope: str, text: str) -> Claim:
 
 
 def _draw(outcome: ArtifactResult) -> Figure:
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(6.8, 4.6), layout="constrained")
         axes = figure.add_subplot()
         for number, scope in enumerate(outcome.places(0)):
@@ -92,7 +92,7 @@ def _draw(outcome: ArtifactResult) -> Figure:
             axes.plot(
                 [float(cell.key[1]) for cell in cells],
                 [outcome.mean(cell.key) for cell in cells],
-                marker=SHAPES[number % len(SHAPES)],
+                marker=MARKERS[number % len(MARKERS)],
                 color=INK if scope == STATED else PALETTE[(number - 1) // 2 % len(PALETTE)],
                 linestyle="--" if "δ" in scope else "-",
                 label=f"{scope} (as stated)" if scope == STATED else scope,

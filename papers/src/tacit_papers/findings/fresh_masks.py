@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tacit.config.sections import Config, changed
-from tacit.report.style import MUTED, PALETTE, SHAPES, styled
+from tacit.config.sections import Config, with_keys
+from tacit.report.style import MUTED, PALETTE, MARKERS, plot_style
 from tacit_papers.findings.start_masks import SCALES, masks
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, all_or_some, graded
@@ -45,8 +45,8 @@ def config(beta: str, rule: str, scale: Scale) -> Config:
     whole = published("MNIST", "DSGT", scale, algorithm=algorithm)
     if not scale.quick:
         return whole
-    small = changed(whole, "data", name="mnist-mini", limit_train=4000, limit_test=500)
-    return changed(small, "run", batch_size=8, rounds=5)
+    small = with_keys(whole, "data", name="mnist-mini", limit_train=4000, limit_test=500)
+    return with_keys(small, "run", batch_size=8, rounds=5)
 
 
 def _cells(scale: Scale) -> list[Cell]:
@@ -128,7 +128,7 @@ def _grows(rule: str, times: float, text: str) -> Claim:
 
 def _draw(outcome: ArtifactResult) -> Figure:
     """Accuracy, what is known exactly, and the noise in the rest."""
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(10.5, HEIGHT), layout="constrained")
         left, middle, right = figure.subplots(1, 3)
         _accuracy(left, outcome)
@@ -146,7 +146,7 @@ def _accuracy(axes: Axes, outcome: ArtifactResult) -> None:
         at = [BETAS.index(beta) for beta in here]
         axes.errorbar(
             at, [outcome.mean(key) for key in keys], yerr=[outcome.deviation(key) or 0.0 for key in keys],
-            fmt=SHAPES[number] + "-", color=PALETTE[number], label=rule, capsize=2,
+            fmt=MARKERS[number] + "-", color=PALETTE[number], label=rule, capsize=2,
         )  # fmt: skip
     axes.set_xticks(range(len(BETAS)), BETAS)
     axes.set_xlabel("size β of the masks")
@@ -184,7 +184,7 @@ def _noises(axes: Axes, outcome: ArtifactResult) -> None:
         number = (START, FRESH).index(rule)
         axes.plot(
             [BETAS.index(beta) for beta in here], [outcome.mean((beta, rule), metric) for beta in here],
-            SHAPES[number] + line, color=PALETTE[number], label=label,
+            MARKERS[number] + line, color=PALETTE[number], label=label,
         )  # fmt: skip
         if here:
             axes.set_yscale("log")

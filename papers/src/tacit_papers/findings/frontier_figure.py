@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from tacit.report.style import GRID, INK, MUTED, PALETTE, styled
+from tacit.report.style import GRID, INK, MUTED, PALETTE, plot_style
 from tacit_papers.findings.frontier_claims import HIDDEN
 from tacit_papers.framework.outcome import ArtifactResult, Filled
 
@@ -30,7 +30,7 @@ def draw(outcome: ArtifactResult) -> Figure:
     """Up and to the left is better."""
     cells = outcome.measured
     colours = dict(zip(outcome.places(0), COLOURS, strict=False))
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(WIDTH, TALL))
         left = PLOT / WIDTH
         axes = figure.add_axes((0.055, 0.09, left - 0.065, 0.85))

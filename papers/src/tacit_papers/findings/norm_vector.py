@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from tacit.report.style import MUTED, styled
+from tacit.report.style import MUTED, plot_style
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
 from tacit_papers.framework.drawing import look_of
 from tacit_papers.framework.outcome import ArtifactResult
@@ -66,7 +66,7 @@ def _draw(outcome: ArtifactResult) -> Figure:
     cells = outcome.measured
     columns = min(4, len(cells))
     rows = -(-len(cells) // columns)
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(2.9 * columns, 2.7 * rows + 0.4), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
         for axes, cell in zip(panels, cells, strict=False):

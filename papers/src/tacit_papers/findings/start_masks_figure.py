@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tacit.report.style import MUTED, PALETTE, SHAPES, styled
+from tacit.report.style import MUTED, PALETTE, MARKERS, plot_style
 from tacit_papers.framework.artifact import Key
 from tacit_papers.framework.drawing import HEIGHT
 from tacit_papers.framework.outcome import ArtifactResult
@@ -26,7 +26,7 @@ def leak_figure(outcome: ArtifactResult, panels: Mapping[str, str], later: str) 
     everyone = outcome.places(2)
     first = shown[0]
     rows = 2 * len(_places(outcome, first)[:2])
-    with styled():
+    with plot_style():
         tall = TILE * rows + 0.9
         figure = Figure(figsize=(10.5, HEIGHT + 0.6 + tall), layout="constrained")
         (above,), (below,) = figure.subfigures(
@@ -78,7 +78,7 @@ def _lines(axes: Axes, outcome: ArtifactResult, panel: str, everyone: list[str])
             [places.index(place) for place in here],
             [outcome.mean(key) for key in keys],
             yerr=[outcome.deviation(key) or 0.0 for key in keys],
-            fmt=SHAPES[number % len(SHAPES)],
+            fmt=MARKERS[number % len(MARKERS)],
             linestyle="-" if all(outcome.mean(key, "exact") == 1 for key in keys) else "--",
             color=colour, label=name, capsize=2,
         )  # fmt: skip

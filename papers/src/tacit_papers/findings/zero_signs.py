@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tacit.config.sections import Config, make_config
-from tacit.report.style import styled
+from tacit.report.style import plot_style
 from tacit_papers.findings.own_signs import PLAIN, REDUCED, SKEWED, STEPS
 from tacit_papers.findings.own_signs import config as own_signs
 from tacit_papers.framework.artifact import Artifact, Cell, Scale
@@ -47,7 +47,7 @@ def config(rule: str, scale: Scale) -> Config:
 
 def draw(outcome: ArtifactResult) -> Figure:
     """A panel for each number, over the rounds."""
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(10.2, HEIGHT), layout="constrained")
         row = figure.subplots(1, len(LABELS))
         for axes, (name, label) in zip(row, LABELS.items(), strict=True):

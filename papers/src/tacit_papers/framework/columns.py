@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tacit.report.style import PALETTE, styled
+from tacit.report.style import PALETTE, plot_style
 from tacit_papers.framework.artifact import Key
 from tacit_papers.framework.claims import Claim, ClaimVerdict, graded
 from tacit_papers.framework.outcome import ArtifactResult, Missing, deviation
@@ -84,7 +84,7 @@ def panels(columns: Sequence[Column]) -> Callable[[ArtifactResult], Figure]:
     """A panel per column: ours, filled, with its deviation; the paper's hollow."""
 
     def draw(outcome: ArtifactResult) -> Figure:
-        with styled():
+        with plot_style():
             figure = Figure(figsize=(max(6.4, PANEL * len(columns)), HEIGHT), layout="constrained")
             row = figure.subplots(1, len(columns), squeeze=False)[0]
             for number, (axes, column) in enumerate(zip(row, columns, strict=True)):

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from tacit.report.style import MUTED, PALETTE, SHAPES, styled
+from tacit.report.style import MUTED, PALETTE, MARKERS, plot_style
 from tacit_papers.framework.outcome import ArtifactResult, Filled
 
 WIDTH, HEIGHT = 6.4, 3.4  # inches
@@ -37,11 +37,11 @@ def beside_paper(label: str, log: bool = False) -> Callable[[ArtifactResult], Fi
         cells = outcome.measured
         rows = list(dict.fromkeys(" · ".join(cell.key[:-1]) for cell in cells))
         columns = outcome.places(-1)
-        with styled():
+        with plot_style():
             figure = Figure(figsize=(max(WIDTH, 0.9 * len(rows)), HEIGHT), layout="constrained")
             axes = figure.add_subplot()
             for number, column in enumerate(columns):
-                colour, shape = PALETTE[number % len(PALETTE)], SHAPES[number % len(SHAPES)]
+                colour, shape = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
                 shift = APART * ((number + 0.5) / len(columns) - 0.5)
                 here = [cell for cell in cells if cell.key[-1] == column]
                 at = [rows.index(" · ".join(cell.key[:-1])) + shift for cell in here]
@@ -86,7 +86,7 @@ def curves(
 
     def draw(outcome: ArtifactResult) -> Figure:
         panels = outcome.places(0) if len(outcome.artifact.axes) > 1 else [""]
-        with styled():
+        with plot_style():
             figure = Figure(figsize=(max(WIDTH, 3.4 * len(panels)), HEIGHT), layout="constrained")
             row = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
             names = list(dict.fromkeys(" · ".join(cell.key[-1:]) for cell in outcome.measured))
@@ -126,7 +126,7 @@ def write_figure(figure: Figure, folder: Path) -> list[Path]:
     written = []
     for kind, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
         path = folder / f"figure.{kind}"
-        with styled():
+        with plot_style():
             figure.savefig(path, dpi=150, facecolor="white", metadata=metadata)
         written.append(path)
     return written

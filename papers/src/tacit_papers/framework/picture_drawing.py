@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tacit.report.style import MUTED, PALETTE, SHAPES, styled
+from tacit.report.style import MUTED, PALETTE, MARKERS, plot_style
 from tacit_papers.framework.artifact import Key
 from tacit_papers.framework.drawing import HEIGHT, WIDTH, look_of, plain
 from tacit_papers.framework.outcome import ArtifactResult, Filled
@@ -29,7 +29,7 @@ def similarity(
         columns = {panel: _places(outcome, panel) for panel in panels}
         tall = TILE * (len(series) + 1)
         wide = max(WIDTH, sum(1.2 + 1.15 * TILE * len(places) for places in columns.values()))
-        with styled():
+        with plot_style():
             figure = Figure(figsize=(wide, HEIGHT + tall), layout="constrained")
             (above,), (below,) = figure.subfigures(
                 2, 1, squeeze=False, height_ratios=[HEIGHT, tall]
@@ -57,7 +57,7 @@ def lines_over(x_label: str, y_label: str) -> Callable[[ArtifactResult], Figure]
     """The metric of each series, the last place of a key, over the first."""
 
     def draw(outcome: ArtifactResult) -> Figure:
-        with styled():
+        with plot_style():
             figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
             axes = figure.add_subplot()
             series = outcome.places(-1)
@@ -74,7 +74,7 @@ def over_time(outcome: ArtifactResult) -> Figure:
     """SSIM over the iterations with its deviation over victims as a shade, and a row of pictures per series."""
     cells = outcome.measured
     times = [int(t) for t in outcome.curve(cells[0].key)["iteration"]]
-    with styled():
+    with plot_style():
         tall = TILE * (len(cells) + 1)
         figure = Figure(
             figsize=(max(WIDTH, 2.2 + 1.15 * TILE * len(times)), HEIGHT + tall),
@@ -84,7 +84,7 @@ def over_time(outcome: ArtifactResult) -> Figure:
         axes = above.subplots()
         for number, cell in enumerate(cells):
             mean = outcome.curve(cell.key)
-            colour, shape = PALETTE[number % len(PALETTE)], SHAPES[number % len(SHAPES)]
+            colour, shape = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
             axes.plot(
                 mean["iteration"], mean["ssim"], marker=shape, label=cell.key[-1],
                 markersize=max(4, 8 - number), **look_of(number),
@@ -126,7 +126,7 @@ def two_panels(
     """Columns of curves side by side: means over the repeats, or each of them where a mean says nothing."""
 
     def draw(outcome: ArtifactResult) -> Figure:
-        with styled():
+        with plot_style():
             figure = Figure(figsize=(WIDTH + 1, HEIGHT), layout="constrained")
             row = figure.subplots(1, len(panels))
             for axes, panel in zip(row, panels, strict=True):
@@ -181,7 +181,7 @@ def _lines(
 ) -> None:
     """A line per series over the places of keys (*before, place, series)."""
     for number, name in enumerate(series):
-        colour, shape = PALETTE[number % len(PALETTE)], SHAPES[number % len(SHAPES)]
+        colour, shape = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
         here = [place for place in places if (*before, place, name) in outcome]
         keys = [(*before, place, name) for place in here]
         means = [outcome.mean(key, metric) for key in keys]

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tacit.config.sections import Config, make_config
-from tacit.report.style import styled
+from tacit.report.style import plot_style
 from tacit_papers.framework.artifact import Artifact, Cell, Key, Published, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, Word, ordered
 from tacit_papers.framework.drawing import beside_paper
@@ -93,7 +93,7 @@ def _pictures(outcome: ArtifactResult) -> Figure:
     """What was there, and what each rule's first message gives away of it, per repeat."""
     cells = outcome.measured
     seeds = list(cells[0].values)[:4]
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(1.5 * (len(cells) + 1), 1.6 * len(seeds)), layout="constrained")
         panels = figure.subplots(len(seeds), len(cells) + 1, squeeze=False)
         for row, seed in zip(panels, seeds, strict=True):

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from tacit.privacy.accounting.laplace import sum_pure_epsilon
 from tacit.privacy.accounting.loss_distribution import PrivacyLoss
-from tacit.report.style import PALETTE, styled
+from tacit.report.style import PALETTE, plot_style
 from tacit_papers.framework.artifact import Artifact, Cell, MeasureContext, Scale, Values
 from tacit_papers.framework.claims import Claim, ClaimVerdict, Word
 from tacit_papers.framework.outcome import ArtifactResult
@@ -60,7 +60,7 @@ def _draw(outcome: ArtifactResult) -> Figure:
     def line(metric: str) -> list[float]:
         return [outcome.mean(("1", str(k)), metric) for k in counts]
 
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(6.0, 3.4), layout="constrained")
         axes = figure.add_subplot()
         axes.plot(counts, line("epsilon"), "o-", color=PALETTE[0], label="pure ε: Δ/β, always")

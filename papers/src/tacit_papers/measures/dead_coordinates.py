@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.config.build import build
-from tacit.config.sections import Config, changed
+from tacit.config.sections import Config, with_keys
 from tacit.simulation import Simulation, repeatable
 from tacit_papers.framework.artifact import MeasureContext, Values
 from tacit_papers.measures.training import rounded
@@ -24,7 +24,7 @@ class DeadCoordinates:
 
     def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train with this seed, and look at all clients where accuracy is measured."""
-        config = changed(self.config, "run", seed=seed, device=place.device)
+        config = with_keys(self.config, "run", seed=seed, device=place.device)
         made = build(config, dataset=place.dataset(config))
         simulation = made.simulation()
         simulation.start()

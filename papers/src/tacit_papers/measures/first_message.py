@@ -18,7 +18,7 @@ from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.scoring.images import mse
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.build import build
-from tacit.config.sections import Config, changed
+from tacit.config.sections import Config, with_keys
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Simulation
 from tacit.tasks.flat import ModuleLoss
@@ -39,7 +39,7 @@ class FirstMessageInverted:
     def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Attack every client of a run with this seed."""
         experiment = build(
-            changed(self.config, "run", seed=seed, device=place.device),
+            with_keys(self.config, "run", seed=seed, device=place.device),
             dataset=place.dataset(self.config),
         )
         task = experiment.task

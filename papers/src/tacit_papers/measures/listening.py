@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit.auditing.attacks.sliding_mean import sliding_mean
 from tacit.config.build import build
 from tacit.config.named_tasks import TASKS
-from tacit.config.sections import Config, changed
+from tacit.config.sections import Config, with_keys
 from tacit.record.history import decibels
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
@@ -80,10 +80,10 @@ class Listening:
         return values | {"curve": _plain(msd), "heard": self._drawn(simulation, drawn.cpu(), every)}
 
     def _begin(self, seed: int, place: MeasureContext) -> tuple[Simulation, int, Transcript]:
-        config = changed(self.config, "run", seed=seed, device=place.device)
+        config = with_keys(self.config, "run", seed=seed, device=place.device)
         assert config.task is not None
         if "seed" in inspect.signature(TASKS[config.task.name]).parameters:
-            config = changed(config, "task", seed=seed)
+            config = with_keys(config, "task", seed=seed)
         made, transcript = build(config), Transcript()
         algorithm, task, graph = side_by_side(made.algorithm, made.task, made.graph, self.runs)
         simulation = Simulation(

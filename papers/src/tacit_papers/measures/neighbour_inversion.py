@@ -19,11 +19,11 @@ from tacit.algorithms.dual_protection import DualProtection
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.reconstructions import Told
+from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.build import build
-from tacit.config.sections import Config, changed
+from tacit.config.sections import Config, with_keys
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation, repeatable
 from tacit.tasks.flat import ModuleLoss
@@ -59,7 +59,7 @@ class NeighbourInversion:
     def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Train until the last moment, then invert."""
         made = build(
-            changed(self.config, "run", seed=seed, device=place.device),
+            with_keys(self.config, "run", seed=seed, device=place.device),
             dataset=place.dataset(self.config),
         )
         transcript = Transcript()
@@ -98,10 +98,10 @@ class NeighbourInversion:
 
     def _inverted(self, simulation: Simulation, guesses: list[Guess], seed: int) -> Values:
         task, truth = simulation.task, Truth(simulation.task, seed)
-        pool = truth.outsiders(VICTIM)
+        pool = truth.non_members(VICTIM)
         assert pool is not None
         assert isinstance(task.loss, ModuleLoss)
-        told = Told.of(task, VICTIM, (pool[0].to(simulation.device), pool[1]))
+        told = DataSpec.of(task, VICTIM, (pool[0].to(simulation.device), pool[1]))
         observation = Observation.gradient(
             torch.stack([guess.model for guess in guesses]),
             torch.stack([guess.gradient for guess in guesses]),

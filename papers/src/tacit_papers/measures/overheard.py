@@ -9,11 +9,11 @@ import networkx as nx
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import Evidence, evidence
-from tacit.auditing.symbolic.findings import Findings, Question
+from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.config.build import build
-from tacit.config.sections import Config, changed
+from tacit.config.sections import Config, with_keys
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript
@@ -57,7 +57,7 @@ class Overheard:
     ) -> Evidence:
         """What the adversary computes from messages and from what it holds; only a gradient may be noisy."""
         found = evidence(
-            Findings(Knowledge(self.symbols, adversary), victim),
+            Leakage(Knowledge(self.symbols, adversary), victim),
             question,
             iteration,
             self.transcript,
@@ -72,8 +72,8 @@ class Overheard:
 
 def seeded(config: Config, seed: int, place: MeasureContext) -> Config:
     """With samples, graph, first models and noise drawn by the seed."""
-    config = changed(config, "run", seed=seed, device=place.device)
-    return config if config.task is not None else changed(config, "data", seed=seed)
+    config = with_keys(config, "run", seed=seed, device=place.device)
+    return config if config.task is not None else with_keys(config, "data", seed=seed)
 
 
 def component(graph: Graph, victim: int, size: int) -> list[int]:

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.config.sections import Config, changed
+from tacit.config.sections import Config, with_keys
 from tacit.core.errors import Diverged
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import run
@@ -31,7 +31,7 @@ class Training:
 
     def __call__(self, seed: int, place: MeasureContext) -> Values:
         """Run with this seed, going on where an earlier attempt was interrupted."""
-        config = changed(self.config, "run", seed=seed, device=place.device)
+        config = with_keys(self.config, "run", seed=seed, device=place.device)
         folder = RunFolder(place.scratch)
         resume = folder.config.exists()
         if resume and folder.read_config().run.device != place.device:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tacit.algorithms.dual_protection import DualProtection
 from tacit.config.build import build
-from tacit.config.sections import Config, changed
+from tacit.config.sections import Config, with_keys
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 from tacit_papers.framework.artifact import MeasureContext, Values
@@ -49,7 +49,7 @@ class Unshifting:
     def __call__(self, seed: int, place: MeasureContext) -> Values:
         """All runs together, listened to from the first message on."""
         made, transcript = (
-            build(changed(self.config, "run", seed=seed, device=place.device)),
+            build(with_keys(self.config, "run", seed=seed, device=place.device)),
             Transcript(),
         )
         rule = made.algorithm

@@ -15,20 +15,20 @@ from torch.func import grad
 import tacit
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.inversion import invert
-from tacit.auditing.attacks.objectives import CosineDistance
+from tacit.auditing.attacks.matching_losses import CosineDistance
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.reconstructions import Told
+from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.attacks.signed_adam import SignedAdam
-from tacit.auditing.audit import run_audit, usual_adversaries
-from tacit.auditing.scoring.matching import match, rearranged
+from tacit.auditing.audit import run_audit, default_adversaries
+from tacit.auditing.scoring.matching import match, reorder
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
-from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.build import build
-from tacit.config.sections import Config, changed
+from tacit.config.sections import Config, with_keys
 from tacit.core.errors import Misuse
 from tacit.core.precision import convolutions_like_products
-from tacit.experiment.auditing import Subject
+from tacit.experiment.auditing import AuditSubject
 from tacit.record.transcript import Keep, Transcript
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.artifact import MeasureContext, Values
@@ -65,9 +65,9 @@ class VariateLeak:
     @convolutions_like_products()
     def leak(self, seed: int, place: MeasureContext) -> Values:
         """The audit's part."""
-        config = changed(self.audited, "run", seed=seed, device=place.device)
-        setting = Subject(build(config, dataset=place.dataset(config))).setting
-        neighbour = usual_adversaries(setting, 0)[0]
+        config = with_keys(self.audited, "run", seed=seed, device=place.device)
+        setting = AuditSubject(build(config, dataset=place.dataset(config))).setting
+        neighbour = default_adversaries(setting, 0)[0]
         (curious,) = neighbour.corrupt
         near = [target for source, target in setting.graph.edges.tolist() if source == curious]
         victims = sorted(near)[: self.victims]
@@ -92,31 +92,31 @@ class VariateLeak:
             heat_map=False,
             transcript=heard,
         )
-        (view,) = audit.views
-        statuses = [found.of("gradient").statuses[:-1] for found in view.findings]
+        (view,) = audit.results
+        statuses = [found.of("gradient").statuses[:-1] for found in view.leakage]
         known = [status == "exact" for each in statuses for status in each]
         return {
             "exact": sum(known) / len(known),
             "guarantee": view.ledgers[0].upper.words,
             "why": view.ledgers[0].upper.why,
-            **self._inverted(view.findings, heard, Truth(setting.task, seed), seed, place),
+            **self._inverted(view.leakage, heard, Truth(setting.task, seed), seed, place),
         }
 
     def _inverted(
         self,
-        found: list[Findings],
+        found: list[Leakage],
         heard: Transcript,
         truth: Truth,
         seed: int,
         place: MeasureContext,
     ) -> Values:
         """Pictures from the first gradient of every victim, all in one batch, with labels known; and their scores."""
-        loss, pool = truth.task.loss, truth.outsiders(found[0].victim)
+        loss, pool = truth.task.loss, truth.non_members(found[0].victim)
         if not isinstance(loss, ModuleLoss) or pool is None:
             raise Misuse(
                 "Pictures are inverted of a task without any.", "Give one with [data] of images."
             )
-        loss, told = loss.to(place.device), Told.of(truth.task, found[0].victim, pool)
+        loss, told = loss.to(place.device), DataSpec.of(truth.task, found[0].victim, pool)
         held = [_best(one, heard) for one in found]
         points, seen = (
             torch.stack(rows).to(place.device, loss.flat.dtype) for rows in zip(*held, strict=True)
@@ -161,19 +161,19 @@ class VariateLeak:
                 "shape": list(told.shape),
                 "truth": _packed(x.flatten(0, 1)),
                 "guess": _packed(
-                    rearranged(guess, match(guess.double(), x.double())).flatten(0, 1)
+                    reorder(guess, match(guess.double(), x.double())).flatten(0, 1)
                 ),
             },
         }
 
 
-def _best(found: Findings, heard: Transcript) -> tuple[Tensor, Tensor]:
+def _best(found: Leakage, heard: Transcript) -> tuple[Tensor, Tensor]:
     """The model of a victim's first gradient, and that gradient, or else what became of it: both [P]."""
     model = evidence(found, "model", 0, heard)
     held = evidence(found, "gradient", 0, heard)
     if held is None:  # the response before the codec, if it is known; images come in that order
         first = [
-            place for place in found.of("image").places("exact") if found.images[place].when == 1
+            place for place in found.of("image").indices("exact") if found.images[place].when == 1
         ]
         held = evidence(found, "image", first[0], heard) if first else None
     if model is None or held is None:

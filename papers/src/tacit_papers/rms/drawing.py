@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tacit.report.style import INK, MUTED, PALETTE, styled
+from tacit.report.style import INK, MUTED, PALETTE, plot_style
 from tacit_papers.framework.artifact import Key
 from tacit_papers.framework.drawing import look_of
 from tacit_papers.framework.outcome import ArtifactResult, Filled
@@ -30,7 +30,7 @@ def deviations_and_listener(
         ]
         first = int(before is not None)
         width = first + len(shown)
-        with styled():
+        with plot_style():
             figure = Figure(figsize=(max(2, width) * PANEL, 2.1 * HEIGHT), layout="constrained")
             upper, lower = figure.subfigures(2, 1, squeeze=False).flatten()
             row = upper.subplots(1, width, squeeze=False)[0]

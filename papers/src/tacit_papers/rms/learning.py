@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tacit.config.sections import Config, make_config
-from tacit.report.style import MUTED, styled
+from tacit.report.style import MUTED, plot_style
 from tacit_papers.framework.artifact import Artifact, Cell, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, graded
 from tacit_papers.framework.drawing import look_of
@@ -77,7 +77,7 @@ def _cells(scale: Scale) -> list[Cell]:
 def _draw(outcome: ArtifactResult) -> Figure:
     """Gradient norms and accuracy over the iterations, and the first sample as each rule's messages show it."""
     rules = [cell.key[0] for cell in outcome.measured]
-    with styled():
+    with plot_style():
         figure = Figure(figsize=(4.2 + 1.5 * (len(rules) + 1), 4.4), layout="constrained")
         ratios = (4.2, 1.5 * (len(rules) + 1))
         left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=ratios).flatten()

@@ -31,7 +31,7 @@ class RunGroup:
         return Series(self.label, tuple(run.history for run in self.runs))
 
 
-def grouped(runs: Sequence[FinishedRun]) -> list[RunGroup]:
+def group_runs(runs: Sequence[FinishedRun]) -> list[RunGroup]:
     """Put runs together that differ only in their seeds; one that diverged or repeats a seed stands alone.
 
     A name is the algorithm plus the settings in which groups of that algorithm differ.
