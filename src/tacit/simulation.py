@@ -21,7 +21,7 @@ from tacit.algorithms.algorithm import (
     remarks,
     tensors_of,
 )
-from tacit.core.arguments import offers
+from tacit.core.checks import has_methods
 from tacit.core.devices import check_device
 from tacit.core.errors import Caution, Diverged, Misuse, first_line, unknown
 from tacit.core.here import Here
@@ -38,7 +38,7 @@ from tacit.engines.observation import observe
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
 from tacit.record.history import History, Record
-from tacit.record.transcript import Keep, Recorder, Transcript
+from tacit.record.transcript import Keep, TranscriptRecorder, Transcript
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.task import Task
 
@@ -112,7 +112,7 @@ class Simulation:
         self.remarks = remarks(algorithm, graph)
         ids = self.hosted.ids
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal()[ids])
-        feed = task.feed(torch.as_tensor(ids), seed, device)
+        loader = task.loader(torch.as_tensor(ids), seed, device)
         # Of modules and their criteria each thread has its own; of other losses nobody knows whether two may run.
         self.pool = (
             WorkerPool.of_this_process(device)
@@ -120,16 +120,16 @@ class Simulation:
             else WorkerPool(1)
         )
         randomness = _randomness(prg, seed, task, self.pool)
-        bound = task.on(device, self.pool)
+        bound = task.to(device, self.pool)
         # Chosen once for all processes: the other ways would round differently.
         choice = group.tell(
             lambda: asdict(
-                choose_backend(bound, ids.tolist(), feed, seed, device, gradients, self.pool)
+                choose_backend(bound, ids.tolist(), loader, seed, device, gradients, self.pool)
             )
         )
         self.gradients = BackendChoice(**choice)
         strategy = self.gradients.strategy
-        objective = HostedObjective(bound, ids.tolist(), feed, strategy, seed, device, self.pool)
+        objective = HostedObjective(bound, ids.tolist(), loader, strategy, seed, device, self.pool)
         self.net = group.network(graph, self.hosted.division, task.dtype, device, self.pool)
         self.here = Here(
             neighbourhood,
@@ -145,10 +145,10 @@ class Simulation:
                 "Record it without torchrun, or leave the transcript out.",
             )
         self.recorder = (
-            None if transcript is None else Recorder(self.net, transcript, neighbourhood)
+            None if transcript is None else TranscriptRecorder(self.net, transcript, neighbourhood)
         )
         if self.recorder is not None:
-            self.here = self.recorder.witness(self.here)
+            self.here = self.recorder.wrap(self.here)
         self.algorithm = algorithm
         self.task = bound
         self.allow_divergence = allow_divergence
@@ -211,7 +211,7 @@ class Simulation:
     def step(self) -> None:
         """One iteration."""
         if self.recorder is not None:
-            self.recorder.at(self.t + 1)
+            self.recorder.set_tick(self.t + 1)
         if self._state is None:
             raise Misuse(
                 "There is no state: an iteration was broken off, or the simulation was not started.",
@@ -283,7 +283,7 @@ class Simulation:
         with repeatable(self.device):
             return observe(
                 self._state.theta,
-                self.task.evaluation.at(number),
+                self.task.evaluation.at_batch(number),
                 hosted=self.hosted,
                 optimum=self.task.optimum_at(number),
                 round=self.t // self.round_length,
@@ -450,7 +450,7 @@ def _check(algorithm: Algorithm, task: Task, graph: Graph, seed: int) -> None:
     for name, value, kind in (("task", task, Task), ("graph", graph, Graph)):
         if not isinstance(value, kind):
             raise Misuse(f"{name} is a {type(value).__name__}.", f"Give a tacit.{kind.__name__}.")
-    if not offers(algorithm, "start", "step"):
+    if not has_methods(algorithm, "start", "step"):
         raise Misuse(
             f"algorithm is {algorithm!r}.",
             "Give one of tacit.ALGORITHMS, made with its options.",
@@ -470,4 +470,4 @@ def check_fit(algorithm: Algorithm, task: Task) -> None:
     """Refuse an algorithm whose options do not fit the task."""
     refuse_width(algorithm, task.parameters)
     if minimises(algorithm):
-        task.known_minimisers()
+        task.require_proximal()

@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from tacit.algorithms.diffusion import REQUIRES
-from tacit.core.arguments import is_number
-from tacit.core.errors import Misuse
+from tacit.core.checks import check_choice, check_number
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
@@ -45,10 +44,7 @@ class DPSGD:
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_momentum(self.momentum)
-        if self.order not in ("adapt-then-combine", "combine-then-adapt"):
-            raise Misuse(
-                f"order is {self.order!r}.", 'Choose "adapt-then-combine" or "combine-then-adapt".'
-            )
+        check_choice("order", self.order, ("adapt-then-combine", "combine-then-adapt"))
 
     def start(self, here: Here) -> Moving:
         """The first models, at rest."""
@@ -68,8 +64,5 @@ class DPSGD:
 
 
 def check_momentum(momentum: float) -> None:
-    """Refuse a momentum outside [0, 1)."""
-    if not (is_number(momentum) and 0 <= momentum < 1):
-        raise Misuse(
-            f"momentum is {momentum!r}.", "Give a number from 0 (none) to below 1, e.g. 0.9."
-        )
+    """Require a momentum in [0, 1)."""
+    check_number("momentum", momentum, at_least=0, below=1, example=0.9, hint="0 for none")

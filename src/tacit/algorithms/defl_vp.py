@@ -10,7 +10,7 @@ from torch import Tensor
 from tacit.algorithms.d_psgd import check_momentum
 from tacit.algorithms.diffusion import REQUIRES
 from tacit.compression import Codec, RandK, check_codec, for_signs
-from tacit.core.arguments import is_number
+from tacit.core.checks import check_flag, check_number
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
@@ -73,13 +73,8 @@ class DeFLVP:
         check_codec(self.codec)
         RandomizedResponse(self.epsilon, self.zeros)  # refuses what it cannot take
         for name in ("variance_reduction", "randomized_response", "private_variates"):
-            if not isinstance(getattr(self, name), bool):
-                raise Misuse(f"{name} is {getattr(self, name)!r}.", "Give True or False.")
-        if not (is_number(self.alpha) and 0 < self.alpha <= 1):
-            raise Misuse(
-                f"alpha is {self.alpha!r}.",
-                "Give a number above 0 and at most 1, e.g. alpha = 0.1.",
-            )
+            check_flag(name, getattr(self, name))
+        check_number("alpha", self.alpha, above=0, at_most=1, example=0.1)
         if self.private_variates and not (self.variance_reduction and self.randomized_response):
             raise Misuse(
                 "private_variates is set, but there is nothing private to make variates of.",

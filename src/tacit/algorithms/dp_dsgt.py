@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
-from tacit.core.errors import Misuse
+from tacit.core.checks import check_choice
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
 from tacit.core.schedules import Rate, check_rate
@@ -38,11 +38,7 @@ class DPDSGT:
         check_rate("lr", self.lr)
         check_noise(self.noise)
         check_local_steps(self.local_steps)
-        if self.inject not in ("start", "every"):
-            raise Misuse(
-                f"inject is {self.inject!r}.",
-                'Choose "start" (the paper\'s comparison) or "every".',
-            )
+        check_choice("inject", self.inject, {"start": "the paper's comparison", "every": ""})
 
     def start(self, here: Here) -> Tracking:
         """γ⁰ is the gradient plus own noise."""

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from tacit.core.arguments import is_count, is_number, offers
-from tacit.core.errors import Misuse
+from tacit.core.checks import check_count, check_methods, check_positive
 from tacit.core.here import Here
 
 
@@ -68,11 +67,7 @@ class InnerSolver:
 
     def __post_init__(self) -> None:
         _check_mu(self.mu)
-        if not is_count(self.steps):
-            raise Misuse(
-                f"steps of the inner solver is {self.steps!r}.",
-                "Give a whole number of at least 1.",
-            )
+        check_count("steps of the inner solver", self.steps)
 
     @property
     def gradients(self) -> int:
@@ -135,13 +130,10 @@ SOLVERS: dict[str, type[Any]] = {
 
 
 def check_solver(solver: Solver) -> None:
-    """Refuse what is not a solver, such as a name."""
-    if not offers(solver, "solve"):
-        raise Misuse(
-            f"solver is {solver!r}.", "Give a solver, e.g. tacit.QuadraticSolver(mu=1/30)."
-        )
+    """Require a solver, not its name."""
+    remedy = "Give a solver, e.g. tacit.QuadraticSolver(mu=1/30)."
+    check_methods("solver", solver, "solve", remedy=remedy)
 
 
 def _check_mu(mu: float) -> None:
-    if not (is_number(mu) and mu > 0):
-        raise Misuse(f"mu of the solver is {mu!r}.", "Give a number above zero, e.g. mu = 0.05.")
+    check_positive("mu of the solver", mu, example=0.05)

@@ -22,8 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from tacit.algorithms.solvers import QuadraticSolver, Solver, check_solver
-from tacit.core.arguments import is_number
-from tacit.core.errors import Misuse
+from tacit.core.checks import check_positive
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
 from tacit.graph import Graph
@@ -55,8 +54,7 @@ class Splitting:
     masks: Masks = "derived"  # z⁰ from pairwise keys, or sent over a private channel as published
 
     def __post_init__(self) -> None:
-        if not (is_number(self.rho) and self.rho > 0):
-            raise Misuse(f"rho is {self.rho!r}.", "Give a number above zero, e.g. rho = 0.4.")
+        check_positive("rho", self.rho, example=0.4)
         check_solver(self.solver)
         check_noise(self.noise)
         check_masks(self.masks)

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.core.arguments import is_count
-from tacit.core.errors import Misuse
+from tacit.core.checks import check_count
 from tacit.core.here import Here
 from tacit.core.schedules import Rate
 
@@ -49,6 +48,5 @@ def track(s: Tracking, here: Here, lr: Rate, local_steps: int = 1) -> Tracking:
 
 
 def check_local_steps(local_steps: int) -> None:
-    """Refuse a number of local steps that is not a positive integer."""
-    if not is_count(local_steps):
-        raise Misuse(f"local_steps is {local_steps!r}.", "Give a whole number of at least 1.")
+    """Require a positive number of local steps."""
+    check_count("local_steps", local_steps)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_count
+from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.core.randomness import key_of
 from tacit.tasks.regression import as_array, streaming_regression
@@ -40,8 +40,7 @@ def adaptive_filtering(
         task = tacit.adaptive_filtering(clients=5, flip_at=2000)
     """
     for name, value in (("clients", clients), ("width", width)):
-        if not is_count(value):
-            raise Misuse(f"{name} is {value!r}.", "Give a whole number of at least 1.")
+        check_count(name, value)
     ids = torch.arange(clients)
 
     def key(what: str) -> int:

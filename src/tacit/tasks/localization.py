@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_number
+from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.tasks.regression import as_array, streaming_regression
 from tacit.tasks.task import Task
@@ -46,10 +46,7 @@ def localization(
             "Give places in the plane: anchors [[x, y], …] and target [x, y].",
         )
     for name, deviation in (("across", across), ("along", along), ("noise", noise)):
-        if not (is_number(deviation) and deviation >= 0):
-            raise Misuse(
-                f"{name} is {deviation!r}.", "Give a standard deviation that is not negative."
-            )
+        check_number(name, deviation, at_least=0, hint="a standard deviation")
     away = goal - places
     distances = away.norm(dim=1, keepdim=True)
     if not bool((distances > 0).all()):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_count
+from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.core.randomness import key_of
 from tacit.tasks.evaluation import ExpectedLoss
@@ -43,9 +43,9 @@ def streaming_regression(
     of the expected loss ½ (w − wᵒ)ᵀR(w − wᵒ) + ½ E v². From batch `flip_at` on, wᵒ has the other sign, and so has
     the optimum. The first estimates are uniform in [−1, 1], each client's its own.
     """
-    _check_count("batch_size", batch_size, least=1)
+    check_count("batch_size", batch_size)
     if flip_at is not None:
-        _check_count("flip_at", flip_at, least=0)
+        check_count("flip_at", flip_at, at_least=0)
     width, dtype = targets.shape[1], targets.dtype
 
     def sign(number: int) -> int:
@@ -104,8 +104,3 @@ def as_array(name: str, values: Tensor | Sequence[Any], dtype: torch.dtype) -> T
     if not bool(torch.isfinite(array).all()):
         raise Misuse(f"{name} holds a number that is not finite.", "Give finite numbers.")
     return array
-
-
-def _check_count(name: str, value: int, least: int) -> None:
-    if not is_count(value, least):
-        raise Misuse(f"{name} is {value!r}.", f"Give a whole number of at least {least}.")
