@@ -35,7 +35,7 @@ def save(folder: Path, checkpoint: Checkpoint, hosted: Hosted, keep: int = 2) ->
         for name in fields:
             _give(fields[name], shapes[name][0], hosted)
         return
-    with whole.replacing(folder, checkpoint.step, keep) as part:
+    with whole.writing(folder, checkpoint.step, keep) as part:
         header: dict[str, Any] = {"__metadata__": whole.metadata(checkpoint)}
         end = 0
         for name, rows in fields.items():

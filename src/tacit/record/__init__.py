@@ -1,4 +1,4 @@
-"""What is kept of a run: metrics over time and checkpoints."""
+"""What is kept of a run: metrics over time, messages and checkpoints."""
 
 from tacit.record.history import History, Record, Spread
 

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a run as safetensors, written whole or not at all."""
+"""Checkpoints: the state of a run as safetensors, written atomically."""
 
 from __future__ import annotations
 
@@ -23,41 +23,47 @@ FACTS = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "dive
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state after `step` iterations and what else a run needs to go on as if never stopped."""
+    """The state after `step` iterations, and what else a run needs to continue to the same bits.
+
+    Attributes:
+        fingerprint: Digest of the configuration that the state belongs to.
+        diverged: Where the run first diverged, if it was allowed to.
+        gradients: Backend of the gradients; another one would round differently.
+    """
 
     state: Any
     step: int
     bytes_sent: int
     wall_seconds: float
-    fingerprint: str  # of the configuration the state belongs to
-    diverged: str | None = None  # where it first did, if that was allowed
-    gradients: str = "auto"  # how gradients were taken: the other way would round differently
+    fingerprint: str
+    diverged: str | None = None
+    gradients: str = "auto"
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
-    """Write a checkpoint and remove all but the newest `keep`; a reader never sees half a file."""
+    """Write a checkpoint atomically and remove all but the newest `keep`."""
     from safetensors.torch import save_file
 
-    # Fields may share memory (DSGT's first tracker is its gradient) or be views, which the format does not allow.
-    whole = torch.contiguous_format
-    fields = tensors_of(checkpoint.state)
+    # Fields may be views or share memory (DSGT's first tracker is its gradient), which safetensors
+    # does not allow.
     tensors = {
-        name: rows.detach().cpu().clone(memory_format=whole) for name, rows in fields.items()
+        name: rows.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, rows in tensors_of(checkpoint.state).items()
     }
-    with replacing(folder, checkpoint.step, keep) as part:
+    with writing(folder, checkpoint.step, keep) as part:
         save_file(tensors, part, metadata=metadata(checkpoint))
     return path_of(folder, checkpoint.step)
 
 
 def metadata(checkpoint: Checkpoint) -> dict[str, str]:
-    """What a file says besides the tensors."""
+    """What a file holds besides the tensors."""
     facts = {name: getattr(checkpoint, name) for name in FACTS}
     return {"tacit": json.dumps({"format": FORMAT} | facts)}
 
 
 @contextmanager
-def replacing(folder: Path, step: int, keep: int) -> Iterator[Path]:
-    """Where to write the checkpoint of an iteration; it takes its place when it is whole, and old ones go."""
+def writing(folder: Path, step: int, keep: int) -> Iterator[Path]:
+    """Yield the temporary path of a checkpoint; on success rename it and remove old checkpoints."""
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, step)
     # A killed run may have left part of a file, which would keep its room on the disk.
@@ -71,20 +77,19 @@ def replacing(folder: Path, step: int, keep: int) -> Iterator[Path]:
 
 
 def path_of(folder: Path, step: int) -> Path:
-    """The file of the checkpoint after `step` iterations."""
     return folder / f"step-{step:09d}.safetensors"
 
 
 def load_latest(
     folder: Path, algorithm: Algorithm, fingerprint: str, device: torch.device | str = "cpu"
 ) -> Checkpoint | None:
-    """The newest readable checkpoint in a folder, or None if there is none; a damaged one is passed over.
+    """The newest readable checkpoint in a folder, or None if the folder has none.
 
-    On the device "meta" it has the shapes of its tensors only.
+    Damaged files are skipped; if all are damaged, Misuse is raised. On the device "meta" the
+    tensors have shapes only.
     """
-    files = _newest_first(folder)
     problems = []
-    for path in files:
+    for path in _newest_first(folder):
         try:
             checkpoint = _load(path, algorithm, device)
         except (OSError, ValueError, KeyError, TypeError) as problem:
@@ -98,7 +103,8 @@ def load_latest(
         return checkpoint
     if problems:
         raise Misuse(
-            f"No checkpoint in {folder} can be read ({'; '.join(problems)}).", "Start the run anew."
+            f"No checkpoint in {folder} can be read ({'; '.join(problems)}).",
+            "Start the run again.",
         )
     return None
 
@@ -111,7 +117,7 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
         with safe_open(path, framework="pt", device="cpu" if shapes_only else str(device)) as file:
             facts = json.loads((file.metadata() or {})["tacit"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            # Cloned: what the file hands out is mapped from it, and would change with it.
+            # Clones, because the tensors of safe_open are mapped from the file and change with it.
             tensors = {
                 name: x.to(device) if shapes_only else x.clone() for name, x in tensors.items()
             }

@@ -1,7 +1,7 @@
-"""Names for what a run is made of: first models, gradients, noise, and what non-linear steps gave.
+"""Names of the rows that a run is made of: initial models, gradients, noise, non-linear results.
 
-Everything a client says is a linear combination of these. A transcript keeps the numbers of some under their names;
-the audit runs an algorithm on the names alone.
+Every message is a linear combination of them. A transcript stores numbers under these names; the
+audit runs an algorithm on the names alone.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ from typing import Literal, NamedTuple
 from torch import Tensor
 
 Kind = Literal["theta0", "gradient", "noise", "nonlinear"]
-NOBODY = -1
+NO_CLIENT = -1
 
 
 class Unknown(NamedTuple):
     """One row that a client knows and others may not.
 
-    `when` is the number of the batch for gradients, the tick for noise and non-linear steps (0 in `start`, t + 1 in
-    step t). Noise that two clients share belongs to `client` and `other`.
+    `when` is the number of the batch for gradients and the tick for noise and non-linear steps
+    (0 in `start`, t + 1 in step t). Noise that two clients share belongs to `client` and `other`.
     """
 
     kind: Kind
     when: int
     client: int
-    other: int = NOBODY
+    other: int = NO_CLIENT
     tag: str = ""
 
     def known_to(self, clients: frozenset[int]) -> bool:
-        """Whether one of the clients has it by itself."""
+        """Whether the row belongs to one of the clients."""
         return self.client in clients or self.other in clients
 
     def __str__(self) -> str:
         symbol = {"theta0": "θ⁰", "gradient": "g"}.get(self.kind, self.tag)
         when = "" if self.kind == "theta0" else f"({self.when})"
-        whose = f"{self.client}" if self.other == NOBODY else f"{self.client}→{self.other}"
-        return f"{symbol}[{whose}]{when}"
+        owner = f"{self.client}" if self.other == NO_CLIENT else f"{self.client}→{self.other}"
+        return f"{symbol}[{owner}]{when}"
 
 
-def of_clients(kind: Kind, when: int, ids: Tensor, tag: str = "") -> list[Unknown]:
-    """A row each of the clients `ids`."""
-    return [Unknown(kind, when, client, NOBODY, tag) for client in ids.tolist()]
+def client_unknowns(kind: Kind, when: int, ids: Tensor, tag: str = "") -> list[Unknown]:
+    """One unknown per client in `ids`."""
+    return [Unknown(kind, when, client, NO_CLIENT, tag) for client in ids.tolist()]
 
 
-def of_noise(tag: str, tick: int, source: Tensor, target: Tensor | None) -> list[Unknown]:
-    """Noise of clients, or of the pairs (source, target)."""
+def noise_unknowns(tag: str, tick: int, source: Tensor, target: Tensor | None) -> list[Unknown]:
+    """Noise of the clients in `source`, or of the pairs (source, target)."""
     if target is None:
-        return of_clients("noise", tick, source, tag)
+        return client_unknowns("noise", tick, source, tag)
     pairs = zip(source.tolist(), target.tolist(), strict=True)
     return [Unknown("noise", tick, client, other, tag) for client, other in pairs]

@@ -67,7 +67,7 @@ def test_large_counts_survive(tmp_path):
     assert load_latest(tmp_path, ALGORITHM, "abc").bytes_sent == 2**62 + 1
 
 
-def test_nothing_there_is_none(tmp_path):
+def test_no_checkpoint_is_none(tmp_path):
     assert load_latest(tmp_path, ALGORITHM, "abc") is None
     assert load_latest(tmp_path / "missing", ALGORITHM, "abc") is None
 
@@ -146,15 +146,15 @@ def foreign(path):
     save_file({"theta": torch.zeros(2)}, path)
 
 
-def of_the_future(path):
+def newer_format(path):
     path.write_bytes(path.read_bytes().replace(b"tacit-checkpoint-1", b"tacit-checkpoint-9"))
 
 
-DAMAGES = [truncate, empty, noise, foreign, of_the_future]
+DAMAGES = [truncate, empty, noise, foreign, newer_format]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_newest_one_is_passed_over(tmp_path, damage):
+def test_a_damaged_file_is_skipped(tmp_path, damage):
     save(tmp_path, checkpoint(1))
     damage(save(tmp_path, checkpoint(2)))
     back = load_latest(tmp_path, ALGORITHM, "abc")
@@ -163,22 +163,22 @@ def test_a_damaged_newest_one_is_passed_over(tmp_path, damage):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_if_all_are_damaged_that_is_said(tmp_path, damage):
+def test_damage_to_all_files_is_an_error(tmp_path, damage):
     for step in (1, 2):
         damage(save(tmp_path, checkpoint(step)))
     with pytest.raises(
-        Misuse, match=r"(?s)No checkpoint in .*step-000000002.*step-000000001.*Start the run anew"
+        Misuse, match=r"(?s)No checkpoint in .*step-000000002.*step-000000001.*Start the run again"
     ):
         load_latest(tmp_path, ALGORITHM, "abc")
 
 
-def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
+def test_checkpoint_of_another_configuration(tmp_path):
     save(tmp_path, checkpoint(fingerprint="other"))
     with pytest.raises(Misuse, match="another configuration"):
         load_latest(tmp_path, ALGORITHM, "abc")
 
 
-def test_a_state_of_another_algorithm_is_not_taken(tmp_path):
+def test_checkpoint_of_another_algorithm(tmp_path):
     save(tmp_path, checkpoint())
     with pytest.raises(Misuse, match="No checkpoint"):
         load_latest(tmp_path, Other(), "abc")

@@ -17,7 +17,7 @@ from tacit import (
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.rows import CodedRows
 from tacit.engines.stacked import StackedNetwork
-from tacit.record.transcript import SERVER, Keep, Recorder, Transcript
+from tacit.record.transcript import SERVER, Keep, Transcript, TranscriptRecorder
 from tacit.record.unknowns import Unknown
 
 GRAPH = Topology.ring(4).mixing("metropolis")
@@ -26,12 +26,12 @@ TASK = quadratic(torch.eye(3).repeat(4, 1, 1), torch.ones(4, 3))
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 
 
-def test_every_message_is_kept_with_its_moment_and_tag():
+def test_every_message_is_kept_with_its_tick_and_tag():
     run = simulate(LPPA(lr=0.1, masks="sent"), TASK, GRAPH, steps=2, transcript=True)
-    said = [
+    messages = [
         (m.tick, m.verb, m.tag, m.private, tuple(m.rows.shape)) for m in run.transcript.messages
     ]
-    assert said == [
+    assert messages == [
         (0, "send", "delta", True, (8, 3)),
         (1, "mix", "theta", False, (4, 3)),
         (1, "mix", "gamma", False, (4, 3)),
@@ -49,18 +49,18 @@ def test_the_first_tracker_sent_is_the_masked_gradient():
     assert float((first - gradient).abs().min()) > 0
 
 
-def test_recording_changes_nothing_and_is_off_by_default():
+def test_recording_does_not_change_the_run_and_is_off_by_default():
     recorded = simulate(LPPA(lr=0.1), TASK, GRAPH, steps=3, transcript=True)
-    silent = simulate(LPPA(lr=0.1), TASK, GRAPH, steps=3)
-    assert torch.equal(recorded.theta, silent.theta)
-    assert recorded.history[-1].bytes_sent == silent.history[-1].bytes_sent
-    assert silent.transcript is None
+    unrecorded = simulate(LPPA(lr=0.1), TASK, GRAPH, steps=3)
+    assert torch.equal(recorded.theta, unrecorded.theta)
+    assert recorded.history[-1].bytes_sent == unrecorded.history[-1].bytes_sent
+    assert unrecorded.transcript is None
 
 
-def test_the_server_and_encoded_rows_are_written_down_too():
+def test_server_messages_and_encoded_rows_are_kept():
     transcript = Transcript()
     hood = Neighbourhood.of(GRAPH.edges, np.arange(4))
-    recorder = Recorder(StackedNetwork(GRAPH, torch.float64, "cpu"), transcript, hood)
+    recorder = TranscriptRecorder(StackedNetwork(GRAPH, torch.float64, "cpu"), transcript, hood)
     rows = torch.ones(4, 2, dtype=torch.float64)
     recorder.mix(update=CodedRows(rows, lambda: 3, lambda: rows, lambda wire: wire))
     recorder.average(grad=rows)
@@ -73,15 +73,13 @@ def test_the_server_and_encoded_rows_are_written_down_too():
     assert all(float(message.rows.min()) == 1 for message in transcript.messages)  # copies
 
 
-def test_a_tag_that_no_message_has_is_refused_with_those_there_are():
+def test_unknown_tag_suggests_the_closest():
     run = simulate(LPPA(lr=0.1), TASK, GRAPH, steps=1, transcript=True)
     assert run.transcript.tags == ["theta", "gamma"]
     assert repr(run.transcript) == "Transcript(2 messages: theta, gamma)"
     with pytest.raises(Misuse, match=r"gama.*Did you mean 'gamma'"):
         run.transcript.of("gama")
 
-
-# --- What is kept --------------------------------------------------------------------------------------------
 
 PATH = Topology.from_edges([(0, 1), (1, 2), (2, 3)]).mixing("metropolis", lazy=True)
 
@@ -91,7 +89,7 @@ def kept(algorithm=None, graph=PATH, steps=3, **keep):
     return simulate(algorithm, TASK, graph, steps=steps, seed=1, transcript=Keep(**keep)).transcript
 
 
-def test_messages_say_from_whom_and_to_whom():
+def test_messages_have_sources_and_targets():
     transcript = kept(PDMM())
     (first, *_) = transcript.messages
     ends = list(zip(first.source.tolist(), first.target.tolist(), strict=True))
@@ -105,11 +103,10 @@ def test_messages_say_from_whom_and_to_whom():
     torch.testing.assert_close(down.rows[0], up.rows.mean(0))
 
 
-def test_of_some_clients_what_they_send_and_receive():
+def test_keep_clients():
     whole, part = kept(), kept(clients=(0,))
-    assert [message.source.tolist() for message in part.messages] == [
-        [0, 1]
-    ] * 6  # its own and its neighbour's
+    # Its own rows and those of its neighbour.
+    assert [message.source.tolist() for message in part.messages] == [[0, 1]] * 6
     for few, all_of_them in zip(part.messages, whole.messages, strict=True):
         assert torch.equal(few.rows, all_of_them.rows[:2])
     edges = [(m.source.tolist(), m.target.tolist()) for m in kept(PDMM(), clients=(3,)).messages]
@@ -117,15 +114,14 @@ def test_of_some_clients_what_they_send_and_receive():
     up, down = kept(FedAvg(lr=0.1), clients=(2,)).messages[:2]
     assert (up.source.tolist(), down.source.tolist()) == ([2], [SERVER])
     assert kept(clients=()).messages == []
-    assert part.edges == whole.edges  # the graph is whole
+    assert part.edges == whole.edges
 
 
-def test_of_some_moments_and_tags():
+def test_keep_ticks_and_tags():
     assert [message.tick for message in kept(ticks=(2, 3)).messages] == [2, 2, 3, 3]
-    assert kept(ticks=(2, 2)).steps == 3  # all were listened to
-    assert [
-        message.tick for message in kept(LPPA(lr=0.1, masks="sent"), ticks=(0, 0)).messages
-    ] == [0]
+    assert kept(ticks=(2, 2)).steps == 3
+    sent_masks = kept(LPPA(lr=0.1, masks="sent"), ticks=(0, 0))
+    assert [message.tick for message in sent_masks.messages] == [0]
     assert kept(tags=("gamma",)).tags == ["gamma"]
     assert kept(tags=()).messages == []
     both = kept(tags=("theta",), ticks=(1, 2), clients=(3,))
@@ -135,7 +131,7 @@ def test_of_some_moments_and_tags():
     ]
 
 
-def test_insides_are_what_these_clients_hold_and_no_more():
+def test_insides_are_what_these_clients_hold():
     held = kept(insides=(0,)).held
     gradients = {Unknown("gradient", when, 0) for when in range(4)}
     masks = {Unknown("noise", 0, 0, 1, "delta"), Unknown("noise", 0, 1, 0, "delta")}
@@ -148,20 +144,20 @@ def test_insides_are_what_these_clients_hold_and_no_more():
     torch.testing.assert_close(first, held[Unknown("gradient", 0, 0)] + held[sent] - held[got])
 
 
-def test_insides_are_kept_of_all_moments():
-    """Later messages are made of earlier gradients."""
+def test_insides_are_kept_of_all_ticks():
+    """Because later messages depend on earlier gradients."""
     assert set(kept(insides=(1,), ticks=(3, 3), clients=(0,), tags=()).held) == set(
         kept(insides=(1,)).held
     )
 
 
-def test_first_models_of_all_may_be_kept_for_who_was_told():
+def test_keep_all_initial_models():
     names = {Unknown("theta0", 0, client) for client in range(4)}
     assert set(kept(theta0=True).held) == names
     assert set(kept(theta0=True, insides=(2,)).held) == names | set(kept(insides=(2,)).held)
 
 
-def test_minimisers_are_held_as_gradients_and_nonlinear_steps_as_they_came_out():
+def test_minimisers_are_held_as_gradients_and_nonlinear_results_as_they_are():
     """∇f(w) = −b − cw, which for this task is w − 1."""
     transcript = kept(PDMM(solver=ExactSolver()), insides=(2,))
     gradient = transcript.held[Unknown("gradient", 3, 2)]
@@ -171,30 +167,30 @@ def test_minimisers_are_held_as_gradients_and_nonlinear_steps_as_they_came_out()
     assert {name.tag for name in response if name.kind == "nonlinear"} == {"response", "codec"}
 
 
-def test_recording_insides_changes_nothing():
-    quiet = simulate(LPPA(lr=0.1), TASK, PATH, steps=3)
-    watched = simulate(
+def test_recording_insides_does_not_change_the_run():
+    unrecorded = simulate(LPPA(lr=0.1), TASK, PATH, steps=3)
+    recorded = simulate(
         LPPA(lr=0.1), TASK, PATH, steps=3, transcript=Keep(insides=(0, 3), theta0=True)
     )
-    assert torch.equal(quiet.theta, watched.theta)
+    assert torch.equal(unrecorded.theta, recorded.theta)
 
 
 @pytest.mark.parametrize("ticks", [(3, 1), (-1, 2), (0, 2.5), (True, 2), ("0", "1")])
-def test_moments_that_are_none_are_refused(ticks):
+def test_bad_ticks(ticks):
     with pytest.raises(Misuse, match=r"ticks to keep are .*Give the first and the last"):
         Keep(ticks=ticks)
 
 
 @pytest.mark.parametrize("where", ["clients", "insides"])
 @pytest.mark.parametrize("client", [4, -1, True, 0.0])
-def test_clients_that_are_not_there_are_refused(where, client):
-    with pytest.raises(Misuse, match=r"shall keep client .*from 0 to 3"):
+def test_unknown_clients(where, client):
+    with pytest.raises(Misuse, match=r"no client .*from 0 to 3"):
         kept(**{where: (0, client)})
 
 
 @pytest.mark.parametrize(
     "wrong", [{"ticks": 5}, {"ticks": (0,)}, {"tags": "gamma"}, {"clients": [0]}, {"insides": 1}]
 )
-def test_bounds_of_another_kind_are_refused(wrong):
+def test_values_of_another_type(wrong):
     with pytest.raises(Misuse, match="to keep"):
         Keep(**wrong)

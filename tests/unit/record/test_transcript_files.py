@@ -40,9 +40,6 @@ def assert_same(a, b):
     assert all(torch.equal(a.held[name], b.held[name]) for name in a.held)
 
 
-# --- There and back ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("algorithm", "keep"),
     [
@@ -52,7 +49,7 @@ def assert_same(a, b):
         (FedAvg(lr=0.1), {"insides": (3,), "theta0": True}),  # a server's rows
     ],
 )
-def test_a_transcript_comes_back_as_it_was(tmp_path, algorithm, keep):
+def test_round_trip(tmp_path, algorithm, keep):
     transcript = recorded(algorithm, **keep)
     index = save(transcript, tmp_path / "new" / "folder", fingerprint="of this run")
     assert index.name == "transcript.json"
@@ -65,7 +62,7 @@ def test_a_transcript_comes_back_as_it_was(tmp_path, algorithm, keep):
     }
 
 
-def test_private_messages_and_what_insiders_held_are_among_them(folder):
+def test_private_messages_and_held_rows_are_saved(folder):
     loaded, _ = load(folder)
     assert [message.tag for message in loaded.messages if message.private] == ["delta"]
     assert {name.kind for name in loaded.held} == {"theta0", "gradient", "noise"}
@@ -80,7 +77,7 @@ def test_double_precision_survives(tmp_path):
     assert_same(load(tmp_path)[0], transcript)
 
 
-def test_silence_can_be_saved(tmp_path):
+def test_empty_transcript(tmp_path):
     save(Transcript(clients=2, edges=[(0, 1)]), tmp_path)
     assert_same(load(tmp_path)[0], Transcript(clients=2, edges=[(0, 1)]))
 
@@ -91,49 +88,46 @@ def test_a_later_transcript_replaces_an_earlier_one(folder):
     assert_same(load(folder)[0], other)
 
 
-# --- What is not as it was written ---------------------------------------------------------------------------
-
-
-def refused(folder, words):
-    with pytest.raises(Misuse, match=words) as refusal:
+def check_error(folder, match):
+    with pytest.raises(Misuse, match=match) as caught:
         load(folder)
-    assert refusal.value.remedy
+    assert caught.value.remedy
 
 
 def test_no_transcript(tmp_path):
-    refused(tmp_path, r"There is no transcript in .*Record one")
-    refused(tmp_path / "nowhere", r"There is no transcript")
+    check_error(tmp_path, r"There is no transcript in .*Record one")
+    check_error(tmp_path / "nowhere", r"There is no transcript")
 
 
-def test_missing_numbers(folder):
+def test_missing_safetensors(folder):
     (folder / "transcript.safetensors").unlink()
-    refused(folder, r"cannot be read.*Record the run again")
+    check_error(folder, r"cannot be read.*Record the run again")
 
 
 @pytest.mark.parametrize("keep", [0, 7, 100, -1])
-def test_numbers_that_were_cut_short(folder, keep):
+def test_truncated_safetensors(folder, keep):
     numbers = folder / "transcript.safetensors"
     numbers.write_bytes(numbers.read_bytes()[:keep])
-    refused(folder, r"transcript\.safetensors was cut short or altered.*Record the run again")
+    check_error(folder, r"transcript\.safetensors was cut short or altered.*Record the run again")
 
 
 @pytest.mark.parametrize("place", [10, -1])
-def test_numbers_of_which_one_bit_was_altered(folder, place):
+def test_one_flipped_bit(folder, place):
     numbers = folder / "transcript.safetensors"
     content = bytearray(numbers.read_bytes())
     content[place] ^= 1
     numbers.write_bytes(content)
-    refused(folder, r"cut short or altered")
+    check_error(folder, r"cut short or altered")
 
 
-def test_numbers_of_another_run_even_with_their_own_checksum_in_the_index(folder):
+def test_safetensors_of_another_run(folder):
     numbers, index = folder / "transcript.safetensors", folder / "transcript.json"
     save_file({name: 2 * rows for name, rows in load_file(numbers).items()}, numbers)
-    refused(folder, r"cut short or altered")
+    check_error(folder, r"cut short or altered")
     facts = json.loads(index.read_text())
     facts["numbers_sha256"] = hashlib.sha256(numbers.read_bytes()).hexdigest()
     index.write_text(json.dumps(facts))
-    refused(folder, r"transcript\.json was altered: its checksum does not fit")
+    check_error(folder, r"transcript\.json was altered: its checksum does not match")
 
 
 @pytest.mark.parametrize(
@@ -156,11 +150,10 @@ def test_an_altered_index(folder, alter):
     facts = json.loads(index.read_text())
     alter(facts)
     index.write_text(json.dumps(facts))
-    refused(folder, r"transcript\.json was altered.*Record the run again")
+    check_error(folder, r"transcript\.json was altered.*Record the run again")
 
 
-def test_an_index_in_other_words_is_the_same_index(folder):
-    """Spaces and the order of keys are no alteration."""
+def test_whitespace_and_key_order_of_the_index_do_not_matter(folder):
     index = folder / "transcript.json"
     before = load(folder)[0]
     index.write_text(json.dumps(json.loads(index.read_text()), indent=2, sort_keys=True))
@@ -168,16 +161,16 @@ def test_an_index_in_other_words_is_the_same_index(folder):
 
 
 @pytest.mark.parametrize("content", [b"", b'{"format": "tacit-tr', b"[1, 2]", b"\xff\xfe", b"null"])
-def test_an_index_that_is_none(folder, content):
+def test_malformed_index(folder, content):
     (folder / "transcript.json").write_bytes(content)
-    refused(folder, r"cannot be read")
+    check_error(folder, r"cannot be read")
 
 
 @pytest.mark.parametrize("named", ["tacit-transcript-2", None])
 def test_an_unknown_format(folder, named):
     index = folder / "transcript.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"format": named}))
-    refused(folder, rf"unknown format {named!r}")
+    check_error(folder, rf"unknown format {named!r}")
 
 
 def test_an_index_without_its_checksum(folder):
@@ -185,4 +178,4 @@ def test_an_index_without_its_checksum(folder):
     facts = json.loads(index.read_text())
     del facts["index_sha256"]
     index.write_text(json.dumps(facts))
-    refused(folder, r"cannot be read")
+    check_error(folder, r"cannot be read")
