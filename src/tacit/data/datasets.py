@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.data import mini
 from tacit.data.dataset import Dataset, Split
 from tacit.data.download import DownloadFailed, Patience, fetch_source
@@ -144,7 +144,7 @@ def load(
 def _source(name: str, sources: Mapping[str, DatasetSource]) -> DatasetSource:
     if name in sources:
         return sources[name]
-    raise unknown(f"there is no dataset {name!r}.", str(name).lower().replace("_", "-"), sources)
+    raise unknown_name(f"there is no dataset {name!r}.", str(name).lower().replace("_", "-"), sources)
 
 
 def _check(source: DatasetSource, options: Mapping[str, Any], **numbers: int | None) -> None:

@@ -1,12 +1,11 @@
-"""Who gets which samples: divisions of a training set among clients.
+"""Partitions of a training set among clients.
 
-Every division gives every sample to exactly one client and every client at least `minimum` samples. It
-is a pure function of its arguments; indices are ascending within a client.
+Every partition gives each sample to exactly one client and each client at least `minimum` samples.
+It depends on its arguments only. Indices ascend within a client, except in `explicit` partitions.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.core.errors import Misuse, unknown
-from tacit.data.apportion import Counts, dirichlet_shares, equal_shares, raise_to
-from tacit.data.label_deal import deal_all_but, deal_labels
+from tacit.core.checks import check_number
+from tacit.core.errors import Misuse, unknown_name
+from tacit.data.allocation import Counts, raise_to_minimum, split_dirichlet, split_evenly
+from tacit.data.label_skew import Owners, assign_all_but_k_classes, assign_k_classes
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """One int64 index tensor per client, and how they came about."""
+    """One int64 index tensor per client, and a description of how they were made."""
 
     indices: tuple[torch.Tensor, ...]
     kind: str
@@ -33,118 +33,127 @@ class Partition:
 
     @property
     def sizes(self) -> Counts:
-        """Samples of each client, [N]."""
+        """Number of samples of each client, [N]."""
         return np.array([len(part) for part in self.indices], dtype=np.int64)
 
     def counts(self, labels: ArrayLike, classes: int) -> Counts:
-        """Samples of each client and class, [N, classes]."""
-        mine = np.asarray(labels)[torch.cat(self.indices).numpy()]
-        if len(mine) and not 0 <= mine.min() <= mine.max() < classes:
+        """Number of samples of each client and class, [N, classes]."""
+        ordered = np.asarray(labels)[torch.cat(self.indices).numpy()]
+        if len(ordered) and not 0 <= ordered.min() <= ordered.max() < classes:
             raise Misuse(
-                f"labels go from {mine.min()} to {mine.max()}, but classes is {classes}.",
+                f"labels go from {ordered.min()} to {ordered.max()}, but classes is {classes}.",
                 "Give the number of classes of the dataset.",
             )
-        cells = np.repeat(np.arange(len(self)), self.sizes) * classes + mine
+        cells = np.repeat(np.arange(len(self)), self.sizes) * classes + ordered
         return np.bincount(cells, minlength=len(self) * classes).reshape(len(self), classes)
 
 
 def iid(n: int, clients: int, seed: int = 0, minimum: int = 1) -> Partition:
-    """Deal the samples out at random, in equal numbers."""
+    """Assign n samples at random, in equal numbers."""
     _check(n, clients, seed, minimum)
-    owner = np.empty(n, dtype=np.int64)
-    owner[_rng(seed).permutation(n)] = np.repeat(np.arange(clients), equal_shares(n, clients))
-    return _from_owners(
-        owner, clients, "iid", f"{n:,} samples at random, equally, over {clients:,} clients"
-    )
+    owners = _shuffled_owners(split_evenly(n, clients), np.random.default_rng(seed))
+    return _partition("iid", owners, clients, minimum, "equal random shares")
 
 
 def quantity(n: int, clients: int, alpha: float, seed: int = 0, minimum: int = 1) -> Partition:
-    """Deal the samples out at random, in unequal numbers: sizes follow a Dirichlet law of `alpha`."""
+    """Quantity skew: assign samples at random, in numbers that follow a Dirichlet distribution.
+
+    Args:
+        n: Number of samples.
+        clients: Number of clients.
+        alpha: Concentration: 0.1 is very uneven, 100 is nearly even.
+        seed: Seed of the draws.
+        minimum: Smallest number of samples per client.
+    """
     _check(n, clients, seed, minimum)
     _check_alpha(alpha)
-    rng = _rng(seed)
-    sizes = raise_to(dirichlet_shares(n, clients, alpha, rng), minimum)
-    owner = np.empty(n, dtype=np.int64)
-    owner[rng.permutation(n)] = np.repeat(np.arange(clients), sizes)
-    return _from_owners(
-        owner, clients, "quantity", f"sizes from Dirichlet({alpha:g}), {_over(n, clients, minimum)}"
-    )
+    rng = np.random.default_rng(seed)
+    sizes = raise_to_minimum(split_dirichlet(n, clients, alpha, rng), minimum)
+    owners = _shuffled_owners(sizes, rng)
+    return _partition("quantity", owners, clients, minimum, f"sizes from Dirichlet({alpha:g})")
 
 
 def dirichlet(
     labels: ArrayLike, clients: int, alpha: float, seed: int = 0, minimum: int = 1
 ) -> Partition:
-    """Skew the labels: the shares of each class over the clients follow a Dirichlet law of `alpha`.
+    """Label skew: the clients' shares of each class follow a Dirichlet distribution.
 
-    Clients below `minimum` get random samples of the largest ones.
+    Clients below `minimum` get random samples of the largest clients.
+
+    Args:
+        labels: Class of each sample, [n].
+        clients: Number of clients.
+        alpha: Concentration: 0.1 is very uneven, 100 is nearly even.
+        seed: Seed of the draws.
+        minimum: Smallest number of samples per client.
     """
-    labels = _labels(labels)
+    labels = _integers("labels", labels)
     _check(len(labels), clients, seed, minimum)
     _check_alpha(alpha)
-    rng = _rng(seed)
-    owner = np.empty(len(labels), dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    owners = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
-        owner[members] = np.repeat(
-            np.arange(clients), dirichlet_shares(len(members), clients, alpha, rng)
-        )
-    sizes = np.bincount(owner, minlength=clients)
-    _move_surplus(owner, sizes, raise_to(sizes, minimum), rng)
-    return _from_owners(
-        owner,
-        clients,
-        "dirichlet",
-        f"classes from Dirichlet({alpha:g}), {_over(len(labels), clients, minimum)}",
-    )
+        shares = split_dirichlet(len(members), clients, alpha, rng)
+        owners[members] = np.repeat(np.arange(clients), shares)
+    sizes = np.bincount(owners, minlength=clients)
+    _resize(owners, sizes, raise_to_minimum(sizes, minimum), rng)
+    return _partition("dirichlet", owners, clients, minimum, f"classes from Dirichlet({alpha:g})")
 
 
 def classes_per_client(
     labels: ArrayLike, clients: int, k: int, seed: int = 0, minimum: int = 1
 ) -> Partition:
-    """Give each client samples of exactly `k` classes (#C = k), and every class to at least one client.
+    """Label skew: each client has samples of exactly k classes (#C = k).
 
-    Classes are dealt in proportion to their size. Only where a class has fewer samples than there would
-    be clients holding it can a client have less than `k`.
+    Every class has at least one client, and larger classes have more. A client can have fewer than
+    k classes only if some class has fewer samples than it would have clients.
+
+    Args:
+        labels: Class of each sample, [n].
+        clients: Number of clients.
+        k: Number of classes per client.
+        seed: Seed of the draws.
+        minimum: Smallest number of samples per client.
     """
-    labels = _labels(labels)
+    labels = _integers("labels", labels)
     _check(len(labels), clients, seed, minimum)
-    owner = deal_labels(labels, clients, k, seed, minimum)
-    return _from_owners(
-        owner,
-        clients,
-        "classes",
-        f"#C = {k}: {k} classes each, {_over(len(labels), clients, minimum)}",
-    )
+    owners = assign_k_classes(labels, clients, k, seed, minimum)
+    return _partition("classes", owners, clients, minimum, f"#C = {k}: {k} classes each")
 
 
 def missing_classes(
     labels: ArrayLike, clients: int, k: int, seed: int = 0, minimum: int = 1
 ) -> Partition:
-    """Let each client miss `k` classes: client i those from number i·k on, counted round (dual-protection paper).
+    """Label skew: client i lacks the k classes from number i·k on, modulo (dual-protection paper).
 
-    The samples of a class are dealt out at random, in equal numbers, among the clients that do not miss it.
+    The other clients get equal random shares of a class.
+
+    Args:
+        labels: Class of each sample, [n].
+        clients: Number of clients.
+        k: Number of missing classes per client.
+        seed: Seed of the draws.
+        minimum: Smallest number of samples per client.
     """
-    labels = _labels(labels)
+    labels = _integers("labels", labels)
     _check(len(labels), clients, seed, minimum)
-    owner = deal_all_but(labels, clients, k, seed)
-    sizes = np.bincount(owner, minlength=clients)
+    owners = assign_all_but_k_classes(labels, clients, k, seed)
+    sizes = np.bincount(owners, minlength=clients)
     if sizes.min() < minimum:
         raise Misuse(
-            f"k={k} missing classes leave client {sizes.argmin()} with {sizes.min():,} samples; minimum is {minimum}.",
+            f"k={k} missing classes leave client {sizes.argmin()} with {sizes.min():,} samples; "
+            f"minimum is {minimum}.",
             "Lower minimum (the batch size) or the number of clients, or use more data.",
         )
-    return _from_owners(
-        owner,
-        clients,
-        "missing",
-        f"{k} classes missing each, {_over(len(labels), clients, minimum)}",
-    )
+    return _partition("missing", owners, clients, minimum, f"{k} classes missing each")
 
 
 def explicit(indices: Sequence[ArrayLike], n: int, minimum: int = 0) -> Partition:
-    """Take the user's own division, if it gives each of the n samples to exactly one client."""
+    """Use given indices, one list per client; they must contain each of n samples exactly once."""
     parts = tuple(
-        torch.from_numpy(_index_array(part, client)) for client, part in enumerate(indices)
+        torch.tensor(_integers(f"indices of client {client}", part))
+        for client, part in enumerate(indices)
     )
     _check(n, len(parts), 0, minimum)
     everything = torch.cat(parts).numpy()
@@ -152,24 +161,26 @@ def explicit(indices: Sequence[ArrayLike], n: int, minimum: int = 0) -> Partitio
         outside = everything[(everything < 0) | (everything >= n)][0]
         raise Misuse(f"indices name sample {outside}.", f"Use numbers from 0 to {n - 1}.")
     times = np.bincount(everything, minlength=n)
-    for wrong, what in (
+    for wrong, where in (
         (times > 1, "to more than one client, or twice to one"),
-        (times == 0, "to nobody"),
+        (times == 0, "to no client"),
     ):
         if wrong.any():
             raise Misuse(
-                f"indices give {int(wrong.sum()):,} of {n:,} samples {what} (the first is {wrong.argmax()}).",
+                f"indices give {int(wrong.sum()):,} of {n:,} samples {where} "
+                f"(the first is {wrong.argmax()}).",
                 "Give every sample to exactly one client.",
             )
-    small = [client for client, part in enumerate(parts) if len(part) < minimum]
-    if small:
-        raise Misuse(
-            f"indices give client {small[0]} only {len(parts[small[0]])} samples; minimum is {minimum}.",
-            "Give it more, or lower minimum (the batch size).",
-        )
-    return Partition(parts, "explicit", f"given by the user, {_over(n, len(parts), minimum)}")
+    for client, part in enumerate(parts):
+        if len(part) < minimum:
+            raise Misuse(
+                f"indices give client {client} only {len(part)} samples; minimum is {minimum}.",
+                "Give it more, or lower minimum (the batch size).",
+            )
+    return Partition(parts, "explicit", _describe("given indices", n, len(parts), minimum))
 
 
+# Each kind with the function that makes it and its option.
 _KINDS: Mapping[str, tuple[Callable[..., Partition], str | None]] = {
     "iid": (lambda labels, *rest: iid(len(labels), *rest), None),
     "quantity": (lambda labels, *rest: quantity(len(labels), *rest), "alpha"),
@@ -183,97 +194,90 @@ _KINDS: Mapping[str, tuple[Callable[..., Partition], str | None]] = {
 def partition(
     kind: str, labels: ArrayLike, clients: int, *, seed: int = 0, minimum: int = 1, **options: Any
 ) -> Partition:
-    """Divide by its name: iid, quantity (alpha), dirichlet (alpha), classes (k), missing (k), explicit (indices).
+    """Make a partition by the name of its kind.
+
+    Args:
+        kind: "iid", "quantity", "dirichlet", "classes", "missing" or "explicit".
+        labels: Class of each sample, [n].
+        clients: Number of clients.
+        seed: Seed of the draws.
+        minimum: Smallest number of samples per client.
+        options: `alpha` for quantity and dirichlet, `k` for classes and missing, `indices` for
+            explicit.
 
     >>> [len(part) for part in partition("quantity", [0] * 100, 4, alpha=0.5, minimum=5).indices]
     [24, 5, 50, 21]
     """
     if kind not in _KINDS:
-        raise unknown(f"there is no partition {kind!r}.", kind, _KINDS)
-    divide, option = _KINDS[kind]
-    strange = sorted(set(options) - {option})
-    if strange:
-        has = f"its only option is {option}" if option else "it has none"
-        raise Misuse(f"partition {kind} has no option {strange[0]!r}.", f"Leave it out; {has}.")
+        raise unknown_name(f"There is no partition {kind!r}.", kind, _KINDS)
+    make, option = _KINDS[kind]
+    superfluous = sorted(set(options) - {option})
+    if superfluous:
+        known = f"its only option is {option}" if option else "it has none"
+        raise Misuse(
+            f"partition {kind} has no option {superfluous[0]!r}.", f"Leave it out; {known}."
+        )
     if option is not None and option not in options:
         raise Misuse(f"partition {kind} needs {option}.", f"Set {option}.")
-    labels = _labels(labels)
-    if kind == "explicit":
-        given = len(options["indices"])
-        if given != clients:
-            raise Misuse(
-                f"indices divide the samples among {given:,} clients, but clients is {clients:,}.",
-                "Give one list of indices per client.",
-            )
-        return explicit(options["indices"], len(labels), minimum)
-    return divide(labels, clients, *options.values(), seed, minimum)
+    labels = _integers("labels", labels)
+    if kind != "explicit":
+        return make(labels, clients, *options.values(), seed, minimum)
+    given = len(options["indices"])
+    if given != clients:
+        raise Misuse(
+            f"indices divide the samples among {given:,} clients, but clients is {clients:,}.",
+            "Give one list of indices per client.",
+        )
+    return explicit(options["indices"], len(labels), minimum)
 
 
 def _check(n: int, clients: int, seed: int, minimum: int) -> None:
-    if clients < 1:
-        raise Misuse(f"clients is {clients}.", "Give at least 1 client.")
-    if minimum < 0:
-        raise Misuse(
-            f"minimum is {minimum}.", "Give 0 or more samples per client (the batch size)."
-        )
-    if seed < 0:
-        raise Misuse(f"seed is {seed}.", "Give a seed of 0 or more.")
+    for name, value, least in (("clients", clients, 1), ("minimum", minimum, 0), ("seed", seed, 0)):
+        if value < least:
+            raise Misuse(f"{name} is {value}.", f"Give a number of at least {least}.")
     if n < clients * minimum:
         raise Misuse(
-            f"{clients:,} clients need at least {clients * minimum:,} samples ({minimum:,} each, the batch "
-            f"size), but there are {n:,}.",
+            f"{clients:,} clients need at least {clients * minimum:,} samples ({minimum:,} each, "
+            f"the batch size), but there are {n:,}.",
             "Lower the number of clients or the batch size, or use more data.",
         )
 
 
 def _check_alpha(alpha: float) -> None:
-    if not (alpha > 0 and math.isfinite(alpha)):
-        raise Misuse(
-            f"alpha is {alpha}.",
-            "Give a finite number above 0 (0.1 is very uneven, 100 nearly even).",
-        )
+    check_number("alpha", alpha, above=0, hint="0.1 is very uneven, 100 is nearly even")
 
 
-def _labels(labels: ArrayLike) -> NDArray[np.int64]:
-    array = np.asarray(labels)
+def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise Misuse(
-            f"labels are {array.dtype} with shape {array.shape}.",
-            "Give one whole class number per sample.",
+            f"{name} are {array.dtype} with shape {array.shape}.", "Give a list of integers."
         )
     return array.astype(np.int64, copy=False)
 
 
-def _index_array(part: ArrayLike, client: int) -> NDArray[np.int64]:
-    array = np.asarray(part)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise Misuse(
-            f"indices of client {client} are {array.dtype}, {array.ndim}-dimensional.",
-            "List integers.",
-        )
-    return array.astype(np.int64)
+def _shuffled_owners(sizes: Counts, rng: np.random.Generator) -> Owners:
+    """Owners of sizes.sum() samples in random order, such that client i owns sizes[i]."""
+    owners = np.empty(sizes.sum(), dtype=np.int64)
+    owners[rng.permutation(len(owners))] = np.repeat(np.arange(len(sizes)), sizes)
+    return owners
 
 
-def _rng(seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)
+def _resize(owners: Owners, sizes: Counts, new_sizes: Counts, rng: np.random.Generator) -> None:
+    """Change owners of random samples in place so that client i owns new_sizes[i]."""
+    order = rng.permutation(len(owners))
+    order = order[np.argsort(owners[order], kind="stable")]
+    rank = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    surplus = order[rank >= np.repeat(new_sizes, sizes)]
+    owners[surplus] = np.repeat(np.arange(len(sizes)), np.maximum(new_sizes - sizes, 0))
 
 
-def _over(n: int, clients: int, minimum: int) -> str:
-    return f"{n:,} samples over {clients:,} clients, at least {minimum} each"
-
-
-def _move_surplus(
-    owner: NDArray[np.int64], sizes: Counts, wanted: Counts, rng: np.random.Generator
-) -> None:
-    """Change owners in place so that client i has wanted[i] samples; which ones move is random."""
-    order = rng.permutation(len(owner))
-    order = order[np.argsort(owner[order], kind="stable")]
-    rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    surplus = order[rank >= np.repeat(wanted, sizes)]
-    owner[surplus] = np.repeat(np.arange(len(sizes)), np.maximum(wanted - sizes, 0))
-
-
-def _from_owners(owner: NDArray[np.int64], clients: int, kind: str, description: str) -> Partition:
-    by_client = torch.from_numpy(np.argsort(owner, kind="stable"))
-    sizes = np.bincount(owner, minlength=clients).tolist()
+def _partition(kind: str, owners: Owners, clients: int, minimum: int, how: str) -> Partition:
+    by_client = torch.from_numpy(np.argsort(owners, kind="stable"))
+    sizes = np.bincount(owners, minlength=clients).tolist()
+    description = _describe(how, len(owners), clients, minimum)
     return Partition(torch.split(by_client, sizes), kind, description)
+
+
+def _describe(how: str, n: int, clients: int, minimum: int) -> str:
+    return f"{how}, {n:,} samples over {clients:,} clients, at least {minimum} each"

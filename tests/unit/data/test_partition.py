@@ -1,4 +1,4 @@
-"""Divisions: nobody is lost, nobody is shared, nobody has less than the minimum."""
+"""Each sample belongs to exactly one client, and each client has the minimum."""
 
 import numpy as np
 import pytest
@@ -16,16 +16,16 @@ from tacit.data import (
     partition,
     quantity,
 )
-from tacit.data.apportion import proportional_shares, raise_to, take_from_largest
+from tacit.data.allocation import raise_to_minimum, split_proportionally, take_from_largest
 
-unhurried = settings(deadline=None)  # a busy machine is not a failure
+no_deadline = settings(deadline=None)
 seeds = st.integers(0, 2**32)
 alphas = st.floats(1e-9, 1e9)
 
 
 @st.composite
 def cases(draw, most_classes: int = 8):
-    """Labels in any proportions, clients, a seed, and a minimum that the samples suffice for."""
+    """Labels, a number of clients, a seed, and a minimum for which there are enough samples."""
     sizes = draw(st.lists(st.integers(1, 60), min_size=1, max_size=most_classes))
     labels = np.repeat(np.arange(len(sizes)), sizes)
     labels = np.random.default_rng(draw(seeds)).permutation(labels)
@@ -34,66 +34,66 @@ def cases(draw, most_classes: int = 8):
     return labels, clients, draw(seeds), minimum
 
 
-def check(division, n: int, clients: int, minimum: int) -> None:
-    assert len(division) == clients
-    assert all(part.dtype == torch.int64 for part in division.indices)
-    assert torch.equal(torch.sort(torch.cat(division.indices)).values, torch.arange(n))
-    assert division.sizes.min() >= minimum
+def check(parts, n: int, clients: int, minimum: int) -> None:
+    assert len(parts) == clients
+    assert all(part.dtype == torch.int64 for part in parts.indices)
+    assert torch.equal(torch.sort(torch.cat(parts.indices)).values, torch.arange(n))
+    assert parts.sizes.min() >= minimum
 
 
 def same(one, other) -> bool:
     return all(map(torch.equal, one.indices, other.indices))
 
 
-@unhurried
+@no_deadline
 @given(cases())
 def test_iid(case):
     labels, clients, seed, minimum = case
-    division = iid(len(labels), clients, seed, minimum)
-    check(division, len(labels), clients, minimum)
-    assert np.ptp(division.sizes) <= 1
-    assert same(division, iid(len(labels), clients, seed, minimum))
+    parts = iid(len(labels), clients, seed, minimum)
+    check(parts, len(labels), clients, minimum)
+    assert np.ptp(parts.sizes) <= 1
+    assert same(parts, iid(len(labels), clients, seed, minimum))
 
 
-@unhurried
+@no_deadline
 @given(cases(), alphas)
 def test_quantity(case, alpha):
     labels, clients, seed, minimum = case
-    division = quantity(len(labels), clients, alpha, seed, minimum)
-    check(division, len(labels), clients, minimum)
-    assert same(division, quantity(len(labels), clients, alpha, seed, minimum))
+    parts = quantity(len(labels), clients, alpha, seed, minimum)
+    check(parts, len(labels), clients, minimum)
+    assert same(parts, quantity(len(labels), clients, alpha, seed, minimum))
 
 
-@unhurried
+@no_deadline
 @given(cases(), alphas)
 def test_dirichlet(case, alpha):
     labels, clients, seed, minimum = case
-    division = dirichlet(labels, clients, alpha, seed, minimum)
-    check(division, len(labels), clients, minimum)
-    assert same(division, dirichlet(labels, clients, alpha, seed, minimum))
+    parts = dirichlet(labels, clients, alpha, seed, minimum)
+    check(parts, len(labels), clients, minimum)
+    assert same(parts, dirichlet(labels, clients, alpha, seed, minimum))
 
 
-@unhurried
+@no_deadline
 @given(cases(), st.integers(1, 8))
 def test_classes(case, k):
-    """Without a minimum it always succeeds, with exactly k classes wherever the data suffices."""
+    """Without a minimum it always succeeds, with exactly k classes if there are enough data."""
     labels, clients, seed, _ = case
     sizes = np.bincount(labels)
     assume(k <= len(sizes) <= clients * k)
-    division = classes_per_client(labels, clients, k, seed, 0)
-    check(division, len(labels), clients, 0)
-    held = (division.counts(labels, len(sizes)) > 0).sum(1)
+    parts = classes_per_client(labels, clients, k, seed, 0)
+    check(parts, len(labels), clients, 0)
+    held = (parts.counts(labels, len(sizes)) > 0).sum(1)
     if np.minimum(sizes, clients).sum() >= clients * k:
         assert (held == k).all()
     else:
         assert held.max() <= k
-    assert same(division, classes_per_client(labels, clients, k, seed, 0))
+    assert same(parts, classes_per_client(labels, clients, k, seed, 0))
 
 
-@unhurried
+@no_deadline
 @given(cases(), st.integers(1, 8))
 def test_classes_with_a_minimum(case, k):
-    """With a minimum it keeps it, or refuses, but only where data is scarce or a class is rare."""
+    """It fails only if data are scarce or a class is rare."""
     labels, clients, seed, minimum = case
     sizes = np.bincount(labels)
     classes = len(sizes)
@@ -101,19 +101,19 @@ def test_classes_with_a_minimum(case, k):
     scarce = np.minimum(sizes, clients).sum() < clients * k or 2 * minimum * clients > len(labels)
     if scarce or sizes.min() < minimum:
         try:
-            division = classes_per_client(labels, clients, k, seed, minimum)
+            parts = classes_per_client(labels, clients, k, seed, minimum)
         except Misuse:
             return
     else:
-        division = classes_per_client(labels, clients, k, seed, minimum)
-    check(division, len(labels), clients, minimum)
-    assert (division.counts(labels, classes) > 0).sum(1).max() <= k
+        parts = classes_per_client(labels, clients, k, seed, minimum)
+    check(parts, len(labels), clients, minimum)
+    assert (parts.counts(labels, classes) > 0).sum(1).max() <= k
 
 
-@unhurried
+@no_deadline
 @given(cases(), st.integers(1, 7))
 def test_missing(case, k):
-    """Each client misses its own k classes, and each class is cut equally among the others."""
+    """Each client lacks its own k classes, and the others share a class equally."""
     labels, clients, seed, _ = case
     sizes = np.bincount(labels)
     classes = len(sizes)
@@ -122,28 +122,28 @@ def test_missing(case, k):
         [[(label - i * k) % classes >= k for label in range(classes)] for i in range(clients)]
     )
     if not held.any(0).all():
-        with pytest.raises(Misuse, match="nobody would hold class"):
+        with pytest.raises(Misuse, match="no client would hold class"):
             missing_classes(labels, clients, k, seed, 0)
         return
-    division = missing_classes(labels, clients, k, seed, 0)
-    check(division, len(labels), clients, 0)
-    counts = division.counts(labels, classes)
+    parts = missing_classes(labels, clients, k, seed, 0)
+    check(parts, len(labels), clients, 0)
+    counts = parts.counts(labels, classes)
     assert not counts[~held].any()
     for label in range(classes):
         assert np.ptp(counts[held[:, label], label]) <= 1
-    assert same(division, missing_classes(labels, clients, k, seed, 0))
+    assert same(parts, missing_classes(labels, clients, k, seed, 0))
 
 
 def test_missing_digits_as_in_the_paper():
     labels = np.arange(4000) % 10
-    division = partition("missing", labels, 5, k=2, minimum=800)
+    parts = partition("missing", labels, 5, k=2, minimum=800)
     expected = np.full((5, 10), 100)
     for client in range(5):
         expected[client, 2 * client : 2 * client + 2] = 0
-    assert np.array_equal(division.counts(labels, 10), expected)
+    assert np.array_equal(parts.counts(labels, 10), expected)
 
 
-def test_missing_below_the_minimum_is_refused():
+def test_missing_below_the_minimum():
     labels = np.repeat([0, 1], [3, 300])
     with pytest.raises(
         Misuse, match=r"k=1 missing classes leave client 1 with 3 samples; minimum is 4"
@@ -154,11 +154,11 @@ def test_missing_below_the_minimum_is_refused():
 @pytest.mark.parametrize("k", [1, 2, 3, 9, 10])
 def test_classes_of_balanced_data(k):
     labels = np.arange(6000) % 10
-    division = classes_per_client(labels, 100, k, seed=4, minimum=60 if k % 2 else 50)
-    counts = division.counts(labels, 10)
+    parts = classes_per_client(labels, 100, k, seed=4, minimum=60 if k % 2 else 50)
+    counts = parts.counts(labels, 10)
     assert ((counts > 0).sum(1) == k).all()
     assert (counts > 0).any(0).all()
-    assert np.ptp(division.sizes) <= 20
+    assert np.ptp(parts.sizes) <= 20
 
 
 def test_classes_are_mixed_among_clients():
@@ -168,16 +168,15 @@ def test_classes_are_mixed_among_clients():
     assert len(pairs) > 30  # of 45; without the trades it would be 5
 
 
-def test_rare_class_moves_along_its_own_label():
-    """The client of a rare class cannot reach the minimum from it alone, but from its other class."""
+def test_client_of_a_rare_class_gets_samples_of_its_other_class():
     labels = np.repeat([0, 1, 2], [3, 300, 300])
-    division = classes_per_client(labels, 6, 2, seed=1, minimum=80)
-    counts = division.counts(labels, 3)
+    parts = classes_per_client(labels, 6, 2, seed=1, minimum=80)
+    counts = parts.counts(labels, 3)
     assert ((counts > 0).sum(1) == 2).all()
-    assert division.sizes.min() >= 80
+    assert parts.sizes.min() >= 80
 
 
-def test_minimum_that_no_label_can_fill_is_refused():
+def test_minimum_that_a_class_cannot_fill():
     labels = np.repeat([0, 1], [3, 300])
     with pytest.raises(
         Misuse, match=r"k=1 classes per client with minimum=10: .* rarest of 2 classes has 3"
@@ -222,13 +221,11 @@ def test_many_clients():
 
 def test_labels_may_be_tensors():
     labels = torch.arange(40) % 4
-    division = partition("classes", labels, 8, k=2, minimum=2)
-    counts = division.counts(labels, 4)
+    parts = partition("classes", labels, 8, k=2, minimum=2)
+    counts = parts.counts(labels, 4)
     assert counts.shape == (8, 4)
     assert counts.sum(0).tolist() == [10] * 4
-    recount = [
-        [int((labels[part] == label).sum()) for label in range(4)] for part in division.indices
-    ]
+    recount = [[int((labels[part] == label).sum()) for label in range(4)] for part in parts.indices]
     assert counts.tolist() == recount
 
 
@@ -238,9 +235,9 @@ def test_counts_need_the_number_of_classes():
 
 
 def test_explicit():
-    division = partition("explicit", [0, 0, 1, 1], 2, indices=[[3, 0], torch.tensor([1, 2])])
-    assert [part.tolist() for part in division.indices] == [[3, 0], [1, 2]]
-    assert division.kind == "explicit"
+    parts = partition("explicit", [0, 0, 1, 1], 2, indices=[[3, 0], torch.tensor([1, 2])])
+    assert [part.tolist() for part in parts.indices] == [[3, 0], [1, 2]]
+    assert parts.kind == "explicit"
 
 
 @pytest.mark.parametrize(
@@ -251,14 +248,14 @@ def test_explicit():
             "1 of 3 samples to more than one client, or twice to one \\(the first is 1\\)",
         ),
         ([[0, 0], [1, 2]], "1 of 3 samples to more than one client"),
-        ([[0], [2]], "1 of 3 samples to nobody \\(the first is 1\\)"),
+        ([[0], [2]], "1 of 3 samples to no client \\(the first is 1\\)"),
         ([[0, 3], [1, 2]], "name sample 3. Use numbers from 0 to 2"),
         ([[0, -1], [1, 2]], "name sample -1"),
         ([[0.5], [1, 2]], "indices of client 0 are float64"),
         ([], "clients is 0"),
     ],
 )
-def test_explicit_that_is_no_division(indices, problem):
+def test_bad_explicit_indices(indices, problem):
     with pytest.raises(Misuse, match=problem):
         explicit(indices, 3)
 
@@ -296,8 +293,8 @@ def test_explicit_below_the_minimum_or_for_other_clients():
             {"k": 10},
             "k=10 classes are missing at each client, but the samples have 10 classes. Set k",
         ),
-        ("missing", 1, {"k": 2}, "nobody would hold class 0. Lower k or take more clients"),
-        ("random", 4, {}, "there is no partition 'random'. Known: iid, quantity"),
+        ("missing", 1, {"k": 2}, "no client would hold class 0. Lower k or use more clients"),
+        ("random", 4, {}, "There is no partition 'random'. Known: iid, quantity"),
     ],
 )
 def test_misuse(kind, clients, options, problem):
@@ -319,41 +316,41 @@ def test_labels_must_be_class_numbers(labels):
         partition("iid", labels, 1)
 
 
-@unhurried
+@no_deadline
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
-def test_the_largest_give_first(sizes, data):
+def test_take_from_largest(sizes, data):
     sizes = np.array(sizes)
     amount = data.draw(st.integers(0, int(sizes.sum())))
     taken = take_from_largest(sizes, sizes, amount)
     left = sizes - taken
     assert taken.sum() == amount
     assert left.min() >= 0
-    # Whoever gave is not left above anybody who could still give, by more than the indivisible one.
+    # No size that shrank is below another by more than one.
     if taken.any():
         assert left.max() <= left[taken > 0].min() + 1
 
 
-@unhurried
+@no_deadline
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
-def test_raising_to_a_minimum_keeps_the_sum(sizes, data):
+def test_raise_to_minimum_keeps_the_sum(sizes, data):
     sizes = np.array(sizes)
     minimum = data.draw(st.integers(0, int(sizes.sum()) // len(sizes)))
-    raised = raise_to(sizes, minimum)
+    raised = raise_to_minimum(sizes, minimum)
     assert raised.sum() == sizes.sum()
     assert raised.min() >= minimum
 
 
-@unhurried
+@no_deadline
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=12), st.integers(1, 30), st.data())
-def test_proportional_shares(weights, clients, data):
+def test_split_proportionally(weights, clients, data):
     weights = np.array(weights)
     most = np.minimum(weights, clients)
     total = data.draw(st.integers(len(weights), max(len(weights), int(most.sum()))))
-    shares = proportional_shares(total, weights, most)
+    shares = split_proportionally(total, weights, most)
     assert shares.sum() == total
     assert (shares >= 1).all()
     assert (shares <= most).all()
-    # D'Hondt: no share could go to another and make the smallest weight per share larger.
+    # D'Hondt: moving one share does not increase the smallest weight per share.
     movable, open_to_more = shares > 1, shares < most
     if movable.any() and open_to_more.any():
         per_share = weights / shares
