@@ -23,7 +23,7 @@ from tacit.algorithms.algorithm import (
 )
 from tacit.core.checks import has_methods
 from tacit.core.devices import check_device
-from tacit.core.errors import Caution, Diverged, Misuse, first_line, unknown
+from tacit.core.errors import Caution, Diverged, Misuse, first_line, unknown_name
 from tacit.core.here import Here
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.precision import convolutions_like_products
@@ -423,12 +423,12 @@ def _randomness(prg: str | KeyRing, seed: int, task: Task, pool: WorkerPool) -> 
     if prg == "philox":
         return Philox(seed, task.parameters, task.dtype, pool)
     if isinstance(prg, str) and prg != "chacha20":
-        raise unknown(f"prg is {prg!r}.", prg, ("philox", "chacha20"), also=", or a KeyRing")
+        raise unknown_name(f"prg is {prg!r}.", prg, ("philox", "chacha20"), also=", or a KeyRing")
     from tacit.privacy.keystreams import KeyRing
 
     ring = KeyRing.from_seed(task.clients, seed) if isinstance(prg, str) else prg
     if not isinstance(ring, KeyRing):
-        raise unknown(
+        raise unknown_name(
             f"prg is a {type(prg).__name__}.", "", ("philox", "chacha20"), also=", or a KeyRing"
         )
     if len(ring.names) != task.clients:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import cast
 
 from tacit.bench.result import Asked, Bench, Result
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 
 NAMES = ("sim", "scaling", "mix", "attack", "noise", "codec", "peer")
 
@@ -16,7 +16,7 @@ NAMES = ("sim", "scaling", "mix", "attack", "noise", "codec", "peer")
 def bench(name: str) -> Bench:
     """The module that measures `name`."""
     if name not in NAMES:
-        raise unknown(f"There is no bench {name!r}.", name, NAMES)
+        raise unknown_name(f"There is no bench {name!r}.", name, NAMES)
     return cast(Bench, import_module(f"tacit.bench.{name}"))
 
 
@@ -28,7 +28,7 @@ def choose(names: Sequence[str], asked: Asked) -> dict[str, Asked]:
     )
     for workload in asked.workloads:
         if workload not in known:
-            raise unknown(f"There is no workload {workload!r}.", workload, known)
+            raise unknown_name(f"There is no workload {workload!r}.", workload, known)
     chosen = {}
     for name, each in benches.items():
         offered = each.offered(asked.device)

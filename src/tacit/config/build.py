@@ -1,51 +1,77 @@
-"""From a configuration to what runs: graph, data, partition, task, algorithm."""
+"""From a configuration to everything that a run needs: graph, data, task, algorithm, simulation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tacit import data, models
 from tacit.algorithms.algorithm import Algorithm, gradients_per_step
 from tacit.config.graphs import make_graph
-from tacit.config.named_tasks import make_task
-from tacit.config.options import import_object, make_algorithm, prefix_errors, validate_value
-from tacit.config.sections import Config, DataSection, ModelSection
+from tacit.config.options import (
+    check_names,
+    import_object,
+    make_algorithm,
+    prefix_errors,
+    validate_value,
+)
+from tacit.config.sections import Config, DataSection, ModelSection, TaskSection
 from tacit.core.devices import check_device
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.core.randomness import key_of
 from tacit.data.partition import Partition, partition
 from tacit.engines.group import Hosted
 from tacit.graph import Graph
-from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation, check_fit
-from tacit.tasks import Task
+from tacit.record.transcript import Keep, Transcript
+from tacit.simulation import Setting, Simulation, check_fit
+from tacit.tasks import Task, adaptive_filtering, localization
 from tacit.tasks.parts import Parts
 
 PARTITION_OPTIONS = {"alpha": float, "k": int, "indices": list[list[int]]}
+TASKS: dict[str, Callable[..., Task]] = {
+    "adaptive-filtering": adaptive_filtering,
+    "localization": localization,
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """Everything a run needs, made from one configuration."""
+    """Everything a run needs, made from one configuration.
+
+    Attributes:
+        round_length: Iterations in one round.
+        dataset: The data, or None if the task generates them.
+        partition: The samples of each client, or None if the task generates its data.
+    """
 
     config: Config
     graph: Graph
     task: Task
     algorithm: Algorithm
     round_length: int
-    dataset: data.Dataset | None  # None where the task makes its own data
+    dataset: data.Dataset | None
     partition: Partition | None
 
     @property
     def steps(self) -> int:
         """Iterations of the whole run."""
         return self.config.run.rounds * self.round_length
+
+    @property
+    def setting(self) -> Setting:
+        """What determines the messages of the run."""
+        run = self.config.run
+        return Setting(
+            self.algorithm, self.task, self.graph, run.seed, run.device, run.gradients, run.prg
+        )
 
     def simulation(
         self,
@@ -54,7 +80,7 @@ class Experiment:
         gradients: str | None = None,
         hosted: Hosted | None = None,
     ) -> Simulation:
-        """Its run before the start; `gradients` says otherwise than the configuration how they are computed."""
+        """A simulation before its start; `gradients` overrides the configuration's."""
         run = self.config.run
         return Simulation(
             self.algorithm,
@@ -70,20 +96,37 @@ class Experiment:
             hosted=hosted,
         )
 
+    def new_transcript(self) -> Transcript | None:
+        """An empty transcript that keeps what [transcript] selects; None without that section."""
+        section = self.config.transcript
+        if section is None:
+            return None
+        return Transcript(
+            Keep(
+                clients=None if section.clients is None else tuple(section.clients),
+                ticks=(section.first, section.last),
+                tags=None if section.tags is None else tuple(section.tags),
+                insides=tuple(section.insides),
+                theta0=section.theta0,
+            )
+        )
+
 
 def build(
     config: Config, folder: Path | None = None, dataset: data.Dataset | None = None
 ) -> Experiment:
-    """Make everything a configuration asks for, so that what is wrong shows before anything runs.
+    """Make everything that a configuration describes; errors appear here, before anything runs.
 
-    `folder` is the data folder; a `dataset` that was loaded before can be handed in.
+    Args:
+        config: The configuration.
+        folder: Folder of the datasets; see `tacit.data.data_folder` for the default.
+        dataset: The configuration's dataset, if it is loaded already.
     """
-    seed = config.run.seed
-    graph = make_graph(config.graph, seed)
+    graph = make_graph(config.graph, config.run.seed)
     check_device(config.run.device, "run.device")
-    name, options = config.algorithm.name, config.algorithm.options
-    # A first one, of no length, to refuse what is wrong before data is loaded.
-    draft = make_algorithm(name, options, round_length=1, steps=1)
+    # A first version with nominal lengths, to find errors before the data are loaded.
+    section = config.algorithm
+    draft = make_algorithm(section.name, section.options, round_length=1, steps=1)
     with prefix_errors("[graph]"):
         graph.require(*draft.requires, by=draft.name)
     parts: Partition | None = None
@@ -92,25 +135,67 @@ def build(
     else:
         dataset = dataset or load_data(config.data, folder)
         parts = make_partition(config, dataset, graph.clients)
-        task = make_training(config, dataset, parts)
-    if (clip := config.run.clip) is not None:
-        task = task.clipped(clip.bound, clip.norm)
-    with prefix_errors("[algorithm]"):
-        check_fit(draft, task)
-    # Local steps belong to the iteration they follow: a round is one pass over the data however it is cut.
-    epoch = max(1, task.steps_per_epoch // gradients_per_step(draft))
-    round_length = config.run.iterations_per_round or epoch
-    algorithm = make_algorithm(name, options, round_length, round_length * config.run.rounds)
+        train, test = dataset.train, dataset.test
+        samples = Parts.split((train.x, train.y), parts.indices)
+        task = make_training_task(
+            config, train.x.shape[1:], dataset.classes, samples, (test.x, test.y)
+        )
+    task = clip_gradients(config, task)
+    algorithm, round_length = make_algorithm_for(config, task)
     return Experiment(config, graph, task, algorithm, round_length, dataset, parts)
 
 
+def make_algorithm_for(config: Config, task: Task) -> tuple[Algorithm, int]:
+    """Make the algorithm of a configuration for its task; return it and the round's iterations."""
+    name, options = config.algorithm.name, config.algorithm.options
+    draft = make_algorithm(name, options, round_length=1, steps=1)
+    with prefix_errors("[algorithm]"):
+        check_fit(draft, task)
+    # Each of several local steps uses a batch, so a round has fewer iterations than batches.
+    epoch = max(1, task.steps_per_epoch // gradients_per_step(draft))
+    round_length = config.run.iterations_per_round or epoch
+    steps = round_length * config.run.rounds
+    return make_algorithm(name, options, round_length, steps), round_length
+
+
+def make_training_task(
+    config: Config,
+    shape: Sequence[int],
+    classes: int,
+    parts: Parts | Sequence[tuple[Tensor, Tensor]],
+    test: tuple[Tensor, Tensor] | None,
+) -> Task:
+    """Make the task of training the configured model.
+
+    Args:
+        config: The configuration.
+        shape: Shape of one input.
+        classes: Number of classes.
+        parts: Inputs and classes of each client.
+        test: Inputs and classes to evaluate on; None: each client's own.
+    """
+    with prefix_errors("[model]"):
+        return Task.from_module(
+            make_model(config.model, shape, classes, config.run.seed),
+            parts,
+            batch_size=config.run.batch_size,
+            test=test,
+            init=config.model.init,
+        )
+
+
+def clip_gradients(config: Config, task: Task) -> Task:
+    """The task with the gradient clipping of run.clip, if that is set."""
+    clip = config.run.clip
+    return task if clip is None else task.clipped(clip.bound, clip.norm)
+
+
 def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
-    """The dataset, or as much of it as is asked for."""
+    """Load the dataset of a section from the folder of the datasets."""
     with prefix_errors("[data]"):
         known = [*DataSection.model_fields, *data.describe(section.name).options]
-        for key in section.options:
-            if key not in known:
-                raise unknown(f"{key} is not an option of {section.name}.", key, known)
+    check_names("data", section.options, known, section.name)
+    with prefix_errors("[data]"):
         return data.load(
             section.name,
             folder,
@@ -122,7 +207,7 @@ def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
 
 
 def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Partition:
-    """Who gets which samples: at least one batch each."""
+    """Divide the training samples; every client gets at least one batch."""
     section = config.partition
     for key, value in section.options.items():
         validate_value(f"partition.{key}", value, PARTITION_OPTIONS.get(key, Any))
@@ -137,54 +222,77 @@ def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Parti
         )
 
 
-def make_training(config: Config, dataset: data.Dataset, parts: Partition) -> Task:
-    """The task of training the model on data that were dealt out."""
-    with prefix_errors("[model]"):
-        return Task.from_module(
-            make_model(config.model, dataset.train.x.shape[1:], dataset.classes, config.run.seed),
-            Parts.split((dataset.train.x, dataset.train.y), parts.indices),
-            batch_size=config.run.batch_size,
-            test=(dataset.test.x, dataset.test.y),
-            init=config.model.init,
+def make_task(section: TaskSection, clients: int) -> Task:
+    """Make a task that generates its own data, for a graph with this many clients."""
+    name = section.name
+    if name not in TASKS:
+        raise unknown_name(f"task.name = {name!r} is not a task.", name, TASKS)
+    if "clients" in section.options:
+        raise Misuse("task.clients is set.", "Remove it: the graph determines the clients.")
+    make = TASKS[name]
+    parameters, hints = inspect.signature(make).parameters, get_type_hints(make)
+    known = [name for name in parameters if name not in ("clients", "dtype")]
+    check_names("task", section.options, known, name)
+    options = {
+        key: validate_value(f"task.{key}", value, _without_tensors(hints[key]))
+        for key, value in section.options.items()
+    }
+    if "clients" in parameters:
+        options["clients"] = clients
+    with prefix_errors("[task]"):
+        task = make(**options)
+    if task.clients != clients:
+        raise Misuse(
+            f"[task]: {name} has {task.clients} clients, the graph has {clients}.",
+            f"Set graph.clients = {task.clients}, or give the task as many.",
         )
+    return task
+
+
+def _without_tensors(hint: Any) -> Any:
+    """A type without Tensor among its alternatives: TOML has lists instead."""
+    kinds = [kind for kind in get_args(hint) if kind is not Tensor]
+    return reduce(or_, kinds) if len(kinds) < len(get_args(hint)) else hint
 
 
 def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
-    """The model for inputs of `shape` and so many classes, named or the user's own; what it draws is keyed."""
+    """Make the model; what its constructor draws depends on the seed only.
+
+    Args:
+        section: Name and options of the model.
+        shape: Shape of one input.
+        classes: Number of outputs.
+        seed: The run's seed.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key_of(seed, "model") >> 1)
-        return _make_model(section, shape, classes)
+        if ":" not in section.name:
+            return models.build(section.name, shape, classes, **section.options)
+        return _make_own_model(section, shape, classes)
 
 
-def _make_model(section: ModelSection, shape: Sequence[int], classes: int) -> nn.Module:
-    if ":" not in section.name:
-        return models.build(section.name, shape, classes, **section.options)
+def _make_own_model(section: ModelSection, shape: Sequence[int], classes: int) -> nn.Module:
+    """Make a user's model and check that it fits the data."""
+    key = f"name = {section.name!r}"
     make = import_object(section.name, "name")
     try:
         module = make(**section.options)
     except Exception as problem:  # whatever the user's code raises
-        raise Misuse(
-            f"name = {section.name!r} cannot be made: {problem}.", "Check its options."
-        ) from None
+        raise Misuse(f"{key} cannot be made: {problem}.", "Check its options.") from None
     if not isinstance(module, nn.Module):
-        raise Misuse(f"name = {section.name!r} is not a torch.nn.Module.", "Name a module class.")
-    _try_model(module, section.name, shape, classes)
-    return module
-
-
-def _try_model(module: nn.Module, name: str, shape: Sequence[int], classes: int) -> None:
-    """Refuse a model of the user's that does not fit the data."""
+        raise Misuse(f"{key} is not a torch.nn.Module.", "Name a module class.")
     x = torch.zeros(2, *shape, dtype=torch.float32)
     try:
         with torch.no_grad():
             output = tuple(module(x).shape)
     except Exception as problem:  # whatever the user's code raises
         raise Misuse(
-            f"name = {name!r} fails on inputs of shape {tuple(x.shape)}: {problem}.",
+            f"{key} fails on inputs of shape {tuple(x.shape)}: {problem}.",
             "Make it take such inputs, or choose other data.",
         ) from None
     if output != (len(x), classes):
         raise Misuse(
-            f"name = {name!r} gives an output of shape {output} for {len(x)} samples.",
+            f"{key} gives an output of shape {output} for {len(x)} samples.",
             f"The data have {classes} classes: make it ({len(x)}, {classes}).",
         )
+    return module

@@ -1,4 +1,4 @@
-"""The graph that a configuration asks for."""
+"""The graph of a configuration."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from tacit.config.options import prefix_errors, validate_value
+from tacit.config.options import check_names, prefix_errors, validate_value
 from tacit.config.sections import GraphSection
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph, Topology
 
 TOPOLOGIES: dict[str, Callable[..., Topology]] = {
@@ -33,18 +33,14 @@ TOPOLOGIES: dict[str, Callable[..., Topology]] = {
 
 
 def make_graph(section: GraphSection, seed: int) -> Graph:
-    """The topology and its weights."""
-    if section.kind == "matrix":
-        return _graph_of_matrix(section)
-    if section.kind not in TOPOLOGIES:
-        kinds = [*TOPOLOGIES, "matrix"]
-        raise unknown(f"graph.kind = {section.kind!r} is not a kind of graph.", section.kind, kinds)
-    make = TOPOLOGIES[section.kind]
+    """Make the topology and its weights; `seed` is used where the section has none."""
     seed = seed if section.seed is None else section.seed
-    options = _topology_options(section, make, seed)
-    with prefix_errors("[graph]"):
-        topology = make(**options)
-    if section.mixing == "matrix":
+    if section.kind == "matrix":
+        check_names("graph", section.options, ["matrix"], "kind 'matrix'")
+        topology = None
+    else:
+        topology = _make_topology(section, seed)
+    if topology is None or section.mixing == "matrix":
         matrix = _read_matrix(section.matrix)
         with prefix_errors(f"graph.matrix = {section.matrix!r}"):
             return Graph.from_matrix(matrix, topology)
@@ -52,50 +48,44 @@ def make_graph(section: GraphSection, seed: int) -> Graph:
         raise Misuse(
             f"graph.matrix = {section.matrix!r} is set.", 'Set graph.mixing = "matrix" to use it.'
         )
-    weighing: dict[str, Any] = {}
+    options: dict[str, Any] = {"lazy": section.lazy}
     if section.kappa is not None:
-        weighing["kappa"] = section.kappa
+        options["kappa"] = section.kappa
     if section.random_weights:
-        weighing["seed"] = seed
+        options["seed"] = seed
     with prefix_errors("[graph]"):
-        return topology.mixing(section.mixing, lazy=section.lazy, **weighing)
+        return topology.mixing(section.mixing, **options)
 
 
-def _graph_of_matrix(section: GraphSection) -> Graph:
-    """The graph whose edges are where a given W is not zero."""
-    for key in section.options:
-        raise unknown(f"graph.{key} is not an option of kind 'matrix'.", key, ["matrix"])
-    with prefix_errors(f"graph.matrix = {section.matrix!r}"):
-        return Graph.from_matrix(_read_matrix(section.matrix))
-
-
-def _topology_options(
-    section: GraphSection, make: Callable[..., Topology], seed: int
-) -> dict[str, Any]:
-    """The options of one kind of graph; `clients` is what the constructors call n."""
+def _make_topology(section: GraphSection, seed: int) -> Topology:
+    kind = section.kind
+    if kind not in TOPOLOGIES:
+        kinds = [*TOPOLOGIES, "matrix"]
+        raise unknown_name(f"graph.kind = {kind!r} is not a kind of graph.", kind, kinds)
+    make = TOPOLOGIES[kind]
     parameters, hints = inspect.signature(make).parameters, get_type_hints(make)
+    # The constructors call the number of clients n.
     names = {"clients" if name == "n" else name: name for name in parameters}
-    options: dict[str, Any] = {}
-    for key, value in section.options.items():
-        if key not in names:
-            raise unknown(f"graph.{key} is not an option of kind {section.kind!r}.", key, names)
-        options[names[key]] = validate_value(f"graph.{key}", value, hints[names[key]])
+    check_names("graph", section.options, names, f"kind {kind!r}")
+    options = {
+        names[key]: validate_value(f"graph.{key}", value, hints[names[key]])
+        for key, value in section.options.items()
+    }
     if (clients := options.get("n", 1)) < 1:
         raise Misuse(f"graph.clients = {clients} is too small.", "Give at least 1.")
-    for key, name in names.items():
-        if parameters[name].default is inspect.Parameter.empty and name not in options:
-            raise Misuse(
-                f"graph.kind = {section.kind!r} needs graph.{key}.", f"Set {key} in [graph]."
-            )
     if "seed" in parameters:
         options["seed"] = seed
-    return options
+    for key, name in names.items():
+        if parameters[name].default is inspect.Parameter.empty and name not in options:
+            raise Misuse(f"graph.kind = {kind!r} needs graph.{key}.", f"Set {key} in [graph].")
+    with prefix_errors("[graph]"):
+        return make(**options)
 
 
 def _read_matrix(file: str | None) -> Any:
     if file is None:
         raise Misuse(
-            "A matrix is asked for, but graph.matrix is not set.",
+            "The weights come from a file, but graph.matrix is not set.",
             "Name a file with the numbers of W.",
         )
     try:
@@ -103,7 +93,8 @@ def _read_matrix(file: str | None) -> Any:
             return np.load(file, allow_pickle=False)
         separator = "," if "," in Path(file).read_text(encoding="utf-8")[:4096] else None
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # numpy only warns of an empty file
+            # For an empty file, numpy only warns.
+            warnings.simplefilter("error")
             return np.loadtxt(file, delimiter=separator, ndmin=2)
     except (OSError, EOFError, ValueError, UserWarning) as problem:
         raise Misuse(

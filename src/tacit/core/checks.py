@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from typing import TypeGuard
 
@@ -50,10 +51,10 @@ def check_number(
     number = is_number(value) or (infinite and value == math.inf)
     bounds = []
     for words, bound, holds in (
-        ("above", above, lambda x, y: x > y),
-        ("of at least", at_least, lambda x, y: x >= y),
-        ("below", below, lambda x, y: x < y),
-        ("of at most", at_most, lambda x, y: x <= y),
+        ("above", above, operator.gt),
+        ("of at least", at_least, operator.ge),
+        ("below", below, operator.lt),
+        ("of at most", at_most, operator.le),
     ):
         if bound is not None:
             bounds.append(f" {words} {bound:g}")

@@ -24,7 +24,7 @@ class Misuse(TacitError, ValueError):
         super().__init__(f"{problem}{between}{remedy}".strip())
 
 
-def unknown(problem: str, given: object, known: Iterable[str], also: str = "") -> Misuse:
+def unknown_name(problem: str, given: object, known: Iterable[str], also: str = "") -> Misuse:
     """The refusal of a name that is not among those `known`: with the closest one, and all of them."""
     names = list(known)
     close = difflib.get_close_matches(str(given), names, n=1)

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar, cast
 
-from tacit.core.errors import Misuse, first_line, unknown
+from tacit.core.errors import Misuse, first_line, unknown_name
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class Registry(Mapping[str, T], Generic[T]):
     def find(self, name: str) -> T:
         """The entry called `name`; an unknown name is refused with the closest one."""
         if name not in self:
-            raise unknown(f"There is no {self.kind} {name!r}.", name, self)
+            raise unknown_name(f"There is no {self.kind} {name!r}.", name, self)
         return self[name]
 
     def package(self, name: str) -> str | None:

@@ -1,6 +1,5 @@
-"""Who talks to whom, and how much each listens: topologies, mixing weights and their properties."""
+"""Topologies, mixing weights and their properties."""
 
-from tacit.graph.mixing import Graph
-from tacit.graph.topology import Topology
+from tacit.graph.graph import Graph, Topology
 
 __all__ = ["Graph", "Topology"]

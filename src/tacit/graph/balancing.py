@@ -1,4 +1,4 @@
-"""Scaling a positive pattern to doubly stochastic: Sinkhorn and Knopp's alternation, finished by Newton."""
+"""Scale a positive matrix to doubly stochastic: Sinkhorn and Knopp's method, then Newton's."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from scipy import sparse
 from scipy.sparse.linalg import splu
 
 from tacit.core.errors import Misuse
-from tacit.graph.patterns import Vector, Weights
+from tacit.graph.edges import Vector, Weights
 
-TOLERANCE = 1e-12  # of the row and column sums
-SWEEPS = 1000  # of the alternation before Newton takes over
+# Of the row and column sums.
+TOLERANCE = 1e-12
+# Of the alternation, before Newton takes over.
+SWEEPS = 1000
 NEWTON_STEPS = 30
 
 
-def balanced(matrix: Weights) -> Weights:
+def balance(matrix: Weights) -> Weights:
     """diag(r) A diag(c) with rows and columns that sum to one.
 
     Sinkhorn and Knopp (1967) scale rows and columns in turn,
 
         r ← 1 / Ac,   c ← 1 / Aᵀr.
 
-    This is quick where messages spread quickly, and needs of the order of n² sweeps on a long ring with
-    random entries; what is left after `SWEEPS` is done by Newton's method.
+    This is quick where messages spread quickly, but needs of the order of n² sweeps on a long ring
+    with random entries; Newton's method finishes what is left after `SWEEPS`.
     """
     transposed = matrix.T.tocsr()
     c = np.ones(matrix.shape[0])
@@ -38,23 +40,24 @@ def balanced(matrix: Weights) -> Weights:
 
 
 def _newton(matrix: Weights) -> Weights:
-    """The same limit as the minimum of the convex Σᵢⱼ aᵢⱼ exp(uᵢ + vⱼ) − Σ uᵢ − Σ vⱼ, where r = eᵘ, c = eᵛ.
+    """The same limit as the minimum of the convex Σᵢⱼ aᵢⱼ exp(uᵢ + vⱼ) − Σ uᵢ − Σ vⱼ.
 
-    With P the matrix so far, ρ its row sums and κ its column sums, a step (u, v) solves
+    Here r = eᵘ and c = eᵛ. With P the current matrix, ρ its row sums and κ its column sums, a step
+    (u, v) solves
 
         [diag ρ   P    ] [u]   [1 − ρ]
         [Pᵀ      diag κ] [v] = [1 − κ]
 
-    by a sparse factorization (cheap on the long thin graphs that come here; a direct way, because conjugate
-    gradients need of the order of n products each on a ring). The step is halved until the sums come closer
-    to one. Adding a number to u and taking it from v changes nothing, so the last v is held at zero.
+    by a sparse factorization: it is cheap on the long thin graphs that come here, where conjugate
+    gradients need of the order of n products. The step is halved until the sums come closer to one.
+    Adding a number to u and subtracting it from v changes nothing, so the last v stays zero.
     """
     n = matrix.shape[0]
-    wrong = _errors(matrix)
+    errors = _sum_errors(matrix)
     for _ in range(NEWTON_STEPS):
-        if np.abs(wrong).max() <= TOLERANCE / 4:
+        if np.abs(errors).max() <= TOLERANCE / 4:
             return matrix
-        sums = sparse.diags_array(1.0 + wrong, format="csr")
+        sums = sparse.diags_array(1.0 + errors, format="csr")
         cross = sparse.block_array([[None, matrix], [matrix.T, None]], format="csr")
         whole: Any = sums + cross
         hessian = whole[: 2 * n - 1, : 2 * n - 1].tocsc()
@@ -62,28 +65,30 @@ def _newton(matrix: Weights) -> Weights:
             factors = splu(
                 hessian, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
             )
-        except (MemoryError, RuntimeError):  # too much fill, or singular to rounding
+        except (MemoryError, RuntimeError):
+            # Too much fill, or singular to rounding.
             break
-        step = np.append(factors.solve(-wrong[:-1]), 0.0)
+        step = np.append(factors.solve(-errors[:-1]), 0.0)
         fraction = 1.0
         while fraction > 1e-3:
             trial = _scaled(matrix, np.exp(fraction * step[:n]), np.exp(fraction * step[n:]))
-            trial_wrong = _errors(trial)
-            if np.linalg.norm(trial_wrong) < np.linalg.norm(wrong):
+            trial_errors = _sum_errors(trial)
+            if np.linalg.norm(trial_errors) < np.linalg.norm(errors):
                 break
             fraction /= 2
         else:
             break
-        matrix, wrong = trial, trial_wrong
+        matrix, errors = trial, trial_errors
     raise Misuse(
         f'mixing "sinkhorn" did not converge on {n} clients: a row or column sum is still off by '
-        f"{np.abs(wrong).max():.1e}.",
-        'Use fewer clients or more edges, or leave out seed; on an undirected topology, use "metropolis".',
+        f"{np.abs(errors).max():.1e}.",
+        "Use fewer clients or more edges, or leave out seed; "
+        'on an undirected topology, use "metropolis".',
     )
 
 
-def _errors(matrix: Weights) -> Vector:
-    """How far the row sums, then the column sums, are from one, `[2N]`."""
+def _sum_errors(matrix: Weights) -> Vector:
+    """The differences of the row sums, then of the column sums, from one: `[2N]`."""
     return np.asarray(np.concatenate([matrix.sum(axis=1), matrix.sum(axis=0)]) - 1.0)
 
 

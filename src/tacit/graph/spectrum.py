@@ -1,8 +1,8 @@
-"""Eigenvalues of mixing weights, by the cheapest way that is right for the matrix.
+"""Eigenvalues of mixing weights, by the cheapest method that is right for the matrix.
 
-Small matrices: dense. Circulant ones (rings, complete and exponential graphs, of any size): the discrete
-Fourier transform of the first row. Others: ARPACK from a fixed start vector, so that the same graph always
-gives the same number.
+Small matrices: dense. Circulant ones (rings, complete and exponential graphs, of any size): the
+discrete Fourier transform of the first row. Others: ARPACK from a fixed start vector, so that the
+same graph always gives the same number.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import numpy.typing as npt
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigs, eigsh
 
 from tacit.core.errors import Misuse
-from tacit.graph.patterns import Vector, Weights
+from tacit.graph.edges import Vector, Weights
 
 DENSE_LIMIT = 600
-KRYLOV = 40  # vectors ARPACK keeps
-RESTARTS = 60  # of ARPACK: at most KRYLOV × RESTARTS products with W
+# Vectors that ARPACK keeps, and its restarts: at most KRYLOV × RESTARTS products with W.
+KRYLOV = 40
+RESTARTS = 60
 
 
 def circulant_row(weights: Weights) -> Vector | None:
@@ -55,7 +56,7 @@ def second_modulus(weights: Weights, *, symmetric: bool, doubly_stochastic: bool
 
 
 def _second_modulus_large(weights: Weights, symmetric: bool, doubly_stochastic: bool) -> float:
-    """By ARPACK; of a doubly stochastic W the first eigenvalue is taken away, as W − 11ᵀ/N."""
+    """By ARPACK; a doubly stochastic W is deflated by its first eigenvalue, as W − 11ᵀ/N."""
     n = weights.shape[0]
     found: npt.NDArray[np.inexact]
     try:
@@ -74,9 +75,10 @@ def _second_modulus_large(weights: Weights, symmetric: bool, doubly_stochastic: 
             found = eigs(operator, k=2, which="LM", return_eigenvectors=False, **_arpack(n))
     except ArpackError as reason:
         raise Misuse(
-            f"the spectral gap of these {n} clients was not found in {KRYLOV * RESTARTS} products with W: "
-            "it is tiny, or many eigenvalues are close together.",
-            "Use fewer clients or a denser graph; rings, complete and exponential graphs have a closed form.",
+            f"the spectral gap of these {n} clients was not found in {KRYLOV * RESTARTS} products "
+            "with W: it is tiny, or many eigenvalues are close together.",
+            "Use fewer clients or a denser graph; "
+            "rings, complete and exponential graphs have a closed form.",
         ) from reason
     return float(np.abs(found).max())
 
@@ -89,12 +91,12 @@ def smallest_eigenvalue(weights: Weights) -> float:
     if (row := circulant_row(weights)) is not None:
         return float(np.fft.fft(row).real.min())
     try:
-        return float(
-            eigsh(weights, k=1, which="SA", return_eigenvectors=False, **_arpack(n, 1e-6))[0]
-        )
+        found = eigsh(weights, k=1, which="SA", return_eigenvectors=False, **_arpack(n, 1e-6))
+        return float(found[0])
     except ArpackError as reason:
         raise Misuse(
-            f"the smallest eigenvalue of these {n} clients' weights could not be computed in bounded time.",
+            f"the smallest eigenvalue of the weights of these {n} clients could not be computed "
+            "in bounded time.",
             "Use lazy=True: then W is positive definite by its diagonal alone.",
         ) from reason
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.models.convolutional import lenet, sigmoid_cnn, two_layer_cnn
 from tacit.models.perceptron import linear, mlp
 
@@ -22,7 +22,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 def build(name: str, shape: Sequence[int], classes: int, **options: object) -> nn.Module:
     """The model called `name` for inputs of `shape` (without the batch) and `classes` outputs."""
     if name not in MODELS:
-        raise unknown(
+        raise unknown_name(
             f"There is no model {name!r}.", name, MODELS, '; or your own as "package.module:Class"'
         )
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tacit.core.errors import unknown
+from tacit.core.errors import unknown_name
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class History(Sequence[Record]):
             for name in path.split("."):
                 value = getattr(value, name, _MISSING) if value is not None else None
             if value is _MISSING or isinstance(value, Spread):
-                raise unknown(f"There is no column {path!r}.", path, COLUMNS)
+                raise unknown_name(f"There is no column {path!r}.", path, COLUMNS)
             values.append(math.nan if value is None else float(value))
         return values
 

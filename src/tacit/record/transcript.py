@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.checks import is_count
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.core.here import Apply, Function, Here, Network, Objective
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
@@ -113,7 +113,7 @@ class Transcript:
     def of(self, tag: str) -> list[Message]:
         """The messages with a tag, such as "gamma"; an unknown tag raises Misuse."""
         if tag not in self.tags:
-            raise unknown(f"No message has the tag {tag!r}.", tag, self.tags)
+            raise unknown_name(f"No message has the tag {tag!r}.", tag, self.tags)
         return [message for message in self.messages if message.tag == tag]
 
 

@@ -13,7 +13,7 @@ import torch
 
 import tacit.data as data
 from tacit.core.errors import Misuse
-from tacit.data import datasets
+from tacit.data import loading as datasets
 from tacit.data.dataset import Split
 from tacit.data.sources import SOURCES
 
@@ -173,7 +173,7 @@ def test_import_and_the_embedded_data_need_only_numpy_and_torch():
     assert finished.stdout == "4000\n", finished.stderr
 
 
-@pytest.mark.parametrize("module", ["tacit.data.datasets", "tacit.data.partition"])
+@pytest.mark.parametrize("module", ["tacit.data.loading", "tacit.data.partition"])
 def test_examples_in_the_documentation(module):
     result = doctest.testmod(sys.modules[module])
     assert result.attempted > 0

@@ -102,7 +102,8 @@ def test_sinkhorn_scales_the_drawn_entries_by_rows_and_columns():
     other = topology.mixing("sinkhorn", seed=8).weights.toarray()
     assert np.array_equal(W, again)
     assert np.abs(W - other).max() > 1e-3
-    # Of a directed ring, diag(r) A diag(c) keeps Π aᵢᵢ / Π aᵢ₊₁,ᵢ, and the limit is constant on both bands.
+    # On a directed ring, diag(r) A diag(c) keeps Π aᵢᵢ / Π aᵢ₊₁,ᵢ,
+    # and the limit is constant on both bands.
     rng = np.random.default_rng([7, 1])
     entries = 1 - 0.9 * rng.random(10)
     ring = Topology.directed_ring(5).mixing("sinkhorn", seed=7).W.numpy()
@@ -134,7 +135,7 @@ def test_lazy_is_halfway_to_the_identity():
     assert graph.lazy().rule == "lazy metropolis"
 
 
-# --- spectra ----------------------------------------------------------------------------------------------
+# --- spectra -------------------------------------------------------------------------------------
 
 
 def dense_gap(graph):
@@ -247,7 +248,7 @@ def test_a_hundred_thousand_clients_stay_sparse():
         _ = graph.W
 
 
-# --- primitive and connected --------------------------------------------------------------------------------
+# --- primitive and connected ---------------------------------------------------------------------
 
 
 def powers_become_positive(graph):
@@ -288,7 +289,7 @@ def test_the_period_of_graphs_without_own_weight(matrix, period):
             graph.require("primitive", by="DSGT")
 
 
-# --- matrices of one's own ----------------------------------------------------------------------------------
+# --- given matrices -----------------------------------------------------------------------
 
 
 def test_a_matrix_brings_its_edges_from_speaker_to_listener():
@@ -334,7 +335,7 @@ def test_bad_matrices_are_refused(matrix, topology, message):
         Graph.from_matrix(matrix, topology)
 
 
-# --- refusals -----------------------------------------------------------------------------------------------
+# --- refusals ------------------------------------------------------------------------------------
 
 THREE_TO_ONE = [[0.5, 0.5, 0], [0.5, 0.33, 0.17], [0, 0, 1]]
 
@@ -409,7 +410,7 @@ def test_require_is_silent_when_all_is_there():
         (lambda: PATH.mixing("laplacian", seed=3), "no option 'seed'. It takes kappa"),
         (lambda: PATH.mixing("laplacian", kappa=1.5), "kappa = 1.5 is below the largest degree 2"),
         (lambda: PATH.mixing("laplacian", kappa=float("nan")), "kappa = nan"),
-        (lambda: PATH.mixing("sinkhorn", seed=0.5), "seed = 0.5 is not an integer"),
+        (lambda: PATH.mixing("sinkhorn", seed=0.5), "seed is 0.5.*whole number"),
         (lambda: Topology.directed_ring(3).mixing("metropolis"), "directed.*sinkhorn"),
         (lambda: Topology.directed_ring(3).mixing("laplacian"), "directed.*sinkhorn"),
         (

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacit.auditing.attacks.labels import recover_labels
 from tacit.auditing.attacks.observation import JointObservation, Observation
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.core.randomness import key_of, tiles, words
 from tacit.tasks.flat import Loss, ModuleLoss
 
@@ -21,7 +21,7 @@ WAYS = ("recover", "optimise", "enumerate")
 
 
 @dataclass(frozen=True)
-class Layout:
+class GuessLayout:
     """How a row is read: inputs [T, batch, *shape], and after them logits [T, batch, classes] if searched too."""
 
     batches: int  # T
@@ -89,7 +89,7 @@ def settle_labels(
             known[:, None].expand(-1, restarts, *known.shape[1:]), restarts, "labels known"
         )
     if labels is not None and labels not in WAYS:
-        raise unknown(f"labels is {labels!r}.", labels, WAYS, also=", a tensor, or None")
+        raise unknown_name(f"labels is {labels!r}.", labels, WAYS, also=", a tensor, or None")
     if labels == "enumerate":
         if batch * batches > 1:
             raise Misuse(
@@ -121,7 +121,7 @@ def settle_labels(
 
 
 def draw_starts(
-    layout: Layout, victims: int, guesses: int, box: Box, seed: int, like: Tensor
+    layout: GuessLayout, victims: int, guesses: int, box: Box, seed: int, like: Tensor
 ) -> Tensor:
     """Random rows [V·R, n], keyed by victim and guess: inputs uniform in the box or normal, logits normal."""
     victim = torch.arange(victims, device=like.device).repeat_interleave(guesses)

@@ -12,8 +12,9 @@ from tacit.algorithms.algorithm import cautions
 from tacit.config.build import make_model
 from tacit.config.graphs import TOPOLOGIES, make_graph
 from tacit.config.options import algorithm_class, make_algorithm, prefix_errors
-from tacit.config.sections import Config, GraphSection, with_keys, make_config
-from tacit.core.errors import Misuse, unknown
+from tacit.config.loading import with_keys, make_config
+from tacit.config.sections import Config, GraphSection
+from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.node.local_data import expected
@@ -116,7 +117,7 @@ def positions(edges: Any, names: Sequence[str]) -> list[list[int]]:
 def _position(end: Any, names: Sequence[str], remedy: str) -> int:
     if isinstance(end, str):
         if end.strip() not in names:
-            raise unknown(f"An edge ends at {end!r}, which is no node.", end, names)
+            raise unknown_name(f"An edge ends at {end!r}, which is no node.", end, names)
         return names.index(end.strip())
     if isinstance(end, bool) or not isinstance(end, int):
         raise Misuse(f"{end!r} is not an end of an edge.", remedy)

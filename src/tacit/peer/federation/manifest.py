@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from tacit.config.options import prefix_errors
-from tacit.config.sections import GRAPH_FILE_KEYS, Config, make_config
+from tacit.config.loading import make_config
+from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.config.toml import to_toml
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph
 from tacit.peer.federation.manifest_toml import (
     REMEDY,
@@ -96,7 +97,7 @@ class Manifest:
         at = self.position(name)
         if at is None:
             names = [member.name for member in self.members]
-            raise unknown(f"{name!r} is not a member of {self.federation}.", name, names)
+            raise unknown_name(f"{name!r} is not a member of {self.federation}.", name, names)
         return at
 
     def __repr__(self) -> str:

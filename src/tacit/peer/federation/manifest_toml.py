@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from tacit.config.toml import to_toml
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.roster import Member
 
@@ -144,4 +144,4 @@ def refuse_others(table: dict[str, Any], known: list[str], where: str) -> None:
     """Refuse a key that nobody knows."""
     for key in table:
         if key not in known:
-            raise unknown(f"there is no key {key!r} {where}.", key, known)
+            raise unknown_name(f"there is no key {key!r} {where}.", key, known)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tacit.config.sections import Config
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.core.storage import file_lock, read_private, write_bytes, write_private
 from tacit.peer.federation.changes import add, equip, remove, write_identity
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
@@ -180,7 +180,7 @@ def _check_names(home: FederationFolder, names: Iterable[str]) -> None:
     known = [OPERATOR, *(member.name for member in home.members)]
     for name in names:
         if name not in known:
-            raise unknown(f"{name!r} is not in this federation.", name, known)
+            raise unknown_name(f"{name!r} is not in this federation.", name, known)
 
 
 def _take(folder: Path) -> None:

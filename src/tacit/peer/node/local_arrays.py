@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 
 ARRAYS = ("x", "y", "x_test", "y_test")
 
@@ -38,7 +38,7 @@ def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
         ) from None
     for key in arrays:
         if key not in ARRAYS:
-            raise unknown(f"--data: {path} holds an array {key!r}.", key, ARRAYS)
+            raise unknown_name(f"--data: {path} holds an array {key!r}.", key, ARRAYS)
     for key in ("x", "y", *(("x_test", "y_test") if arrays.keys() & {"x_test", "y_test"} else ())):
         if key not in arrays:
             raise Misuse(

@@ -13,11 +13,10 @@ from typing import Annotated, Any
 from pydantic import Field, PositiveInt
 
 from tacit import data
-from tacit.config.build import load_data, make_model, make_partition
-from tacit.config.named_tasks import make_task
+from tacit.config.build import load_data, make_model, make_partition, make_task
 from tacit.config.options import import_object, prefix_errors, validate_value
 from tacit.config.sections import Config
-from tacit.core.errors import Misuse, unknown
+from tacit.core.errors import Misuse, unknown_name
 from tacit.peer.node.local_arrays import Pair, checked_samples, read_arrays
 from tacit.peer.wire.frames import raw_bytes
 from tacit.tasks import Task
@@ -90,7 +89,7 @@ def expected(config: Config) -> tuple[tuple[int, ...], int]:
         return known.shape, known.classes
     for key in section.options:
         if key not in AGREED:
-            raise unknown(f"[data]: {key} is not an option of own data.", key, AGREED)
+            raise unknown_name(f"[data]: {key} is not an option of own data.", key, AGREED)
     for key in ("limit_train", "limit_test"):
         if getattr(section, key) is not None:
             raise Misuse(

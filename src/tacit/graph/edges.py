@@ -1,21 +1,33 @@
-"""Edges given by the user: checked arrays and text files."""
+"""Directed edges as integer arrays `[E, 2]` with rows (source, target): checks and text files."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
+from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.graph.patterns import Edges
+
+Edges = npt.NDArray[np.int64]
+Vector = npt.NDArray[np.float64]
+Weights: TypeAlias = "sparse.csr_array[np.float64, tuple[int, int]]"
 
 EXAMPLE = "Write one edge per line, for example: 0 1"
 
 
-def whole_pairs(edges: Any) -> Edges:
-    """`edges` as int64 `[E, 2]`, refused when it is anything else."""
+def as_count(name: str, value: Any, at_least: int = 1) -> int:
+    """Convert an integer of Python or NumPy, which must be at least `at_least`."""
+    number = value.item() if isinstance(value, np.integer) else value
+    check_count(name, number, at_least)
+    return int(number)
+
+
+def as_edges(edges: Any) -> Edges:
+    """Convert rows of two integers to int64 `[E, 2]`."""
     try:
         pairs = np.asarray(edges)
     except ValueError:
@@ -32,8 +44,11 @@ def whole_pairs(edges: Any) -> Edges:
 
 
 def canonical(edges: Any, n: int, directed: bool) -> Edges:
-    """`edges` checked, sorted by (source, target), each once; with both directions unless `directed`."""
-    pairs = whole_pairs(edges)
+    """Check the edges of n clients, sort them by (source, target) and drop duplicates.
+
+    Unless `directed`, the result has both directions of every edge.
+    """
+    pairs = as_edges(edges)
     for row in np.flatnonzero(((pairs < 0) | (pairs >= n)).any(axis=1))[:1]:
         raise Misuse(
             f"edges: row {row} is {tuple(pairs[row].tolist())}, but clients are 0 to {n - 1}.",
@@ -47,20 +62,21 @@ def canonical(edges: Any, n: int, directed: bool) -> Edges:
     keys = pairs[:, 0] * n + pairs[:, 1]
     if not directed:
         keys = np.concatenate([keys, pairs[:, 1] * n + pairs[:, 0]])
-    keys.sort()  # not np.unique: its hash table is several times slower on millions of edges
+    # Not np.unique: its hash table is several times slower on millions of edges.
+    keys.sort()
     keys = keys[np.diff(keys, prepend=-1) > 0]
     return np.stack(np.divmod(keys, n), axis=1)
 
 
-def not_listed(sources: Edges, targets: Edges, edges: Edges, n: int) -> npt.NDArray[np.bool_]:
+def missing(sources: Edges, targets: Edges, edges: Edges, n: int) -> npt.NDArray[np.bool_]:
     """Which of the pairs (source, target) are not among the canonical `edges`."""
-    asked, known = sources * n + targets, edges[:, 0] * n + edges[:, 1]
-    place = np.searchsorted(known, asked)
-    return np.asarray(np.append(known, -1)[place] != asked)
+    wanted, known = sources * n + targets, edges[:, 0] * n + edges[:, 1]
+    place = np.searchsorted(known, wanted)
+    return np.asarray(np.append(known, -1)[place] != wanted)
 
 
-def read(path: str | Path) -> list[tuple[int, int]]:
-    """The edges of a text file: two integers per line, apart by blanks or a comma; `#` starts a comment."""
+def read_edges(path: str | Path) -> list[tuple[int, int]]:
+    """Read two integers per line, separated by blanks or a comma; `#` starts a comment."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as reason:
