@@ -100,11 +100,11 @@ def run_together(algorithm, task, graph, steps, seed):
 
 def run_apart(algorithm, task, graph, steps, seed, ids, overheard):
     """The states of clients `ids` after 0, 1, …, `steps` iterations, hosted without the others."""
-    feed = task.feed(torch.tensor(ids), seed, "cpu")
+    loader = task.loader(torch.tensor(ids), seed, "cpu")
     here = Here(
         Neighbourhood.of(graph.edges, np.array(ids), own_weight=graph.weights.diagonal()[ids]),
         Replayed(overheard, graph, ids),
-        HostedObjective(task, ids, feed, "looped", seed, "cpu"),
+        HostedObjective(task, ids, loader, "looped", seed, "cpu"),
         Philox(seed, task.parameters, task.dtype),
         gradients_per_step(algorithm),
     )

@@ -11,7 +11,7 @@ from tacit.core.native.on_gpu import usable
 from tacit.core.randomness import key_of, words
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
-from tacit.tasks.feed import MiniBatches
+from tacit.tasks.batches import MiniBatchLoader
 from tacit.tasks.parts import Parts
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -69,7 +69,7 @@ def test_orders_of_unequal_clients_are_the_processors(batch):
     parts = Parts.split((torch.arange(sum(sizes)),), torch.arange(sum(sizes)).split(sizes))
     everyone = torch.arange(len(sizes))
     here, there = (
-        MiniBatches(parts, everyone, everyone, batch, 3, device) for device in ("cpu", "cuda")
+        MiniBatchLoader(parts, everyone, everyone, batch, 3, device) for device in ("cpu", "cuda")
     )
     for number in range(12):
         assert torch.equal(there.indices(number).cpu(), here.indices(number))

@@ -72,7 +72,7 @@ def squares(batch_size):
 
 @functools.cache
 def feed_of(i, batch_size):
-    return squares(batch_size).feed(torch.tensor([i]), SEED, "cpu")
+    return squares(batch_size).loader(torch.tensor([i]), SEED, "cpu")
 
 
 @functools.cache

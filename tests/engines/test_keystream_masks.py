@@ -95,7 +95,7 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
         Neighbourhood.of(RING.edges, np.array(ids), own_weight=RING.weights.diagonal()[ids]),
         Replayed(overheard, RING, ids),
         HostedObjective(
-            TASK, ids, TASK.feed(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"
+            TASK, ids, TASK.loader(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"
         ),
         replace(keys, secrets={2: keys.secrets[2]}).randomness(P, torch.float64),
         gradients_per_step(algorithm),

@@ -54,7 +54,7 @@ class Plain:
         self.batch_size = batch_size
         self.noise = Philox(SEED, WIDTH, torch.float64)
         task = squares(batch_size)
-        self.feeds = [task.feed(torch.tensor([i]), SEED, "cpu") for i in range(CLIENTS)]
+        self.feeds = [task.loader(torch.tensor([i]), SEED, "cpu") for i in range(CLIENTS)]
 
     def gradient(self, i, theta, number):
         """∇Lᵢ of ½ mean((xθ − y)²), by hand."""

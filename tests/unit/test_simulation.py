@@ -250,7 +250,7 @@ def test_chunks_and_threads_change_nothing_but_rounding(how):
     ]
     assert torch.equal(*edge_noise)
     for number in range(8):
-        batches = [s.here.objective.feed.indices(number) for s in (plain, other)]
+        batches = [s.here.objective.loader.indices(number) for s in (plain, other)]
         assert torch.equal(*batches)
 
 

@@ -48,7 +48,7 @@ class Victims:
         flat = FlatModule(sigmoid_cnn(SHAPE, CLASSES, uniform=0.5))
         loss = ModuleLoss(flat, functional.cross_entropy).to(device)
         digits = data.load("mnist-mini", limit_train=count).train
-        weights = torch.stack([flat.fresh_weights("bench", victim) for victim in range(count)]).to(
+        weights = torch.stack([flat.random_weights("bench", victim) for victim in range(count)]).to(
             device
         )
         x, y = digits.x[:, None].to(device), digits.y[:, None].to(device)

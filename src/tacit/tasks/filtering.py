@@ -29,22 +29,42 @@ def adaptive_filtering(
     targets: Tensor | Sequence[Sequence[float]] | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Task:
-    """Client k sees d = xᵀwₖᵒ + v with x ~ N(0, σ²ₓₖ I) and v ~ N(0, σ²ᵥₖ), and minimises ½ (d − xᵀw)².
+    """Client k measures d = xᵀwₖᵒ + v, and minimises ½ (d − xᵀw)².
 
-    Dual-protection paper, section 5.1: wₖᵒ ~ N(0, I), one for all if `homogeneous`, and both variances uniform in
-    (0, 1), drawn by `seed`, unless `targets` [N, width], `variances` [N] or `noise_variances` [N] are given. The
-    samples are drawn by the seed of the run and never repeat. From batch `flip_at` on (iteration t takes batch t + 1),
-    all wₖᵒ have the other sign. With `exact`, gradients are those of the expected loss. The optimum is
-    w* = (Σ Rₖ)⁻¹ Σ Rₖ wₖᵒ with Rₖ = σ²ₓₖ I.
+    The problem of the dual-protection paper, section 5.1: x ~ N(0, σ²ₓₖ I) and v ~ N(0, σ²ᵥₖ).
+    The seed of the run draws the samples, which never repeat.
 
-        task = tacit.adaptive_filtering(clients=5, flip_at=2000)
+    Args:
+        clients: Number of clients N.
+        width: Length of the filters.
+        seed: Draws `variances`, `noise_variances` and `targets` if they are not given.
+        homogeneous: All clients have the same target.
+        flip_at: From this batch on all targets have the opposite sign. Iteration t takes batch
+            t + 1.
+        exact: Gradients are those of the expected loss.
+        batch_size: Measurements per gradient.
+        variances: σ²ₓ of each client, [N]; by default uniform in (0, 1).
+        noise_variances: σ²ᵥ of each client, [N]; by default uniform in (0, 1).
+        targets: wᵒ of each client, [N, width]; by default standard normal.
+        dtype: torch.float32 or torch.float64.
+
+    Returns:
+        A task whose `optimum` is (Σ Rₖ)⁻¹ Σ Rₖ wₖᵒ with Rₖ = σ²ₓₖ I.
+
+    Raises:
+        Misuse: If sizes, shapes or variances are not valid.
+
+    Example:
+        >>> import tacit
+        >>> tacit.adaptive_filtering(clients=5, flip_at=2000)
+        Task(5 clients, 5 parameters, batches of 1)
     """
-    for name, value in (("clients", clients), ("width", width)):
-        check_count(name, value)
+    check_count("clients", clients)
+    check_count("width", width)
     ids = torch.arange(clients)
 
-    def key(what: str) -> int:
-        return key_of(seed, "adaptive filtering", what)
+    def key(quantity: str) -> int:
+        return key_of(seed, "adaptive filtering", quantity)
 
     if variances is None:
         variances = uniforms(key("variances"), 0, ids, 1)[:, 0]
@@ -59,8 +79,8 @@ def adaptive_filtering(
         raise Misuse("A variance is negative, or one of x is zero.", "Give positive variances.")
     task = streaming_regression(
         regressors=lambda normals, variances: variances.sqrt()[:, None, None] * normals,
-        power=lambda e, variance: variance * e.square().sum(),
-        shape=(powers,),
+        expected_square=lambda e, variance: variance * e.square().sum(),
+        constants=(powers,),
         targets=local,
         noise_variances=noise,
         optimum=(powers[:, None] * local).sum(0) / powers.sum(),

@@ -1,4 +1,4 @@
-"""The clients' data: arrays shared by all, and which of their entries belong to whom."""
+"""The clients' data: shared arrays, and the samples of them that each client owns."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ class Parts:
 
     @classmethod
     def split(cls, arrays: Sequence[Tensor], indices: Sequence[Any]) -> Parts:
-        """Parts of shared arrays, client i owning the samples `indices[i]`; nothing is copied but the indices."""
+        """Parts of shared arrays, in which client i owns samples `indices[i]`.
+
+        Copies the indices, not the arrays.
+        """
         rows = [torch.as_tensor(np.asarray(index), dtype=torch.int64) for index in indices]
-        _check_samples(len(row) for row in rows)
-        return cls(tuple(arrays), torch.cat(rows), _offsets([len(row) for row in rows]))
+        offsets = _offsets(rows)
+        return cls(tuple(arrays), torch.cat(rows), offsets)
 
     @classmethod
-    def joined(cls, parts: Sequence[Part]) -> Parts:
-        """Parts given client by client, joined along their sample dimension."""
+    def concatenate(cls, parts: Sequence[Part]) -> Parts:
+        """Parts given client by client, concatenated along their sample dimension."""
         for i, part in enumerate(parts):
             sizes = [len(array) if array.ndim else -1 for array in part]
             if len(set(sizes)) != 1 or sizes[0] < 0:
@@ -41,9 +44,9 @@ class Parts:
                     "Mini-batches need arrays of one length per client; "
                     "for a loss of the whole part, leave batch_size out.",
                 )
-        _check_samples(len(part[0]) for part in parts)
+        offsets = _offsets([part[0] for part in parts])
         arrays = tuple(torch.cat(column) for column in zip(*parts, strict=True))
-        return cls(arrays, torch.arange(len(arrays[0])), _offsets([len(part[0]) for part in parts]))
+        return cls(arrays, torch.arange(len(arrays[0])), offsets)
 
     @property
     def clients(self) -> int:
@@ -52,7 +55,7 @@ class Parts:
 
     @property
     def sizes(self) -> Tensor:
-        """[N] number of samples of each client."""
+        """Number of samples of each client, [N]."""
         return self.offsets.diff()
 
     def of(self, client: int) -> Part:
@@ -62,7 +65,7 @@ class Parts:
 
 
 def as_part(part: Any, client: int) -> Part:
-    """One client's data as a tuple of tensors: a tensor, a tuple of tensors, or a map-style torch Dataset."""
+    """One client's data as tensors, from a tensor, a tuple of tensors or a map-style Dataset."""
     if isinstance(part, Tensor | np.ndarray):
         return (torch.as_tensor(part),)
     if isinstance(part, tuple | list):
@@ -74,9 +77,7 @@ def as_part(part: Any, client: int) -> Part:
     if hasattr(part, "__getitem__") and hasattr(part, "__len__"):
         samples = [part[k] for k in range(len(part))]
         if not samples:
-            raise Misuse(
-                f"Client {client} has no samples.", "Give every client at least one sample."
-            )
+            raise _no_samples(client)
         columns = zip(*(s if isinstance(s, tuple | list) else (s,) for s in samples), strict=True)
         return tuple(
             torch.stack([torch.as_tensor(value) for value in column]) for column in columns
@@ -87,16 +88,14 @@ def as_part(part: Any, client: int) -> Part:
     )
 
 
-def _offsets(sizes: list[int]) -> Tensor:
+def _offsets(owned: Sequence[Tensor]) -> Tensor:
+    sizes = [len(samples) for samples in owned]
+    if not sizes:
+        raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
+    if 0 in sizes:
+        raise _no_samples(sizes.index(0))
     return torch.tensor([0, *np.cumsum(sizes)], dtype=torch.int64)
 
 
-def _check_samples(sizes: Any) -> None:
-    count = -1
-    for count, size in enumerate(sizes):
-        if size == 0:
-            raise Misuse(
-                f"Client {count} has no samples.", "Give every client at least one sample."
-            )
-    if count < 0:
-        raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
+def _no_samples(client: int) -> Misuse:
+    return Misuse(f"Client {client} has no samples.", "Give every client at least one sample.")

@@ -12,9 +12,24 @@ from tacit.tasks.task import Task
 
 
 def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
-    """Client i minimises ½ θᵀAᵢθ − bᵢᵀθ with A [N, P, P] symmetric and b [N, P].
+    """Client i minimises ½ θᵀAᵢθ − bᵢᵀθ.
 
-    The sum's optimum is (ΣAᵢ)⁻¹ Σbᵢ: `task.optimum`. Starts at zero unless `theta0` [P] or [N, P] is given.
+    Args:
+        A: Symmetric matrices [N, P, P].
+        b: Vectors [N, P].
+        theta0: First model, [P] for all clients or [N, P]; zero by default.
+
+    Returns:
+        A task with full gradients whose `optimum` is (ΣAᵢ)⁻¹ Σbᵢ.
+
+    Raises:
+        Misuse: If shapes do not fit or A is not symmetric.
+
+    Example:
+        >>> import torch, tacit
+        >>> A = torch.eye(3, dtype=torch.float64).repeat(5, 1, 1)
+        >>> tacit.quadratic(A, torch.ones(5, 3, dtype=torch.float64)).optimum
+        tensor([1., 1., 1.], dtype=torch.float64)
     """
     if A.ndim != 3 or A.shape[1] != A.shape[2] or b.shape != A.shape[:2]:
         raise Misuse(
@@ -29,7 +44,8 @@ def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
     def proximal(linear: Tensor, curvature: Tensor, A: Tensor, b: Tensor) -> Tensor:
         return _solve(A, curvature, b - linear)
 
-    task = Task.from_loss(loss, list(zip(A, b, strict=True)), theta0=_start(theta0, b[0]))
+    start = torch.zeros_like(b[0]) if theta0 is None else theta0
+    task = Task.from_loss(loss, list(zip(A, b, strict=True)), theta0=start)
     return task.with_optimum(_minimiser(A.sum(0), b.sum(0))).with_proximal(proximal)
 
 
@@ -39,7 +55,26 @@ def least_squares(
     theta0: Tensor | None = None,
     batch_size: int | None = None,
 ) -> Task:
-    """Client i minimises ½ mean((xᵢθ − yᵢ)²) with xᵢ [nᵢ, P] and yᵢ [nᵢ]; `task.optimum` solves the sum."""
+    """Client i minimises ½ mean((xᵢθ − yᵢ)²).
+
+    Args:
+        x: One matrix [nᵢ, P] per client.
+        y: One vector [nᵢ] per client.
+        theta0: First model, [P] for all clients or [N, P]; zero by default.
+        batch_size: Samples per gradient. None: every gradient uses all data of its client.
+
+    Returns:
+        A task whose `optimum` minimises the sum of all losses.
+
+    Raises:
+        Misuse: If shapes do not fit.
+
+    Example:
+        >>> import torch, tacit
+        >>> x = torch.randn(5, 20, 3)
+        >>> tacit.least_squares(x, x @ torch.ones(3), batch_size=4)
+        Task(5 clients, 3 parameters, batches of 4)
+    """
     parts = list(zip(x, y, strict=True))
     bad = (
         u.ndim != 2 or not len(u) or v.shape != u.shape[:1] or u.shape[1:] != x[0].shape[1:]
@@ -47,7 +82,7 @@ def least_squares(
     )
     if not parts or any(bad):
         raise Misuse(
-            "least_squares got other shapes.", "Give x as matrices [nᵢ, P] and y as vectors [nᵢ]."
+            "The shapes of x and y do not fit.", "Give x as matrices [nᵢ, P] and y as vectors [nᵢ]."
         )
 
     def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -56,7 +91,8 @@ def least_squares(
     def proximal(linear: Tensor, curvature: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return _solve(x.T @ x / len(x), curvature, x.T @ y / len(x) - linear)
 
-    task = Task.from_loss(loss, parts, theta0=_start(theta0, parts[0][0][0]), batch_size=batch_size)
+    start = torch.zeros_like(parts[0][0][0]) if theta0 is None else theta0
+    task = Task.from_loss(loss, parts, theta0=start, batch_size=batch_size)
     normal = sum((u.T @ u / len(u) for u, _ in parts), start=torch.zeros(()))
     right = sum((u.T @ v / len(u) for u, v in parts), start=torch.zeros(()))
     return task.with_optimum(_minimiser(normal, right)).with_proximal(proximal)
@@ -73,7 +109,3 @@ def _minimiser(hessian: Tensor, right: Tensor) -> Tensor:
     """The smallest θ with hessian · θ = right."""
     solution: Tensor = torch.linalg.pinv(hessian.double(), hermitian=True) @ right.double()
     return solution
-
-
-def _start(theta0: Tensor | None, like: Tensor) -> Tensor:
-    return torch.zeros_like(like) if theta0 is None else theta0

@@ -1,4 +1,4 @@
-"""Streams of linear measurements, d = xᵀwᵒ + v, and what their losses are on average."""
+"""Streams of linear measurements d = xᵀwᵒ + v, and their expected losses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from tacit.tasks.parts import Part
 from tacit.tasks.stream import Stream, uniforms
 from tacit.tasks.task import Task
 
-Initial = Callable[[int, Sequence[int]], Tensor]
-
 
 def squared_error(w: Tensor, x: Tensor, d: Tensor) -> Tensor:
     """½ (d − xᵀw)², mean over the batch."""
@@ -26,8 +24,8 @@ def squared_error(w: Tensor, x: Tensor, d: Tensor) -> Tensor:
 
 def streaming_regression(
     regressors: Callable[..., Tensor],
-    power: Callable[..., Tensor],
-    shape: Part,
+    expected_square: Callable[..., Tensor],
+    constants: Part,
     targets: Tensor,
     noise_variances: Tensor,
     optimum: Tensor,
@@ -36,12 +34,20 @@ def streaming_regression(
     exact: bool = False,
     flip_at: int | None = None,
 ) -> Task:
-    """Client k measures d = xᵀwᵒ + v with wᵒ = targets[k] and Gaussian v, and minimises ½ (d − xᵀw)².
+    """Client k measures d = xᵀwᵒ + v with Gaussian v, and minimises ½ (d − xᵀw)².
 
-    `regressors(normals [k, batch, P], *shape)` makes x [k, batch, P] of k clients from standard normal numbers and
-    their rows of `shape`; `power(e, *shape)` is eᵀRe with R = E xxᵀ of one client. With `exact`, gradients are those
-    of the expected loss ½ (w − wᵒ)ᵀR(w − wᵒ) + ½ E v². From batch `flip_at` on, wᵒ has the other sign, and so has
-    the optimum. The first estimates are uniform in [−1, 1], each client's its own.
+    The first estimates are uniform in [−1, 1], different for each client.
+
+    Args:
+        regressors: `(normals [k, batch, P], *constants)` → x [k, batch, P] of k clients.
+        expected_square: `(e, *constants)` → eᵀRe of one client with R = E xxᵀ.
+        constants: Arrays [N, ...] that describe the clients' regressors.
+        targets: wᵒ of each client, [N, P].
+        noise_variances: Variance of v of each client, [N].
+        optimum: The minimiser [P] of the sum of the expected losses.
+        batch_size: Measurements per gradient.
+        exact: Gradients are those of the expected loss ½ (w − wᵒ)ᵀR(w − wᵒ) + ½ E v².
+        flip_at: From this batch on, wᵒ and the optimum have the opposite sign.
     """
     check_count("batch_size", batch_size)
     if flip_at is not None:
@@ -52,28 +58,34 @@ def streaming_regression(
         return 1 if flip_at is None or number < flip_at else -1
 
     def samples(
-        number: int, normals: Tensor, targets: Tensor, noise_variances: Tensor, *shape: Tensor
+        number: int, normals: Tensor, targets: Tensor, noise_variances: Tensor, *constants: Tensor
     ) -> Part:
         drawn = normals.to(dtype).view(-1, batch_size, width + 1)
-        x = regressors(drawn[..., :width], *shape)
+        x = regressors(drawn[..., :width], *constants)
         v = noise_variances.sqrt()[:, None] * drawn[..., width]
         return x, sign(number) * (x @ targets[:, :, None]).squeeze(2) + v
 
     def expectation(
-        number: int, normals: Tensor, targets: Tensor, noise_variances: Tensor, *shape: Tensor
+        number: int, normals: Tensor, targets: Tensor, noise_variances: Tensor, *constants: Tensor
     ) -> Part:
-        return sign(number) * targets, noise_variances, *shape
+        return sign(number) * targets, noise_variances, *constants
 
-    def expected_error(w: Tensor, target: Tensor, noise_variance: Tensor, *shape: Tensor) -> Tensor:
-        return 0.5 * (power(w - target, *shape) + noise_variance)
+    def expected_error(
+        w: Tensor, target: Tensor, noise_variance: Tensor, *constants: Tensor
+    ) -> Tensor:
+        return 0.5 * (expected_square(w - target, *constants) + noise_variance)
 
-    constants = (targets, noise_variances, *shape)
-    expected = Stream(constants, 0, expectation)
+    def initial(seed: int, clients: Sequence[int]) -> Tensor:
+        drawn = uniforms(key_of(seed, "first estimates"), 0, torch.tensor(list(clients)), width)
+        return (2 * drawn - 1).to(dtype)
+
+    all_constants = (targets, noise_variances, *constants)
+    expected = Stream(all_constants, 0, expectation)
     return Task(
         loss=expected_error if exact else squared_error,
-        parts=expected if exact else Stream(constants, batch_size * (width + 1), samples),
+        parts=expected if exact else Stream(all_constants, batch_size * (width + 1), samples),
         batch_size=None if exact else batch_size,
-        initial=uniform_start(width, dtype),
+        initial=initial,
         parameters=width,
         dtype=dtype,
         evaluation=ExpectedLoss(expected_error, expected),
@@ -81,18 +93,8 @@ def streaming_regression(
     )
 
 
-def uniform_start(width: int, dtype: torch.dtype) -> Initial:
-    """First estimates uniform in [−1, 1], keyed by the run's seed and the client."""
-
-    def initial(seed: int, clients: Sequence[int]) -> Tensor:
-        drawn = uniforms(key_of(seed, "first estimates"), 0, torch.tensor(list(clients)), width)
-        return (2 * drawn - 1).to(dtype)
-
-    return initial
-
-
 def as_array(name: str, values: Tensor | Sequence[Any], dtype: torch.dtype) -> Tensor:
-    """Finite numbers as a tensor of `dtype`, float32 or float64; refuses what is none, such as ragged lists."""
+    """Finite numbers as a tensor of `dtype`; raises Misuse for anything else, e.g. ragged lists."""
     if dtype not in (torch.float32, torch.float64):
         raise Misuse(f"dtype is {dtype}.", "Give torch.float32 or torch.float64.")
     try:

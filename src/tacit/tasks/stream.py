@@ -1,4 +1,4 @@
-"""Data that never repeat: every batch is drawn when it is asked for, by its key."""
+"""Data that never repeat: each batch is drawn on demand from keyed random numbers."""
 
 from __future__ import annotations
 
@@ -10,83 +10,78 @@ import torch
 from torch import Tensor
 
 from tacit.core.randomness import key_of, words
-from tacit.tasks.feed import Cut, Feed, Piece
+from tacit.tasks.batches import BatchLoader, Chunk, Split
 from tacit.tasks.parts import Part
 
-AHEAD = 1 << 14  # numbers drawn together
+PREFETCH = 1 << 14  # numbers drawn in one call
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Batch `number` of a client is made of its constants and of numbers keyed by (seed, client, number).
+    """Batches made of each client's constants and of numbers keyed by (seed, client, number).
 
-    `make(number, normals, *constants)` gives the arrays [k, ...] of k clients from their standard normal numbers
-    [k, width] and their rows of the constants.
+    `make(number, normals, *constants)` returns the arrays [k, ...] of k clients from their
+    standard normal numbers [k, width] and their rows of the constants.
     """
 
     constants: Part  # arrays [N, ...], a row per client
     width: int  # normal numbers in one batch of one client; with 0 nothing is random
     make: Callable[..., Part]
+    steps_per_epoch: int = 1
 
     @property
     def clients(self) -> int:
-        """Number of clients N."""
         return len(self.constants[0])
 
     @property
-    def steps_per_epoch(self) -> int:
-        """1: each gradient sees new data."""
-        return 1
-
-    @property
-    def numbers(self) -> int:
-        """What one batch is made of."""
+    def batch_numel(self) -> int:
         return self.width + sum(array[0].numel() for array in self.constants)
 
-    def feed(self, ids: Tensor, places: Tensor, seed: int, device: torch.device | str) -> Feed:
-        """Keyed batches, made of the constants at `places`."""
-        return Drawn(self, ids, places, seed, device)
+    def loader(
+        self, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
+    ) -> BatchLoader:
+        return StreamLoader(self, ids, positions, seed, device)
 
 
-class Drawn:
-    """The batches of hosted clients."""
+class StreamLoader:
+    """Draws the batches of hosted clients."""
 
     def __init__(
-        self, stream: Stream, ids: Tensor, places: Tensor, seed: int, device: torch.device | str
+        self, stream: Stream, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
     ) -> None:
         self._make = stream.make
         self._constants = tuple(
-            array[places.to(array.device)].to(device) for array in stream.constants
+            array[positions.to(array.device)].to(device) for array in stream.constants
         )
         self._width = stream.width
         self._ids = ids.to(device)
         self._key = key_of(seed, "stream")
-        # A memo of what was drawn together for some clients and batches; it only saves work.
-        self._known: tuple[int, slice] | None = None
+        # Cache of the numbers drawn in one call for some clients and consecutive batches.
+        self._cached: tuple[int, slice] | None = None
         self._drawn = torch.empty(0)
 
-    def pieces(self, number: int, cut: Cut) -> Iterator[Piece]:
-        """The batches of all hosted clients, drawn as they are yielded: numbers ahead are kept in one place."""
-        for rows in cut(len(self._ids)):
+    def chunks(self, number: int, split: Split) -> Iterator[Chunk]:
+        # Draws in this thread, not in the one that processes the chunk: there is one cache.
+        for rows in split(len(self._ids)):
             constants = (array[rows] for array in self._constants)
             made = self._make(number, self._normals(number, rows), *constants)
             yield rows, partial(tuple, made)
 
     def _normals(self, number: int, rows: slice) -> Tensor:
-        """The numbers [k, width] of one batch, drawn with those of the batches around it if they are few."""
+        """The numbers [k, width] of one batch, drawn with those of adjacent batches if few."""
         ids = self._ids[rows]
-        together = max(1, AHEAD // (len(ids) * max(1, self._width)))
-        block, within = divmod(number, together)
-        if (block, rows) != self._known:
-            batches = torch.arange(block * together, (block + 1) * together, device=ids.device)
-            ticks = batches.repeat_interleave(len(ids))
-            drawn = normals(self._key, ticks, ids.repeat(together), self._width)
-            self._known, self._drawn = (block, rows), drawn.view(together, len(ids), self._width)
+        batches = max(1, PREFETCH // (len(ids) * max(1, self._width)))
+        block, within = divmod(number, batches)
+        if (block, rows) != self._cached:
+            numbers = torch.arange(block * batches, (block + 1) * batches, device=ids.device)
+            ticks = numbers.repeat_interleave(len(ids))
+            drawn = normals(self._key, ticks, ids.repeat(batches), self._width)
+            self._cached, self._drawn = (block, rows), drawn.view(batches, len(ids), self._width)
         return self._drawn[within]
 
 
 def uniforms(key: int, tick: Tensor | int, ids: Tensor, width: int) -> Tensor:
-    """Numbers between 0 and 1 [k, width] in double precision, row by row a pure function of key, tick and id."""
+    """Uniform numbers in (0, 1), [k, width] in float64; a row depends on key, tick and id only."""
     if width == 0:
         return torch.empty(len(ids), 0, dtype=torch.float64, device=ids.device)
     drawn = words(key, tick, ids, torch.zeros_like(ids), range(width))
@@ -95,6 +90,6 @@ def uniforms(key: int, tick: Tensor | int, ids: Tensor, width: int) -> Tensor:
 
 
 def normals(key: int, tick: Tensor | int, ids: Tensor, width: int) -> Tensor:
-    """Standard normal numbers [k, width] likewise."""
+    """Standard normal numbers [k, width], keyed like `uniforms`."""
     standard: Tensor = torch.special.ndtri(uniforms(key, tick, ids, width))
     return standard

@@ -1,4 +1,4 @@
-"""A task: what each client minimises, from which start, on which data, and how models are judged."""
+"""A task: each client's loss, data and first model, and how models are evaluated."""
 
 from __future__ import annotations
 
@@ -11,40 +11,50 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
 from tacit.privacy.clipping import Clip
-from tacit.tasks.evaluation import Evaluation, OwnParts, TestSet
-from tacit.tasks.feed import Feed, refuse_small_parts
-from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, for_threads, refuse_impure
+from tacit.tasks.batches import BatchLoader, SampleSource, check_part_sizes, source_of
+from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
+from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, check_pure, thread_safe
 from tacit.tasks.parts import Part, Parts, as_part
-from tacit.tasks.source import SampleSource, source_of
 
 Init = Literal["module", "same", "independent"]
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Client i minimises `loss(θ, *arrays of its part)` over θ, a vector of `parameters` numbers.
+    """The problem that the clients solve together: client i minimises `loss(θ, *its arrays)`.
 
-    Make one with `Task.from_module`, `Task.from_loss`, `quadratic`, `least_squares`, `adaptive_filtering` or
-    `localization`.
+    θ is a vector of `parameters` numbers. Make a task with `Task.from_module`, `Task.from_loss`,
+    `quadratic`, `least_squares`, `adaptive_filtering` or `localization`.
+
+    Attributes:
+        loss: `loss(theta, *arrays)`, a scalar tensor.
+        parts: `Parts` for mini-batches, one tuple of arrays per client for full gradients, or a
+            stream.
+        batch_size: Samples per gradient; None for full gradients.
+        initial: `(seed, clients)` → the first models [n, P].
+        parameters: Length P of a model.
+        dtype: float32 or float64.
+        evaluation: How models are evaluated.
+        optimum: The minimiser [P] of the sum of all losses if known; a function of the batch
+            number if it moves.
+        proximal: `(b, c, *arrays)` → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², if known.
+        clip: Bound on the norm of every gradient.
     """
 
     loss: Loss
-    # Parts where mini-batches are taken, the clients' arrays one by one where gradients see all, or a stream.
     parts: Parts | Sequence[Part] | SampleSource
     batch_size: int | None
-    initial: Callable[[int, Sequence[int]], Tensor]  # (seed, clients) → [n, P]
+    initial: Callable[[int, Sequence[int]], Tensor]
     parameters: int
     dtype: torch.dtype
     evaluation: Evaluation
-    optimum: Tensor | Callable[[int], Tensor] | None = (
-        None  # a function of the batch's number where it moves
-    )
-    # (b, c, *arrays) → argmin_w loss(w, *arrays) + bᵀw + c/2 ‖w‖², where that is known
+    optimum: Tensor | Callable[[int], Tensor] | None = None
     proximal: Callable[..., Tensor] | None = None
-    clip: Clip | None = None  # of every gradient
+    clip: Clip | None = None
 
     def __repr__(self) -> str:
         batch = "full gradients" if self.batch_size is None else f"batches of {self.batch_size}"
@@ -61,29 +71,49 @@ class Task:
         test: Any = None,
         init: Init = "module",
     ) -> Task:
-        """Train `module` on each client's (inputs, targets); `loss(output, targets)` is a mean over the batch.
+        """Train a module on each client's inputs and targets.
 
-        All clients start from the module's weights, from one keyed draw (`init="same"`), or each from its own
-        (`"independent"`). `test` is a held-out (inputs, targets); without one, models are judged on their own data.
+        Args:
+            module: The model. It must be a pure function of its parameters and inputs: no dropout,
+                no running statistics.
+            parts: One entry per client: a tuple (inputs [nᵢ, ...], targets [nᵢ, ...]) or a
+                map-style torch Dataset.
+            loss: `loss(output, targets)`, a mean over the batch.
+            batch_size: Samples per gradient. None: every gradient uses all data of its client.
+            test: Held-out (inputs, targets) on which all models are evaluated. None: models are
+                evaluated on their clients' own data.
+            init: First models: the module's own weights ("module"), one random draw for all
+                clients ("same"), or one per client ("independent"). Draws depend on the seed of
+                the run.
+
+        Returns:
+            A task with a model of P parameters per client.
+
+        Raises:
+            Misuse: If the module is not pure, or data and options do not fit together.
+
+        Example:
+            >>> import torch, tacit
+            >>> parts = [(torch.randn(20, 4), torch.randint(3, (20,))) for _ in range(5)]
+            >>> tacit.Task.from_module(torch.nn.Linear(4, 3), parts, batch_size=10)
+            Task(5 clients, 15 parameters, batches of 10)
         """
-        if init not in ("module", "same", "independent"):
-            raise Misuse(f"init is {init!r}.", 'Choose "module", "same" or "independent".')
+        check_choice("init", init, ("module", "same", "independent"))
         if not isinstance(module, nn.Module):
             raise Misuse(f"module is a {type(module).__name__}.", "Give a torch.nn.Module.")
         flat = FlatModule(module)
         if init != "module":
-            flat.fresh_weights(
-                "trial"
-            )  # refuses what cannot be drawn anew, now and not in the middle of a run
-        held = parts if isinstance(parts, Parts) else Parts.joined(_as_parts(parts))
+            # Fails now, not in the middle of a run, if a layer cannot draw its parameters.
+            flat.random_weights("trial")
+        held = parts if isinstance(parts, Parts) else Parts.concatenate(_as_parts(parts))
         if len(held.arrays) < 2:
             raise Misuse(
                 "The parts hold one array.", "from_module needs (inputs, targets) per client."
             )
-        refuse_impure(flat.module, held.arrays[0][:2])
-        loss = for_threads(loss)
-        objective = ModuleLoss(flat, loss)
-        evaluation: Evaluation = OwnParts(objective, held)
+        check_pure(flat.module, held.arrays[0][:2])
+        loss = thread_safe(loss)
+        module_loss = ModuleLoss(flat, loss)
+        evaluation: Evaluation = LocalLoss(module_loss, held)
         if test is not None:
             held_out = as_part(test, -1)
             if len(held_out) != 2:
@@ -94,12 +124,14 @@ class Task:
 
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
             if init == "independent":
-                return torch.stack([flat.fresh_weights(seed, "init", client) for client in clients])
-            one = flat.weights() if init == "module" else flat.fresh_weights(seed, "init")
+                return torch.stack(
+                    [flat.random_weights(seed, "init", client) for client in clients]
+                )
+            one = flat.weights() if init == "module" else flat.random_weights(seed, "init")
             return one.repeat(len(clients), 1)
 
         data = held if batch_size is not None else [held.of(i) for i in range(held.clients)]
-        task = cls(objective, data, batch_size, initial, flat.width, flat.dtype, evaluation)
+        task = cls(module_loss, data, batch_size, initial, flat.width, flat.dtype, evaluation)
         return task._checked()
 
     @classmethod
@@ -110,11 +142,28 @@ class Task:
         theta0: Tensor,
         batch_size: int | None = None,
     ) -> Task:
-        """Minimise any differentiable `loss(theta, *part)`, theta being a vector; parts may have any arrays.
+        """Minimise any differentiable loss of a vector.
 
-        A part is a tensor or a tuple of tensors, passed as further arguments; a loss of two arguments gets a
-        tuple whole. `theta0` is [P], the same for all, or [N, P]. Without `batch_size` every gradient is the full
-        local one; with it, batches are taken along the first dimension of each array.
+        Args:
+            loss: `loss(theta, *arrays)` of theta [P] and a client's arrays. A loss with exactly
+                two parameters gets a part of several arrays as one tuple.
+            parts: One entry per client: a tensor or a tuple of tensors of any shapes.
+            theta0: First model [P] of all clients, or one row per client [N, P].
+            batch_size: Samples per gradient, taken along the first dimension of each array. None:
+                every gradient uses all data of its client.
+
+        Returns:
+            A task whose models are evaluated by their clients' own losses.
+
+        Raises:
+            Misuse: If data, theta0 and batch_size do not fit together.
+
+        Example:
+            >>> import torch, tacit
+            >>> def loss(theta, x):
+            ...     return (theta - x).square().sum()
+            >>> tacit.Task.from_loss(loss, [torch.randn(2) for _ in range(5)], torch.zeros(2))
+            Task(5 clients, 2 parameters, full gradients)
         """
         held = _as_parts(parts)
         start = torch.as_tensor(theta0).detach().clone()
@@ -132,12 +181,11 @@ class Task:
         def initial(seed: int, clients: Sequence[int]) -> Tensor:
             return start.repeat(len(clients), 1) if start.ndim == 1 else start[list(clients)]
 
-        objective = (
-            loss if not _takes_whole_part(loss, held[0]) else lambda theta, *part: loss(theta, part)
-        )
-        data = held if batch_size is None else Parts.joined(held)
-        evaluation = OwnParts(objective, data)
-        task = cls(objective, data, batch_size, initial, start.shape[-1], start.dtype, evaluation)
+        whole = _takes_whole_part(loss, held[0])
+        of_arrays: Loss = (lambda theta, *part: loss(theta, part)) if whole else loss
+        data = held if batch_size is None else Parts.concatenate(held)
+        evaluation = LocalLoss(of_arrays, data)
+        task = cls(of_arrays, data, batch_size, initial, start.shape[-1], start.dtype, evaluation)
         return task._checked()
 
     @property
@@ -147,42 +195,50 @@ class Task:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Iterations in which the average client sees its data once; 1 with full gradients and streams."""
+        """Iterations in which the average client sees its data once.
+
+        1 with full gradients and with streams.
+        """
         return self.source.steps_per_epoch
 
     @property
     def source(self) -> SampleSource:
-        """Where the data come from."""
+        """Where the data of gradients come from."""
         return source_of(self.parts, self.batch_size)
 
-    def feed(
-        self, ids: Tensor, seed: int, device: torch.device | str, places: Tensor | None = None
-    ) -> Feed:
-        """The data that gradients of clients `ids` see.
+    def loader(
+        self, ids: Tensor, seed: int, device: torch.device | str, positions: Tensor | None = None
+    ) -> BatchLoader:
+        """Batches of the clients `ids`.
 
-        `places` says where in `parts` theirs are, if not at their own numbers: a peer holds its own part only.
+        Args:
+            ids: Permanent numbers of the clients, which key their batches.
+            seed: Seed of the run.
+            device: Where the batches are needed.
+            positions: Where in `parts` these clients are. None: at their ids. A node may hold its
+                own part only, at position 0.
         """
-        return self.source.feed(ids, ids if places is None else places, seed, device)
+        return self.source.loader(ids, ids if positions is None else positions, seed, device)
 
-    def on(self, device: torch.device | str, pool: WorkerPool | None = None) -> Task:
-        """This task with its model's constants on `device`; models are judged by a crew's threads."""
+    def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> Task:
+        """This task with its model's constants on `device`, evaluated by the pool's threads."""
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
-        return replace(self, loss=loss, evaluation=self.evaluation.on(device, pool))
+        return replace(self, loss=loss, evaluation=self.evaluation.to(device, pool))
 
     def with_optimum(self, optimum: Tensor) -> Task:
-        """This task with the minimiser of the sum of all losses, where it is known."""
+        """This task with a known minimiser [P] of the sum of all losses."""
         return replace(self, optimum=optimum)
 
     def with_proximal(self, proximal: Callable[..., Tensor]) -> Task:
-        """This task with the exact solution of its local problems: see the field of that name."""
+        """This task with exact solutions of its local problems: see the attribute `proximal`."""
         return replace(self, proximal=proximal)
 
     def clipped(self, bound: float, norm: Literal["l1", "l2"] = "l2") -> Task:
         """This task with every gradient of a client clipped, which differential privacy needs."""
         return replace(self, clip=Clip(bound, norm))
 
-    def known_minimisers(self) -> Callable[..., Tensor]:
-        """The exact solution of local problems; refused where it is not known."""
+    def require_proximal(self) -> Callable[..., Tensor]:
+        """The exact solution of local problems; raises Misuse if it is not known."""
         if self.clip is not None:
             raise Misuse(
                 "The exact solver takes no gradients, so there is nothing to clip.",
@@ -190,24 +246,21 @@ class Task:
             )
         if self.proximal is None:
             raise Misuse(
-                "The exact solver needs a task that knows its minimisers, and this one does not.",
-                "Choose the quadratic, gradient or inner solver, or tacit.quadratic or tacit.least_squares as task.",
+                "The exact solver needs a task with known minimisers, and this one has none.",
+                "Choose the quadratic, gradient or inner solver, or tacit.quadratic or "
+                "tacit.least_squares as task.",
             )
         return self.proximal
 
     def optimum_at(self, number: int) -> Tensor | None:
-        """The minimiser [P] of the sum of all losses at the time of batch `number`, where it is known."""
+        """The minimiser [P] of the sum of all losses at the time of batch `number`, if known."""
         return self.optimum(number) if callable(self.optimum) else self.optimum
 
     def _checked(self) -> Task:
         if self.batch_size is not None:
-            if not isinstance(self.batch_size, int) or self.batch_size < 1:
-                raise Misuse(
-                    f"batch_size is {self.batch_size!r}.",
-                    "Give a whole number of at least 1, or None.",
-                )
+            check_count("batch_size", self.batch_size)
             if isinstance(self.parts, Parts):
-                refuse_small_parts(self.parts, self.batch_size)
+                check_part_sizes(self.parts, self.batch_size)
         return self
 
 

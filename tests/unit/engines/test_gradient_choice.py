@@ -36,7 +36,7 @@ def task_of(loss, clients=3, width=4):
 
 def planned(task, wish="auto"):
     ids = list(range(task.clients))
-    return plan.plan(task, ids, task.feed(torch.tensor(ids), 0, "cpu"), 0, "cpu", wish)
+    return plan.plan(task, ids, task.loader(torch.tensor(ids), 0, "cpu"), 0, "cpu", wish)
 
 
 def no_timing(*given):
@@ -86,9 +86,9 @@ def test_a_loss_that_cannot_be_batched_is_looped_and_right():
     choice = planned(task)
     assert choice.strategy == "looped"
     assert "cannot be batched" in choice.reason
-    feed = task.feed(torch.arange(3), 0, "cpu")
+    loader = task.loader(torch.arange(3), 0, "cpu")
     theta = torch.full((3, 4), 2.0)
-    got = HostedObjective(task, [0, 1, 2], feed, choice.strategy, 0, "cpu").grad(theta, 0)
+    got = HostedObjective(task, [0, 1, 2], loader, choice.strategy, 0, "cpu").grad(theta, 0)
     for row, (x,) in enumerate(task.parts):
         expected = x if x.sum() > 0 else 2 * 2.0 * x.square()
         torch.testing.assert_close(got[row], expected)

@@ -62,7 +62,7 @@ def task(request):
 
 def objective(task, strategy, seed=5):
     ids = torch.arange(task.clients)
-    return HostedObjective(task, ids.tolist(), task.feed(ids, seed, "cpu"), strategy, seed, "cpu")
+    return HostedObjective(task, ids.tolist(), task.loader(ids, seed, "cpu"), strategy, seed, "cpu")
 
 
 def scattered(task):
@@ -110,7 +110,7 @@ def test_gradients_are_those_of_an_ordinary_training_step(strategy):
     parts = Parts.split((x, y), [range(7), range(7, 20)])
     task = Task.from_module(module, parts, batch_size=5)
     hosted = objective(task, strategy)
-    index = hosted.feed.indices(3)
+    index = hosted.loader.indices(3)
     theta = scattered(task)
     got = hosted.grad(theta, 3)
     for client in range(2):
@@ -137,7 +137,7 @@ def test_hosting_some_clients_gives_their_gradients(task, strategy):
     ids = torch.tensor([0, 2])
     theta = scattered(task)
     everyone = objective(task, strategy).grad(theta, 6)
-    some = HostedObjective(task, ids.tolist(), task.feed(ids, 5, "cpu"), strategy, 5, "cpu")
+    some = HostedObjective(task, ids.tolist(), task.loader(ids, 5, "cpu"), strategy, 5, "cpu")
     torch.testing.assert_close(some.grad(theta[ids], 6), everyone[ids], rtol=1e-9, atol=1e-11)
     assert torch.equal(some.theta0(), objective(task, strategy).theta0()[ids])
 

@@ -11,7 +11,7 @@ import tacit
 from tacit.core.workers import WorkerPool, separate_products
 from tacit.simulation import Simulation
 from tacit.tasks import Task
-from tacit.tasks.flat import for_threads
+from tacit.tasks.flat import thread_safe
 
 RING = tacit.Topology.ring(8).mixing("metropolis")
 
@@ -53,10 +53,10 @@ def test_two_threads_give_what_one_gives(way, loss):
 
 
 def test_each_thread_has_its_own_copy_of_an_object():
-    shared, seen, together = for_threads(Focal()), [], threading.Barrier(2)
+    shared, seen, together = thread_safe(Focal()), [], threading.Barrier(2)
 
     def look():
-        seen.append(shared.mine())
+        seen.append(shared.local())
         together.wait(60)  # both alive: the number of a thread that has ended is given again
 
     threads = [threading.Thread(target=look) for _ in range(2)]
@@ -65,7 +65,7 @@ def test_each_thread_has_its_own_copy_of_an_object():
     for thread in threads:
         thread.join()
     assert seen[0] is not seen[1]
-    assert for_threads(functional.cross_entropy) is functional.cross_entropy
+    assert thread_safe(functional.cross_entropy) is functional.cross_entropy
 
 
 def test_onednn_is_back_when_the_last_has_left():

@@ -5,7 +5,7 @@ import torch
 
 from tacit import models
 from tacit.core.errors import Misuse
-from tacit.tasks.flat import FlatModule, refuse_impure
+from tacit.tasks.flat import FlatModule, check_pure
 
 
 def parameters(module):
@@ -22,8 +22,8 @@ def test_outputs_have_one_column_per_class(name, shape):
 @pytest.mark.parametrize("name", sorted(models.MODELS))
 def test_all_models_can_be_trained_and_drawn_anew(name):
     flat = FlatModule(models.build(name, (1, 16, 16), 3))
-    refuse_impure(flat.module, torch.randn(2, 1, 16, 16))
-    assert torch.isfinite(flat.fresh_weights(0)).all()
+    check_pure(flat.module, torch.randn(2, 1, 16, 16))
+    assert torch.isfinite(flat.random_weights(0)).all()
 
 
 def test_cnn2_on_mnist_has_the_papers_layers():
@@ -73,12 +73,12 @@ def test_sigmoid_cnn_starts_as_wide_as_asked():
     wide = models.build("sigmoid-cnn3", (1, 28, 28), 10, uniform=0.5)
     for weights in (
         FlatModule(wide).weights(),
-        FlatModule(wide).fresh_weights(0),
+        FlatModule(wide).random_weights(0),
     ):
         assert 0.49 < float(weights.abs().max()) <= 0.5
         assert float(weights.std()) == pytest.approx(0.5 / math.sqrt(3), rel=0.03)
     own = models.build("sigmoid-cnn3", (1, 28, 28), 10)
-    assert float(FlatModule(own).fresh_weights(0).abs().max()) <= 0.2  # torch's law: 1/√25 at most
+    assert float(FlatModule(own).random_weights(0).abs().max()) <= 0.2  # torch's law: 1/√25 at most
     with pytest.raises(Misuse, match="uniform is 0"):
         models.build("sigmoid-cnn3", (1, 28, 28), 10, uniform=0)
 

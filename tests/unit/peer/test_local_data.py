@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from tacit import data
 from tacit.config.build import build
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.peer.node.local_arrays import checked_samples
@@ -80,8 +80,8 @@ def arrays(count=40, shape=(3,), classes=2):
 
 
 def objective(task, number, place, seed):
-    feed = task.feed(torch.tensor([number]), seed, "cpu", places=torch.tensor([place]))
-    return HostedObjective(task, [number], feed, "looped", seed, "cpu")
+    loader = task.loader(torch.tensor([number]), seed, "cpu", positions=torch.tensor([place]))
+    return HostedObjective(task, [number], loader, "looped", seed, "cpu")
 
 
 # What a node loads is what it would have among all.
@@ -119,7 +119,7 @@ def test_alone_a_client_has_the_gradients_that_it_has_among_all(changes):
     together = build(config).task
     everyone = torch.arange(5)
     all_rows = HostedObjective(
-        together, range(5), together.feed(everyone, 3, "cpu"), "looped", 3, "cpu"
+        together, range(5), together.loader(everyone, 3, "cpu"), "looped", 3, "cpu"
     )
     theta = torch.randn(5, together.parameters, generator=torch.Generator().manual_seed(1)).to(
         together.dtype
@@ -158,9 +158,9 @@ def test_of_a_dealt_dataset_only_the_own_part_is_kept(monkeypatch):
 def test_a_node_keeps_its_batches_when_it_moves_to_another_place():
     config = make_config(DEALT)
     share = load(config, None, number=7, position=2)
-    feed = share.task.feed(torch.tensor([7]), 3, "cpu", places=torch.tensor([share.place]))
-    other = share.task.feed(torch.tensor([2]), 3, "cpu", places=torch.tensor([share.place]))
-    assert not torch.equal(feed.indices(0), other.indices(0))  # keyed by the permanent number
+    loader = share.task.loader(torch.tensor([7]), 3, "cpu", positions=torch.tensor([share.place]))
+    other = share.task.loader(torch.tensor([2]), 3, "cpu", positions=torch.tensor([share.place]))
+    assert not torch.equal(loader.indices(0), other.indices(0))  # keyed by the permanent number
 
 
 def test_a_named_task_is_whole_and_the_place_is_that_in_the_graph():
@@ -311,7 +311,7 @@ def test_an_own_task_is_used_as_it_is(own):
 
 def test_an_own_task_keeps_its_exact_minimisers(own):
     share = load(federation(), own("exact"))
-    assert share.task.known_minimisers() is share.task.proximal
+    assert share.task.require_proximal() is share.task.proximal
 
 
 def test_an_own_task_in_place_of_a_named_one(own):

@@ -1,4 +1,7 @@
-"""What test_gpu_kernels.py runs apart: our Triton kernels, in Triton's interpreter, against tensor operations."""
+"""Our Triton kernels in Triton's interpreter against tensor operations.
+
+test_gpu_kernels.py runs this script in a process of its own.
+"""
 
 import os
 
@@ -24,7 +27,7 @@ CASES = [  # clients, channels, height, filters, batch, size, stride, dilation, 
 def compare(k, channels, height, filters, batch, size, stride, dilation, bias, relu):
     x = torch.randn(k, channels, height, height + 1, batch)
     plain = Convolution(channels, filters, size, stride, (0, 0), dilation)
-    windows = gpu.Windows(size, stride, dilation, *plain.places(height, height + 1))
+    windows = gpu.Windows(size, stride, dilation, *plain.output_size(height, height + 1))
     weights = torch.randn(k, filters * plain.taps + filters)
     w = weights[:, : plain.width].view(k, filters, plain.taps)
     b = weights[:, plain.width :]
@@ -39,8 +42,8 @@ def compare(k, channels, height, filters, batch, size, stride, dilation, bias, r
     windows.write_gradients(x, dy, out[:, : plain.width])
     torch.testing.assert_close(out[:, : plain.width].view_as(w), dy @ seen.mT, rtol=1e-4, atol=1e-4)
     assert bool(out[:, plain.width :].isnan().all())
-    spread = w.mT @ dy
-    torch.testing.assert_close(windows.back(spread, shape), plain._gathered(spread, shape))
+    unfolded = w.mT @ dy
+    torch.testing.assert_close(windows.fold(unfolded, shape), plain._fold(unfolded, shape))
 
     images = y.flatten(0, 1).permute(0, 3, 1, 2).contiguous().requires_grad_()
     pooled = functional.max_pool2d(images, 2).relu()

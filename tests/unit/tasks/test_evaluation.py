@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn import functional
 
 from tacit.tasks import Task, evaluation
-from tacit.tasks.evaluation import OwnParts, TestSet
+from tacit.tasks.evaluation import LocalLoss, TestSet
 from tacit.tasks.flat import FlatModule
 from tacit.tasks.parts import Parts
 
@@ -63,11 +63,12 @@ def test_a_regression_has_a_loss_and_no_accuracy():
     )
 
 
-@pytest.mark.parametrize("joined", [True, False])
-def test_own_parts_judge_each_model_on_its_clients_data(joined):
+@pytest.mark.parametrize("concatenate", [True, False])
+def test_each_model_is_evaluated_on_its_own_clients_data(concatenate):
     parts = [(points(size, seed=size),) for size in (2, 5, 3)]
-    judge = OwnParts(
-        lambda theta, x: (x @ theta).square().mean(), Parts.joined(parts) if joined else parts
+    judge = LocalLoss(
+        lambda theta, x: (x @ theta).square().mean(),
+        Parts.concatenate(parts) if concatenate else parts,
     )
     theta = points(2)
     scores = judge.models(theta, [2, 0])
@@ -108,14 +109,14 @@ def test_models_are_judged_on_whole_batches_in_one_piece(module, loss):
     assert bool(torch.isfinite(scores.loss).all())
 
 
-def test_large_activations_are_judged_in_small_pieces(monkeypatch):
+def test_large_activations_are_evaluated_in_small_batches(monkeypatch):
     module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
     data = (torch.rand(40, 1, 8, 8), torch.arange(40) % 3)
     task = Task.from_module(module, [data, data], batch_size=4, test=data)
     whole = task.evaluation.models(task.initial(0, range(2)), range(2))
     monkeypatch.setitem(evaluation.WORKSPACE, "cpu", 10_000)
-    pieces = task.on("cpu").evaluation
-    assert 1 <= pieces._at_a_time[1] < 40
-    few = pieces.models(task.initial(0, range(2)), range(2))
+    small = task.to("cpu").evaluation
+    assert 1 <= small._pass_size[1] < 40
+    few = small.models(task.initial(0, range(2)), range(2))
     torch.testing.assert_close(few.loss, whole.loss)
     assert torch.equal(few.accuracy, whole.accuracy)

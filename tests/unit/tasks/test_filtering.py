@@ -5,7 +5,7 @@ import tacit
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks import adaptive_filtering
-from tacit.tasks.feed import together
+from tacit.tasks.batches import one_chunk
 
 RING = tacit.Topology.ring(5).mixing("metropolis")
 FAR = torch.tensor([[0.5, -1.0, 2.0, 0.0, 1.0]], dtype=torch.float64).repeat(5, 1)
@@ -13,12 +13,14 @@ FAR = torch.tensor([[0.5, -1.0, 2.0, 0.0, 1.0]], dtype=torch.float64).repeat(5, 
 
 def objective(task, seed=0):
     ids = torch.arange(task.clients)
-    return HostedObjective(task, ids.tolist(), task.feed(ids, seed, "cpu"), "batched", seed, "cpu")
+    return HostedObjective(
+        task, ids.tolist(), task.loader(ids, seed, "cpu"), "batched", seed, "cpu"
+    )
 
 
 def batch(task, number, seed=0):
     ids = torch.arange(task.clients)
-    ((_, load),) = task.feed(ids, seed, "cpu").pieces(number, together)
+    ((_, load),) = task.loader(ids, seed, "cpu").chunks(number, one_chunk)
     return load()
 
 
@@ -116,8 +118,8 @@ def test_the_sign_flips_at_its_batch_and_everything_with_it():
         assert torch.equal(x, same)
         assert torch.equal(turned, sign * d)
         assert torch.equal(flipping.optimum_at(number), sign * still.optimum)
-        judged = flipping.evaluation.at(number).models(sign * FAR, range(5)).loss
-        assert torch.equal(judged, still.evaluation.at(number).models(FAR, range(5)).loss)
+        judged = flipping.evaluation.at_batch(number).models(sign * FAR, range(5)).loss
+        assert torch.equal(judged, still.evaluation.at_batch(number).models(FAR, range(5)).loss)
         assert torch.equal(still.optimum_at(number), still.optimum)
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from tacit.core.errors import Misuse
-from tacit.tasks.flat import FlatModule, refuse_impure
+from tacit.tasks.flat import FlatModule, check_pure
 
 
 class Tied(nn.Module):
@@ -129,7 +129,7 @@ def test_the_users_module_is_never_touched(case):
     flat = FlatModule(module)
     flat(flat.weights() + 1, x)
     flat.weights().zero_()
-    flat.fresh_weights(0)
+    flat.random_weights(0)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
     kept = flat.weights()
     with torch.no_grad():
@@ -190,7 +190,7 @@ def test_the_refused_layer_is_named():
 )
 def test_pure_layers_are_accepted(layer):
     flat = FlatModule(nn.Sequential(nn.Linear(2, 2), layer))
-    refuse_impure(flat.module, torch.randn(4, 2))
+    check_pure(flat.module, torch.randn(4, 2))
     assert flat(flat.weights(), torch.randn(4, 2)).shape == (4, 2)
 
 
@@ -204,7 +204,7 @@ def test_a_module_without_trainable_parameters_is_refused():
 def test_a_buffer_that_changes_is_refused_by_name():
     module = Counting()
     with pytest.raises(Misuse, match=r"'calls'.*parameter"):
-        refuse_impure(module, torch.randn(2, 2))
+        check_pure(module, torch.randn(2, 2))
     assert module.calls == 0
 
 
@@ -220,34 +220,34 @@ def test_a_buffer_that_changes_is_refused_by_name():
 def test_randomness_that_is_no_dropout_layer_is_refused_too(module, x):
     before = torch.get_rng_state()
     with pytest.raises(Misuse, match=r"hidden random stream.*keyed"):
-        refuse_impure(module, x)
+        check_pure(module, x)
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_fresh_weights_are_keyed():
     flat = FlatModule(small_cnn())
-    one = flat.fresh_weights(3, "init", 0)
+    one = flat.random_weights(3, "init", 0)
     assert one.shape == (flat.width,)
     assert one.dtype == torch.float64
-    assert torch.equal(one, flat.fresh_weights(3, "init", 0))
+    assert torch.equal(one, flat.random_weights(3, "init", 0))
     for other in ((4, "init", 0), (3, "init", 1), (3, "start", 0)):
-        assert not torch.equal(one, flat.fresh_weights(*other))
+        assert not torch.equal(one, flat.random_weights(*other))
     assert not torch.equal(one, flat.weights())
 
 
 def test_fresh_weights_do_not_depend_on_the_global_stream_and_leave_it_alone():
     flat = FlatModule(small_cnn())
     torch.manual_seed(1)
-    one = flat.fresh_weights(3, "init")
+    one = flat.random_weights(3, "init")
     drawn = torch.rand(3)
     torch.manual_seed(1)
     assert torch.equal(drawn, torch.rand(3))
-    assert torch.equal(one, flat.fresh_weights(3, "init"))
+    assert torch.equal(one, flat.random_weights(3, "init"))
 
 
 def test_fresh_weights_are_those_of_the_layers_own_initialisation():
     flat = FlatModule(nn.Sequential(nn.Linear(100, 50), nn.GroupNorm(5, 50)))
-    pieces = flat.unflatten(flat.fresh_weights(0))
+    pieces = flat.unflatten(flat.random_weights(0))
     assert bool((pieces["1.weight"] == 1).all())
     assert bool((pieces["1.bias"] == 0).all())
     assert 0.09 < float(pieces["0.weight"].abs().max()) <= 0.1  # nn.Linear draws from ±1/√100
@@ -255,10 +255,10 @@ def test_fresh_weights_are_those_of_the_layers_own_initialisation():
 
 def test_parameters_nobody_can_draw_are_refused():
     with pytest.raises(Misuse, match=r"'scale'.*reset_parameters.*init=\"module\""):
-        FlatModule(Bare()).fresh_weights(0)
+        FlatModule(Bare()).random_weights(0)
 
 
 def test_frozen_parameters_need_no_way_to_be_drawn():
     module = Bare()
     module.scale.requires_grad_(False)
-    assert FlatModule(module).fresh_weights(0).shape == (6,)
+    assert FlatModule(module).random_weights(0).shape == (6,)

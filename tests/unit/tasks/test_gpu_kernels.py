@@ -1,4 +1,4 @@
-"""Kernels for GPUs, without one: in Triton's interpreter where Triton is installed."""
+"""GPU kernels in Triton's interpreter, if Triton is installed."""
 
 import subprocess
 import sys
@@ -38,11 +38,11 @@ def test_recorded_passes_are_one_per_size(together, monkeypatch):
         models.mlp((6,), 3, hidden=[4]), parts, batch_size=5, init="independent"
     )
     hosted = HostedObjective(
-        task, range(7), task.feed(torch.arange(7), 0, "cpu"), "layered", 0, "cpu"
+        task, range(7), task.loader(torch.arange(7), 0, "cpu"), "layered", 0, "cpu"
     )
     monkeypatch.setitem(gradients.WORKSPACE, "cpu", together * hosted._way.numbers)
     theta, out = hosted.theta0(), torch.full_like(hosted.theta0(), torch.nan)
     for number in range(3):
-        hosted._play(theta, hosted.feed.indices(number), out)
+        hosted._play(theta, hosted.loader.indices(number), out)
         assert torch.equal(out, hosted.grad(theta, number))
     assert recorded == {1: [1], 2: [1, 2], 7: [7]}[together]

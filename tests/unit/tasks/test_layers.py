@@ -1,4 +1,4 @@
-"""Layers batched by hand against autograd, client by client."""
+"""Layers of many clients against autograd, client by client."""
 
 import math
 import re
@@ -14,12 +14,16 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from tacit import models
-from tacit.engines.gradients import choice as plan
+from tacit.engines.gradients.choice import choose_backend
 from tacit.engines.gradients.objective import HostedObjective, looped
 from tacit.tasks import Task
-from tacit.tasks.layers import layered
+from tacit.tasks.layers import layered_loss
 
 CLIENTS, CLASSES = 3, 4
+
+
+def layered(task):
+    return layered_loss(task.loss, task.parts, task.batch_size)
 
 
 def draw(*shape, seed=0):
@@ -47,12 +51,12 @@ def task_of(module, shape, *, samples=4, batch_size=3, inputs=draw, targets=clas
 
 
 def both(task, theta=None, number=2):
-    """Gradients by hand, and by autograd client by client."""
+    """Gradients by layers, and by autograd client by client."""
     if theta is None:
         theta = task.initial(0, range(CLIENTS)) + 0.1 * draw(CLIENTS, task.parameters, seed=7)
     ids = torch.arange(CLIENTS)
     return tuple(
-        HostedObjective(task, ids.tolist(), task.feed(ids, 5, "cpu"), strategy, 5, "cpu").grad(
+        HostedObjective(task, ids.tolist(), task.loader(ids, 5, "cpu"), strategy, 5, "cpu").grad(
             theta, number
         )
         for strategy in ("layered", "looped")
@@ -168,7 +172,7 @@ def test_a_criterion_that_cannot_be_batched_is_looped_and_right():
 
     task = task_of(module_of(MODELS["mlp"]), IMAGE, loss=forked)
     ids = list(range(CLIENTS))
-    choice = plan.plan(task, ids, task.feed(torch.tensor(ids), 5, "cpu"), 5, "cpu")
+    choice = choose_backend(task, ids, task.loader(torch.tensor(ids), 5, "cpu"), 5, "cpu")
     assert choice.strategy == "looped"
     assert choice.reason.count("cannot be batched") == 1
 
@@ -353,14 +357,14 @@ REFUSED = {
     "another forward": (
         lambda: nn.Sequential(Doubled(3, CLASSES)),
         VECTOR,
-        "Doubled.*not among the layers",
+        "Doubled.*not one of the supported layers",
     ),
     "a chain with another forward": (
         lambda: Skipping(nn.Linear(4, 4)),
         FOUR,
-        "not among the layers",
+        "not one of the supported layers",
     ),
-    "a forward of its own": (replaced, FOUR, "not among the layers"),
+    "a forward of its own": (replaced, FOUR, "not one of the supported layers"),
     "another convolution": (imaged(Circular(2, 3, 3)), PICTURE, "not a plain convolution"),
     "groups": (imaged(nn.Conv2d(2, 4, 3, groups=2)), PICTURE, "not a plain convolution"),
     "named padding": (
@@ -378,22 +382,22 @@ REFUSED = {
     "padded pools": (imaged(nn.MaxPool2d(2, padding=1)), PICTURE, "overlap"),
     "pools rounded up": (imaged(nn.AvgPool2d(4, ceil_mode=True)), PICTURE, "overlap"),
     "means by another divisor": (imaged(nn.AvgPool2d(2, divisor_override=3)), PICTURE, "overlap"),
-    "group norm": (imaged(nn.GroupNorm(1, 2)), PICTURE, "GroupNorm.*not among the layers"),
+    "group norm": (imaged(nn.GroupNorm(1, 2)), PICTURE, "GroupNorm.*not one of the supported layers"),
     "batch norm": (
         imaged(nn.BatchNorm2d(2, track_running_stats=False)),
         PICTURE,
-        "BatchNorm2d.*not among",
+        "BatchNorm2d.*not one of",
     ),
-    "another activation": (imaged(nn.GELU()), PICTURE, "GELU.*not among the layers"),
+    "another activation": (imaged(nn.GELU()), PICTURE, "GELU.*not one of the supported layers"),
     "flattening from elsewhere": (
         lambda: nn.Sequential(nn.Flatten(-3), nn.Linear(72, CLASSES)),
         PICTURE,
-        "Flatten.*not among the layers",
+        "Flatten.*not one of the supported layers",
     ),
     "linear on matrices": (
         lambda: nn.Sequential(nn.Linear(3, 3), nn.Flatten()),
         (2, 3),
-        "Linear.*not among",
+        "Linear.*not one of",
     ),
     "images as output": (lambda: nn.Sequential(nn.Conv2d(2, CLASSES, 6)), PICTURE, "not vectors"),
 }
@@ -425,10 +429,10 @@ def test_inputs_of_another_type_are_refused():
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_not_finite_stays_so(module, value):
-    """Gradients that autograd makes NaN are NaN, and those of other clients are as they were.
+    """Gradients that autograd makes NaN are NaN; those of other clients do not change.
 
-    In a window of a pool with a NaN, autograd gives the gradient to the NaN alone and we to all of the window: the
-    gradient is NaN there anyway.
+    In a pooling window with a NaN, autograd gives the gradient to the NaN alone, our layers give it
+    to the whole window. The gradient is NaN there in both cases.
     """
 
     def spoilt(*shape, seed):
@@ -449,7 +453,7 @@ def test_a_label_beyond_the_classes_is_refused_in_every_way(way):
     x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
     y[2, 5] = 4
     task = Task.from_module(nn.Linear(6, 4), list(zip(x, y, strict=True)))
-    hosted = HostedObjective(task, range(3), task.feed(torch.arange(3), 0, "cpu"), way, 0, "cpu")
+    hosted = HostedObjective(task, range(3), task.loader(torch.arange(3), 0, "cpu"), way, 0, "cpu")
     with pytest.raises((IndexError, RuntimeError), match="bounds"):
         hosted.grad(hosted.theta0(), 0)
 
@@ -470,4 +474,5 @@ class BiasFirst(nn.Linear):
 @pytest.mark.parametrize("module", [OtherCall(nn.Linear(6, 4)), BiasFirst()], ids=["call", "order"])
 def test_what_only_looks_like_a_layer_is_none(module):
     x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
-    assert isinstance(layered(Task.from_module(module, list(zip(x, y, strict=True)))), str)
+    task = Task.from_module(module, list(zip(x, y, strict=True)))
+    assert isinstance(layered(task), str)

@@ -5,7 +5,7 @@ import tacit
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks import localization
-from tacit.tasks.feed import together
+from tacit.tasks.batches import one_chunk
 
 ANCHORS = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.5, 3.0], [-1.0, -2.0]], dtype=torch.float64)
 TARGET = torch.tensor([0.7, 1.1], dtype=torch.float64)
@@ -14,13 +14,13 @@ MANY = 100_000
 
 def gradient(task, theta, number=0):
     ids = torch.arange(task.clients)
-    feed = task.feed(ids, 0, "cpu")
-    return HostedObjective(task, ids.tolist(), feed, "batched", 0, "cpu").grad(theta, number)
+    loader = task.loader(ids, 0, "cpu")
+    return HostedObjective(task, ids.tolist(), loader, "batched", 0, "cpu").grad(theta, number)
 
 
 def measurements(**options):
     task = localization(ANCHORS, TARGET, batch_size=MANY, **options)
-    ((_, load),) = task.feed(torch.arange(4), 0, "cpu").pieces(2, together)
+    ((_, load),) = task.loader(torch.arange(4), 0, "cpu").chunks(2, one_chunk)
     return load()
 
 

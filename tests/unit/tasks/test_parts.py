@@ -42,7 +42,7 @@ def test_clients_may_share_samples():
 
 def test_joined_gives_back_what_was_joined():
     given = [(torch.randn(n, 2), torch.arange(n)) for n in (3, 1, 4)]
-    parts = Parts.joined(given)
+    parts = Parts.concatenate(given)
     assert parts.sizes.tolist() == [3, 1, 4]
     for client, (x, y) in enumerate(given):
         assert torch.equal(parts.of(client)[0], x)
@@ -51,19 +51,19 @@ def test_joined_gives_back_what_was_joined():
 
 def test_arrays_of_different_lengths_cannot_be_joined():
     with pytest.raises(Misuse, match=r"client 1 have \[3, 2\] samples.*leave batch_size out"):
-        Parts.joined([(torch.zeros(3), torch.zeros(3)), (torch.zeros(3), torch.zeros(2))])
+        Parts.concatenate([(torch.zeros(3), torch.zeros(3)), (torch.zeros(3), torch.zeros(2))])
 
 
 def test_a_number_has_no_samples_to_join():
     with pytest.raises(Misuse, match="no sample dimension"):
-        Parts.joined([(torch.tensor(1.0),)])
+        Parts.concatenate([(torch.tensor(1.0),)])
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda: Parts.split((torch.arange(3),), [[0, 1], []]),
-        lambda: Parts.joined([(torch.zeros(1),), (torch.zeros(0),)]),
+        lambda: Parts.concatenate([(torch.zeros(1),), (torch.zeros(0),)]),
     ],
 )
 def test_a_client_without_samples_is_refused(make):
@@ -72,7 +72,7 @@ def test_a_client_without_samples_is_refused(make):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Parts.split((torch.arange(3),), []), lambda: Parts.joined([])]
+    "make", [lambda: Parts.split((torch.arange(3),), []), lambda: Parts.concatenate([])]
 )
 def test_no_clients_are_refused(make):
     with pytest.raises(Misuse, match="no clients"):

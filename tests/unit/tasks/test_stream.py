@@ -1,4 +1,4 @@
-"""Streams: a batch is a pure function of seed, client and number, whoever asks and in whatever order."""
+"""Streams: a batch is a pure function of seed, client and number, in any order."""
 
 import pytest
 import torch
@@ -7,24 +7,24 @@ from hypothesis import strategies as st
 
 from tacit.core.workers import WorkerPool
 from tacit.tasks import stream
-from tacit.tasks.feed import together
+from tacit.tasks.batches import one_chunk
 from tacit.tasks.stream import Stream, normals, uniforms
 
 CLIENTS = 6
 
 
 def numbers(count=CLIENTS):
-    """A stream whose batches are the drawn numbers, beside the client's constant and the number of the batch."""
+    """A stream whose batches are the drawn numbers, and the constant plus the batch number."""
     constants = (10.0 * torch.arange(count),)
     return Stream(constants, 3, lambda number, drawn, constant: (drawn, constant + number))
 
 
-def batch(source, number, ids=None, places=None, seed=0, chunk=100):
+def batch(source, number, ids=None, positions=None, seed=0, chunk=100):
     ids = torch.arange(source.clients) if ids is None else torch.tensor(ids)
-    feed = source.feed(ids, ids if places is None else torch.tensor(places), seed, "cpu")
+    loader = source.loader(ids, ids if positions is None else torch.tensor(positions), seed, "cpu")
     pool = WorkerPool(1)
     groups = [
-        (rows, load()) for rows, load in feed.pieces(number, lambda count: pool.cut(count, chunk))
+        (rows, load()) for rows, load in loader.chunks(number, lambda count: pool.cut(count, chunk))
     ]
     assert torch.equal(
         torch.cat([torch.arange(len(ids))[rows] for rows, _ in groups]), torch.arange(len(ids))
@@ -45,9 +45,9 @@ def test_a_client_gets_the_same_batch_whoever_else_is_hosted(hosted, number, chu
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=6))
 def test_a_batch_is_a_function_of_its_number_alone(asked):
     ids = torch.arange(CLIENTS)
-    in_any_order = numbers().feed(ids, ids, 0, "cpu")
+    in_any_order = numbers().loader(ids, ids, 0, "cpu")
     for number in asked:
-        ((_, load),) = in_any_order.pieces(number, together)
+        ((_, load),) = in_any_order.chunks(number, one_chunk)
         for one, fresh in zip(load(), batch(numbers(), number), strict=True):
             assert torch.equal(one, fresh)
 
@@ -55,7 +55,7 @@ def test_a_batch_is_a_function_of_its_number_alone(asked):
 def test_how_much_is_drawn_together_changes_nothing(monkeypatch):
     before = [batch(numbers(), number)[0] for number in range(9)]
     for ahead in (1, 18, 40):
-        monkeypatch.setattr(stream, "AHEAD", ahead)
+        monkeypatch.setattr(stream, "PREFETCH", ahead)
         for number, one in enumerate(before):
             assert torch.equal(batch(numbers(), number)[0], one)
 
@@ -71,7 +71,7 @@ def test_the_numbers_are_those_of_seed_client_and_batch():
 
 
 def test_constants_are_those_of_the_place_and_numbers_those_of_the_client():
-    drawn, told = batch(numbers(), 4, ids=[5, 2], places=[0, 1])
+    drawn, told = batch(numbers(), 4, ids=[5, 2], positions=[0, 1])
     assert torch.equal(drawn, batch(numbers(), 4)[0][[5, 2]])
     assert told.tolist() == [4.0, 14.0]
 
@@ -84,7 +84,7 @@ def test_a_stream_of_no_numbers_is_not_random():
 
 def test_what_a_source_says_of_itself():
     source = numbers()
-    assert (source.clients, source.steps_per_epoch, source.numbers) == (CLIENTS, 1, 4)
+    assert (source.clients, source.steps_per_epoch, source.batch_numel) == (CLIENTS, 1, 4)
 
 
 def test_uniform_and_normal_numbers_have_their_laws():

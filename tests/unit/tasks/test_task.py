@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import looped
 from tacit.tasks import Task
-from tacit.tasks.evaluation import OwnParts, TestSet
+from tacit.tasks.evaluation import LocalLoss, TestSet
 from tacit.tasks.parts import Parts
 
 
@@ -137,7 +137,7 @@ class TestFromLoss:
 
     def test_models_are_judged_by_their_own_loss(self):
         task = Task.from_loss(fit, xy(), torch.zeros(3))
-        assert isinstance(task.evaluation, OwnParts)
+        assert isinstance(task.evaluation, LocalLoss)
         theta = draw(1, 3)
         expected = float(fit(theta[0], *xy()[2]))
         assert task.evaluation.models(theta, [2]).loss.tolist() == pytest.approx([expected])

@@ -23,9 +23,9 @@ from tacit.core.errors import Misuse, first_line
 from tacit.core.storage import write_text
 from tacit.core.workers import WorkerPool
 from tacit.engines.gradients.objective import GradientBackend, Strategy
-from tacit.tasks.feed import Feed
-from tacit.tasks.flat import Loss, ModuleLoss, refuse_hidden_stream
-from tacit.tasks.layers import layered
+from tacit.tasks.batches import BatchLoader
+from tacit.tasks.flat import Loss, ModuleLoss, check_deterministic
+from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
 from tacit.tasks.task import Task
 
@@ -44,7 +44,7 @@ class BackendChoice:
 def choose_backend(
     task: Task,
     clients: Sequence[int],
-    feed: Feed,
+    loader: BatchLoader,
     seed: int,
     device: torch.device | str,
     wish: str = "auto",
@@ -61,7 +61,7 @@ def choose_backend(
         return BackendChoice("looped", "one client")
     pool = pool or WorkerPool(1)
     sample = min(SAMPLE, GradientBackend.of(task, "looped").clients_per_pass(device))
-    _, load = next(iter(feed.pieces(0, lambda count: [slice(0, min(count, sample))])))
+    _, load = next(iter(loader.chunks(0, lambda count: [slice(0, min(count, sample))])))
     arrays = load()
     theta = task.initial(seed, clients[: len(arrays[0])]).to(device)
     _refuse_unfit(task.loss, theta, arrays)
@@ -84,7 +84,8 @@ def _ways(
 ) -> tuple[dict[Strategy, GradientBackend], list[str]]:
     """The ways that work here, and why others do not."""
     ways: dict[Strategy, GradientBackend] = {}
-    refusals = [reason] if isinstance(reason := layered(task), str) else []
+    reason = layered_loss(task.loss, task.parts, task.batch_size)
+    refusals = [reason] if isinstance(reason, str) else []
     for strategy in STRATEGIES[1 if refusals else 0 : -1]:
         way = GradientBackend.of(task, strategy)
         if (refusal := _refusal(way, theta, arrays)) is None:
@@ -97,7 +98,7 @@ def _ways(
 
 def _refuse_unfit(loss: Loss, theta: Tensor, arrays: Part) -> None:
     """Refuse a loss that is random or not one number."""
-    value = refuse_hidden_stream("loss", lambda: loss(theta[0], *(array[0] for array in arrays)))
+    value = check_deterministic("loss", lambda: loss(theta[0], *(array[0] for array in arrays)))
     if value.ndim:
         raise Misuse(
             f"The loss of one client has the shape {tuple(value.shape)}.",

@@ -15,9 +15,9 @@ from torch.func import grad, vmap
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool, separate_products
 from tacit.engines.capture.graphs import Pass, recorded_pass
-from tacit.tasks.feed import Feed, MiniBatches, Piece, WholeParts, gather
+from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader, gather
 from tacit.tasks.flat import Loss
-from tacit.tasks.layers import layered
+from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
 from tacit.tasks.task import Task
 
@@ -61,18 +61,18 @@ class GradientBackend:
     def of(cls, task: Task, strategy: Strategy) -> GradientBackend:
         """That of a task; refused where its loss is no chain of layers and should be taken as one."""
         if strategy == "layered":
-            net = layered(task)
+            net = layered_loss(task.loss, task.parts, task.batch_size)
             if isinstance(net, str):
                 raise Misuse(
                     f'gradients is "layered", but {net}.', 'Use "batched", "looped" or "auto".'
                 )
-            return cls(strategy, net.write_gradients, net.numbers)
+            return cls(strategy, net.write_gradients, net.workspace)
         compute = PASSES[strategy]
 
         def write(theta: Tensor, arrays: Part, out: Tensor) -> None:
             out.copy_(compute(task.loss, theta, arrays))
 
-        return cls(strategy, write, 4 * task.parameters + 16 * task.source.numbers)
+        return cls(strategy, write, 4 * task.parameters + 16 * task.source.batch_numel)
 
     def clients_per_pass(self, device: torch.device | str) -> int:
         """So many that the workspace of a pass stays bounded."""
@@ -89,7 +89,7 @@ class HostedObjective:
 
     task: Task
     clients: Sequence[int]
-    feed: Feed
+    loader: BatchLoader
     strategy: Strategy
     seed: int
     device: torch.device | str
@@ -109,24 +109,24 @@ class HostedObjective:
     def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
         """Gradients [n, P] of each client's batch `number` at its own row; `spent` may be written into."""
         out = torch.empty_like(theta) if spent is None else spent
-        if isinstance(self.feed, MiniBatches) and theta.is_cuda:
-            self._play(theta, self.feed.indices(number), out)
+        if isinstance(self.loader, MiniBatchLoader) and theta.is_cuda:
+            self._play(theta, self.loader.indices(number), out)
         else:
-            self._write(theta, self.feed.pieces(number, self._cut), out)
+            self._write(theta, self.loader.chunks(number, self._cut), out)
         return self._clipped(out)
 
     def samples(self, number: int) -> Tensor | None:
         """Which samples are in batch `number` [n, batch]; None if all are in every batch, refused of other data."""
-        if isinstance(self.feed, WholeParts):
+        if isinstance(self.loader, FullBatchLoader):
             return None
-        if not isinstance(self.feed, MiniBatches):
+        if not isinstance(self.loader, MiniBatchLoader):
             raise TypeError("data that are drawn anew have no places")
-        return self.feed.indices(number)
+        return self.loader.indices(number)
 
     def grad_on(self, theta: Tensor, samples: Tensor | None, out: Tensor) -> Tensor:
         """Gradients [n, P] on these samples, written into `out` by work that is the same for all samples."""
         if samples is None:
-            self._write(theta, self.feed.pieces(0, self._cut), out)
+            self._write(theta, self.loader.chunks(0, self._cut), out)
         else:
             for rows in self._cut(len(samples)):
                 self._write_batches(theta[rows], samples[rows], out[rows])
@@ -148,15 +148,15 @@ class HostedObjective:
             self._recorded[size](theta[rows], index[rows], out[rows])
 
     def _write_batches(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
-        assert isinstance(self.feed, MiniBatches)
+        assert isinstance(self.loader, MiniBatchLoader)
         with self._way.products(self.device):
-            self._way.write(theta, gather(self.feed.arrays, index), out)
+            self._way.write(theta, gather(self.loader.arrays, index), out)
 
-    def _write(self, theta: Tensor, pieces: Iterable[Piece], out: Tensor) -> None:
+    def _write(self, theta: Tensor, chunks: Iterable[Chunk], out: Tensor) -> None:
         """Write the gradients of all pieces."""
         way = self._way
 
-        def work(piece: Piece) -> None:
+        def work(piece: Chunk) -> None:
             rows, load = piece
             if isinstance(rows, slice):
                 way.write(theta[rows], load(), out[rows])
@@ -167,13 +167,13 @@ class HostedObjective:
                 out[rows] = there
 
         with way.products(self.device):
-            self.pool.each(work, pieces)
+            self.pool.each(work, chunks)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""
-        proximal = self.task.known_minimisers()
+        proximal = self.task.require_proximal()
         out = torch.empty_like(linear)
-        for rows, load in self.feed.pieces(number, self._cut):
+        for rows, load in self.loader.chunks(number, self._cut):
             out[rows] = vmap(proximal)(linear[rows], curvature[rows, 0], *load())
         return out
 

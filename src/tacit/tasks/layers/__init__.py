@@ -1,5 +1,5 @@
-"""Networks whose weights differ from client to client, all clients at once and without a tape."""
+"""Networks whose weights differ from client to client, evaluated for all clients at once."""
 
-from tacit.tasks.layers.network import Chain, LayeredLoss, layered
+from tacit.tasks.layers.network import Chain, LayeredLoss, layered_loss
 
-__all__ = ["Chain", "LayeredLoss", "layered"]
+__all__ = ["Chain", "LayeredLoss", "layered_loss"]

@@ -1,13 +1,13 @@
 """Convolutions of many clients on a GPU, without copying windows out of the images.
 
-A convolution is a product of filters [F, taps] and windows [taps, places · B] (see products.py). On a GPU the
-windows need not be written down: number (tap, place, b) of them is at
+A convolution is a product of filters [F, taps] and windows [taps, positions · B]. These kernels do
+not store the windows. They read number (tap, position, b) from the image at
 
-    offset of the tap + offset of the place + b
+    offset of the tap + offset of the position + b.
 
-in the image, so these kernels read it there. Products are in float32 throughout unless torch was asked for less
-(`torch.set_float32_matmul_precision`). Sums over places are cut into pieces that are
-added in a fixed order, so that the same numbers give the same bits.
+Products are in float32 unless torch is set to a lower precision
+(`torch.set_float32_matmul_precision`). Sums over positions are split into pieces that are added in
+a fixed order, so that the same numbers give the same bits.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from torch import Tensor
 
 from tacit.core.precision import short_products_wanted
 
-COLUMNS = 256  # of windows that one program takes at a time
-PROGRAMS = 1024  # that a GPU should have to do at the same time
+COLUMNS = 256  # columns of the windows that one program computes
+PROGRAMS = 1024  # programs that keep a GPU busy
 
 
 @triton.jit
 def _forward_kernel(
-    x, w, b, y, x_client, w_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr,
-    batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
-    kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr,
-    tap_row: tl.constexpr, tap_column: tl.constexpr, FILTERS: tl.constexpr, COLUMNS: tl.constexpr,
-    TAPS: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+    x, w, b, y, x_client, w_client, taps: tl.constexpr, filters: tl.constexpr,
+    columns: tl.constexpr, batch: tl.constexpr, out_width: tl.constexpr, row_stride: tl.constexpr,
+    column_stride: tl.constexpr, kernel_height: tl.constexpr, kernel_width: tl.constexpr,
+    tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr,
+    FILTERS: tl.constexpr, COLUMNS: tl.constexpr, TAPS: tl.constexpr, BIAS: tl.constexpr,
+    RELU: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1)
     n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     f = tl.program_id(2) * FILTERS + tl.arange(0, FILTERS)
-    place = n // batch
-    at = (place // wide) * height_stride + (place % wide) * across_stride + n % batch
+    position = n // batch
+    row, column = position // out_width, position % out_width
+    offset = row * row_stride + column * column_stride + n % batch
     x += client.to(tl.int64) * x_client
     w += client.to(tl.int64) * w_client
     total = tl.zeros((FILTERS, COLUMNS), dtype=tl.float32)
@@ -53,13 +55,13 @@ def _forward_kernel(
             + (within // kernel_width) * tap_row
             + (within % kernel_width) * tap_column
         )
-        own = tl.load(
+        weights = tl.load(
             w + f[:, None] * taps + r[None, :], (f < filters)[:, None] & (r < taps)[None, :], 0.0
         )
-        seen = tl.load(
-            x + tap[:, None] + at[None, :], (r < taps)[:, None] & (n < columns)[None, :], 0.0
+        windows = tl.load(
+            x + tap[:, None] + offset[None, :], (r < taps)[:, None] & (n < columns)[None, :], 0.0
         )
-        total = tl.dot(own, seen, total, input_precision=PRECISION)
+        total = tl.dot(weights, windows, total, input_precision=PRECISION)
     if BIAS:
         total += tl.load(b + client.to(tl.int64) * w_client + f, f < filters, 0.0)[:, None]
     if RELU:
@@ -73,12 +75,13 @@ def _forward_kernel(
 
 
 @triton.jit
-def _filters_kernel(
+def _filter_gradients_kernel(
     x, dy, out, x_client, taps: tl.constexpr, filters: tl.constexpr, columns: tl.constexpr,
-    batch: tl.constexpr, wide: tl.constexpr, height_stride: tl.constexpr, across_stride: tl.constexpr,
-    kernel_height: tl.constexpr, kernel_width: tl.constexpr, tap_channel: tl.constexpr,
-    tap_row: tl.constexpr, tap_column: tl.constexpr, length: tl.constexpr, FILTERS: tl.constexpr,
-    COLUMNS: tl.constexpr, TAPS: tl.constexpr, PRECISION: tl.constexpr,
+    batch: tl.constexpr, out_width: tl.constexpr, row_stride: tl.constexpr,
+    column_stride: tl.constexpr, kernel_height: tl.constexpr, kernel_width: tl.constexpr,
+    tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr,
+    length: tl.constexpr, FILTERS: tl.constexpr, COLUMNS: tl.constexpr, TAPS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     piece, pieces = tl.program_id(0), tl.num_programs(0)
     client = tl.program_id(1)
@@ -97,14 +100,17 @@ def _filters_kernel(
     total = tl.zeros((FILTERS, TAPS), dtype=tl.float32)
     for low in range(piece * length, (piece + 1) * length, COLUMNS):
         n = low + tl.arange(0, COLUMNS)
-        here = (n < columns) & (n < (piece + 1) * length)
-        place = n // batch
-        at = (place // wide) * height_stride + (place % wide) * across_stride + n % batch
-        seen = tl.load(x + at[:, None] + tap[None, :], here[:, None] & (r < taps)[None, :], 0.0)
-        share = tl.load(
-            dy + f[:, None] * columns + n[None, :], (f < filters)[:, None] & here[None, :], 0.0
+        valid = (n < columns) & (n < (piece + 1) * length)
+        position = n // batch
+        row, column = position // out_width, position % out_width
+        offset = row * row_stride + column * column_stride + n % batch
+        windows = tl.load(
+            x + offset[:, None] + tap[None, :], valid[:, None] & (r < taps)[None, :], 0.0
         )
-        total = tl.dot(share, seen, total, input_precision=PRECISION)
+        gradient = tl.load(
+            dy + f[:, None] * columns + n[None, :], (f < filters)[:, None] & valid[None, :], 0.0
+        )
+        total = tl.dot(gradient, windows, total, input_precision=PRECISION)
     out += (client.to(tl.int64) * pieces + piece) * filters * taps
     tl.store(
         out + f[:, None] * taps + r[None, :], total, (f < filters)[:, None] & (r < taps)[None, :]
@@ -112,78 +118,81 @@ def _filters_kernel(
 
 
 @triton.jit
-def _gather_kernel(
-    spread, dx, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr,
-    rows: tl.constexpr, wide: tl.constexpr, down: tl.constexpr, across: tl.constexpr,
+def _fold_kernel(
+    unfolded, dx, numel, height: tl.constexpr, width: tl.constexpr, batch: tl.constexpr,
+    out_height: tl.constexpr, out_width: tl.constexpr, down: tl.constexpr, across: tl.constexpr,
     kernel_height: tl.constexpr, kernel_width: tl.constexpr, dilation_down: tl.constexpr,
     dilation_across: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < total_numbers
-    b = at % batch
-    pixel = at // batch
-    column, row = pixel % breadth, (pixel // breadth) % height
-    image = pixel // (breadth * height)  # client and channel
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < numel
+    b = index % batch
+    pixel = index // batch
+    column, row = pixel % width, (pixel // width) % height
+    image = pixel // (width * height)  # client and channel
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for i in range(kernel_height):
         for j in range(kernel_width):
             top, left = row - i * dilation_down, column - j * dilation_across
             hit = inside & (top >= 0) & (left >= 0) & (top % down == 0) & (left % across == 0)
-            hit = hit & (top // down < rows) & (left // across < wide)
+            hit = hit & (top // down < out_height) & (left // across < out_width)
             tap = (image * kernel_height + i) * kernel_width + j
-            source = ((tap * rows + top // down) * wide + left // across) * batch + b
-            total += tl.load(spread + source, hit, 0.0)
-    tl.store(dx + at, total, inside)
+            source = ((tap * out_height + top // down) * out_width + left // across) * batch + b
+            total += tl.load(unfolded + source, hit, 0.0)
+    tl.store(dx + index, total, inside)
 
 
 @triton.jit
 def _pool_kernel(
-    x, y, where, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr,
-    rows: tl.constexpr, wide: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
-    RELU: tl.constexpr,
+    x, y, where, numel, height: tl.constexpr, width: tl.constexpr, batch: tl.constexpr,
+    out_height: tl.constexpr, out_width: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    BLOCK: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < total_numbers
-    b = at % batch
-    place = at // batch
-    column, row, image = place % wide, (place // wide) % rows, place // (wide * rows)
-    corner = x + ((image * height + row * DOWN) * breadth + column * ACROSS) * batch + b
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < numel
+    b = index % batch
+    position = index // batch
+    column, row = position % out_width, (position // out_width) % out_height
+    image = position // (out_width * out_height)
+    corner = x + ((image * height + row * DOWN) * width + column * ACROSS) * batch + b
     largest = tl.load(corner, inside, 0.0)
-    found = tl.zeros((BLOCK,), dtype=tl.int16)
+    argmax = tl.zeros((BLOCK,), dtype=tl.int16)
     for i in tl.static_range(DOWN):
         for j in tl.static_range(ACROSS):
-            value = tl.load(corner + (i * breadth + j) * batch, inside, 0.0)
+            value = tl.load(corner + (i * width + j) * batch, inside, 0.0)
             better = (value > largest) | (value != value)
             largest = tl.where(better, value, largest)
-            found = tl.where(better, i * ACROSS + j, found).to(tl.int16)
+            argmax = tl.where(better, i * ACROSS + j, argmax).to(tl.int16)
     if RELU:
-        found = tl.where(largest <= 0, -1, found).to(tl.int16)  # nothing goes back from there
+        # No gradient flows back from a window without a positive number.
+        argmax = tl.where(largest <= 0, -1, argmax).to(tl.int16)
         largest = tl.where(largest < 0, 0.0, largest)
-    tl.store(y + at, largest, inside)
-    tl.store(where + at, found, inside)
+    tl.store(y + index, largest, inside)
+    tl.store(where + index, argmax, inside)
 
 
 @triton.jit
 def _unpool_kernel(
-    dy, where, dx, total_numbers, height: tl.constexpr, breadth: tl.constexpr, batch: tl.constexpr,
-    rows: tl.constexpr, wide: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
+    dy, where, dx, numel, height: tl.constexpr, width: tl.constexpr, batch: tl.constexpr,
+    out_height: tl.constexpr, out_width: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < total_numbers
-    b = at % batch
-    pixel = at // batch
-    column, row, image = pixel % breadth, (pixel // breadth) % height, pixel // (breadth * height)
-    pooled = inside & (row // DOWN < rows) & (column // ACROSS < wide)
-    source = ((image * rows + row // DOWN) * wide + column // ACROSS) * batch + b
-    own = (row % DOWN) * ACROSS + column % ACROSS
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = index < numel
+    b = index % batch
+    pixel = index // batch
+    column, row, image = pixel % width, (pixel // width) % height, pixel // (width * height)
+    pooled = inside & (row // DOWN < out_height) & (column // ACROSS < out_width)
+    source = ((image * out_height + row // DOWN) * out_width + column // ACROSS) * batch + b
+    tap = (row % DOWN) * ACROSS + column % ACROSS
     chosen = tl.load(where + source, pooled, 0)
-    share = tl.load(dy + source, pooled, 0.0)
-    tl.store(dx + at, tl.where(pooled & (chosen == own), share, 0.0), inside)
+    gradient = tl.load(dy + source, pooled, 0.0)
+    tl.store(dx + index, tl.where(pooled & (chosen == tap), gradient, 0.0), inside)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of images [k, C, H, W, B] as a convolution sees them: sizes and offsets."""
+    """Geometry of the windows that a convolution takes of padded images [k, C, H, W, B]."""
 
     size: tuple[int, int]
     stride: tuple[int, int]
@@ -192,7 +201,10 @@ class Windows:
     columns: int
 
     def forward(self, x: Tensor, filters: Tensor, b: Tensor | None, relu: bool) -> Tensor:
-        """Filters [k, F, taps] times the windows of x, plus b [k, F], cut at zero: [k, F, rows, columns, B]."""
+        """ReLU of filters [k, F, taps] times the windows of x, plus b [k, F].
+
+        Returns [k, F, rows, columns, B]. Bias and ReLU are optional.
+        """
         k, count, taps = filters.shape
         n = self.rows * self.columns * x.shape[4]
         y = x.new_empty(k, count, self.rows, self.columns, x.shape[4])
@@ -206,7 +218,7 @@ class Windows:
         return y
 
     def write_gradients(self, x: Tensor, dy: Tensor, out: Tensor) -> None:
-        """Write dy [k, F, n] times the windows of x, transposed, into rows [k, F·taps]."""
+        """Write dy [k, F, n] times the transposed windows of x into rows [k, F·taps]."""
         k, count, n = dy.shape
         taps = out.shape[1] // count
         block, filters = _block(taps, 64), _block(count, 64)
@@ -214,25 +226,24 @@ class Windows:
         pieces = max(1, min(PROGRAMS // (k * blocks), n // 256))
         length = triton.cdiv(triton.cdiv(n, pieces), 32) * 32
         parts = dy.new_empty(k, pieces, count * taps)
-        _filters_kernel[(pieces, k, blocks)](
+        _filter_gradients_kernel[(pieces, k, blocks)](
             x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length,
             FILTERS=filters, COLUMNS=32, TAPS=block, PRECISION=_precision(),
             num_warps=1 if block == 64 else 2,
         )  # fmt: skip
         torch.sum(parts, 1, out=out)
 
-    def back(self, spread: Tensor, shape: torch.Size) -> Tensor:
-        """Each number of images of this shape gets the sum over its windows [k, taps, n]."""
-        height, breadth, batch = shape[2:]
-        dx = spread.new_empty(shape)
-        _gather_kernel[(triton.cdiv(dx.numel(), 1024),)](
-            spread, dx, dx.numel(), height, breadth, batch, self.rows, self.columns, *self.stride,
+    def fold(self, unfolded: Tensor, shape: torch.Size) -> Tensor:
+        """Images of this shape: each number is the sum of its copies in windows [k, taps, n]."""
+        dx = unfolded.new_empty(shape)
+        _fold_kernel[(triton.cdiv(dx.numel(), 1024),)](
+            unfolded, dx, dx.numel(), *shape[2:], self.rows, self.columns, *self.stride,
             *self.size, *self.dilation, BLOCK=1024, num_warps=4,
         )  # fmt: skip
         return dx
 
     def _offsets(self, x: Tensor) -> tuple[Any, ...]:
-        """Where places and taps are in an image, in the order of the kernels' arguments."""
+        """Strides of positions and taps in an image, in the order of the kernels' arguments."""
         s = x.stride()
         return (
             x.shape[4], self.columns, s[2] * self.stride[0], s[3] * self.stride[1], *self.size,
@@ -241,34 +252,23 @@ class Windows:
 
 
 def pool(x: Tensor, size: tuple[int, int], relu: bool) -> tuple[Tensor, Tensor]:
-    """The largest number of each window of images [k, C, H, W, B], and where it is in the window.
+    """The largest number of each window of images [k, C, H, W, B], and its index in the window.
 
-    With `relu` zero instead of negative ones, which are nowhere.
+    With `relu`, numbers that are not positive become zero, with index -1.
     """
-    k, channels, height, breadth, batch = x.shape
-    rows, columns = height // size[0], breadth // size[1]
+    k, channels, height, width, batch = x.shape
+    rows, columns = height // size[0], width // size[1]
     y = x.new_empty(k, channels, rows, columns, batch)
     where = torch.empty(y.shape, dtype=torch.int16, device=x.device)
     _pool_kernel[(triton.cdiv(y.numel(), 1024),)](
-        x,
-        y,
-        where,
-        y.numel(),
-        height,
-        breadth,
-        batch,
-        rows,
-        columns,
-        *size,
-        RELU=relu,
-        BLOCK=1024,
-        num_warps=4,
-    )
+        x, y, where, y.numel(), height, width, batch, rows, columns, *size,
+        RELU=relu, BLOCK=1024, num_warps=4,
+    )  # fmt: skip
     return y, where
 
 
 def unpool(dy: Tensor, where: Tensor, shape: torch.Size, size: tuple[int, int]) -> Tensor:
-    """The gradient of images of this shape from that of their pooled ones."""
+    """The gradient of images of this shape, from the gradient of the pooled images."""
     dx = dy.new_empty(shape)
     _unpool_kernel[(triton.cdiv(dx.numel(), 1024),)](
         dy, where, dx, dx.numel(), *shape[2:], *dy.shape[2:4], *size, BLOCK=1024, num_warps=4
@@ -277,16 +277,16 @@ def unpool(dy: Tensor, where: Tensor, shape: torch.Size, size: tuple[int, int]) 
 
 
 @contextmanager
-def beside(work: Callable[[], None], device: torch.device) -> Iterator[None]:
-    """Let the GPU do this work beside what is done meanwhile; afterwards both are done."""
-    here, there = torch.cuda.current_stream(device), torch.cuda.Stream(device)
-    there.wait_stream(here)
-    with torch.cuda.stream(there):
+def concurrently(work: Callable[[], None], device: torch.device) -> Iterator[None]:
+    """Run work on a second CUDA stream next to the body; both are complete at the end."""
+    main, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
         work()
     try:
         yield
     finally:
-        here.wait_stream(there)
+        main.wait_stream(side)
 
 
 def _precision() -> str:
@@ -294,5 +294,5 @@ def _precision() -> str:
 
 
 def _block(count: int, most: int) -> int:
-    """A power of two, at least 16, that holds `count` if that is not more than `most`."""
+    """The power of two from 16 to `most` that holds `count`, if there is one; else `most`."""
     return max(16, min(most, int(triton.next_power_of_2(count))))

@@ -1,9 +1,9 @@
-"""What a layer is: forward and backward of k clients, each with its own weights.
+"""The protocol of a layer: forward and backward passes of k clients with different weights.
 
-The batch is the last dimension everywhere, images [k, C, H, W, B] and vectors [k, D, B]. So every product is
-"weights times columns" with long rows, windows of an image are runs of W·B numbers that lie side by side, and
-nothing is transposed between layers. Gradients of weights are written where they belong in the rows of all
-clients; there is no tape, and nothing is put together afterwards.
+The batch is the last dimension everywhere: images [k, C, H, W, B] and vectors [k, D, B]. So every
+product is "weights times columns" with long rows, windows of an image are contiguous runs of W·B
+numbers, and nothing is transposed between layers. Layers write the gradients of their weights
+directly into the rows of all clients, without an autograd tape.
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ class Layer(Protocol):
 
     @property
     def width(self) -> int:
-        """How many weights one client has here."""
+        """Number of weights of one client."""
         ...
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Any]:
-        """The output for `weights` [k, width], and what `backward` needs of it."""
+        """The output for `weights` [k, width], and what `backward` needs."""
         ...
 
     def backward(
-        self, weights: Tensor, kept: Any, dy: Tensor, gradient: Tensor, further: bool
+        self, weights: Tensor, saved: Any, dy: Tensor, gradient: Tensor, needs_dx: bool
     ) -> Tensor | None:
-        """Write the gradient of the weights into `gradient` [k, width]; give that of the input if it goes `further`.
+        """Write the gradient of the weights and return that of the input.
 
-        `dy`, the gradient of the output, is this layer's to write into.
+        Args:
+            weights: As in `forward`.
+            saved: What `forward` returned.
+            dy: Gradient of the output. The layer may overwrite it.
+            gradient: Where the gradient of the weights goes, [k, width].
+            needs_dx: Whether the gradient of the input is needed; if not, returns None.
         """
         ...

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from tacit.core.errors import Misuse
 from tacit.core.randomness import permutations
 from tacit.core.workers import WorkerPool
-from tacit.tasks.feed import MiniBatches, WholeParts, refuse_small_parts, together
+from tacit.tasks.batches import FullBatchLoader, MiniBatchLoader, check_part_sizes, one_chunk
 from tacit.tasks.parts import Parts
 
 
 def owned(sizes):
-    """Parts in which client i owns `sizes[i]` samples, scattered over a shared array that holds their numbers."""
+    """Parts in which client i owns `sizes[i]` samples, scattered over a shared array."""
     count = sum(sizes)
     scattered = torch.randperm(count, generator=torch.Generator().manual_seed(count)).split(sizes)
     return Parts.split(
@@ -19,9 +19,9 @@ def owned(sizes):
     )
 
 
-def feed(parts, batch, ids=None, seed=0):
+def loader(parts, batch, ids=None, seed=0):
     hosted = torch.arange(parts.clients) if ids is None else torch.tensor(ids)
-    return MiniBatches(parts, hosted, hosted, batch, seed, "cpu")
+    return MiniBatchLoader(parts, hosted, hosted, batch, seed, "cpu")
 
 
 @st.composite
@@ -35,7 +35,7 @@ def unequal(draw):
 def test_an_epoch_visits_each_sample_at_most_once_and_as_many_as_fit(case, epoch):
     sizes, batch = case
     parts = owned(sizes)
-    batches = feed(parts, batch)
+    batches = loader(parts, batch)
     for client, size in enumerate(sizes):
         per_epoch = size // batch
         numbers = range(epoch * per_epoch, (epoch + 1) * per_epoch)
@@ -49,9 +49,9 @@ def test_an_epoch_visits_each_sample_at_most_once_and_as_many_as_fit(case, epoch
 def test_a_batch_is_a_function_of_its_number_alone(case, numbers):
     sizes, batch = case
     parts = owned(sizes)
-    in_any_order = feed(parts, batch)
+    in_any_order = loader(parts, batch)
     for number in numbers:
-        assert torch.equal(in_any_order.indices(number), feed(parts, batch).indices(number))
+        assert torch.equal(in_any_order.indices(number), loader(parts, batch).indices(number))
 
 
 @settings(max_examples=40)
@@ -60,18 +60,18 @@ def test_a_client_gets_the_same_batches_whoever_else_is_hosted(case, data):
     sizes, batch = case
     ids = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1)))
     parts = owned(sizes)
-    everyone, some = feed(parts, batch), feed(parts, batch, ids)
+    everyone, some = loader(parts, batch), loader(parts, batch, ids)
     for number in range(8):
         assert torch.equal(some.indices(number), everyone.indices(number)[ids])
 
 
 def test_epochs_seeds_and_clients_have_orders_of_their_own():
     parts = Parts.split((torch.arange(60),), [range(60), range(60)])
-    first = feed(parts, 60).indices(0)
+    first = loader(parts, 60).indices(0)
     assert not torch.equal(first[0], first[1])
-    assert not torch.equal(first, feed(parts, 60).indices(1))
-    assert not torch.equal(first, feed(parts, 60, seed=1).indices(0))
-    assert torch.equal(first, feed(parts, 60).indices(0))
+    assert not torch.equal(first, loader(parts, 60).indices(1))
+    assert not torch.equal(first, loader(parts, 60, seed=1).indices(0))
+    assert torch.equal(first, loader(parts, 60).indices(0))
 
 
 def test_an_order_is_drawn_once_per_epoch(monkeypatch):
@@ -81,15 +81,15 @@ def test_an_order_is_drawn_once_per_epoch(monkeypatch):
         drawn.extend(zip(clients.tolist(), epochs.tolist(), strict=True))
         return permutations(key, epochs, clients, sizes, device)
 
-    monkeypatch.setattr("tacit.tasks.feed.permutations", counting)
-    batches = feed(owned([6, 9]), 3)
+    monkeypatch.setattr("tacit.tasks.batches.permutations", counting)
+    batches = loader(owned([6, 9]), 3)
     for number in range(6):
         batches.indices(number)
     assert sorted(drawn) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 
 
 def test_the_remainder_of_an_epoch_changes():
-    batches = feed(owned([7]), 3)
+    batches = loader(owned([7]), 3)
     left_out = {
         frozenset(range(7))
         - {int(k) for number in (2 * e, 2 * e + 1) for k in batches.indices(number)[0]}
@@ -102,10 +102,10 @@ def test_the_remainder_of_an_epoch_changes():
 @pytest.mark.parametrize("chunk", [1, 2, 100])
 def test_groups_hold_the_batches_of_all_arrays(chunk):
     parts = owned([6, 9, 4])
-    batches = feed(parts, 2)
+    batches = loader(parts, 2)
     index = batches.indices(5)
     seen = torch.zeros(3, dtype=torch.int64)
-    for rows, load in batches.pieces(5, lambda count: WorkerPool(1).cut(count, chunk)):
+    for rows, load in batches.chunks(5, lambda count: WorkerPool(1).cut(count, chunk)):
         x, y = load()
         assert len(x) <= chunk
         assert torch.equal(x, index[rows])
@@ -117,8 +117,8 @@ def test_groups_hold_the_batches_of_all_arrays(chunk):
 def test_a_client_with_less_than_a_batch_is_refused_by_its_number():
     parts = owned([8, 3, 8])
     with pytest.raises(Misuse, match=r"Client 1 has 3 samples.*Lower batch_size"):
-        refuse_small_parts(parts, 4)
-    refuse_small_parts(parts, 3)
+        check_part_sizes(parts, 4)
+    check_part_sizes(parts, 3)
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 100])
@@ -128,7 +128,7 @@ def test_whole_parts_go_together_by_shape(chunk):
         for k, size in enumerate((3, 5, 3, 3, 5))
     ]
     seen = []
-    for rows, load in WholeParts(parts, "cpu").pieces(
+    for rows, load in FullBatchLoader(parts, "cpu").chunks(
         0, lambda count: WorkerPool(1).cut(count, chunk)
     ):
         x, y = load()
@@ -146,16 +146,16 @@ def test_whole_parts_go_together_by_shape(chunk):
 
 def test_whole_parts_are_the_same_for_every_number():
     parts = [(torch.randn(2),) for _ in range(3)]
-    whole = WholeParts(parts, "cpu")
-    ((_, first),) = whole.pieces(0, together)
-    ((_, later),) = whole.pieces(77, together)
+    whole = FullBatchLoader(parts, "cpu")
+    ((_, first),) = whole.chunks(0, one_chunk)
+    ((_, later),) = whole.chunks(77, one_chunk)
     assert torch.equal(first()[0], later()[0])
 
 
 def test_a_peer_that_holds_only_its_own_part_draws_the_same_batches():
     parts = owned([8, 12, 9])
     alone = Parts(parts.arrays, parts.order[8:20], torch.tensor([0, 12]))
-    here = MiniBatches(alone, torch.tensor([0]), torch.tensor([1]), 4, 7, "cpu")
-    everyone = feed(parts, 4, seed=7)
+    here = MiniBatchLoader(alone, torch.tensor([0]), torch.tensor([1]), 4, 7, "cpu")
+    everyone = loader(parts, 4, seed=7)
     for number in (0, 2, 3, 7):
         assert torch.equal(here.indices(number)[0], everyone.indices(number)[1])

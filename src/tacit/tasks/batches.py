@@ -1,0 +1,242 @@
+"""The data of gradients: where clients' samples come from, and loaders of their batches.
+
+A `SampleSource` describes the data of all clients. Its loader yields, for hosted clients and a
+batch number, chunks of clients with their arrays stacked [k, ...], so that one batched pass
+handles a chunk. A batch is a pure function of the seed, the client and the number. The thread that
+processes a chunk also assembles its arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import Misuse
+from tacit.core.randomness import TILE, key_of, orders, permutations, spans
+from tacit.core.transfer import sent
+from tacit.tasks.parts import Part, Parts
+
+# A number of clients → the ranges of clients to process together.
+Split = Callable[[int], Sequence[slice]]
+# Rows of hosted clients, and a function that returns their arrays stacked along a new first
+# dimension.
+Chunk = tuple[slice | Tensor, Callable[[], Part]]
+
+
+class BatchLoader(Protocol):
+    """Batches of the hosted clients."""
+
+    def chunks(self, number: int, split: Split) -> Iterator[Chunk]:
+        """Batch `number` of all hosted clients, in the chunks that `split` returns."""
+        ...
+
+
+class SampleSource(Protocol):
+    """The data of all clients."""
+
+    @property
+    def clients(self) -> int:
+        """Number of clients N."""
+        ...
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Iterations in which the average client sees its data once.
+
+        1 if each gradient sees all data, or new data.
+        """
+        ...
+
+    @property
+    def batch_numel(self) -> int:
+        """Numbers in the largest batch of one client."""
+        ...
+
+    def loader(
+        self, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
+    ) -> BatchLoader:
+        """Batches of the clients `ids`, whose data are at `positions` in this source."""
+        ...
+
+
+def gather(arrays: Part, index: slice | Tensor) -> Part:
+    """The entries at `index` of each array."""
+    return tuple(array[index] for array in arrays)
+
+
+def one_chunk(count: int) -> list[slice]:
+    """The split that keeps all clients together."""
+    return [slice(0, count)]
+
+
+def source_of(parts: Parts | Sequence[Part] | SampleSource, batch_size: int | None) -> SampleSource:
+    """The source for a task's `parts`; a stream is a source already."""
+    if isinstance(parts, Parts):
+        assert batch_size is not None
+        return MiniBatchSource(parts, batch_size)
+    return FullBatchSource(parts) if isinstance(parts, Sequence) else parts
+
+
+def check_part_sizes(parts: Parts, batch_size: int) -> None:
+    """Raise Misuse if a client cannot fill one batch."""
+    if int(parts.sizes.min()) < batch_size:
+        client = int(parts.sizes.argmin())
+        raise Misuse(
+            f"Client {client} has {int(parts.sizes[client])} samples, fewer than one batch of "
+            f"{batch_size}.",
+            "Lower batch_size or give that client more data (a partition's `minimum`).",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FullBatchSource:
+    """Every gradient sees all of its client's part."""
+
+    parts: Sequence[Part]
+    steps_per_epoch: int = 1
+
+    @property
+    def clients(self) -> int:
+        return len(self.parts)
+
+    @property
+    def batch_numel(self) -> int:
+        return max(sum(array.numel() for array in part) for part in self.parts)
+
+    def loader(
+        self, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
+    ) -> BatchLoader:
+        return FullBatchLoader([self.parts[i] for i in positions.tolist()], device)
+
+
+class FullBatchLoader:
+    """Loads whole parts; clients whose arrays have the same shapes share chunks."""
+
+    def __init__(self, parts: Sequence[Part], device: torch.device | str) -> None:
+        by_shape: dict[tuple[torch.Size, ...], list[int]] = {}
+        for row, part in enumerate(parts):
+            by_shape.setdefault(tuple(array.shape for array in part), []).append(row)
+        self._groups: list[tuple[Tensor, Part]] = []
+        for rows in by_shape.values():
+            columns = zip(*(parts[row] for row in rows), strict=True)
+            arrays = tuple(torch.stack(column).to(device) for column in columns)
+            self._groups.append((torch.tensor(rows, device=device), arrays))
+
+    def chunks(self, number: int, split: Split) -> Iterator[Chunk]:
+        single_group = len(self._groups) == 1
+        for rows, arrays in self._groups:
+            for chunk in split(len(rows)):
+                yield (chunk if single_group else rows[chunk]), partial(gather, arrays, chunk)
+
+
+@dataclass(frozen=True, eq=False)
+class MiniBatchSource:
+    """Every gradient sees a mini-batch of its client's part."""
+
+    parts: Parts
+    batch_size: int
+
+    @property
+    def clients(self) -> int:
+        return self.parts.clients
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return max(1, int(self.parts.sizes.sum()) // self.clients // self.batch_size)
+
+    @property
+    def batch_numel(self) -> int:
+        return self.batch_size * sum(array[0].numel() for array in self.parts.arrays)
+
+    def loader(
+        self, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
+    ) -> BatchLoader:
+        return MiniBatchLoader(self.parts, positions, ids, self.batch_size, seed, device)
+
+
+class MiniBatchLoader:
+    """Loads keyed mini-batches: each client's data in a new order every epoch, cut into batches.
+
+    With b = ⌊samples/batch⌋ batches per epoch, batch k of a client is slot k mod b of epoch ⌊k/b⌋.
+    The samples beyond the last full batch of an epoch are skipped, different ones in each epoch.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        positions: Tensor,
+        ids: Tensor,
+        batch_size: int,
+        seed: int,
+        device: torch.device | str,
+    ) -> None:
+        positions = positions.cpu()
+        self.arrays = tuple(array.to(device) for array in parts.arrays)
+        self._order = parts.order.to(device)
+        self._first = parts.offsets[positions]
+        self._sizes = parts.sizes[positions]
+        self._ids = ids.cpu()
+        self._device = self._order.device
+        self._batch = batch_size
+        self._key = key_of(seed, "batches")
+        self._slots = self._sizes // batch_size
+        # Cache of the batches of each client's current epoch, client after client.
+        self._epoch = torch.full_like(self._sizes, -1)
+        self._begin = self._slots.cumsum(0) - self._slots
+        self._batches = torch.empty(
+            int(self._slots.sum()), batch_size, dtype=torch.int64, device=self._device
+        )
+        # If all clients have the same number of samples: batches per epoch, and the common epoch.
+        self._equal_slots = int(self._slots[0]) if len(set(self._sizes.tolist())) == 1 else None
+        self._common_epoch = -1
+        self._device_ids, self._device_first = self._ids.to(device), self._first.to(device)[:, None]
+        self._device_begin, self._device_slots = self._begin.to(device), self._slots.to(device)
+
+    def indices(self, number: int) -> Tensor:
+        """Samples of the shared arrays in batch `number` of each hosted client: [n, batch].
+
+        Does not synchronize with a GPU.
+        """
+        if self._equal_slots is not None:
+            epoch, slot = divmod(number, self._equal_slots)
+            if epoch != self._common_epoch:
+                self._shuffle_equal(epoch)
+                self._common_epoch = epoch
+            return self._batches.view(-1, self._equal_slots, self._batch)[:, slot]
+        epochs = number // self._slots
+        (stale,) = torch.where(epochs != self._epoch)
+        if len(stale):
+            self._shuffle(stale, epochs[stale])
+            self._epoch = epochs
+        return self._batches[self._device_begin + number % self._device_slots]
+
+    def chunks(self, number: int, split: Split) -> Iterator[Chunk]:
+        index = self.indices(number)
+        for chunk in split(len(index)):
+            yield chunk, partial(gather, self.arrays, index[chunk])
+
+    def _shuffle_equal(self, epoch: int) -> None:
+        """Cache an epoch's batches of all clients, which have the same number of samples."""
+        size, slots = int(self._sizes[0]), int(self._slots[0])
+        step = max(1, TILE // size)
+        for rows in (slice(low, low + step) for low in range(0, len(self._ids), step)):
+            order = orders(self._key, epoch, self._device_ids[rows], size)[:, : slots * self._batch]
+            batches = self._order[self._device_first[rows] + order].view(-1, self._batch)
+            self._batches[rows.start * slots : rows.start * slots + len(batches)] = batches
+
+    def _shuffle(self, clients: Tensor, epochs: Tensor) -> None:
+        """Cache the batches of an epoch of each of these clients."""
+        sizes, slots = self._sizes[clients], self._slots[clients]
+        order = permutations(self._key, epochs, self._ids[clients], sizes, self._device)
+        first = sizes.cumsum(0) - sizes
+        # The rest of an epoch does not fill a batch.
+        used = spans(first, slots * self._batch)
+        own = torch.repeat_interleave(self._first[clients], slots * self._batch)
+        rows = spans(self._begin[clients], slots)
+        used, own, rows = (sent(index, self._device) for index in (used, own, rows))
+        self._batches[rows] = self._order[own + order[used]].view(-1, self._batch)
