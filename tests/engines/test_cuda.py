@@ -6,7 +6,7 @@ from recordable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 
 import tacit
 from tacit.algorithms.algorithm import tensors_of
-from tacit.compression.rand_k import subset
+from tacit.compression.subsets import random_subset
 from tacit.core.native.on_gpu import usable
 from tacit.core.randomness import key_of, words
 from tacit.record.transcript import Transcript
@@ -135,7 +135,7 @@ def test_words_are_the_processors(rows, columns):
 )
 def test_subsets_are_the_processors(width, k):
     seed = torch.arange(12).view(6, 2) * 0x0F1E2D3C
-    assert torch.equal(subset(seed.cuda(), width, k).cpu(), subset(seed, width, k))
+    assert torch.equal(random_subset(seed.cuda(), width, k).cpu(), random_subset(seed, width, k))
 
 
 def test_streams_are_the_processors():

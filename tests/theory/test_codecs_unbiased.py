@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.compression import QSGD, Identity, RandK, SignBits
-from tacit.compression.rand_k import _permuted, subset
+from tacit.compression.subsets import _permuted, random_subset
 from tacit.core.randomness import key_of, words
 
 DRAWS = 10_000
@@ -148,7 +148,7 @@ def test_rand_k_has_exactly_its_variance():
 @given(width=st.integers(2, 12), data=st.data(), seed=seeds)
 def test_subsets_are_uniform_in_single_columns_and_in_pairs(width, data, seed):
     k = data.draw(st.integers(1, width))
-    is_uniform_in_single_columns_and_in_pairs(subset(random_seeds(seed), width, k), width)
+    is_uniform_in_single_columns_and_in_pairs(random_subset(random_seeds(seed), width, k), width)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_subsets_are_uniform_in_single_columns_and_in_pairs(width, data, seed):
 @pytest.mark.parametrize("seed", [1, 2])
 def test_subsets_of_more_columns_are_uniform_in_single_columns_and_in_pairs(width, k, seed):
     """Also those of the permutation for fewer columns than it is used for, where it would fail first."""
-    is_uniform_in_single_columns_and_in_pairs(subset(random_seeds(seed), width, k), width)
+    is_uniform_in_single_columns_and_in_pairs(random_subset(random_seeds(seed), width, k), width)
     if width >= 40:
         is_uniform_in_single_columns_and_in_pairs(_permuted(random_seeds(seed), width, k), width)
 
@@ -195,7 +195,7 @@ def is_uniform_in_single_columns_and_in_pairs(columns, width):
 def test_all_subsets_are_equally_likely():
     rows = 3500
     seeds_of_rows = words(5, 0, torch.arange(rows), torch.zeros(rows, dtype=torch.int64), range(2))
-    columns = subset(seeds_of_rows, 7, 3)
+    columns = random_subset(seeds_of_rows, 7, 3)
     names = (1 << columns).sum(1)
     counts = torch.unique(names, return_counts=True)[1]
     assert len(counts) == math.comb(7, 3)
@@ -230,7 +230,7 @@ def chance_of(columns, width):
 @pytest.mark.parametrize(("width", "k"), [(2, 1), (5, 2), (6, 3), (7, 5), (8, 4)])
 @pytest.mark.parametrize("varies", ["first word", "second word", "both words", "random"])
 def test_all_subsets_are_equally_likely_whichever_word_of_the_seed_varies(width, k, varies):
-    assert chance_of(subset(seeds_that_vary(varies, 50_000), width, k), width) > 1e-4
+    assert chance_of(random_subset(seeds_that_vary(varies, 50_000), width, k), width) > 1e-4
 
 
 @pytest.mark.parametrize(("width", "k"), [(40, 2), (64, 2), (100, 2), (256, 2), (257, 2), (300, 2)])

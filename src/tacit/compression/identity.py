@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tacit.compression.codec import Draw, check_rows, check_wide_enough
-from tacit.compression.wire import HEADER, message, numbers, payload
+from tacit.compression import messages
+from tacit.core.codec import Draw
 
 
 @dataclass(frozen=True)
@@ -17,34 +17,32 @@ class Identity:
     """C(u) = u; β = 0. On the wire: header, then the numbers, little endian.
 
     NaN and infinity arrive as they were sent.
+
+    Example:
+        >>> Identity().size(1000, torch.float32)
+        4008
     """
 
     lossless: ClassVar[bool] = True
 
     def size(self, width: int, dtype: torch.dtype) -> int:
-        """8 + P numbers."""
-        return HEADER + width * dtype.itemsize
+        return messages.HEADER_BYTES + width * dtype.itemsize
 
     def variance_bound(self, width: int) -> float:
-        """0."""
         return 0.0
 
     def check_width(self, width: int) -> None:
-        """Any width of at least 1."""
-        check_wide_enough(width)
+        messages.check_width(width)
 
     def received(self, rows: Tensor, draw: Draw) -> Tensor:
-        """A copy of the rows."""
-        check_rows(rows)
-        self.check_width(rows.shape[1])
+        messages.check_rows(rows)
         return rows.clone()
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        """Header and numbers."""
-        check_rows(rows)
-        self.check_width(rows.shape[1])
-        return message("identity", rows.shape[1], rows.dtype, rows)
+        messages.check_rows(rows)
+        return messages.make("identity", rows.shape[1], rows.dtype, rows)
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-        """The numbers."""
-        return numbers(payload(wire, "identity", width, dtype, self.size(width, dtype)), dtype)
+        return messages.as_numbers(
+            messages.payload(wire, "identity", width, dtype, self.size(width, dtype)), dtype
+        )

@@ -1,4 +1,4 @@
-"""One bit per number: the sign, drawn so that its mean is the number; exact for vectors of one size."""
+"""One bit per number: a random sign with the right mean; exact for rows ±m."""
 
 from __future__ import annotations
 
@@ -8,86 +8,82 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tacit.compression.bands import bands
-from tacit.compression.codec import Codec, Draw, check_rows, check_wide_enough
+from tacit.compression import messages
+from tacit.compression.blocks import blocks
 from tacit.compression.identity import Identity
-from tacit.compression.magnitudes import extremes
-from tacit.compression.packing import pack, packed_size, unpack
+from tacit.compression.norms import extremes
+from tacit.compression.quantization import pack, packed_size, quotients, round_randomly, unpack
 from tacit.compression.rand_k import RandK
-from tacit.compression.rounding import quotients, rounded_at_random
-from tacit.compression.wire import HEADER, message, numbers, payload
+from tacit.core.codec import Codec, Draw
 
 
 @dataclass(frozen=True)
 class SignBits:
     """C(u)ᵢ = +m with probability (1 + uᵢ/m)/2, else −m, with m = max|uᵢ|; β = P − 1.
 
-    A row whose entries all are ±m, such as a scaled sign vector, arrives exactly and needs no random words. On the
-    wire: header, m as one number, one bit per number (1 is +; packing.py).
+    A row whose entries all are ±m, such as a scaled sign vector, arrives exactly and needs no
+    random words. On the wire: header, m as one number, one bit per number (1 is +).
 
-    A zero row arrives as zero. A row with NaN or infinity has m = NaN and arrives as NaN everywhere.
+    A zero row arrives as zero. A row with NaN or infinity has m = NaN and arrives as NaN.
+
+    Example:
+        >>> SignBits().size(1000, torch.float32)
+        137
     """
 
     lossless: ClassVar[bool] = False
 
     def size(self, width: int, dtype: torch.dtype) -> int:
-        """8 + one number + P/8, rounded up."""
-        return HEADER + dtype.itemsize + packed_size(width, 1)
+        return messages.HEADER_BYTES + dtype.itemsize + packed_size(width, 1)
 
     def variance_bound(self, width: int) -> float:
         """P − 1, since ‖C(u)‖² = P·m² ≤ P‖u‖²."""
         return float(width - 1)
 
     def check_width(self, width: int) -> None:
-        """Any width of at least 1."""
-        check_wide_enough(width)
+        messages.check_width(width)
 
     def received(self, rows: Tensor, draw: Draw) -> Tensor:
-        """±m."""
-        low, m = self._extremes(rows)
+        messages.check_rows(rows)
+        low, m = extremes(rows)
         if torch.equal(low, m):
-            return rows + 0.0  # as they are, but that −0 is 0
+            # Adding zero turns −0 into 0, as on the wire.
+            return rows + 0.0
         return _restored(m, _drawn(rows, m, draw))
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        """Header, m and bits."""
-        low, m = self._extremes(rows)
-        # Of rows of one size, any words would give the signs that they have.
+        messages.check_rows(rows)
+        low, m = extremes(rows)
+        # Rows ±m keep their signs, whatever the words.
         plus = (rows >= 0).view(torch.uint8) if torch.equal(low, m) else _drawn(rows, m, draw)
-        return message("sign", rows.shape[1], rows.dtype, m, pack(plus, 1))
+        return messages.make("sign", rows.shape[1], rows.dtype, m, pack(plus, 1))
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-        """±m, from the bytes."""
-        content = payload(wire, "sign", width, dtype, self.size(width, dtype))
-        m = numbers(content[:, : dtype.itemsize], dtype)
+        content = messages.payload(wire, "sign", width, dtype, self.size(width, dtype))
+        m = messages.as_numbers(content[:, : dtype.itemsize], dtype)
         return _restored(m, unpack(content[:, dtype.itemsize :], 1, width))
-
-    def _extremes(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The smallest |uᵢ| and the largest, which is m: both [n, 1]."""
-        check_rows(rows)
-        self.check_width(rows.shape[1])
-        return extremes(rows)
 
 
 @dataclass(frozen=True)
-class SignsOfOneSize(SignBits):
-    """For rows that are known to be ±m throughout, or to have a NaN: nothing to look at, and nothing to draw."""
+class ExactSignBits(SignBits):
+    """For rows that are known to be ±m, or to have a NaN: neither inspects nor draws."""
 
     def received(self, rows: Tensor, draw: Draw) -> Tensor:
-        """As they are, but that −0 is 0; NaN everywhere if m is."""
-        _, m = self._extremes(rows)
+        messages.check_rows(rows)
+        _, m = extremes(rows)
         return torch.where(m.isnan(), m, rows + 0.0)
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        """Header, m and bits."""
-        _, m = self._extremes(rows)
-        return message("sign", rows.shape[1], rows.dtype, m, pack((rows >= 0).view(torch.uint8), 1))
+        messages.check_rows(rows)
+        _, m = extremes(rows)
+        plus = pack((rows >= 0).view(torch.uint8), 1)
+        return messages.make("sign", rows.shape[1], rows.dtype, m, plus)
 
 
 def for_signs(codec: Codec) -> Codec:
-    """The same codec for vectors whose entries all have one size: numbers sent as they are become bits."""
+    """The same codec for rows ±m: numbers that it would send unchanged become bits."""
     if isinstance(codec, Identity):
-        return SignsOfOneSize()
+        return ExactSignBits()
     if isinstance(codec, RandK):
         return replace(codec, values=for_signs(codec.values))
     return codec
@@ -97,17 +93,18 @@ def _drawn(rows: Tensor, m: Tensor, draw: Draw) -> Tensor:
     """One for each +, zero for each −: uint8 [n, P]."""
     words = draw("signs", rows.shape[1])
     plus = torch.empty(rows.shape, dtype=torch.uint8, device=rows.device)
-    for band, part in bands(*rows.shape):
+    for band, part in blocks(*rows.shape):
         share = quotients(rows[band, part], m[band], 0.5).add_(0.5)
-        plus[band, part] = rounded_at_random(share, words[band, part])
-    odd = ~(m > 0).squeeze(1)
-    if bool(odd.any()):
-        plus[odd] = 1  # 0/0 and NaN: any sign will do, so long as it is always the same
+        plus[band, part] = round_randomly(share, words[band, part])
+    # Zero rows (0/0) and NaN: any sign will do, if it is always the same.
+    degenerate = ~(m > 0).squeeze(1)
+    if bool(degenerate.any()):
+        plus[degenerate] = 1
     return plus
 
 
 def _restored(m: Tensor, plus: Tensor) -> Tensor:
     out = torch.empty(plus.shape, dtype=m.dtype, device=m.device)
-    for band, part in bands(*plus.shape):
+    for band, part in blocks(*plus.shape):
         out[band, part].copy_(plus[band, part]).mul_(2).sub_(1).mul_(m[band])
     return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from tacit.core.errors import Misuse
 
@@ -22,7 +22,7 @@ def is_count(value: object, at_least: int = 1) -> TypeGuard[int]:
 
 def check_number(
     name: str,
-    value: object,
+    value: Any,
     *,
     above: float | None = None,
     at_least: float | None = None,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from tacit.compression.codec import Codec
+from tacit.core.codec import Codec
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness

@@ -6,11 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.compression import CODECS, QSGD, Identity, RandK, SignBits, bands, check_codec, for_signs
-from tacit.compression.magnitudes import euclidean, largest
-from tacit.compression.packing import pack, packed_size, unpack
-from tacit.compression.rand_k import NARROW, WIDEST, _permuted, subset
-from tacit.compression.sign_bits import SignsOfOneSize
+from tacit.compression import (
+    CODECS,
+    QSGD,
+    Identity,
+    RandK,
+    SignBits,
+    blocks,
+    check_codec,
+    for_signs,
+)
+from tacit.compression.norms import euclidean, extremes
+from tacit.compression.quantization import pack, packed_size, unpack
+from tacit.compression.sign_bits import ExactSignBits
+from tacit.compression.subsets import MAX_WIDTH, NARROW, _permuted, random_subset
 from tacit.core.errors import Misuse
 from tacit.core.randomness import key_of, words
 
@@ -99,7 +108,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(codec, dtype):
 def test_the_workspace_does_not_change_the_bytes(codec, size, monkeypatch):
     rows, draw = some_rows(7, 50), drawing(7)
     whole, received = codec.encode(rows, draw), codec.received(rows, draw)
-    monkeypatch.setattr(bands, "BAND", size)
+    monkeypatch.setattr(blocks, "BLOCK", size)
     assert torch.equal(codec.encode(rows, draw), whole)
     assert same_bits(codec.received(rows, draw), received)
     assert same_bits(codec.decode(whole, 50, rows.dtype), received)
@@ -202,7 +211,7 @@ def test_rand_k_is_a_header_a_seed_and_the_message_of_its_values():
     draw = drawing(1)
     wire = RandK(k=3).encode(rows, draw)
     low, high = draw("subset", 2)[0].tolist()
-    columns = subset(draw("subset", 2), 10, 3)[0].tolist()
+    columns = random_subset(draw("subset", 2), 10, 3)[0].tolist()
     head = struct.pack("<BBBBIII", 2, 0, 1, 1, 10, low, high)
     assert bytes(wire[0].tolist()) == head + struct.pack("<BBBBI3f", 1, 0, 1, 1, 3, *columns)
     expected = torch.zeros(1, 10)
@@ -272,7 +281,7 @@ def test_no_level_is_beyond_the_last(bits, word, dtype):
     rows = torch.full((40, 30), 1e-9, dtype=dtype)
     rows[:, 0] = torch.linspace(0.1, 1.0, 40, dtype=dtype) * torch.tensor([1, -1]).repeat(20)
     out = QSGD(bits).received(rows, constant(word, 40))
-    assert bool((euclidean(rows) >= largest(rows)).all())
+    assert bool((euclidean(rows) >= extremes(rows)[1]).all())
     assert bool((out.abs() <= euclidean(rows)).all())
     assert torch.equal(out[:, 0].sign(), rows[:, 0].sign())
 
@@ -356,7 +365,7 @@ def test_magnitudes_are_those_of_numpy_and_of_each_row_alone(dtype, width):
     norm = euclidean(rows)
     exact = np.linalg.norm(rows.double().numpy(), axis=1, keepdims=True)
     np.testing.assert_allclose(norm.numpy(), exact, rtol=1e-6 if dtype == torch.float32 else 1e-14)
-    assert torch.equal(largest(rows), rows.abs().max(dim=1, keepdim=True).values)
+    assert torch.equal(extremes(rows)[1], rows.abs().max(dim=1, keepdim=True).values)
     for row in range(5):
         assert same_bits(euclidean(rows[row : row + 1]), norm[row : row + 1])
 
@@ -379,7 +388,7 @@ WIDTHS_OF_SUBSETS = [
 @pytest.mark.parametrize(("width", "k"), WIDTHS_OF_SUBSETS)
 def test_a_subset_has_k_different_columns(width, k):
     seeds = torch.tensor([[0, 0], [1, 0], [0, 1], [ONES, ONES], [ONES, 0]])
-    columns = subset(seeds, width, k)
+    columns = random_subset(seeds, width, k)
     assert columns.shape == (5, k)
     assert columns.dtype == torch.int64
     in_order = columns.sort(dim=1).values
@@ -388,21 +397,24 @@ def test_a_subset_has_k_different_columns(width, k):
     assert columns.max() < width
     if width < NARROW or 2 * k > width:
         assert torch.equal(columns, in_order)
-    assert torch.equal(subset(seeds[3:4], width, k), columns[3:4])
+    assert torch.equal(random_subset(seeds[3:4], width, k), columns[3:4])
 
 
-@pytest.mark.parametrize(("width", "k"), [(100, 30), (1000, 300), (1000, 700), (WIDEST, 1000)])
+@pytest.mark.parametrize(("width", "k"), [(100, 30), (1000, 300), (1000, 700), (MAX_WIDTH, 1000)])
 def test_a_subset_depends_on_the_whole_seed(width, k):
     seeds = torch.tensor(
         [[0, 0], [1, 0], [0, 1], [ONES, ONES], [ONES, 0], [1 << 31, 0], [0, 1 << 31]]
     )
-    assert len({tuple(sorted(row)) for row in subset(seeds, width, k).tolist()}) == len(seeds)
+    assert len({tuple(sorted(row)) for row in random_subset(seeds, width, k).tolist()}) == len(
+        seeds
+    )
 
 
 def test_a_subset_of_all_columns_is_all_of_them():
     for width in (1, 6, 1000):
         assert torch.equal(
-            subset(torch.zeros(5, 2, dtype=torch.int64), width, width)[4], torch.arange(width)
+            random_subset(torch.zeros(5, 2, dtype=torch.int64), width, width)[4],
+            torch.arange(width),
         )
 
 
@@ -417,7 +429,7 @@ def test_every_seed_permutes_the_columns(width):
     )
 
 
-@pytest.mark.parametrize("width", [WIDEST, WIDEST - 1, (1 << 30) + 1])
+@pytest.mark.parametrize("width", [MAX_WIDTH, MAX_WIDTH - 1, (1 << 30) + 1])
 def test_the_widest_rows_have_columns_everywhere(width):
     columns = _permuted(torch.tensor([[1, 2]]), width, 100_000)[0]
     assert len(columns.unique()) == 100_000
@@ -429,21 +441,23 @@ def test_the_widest_rows_have_columns_everywhere(width):
 @pytest.mark.parametrize(("width", "k"), [(1000, 300), (1000, 700)])
 def test_the_workspace_does_not_change_the_subset(width, k, monkeypatch):
     seeds = torch.arange(14).view(7, 2)
-    whole = subset(seeds, width, k)
-    monkeypatch.setattr(bands, "BAND", 120)
-    assert torch.equal(subset(seeds, width, k), whole)
+    whole = random_subset(seeds, width, k)
+    monkeypatch.setattr(blocks, "BLOCK", 120)
+    assert torch.equal(random_subset(seeds, width, k), whole)
 
 
 def test_a_subset_of_few_columns_has_the_smallest_words():
     seed = torch.tensor([[123456, 789]])
     drawn = words(key_of("rand-k"), 0, seed[:, 0], seed[:, 1], range(50))[0]
     expected = drawn.argsort(stable=True)[:20].sort().values
-    assert torch.equal(subset(seed, 50, 20)[0], expected)
+    assert torch.equal(random_subset(seed, 50, 20)[0], expected)
 
 
 def test_equal_words_are_told_apart_by_their_columns(monkeypatch):
-    monkeypatch.setattr("tacit.compression.rand_k.words", lambda *address: torch.full((2, 7), ONES))
-    assert subset(torch.zeros(2, 2, dtype=torch.int64), 7, 3).tolist() == [[0, 1, 2]] * 2
+    monkeypatch.setattr(
+        "tacit.compression.subsets.words", lambda *address: torch.full((2, 7), ONES)
+    )
+    assert random_subset(torch.zeros(2, 2, dtype=torch.int64), 7, 3).tolist() == [[0, 1, 2]] * 2
 
 
 @pytest.mark.parametrize(
@@ -469,10 +483,10 @@ def test_variance_bounds():
 
 
 def test_codecs_for_sign_vectors():
-    assert for_signs(Identity()) == SignsOfOneSize()
-    assert for_signs(RandK(k=3)) == RandK(k=3, values=SignsOfOneSize())
+    assert for_signs(Identity()) == ExactSignBits()
+    assert for_signs(RandK(k=3)) == RandK(k=3, values=ExactSignBits())
     assert for_signs(RandK(fraction=0.5, values=RandK(k=1))) == RandK(
-        fraction=0.5, values=RandK(k=1, values=SignsOfOneSize())
+        fraction=0.5, values=RandK(k=1, values=ExactSignBits())
     )
     for codec in (QSGD(8), SignBits(), RandK(k=3, values=QSGD(2))):
         assert for_signs(codec) == codec
@@ -488,7 +502,7 @@ def test_rows_of_one_size_travel_as_other_signs_do(dtype):
     def draw(purpose, count):
         return torch.full((len(rows), count), 7)
 
-    known, looked = SignsOfOneSize(), SignBits()
+    known, looked = ExactSignBits(), SignBits()
     received = known.received(rows, draw)
     assert torch.equal(received.nan_to_num(9.0), looked.received(rows, draw).nan_to_num(9.0))
     assert not received[1].signbit().any()
@@ -652,4 +666,4 @@ def test_the_gpu_sends_the_same_bytes(dtype):
 @pytest.mark.parametrize(("width", "k"), WIDTHS_OF_SUBSETS)
 def test_the_gpu_chooses_the_same_subset(width, k):
     seeds = torch.arange(14).view(7, 2)
-    assert torch.equal(subset(seeds.cuda(), width, k).cpu(), subset(seeds, width, k))
+    assert torch.equal(random_subset(seeds.cuda(), width, k).cpu(), random_subset(seeds, width, k))

@@ -10,7 +10,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # before Triton is imported
 import torch
 from torch.nn import functional
 
-from tacit.compression.rand_k import KEY, ROUNDS, halves, subset
+from tacit.compression.subsets import KEY, ROUNDS, feistel_sizes, random_subset
 from tacit.core.native import gpu_integers
 from tacit.core.native.on_gpu import KNOWN
 from tacit.core.randomness import philox, words
@@ -94,7 +94,7 @@ def compare_subsets(rows, width, k):
     seed = torch.randint(0, 1 << 32, (rows, 2))
     keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
     assert torch.equal(
-        gpu_integers.permuted(keys, width, k, *halves(width)), subset(seed, width, k)
+        gpu_integers.permuted(keys, width, k, *feistel_sizes(width)), random_subset(seed, width, k)
     )
 
 

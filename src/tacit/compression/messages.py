@@ -1,0 +1,134 @@
+"""The header of every message, and numbers as bytes.
+
+    byte 0      the codec's id
+    byte 1      its parameter, e.g. the bits per number; 0 where there is none
+    byte 2      the type of number: 1 float32, 2 float64
+    byte 3      version of the format
+    bytes 4–7   numbers in the row
+
+Everything is little endian. Numbers are copied from memory as they are, so the machine must be
+little endian too.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+import torch
+from torch import Tensor
+
+from tacit.core.errors import Misuse
+
+if sys.byteorder != "little":
+    raise ImportError(
+        "tacit.compression copies numbers as they are in memory and needs a little-endian machine."
+    )
+
+VERSION = 1
+HEADER_BYTES = 8
+CODEC_IDS = {"identity": 1, "rand-k": 2, "qsgd": 3, "sign": 4}
+DTYPE_IDS = {torch.float32: 1, torch.float64: 2}
+SAME = "Both ends must use the same codec with the same settings."
+
+
+def check_rows(rows: Tensor) -> None:
+    """Require a matrix of numbers that a message can carry, one message per row."""
+    if rows.dim() != 2:
+        raise Misuse(
+            f"The rows to encode have shape {list(rows.shape)}.",
+            "Give a matrix, one message per row.",
+        )
+    _check_dtype(rows.dtype)
+    check_width(rows.shape[1])
+
+
+def check_width(width: int) -> None:
+    """Require rows that are not empty and whose width fits the header."""
+    if not 1 <= width < 1 << 32:
+        raise Misuse(
+            f"The rows have {width} numbers.", "A message carries between 1 and 2³² − 1 numbers."
+        )
+
+
+def make(codec: str, width: int, dtype: torch.dtype, *parts: Tensor, parameter: int = 0) -> Tensor:
+    """One message per row: the header, then the bytes of each of `parts` [n, …]."""
+    header = bytearray(_header(codec, parameter, dtype, width))
+    begin = torch.frombuffer(header, dtype=torch.uint8).to(parts[0].device)
+    begin = begin.expand(len(parts[0]), HEADER_BYTES)
+    return torch.cat([begin, *(_raw(part) for part in parts)], dim=1)
+
+
+def payload(
+    wire: Tensor, codec: str, width: int, dtype: torch.dtype, size: int, parameter: int = 0
+) -> Tensor:
+    """What follows the header: [n, size − 8].
+
+    Args:
+        wire: The messages, uint8 [n, size].
+        codec: The expected codec, a key of `CODEC_IDS`.
+        width: The expected numbers per row.
+        dtype: The expected type of number.
+        size: The expected bytes per message.
+        parameter: The expected parameter of the codec.
+
+    Raises:
+        Misuse: A message has another header or size.
+    """
+    if wire.dim() != 2 or wire.dtype != torch.uint8:
+        raise Misuse(
+            f"The messages to decode are {wire.dtype} of shape {list(wire.shape)}.",
+            "Give a matrix of torch.uint8, one message per row.",
+        )
+    _check_dtype(dtype)
+    if wire.shape[1] < HEADER_BYTES:
+        raise Misuse(f"The messages have {wire.shape[1]} bytes, less than a header.", SAME)
+    expected = _header(codec, parameter, dtype, width)
+    header = torch.tensor(list(expected), dtype=torch.uint8, device=wire.device)
+    wrong = (wire[:, :HEADER_BYTES] != header).any(dim=1).nonzero()
+    if len(wrong):
+        row = int(wrong[0])
+        found = bytes(wire[row, :HEADER_BYTES].tolist())
+        raise Misuse(f"Message {row} {_difference(found, expected)}.", SAME)
+    if wire.shape[1] != size:
+        raise Misuse(f"The messages have {wire.shape[1]} bytes, where {codec} has {size}.", SAME)
+    return wire[:, HEADER_BYTES:]
+
+
+def as_numbers(raw: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes [n, w·itemsize] as numbers [n, w], in new memory."""
+    return raw.clone(memory_format=torch.contiguous_format).view(dtype)
+
+
+def _check_dtype(dtype: torch.dtype) -> None:
+    if dtype not in DTYPE_IDS:
+        raise Misuse(
+            f"The rows are of {dtype}.",
+            "Codecs carry torch.float32 or torch.float64: convert them.",
+        )
+
+
+def _raw(part: Tensor) -> Tensor:
+    """Numbers [n, w] as bytes [n, w·itemsize], whatever their strides."""
+    return part.flatten().view(torch.uint8).view(len(part), part.shape[1] * part.element_size())
+
+
+def _header(codec: str, parameter: int, dtype: torch.dtype, width: int) -> bytes:
+    return struct.pack("<BBBBI", CODEC_IDS[codec], parameter, DTYPE_IDS[dtype], VERSION, width)
+
+
+def _difference(found: bytes, expected: bytes) -> str:
+    """The most important difference between two headers, in words."""
+    codec, parameter, dtype, version, width = struct.unpack("<BBBBI", found)
+    own_codec, own_parameter, own_dtype, _, own_width = struct.unpack("<BBBBI", expected)
+    codecs = {code: name for name, code in CODEC_IDS.items()}
+    dtypes = {code: str(kind) for kind, code in DTYPE_IDS.items()}
+    if version != VERSION:
+        return f"has format {version}, where this program reads format {VERSION}"
+    if codec != own_codec:
+        return f"is of codec {codecs.get(codec, codec)}, not {codecs[own_codec]}"
+    if parameter != own_parameter:
+        return f"has the parameter {parameter}, not {own_parameter}"
+    if dtype != own_dtype:
+        return f"carries {dtypes.get(dtype, f'numbers of kind {dtype}')}, not {dtypes[own_dtype]}"
+    return f"carries {width} numbers, not {own_width}"
