@@ -6,20 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.datasets import READERS
+from tacit.data.formats import idx
 from tacit.data.locate import locate
-from tacit.data.mini import TEST_PER_CLASS, TRAIN_PER_CLASS, choose
+from tacit.data.mnist_mini import TEST_PER_CLASS, TRAIN_PER_CLASS, choose
 from tacit.data.sources import SOURCES
 
 TARGET = Path(__file__).parents[1] / "src" / "tacit" / "data" / "files" / "mnist_mini.npz"
 
 
 def mini_arrays(data: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of the embedded file, chosen from the whole MNIST below the data folder."""
-    found = locate(SOURCES["mnist"], [data / "mnist", data])
-    if found is None:
-        raise SystemExit(f"MNIST is not in {data}: get it by `tacit data fetch mnist`.")
-    whole = READERS["mnist"](found, seed=0)
+    """The arrays of the embedded file, chosen from MNIST in the data folder."""
+    files = locate(SOURCES["mnist"], [data / "mnist", data])
+    if files is None:
+        raise SystemExit(f"MNIST is not in {data}. Get it with `tacit data fetch mnist`.")
+    whole = idx.read(files)
     arrays = {}
     for name, split, per_class in (
         ("train", whole.train, TRAIN_PER_CLASS),

@@ -1,7 +1,11 @@
-"""Datasets and how they are divided among clients."""
+"""Datasets and their partitions among clients.
+
+Packages can register further datasets under the entry-point group `tacit.datasets`: a function
+`(folder, *, option=…) -> Dataset`, or a `DatasetSource` that describes files to download.
+"""
 
 from tacit.data.dataset import Dataset, Split
-from tacit.data.datasets import DatasetDescription, describe, fetch, load, names
+from tacit.data.loading import DATASETS, DatasetDescription, describe, fetch, load, names
 from tacit.data.locate import data_folder
 from tacit.data.partition import (
     Partition,
@@ -13,10 +17,13 @@ from tacit.data.partition import (
     partition,
     quantity,
 )
+from tacit.data.source import DatasetSource
 
 __all__ = [
+    "DATASETS",
     "Dataset",
-    "Description",
+    "DatasetDescription",
+    "DatasetSource",
     "Partition",
     "Split",
     "classes_per_client",

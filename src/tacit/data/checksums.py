@@ -1,4 +1,4 @@
-"""Is a downloaded file the one that was published?"""
+"""Checksums of downloaded files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CHUNK = 2**20
 
 
 def mismatch(file: RemoteFile, path: Path, *, as_downloaded: bool = True) -> str:
-    """Return what is wrong with the file at `path`, or an empty string when every checksum agrees.
+    """What is wrong with the file at `path`; empty if every checksum agrees.
 
-    Files that we made ourselves (`as_downloaded=False`) have another gzip wrapper: then only the
+    Files that a fallback made (`as_downloaded=False`) have other gzip headers, so only their
     contents are compared.
     """
     try:
@@ -28,32 +28,29 @@ def mismatch(file: RemoteFile, path: Path, *, as_downloaded: bool = True) -> str
                     return problem
         if file.contents_sha256:
             with gzip.open(path) as stream:
-                if problem := _compare(
-                    "SHA-256 of its contents", stream, "sha256", file.contents_sha256
-                ):
+                title = "SHA-256 of its contents"
+                if problem := _compare(title, stream, "sha256", file.contents_sha256):
                     return problem
-        return _members(file, path) if file.members_sha1 else ""
+        return _compare_members(file, path) if file.members_sha1 else ""
     except (EOFError, OSError, zlib.error, tarfile.TarError) as error:
         return f"it cannot be read ({error})"
 
 
-def _members(file: RemoteFile, path: Path) -> str:
-    unseen = dict(file.members_sha1)
+def _compare_members(file: RemoteFile, path: Path) -> str:
+    missing = dict(file.members_sha1)
     with tarfile.open(path) as archive:
         for member in archive:
-            stream = archive.extractfile(member) if member.name in unseen else None
-            if stream is None:
-                continue
-            if problem := _compare(
-                f"SHA-1 of {member.name}", stream, "sha1", unseen.pop(member.name)
-            ):
-                return problem
-    return f"it has no member {', '.join(unseen)}" if unseen else ""
+            stream = archive.extractfile(member) if member.name in missing else None
+            if stream is not None:
+                expected = missing.pop(member.name)
+                if problem := _compare(f"SHA-1 of {member.name}", stream, "sha1", expected):
+                    return problem
+    return f"it has no member {', '.join(missing)}" if missing else ""
 
 
-def _compare(what: str, stream: BufferedIOBase | IO[bytes], algorithm: str, expected: str) -> str:
+def _compare(title: str, stream: BufferedIOBase | IO[bytes], algorithm: str, expected: str) -> str:
     digest = hashlib.new(algorithm)
     while chunk := stream.read(CHUNK):
         digest.update(chunk)
     found = digest.hexdigest()
-    return "" if found == expected else f"its {what} is {found}, not {expected}"
+    return "" if found == expected else f"its {title} is {found}, not {expected}"

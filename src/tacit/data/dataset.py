@@ -1,4 +1,4 @@
-"""What a loaded dataset is: two splits of tensors and the words that describe them."""
+"""A loaded dataset: two splits of tensors and what describes them."""
 
 from __future__ import annotations
 
@@ -33,18 +33,17 @@ class Split:
         return len(self.y)
 
     def parts(self, indices: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """The samples of each client, e.g. `split.parts(iid(len(split), 5).indices)`, as tasks take them."""
-        return [(self.x[mine], self.y[mine]) for mine in indices]
+        """The samples of each client for a task: `split.parts(iid(len(split), 5).indices)`."""
+        return [(self.x[own], self.y[own]) for own in indices]
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A named task: what to train on, what to test on, and what the class numbers mean."""
+    """A training set and a test set; `note` is printed with results, such as "RCV1 (subset)"."""
 
     name: str
     train: Split
     test: Split
     classes: int
-    class_names: tuple[str, ...]
-    note: str
-    """What a reader of the results must know, e.g. "RCV1 (23,727-document subset)"."""
+    class_names: tuple[str, ...] = ()
+    note: str = ""

@@ -1,146 +1,174 @@
-"""Downloading: every file arrives whole and checked, or not at all."""
+"""Downloads: a file arrives complete and with the right checksum, or not at all."""
 
 from __future__ import annotations
 
 import http.client
 import os
+import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.core import storage
 from tacit.core.errors import Misuse
 from tacit.data.checksums import mismatch
-from tacit.data.progress import progress
 from tacit.data.source import DatasetSource, RemoteFile
 
 CHUNK = 256 * 1024
-_WORTH_RETRYING = (408, 425, 429)
-"""HTTP refusals that may pass; every other 4xx answer will be the same next time."""
+# Other 4xx answers will be the same next time.
+_RETRIED_CLIENT_ERRORS = (408, 425, 429)
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to insist: tries per address, seconds between them (doubled each time), seconds of silence."""
+class RetryPolicy:
+    """How often and how long to try.
+
+    Attributes:
+        attempts: Attempts per URL.
+        pause: Seconds before the second attempt; each later pause is twice as long.
+        timeout: Seconds without data after which an attempt fails.
+    """
 
     attempts: int = 3
     pause: float = 1.0
     timeout: float = 30.0
 
 
-class DownloadFailed(Exception):
-    """No address gave the file; `reasons` says of each try what happened."""
+DEFAULT_RETRY = RetryPolicy()
+
+
+class DownloadError(Exception):
+    """No URL gave the file; `reasons` has the outcome of each attempt."""
 
     def __init__(self, reasons: list[str]) -> None:
         self.reasons = reasons
         super().__init__("; ".join(reasons))
 
 
-class _TryFailed(Exception):
+class _AttemptFailed(Exception):
     def __init__(self, reason: str, final: bool = False) -> None:
         self.final = final
         super().__init__(reason)
 
 
-def fetch_source(source: DatasetSource, folder: Path, patience: Patience) -> list[Path]:
-    """Make the dataset's files in `folder`: those already there and right are kept."""
+def fetch_source(source: DatasetSource, folder: Path, retry: RetryPolicy) -> list[Path]:
+    """Download a dataset's files to `folder`, except those that are there and correct."""
     _make_folder(folder)
     try:
         if not source.files:
-            raise DownloadFailed([])
+            raise DownloadError([])
         for file in source.files:
             path = folder / file.name
             if not path.is_file() or mismatch(file, path, as_downloaded=False):
-                download(file, folder, patience)
+                download(file, folder, retry)
         return [folder / file.name for file in source.files]
-    except DownloadFailed as failure:
-        if source.otherwise is None:
+    except DownloadError as failure:
+        if source.fallback is None:
             raise
         try:
-            return _make_otherwise(source, source.otherwise, folder)
-        except DownloadFailed as second:
-            raise DownloadFailed(failure.reasons + second.reasons) from second
+            return _make_by_fallback(source, source.fallback, folder)
+        except DownloadError as second:
+            raise DownloadError(failure.reasons + second.reasons) from second
 
 
-def _make_otherwise(
+def _make_by_fallback(
     source: DatasetSource, make: Callable[[Path], list[Path]], folder: Path
 ) -> list[Path]:
     try:
         made = make(folder)
-    except Exception as error:  # scikit-learn and its helpers raise whatever they like
-        raise DownloadFailed([f"by scikit-learn: {type(error).__name__}: {error}"]) from error
+    # scikit-learn and its dependencies raise many types of errors.
+    except Exception as error:
+        raise DownloadError([f"by scikit-learn: {type(error).__name__}: {error}"]) from error
     for file in source.files:
         if problem := mismatch(file, folder / file.name, as_downloaded=False):
             for path in made:
                 path.unlink(missing_ok=True)
-            raise DownloadFailed([f"by scikit-learn: {file.name}: {problem}"])
+            raise DownloadError([f"by scikit-learn: {file.name}: {problem}"])
     return made
 
 
-def download(file: RemoteFile, folder: Path, patience: Patience) -> Path:
-    """Get one file from the first of its mirrors that gives it whole and with the right checksum."""
+def download(file: RemoteFile, folder: Path, retry: RetryPolicy) -> Path:
+    """Download one file from the first mirror that delivers it with the right checksum."""
     reasons: list[str] = []
     for url in file.urls:
-        for attempt in range(patience.attempts):
+        for attempt in range(retry.attempts):
             if attempt:
-                time.sleep(patience.pause * 2 ** (attempt - 1))
+                time.sleep(retry.pause * 2 ** (attempt - 1))
             try:
-                return _try(url, file, folder / file.name, patience.timeout)
-            except _TryFailed as failure:
+                return _attempt(url, file, folder / file.name, retry.timeout)
+            except _AttemptFailed as failure:
                 reasons.append(f"{url}: {failure}")
                 if failure.final:
                     break
-    raise DownloadFailed(reasons)
+    raise DownloadError(reasons)
 
 
-def _try(url: str, file: RemoteFile, target: Path, timeout: float) -> Path:
+def _attempt(url: str, file: RemoteFile, target: Path, timeout: float) -> Path:
     try:
         with storage.replacing(target) as part:
             _transfer(url, file, part, timeout)
             if problem := mismatch(file, part):
-                raise _TryFailed(problem)
+                raise _AttemptFailed(problem)
     except urllib.error.HTTPError as error:
-        final = 400 <= error.code < 500 and error.code not in _WORTH_RETRYING
-        raise _TryFailed(f"HTTP {error.code} {error.reason}", final) from error
+        final = 400 <= error.code < 500 and error.code not in _RETRIED_CLIENT_ERRORS
+        raise _AttemptFailed(f"HTTP {error.code} {error.reason}", final) from error
     except (OSError, http.client.HTTPException) as error:
-        raise _TryFailed(f"{type(error).__name__}: {error}") from error
+        raise _AttemptFailed(f"{type(error).__name__}: {error}") from error
     return target
 
 
 def _transfer(url: str, file: RemoteFile, part: Path, timeout: float) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "tacit"})
-    opener = (
-        urllib.request.build_opener()
-    )  # of our own: urlopen keeps one with the proxies of its first call
-    with opener.open(request, timeout=timeout) as answer, part.open("wb") as out:
-        length = answer.headers.get("Content-Length")
-        promised = int(length) if length and length.isdigit() else None
-        arrived = 0
-        with progress(file.name, promised or file.size) as advance:
-            while chunk := answer.read(CHUNK):
+    # Not urlopen, which keeps the proxies of its first call.
+    opener = urllib.request.build_opener()
+    with opener.open(request, timeout=timeout) as response, part.open("wb") as out:
+        length = response.headers.get("Content-Length")
+        announced = int(length) if length and length.isdigit() else None
+        received = 0
+        with progress(file.name, announced or file.size) as advance:
+            while chunk := response.read(CHUNK):
                 out.write(chunk)
-                arrived += len(chunk)
+                received += len(chunk)
                 advance(len(chunk))
-                if file.size is not None and arrived > file.size:
-                    raise _TryFailed(f"more than the {file.size:,} bytes of {file.name} arrived")
-    if promised is not None and arrived < promised:
-        raise _TryFailed(f"the connection ended after {arrived:,} of {promised:,} bytes")
+                if file.size is not None and received > file.size:
+                    raise _AttemptFailed(f"{file.name} has more than {file.size:,} bytes")
+    if announced is not None and received < announced:
+        raise _AttemptFailed(f"the connection ended after {received:,} of {announced:,} bytes")
 
 
 def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError("permission denied")
     except OSError as error:
-        raise _not_writable(folder, str(error)) from error
-    if not os.access(folder, os.W_OK):
-        raise _not_writable(folder, "permission denied")
+        raise Misuse(
+            f"Cannot write downloads into {folder}: {error}.",
+            "Name a writable folder with --data or the environment variable TACIT_DATA.",
+        ) from error
 
 
-def _not_writable(folder: Path, reason: str) -> Misuse:
-    return Misuse(
-        f"cannot write downloads into {folder}: {reason}.",
-        "Name a folder that can be written to, with --data or the environment variable TACIT_DATA.",
+@contextmanager
+def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on standard error; yield a function that adds received bytes."""
+    try:
+        from rich import progress as bars
+        from rich.console import Console
+    except ImportError:
+        size = f" ({total / 1e6:.1f} MB)" if total else ""
+        print(f"downloading {title}{size} ...", file=sys.stderr, flush=True)
+        yield lambda received: None
+        return
+    columns = (
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TransferSpeedColumn(),
     )
+    with bars.Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda received: bar.advance(task, received)

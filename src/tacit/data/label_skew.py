@@ -28,15 +28,7 @@ Owners = NDArray[np.int64]
 def assign_k_classes(
     labels: NDArray[np.int64], clients: int, k: int, seed: int, minimum: int
 ) -> Owners:
-    """The owner of each sample [n] when each client has exactly k classes.
-
-    Args:
-        labels: Class of each sample, [n].
-        clients: Number of clients.
-        k: Number of classes per client.
-        seed: Seed of the draws.
-        minimum: Smallest number of samples per client.
-    """
+    """The owner of each sample [n] when each client has exactly k classes."""
     present, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     _check(clients, k, len(present))
     for draw in range(MAX_DRAWS):

@@ -1,62 +1,101 @@
-"""Finding a dataset's files on this computer."""
+"""A dataset's files: finding them on this computer and downloading those that are missing."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 
 from tacit.core.errors import Misuse
-from tacit.data.source import DatasetSource, Form
+from tacit.data.download import DownloadError, RetryPolicy, fetch_source
+from tacit.data.source import DatasetSource, Layout, LocatedFiles
+from tacit.data.sources import SOURCES
 
-
-@dataclass(frozen=True)
-class Found:
-    """The files of one form of a dataset: role → path."""
-
-    form: str
-    paths: Mapping[str, Path]
-    complete: bool
+_FOLDERS = {source.folder for source in SOURCES.values() if source.folder}
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """Where datasets lie and are downloaded to: the argument, else $TACIT_DATA, else the user's cache."""
+    """The folder of all datasets: the argument, else $TACIT_DATA, else the user's cache."""
     if folder is not None:
         return Path(folder).expanduser()
-    if named := os.environ.get("TACIT_DATA"):
-        return Path(named).expanduser()
+    if configured := os.environ.get("TACIT_DATA"):
+        return Path(configured).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME")
     return Path(cache or os.path.expanduser("~/.cache")) / "tacit" / "data"
 
 
-def places(source: DatasetSource, base: Path, other_folders: frozenset[str]) -> list[Path]:
-    """The folders in which a dataset may lie: its own below `base`, or `base` itself.
+def search_folders(source: DatasetSource, base: Path) -> list[Path]:
+    """The folders to search for a dataset: its own below `base`, and `base` itself.
 
-    MNIST and Fashion-MNIST have files of the same names: a `base` that bears the name of another
-    dataset's folder is not looked into, so that one is never taken for the other.
+    MNIST and Fashion-MNIST have files of the same names. To tell them apart, a `base` with the name
+    of another dataset's folder is not searched.
     """
+    if not source.layouts:
+        return []
     own = base / source.folder
-    if base.name in other_folders - {source.folder}:
-        return [own]
-    return [own, base]
+    return [own] if base.name in _FOLDERS - {source.folder} else [own, base]
 
 
-def locate(source: DatasetSource, folders: list[Path]) -> Found | None:
-    """Return the first complete form of the dataset in these folders, else the fullest partial one."""
+def locate(source: DatasetSource, folders: list[Path]) -> LocatedFiles | None:
+    """The first complete layout in these folders, else the fullest incomplete one, else None."""
+    if not source.layouts:
+        return LocatedFiles("", {}, complete=True)
     found = [
-        match for folder in folders for form in source.forms if (match := _match(form, folder))
+        match for folder in folders for each in source.layouts if (match := _match(each, folder))
     ]
     complete = [match for match in found if match.complete]
-    if complete:
-        return complete[0]
-    return max(found, key=lambda match: len(match.paths), default=None)
+    return next(iter(complete), max(found, key=lambda match: len(match.paths), default=None))
 
 
-def refuse_unreadable(source: DatasetSource, folders: list[Path]) -> None:
-    """Say why a copy that is there is not read (call it when nothing readable was found)."""
+def locate_or_fetch(
+    source: DatasetSource, base: Path, download: bool, retry: RetryPolicy
+) -> LocatedFiles:
+    """The files of a dataset, downloaded if they are missing and `download` allows it."""
+    folders = search_folders(source, base)
+    files = locate(source, folders)
+    if files is None:
+        _check_unsafe_files(source, folders)
+        if download:
+            fetch_files(source, base, retry)
+            files = locate(source, folders)
+    if files is None:
+        searched = " and ".join(str(folder) for folder in folders)
+        raise Misuse(f"{source.name}: its files are not in {searched}.", _remedy(source, base))
+    return files
+
+
+def fetch_files(source: DatasetSource, base: Path, retry: RetryPolicy) -> list[Path]:
+    """Download the files of a dataset; Misuse has the reason of every failed attempt."""
+    if not source.layouts:
+        return []
+    try:
+        return fetch_source(source, base / source.folder, retry)
+    except DownloadError as failure:
+        reasons = "".join(
+            f"\n  {reason}" + (f" ({count} times)" if count > 1 else "")
+            for reason, count in Counter(failure.reasons).items()
+        )
+        problem = f"{source.name}: the download failed:{reasons}\n"
+        raise Misuse(problem, _remedy(source, base)) from failure
+
+
+def _match(layout: Layout, folder: Path) -> LocatedFiles | None:
+    required = {role: _first_file(folder, names) for role, names in layout.required.items()}
+    parts = {role: _first_file(folder, names) for role, names in layout.parts.items()}
+    if None in required.values() or (parts and not any(parts.values())):
+        return None
+    paths = {role: path for role, path in (required | parts).items() if path is not None}
+    return LocatedFiles(layout.name, paths, complete=None not in parts.values())
+
+
+def _first_file(folder: Path, names: tuple[str, ...]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _check_unsafe_files(source: DatasetSource, folders: list[Path]) -> None:
+    """Raise Misuse if the only copy of a dataset is in a format that is not read."""
     for folder in folders:
-        for name, reason in source.refused.items():
+        for name, reason in source.unsafe_files.items():
             if (folder / name).exists():
                 raise Misuse(
                     f"{source.name}: {folder / name} is not read: {reason}.",
@@ -65,14 +104,19 @@ def refuse_unreadable(source: DatasetSource, folders: list[Path]) -> None:
                 )
 
 
-def _match(form: Form, folder: Path) -> Found | None:
-    needed = {role: _first_file(folder, names) for role, names in form.needed.items()}
-    parts = {role: _first_file(folder, names) for role, names in form.some_of.items()}
-    if None in needed.values() or (parts and not any(parts.values())):
-        return None
-    paths = {role: path for role, path in (needed | parts).items() if path is not None}
-    return Found(form.name, paths, complete=None not in parts.values())
-
-
-def _first_file(folder: Path, names: tuple[str, ...]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+def _remedy(source: DatasetSource, base: Path) -> str:
+    """Which files to put where, and where to get them."""
+    fetched = {file.name for file in source.files}
+    layout = source.layouts[0]
+    for each in source.layouts:
+        if fetched and all(fetched & set(accepted) for accepted in each.required.values()):
+            layout = each
+            break
+    wanted = {**layout.required, **layout.parts}
+    files = ", ".join(f"{source.folder}/{accepted[0]}" for accepted in wanted.values())
+    urls = [url for file in source.files for url in file.urls] or [source.page]
+    return (
+        f"Put {files} below the data folder {base} (set it with --data or the environment "
+        f"variable TACIT_DATA). Get them with `tacit data fetch {source.name}` or from "
+        f"{', '.join(urls)}."
+    )

@@ -1,26 +1,33 @@
-"""How we describe where a dataset comes from: the vocabulary of the table in `sources`."""
+"""Descriptions of datasets: what they are, which files they need and where these come from."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tacit.data.dataset import Dataset
+from tacit.data.formats.raw import RawDataset
+
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to download, and what proves that it is the right one (at least one checksum)."""
+    """A file to download and its checksums, of which there must be at least one.
+
+    Attributes:
+        urls: Mirrors, in the order in which they are tried.
+        sha256: SHA-256 of the file as downloaded.
+        contents_sha256: SHA-256 of the decompressed contents, where gzip headers may differ.
+        members_sha1: SHA-1 of members of a tar archive, by name.
+    """
 
     name: str
     urls: tuple[str, ...]
-    """Mirrors, tried in this order."""
     size: int | None = None
     sha256: str | None = None
-    """Of the file as it is downloaded."""
     contents_sha256: str | None = None
-    """Of the decompressed contents, where the gzip wrapper may differ between copies."""
     members_sha1: Mapping[str, str] = field(default_factory=dict)
-    """Of the members of a tar archive, by member name."""
 
     def __post_init__(self) -> None:
         if not (self.sha256 or self.contents_sha256 or self.members_sha1):
@@ -28,37 +35,74 @@ class RemoteFile:
 
 
 @dataclass(frozen=True)
-class Form:
-    """One set of files in which a dataset may lie in its folder; names are relative to the folder."""
+class Layout:
+    """One set of files that a dataset can consist of.
+
+    Attributes:
+        required: The names that each file may have, relative to the folder, by the file's role.
+        parts: Further files; at least one must exist, and the dataset is complete with all.
+    """
 
     name: str
-    needed: Mapping[str, tuple[str, ...]]
-    """Role of the file → the names it may have. Every role must be filled."""
-    some_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Parts of which at least one must be there (none may be listed); the rest make it complete."""
+    required: Mapping[str, tuple[str, ...]]
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LocatedFiles:
+    """The files of one layout of a dataset that exist: a path for each role."""
+
+    layout: str
+    paths: Mapping[str, Path]
+    complete: bool
 
 
 @dataclass(frozen=True)
 class DatasetSource:
-    """All that is known about a dataset without opening it."""
+    """A dataset, described without opening it.
+
+    A dataset has either files, which `read` reads, or a function `load`.
+
+    Attributes:
+        folder: Name of its folder below the data folder.
+        shape: Shape of one sample; empty if only loading tells.
+        counts: Numbers of training and test samples, in words.
+        page: Web page where a person gets the files.
+        layouts: Sets of files that `read` accepts.
+        files: Files to download.
+        options: Meaning of each option of `load`.
+        unsafe_files: Files that are never read, and why.
+        fallback: Makes the files in a folder if there is no mirror or all mirrors failed.
+        read: Reads located files; takes `seed` if the split is random, and the options.
+        load: Loads the dataset from the data folder (None is the default one); takes `seed` if it
+            draws anything, and the options.
+    """
 
     name: str
     title: str
-    folder: str
-    """Name of its folder below the data folder; empty for data that ships with the package."""
-    shape: tuple[int, ...]
-    class_names: tuple[str, ...]
-    counts: str
-    """Training and test samples, in words (some datasets have no official split)."""
-    licence: str
-    citation: str
-    page: str
-    """Where a person would go to get it."""
-    forms: tuple[Form, ...] = ()
+    folder: str = ""
+    shape: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
+    counts: str = ""
+    licence: str = ""
+    citation: str = ""
+    page: str = ""
+    layouts: tuple[Layout, ...] = ()
     files: tuple[RemoteFile, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    """Option of `load` → what it means."""
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """File that we will not read → why not."""
-    otherwise: Callable[[Path], list[Path]] | None = None
-    """Makes the files in the given folder by another way, where there is no mirror or all failed."""
+    unsafe_files: Mapping[str, str] = field(default_factory=dict)
+    fallback: Callable[[Path], list[Path]] | None = None
+    read: Callable[..., RawDataset] | None = None
+    load: Callable[..., Dataset] | None = None
+
+    @classmethod
+    def from_function(cls, name: str, load: Callable[..., Dataset]) -> DatasetSource:
+        """Describe a plugin's function by its docstring and its keyword parameters."""
+        _, *parameters = inspect.signature(load).parameters.values()
+        options = {
+            each.name: "required" if each.default is each.empty else f"default {each.default!r}"
+            for each in parameters
+            if each.name != "seed" and each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)
+        }
+        title = (inspect.getdoc(load) or name).splitlines()[0]
+        return cls(name, title, options=options, load=load)

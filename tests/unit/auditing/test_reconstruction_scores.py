@@ -6,7 +6,7 @@ import torch
 from tacit.auditing.scoring.images import mse, ssim
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.core.errors import Misuse
-from tacit.data import mini
+from tacit.data import mnist_mini as mini
 
 VICTIMS, BATCH = 3, 4
 

@@ -8,11 +8,11 @@ from torch.func import grad
 from torch.nn import functional
 
 from tacit import models
-from tacit.auditing.attacks.membership import loss_score
-from tacit.auditing.attacks.shadow import Shadows, confidence, likelihood_ratio_score, train_shadows
+from tacit.auditing.attacks.membership_scores import loss_score
+from tacit.auditing.attacks.shadow import ShadowModels, confidence, likelihood_ratio_score, train_shadow_models
 from tacit.auditing.scoring.roc import Roc
 from tacit.core.errors import Misuse
-from tacit.data import mini
+from tacit.data import mnist_mini as mini
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 MEMBERS, STEPS = 200, 200  # members are the first of 400 candidates
@@ -56,7 +56,7 @@ def digits():
 @pytest.fixture(scope="module")
 def overfitted(digits):
     loss, x, y, *_ = digits
-    theta, slope = loss.flat.fresh_weights(0), grad(loss)
+    theta, slope = loss.flat.random_weights(0), grad(loss)
     generator = torch.Generator().manual_seed(1)
     for _ in range(STEPS):
         batch = torch.randint(MEMBERS, (32,), generator=generator)
@@ -67,7 +67,7 @@ def overfitted(digits):
 @pytest.fixture(scope="module")
 def shadows(digits):
     loss, x, y, *_ = digits
-    return train_shadows(loss, x, y, seed=5, models=8, steps=STEPS, lr=1.0)
+    return train_shadow_models(loss, x, y, seed=5, models=8, steps=STEPS, lr=1.0)
 
 
 def roc_of(scores):
@@ -77,7 +77,7 @@ def roc_of(scores):
 @pytest.mark.parametrize("count", [10, 11])
 def test_each_candidate_is_in_half_of_the_models(count):
     loss, x, y = small(count)
-    held = train_shadows(loss, x, y, seed=0, models=6, steps=1).held
+    held = train_shadow_models(loss, x, y, seed=0, models=6, steps=1).held
     assert held.sum(0).tolist() == [3] * count
     assert (held[0::2] ^ held[1::2]).all()  # the two halves of one split
     assert set(held.sum(1).tolist()) <= {count // 2, count - count // 2}
@@ -89,11 +89,11 @@ def test_an_epoch_takes_what_is_held_once(batch_size):
     loss, x, y = counting(16)
     steps = 2 if batch_size == 4 else 1
     start = torch.zeros(16, dtype=torch.float64)
-    shadows = train_shadows(
+    shadows = train_shadow_models(
         loss, x, y, seed=0, models=4, steps=steps, lr=1.0, batch_size=batch_size, start=start
     )
     assert torch.equal(-shadows.theta, shadows.held.double())
-    many = train_shadows(
+    many = train_shadow_models(
         loss, x, y, seed=0, models=4, steps=3 * steps, lr=1.0, batch_size=batch_size, start=start
     )
     assert torch.equal(-many.theta, 3 * many.held.double())
@@ -103,7 +103,7 @@ def test_orders_differ_between_models_and_epochs():
     loss, x, y = counting(40)
     start = torch.zeros(40, dtype=torch.float64)
     options = {"seed": 0, "models": 4, "lr": 1.0, "batch_size": 5, "start": start}
-    after = [-train_shadows(loss, x, y, steps=steps, **options).theta for steps in (1, 4, 5)]
+    after = [-train_shadow_models(loss, x, y, steps=steps, **options).theta for steps in (1, 4, 5)]
     first, again = after[0], after[2] - after[1]  # the first batches of two epochs
     assert (first.sum(1) == 5).all()
     assert (first != again).any(1).all()
@@ -114,7 +114,7 @@ def test_public_data_is_in_every_model():
     start = torch.zeros(16, dtype=torch.float64)
     own, public = (x[:12], y[:12]), (x[12:], y[12:])
     options = {"models": 4, "steps": 1, "lr": 1.0, "batch_size": None, "start": start}
-    shadows = train_shadows(loss, *own, seed=0, public=public, **options)
+    shadows = train_shadow_models(loss, *own, seed=0, public=public, **options)
     assert shadows.held.shape == (4, 12)
     expected = torch.cat([shadows.held, torch.ones(4, 4, dtype=torch.bool)], dim=1)
     assert torch.equal(-shadows.theta, expected.double())
@@ -123,9 +123,9 @@ def test_public_data_is_in_every_model():
 def test_training_is_that_of_torch_model_by_model():
     loss, x, y = small(12)
     options = {"lr": 0.3, "momentum": 0.8, "weight_decay": 0.05}
-    shadows = train_shadows(loss, x, y, seed=4, models=4, steps=7, batch_size=None, **options)
+    shadows = train_shadow_models(loss, x, y, seed=4, models=4, steps=7, batch_size=None, **options)
     for s in range(4):
-        theta = loss.flat.fresh_weights(4, "shadow", s).requires_grad_()
+        theta = loss.flat.random_weights(4, "shadow", s).requires_grad_()
         optimiser = torch.optim.SGD([theta], **options)
         for _ in range(7):
             optimiser.zero_grad()
@@ -138,7 +138,7 @@ def test_training_is_keyed_and_leaves_the_global_stream_alone():
     loss, x, y = small()
     before = torch.get_rng_state()
     one, again, other = (
-        train_shadows(loss, x, y, seed=seed, models=4, steps=3, batch_size=2) for seed in (1, 1, 2)
+        train_shadow_models(loss, x, y, seed=seed, models=4, steps=3, batch_size=2) for seed in (1, 1, 2)
     )
     assert torch.equal(one.theta, again.theta)
     assert not torch.equal(one.held, other.held)
@@ -149,7 +149,7 @@ def test_training_is_keyed_and_leaves_the_global_stream_alone():
 def test_progress_and_budget():
     loss, x, y = small()
     told = []
-    whole = train_shadows(
+    whole = train_shadow_models(
         loss,
         x,
         y,
@@ -161,7 +161,7 @@ def test_progress_and_budget():
     )
     assert told == [(1, 3), (2, 3), (3, 3)]
     assert (whole.steps, whole.finished) == (3, True)
-    cut = train_shadows(
+    cut = train_shadow_models(
         loss,
         x,
         y,
@@ -172,13 +172,13 @@ def test_progress_and_budget():
         budget_seconds=0.01,
     )
     assert (cut.steps, cut.finished) == (1, False)
-    assert torch.equal(cut.theta, train_shadows(loss, x, y, seed=1, models=2, steps=1).theta)
+    assert torch.equal(cut.theta, train_shadow_models(loss, x, y, seed=1, models=2, steps=1).theta)
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
 def test_confidence_is_the_logit_of_the_probability(chunk):
     loss, x, y = small()
-    theta = torch.stack([loss.flat.fresh_weights(s) for s in range(3)])
+    theta = torch.stack([loss.flat.random_weights(s) for s in range(3)])
     found = confidence(loss, theta, x, y, chunk=chunk)
     for s in range(3):
         p = loss.flat(theta[s], x).softmax(1)[torch.arange(10), y]
@@ -201,8 +201,8 @@ def test_confidence_does_not_saturate():
 @pytest.mark.parametrize("count", [8, 64])
 def test_the_likelihood_ratio_by_the_definition(variant, variance, count):
     loss, x, y = small()
-    shadows = train_shadows(loss, x, y, seed=2, models=count, steps=20, lr=0.5)
-    target = loss.flat.fresh_weights(99)
+    shadows = train_shadow_models(loss, x, y, seed=2, models=count, steps=20, lr=0.5)
+    target = loss.flat.random_weights(99)
     phi, others = confidence(loss, target, x, y), confidence(loss, shadows.theta, x, y)
     sides = [
         [others[chosen[:, j], j] for j in range(10)] for chosen in (shadows.held, ~shadows.held)
@@ -235,14 +235,14 @@ def test_the_likelihood_ratio_of_an_untrained_model_tells_nothing(digits, shadow
     loss, x, y, *_ = digits
     for variant in ("online", "offline"):
         roc = roc_of(
-            likelihood_ratio_score(loss, loss.flat.fresh_weights(0), shadows, x, y, variant=variant)
+            likelihood_ratio_score(loss, loss.flat.random_weights(0), shadows, x, y, variant=variant)
         )
         assert roc.interval[0] < 0.5 < roc.interval[1]
 
 
 def test_offline_shadows_need_not_know_the_candidates(digits, overfitted):
     loss, x, y, *public = digits
-    trained = train_shadows(loss, *public, seed=6, models=8, steps=STEPS, lr=1.0).never_held(len(x))
+    trained = train_shadow_models(loss, *public, seed=6, models=8, steps=STEPS, lr=1.0).for_other_candidates(len(x))
     offline = roc_of(likelihood_ratio_score(loss, overfitted, trained, x, y, variant="offline"))
     assert offline.interval[0] > roc_of(loss_score(loss, overfitted, x, y)).auc
     with pytest.raises(Misuse, match=r'0 shadow models with it.*variant = "offline"'):
@@ -267,7 +267,7 @@ def test_offline_shadows_need_not_know_the_candidates(digits, overfitted):
 def test_bad_training_is_refused(change, words):
     loss, x, y = small()
     with pytest.raises(Misuse, match=words):
-        train_shadows(loss, x, y, **({"seed": 0, "models": 2, "steps": 1} | change))
+        train_shadow_models(loss, x, y, **({"seed": 0, "models": 2, "steps": 1} | change))
 
 
 @pytest.mark.parametrize(
@@ -285,8 +285,8 @@ def test_bad_training_is_refused(change, words):
 )
 def test_bad_attacks_are_refused(change, words):
     loss, x, y = small()
-    theta = loss.flat.fresh_weights(0)
-    shadows = Shadows(theta.repeat(4, 1), torch.arange(4)[:, None].expand(4, 10) < 2, 1, True)
+    theta = loss.flat.random_weights(0)
+    shadows = ShadowModels(theta.repeat(4, 1), torch.arange(4)[:, None].expand(4, 10) < 2, 1, True)
     with pytest.raises(Misuse, match=words):
         likelihood_ratio_score(
             **({"loss": loss, "theta": theta, "shadows": shadows, "x": x, "y": y} | change)

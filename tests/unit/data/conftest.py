@@ -1,4 +1,4 @@
-"""Small files in the datasets' formats, the real ones where they are, and a server that can misbehave."""
+"""Small files in the formats of the datasets, the real data, and a server that can fail."""
 
 import gzip
 import os
@@ -15,7 +15,7 @@ from tacit.data.formats.idx import encode
 
 @pytest.fixture
 def real_data() -> Path:
-    """Return the folder of the real datasets; without it the test is skipped."""
+    """The folder of the real datasets."""
     folder = os.environ.get("TACIT_DATA")
     if not folder:
         pytest.skip("TACIT_DATA is not set")
@@ -24,7 +24,7 @@ def real_data() -> Path:
 
 @pytest.fixture
 def write_mnist() -> Callable[..., dict[str, np.ndarray]]:
-    """Write four small IDX files into a folder and return what is in them."""
+    """A function that writes four small IDX files and returns their arrays."""
 
     def write(
         folder: Path, train: int = 30, test: int = 12, dotted: bool = False, zipped: bool = True
@@ -46,40 +46,40 @@ def write_mnist() -> Callable[..., dict[str, np.ndarray]]:
     return write
 
 
-class Shop:
-    """What the local server hands out: path → a list of answers, one per request, the last repeated."""
+class FileServer:
+    """A local server with a list of responses per path; the last one repeats."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, list[tuple[int, bytes, int]]] = {}
+        self.responses: dict[str, list[tuple[int, bytes, int]]] = {}
         self.requests: list[str] = []
         self.address = ""
 
-    def put(self, name: str, contents: bytes) -> str:
+    def add(self, name: str, contents: bytes) -> str:
         return self._add(name, (200, contents, len(contents)))
 
-    def cut(self, name: str, contents: bytes) -> str:
-        """Promise all, send half, hang up."""
+    def add_truncated(self, name: str, contents: bytes) -> str:
+        """Announce everything, send half of it, close the connection."""
         return self._add(name, (200, contents[: len(contents) // 2], len(contents)))
 
-    def fail(self, name: str, status: int) -> str:
+    def add_error(self, name: str, status: int) -> str:
         return self._add(name, (status, b"no", 2))
 
-    def _add(self, name: str, answer: tuple[int, bytes, int]) -> str:
-        self.answers.setdefault("/" + name, []).append(answer)
+    def _add(self, name: str, response: tuple[int, bytes, int]) -> str:
+        self.responses.setdefault("/" + name, []).append(response)
         return f"{self.address}/{name}"
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    stock = Shop()
+def file_server() -> Iterator[FileServer]:
+    files = FileServer()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            stock.requests.append(self.path)
-            answers = stock.answers.get(self.path, [(404, b"", 0)])
-            status, contents, promised = answers.pop(0) if len(answers) > 1 else answers[0]
+            files.requests.append(self.path)
+            responses = files.responses.get(self.path, [(404, b"", 0)])
+            status, contents, length = responses.pop(0) if len(responses) > 1 else responses[0]
             self.send_response(status)
-            self.send_header("Content-Length", str(promised))
+            self.send_header("Content-Length", str(length))
             self.end_headers()
             self.wfile.write(contents)
             self.close_connection = True
@@ -88,10 +88,10 @@ def shop() -> Iterator[Shop]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    stock.address = f"http://127.0.0.1:{server.server_port}"
+    files.address = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
-    yield stock
+    yield files
     server.shutdown()
     server.server_close()
     thread.join()

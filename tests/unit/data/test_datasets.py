@@ -1,4 +1,4 @@
-"""The front door: names, options, limits, folders, the embedded dataset, and what needs what."""
+"""Names, options, limits, folders, the embedded dataset and plugins."""
 
 import doctest
 import hashlib
@@ -12,14 +12,14 @@ import pytest
 import torch
 
 import tacit.data as data
+from support.plugins import register_plugin
 from tacit.core.errors import Misuse
-from tacit.data import loading as datasets
 from tacit.data.dataset import Split
 from tacit.data.sources import SOURCES
 
 
-def test_every_dataset_with_files_has_a_reader():
-    assert {name for name, source in SOURCES.items() if source.forms} == set(datasets.READERS)
+def test_names():
+    assert all(source.read for source in SOURCES.values())
     assert data.names() == [
         *("mnist-mini", "mnist", "fashion-mnist", "cifar10"),
         *("adult", "covtype", "covtype7", "rcv1", "location30"),
@@ -33,7 +33,7 @@ def test_every_dataset_with_files_has_a_reader():
 def test_unknown_name_suggests_the_closest(typed, meant):
     with pytest.raises(Misuse) as caught:
         data.load(typed)
-    assert caught.value.problem == f"there is no dataset {typed!r}."
+    assert caught.value.problem == f"There is no dataset {typed!r}."
     assert caught.value.remedy.startswith(f"Did you mean {meant!r}? Known: mnist-mini, mnist,")
 
 
@@ -51,14 +51,14 @@ def test_missing_files_name_what_to_put_where(tmp_path):
         assert part in message
 
 
-@pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if source.forms])
+@pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if source.layouts])
 def test_missing_files_of_every_dataset_name_an_address(tmp_path, name):
     with pytest.raises(Misuse, match=r"https?://") as caught:
         data.load(name, tmp_path, download=False)
     assert f"Put {SOURCES[name].folder}/" in caught.value.remedy
 
 
-def test_one_missing_file_is_missing_files(tmp_path, write_mnist):
+def test_one_missing_file(tmp_path, write_mnist):
     write_mnist(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(Misuse, match="mnist: its files are not in"):
@@ -74,13 +74,13 @@ def test_bad_numbers(key, value):
 
 
 def test_unknown_option_names_the_known_ones(tmp_path):
-    with pytest.raises(Misuse, match=r"dataset adult has no option 'scaling'. It has scale."):
+    with pytest.raises(Misuse, match=r"Dataset adult has no option 'scaling'. It has scale."):
         data.load("adult", tmp_path, scaling="none")
-    with pytest.raises(Misuse, match=r"dataset mnist-mini has no option 'scale'. It has none"):
+    with pytest.raises(Misuse, match=r"Dataset mnist-mini has no option 'scale'. It has none"):
         data.load("mnist-mini", scale="none")
 
 
-def test_limits_keep_a_random_sample_in_order_and_say_so(tmp_path, write_mnist):
+def test_limits_keep_a_random_sample_in_order(tmp_path, write_mnist):
     write_mnist(tmp_path, train=200)
     whole = data.load("mnist", tmp_path)
     part, again, other = (
@@ -113,7 +113,7 @@ def test_data_folder(monkeypatch, tmp_path):
     assert data.data_folder() == tmp_path / ".cache" / "tacit" / "data"
 
 
-def test_the_environment_names_the_folder(monkeypatch, tmp_path, write_mnist):
+def test_folder_from_the_environment(monkeypatch, tmp_path, write_mnist):
     write_mnist(tmp_path / "mnist")
     monkeypatch.setenv("TACIT_DATA", str(tmp_path))
     assert len(data.load("mnist", download=False).train) == 30
@@ -130,9 +130,7 @@ def test_describe(tmp_path, write_mnist):
     assert {path.parent for path in present.files} == {tmp_path / "mnist"}
     assert data.describe("mnist-mini", tmp_path).present
     assert "GB" in data.describe("rcv1", tmp_path).options["features"]
-    assert all(
-        data.describe(name).licence and data.describe(name).citation for name in data.names()
-    )
+    assert all(source.licence and source.citation for source in SOURCES.values())
 
 
 def test_mnist_mini():
@@ -147,7 +145,7 @@ def test_mnist_mini():
     assert mini.train.x.mean().item() == pytest.approx(0.1307, abs=0.002)
 
 
-def test_notice_gives_the_checksum_of_the_embedded_file():
+def test_checksum_in_the_notice():
     files = resources.files("tacit.data").joinpath("files")
     contents = files.joinpath("mnist_mini.npz").read_bytes()
     assert hashlib.sha256(contents).hexdigest() in files.joinpath("NOTICE.md").read_text()
@@ -197,3 +195,75 @@ def test_no_pixel_is_lost_in_the_conversion():
     )
     back = (data.load("mnist-mini").test.x[:, 0] * 255).round().to(torch.uint8).numpy()
     np.testing.assert_array_equal(back, stored["test_x"])
+
+
+HEARTS = """
+import torch
+from tacit.data import Dataset, DatasetSource, Split
+
+def load(folder, *, leads=1, seed):
+    '''Electrocardiograms.
+
+    With a second paragraph.
+    '''
+    x = torch.full((4, leads), float(seed))
+    split = Split(x, torch.tensor([0, 1, 0, 1]))
+    return Dataset("any name", split, split, 2, ("healthy", "ill"), str(folder))
+
+described = DatasetSource("any name", "Hearts", shape=(1,), class_names=("a", "b"), load=load)
+
+def fail(folder):
+    raise KeyError("lost")
+
+def no_dataset(folder):
+    return [1, 2]
+"""
+
+
+@pytest.fixture
+def register(monkeypatch, own_module):
+    own_module("hearts_package", HEARTS)
+
+    def register(attribute):
+        value = f"hearts_package:{attribute}"
+        register_plugin(monkeypatch, data.loading, "DATASETS", "hearts", value)
+
+    return register
+
+
+def test_function_of_a_plugin(register, tmp_path):
+    register("load")
+    assert data.names()[-1] == "hearts"
+    described = data.describe("hearts")
+    assert (described.title, described.package) == ("Electrocardiograms.", "an installed package")
+    assert (described.options, described.present) == ({"leads": "default 1"}, True)
+    loaded = data.load("hearts", tmp_path, seed=7, leads=2, limit_train=3)
+    assert torch.equal(loaded.train.x, torch.full((3, 2), 7.0))
+    assert (loaded.name, loaded.classes, loaded.class_names) == ("hearts", 2, ("healthy", "ill"))
+    assert loaded.note == f"{tmp_path}; 3 of 4 training samples"
+    assert data.load("hearts").note == "None"
+    assert data.fetch("hearts") == []
+    with pytest.raises(Misuse, match=r"Dataset hearts has no option 'lead'\. It has leads"):
+        data.load("hearts", lead=1)
+
+
+def test_source_of_a_plugin(register):
+    register("described")
+    described = data.describe("hearts")
+    assert (described.name, described.shape, described.classes) == ("hearts", (1,), 2)
+    assert len(data.load("hearts").test) == 4
+
+
+@pytest.mark.parametrize(
+    ("attribute", "problem"),
+    [
+        ("fail", "cannot be loaded: KeyError: 'lost'"),
+        ("no_dataset", "is a list. Its function must return a tacit.data.Dataset"),
+        ("missing", "cannot be imported"),
+    ],
+)
+def test_broken_plugin(register, attribute, problem):
+    register(attribute)
+    with pytest.raises(Misuse, match=problem):
+        data.load("hearts")
+    assert len(data.load("mnist-mini").test) == 1000

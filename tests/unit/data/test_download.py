@@ -1,4 +1,4 @@
-"""Downloads against a server of our own: whole and right, or nothing."""
+"""Downloads from a local server: complete and correct, or nothing."""
 
 import gzip
 import hashlib
@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 from tacit.core.errors import Misuse
-from tacit.data import fetch, load
-from tacit.data.download import DownloadFailed, Patience, download
-from tacit.data.scikit import idx_from_openml, rcv1_from_scikit_learn
+from tacit.core.plugins import Registry
+from tacit.data import fetch, load, loading
+from tacit.data.download import DownloadError, RetryPolicy, download
+from tacit.data.scikit_learn import write_idx, write_rcv1
 from tacit.data.source import RemoteFile
 from tacit.data.sources import SOURCES
 
-HASTY = Patience(attempts=3, pause=0.01, timeout=5)
+FAST = RetryPolicy(attempts=3, pause=0.01, timeout=5)
 CONTENTS = bytes(range(256)) * 400
 
 
@@ -28,131 +29,142 @@ def remote(*urls: str, **checks: object) -> RemoteFile:
 
 
 def failure(file: RemoteFile, folder) -> list[str]:
-    with pytest.raises(DownloadFailed) as caught:
-        download(file, folder, HASTY)
+    with pytest.raises(DownloadError) as caught:
+        download(file, folder, FAST)
     assert list(folder.iterdir()) == []
     return caught.value.reasons
 
 
-def test_a_good_file(shop, tmp_path):
-    path = download(remote(shop.put("a", CONTENTS)), tmp_path, HASTY)
+def test_a_good_file(file_server, tmp_path):
+    path = download(remote(file_server.add("a", CONTENTS)), tmp_path, FAST)
     assert path.read_bytes() == CONTENTS
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_wrong_checksum(shop, tmp_path):
-    reasons = failure(remote(shop.put("a", CONTENTS[::-1])), tmp_path)
+def test_wrong_checksum(file_server, tmp_path):
+    reasons = failure(remote(file_server.add("a", CONTENTS[::-1])), tmp_path)
     assert len(reasons) == 3
     assert f"not {hashlib.sha256(CONTENTS).hexdigest()}" in reasons[0]
 
 
-def test_missing_file_is_asked_for_once(shop, tmp_path):
-    reasons = failure(remote(f"{shop.address}/nowhere"), tmp_path)
-    assert len(reasons) == len(shop.requests) == 1
+def test_missing_file_is_requested_once(file_server, tmp_path):
+    reasons = failure(remote(f"{file_server.address}/nowhere"), tmp_path)
+    assert len(reasons) == len(file_server.requests) == 1
     assert "HTTP 404" in reasons[0]
 
 
-def test_connection_cut_halfway(shop, tmp_path):
-    reasons = failure(remote(shop.cut("a", CONTENTS)), tmp_path)
-    assert len(reasons) == len(shop.requests) == 3
+def test_connection_cut_halfway(file_server, tmp_path):
+    reasons = failure(remote(file_server.add_truncated("a", CONTENTS)), tmp_path)
+    assert len(reasons) == len(file_server.requests) == 3
     assert "51,200 of 102,400 bytes" in reasons[0]
 
 
-def test_second_try_succeeds(shop, tmp_path):
-    shop.cut("a", CONTENTS)
-    path = download(remote(shop.put("a", CONTENTS)), tmp_path, HASTY)
+def test_second_attempt_succeeds(file_server, tmp_path):
+    file_server.add_truncated("a", CONTENTS)
+    path = download(remote(file_server.add("a", CONTENTS)), tmp_path, FAST)
     assert path.read_bytes() == CONTENTS
-    assert len(shop.requests) == 2
+    assert len(file_server.requests) == 2
 
 
-def test_server_errors_are_retried(shop, tmp_path):
-    shop.fail("a", 503)
-    assert download(remote(shop.put("a", CONTENTS)), tmp_path, HASTY).exists()
+def test_server_errors_are_retried(file_server, tmp_path):
+    file_server.add_error("a", 503)
+    assert download(remote(file_server.add("a", CONTENTS)), tmp_path, FAST).exists()
 
 
-def test_second_mirror(shop, tmp_path):
-    file = remote(shop.fail("first", 403), shop.put("second", CONTENTS))
-    assert download(file, tmp_path, HASTY).exists()
-    assert shop.requests == ["/first", "/second"]
+def test_second_mirror(file_server, tmp_path):
+    file = remote(file_server.add_error("first", 403), file_server.add("second", CONTENTS))
+    assert download(file, tmp_path, FAST).exists()
+    assert file_server.requests == ["/first", "/second"]
 
 
-def test_nobody_listens(tmp_path):
+def test_no_server(tmp_path):
     reasons = failure(remote("http://127.0.0.1:9/a"), tmp_path)
     assert len(reasons) == 3
 
 
-def test_more_than_promised_is_refused(shop, tmp_path):
-    file = replace(remote(shop.put("a", CONTENTS)), size=1000)
-    assert "more than the 1,000 bytes" in failure(file, tmp_path)[0]
+def test_file_that_is_too_large(file_server, tmp_path):
+    file = replace(remote(file_server.add("a", CONTENTS)), size=1000)
+    assert "thing.bin has more than 1,000 bytes" in failure(file, tmp_path)[0]
 
 
-def test_checksum_of_decompressed_contents(shop, tmp_path):
+def test_checksum_of_decompressed_contents(file_server, tmp_path):
     expected = {"contents_sha256": hashlib.sha256(CONTENTS).hexdigest()}
-    assert download(
-        remote(shop.put("a", gzip.compress(CONTENTS, 1)), **expected), tmp_path, HASTY
-    ).exists()
-    (tmp_path / "thing.bin").unlink()
-    assert (
-        "of its contents"
-        in failure(remote(shop.put("b", gzip.compress(b"x")), **expected), tmp_path)[0]
+    bodies = {"a": gzip.compress(CONTENTS, 1), "b": gzip.compress(b"x"), "c": CONTENTS}
+    good, other, plain = (
+        remote(file_server.add(name, body), **expected) for name, body in bodies.items()
     )
-    assert "cannot be read" in failure(remote(shop.put("c", CONTENTS), **expected), tmp_path)[0]
+    download(good, tmp_path, FAST).unlink()
+    assert "of its contents" in failure(other, tmp_path)[0]
+    assert "cannot be read" in failure(plain, tmp_path)[0]
 
 
-def test_checksum_of_members(shop, tmp_path):
+def test_checksum_of_members(file_server, tmp_path):
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         info = tarfile.TarInfo("in/side")
         info.size = len(CONTENTS)
         archive.addfile(info, io.BytesIO(CONTENTS))
-    url, sha1 = shop.put("a", packed.getvalue()), hashlib.sha1(CONTENTS).hexdigest()
-    download(remote(url, members_sha1={"in/side": sha1}), tmp_path, HASTY).unlink()
-    assert (
-        "SHA-1 of in/side" in failure(remote(url, members_sha1={"in/side": "0" * 40}), tmp_path)[0]
-    )
+    url, sha1 = file_server.add("a", packed.getvalue()), hashlib.sha1(CONTENTS).hexdigest()
+    download(remote(url, members_sha1={"in/side": sha1}), tmp_path, FAST).unlink()
+    wrong = remote(url, members_sha1={"in/side": "0" * 40})
+    assert "SHA-1 of in/side" in failure(wrong, tmp_path)[0]
     two = remote(url, members_sha1={"in/side": sha1, "gone": sha1})
     assert "it has no member gone" in failure(two, tmp_path)[0]
 
 
-def test_a_download_without_checksum_cannot_be_declared():
+def test_a_checksum_is_required():
     with pytest.raises(ValueError, match="without any checksum"):
         RemoteFile("a", ("http://127.0.0.1/a",))
 
 
-def test_progress_without_rich_is_a_line(shop, tmp_path, monkeypatch, capsys):
+def test_progress_without_rich(file_server, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    download(remote(shop.put("a", CONTENTS)), tmp_path, HASTY)
+    download(remote(file_server.add("a", CONTENTS)), tmp_path, FAST)
     assert capsys.readouterr().err == "downloading thing.bin (0.1 MB) ...\n"
 
 
 @pytest.fixture
-def mnist_on_sale(shop, tmp_path, write_mnist):
-    """Offer a small MNIST on the local server; the table that points to it."""
-    write_mnist(tmp_path / "shop")
+def change_source(monkeypatch):
+    """A function that changes fields of a built-in source for one test."""
+
+    def change(name, **fields):
+        sources = {**SOURCES, name: replace(SOURCES[name], **fields)}
+        monkeypatch.setattr(loading, "DATASETS", Registry("tacit.datasets", "dataset", sources))
+
+    return change
+
+
+@pytest.fixture
+def mnist_mirror(file_server, tmp_path, write_mnist, change_source):
+    """A small MNIST on the local server."""
+    write_mnist(tmp_path / "mirror")
     files = []
-    for path in sorted((tmp_path / "shop").iterdir()):
+    for path in sorted((tmp_path / "mirror").iterdir()):
         contents = path.read_bytes()
-        url = shop.put(path.name, contents)
+        url = file_server.add(path.name, contents)
         files.append(RemoteFile(path.name, (url,), sha256=hashlib.sha256(contents).hexdigest()))
-    return {"mnist": replace(SOURCES["mnist"], files=tuple(files), otherwise=None)}
+    change_source("mnist", files=tuple(files), fallback=None)
+    return files
 
 
-def test_load_downloads_what_is_missing(shop, tmp_path, mnist_on_sale):
+@pytest.mark.usefixtures("mnist_mirror")
+def test_load_downloads_what_is_missing(file_server, tmp_path):
     home = tmp_path / "home"
-    assert len(load("mnist", home, sources=mnist_on_sale, patience=HASTY).train) == 30
-    assert len(shop.requests) == len(list((home / "mnist").iterdir())) == 4
-    assert len(load("mnist", home, sources=mnist_on_sale).test) == 12
-    assert len(shop.requests) == 4  # the second time nothing is asked for
+    assert len(load("mnist", home, retry=FAST).train) == 30
+    assert len(file_server.requests) == len(list((home / "mnist").iterdir())) == 4
+    assert len(load("mnist", home).test) == 12
+    assert len(file_server.requests) == 4
 
 
-def test_fetch_keeps_good_files_and_replaces_bad_ones(shop, tmp_path, mnist_on_sale):
+@pytest.mark.usefixtures("mnist_mirror")
+def test_fetch_keeps_good_files_and_replaces_bad_ones(file_server, tmp_path):
     home = tmp_path / "home"
-    paths = fetch("mnist", home, sources=mnist_on_sale, patience=HASTY)
+    paths = fetch("mnist", home, retry=FAST)
     assert [path.parent for path in paths] == [home / "mnist"] * 4
     good = paths[1].read_bytes()
     paths[1].write_bytes(good[:-1])
-    fetch("mnist", home, sources=mnist_on_sale, patience=HASTY)
-    assert len(shop.requests) == 5
+    fetch("mnist", home, retry=FAST)
+    assert len(file_server.requests) == 5
     assert paths[1].read_bytes() == good
 
 
@@ -161,91 +173,91 @@ def test_nothing_to_fetch_for_the_embedded_dataset(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failed_download_says_what_was_tried_and_what_to_do(shop, tmp_path, mnist_on_sale):
-    shop.answers.clear()
+@pytest.mark.usefixtures("mnist_mirror")
+def test_failed_download_names_attempts_and_remedy(file_server, tmp_path):
+    file_server.responses.clear()
     with pytest.raises(Misuse) as caught:
-        load("mnist", tmp_path / "home", sources=mnist_on_sale, patience=HASTY)
-    assert f"{shop.address}/t10k-images-idx3-ubyte.gz: HTTP 404" in caught.value.problem
+        load("mnist", tmp_path / "home", retry=FAST)
+    assert f"{file_server.address}/t10k-images-idx3-ubyte.gz: HTTP 404" in caught.value.problem
     assert "Put mnist/train-images-idx3-ubyte.gz, " in caught.value.remedy
     assert "TACIT_DATA" in caught.value.remedy
 
 
-def test_folder_that_cannot_be_made(tmp_path, mnist_on_sale):
+@pytest.mark.usefixtures("mnist_mirror")
+def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(Misuse, match="cannot write downloads into") as caught:
-        fetch("mnist", tmp_path / "file", sources=mnist_on_sale, patience=HASTY)
+    with pytest.raises(Misuse, match="Cannot write downloads into") as caught:
+        fetch("mnist", tmp_path / "file", retry=FAST)
     assert "--data" in caught.value.remedy
 
 
-def small_openml(monkeypatch, write_mnist, folder):
-    """Let scikit-learn's OpenML hold the small MNIST: numbers as floats, labels as strings."""
-    arrays = write_mnist(folder)
-    bunch = SimpleNamespace(
-        data=np.concatenate([arrays[f"{stem} images"] for stem in ("train", "t10k")]).reshape(
-            42, 784
-        )
-        * 1.0,
-        target=np.concatenate([arrays[f"{stem} labels"] for stem in ("train", "t10k")]).astype(str),
+@pytest.fixture
+def openml(monkeypatch, write_mnist, tmp_path):
+    """Let OpenML have the small MNIST, as floats and strings; yields the requested names."""
+    arrays = write_mnist(tmp_path / "openml")
+    images, labels = (
+        np.concatenate([arrays[f"{stem} {kind}"] for stem in ("train", "t10k")])
+        for kind in ("images", "labels")
     )
-    asked = []
+    bunch = SimpleNamespace(data=images.reshape(42, 784) * 1.0, target=labels.astype(str))
+    requests = []
     monkeypatch.setattr(
-        "sklearn.datasets.fetch_openml", lambda name, **how: asked.append(name) or bunch
+        "sklearn.datasets.fetch_openml", lambda name, **how: requests.append(name) or bunch
     )
-    monkeypatch.setattr("tacit.data.scikit.TRAINING_IMAGES", 30)
-    return asked
+    monkeypatch.setattr("tacit.data.scikit_learn.TRAINING_IMAGES", 30)
+    return requests
 
 
-def test_openml_stands_in_when_the_mirror_fails(
-    shop, tmp_path, monkeypatch, write_mnist, mnist_on_sale
+def test_openml_is_used_when_the_mirror_fails(
+    file_server, tmp_path, mnist_mirror, openml, change_source
 ):
-    asked = small_openml(monkeypatch, write_mnist, tmp_path / "again")
-    shop.answers.clear()
-    checked = tuple(
-        replace(
-            file,
-            contents_sha256=hashlib.sha256(
-                gzip.decompress((tmp_path / "shop" / file.name).read_bytes())
-            ).hexdigest(),
-        )
-        for file in mnist_on_sale["mnist"].files
+    file_server.responses.clear()
+
+    def contents_sha256(name):
+        contents = gzip.decompress((tmp_path / "mirror" / name).read_bytes())
+        return hashlib.sha256(contents).hexdigest()
+
+    files = tuple(
+        replace(file, contents_sha256=contents_sha256(file.name)) for file in mnist_mirror
     )
-    table = {"mnist": replace(SOURCES["mnist"], files=checked)}
-    ours = load("mnist", tmp_path / "home", sources=table, patience=HASTY)
-    original = load("mnist", tmp_path / "shop")
-    assert asked == ["mnist_784"]
+    change_source("mnist", files=files)
+    ours = load("mnist", tmp_path / "home", retry=FAST)
+    original = load("mnist", tmp_path / "mirror")
+    assert openml == ["mnist_784"]
     np.testing.assert_array_equal(ours.train.x.numpy(), original.train.x.numpy())
     np.testing.assert_array_equal(ours.test.y.numpy(), original.test.y.numpy())
     assert len(list((tmp_path / "home" / "mnist").iterdir())) == 4
 
 
-def test_openml_with_other_contents_is_refused(shop, tmp_path, monkeypatch, write_mnist):
-    small_openml(monkeypatch, write_mnist, tmp_path / "again")
-    files = tuple(replace(file, urls=(f"{shop.address}/none",)) for file in SOURCES["mnist"].files)
-    table = {"mnist": replace(SOURCES["mnist"], files=files)}
+@pytest.mark.usefixtures("openml")
+def test_openml_with_other_contents(file_server, tmp_path, change_source):
+    urls = (f"{file_server.address}/none",)
+    change_source("mnist", files=tuple(replace(file, urls=urls) for file in SOURCES["mnist"].files))
     with pytest.raises(
         Misuse, match=r"by scikit-learn: train-images-idx3-ubyte\.gz: its SHA-256 of its contents"
     ):
-        fetch("mnist", tmp_path / "home", sources=table, patience=HASTY)
+        fetch("mnist", tmp_path / "home", retry=FAST)
     assert list((tmp_path / "home" / "mnist").iterdir()) == []
 
 
-def test_openml_that_fails_is_one_more_reason(tmp_path, monkeypatch):
+def test_openml_that_fails_is_one_more_reason(tmp_path, monkeypatch, change_source):
     def unreachable(name, **how):
         raise ConnectionError("no route")
 
     monkeypatch.setattr("sklearn.datasets.fetch_openml", unreachable)
-    files = tuple(
-        replace(file, urls=("http://127.0.0.1:9/a",)) for file in SOURCES["fashion-mnist"].files
-    )
-    table = {"fashion-mnist": replace(SOURCES["fashion-mnist"], files=files)}
+    urls = ("http://127.0.0.1:9/a",)
+    files = (replace(file, urls=urls) for file in SOURCES["fashion-mnist"].files)
+    change_source("fashion-mnist", files=tuple(files))
     with pytest.raises(Misuse, match="by scikit-learn: ConnectionError: no route"):
-        fetch("fashion-mnist", tmp_path, sources=table, patience=HASTY)
+        fetch("fashion-mnist", tmp_path, retry=FAST)
 
 
-def test_openml_files_are_those_of_the_table():
-    table = {file.name for file in SOURCES["mnist"].files}
-    assert SOURCES["mnist"].otherwise.func is idx_from_openml
-    assert table == {names[0] for form in SOURCES["mnist"].forms for names in form.needed.values()}
+def test_fallback_writes_the_files_of_the_source():
+    source = SOURCES["mnist"]
+    assert source.fallback.func is write_idx
+    assert {file.name for file in source.files} == {
+        names[0] for layout in source.layouts for names in layout.required.values()
+    }
 
 
 def test_rcv1_by_scikit_learn(tmp_path, monkeypatch):
@@ -276,7 +288,7 @@ def test_rcv1_by_scikit_learn(tmp_path, monkeypatch):
         )
 
     monkeypatch.setattr("sklearn.datasets.fetch_rcv1", fetch_rcv1)
-    assert SOURCES["rcv1"].otherwise is rcv1_from_scikit_learn
+    assert SOURCES["rcv1"].fallback is write_rcv1
     data = load("rcv1", tmp_path)
     assert sorted(path.name for path in (tmp_path / "rcv1").iterdir()) == [
         "rcv1_test.npz",

@@ -1,4 +1,4 @@
-"""Each reader on small files, whole and damaged."""
+"""Each reader on small files, correct and damaged."""
 
 import bz2
 import gzip
@@ -19,6 +19,15 @@ def load_here(name, folder, **options):
     return load(name, folder, download=False, **options)
 
 
+def flip_middle_byte(raw):
+    middle = len(raw) // 2
+    return raw[:middle] + bytes([raw[middle] ^ 255]) + raw[middle + 1 :]
+
+
+def idx_zeros(*shape):
+    return lambda raw: encode(np.zeros(shape, np.uint8))
+
+
 class TestIdx:
     @pytest.mark.parametrize("dotted", [False, True])
     @pytest.mark.parametrize("zipped", [False, True])
@@ -36,7 +45,7 @@ class TestIdx:
         write_mnist(tmp_path)
         assert len(load_here("mnist", tmp_path).train) == 30
 
-    def test_a_folder_of_another_dataset_is_not_taken_for_it(self, tmp_path, write_mnist):
+    def test_the_folder_of_another_dataset_is_not_searched(self, tmp_path, write_mnist):
         write_mnist(tmp_path / "mnist")
         with pytest.raises(Misuse, match="fashion-mnist: its files are not in"):
             load_here("fashion-mnist", tmp_path / "mnist")
@@ -47,72 +56,36 @@ class TestIdx:
             path.rename(path.with_name(path.name + ".gz"))
         assert len(load_here("mnist", tmp_path).train) == 30
 
-    def spoil(self, tmp_path, write_mnist, name, change) -> str:
+    @pytest.mark.parametrize(
+        ("name", "change", "problem"),
+        [
+            ("train-images", lambda raw: raw[:-200], "gzip stream is broken"),
+            ("t10k-images", flip_middle_byte, "gzip stream is broken"),
+            ("train-images", idx_zeros(30), "magic number 2049; expected 2051"),
+            (
+                "train-images",
+                lambda raw: encode(np.zeros((30, 28, 28), np.uint8))[:-1],
+                "23,519 bytes after the header; expected 23,520 (30 images)",
+            ),
+            ("train-images", idx_zeros(30, 14, 14), "14x14 pixels; expected 28x28"),
+            ("train-labels", idx_zeros(29), "29 labels; expected 30"),
+            ("train-labels", lambda raw: encode(np.full(30, 10, np.uint8)), "a label 10"),
+            ("t10k-labels", lambda raw: b"\0\0", "only 2 bytes"),
+        ],
+    )
+    def test_damage(self, tmp_path, write_mnist, name, change, problem):
         write_mnist(tmp_path)
-        path = tmp_path / name
+        (path,) = tmp_path.glob(f"{name}-*")
         path.write_bytes(change(path.read_bytes()))
         with pytest.raises(Misuse) as caught:
             load_here("mnist", tmp_path)
         assert str(path) in caught.value.problem
+        assert problem in caught.value.problem
         assert "delete it and fetch it again" in caught.value.remedy
-        return caught.value.problem
-
-    def test_truncated_gzip(self, tmp_path, write_mnist):
-        problem = self.spoil(
-            tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: raw[:-200]
-        )
-        assert "gzip stream is broken" in problem
-
-    def test_flipped_gzip_byte(self, tmp_path, write_mnist):
-        def flip(raw):
-            middle = len(raw) // 2
-            return raw[:middle] + bytes([raw[middle] ^ 255]) + raw[middle + 1 :]
-
-        problem = self.spoil(tmp_path, write_mnist, "t10k-images-idx3-ubyte.gz", flip)
-        assert "gzip stream is broken" in problem
-
-    def test_wrong_magic(self, tmp_path, write_mnist):
-        labels = encode(np.zeros(30, np.uint8))
-        problem = self.spoil(
-            tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: labels
-        )
-        assert "magic number 2049; expected 2051" in problem
-
-    def test_missing_pixels(self, tmp_path, write_mnist):
-        whole = encode(np.zeros((30, 28, 28), np.uint8))
-        problem = self.spoil(
-            tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: whole[:-1]
-        )
-        assert "23,519 bytes after the header; expected 23,520 (30 images)" in problem
-
-    def test_wrong_image_size(self, tmp_path, write_mnist):
-        small = encode(np.zeros((30, 14, 14), np.uint8))
-        problem = self.spoil(tmp_path, write_mnist, "train-images-idx3-ubyte.gz", lambda raw: small)
-        assert "14x14 pixels; expected 28x28" in problem
-
-    def test_other_number_of_labels_than_images(self, tmp_path, write_mnist):
-        labels = encode(np.zeros(29, np.uint8))
-        problem = self.spoil(
-            tmp_path, write_mnist, "train-labels-idx1-ubyte.gz", lambda raw: labels
-        )
-        assert "29 labels; expected 30" in problem
-
-    def test_label_out_of_range(self, tmp_path, write_mnist):
-        labels = encode(np.full(30, 10, np.uint8))
-        problem = self.spoil(
-            tmp_path, write_mnist, "train-labels-idx1-ubyte.gz", lambda raw: labels
-        )
-        assert "a label 10" in problem
-
-    def test_header_cut_off(self, tmp_path, write_mnist):
-        problem = self.spoil(
-            tmp_path, write_mnist, "t10k-labels-idx1-ubyte.gz", lambda raw: b"\0\0"
-        )
-        assert "only 2 bytes" in problem
 
 
 def cifar_batch(number: int) -> np.ndarray:
-    """Make a batch whose images can be told apart: [10000, 3073], cheap to compress."""
+    """A batch of distinguishable images, [10000, 3073], cheap to compress."""
     table = np.zeros((RECORDS, RECORD_BYTES), np.uint8)
     table[:, 0] = np.arange(RECORDS) % 10
     table[:, 1] = number  # the first red pixel
@@ -221,7 +194,7 @@ class TestCifar:
             load_here("cifar10", tmp_path)
 
     @pytest.mark.parametrize("name", ["cifar-10-python.tar.gz", "cifar-10-batches-py"])
-    def test_pickles_are_refused_even_where_downloads_are_allowed(self, tmp_path, name):
+    def test_pickles_are_not_read(self, tmp_path, name):
         (tmp_path / "cifar10" / name).mkdir(parents=True)
         with pytest.raises(Misuse, match="unpickling a file runs whatever code is in it") as caught:
             load("cifar10", tmp_path)
@@ -237,15 +210,15 @@ def write_archive(path: Path, members: dict[str, bytes]) -> None:
 
 
 ADULT = """\
-39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, 2174, 0, 40, \
-United-States, <=50K
+39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, \
+2174, 0, 40, United-States, <=50K
 50, ?, 83311, Bachelors, 13, Married-civ-spouse, Exec-managerial, Husband, White, Male, 0, 0, 20, \
 United-States, >50K
 """
 ADULT_TEST = (
     "|1x3 Cross validator\n"
-    "28, Private, 336951, Assoc-acdm, 12, Married-civ-spouse, Adm-clerical, Husband, White, Male, 0, 0, 60, "
-    "United-States, >50K.\n\n"
+    "28, Private, 336951, Assoc-acdm, 12, Married-civ-spouse, Adm-clerical, Husband, White, Male, "
+    "0, 0, 60, United-States, >50K.\n\n"
 )
 
 
@@ -273,7 +246,7 @@ class TestAdult:
         self.write(tmp_path)
         assert load_here("adult", tmp_path, scale="minmax").train.x[:, 5].tolist() == [1, 0]
         assert load_here("adult", tmp_path, scale="none").train.x[:, 0].tolist() == [39, 50]
-        with pytest.raises(Misuse, match=r"scale is 'max'. Choose one of standard, minmax, none"):
+        with pytest.raises(Misuse, match=r"scale is 'max'.*minmax"):
             load_here("adult", tmp_path, scale="max")
 
     def test_wrong_columns(self, tmp_path):
@@ -314,10 +287,9 @@ class TestCovertype:
     def test_seven_classes(self, tmp_path, zipped):
         table, folder = covtype_table(), tmp_path / "covtype"
         folder.mkdir()
-        name, contents = (
-            ("covtype.data.gz", gzip.compress(as_text(table))) if zipped else ("covtype.data", None)
-        )
-        (folder / name).write_bytes(contents or as_text(table))
+        text = as_text(table)
+        name, contents = ("data.gz", gzip.compress(text)) if zipped else ("data", text)
+        (folder / f"covtype.{name}").write_bytes(contents)
         data = load_here("covtype7", tmp_path, scale="none", test_fraction=0.3)
         assert (len(data.train), len(data.test), data.classes) == (35, 15, 7)
         rows = np.concatenate(
@@ -355,12 +327,9 @@ class TestCovertype:
         [
             (lambda text: text + b"1,2,3\n", "3 columns in line 51; expected 55"),
             (lambda text: text.replace(b"\n", b",0\n", 1), "56 columns in line 1; expected 55"),
-            (lambda text: text.replace(b",", b",x", 1), "something that is not a whole number"),
-            (
-                lambda text: text.replace(b",1,", b",1.5,", 1),
-                "something that is not a whole number",
-            ),
-            (lambda text: text.replace(b",0,", b",,", 1), "something that is not a whole number"),
+            (lambda text: text.replace(b",", b",x", 1), "not a whole number"),
+            (lambda text: text.replace(b",1,", b",1.5,", 1), "not a whole number"),
+            (lambda text: text.replace(b",0,", b",,", 1), "not a whole number"),
             (lambda text: text.replace(b"7\n", b"8\n"), "classes from 1 to 8; expected 1 to 7"),
             (lambda text: b"", "1 columns in line 1"),
         ],
@@ -385,8 +354,8 @@ class TestLocation:
         return ("\n".join(lines) + "\n").encode()
 
     def test_archive_and_loose_file_are_the_same(self, tmp_path):
-        (tmp_path / "loose").mkdir()
-        (tmp_path / "packed").mkdir()
+        for folder in ("loose", "packed"):
+            (tmp_path / folder).mkdir()
         (tmp_path / "loose" / "bangkok").write_bytes(self.text())
         write_archive(
             tmp_path / "packed" / "dataset_location.tgz", {"../evil": b"no", "bangkok": self.text()}
@@ -413,7 +382,7 @@ class TestLocation:
         with pytest.raises(Misuse, match="has no file bangkok"):
             load_here("location30", tmp_path)
 
-    def test_archive_that_unpacks_to_too_much(self, tmp_path):
+    def test_archive_with_a_huge_member(self, tmp_path):
         write_archive(tmp_path / "dataset_location.tgz", {"bangkok": bytes(65 * 2**20)})
         with pytest.raises(
             Misuse, match="member bangkok has 68,157,440 bytes; expected at most 67,108,864"
@@ -471,7 +440,7 @@ class TestRcv1:
         whole = load_here("rcv1", tmp_path, scale="maxabs")
         assert bool(whole.train.x.isfinite().all())
         assert data.note.endswith("terms, each divided by its largest weight")
-        with pytest.raises(Misuse, match="none, maxabs"):
+        with pytest.raises(Misuse, match='"none" or "maxabs"'):
             load_here("rcv1", tmp_path, scale="standard")
 
     @pytest.mark.parametrize("features", [0, -1, 47_237, 2.0, True])
@@ -501,7 +470,7 @@ class TestRcv1:
         with pytest.raises(Misuse, match=r"rcv1_subset_train\.binary\.bz2: not readable"):
             load_here("rcv1", tmp_path)
 
-    def test_more_than_the_memory_is_refused_before_trying(self, tmp_path, monkeypatch):
+    def test_too_large_for_memory(self, tmp_path, monkeypatch):
         self.write(tmp_path)
         monkeypatch.setattr("os.sysconf", lambda name: 800)  # 640 kB; four documents take 756 kB
         with pytest.raises(Misuse, match="4 documents of 47,236 terms") as caught:
@@ -510,7 +479,7 @@ class TestRcv1:
         assert len(load_here("rcv1", tmp_path, limit_train=3).train) == 3
 
     @pytest.mark.parametrize("missing", ["data", "y"])
-    def test_arrays_that_lack_one(self, tmp_path, missing):
+    def test_missing_array(self, tmp_path, missing):
         arrays = {"data": [1.0], "indices": [0], "indptr": [0, 1], "y": [1]}
         np.savez(tmp_path / "rcv1_test.npz", **arrays)
         np.savez(tmp_path / "rcv1_train.npz", **{k: v for k, v in arrays.items() if k != missing})

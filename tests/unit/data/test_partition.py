@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tacit.core.errors import Misuse
@@ -18,7 +18,6 @@ from tacit.data import (
 )
 from tacit.data.allocation import raise_to_minimum, split_proportionally, take_from_largest
 
-no_deadline = settings(deadline=None)
 seeds = st.integers(0, 2**32)
 alphas = st.floats(1e-9, 1e9)
 
@@ -45,7 +44,6 @@ def same(one, other) -> bool:
     return all(map(torch.equal, one.indices, other.indices))
 
 
-@no_deadline
 @given(cases())
 def test_iid(case):
     labels, clients, seed, minimum = case
@@ -55,7 +53,6 @@ def test_iid(case):
     assert same(parts, iid(len(labels), clients, seed, minimum))
 
 
-@no_deadline
 @given(cases(), alphas)
 def test_quantity(case, alpha):
     labels, clients, seed, minimum = case
@@ -64,7 +61,6 @@ def test_quantity(case, alpha):
     assert same(parts, quantity(len(labels), clients, alpha, seed, minimum))
 
 
-@no_deadline
 @given(cases(), alphas)
 def test_dirichlet(case, alpha):
     labels, clients, seed, minimum = case
@@ -73,7 +69,6 @@ def test_dirichlet(case, alpha):
     assert same(parts, dirichlet(labels, clients, alpha, seed, minimum))
 
 
-@no_deadline
 @given(cases(), st.integers(1, 8))
 def test_classes(case, k):
     """Without a minimum it always succeeds, with exactly k classes if there are enough data."""
@@ -90,7 +85,6 @@ def test_classes(case, k):
     assert same(parts, classes_per_client(labels, clients, k, seed, 0))
 
 
-@no_deadline
 @given(cases(), st.integers(1, 8))
 def test_classes_with_a_minimum(case, k):
     """It fails only if data are scarce or a class is rare."""
@@ -110,7 +104,6 @@ def test_classes_with_a_minimum(case, k):
     assert (parts.counts(labels, classes) > 0).sum(1).max() <= k
 
 
-@no_deadline
 @given(cases(), st.integers(1, 7))
 def test_missing(case, k):
     """Each client lacks its own k classes, and the others share a class equally."""
@@ -316,7 +309,6 @@ def test_labels_must_be_class_numbers(labels):
         partition("iid", labels, 1)
 
 
-@no_deadline
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
 def test_take_from_largest(sizes, data):
     sizes = np.array(sizes)
@@ -330,7 +322,6 @@ def test_take_from_largest(sizes, data):
         assert left.max() <= left[taken > 0].min() + 1
 
 
-@no_deadline
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.data())
 def test_raise_to_minimum_keeps_the_sum(sizes, data):
     sizes = np.array(sizes)
@@ -340,7 +331,6 @@ def test_raise_to_minimum_keeps_the_sum(sizes, data):
     assert raised.min() >= minimum
 
 
-@no_deadline
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=12), st.integers(1, 30), st.data())
 def test_split_proportionally(weights, clients, data):
     weights = np.array(weights)

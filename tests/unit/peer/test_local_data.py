@@ -14,7 +14,7 @@ from tacit.config.build import build
 from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.peer.node.local_arrays import checked_samples
+from tacit.peer.node.local_arrays import check_samples
 from tacit.peer.node.local_data import expected, load_local_data
 
 FUNCTIONS = """
@@ -260,7 +260,7 @@ def test_all_numbers_become_float32_and_bytes_go_to_one(own, given, wanted):
 def test_bytes_are_scaled_as_the_datasets_are():
     dataset = data.load("mnist-mini", limit_train=20, limit_test=1)
     raw = (dataset.train.x * 255).round().to(torch.uint8).numpy()
-    x, _ = checked_samples("it", "", raw, dataset.train.y, (1, 28, 28), 10)
+    x, _ = check_samples("it", "", raw, dataset.train.y, (1, 28, 28), 10)
     assert torch.equal(x, dataset.train.x)
 
 
@@ -435,7 +435,7 @@ def test_sources_that_are_none(tmp_path):
     assert "'own_absent:f' cannot be imported" in refusal(federation(), "own_absent:f")
     message = refusal(make_config(STREAMED), str(tmp_path))
     assert "does not go with [task]: adaptive-filtering makes its own data" in message
-    assert "[data]: there is no dataset 'mnist-mni'" in refusal(
+    assert "[data]: There is no dataset 'mnist-mni'" in refusal(
         federation(data={"name": "mnist-mni"}), None
     )
 
@@ -486,7 +486,7 @@ def test_a_federation_that_did_not_agree_is_refused(section, words):
 
 
 def test_unknown_data_are_refused():
-    with pytest.raises(Misuse, match=r"\[data\]: there is no dataset 'mnist-mni'"):
+    with pytest.raises(Misuse, match=r"\[data\]: There is no dataset 'mnist-mni'"):
         expected(federation(data={"name": "mnist-mni"}))
     with pytest.raises(Misuse, match=r"data.features = 'all'"):
         expected(federation(data={"name": "rcv1", "features": "all"}))

@@ -1,1 +1,1 @@
-"""Readers of the files in which datasets are distributed: one module per format, none unpickles."""
+"""Readers of dataset files, one module per format. None of them unpickles."""

@@ -1,4 +1,4 @@
-"""UCI Adult: the original text files, to 6 numeric and 102 one-hot features."""
+"""UCI Adult: from the original text files to 6 numeric and 102 one-hot features."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.formats.compressed import read_bytes
-from tacit.data.formats.raw import Raw, RawSplit, damaged
+from tacit.data.formats.raw import RawDataset, RawSplit, damaged
 from tacit.data.formats.tabular import scale as scaled
-from tacit.data.locate import Found
+from tacit.data.source import LocatedFiles
 
 COLUMNS = 15
 NUMERIC = (0, 2, 4, 10, 11, 12)
@@ -20,35 +20,31 @@ INCOMES = ("<=50K", ">50K")
 Rows = list[list[str]]
 
 
-def read(found: Found, *, seed: int, scale: str = "standard") -> Raw:
-    """Read both files. Categories come from the training file (`?` is one); the split is official.
+def read(files: LocatedFiles, *, scale: str = "standard") -> RawDataset:
+    """Read both files.
 
-    A category that only the test file has leaves its block of columns at zero.
+    Categories come from the training file; `?` is one of them. Categories that only the test file
+    has become zeros.
     """
-    del seed
-    train_path, test_path = found.paths["train"], found.paths["test"]
+    train_path, test_path = files.paths["train"], files.paths["test"]
     train, test = _rows(train_path), _rows(test_path)
     numbers = scaled(_numeric(train, train_path), _numeric(test, test_path), scale)
     blocks = [_one_hot(train, test, column) for column in CATEGORICAL]
     train_x, test_x = (
-        np.concatenate([numbers[side], *(block[side] for block in blocks)], axis=1).astype(
-            np.float32
-        )
-        for side in (0, 1)
+        np.concatenate(columns, axis=1).astype(np.float32)
+        for columns in zip(numbers, *blocks, strict=True)
     )
-    return Raw(
-        RawSplit(train_x, _incomes(train, train_path)),
-        RawSplit(test_x, _incomes(test, test_path)),
-        note="",
+    return RawDataset(
+        RawSplit(train_x, _incomes(train, train_path)), RawSplit(test_x, _incomes(test, test_path))
     )
 
 
 def _rows(path: Path) -> Rows:
     rows: Rows = []
-    for number, line in enumerate(
-        read_bytes(path).decode("utf-8", "replace").splitlines(), start=1
-    ):
-        if not line.strip() or line.startswith("|"):  # adult.test starts with a comment
+    text = read_bytes(path).decode("utf-8", "replace")
+    for number, line in enumerate(text.splitlines(), start=1):
+        # adult.test starts with a comment.
+        if not line.strip() or line.startswith("|"):
             continue
         row = [value.strip() for value in line.split(",")]
         if len(row) != COLUMNS:
@@ -67,21 +63,16 @@ def _numeric(rows: Rows, path: Path) -> NDArray[np.float64]:
         raise damaged(path, f"a bad number ({error})", f"numbers in columns {columns}") from error
 
 
-def _one_hot(
-    train: Rows, test: Rows, column: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _one_hot(train: Rows, test: Rows, column: int) -> tuple[NDArray[np.bool_], ...]:
     categories = np.array(sorted({row[column] for row in train}))
-    encoded = (
+    return tuple(
         np.array([row[column] for row in rows])[:, None] == categories for rows in (train, test)
     )
-    first, second = (block.astype(np.float64) for block in encoded)
-    return first, second
 
 
 def _incomes(rows: Rows, path: Path) -> NDArray[np.int64]:
-    labels = [
-        row[-1].removesuffix(".") for row in rows
-    ]  # adult.test ends each label with a full stop
+    # adult.test ends each label with a full stop.
+    labels = [row[-1].removesuffix(".") for row in rows]
     unknown = sorted(set(labels) - set(INCOMES))
     if unknown:
         raise damaged(path, f"income {unknown[0]!r}", f"{INCOMES[0]} or {INCOMES[1]}")

@@ -1,4 +1,4 @@
-"""CIFAR-10: the original binary batches, loose or in their archive, or lossless WebP mosaics of them."""
+"""CIFAR-10: binary batches, as files or in their archive, or lossless WebP mosaics."""
 
 from __future__ import annotations
 
@@ -9,36 +9,38 @@ from numpy.typing import NDArray
 
 from tacit.core.errors import Misuse
 from tacit.data.formats.compressed import read_members
-from tacit.data.formats.raw import Raw, RawSplit, damaged
-from tacit.data.locate import Found
+from tacit.data.formats.raw import RawDataset, RawSplit, damaged
+from tacit.data.source import LocatedFiles
 
 BATCHES = 5
 RECORDS = 10_000
 SIDE = 32
 RECORD_BYTES = 1 + 3 * SIDE * SIDE
+# Tiles per side of a mosaic: image i is the tile at row i // 100, column i % 100.
 MOSAIC = 100
-"""Tiles per side of a mosaic: image i is the tile at row i // 100, column i % 100."""
 
 Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def read(found: Found, *, seed: int) -> Raw:
-    """Read the training batches that are there and the test batch; the split is official."""
-    del seed
-    test, train = {"binary": _loose, "archive": _archived, "mosaic": _mosaics}[found.form](found)
+def read(files: LocatedFiles) -> RawDataset:
+    """Read the test batch and the training batches that exist."""
+    readers = {"binary": _read_binary, "archive": _read_archive, "mosaic": _read_mosaics}
+    test, train = readers[files.layout](files)
     present = sorted(train)
     note = ""
     if len(present) < BATCHES:
         note = (
             f"CIFAR-10 with training {'batch' if len(present) == 1 else 'batches'} "
-            f"{', '.join(map(str, present))} of {BATCHES} only ({len(present) * RECORDS:,} of 50,000 images)"
+            f"{', '.join(map(str, present))} of {BATCHES} only "
+            f"({len(present) * RECORDS:,} of 50,000 images)"
         )
     images, labels = zip(*(train[number] for number in present), strict=True)
-    return Raw(RawSplit(np.concatenate(images), np.concatenate(labels)), RawSplit(*test), note)
+    split = RawSplit(np.concatenate(images), np.concatenate(labels))
+    return RawDataset(split, RawSplit(*test), note)
 
 
 def read_batch(contents: bytes, origin: Path | str) -> Batch:
-    """Return the images [10000, 3, 32, 32] and labels of a binary batch: label byte, then R, G, B planes."""
+    """Images [10000, 3, 32, 32] and labels of a batch: a label byte, then R, G and B planes."""
     expected = RECORDS * RECORD_BYTES
     if len(contents) != expected:
         raise damaged(origin, f"{len(contents):,} bytes", f"{expected:,} ({RECORDS:,} images)")
@@ -47,7 +49,7 @@ def read_batch(contents: bytes, origin: Path | str) -> Batch:
 
 
 def read_mosaic(path: Path) -> NDArray[np.uint8]:
-    """Return the images [10000, 3, 32, 32] of a mosaic of 100 x 100 tiles."""
+    """The images [10000, 3, 32, 32] of a mosaic of 100 x 100 tiles."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:
@@ -67,42 +69,39 @@ def read_mosaic(path: Path) -> NDArray[np.uint8]:
     return tiles.reshape(RECORDS, 3, SIDE, SIDE)
 
 
-def _loose(found: Found) -> tuple[Batch, dict[int, Batch]]:
-    test = read_batch(found.paths["test"].read_bytes(), found.paths["test"])
-    return test, {
-        number: read_batch(found.paths[role].read_bytes(), found.paths[role])
-        for number, role in _present_roles(found)
-    }
+def _read_binary(files: LocatedFiles) -> tuple[Batch, dict[int, Batch]]:
+    def batch(path: Path) -> Batch:
+        return read_batch(path.read_bytes(), path)
+
+    train = {number: batch(path) for number, path in _training_files(files).items()}
+    return batch(files.paths["test"]), train
 
 
-def _archived(found: Found) -> tuple[Batch, dict[int, Batch]]:
-    path = found.paths["archive"]
+def _read_archive(files: LocatedFiles) -> tuple[Batch, dict[int, Batch]]:
+    path = files.paths["archive"]
     names = [f"cifar-10-batches-bin/data_batch_{i}.bin" for i in range(1, BATCHES + 1)]
     test_name = "cifar-10-batches-bin/test_batch.bin"
     members = read_members(path, (*names, test_name), largest=RECORDS * RECORD_BYTES)
     missing = [name for name in (*names, test_name) if name not in members]
     if missing:
-        raise damaged(
-            path,
-            f"the archive has no {', '.join(missing)}",
-            "the five training batches and the test",
-        )
+        found = f"the archive has no {', '.join(missing)}"
+        raise damaged(path, found, "the five training batches and the test batch")
     batches = {name: read_batch(contents, f"{path}:{name}") for name, contents in members.items()}
     return batches[test_name], {i: batches[name] for i, name in enumerate(names, start=1)}
 
 
-def _mosaics(found: Found) -> tuple[Batch, dict[int, Batch]]:
-    labels = _label_array(found.paths["train labels"], BATCHES * RECORDS)
-    test = read_mosaic(found.paths["test"]), _label_array(found.paths["test labels"], RECORDS)
+def _read_mosaics(files: LocatedFiles) -> tuple[Batch, dict[int, Batch]]:
+    labels = _label_array(files.paths["train labels"], BATCHES * RECORDS)
+    test = read_mosaic(files.paths["test"]), _label_array(files.paths["test labels"], RECORDS)
     return test, {
-        number: (read_mosaic(found.paths[role]), labels[(number - 1) * RECORDS : number * RECORDS])
-        for number, role in _present_roles(found)
+        number: (read_mosaic(path), labels[(number - 1) * RECORDS : number * RECORDS])
+        for number, path in _training_files(files).items()
     }
 
 
-def _present_roles(found: Found) -> list[tuple[int, str]]:
-    roles = ((number, f"batch {number}") for number in range(1, BATCHES + 1))
-    return [(number, role) for number, role in roles if role in found.paths]
+def _training_files(files: LocatedFiles) -> dict[int, Path]:
+    paths = {number: files.paths.get(f"batch {number}") for number in range(1, BATCHES + 1)}
+    return {number: path for number, path in paths.items() if path is not None}
 
 
 def _label_array(path: Path, count: int) -> NDArray[np.int64]:

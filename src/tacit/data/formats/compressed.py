@@ -1,4 +1,4 @@
-"""Bytes of a file, decompressed when need be."""
+"""Contents of compressed files and archives."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the contents of a plain or gzip file.
+    """The contents of a plain or gzip file.
 
-    The first bytes decide, not the name: browsers and proxies like to decompress `.gz` files silently.
+    The first bytes decide, not the name, because browsers and proxies may decompress `.gz` files.
     """
     raw = path.read_bytes()
     if not raw.startswith(GZIP_MAGIC):
@@ -23,31 +23,30 @@ def read_bytes(path: Path) -> bytes:
     try:
         return gzip.decompress(raw)
     except (EOFError, OSError, zlib.error) as error:
-        raise damaged(path, f"its gzip stream is broken ({error})", "a whole gzip file") from error
+        raise damaged(
+            path, f"its gzip stream is broken ({error})", "a complete gzip file"
+        ) from error
 
 
 def read_members(path: Path, names: tuple[str, ...], largest: int) -> dict[str, bytes]:
-    """Return the named members of a tar archive that are there; nothing is extracted to disk.
+    """The contents of the named members that a tar archive has; nothing is written to disk.
 
-    A member counts by its full name, must be a regular file, and may have at most `largest` bytes.
+    Members must be regular files of at most `largest` bytes.
     """
     members: dict[str, bytes] = {}
     try:
         with tarfile.open(path) as archive:
             for member in archive:
-                if member.name.removeprefix("./") not in names or not member.isfile():
+                name = member.name.removeprefix("./")
+                if name not in names or not member.isfile():
                     continue
                 if member.size > largest:
-                    raise damaged(
-                        path,
-                        f"its member {member.name} has {member.size:,} bytes",
-                        f"at most {largest:,}",
-                    )
+                    found = f"its member {member.name} has {member.size:,} bytes"
+                    raise damaged(path, found, f"at most {largest:,}")
                 stream = archive.extractfile(member)
                 if stream is not None:
-                    members[member.name.removeprefix("./")] = stream.read()
+                    members[name] = stream.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise damaged(
-            path, f"the archive is broken ({error})", "a whole gzipped tar archive"
-        ) from error
+        expected = "a complete gzipped tar archive"
+        raise damaged(path, f"the archive is broken ({error})", expected) from error
     return members

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.data.formats.compressed import read_bytes
-from tacit.data.formats.raw import Raw, RawSplit, damaged
+from tacit.data.formats.raw import RawDataset, RawSplit, damaged
 from tacit.data.formats.tabular import integer_table, random_split, split_note
 from tacit.data.formats.tabular import scale as scaled
-from tacit.data.locate import Found
+from tacit.data.source import LocatedFiles
 
 COLUMNS = 55
 QUANTITATIVE = 10
@@ -16,9 +16,11 @@ CLASSES = 7
 LODGEPOLE_PINE = 2
 
 
-def read(found: Found, *, seed: int, scale: str = "standard", test_fraction: float = 0.2) -> Raw:
-    """Read all seven classes, as 0..6."""
-    path = found.paths["table"]
+def read(
+    files: LocatedFiles, *, seed: int, scale: str = "standard", test_fraction: float = 0.2
+) -> RawDataset:
+    """Read all seven classes as 0 to 6."""
+    path = files.paths["table"]
     table = integer_table(read_bytes(path), COLUMNS, path)
     classes, flags = table[:, -1], table[:, QUANTITATIVE:-1]
     if classes.min() < 1 or classes.max() > CLASSES:
@@ -34,16 +36,17 @@ def read(found: Found, *, seed: int, scale: str = "standard", test_fraction: flo
         x[:, :QUANTITATIVE] = scaled_numbers
         x[:, QUANTITATIVE:] = flags[rows]
         splits.append(RawSplit(x, classes[rows] - 1))
-    return Raw(splits[0], splits[1], split_note("Covertype, 7 classes", test_fraction, seed))
+    return RawDataset(splits[0], splits[1], split_note("Covertype, 7 classes", test_fraction, seed))
 
 
 def read_binary(
-    found: Found, *, seed: int, scale: str = "standard", test_fraction: float = 0.2
-) -> Raw:
+    files: LocatedFiles, *, seed: int, scale: str = "standard", test_fraction: float = 0.2
+) -> RawDataset:
     """Read the usual binary task: label 1 is class 2 (lodgepole pine), label 0 the rest."""
-    raw = read(found, seed=seed, scale=scale, test_fraction=test_fraction)
+    raw = read(files, seed=seed, scale=scale, test_fraction=test_fraction)
     train, test = (
         RawSplit(split.x, (split.y == LODGEPOLE_PINE - 1).astype(np.int64))
         for split in (raw.train, raw.test)
     )
-    return Raw(train, test, split_note("Covertype, class 2 against the rest", test_fraction, seed))
+    note = split_note("Covertype, class 2 against the rest", test_fraction, seed)
+    return RawDataset(train, test, note)

@@ -8,27 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.data.formats.compressed import read_bytes
-from tacit.data.formats.raw import Raw, RawSplit, damaged
-from tacit.data.locate import Found
+from tacit.data.formats.raw import RawDataset, RawSplit, damaged
+from tacit.data.source import LocatedFiles
 
 IMAGES_MAGIC = 2051
 LABELS_MAGIC = 2049
 SIDE = 28
 
 
-def read(found: Found, *, seed: int) -> Raw:
-    """Read the four files of MNIST or Fashion-MNIST; their split is official, so `seed` plays no part."""
-    del seed
-    paths = found.paths
-    return Raw(
+def read(files: LocatedFiles) -> RawDataset:
+    """Read the four files of MNIST or Fashion-MNIST."""
+    paths = files.paths
+    return RawDataset(
         train=_split(paths["train images"], paths["train labels"]),
         test=_split(paths["test images"], paths["test labels"]),
-        note="",
     )
 
 
 def read_images(path: Path) -> NDArray[np.uint8]:
-    """Return the images of an IDX file, [n, 28, 28]."""
+    """The images of an IDX file, [n, 28, 28]."""
     header, pixels = _read(path, IMAGES_MAGIC, words=4)
     count, rows, columns = header
     if (rows, columns) != (SIDE, SIDE):
@@ -38,7 +36,7 @@ def read_images(path: Path) -> NDArray[np.uint8]:
 
 
 def read_labels(path: Path) -> NDArray[np.int64]:
-    """Return the labels of an IDX file, [n]."""
+    """The labels of an IDX file, [n]."""
     (count,), labels = _read(path, LABELS_MAGIC, words=2)
     _check_length(path, labels, count, f"{count:,} labels")
     if count and labels.max() > 9:
@@ -47,7 +45,7 @@ def read_labels(path: Path) -> NDArray[np.int64]:
 
 
 def encode(array: NDArray[np.uint8]) -> bytes:
-    """Return the IDX bytes of images [n, rows, columns] or labels [n]."""
+    """The IDX bytes of images [n, rows, columns] or labels [n]."""
     magic = {3: IMAGES_MAGIC, 1: LABELS_MAGIC}[array.ndim]
     return np.array([magic, *array.shape], dtype=">u4").tobytes() + array.tobytes()
 
@@ -73,6 +71,6 @@ def _read(path: Path, magic: int, words: int) -> tuple[list[int], NDArray[np.uin
     return header, np.frombuffer(contents, np.uint8, offset=4 * words)
 
 
-def _check_length(path: Path, body: NDArray[np.uint8], expected: int, promised: str) -> None:
+def _check_length(path: Path, body: NDArray[np.uint8], expected: int, meaning: str) -> None:
     if len(body) != expected:
-        raise damaged(path, f"{len(body):,} bytes after the header", f"{expected:,} ({promised})")
+        raise damaged(path, f"{len(body):,} bytes after the header", f"{expected:,} ({meaning})")

@@ -1,24 +1,24 @@
-"""Location-30: one text file, `bangkok`, loose or in the authors' archive."""
+"""Location-30: one text file, `bangkok`, alone or in the authors' archive."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tacit.data.formats.compressed import read_bytes, read_members
-from tacit.data.formats.raw import Raw, RawSplit, damaged
+from tacit.data.formats.raw import RawDataset, RawSplit, damaged
 from tacit.data.formats.tabular import integer_table, random_split, split_note
-from tacit.data.locate import Found
+from tacit.data.source import LocatedFiles
 
 FEATURES = 446
 CLASSES = 30
 MEMBER = "bangkok"
+# A crafted archive could unpack to much more than the 4.5 MB of the text.
 LARGEST = 64 * 2**20
-"""No honest copy of the 4.5 MB text is larger; a crafted archive could be."""
 
 
-def read(found: Found, *, seed: int, test_fraction: float = 0.2) -> Raw:
-    """Read the records: the class in quotation marks, then 446 zeros and ones."""
-    path = found.paths["table"]
+def read(files: LocatedFiles, *, seed: int, test_fraction: float = 0.2) -> RawDataset:
+    """Read records of a class in quotation marks and 446 zeros and ones."""
+    path = files.paths["table"]
     if path.name == MEMBER:
         text = read_bytes(path)
     else:
@@ -36,4 +36,4 @@ def read(found: Found, *, seed: int, test_fraction: float = 0.2) -> Raw:
         RawSplit(flags[rows].astype(np.float32), classes[rows] - 1)
         for rows in random_split(len(table), test_fraction, seed)
     )
-    return Raw(train, test, split_note("Location-30", test_fraction, seed))
+    return RawDataset(train, test, split_note("Location-30", test_fraction, seed))

@@ -1,4 +1,4 @@
-"""What a reader hands over: arrays as they lie in the files, before limits and tensors."""
+"""Datasets as read from files, before they are limited and converted to tensors."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from tacit.core.errors import Misuse
 
 @dataclass(frozen=True, eq=False)
 class RawSplit:
-    """Samples as uint8 images, float32 rows or a scipy CSR matrix (hence `Any`), and class numbers."""
+    """Samples (uint8 images, float32 rows or a SciPy CSR matrix) and their class numbers."""
 
     x: Any
     y: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Raw:
-    """Both splits, and what must be said about them."""
+class RawDataset:
+    """Both splits; the note says what is special about them."""
 
     train: RawSplit
     test: RawSplit
-    note: str
+    note: str = ""
 
 
 def damaged(path: Path | str, found: str, expected: str) -> Misuse:
-    """Return the error for a file that is not what its name says."""
+    """The error for a file whose contents are not what its name promises."""
     return Misuse(
         f"{path}: {found}; expected {expected}.",
-        "The file is damaged or is another file: delete it and fetch it again (`tacit data fetch`).",
+        "The file is damaged or is another file: delete it and fetch it again "
+        "(`tacit data fetch`).",
     )

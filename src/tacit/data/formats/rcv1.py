@@ -1,4 +1,4 @@
-"""RCV1-v2 as a binary task: SVMlight text, or the arrays that our own download leaves (see `scikit`)."""
+"""RCV1-v2 as a binary task: SVMlight text, or the arrays that `scikit_learn` writes."""
 
 from __future__ import annotations
 
@@ -9,65 +9,68 @@ from typing import Any
 
 import numpy as np
 
+from tacit.core.checks import check_choice, is_count
 from tacit.core.errors import Misuse
-from tacit.data.formats.raw import Raw, RawSplit, damaged
-from tacit.data.locate import Found
+from tacit.data.formats.raw import RawDataset, RawSplit, damaged
+from tacit.data.source import LocatedFiles
 
 TERMS = 47_236
-SCALES = ("none", "maxabs")
+_UNREADABLE = (
+    *(ValueError, TypeError, KeyError, OverflowError, EOFError, OSError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
-def read(found: Found, *, seed: int, features: int | None = None, scale: str = "none") -> Raw:
-    """Read both splits as sparse rows of all terms, or of the `features` most frequent ones.
+def read(files: LocatedFiles, *, features: int | None = None, scale: str = "none") -> RawDataset:
+    """Read both splits as sparse rows.
 
-    A term's frequency is the number of training documents that have it; ties go to the lower index. Documents have
-    length one; with `scale` "maxabs" each term is divided by its largest weight in the training set instead.
+    Args:
+        files: The located files.
+        features: Keep only this many terms: those in the most training documents, and of equally
+            frequent ones those with the lower index.
+        scale: "none" (documents have length 1) or "maxabs" (each term is divided by its largest
+            weight in the training set).
     """
-    del seed
-    if scale not in SCALES:
-        raise Misuse(f"scale is {scale!r}.", f"Choose one of {', '.join(SCALES)}.")
-    if features is not None and (isinstance(features, bool) or not isinstance(features, int)):
+    check_choice("scale", scale, ("none", "maxabs"))
+    if features is not None and not (is_count(features) and features <= TERMS):
         raise Misuse(f"features is {features!r}.", f"Give a whole number from 1 to {TERMS:,}.")
-    if features is not None and not 1 <= features <= TERMS:
-        raise Misuse(f"features is {features:,}.", f"Give a whole number from 1 to {TERMS:,}.")
-    read_file = _arrays if found.form == "arrays" else _svmlight
-    train, test = (read_file(found.paths[role]) for role in ("train", "test"))
+    read_file = _read_arrays if files.layout == "arrays" else _read_svmlight
+    train, test = (read_file(files.paths[role]) for role in ("train", "test"))
     documents = len(train.y) + len(test.y)
     note = {
         "subset": f"RCV1 ({documents:,}-document subset)",
         "libsvm": f"RCV1 binary, LIBSVM's files ({documents:,} documents)",
         "arrays": f"RCV1 binary, made from scikit-learn's fetch_rcv1 ({documents:,} documents)",
-    }[found.form]
+    }[files.layout]
     if features is not None:
         frequency = np.bincount(train.x.indices, minlength=TERMS)
         kept = np.sort(np.argsort(-frequency, kind="stable")[:features])
         train, test = (RawSplit(split.x[:, kept], split.y) for split in (train, test))
         note += f", {features:,} most frequent of {TERMS:,} terms"
     if scale == "maxabs":
-        train, test = _by_largest(train, test)
+        train, test = _divide_by_largest(train, test)
         note += ", each divided by its largest weight"
-    return Raw(train, test, note)
+    return RawDataset(train, test, note)
 
 
-def _by_largest(train: RawSplit, test: RawSplit) -> tuple[RawSplit, RawSplit]:
-    """Divide each column by its largest size in the training set; columns that are empty there stay as they are."""
+def _divide_by_largest(train: RawSplit, test: RawSplit) -> tuple[RawSplit, RawSplit]:
+    """Divide each column by its largest magnitude in the training set, if that is not zero."""
     from scipy.sparse import diags_array
 
     largest = abs(train.x).max(axis=0).toarray().ravel()
     factors: Any = diags_array(1 / np.where(largest > 0, largest, 1).astype(np.float32))
-    return RawSplit((train.x @ factors).tocsr(), train.y), RawSplit(
-        (test.x @ factors).tocsr(), test.y
-    )
+    first, second = (RawSplit((split.x @ factors).tocsr(), split.y) for split in (train, test))
+    return first, second
 
 
-def _svmlight(path: Path) -> RawSplit:
+def _read_svmlight(path: Path) -> RawSplit:
     from sklearn.datasets import load_svmlight_file
 
     try:
         rows, signs = load_svmlight_file(
             str(path), n_features=TERMS, dtype=np.float32, zero_based=False
         )
-    except (ValueError, OverflowError, EOFError, OSError, zlib.error) as error:
+    except _UNREADABLE as error:
         expected = f"SVMlight lines `±1 index:value ...`, indices from 1 to {TERMS}"
         raise damaged(path, f"not readable ({error})", expected) from error
     if not len(signs) or not np.isin(signs, (-1, 1)).all():
@@ -76,7 +79,7 @@ def _svmlight(path: Path) -> RawSplit:
     return RawSplit(rows, (signs > 0).astype(np.int64))
 
 
-def _arrays(path: Path) -> RawSplit:
+def _read_arrays(path: Path) -> RawSplit:
     from scipy.sparse import csr_matrix
 
     try:
@@ -85,18 +88,9 @@ def _arrays(path: Path) -> RawSplit:
             labels = stored["y"].astype(np.int64)
         rows: Any = csr_matrix(parts, shape=(len(labels), TERMS))
         rows.check_format(full_check=True)
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        EOFError,
-        OSError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise damaged(
-            path, f"not readable ({error})", "arrays data, indices, indptr and y"
-        ) from error
+    except _UNREADABLE as error:
+        expected = "arrays data, indices, indptr and y"
+        raise damaged(path, f"not readable ({error})", expected) from error
     if not len(labels) or not np.isin(labels, (0, 1)).all():
         raise damaged(path, "labels other than 0 and 1", "labels 0 and 1")
     return RawSplit(rows, labels)

@@ -1,4 +1,4 @@
-"""The datasets: which files they consist of, where these come from, and under what terms."""
+"""The built-in datasets: their files, where these come from, and their licences."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from tacit.data.source import DatasetSource
 from tacit.data.sources.images import IMAGES
 from tacit.data.sources.tables import TABLES
 
+# In the order in which they are listed: the embedded one first.
 SOURCES: Mapping[str, DatasetSource] = {source.name: source for source in (*IMAGES, *TABLES)}
-"""In the order in which people should meet them: the embedded one first."""

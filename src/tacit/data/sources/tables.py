@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from tacit.data.scikit import rcv1_from_scikit_learn
-from tacit.data.source import DatasetSource, Form, RemoteFile
+from dataclasses import replace
+
+from tacit.data.formats import adult, covertype, location, rcv1
+from tacit.data.scikit_learn import write_rcv1
+from tacit.data.source import DatasetSource, Layout, RemoteFile
 
 COVER_TYPES = (
-    "Spruce/Fir",
-    "Lodgepole Pine",
-    "Ponderosa Pine",
-    "Cottonwood/Willow",
-    "Aspen",
-    "Douglas-fir",
-    "Krummholz",
+    *("Spruce/Fir", "Lodgepole Pine", "Ponderosa Pine", "Cottonwood/Willow"),
+    *("Aspen", "Douglas-fir", "Krummholz"),
 )
 
-SCALE = "numeric columns: 'standard' (training mean 0, deviation 1; default), 'minmax' (to [0, 1]) or 'none'"
-TEST_FRACTION = "share of the records drawn at random, by the seed, for testing (default 0.2)"
+SCALE = (
+    "numeric columns: 'standard' (training mean 0, deviation 1; default), 'minmax' (to [0, 1]) "
+    "or 'none'"
+)
+TEST_FRACTION = "share of random test records, drawn with the seed (default 0.2)"
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
-
 
 _COVTYPE = DatasetSource(
     name="covtype",
@@ -26,11 +26,12 @@ _COVTYPE = DatasetSource(
     folder="covtype",
     shape=(54,),
     class_names=("other", "Lodgepole Pine"),
-    counts="581,012 records, split at random by the seed",
+    counts="581,012 records, split at random",
     licence="CC BY 4.0",
-    citation="J. A. Blackard, D. J. Dean, C. W. Anderson: Covertype. UCI Machine Learning Repository, 1998.",
+    citation="J. A. Blackard, D. J. Dean, C. W. Anderson: Covertype. "
+    "UCI Machine Learning Repository, 1998.",
     page="https://archive.ics.uci.edu/dataset/31/covertype",
-    forms=(Form("text", {"table": ("covtype.data.gz", "covtype.data")}),),
+    layouts=(Layout("text", {"table": ("covtype.data.gz", "covtype.data")}),),
     files=(
         RemoteFile(
             "covtype.data.gz",
@@ -39,6 +40,7 @@ _COVTYPE = DatasetSource(
         ),
     ),
     options={"scale": SCALE, "test_fraction": TEST_FRACTION},
+    read=covertype.read_binary,
 )
 
 TABLES = (
@@ -52,7 +54,7 @@ TABLES = (
         licence="CC BY 4.0",
         citation="B. Becker, R. Kohavi: Adult. UCI Machine Learning Repository, 1996.",
         page="https://archive.ics.uci.edu/dataset/2/adult",
-        forms=(Form("text", {"train": ("adult.data",), "test": ("adult.test",)}),),
+        layouts=(Layout("text", {"train": ("adult.data",), "test": ("adult.test",)}),),
         files=(
             RemoteFile(
                 "adult.data",
@@ -68,21 +70,15 @@ TABLES = (
             ),
         ),
         options={"scale": SCALE},
+        read=adult.read,
     ),
     _COVTYPE,
-    DatasetSource(
+    replace(
+        _COVTYPE,
         name="covtype7",
         title="Covertype, all seven cover types",
-        folder="covtype",
-        shape=_COVTYPE.shape,
         class_names=COVER_TYPES,
-        counts=_COVTYPE.counts,
-        licence=_COVTYPE.licence,
-        citation=_COVTYPE.citation,
-        page=_COVTYPE.page,
-        forms=_COVTYPE.forms,
-        files=_COVTYPE.files,
-        options=_COVTYPE.options,
+        read=covertype.read,
     ),
     DatasetSource(
         name="rcv1",
@@ -94,16 +90,16 @@ TABLES = (
         licence="term vectors distributed for research, with citation",
         citation="D. D. Lewis, Y. Yang, T. G. Rose, F. Li: RCV1. JMLR 5, 2004.",
         page="https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html#rcv1.binary",
-        forms=(
-            Form(
+        layouts=(
+            Layout(
                 "libsvm",
                 {
                     "train": ("rcv1_train.binary.bz2", "rcv1_train.binary"),
                     "test": ("rcv1_test.binary.bz2", "rcv1_test.binary"),
                 },
             ),
-            Form("arrays", {"train": ("rcv1_train.npz",), "test": ("rcv1_test.npz",)}),
-            Form(
+            Layout("arrays", {"train": ("rcv1_train.npz",), "test": ("rcv1_test.npz",)}),
+            Layout(
                 "subset",
                 {
                     "train": ("rcv1_subset_train.binary.bz2", "rcv1_subset_train.binary"),
@@ -112,11 +108,14 @@ TABLES = (
             ),
         ),
         options={
-            "features": "keep only this many of the most frequent terms of the training set; without it all "
-            "47,236 columns become dense float32, 189 kB a document (3.7 GB for the subset's training set)",
-            "scale": "'none' (documents of length 1; default) or 'maxabs' (each term's largest weight is 1)",
+            "features": "keep only this many of the most frequent terms of the training set; "
+            "without it all 47,236 columns become dense float32, 189 kB per document (3.7 GB for "
+            "the subset's training set)",
+            "scale": "'none' (documents of length 1; default) or 'maxabs' (each term's largest "
+            "weight is 1)",
         },
-        otherwise=rcv1_from_scikit_learn,
+        fallback=write_rcv1,
+        read=rcv1.read,
     ),
     DatasetSource(
         name="location30",
@@ -124,12 +123,13 @@ TABLES = (
         folder="location30",
         shape=(446,),
         class_names=tuple(f"profile {number}" for number in range(1, 31)),
-        counts="5,010 records, split at random by the seed",
+        counts="5,010 records, split at random",
         licence="free for research, with citation",
-        citation="R. Shokri, M. Stronati, C. Song, V. Shmatikov: Membership Inference Attacks against "
-        "Machine Learning Models. IEEE S&P 2017; check-ins: D. Yang, D. Zhang, B. Qu, 2016.",
+        citation="R. Shokri, M. Stronati, C. Song, V. Shmatikov: Membership Inference Attacks "
+        "against Machine Learning Models. IEEE S&P 2017; check-ins: D. Yang, D. Zhang, B. Qu, "
+        "2016.",
         page="https://github.com/privacytrustlab/datasets",
-        forms=(Form("text", {"table": ("dataset_location.tgz", "bangkok")}),),
+        layouts=(Layout("text", {"table": ("dataset_location.tgz", "bangkok")}),),
         files=(
             RemoteFile(
                 "dataset_location.tgz",
@@ -139,5 +139,6 @@ TABLES = (
             ),
         ),
         options={"test_fraction": TEST_FRACTION},
+        read=location.read,
     ),
 )

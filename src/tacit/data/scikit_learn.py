@@ -1,4 +1,4 @@
-"""Datasets by way of scikit-learn, where there is no mirror of ours or it failed."""
+"""Datasets from scikit-learn, if they have no mirror or all mirrors failed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core import storage
+from tacit.data.download import progress
 from tacit.data.formats.idx import SIDE, encode
-from tacit.data.progress import progress
 
 TRAINING_IMAGES = 60_000
 POSITIVE, NEGATIVE = ("CCAT", "ECAT"), ("GCAT", "MCAT")
 
 
-def idx_from_openml(openml_name: str, folder: Path) -> list[Path]:
-    """Get MNIST or Fashion-MNIST from OpenML (version 1, the original order) and write its IDX files."""
+def write_idx(openml_name: str, folder: Path) -> list[Path]:
+    """Write MNIST or Fashion-MNIST from OpenML (version 1, the original order) as IDX files."""
     from sklearn.datasets import fetch_openml
 
-    # liac-arff is slow, but it is the parser that does not need pandas.
+    # liac-arff is slow, but the other parser needs pandas.
     with progress(f"{openml_name} by scikit-learn", None):
         bunch = fetch_openml(
             openml_name, version=1, as_frame=False, parser="liac-arff", cache=False
@@ -35,29 +35,31 @@ def idx_from_openml(openml_name: str, folder: Path) -> list[Path]:
         "t10k-images-idx3-ubyte.gz": images[TRAINING_IMAGES:],
         "t10k-labels-idx1-ubyte.gz": labels[TRAINING_IMAGES:],
     }
-    return [
-        _write(folder / name, gzip.compress(encode(array), mtime=0))
-        for name, array in arrays.items()
-    ]
+    for name, array in arrays.items():
+        storage.write_bytes(folder / name, gzip.compress(encode(array), mtime=0))
+    return [folder / name for name in arrays]
 
 
-def rcv1_from_scikit_learn(folder: Path) -> list[Path]:
-    """Get RCV1-v2, make the binary task of it, and write it as plain arrays.
+def write_rcv1(folder: Path) -> list[Path]:
+    """Write RCV1-v2 as a binary task in NumPy arrays.
 
-    Label 1 is CCAT or ECAT, label 0 GCAT or MCAT, and documents of both sides or of none are dropped, as
-    LIBSVM does. scikit-learn caches by pickle, so its cache goes to a folder that is deleted afterwards.
+    Label 1 is CCAT or ECAT, label 0 is GCAT or MCAT. Documents of both sides or of none are
+    dropped, as in LIBSVM's files.
     """
     from sklearn.datasets import fetch_rcv1
 
-    scratch_folder = tempfile.TemporaryDirectory(prefix="scikit-learn-", dir=folder)
-    with scratch_folder as scratch, progress("RCV1 by scikit-learn (about 650 MB)", None):
+    # scikit-learn caches pickles, so its cache is temporary.
+    cache_folder = tempfile.TemporaryDirectory(prefix="scikit-learn-", dir=folder)
+    with cache_folder as cache, progress("RCV1 by scikit-learn (about 650 MB)", None):
         return [
-            _write_rows(folder / f"rcv1_{subset}.npz", fetch_rcv1(data_home=scratch, subset=subset))
+            _write_documents(
+                folder / f"rcv1_{subset}.npz", fetch_rcv1(data_home=cache, subset=subset)
+            )
             for subset in ("train", "test")
         ]
 
 
-def _write_rows(path: Path, bunch: Any) -> Path:
+def _write_documents(path: Path, bunch: Any) -> Path:
     topics = bunch.target.tocsc()
     names = list(bunch.target_names)
 
@@ -76,9 +78,4 @@ def _write_rows(path: Path, bunch: Any) -> Path:
             indptr=rows.indptr.astype(np.int64),
             y=positive[kept].astype(np.int8),
         )
-    return path
-
-
-def _write(path: Path, contents: bytes) -> Path:
-    storage.write_bytes(path, contents)
     return path

@@ -1,4 +1,4 @@
-"""mnist-mini: the 5,000 digits that ship with the package, so that a first run needs no download."""
+"""mnist-mini: 5,000 digits that ship with the package, so that a first run needs no download."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from importlib import resources
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.formats.raw import Raw, RawSplit
+from tacit.data.formats.raw import RawDataset, RawSplit
 
 TRAIN_PER_CLASS, TEST_PER_CLASS = 400, 100
 NOTE = "MNIST, the first 400 training and 100 test digits of each class"
 
 
-def read() -> Raw:
-    """Return the embedded digits."""
+def read() -> RawDataset:
     file = resources.files("tacit.data").joinpath("files", "mnist_mini.npz")
     with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
         train, test = (
             RawSplit(stored[f"{split}_x"][:, None], stored[f"{split}_y"].astype(np.int64))
             for split in ("train", "test")
         )
-    return Raw(train, test, NOTE)
+    return RawDataset(train, test, NOTE)
 
 
 def choose(labels: NDArray[np.int64], per_class: int) -> NDArray[np.int64]:
-    """Return the indices of the first `per_class` samples of each class, in their original order."""
+    """Indices of the first `per_class` samples of each class, ascending."""
     firsts = [np.flatnonzero(labels == label)[:per_class] for label in np.unique(labels)]
     return np.sort(np.concatenate(firsts))

@@ -1,0 +1,195 @@
+import pytest
+import torch
+from torch import nn
+from torch.func import grad
+from torch.nn import functional
+
+from tacit import models
+from tacit.auditing.attacks.membership_scores import gradient_cosine_score, gradient_norm_score, loss_score
+from tacit.auditing.scoring.roc import Roc
+from tacit.core.errors import Misuse
+from tacit.data import mnist_mini as mini
+from tacit.tasks.flat import FlatModule, ModuleLoss
+
+MEMBERS, STEPS = 200, 200  # members are the first of 400 candidates
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """For matrices this small a second thread is one more to wait for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def small(dtype=torch.float64):
+    """A small convolutional net and nine candidates for it."""
+    generator = torch.Generator().manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Tanh(), nn.Flatten(), nn.Linear(18, 3)).to(dtype)
+    loss = ModuleLoss(FlatModule(module), functional.cross_entropy)
+    x = torch.randn(9, 1, 5, 5, dtype=dtype, generator=generator)
+    return loss, loss.flat.random_weights(1), x, torch.arange(9) % 3
+
+
+def gradients(loss, theta, x, y):
+    """One sample after the other, by plain autograd."""
+    rows = []
+    for k in range(len(x)):
+        point = theta.clone().requires_grad_()
+        rows.append(torch.autograd.grad(loss(point, x[k : k + 1], y[k : k + 1]), point)[0])
+    return torch.stack(rows)
+
+
+def cosines(rows, observed):
+    return functional.cosine_similarity(rows, observed[None], dim=1)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    raw = mini.read()
+    y = torch.from_numpy(raw.train.y)
+    x = functional.avg_pool2d(torch.from_numpy(raw.train.x).double() / 255, 2)
+    chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[: 2 * MEMBERS]
+    module = models.build("mlp", (1, 14, 14), 10, hidden=(32,)).double()
+    loss = ModuleLoss(FlatModule(module), functional.cross_entropy)
+    return loss, x[chosen], y[chosen]
+
+
+@pytest.fixture(scope="module")
+def overfitted(digits):
+    """Trained on the members alone until it fits every one of them."""
+    loss, x, y = digits
+    theta, slope = loss.flat.random_weights(0), grad(loss)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(STEPS):
+        batch = torch.randint(MEMBERS, (32,), generator=generator)
+        theta = theta - slope(theta, x[batch], y[batch])
+    assert (loss.flat(theta, x[:MEMBERS]).argmax(1) == y[:MEMBERS]).all()
+    return theta
+
+
+def roc_of(scores):
+    return Roc.from_scores(scores[:MEMBERS], scores[MEMBERS:])
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 4, 100])
+def test_scores_are_those_of_one_sample_after_the_other(chunk):
+    loss, theta, x, y = small()
+    rows = gradients(loss, theta, x, y)
+    losses = torch.stack([loss(theta, x[k : k + 1], y[k : k + 1]) for k in range(9)])
+    assert torch.allclose(loss_score(loss, theta, x, y, chunk=chunk), -losses, rtol=1e-12)
+    assert torch.allclose(
+        gradient_norm_score(loss, theta, x, y, chunk=chunk), -rows.norm(dim=1), rtol=1e-12
+    )
+    observed = rows[:4].mean(0)
+    found = gradient_cosine_score(loss, theta, observed, x, y, chunk=chunk)
+    assert torch.allclose(found, cosines(rows, observed), rtol=1e-12)
+
+
+@pytest.mark.parametrize("over", ["mean", "max"])
+@pytest.mark.parametrize("one_model", [False, True])
+def test_the_cosine_over_several_iterations(over, one_model):
+    loss, _, x, y = small()
+    theta = torch.stack([loss.flat.random_weights(t) for t in range(3)])
+    observed = torch.stack(
+        [gradients(loss, row, x[t : t + 3], y[t : t + 3]).mean(0) for t, row in enumerate(theta)]
+    )
+    at = theta[:1].expand(3, -1) if one_model else theta
+    each = torch.stack([cosines(gradients(loss, at[t], x, y), observed[t]) for t in range(3)])
+    expected = each.mean(0) if over == "mean" else each.amax(0)
+    found = gradient_cosine_score(loss, theta[0] if one_model else theta, observed, x, y, over=over)
+    assert torch.allclose(found, expected, rtol=1e-12)
+
+
+def test_the_cosine_with_a_difference_of_gradients():
+    loss, theta, x, y = small()
+    before = loss.flat.random_weights(7)
+    rows = gradients(loss, theta, x, y) - gradients(loss, before, x, y)
+    found = gradient_cosine_score(loss, theta, 3 * rows[5], x, y, before=before)
+    assert torch.allclose(found, cosines(rows, rows[5]), rtol=1e-12)
+    assert int(found.argmax()) == 5
+    assert float(found[5]) == pytest.approx(1.0)
+
+
+def test_vanishing_and_zero_gradients():
+    """In float32 the square of 1e-25 is zero; the cosine of such a gradient is still a cosine."""
+    loss, theta, x, y = small(torch.float32)
+    faint = ModuleLoss(
+        loss.flat, lambda logits, target: 1e-25 * functional.cross_entropy(logits, target)
+    )
+    observed = gradients(loss, theta, x[:1], y[:1])[0]
+    found = gradient_cosine_score(faint, theta, 1e-25 * observed, x, y)
+    assert torch.allclose(found, gradient_cosine_score(loss, theta, observed, x, y), atol=1e-4)
+    assert (gradient_norm_score(faint, theta, x, y) < 0).all()
+    assert (gradient_cosine_score(loss, theta, torch.zeros_like(theta), x, y) == 0).all()
+    flat = ModuleLoss(
+        loss.flat, lambda logits, target: 0.0 * functional.cross_entropy(logits, target)
+    )
+    assert (gradient_cosine_score(flat, theta, observed, x, y) == 0).all()
+
+
+@pytest.mark.parametrize("score", [loss_score, gradient_norm_score])
+def test_an_overfitted_model_gives_its_members_away(digits, overfitted, score):
+    loss, x, y = digits
+    roc = roc_of(score(loss, overfitted, x, y))
+    assert roc.tells_apart
+    assert roc.auc > 0.6
+
+
+@pytest.mark.parametrize("score", [loss_score, gradient_norm_score])
+def test_an_untrained_model_gives_nothing_away(digits, score):
+    """Whichever half of the candidates are called members: the interval holds ½ in 19 of 20 cases or so."""
+    loss, x, y = digits
+    scores = score(loss, loss.flat.random_weights(0), x, y)
+    assert len(scores.unique()) > MEMBERS  # they tell samples apart, but not members
+    generator = torch.Generator().manual_seed(0)
+    found = [
+        roc_of(scores[torch.randperm(len(x), generator=generator)]).interval for _ in range(100)
+    ]
+    assert sum(low < 0.5 < high for low, high in found) >= 86  # fewer once in ten thousand
+
+
+def test_a_batch_gradient_gives_its_samples_away(digits):
+    """Even of an untrained model, to which loss and norm are blind; several batches give more than one."""
+    loss, x, y = digits
+    theta = torch.stack([loss.flat.random_weights(0)] * 5)
+    batches = torch.arange(MEMBERS).view(5, 40)
+    observed = torch.stack([grad(loss)(theta[t], x[own], y[own]) for t, own in enumerate(batches)])
+    alone = gradient_cosine_score(loss, theta[0], observed[0], x, y)
+    roc = Roc.from_scores(alone[:40], alone[MEMBERS:])
+    assert roc.tells_apart
+    assert roc.auc > 0.6
+    best = roc_of(gradient_cosine_score(loss, theta, observed, x, y, over="max"))
+    assert best.tells_apart
+
+
+def test_a_sample_in_the_batch_has_the_higher_cosine(digits):
+    """The same sample against two batches that differ in it alone."""
+    loss, x, y = digits
+    theta = loss.flat.random_weights(0)
+    for k in range(20):
+        own, others = torch.tensor([k]), torch.arange(100, 107)
+        with_it, without = torch.cat([own, others]), torch.cat([own + 50, others])
+        seen, unseen = (grad(loss)(theta, x[batch], y[batch]) for batch in (with_it, without))
+        one, other = (gradient_cosine_score(loss, theta, g, x[own], y[own]) for g in (seen, unseen))
+        assert one > other
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda l, w, x, y: loss_score(l, w, x, y[:3]), "one target per sample"),
+        (lambda l, w, x, y: gradient_norm_score(l, w, x[:0], y[:0]), "at least one sample"),
+        (lambda l, w, x, y: loss_score(l, w[None], x, y), r"Give one model \[P\]"),
+        (lambda l, w, x, y: loss_score(l, w, x, y, chunk=0), "chunk is 0"),
+        (lambda l, w, x, y: gradient_cosine_score(l, w, w[:-1], x, y), "theta has shape"),
+        (lambda l, w, x, y: gradient_cosine_score(l, w[None].repeat(2, 1), w, x, y), "1 observed"),
+        (lambda l, w, x, y: gradient_cosine_score(l, w, w, x, y, before=w[:2]), "before has shape"),
+        (lambda l, w, x, y: gradient_cosine_score(l, w, w / 0, x, y), "not finite"),
+        (lambda l, w, x, y: gradient_cosine_score(l, w, w, x, y, over="median"), "mean, max"),
+    ],
+)
+def test_bad_input_is_refused(call, words):
+    with pytest.raises(Misuse, match=words):
+        call(*small())
