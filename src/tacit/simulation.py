@@ -26,7 +26,7 @@ from tacit.core.devices import check_device
 from tacit.core.errors import Caution, Diverged, Misuse, first_line, unknown_name
 from tacit.core.here import Here
 from tacit.core.neighbourhood import Neighbourhood
-from tacit.core.precision import convolutions_like_products
+from tacit.core.precision import consistent_tf32
 from tacit.core.randomness import Philox, Randomness
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import is_uniquely_owned, left_over
@@ -115,7 +115,7 @@ class Simulation:
         loader = task.loader(torch.as_tensor(ids), seed, device)
         # Of modules and their criteria each thread has its own; of other losses nobody knows whether two may run.
         self.pool = (
-            WorkerPool.of_this_process(device)
+            WorkerPool.for_device(device)
             if isinstance(task.loss, ModuleLoss)
             else WorkerPool(1)
         )
@@ -195,7 +195,7 @@ class Simulation:
 
     def start(self) -> None:
         """Make the state before the first iteration."""
-        with repeatable(self.device), self.pool.alone():
+        with repeatable(self.device), self.pool.exclusive():
             self.state = self.algorithm.start(self.here)
         self._watchdog.look(0, tensors_of(self._state))
         self.check()
@@ -231,7 +231,7 @@ class Simulation:
     def _compute_step(self) -> None:
         reuse = is_uniquely_owned(self._state)
         try:
-            with repeatable(self.device), self.pool.alone():
+            with repeatable(self.device), self.pool.exclusive():
                 before, self._state = (
                     self._state,
                     self.algorithm.step(self._state, self.here.at(self.t, reuse)),
@@ -343,7 +343,7 @@ def repeatable(device: torch.device) -> Iterator[None]:
     torch.use_deterministic_algorithms(True, warn_only=True)
     memory.fill_uninitialized_memory = False  # we write all of it ourselves
     try:
-        with torch.cuda.device(device), convolutions_like_products():
+        with torch.cuda.device(device), consistent_tf32():
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])

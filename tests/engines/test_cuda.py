@@ -7,8 +7,8 @@ from recordable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 import tacit
 from tacit.algorithms.algorithm import tensors_of
 from tacit.compression.subsets import random_subset
-from tacit.core.native.on_gpu import usable
-from tacit.core.randomness import key_of, words
+from tacit.core.native import gpu_usable
+from tacit.core.randomness import derive_key, words
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 from tacit.tasks.batches import MiniBatchLoader
@@ -120,9 +120,9 @@ def test_divergence_is_noticed_while_playing():
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 18378), (70_000, 2)])
 def test_words_are_the_processors(rows, columns):
     device = torch.device("cuda")
-    assert usable(device)
+    assert gpu_usable(device)
     source, target = torch.arange(rows), torch.arange(rows) * 7 + 1
-    for key, tick in ((key_of(3, "noise"), 12), (1, (1 << 31) + 7)):
+    for key, tick in ((derive_key(3, "noise"), 12), (1, (1 << 31) + 7)):
         there = words(key, tick, source.to(device), target.to(device), range(columns))
         assert torch.equal(there.cpu(), words(key, tick, source, target, range(columns)))
     ticks = torch.arange(rows) % 5 + 1  # each row at its own

@@ -564,7 +564,7 @@ def test_sparse_products_follow_the_equations_too(case, compiled, monkeypatch):
     simulation = Simulation(CASES[case], squares(BATCH), graph, seed=SEED, gradients="looped")
     with monkeypatch.context() as patch:
         patch.setattr(product, "DENSE", -1)
-        patch.setattr(native, "available", lambda rows: compiled)
+        patch.setattr(native, "supports", lambda rows: compiled)
         simulation.net._weights = product.Product(sp.csr_array(graph.weights), torch.float64, "cpu")
     simulation.start()
     for _ in range(STEPS):

@@ -21,7 +21,7 @@ def small_workspaces(monkeypatch):
     monkeypatch.setattr(neighbourhood, "WORKSPACE", 1 << 13)
     monkeypatch.setattr(randomness, "TILE", 1 << 10)
     monkeypatch.setitem(gradients.WORKSPACE, "cpu", 1 << 15)
-    monkeypatch.setattr(simulation.WorkerPool, "of_this_process", lambda device: WorkerPool(1))
+    monkeypatch.setattr(simulation.WorkerPool, "for_device", lambda device: WorkerPool(1))
 
 
 def most_bytes(algorithm, width, strategy):

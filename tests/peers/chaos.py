@@ -25,7 +25,7 @@ from federations import models
 from tacit.cli import main
 from tacit.peer.federation.local_processes import LocalFederation, LocalNode
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.node.node import Node, Options
+from tacit.peer.node.node import Node, NodeOptions
 
 NAMES = ["n0", "n1", "n2", "n3", "n4"]
 FRESH = {
@@ -261,7 +261,7 @@ def threads(home, clock=time.time):
     """Run all nodes of a federation as threads of this process; what they logged, by name."""
     logs = {member.name: io.StringIO() for member in home.manifest().members}
     nodes = [
-        Node(home.node(name), Options(), EventLog(log, name, clock)) for name, log in logs.items()
+        Node(home.node(name), NodeOptions(), EventLog(log, name, clock)) for name, log in logs.items()
     ]
 
     def live(node):

@@ -15,19 +15,21 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from tacit.peer.federation.identity import Credentials, issue, sign
-from tacit.peer.federation.manifest import compose
+from tacit.peer.federation.certificate_authority import issue_credentials
+from tacit.peer.federation.certificates import Credentials
+from tacit.peer.federation.keys import sign
+from tacit.peer.federation.manifest import make_manifest
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.outbox import Outbox
-from tacit.peer.node.state import ActiveRoster, NodeState
+from tacit.peer.node.node_state import ActiveRoster, NodeState
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import cut
-from tacit.peer.wire.neighbour_client import NeighbourClient
-from tacit.peer.wire.server import Service
+from tacit.peer.wire.chunks import split_message
+from tacit.peer.node.neighbour_client import NeighbourClient
+from tacit.peer.node.service import PeerService
 
 # Not imported by itself: gRPC must not be imported before tacit.peer has said which suites it may use.
-from tacit.peer.wire.transport import CHUNK, SERVICE, grpc, listen
+from tacit.peer.wire.transport import CHUNK_BYTES, SERVICE, grpc, start_server
 
 PATIENCE = 60  # seconds, only against hanging for ever
 PARAMETERS, DTYPE = 6, "torch.float32"
@@ -64,46 +66,46 @@ class Log(io.StringIO):
 
 
 class Seat:
-    """A node's desk without its training: what it serves, counts and logs."""
+    """A node's state without its training: what it serves, counts and logs."""
 
     def __init__(self, node, parameters=PARAMETERS, dtype=DTYPE):
         manifest = node.manifest()
         self.node, self.log = node, Log()
         readers = [member.name for member in manifest.out_neighbours(node.name)]
-        standing = ActiveRoster(manifest, Outbox.to(manifest.generation, readers))
+        active = ActiveRoster(manifest, Outbox(readers))
         event_log = EventLog(self.log, node.name)
-        self.desk = NodeState(node, node.name, standing, Metrics(), event_log, parameters, dtype)
-        self.desk.report(steps=100)
+        self.state = NodeState(node, node.name, active, Metrics(), event_log, parameters, dtype)
+        self.state.report(steps=100)
 
     def rejected(self, reason=None):
         """How many messages and callers were refused, for one reason or in all."""
-        metrics = self.desk.metrics
+        metrics = self.state.metrics
         if reason is None:
             return metrics.total("tacit_rejected_total")
         return metrics.value("tacit_rejected_total", reason=reason)
 
     def retries(self, neighbour):
         """How often a neighbour was asked again."""
-        return self.desk.metrics.value("tacit_retries_total", neighbour=neighbour)
+        return self.state.metrics.value("tacit_retries_total", neighbour=neighbour)
 
     @contextmanager
     def served(self, own=None, ca=None):
         """Its port, while it is served."""
         own, ca = own or self.node.credentials(), ca or self.node.ca()
-        server, port = listen("127.0.0.1:0", [Service(self.desk).handlers()], 16, own, ca)
+        server, port = start_server("127.0.0.1:0", [PeerService(self.state).handlers()], 16, own, ca)
         try:
             yield port
         finally:
-            self.desk.standing.outbox.close()
+            self.state.active.outbox.close()
             server.stop(0).wait()
 
     @contextmanager
     def line(self, neighbour, port):
         """Its line to a neighbour that is reached at a port."""
         member = dataclasses.replace(
-            self.desk.manifest.member(neighbour), address=f"127.0.0.1:{port}"
+            self.state.manifest.member(neighbour), address=f"127.0.0.1:{port}"
         )
-        line = NeighbourClient(self.desk, member, self.node.credentials(), self.node.ca())
+        line = NeighbourClient(self.state, member, self.node.credentials(), self.node.ca())
         try:
             yield line
         finally:
@@ -166,7 +168,7 @@ def memory(process, kind="VmRSS"):
 
 def expired(ca, name, federation):
     """Credentials as the authority issues them, but out of date since yesterday."""
-    made = issue(ca, name, federation)
+    made = issue_credentials(ca, name, federation)
     old = x509.load_pem_x509_certificate(made.certificate)
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder(
@@ -186,8 +188,8 @@ def expired(ca, name, federation):
 def rewritten(home, **changes):
     """The manifest of a federation with some of its parts replaced, and the operator's signature of it."""
     old = home.manifest()
-    parts = ("federation", "generation", "previous", "members", "graph", "config", "numbers")
-    new = compose(**{part: getattr(old, part) for part in parts} | changes)
+    parts = ("federation", "generation", "previous", "members", "graph", "config", "next_number")
+    new = make_manifest(**{part: getattr(old, part) for part in parts} | changes)
     return new, sign(home.operator_key(), new.text)
 
 
@@ -245,12 +247,12 @@ class Impostor:
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
         calls = {
             name: unary(self._unary(name.lower()))
-            for name in ("Hello", "Roster", "Announce", "Tell")
+            for name in ("Hello", "GetManifest", "AnnounceManifest", "GetStatus")
         }
         handlers = grpc.method_handlers_generic_handler(
-            SERVICE, {**calls, "Letters": stream(self._stream)}
+            SERVICE, {**calls, "FetchMessages": stream(self._stream)}
         )
-        self._server, self.port = listen("127.0.0.1:0", [handlers], 16, own, ca)
+        self._server, self.port = start_server("127.0.0.1:0", [handlers], 16, own, ca)
 
     def __enter__(self):
         return self
@@ -289,24 +291,24 @@ def once(messages, letter):
             if number == 0 and messages is not None:
                 yield from messages
                 return
-            yield from cut(letter, CHUNK)
+            yield from split_message(letter, CHUNK_BYTES)
 
     return script
 
 
 def head_of(letter, **changes):
     """The head of a letter, or a false one."""
-    at = letter.envelope.address
-    address = wire.Address(generation=at.generation, tick=at.tick, exchange=at.exchange)
+    at = letter.envelope.exchange
+    address = wire.ExchangeId(generation=at.generation, tick=at.tick, exchange=at.exchange)
     values = {"address": address, "size": len(letter.frame), "sha256": letter.sha256} | changes
-    return wire.Head(**values)
+    return wire.MessageHeader(**values)
 
 
 def piece(**parts):
     """A message of the stream."""
-    return wire.Piece(**parts).SerializeToString()
+    return wire.MessageChunk(**parts).SerializeToString()
 
 
 def forged(letter, frame):
     """One message: another frame under the head of a letter, with a checksum that fits."""
-    return piece(head=head_of(letter, sha256=hashlib.sha256(frame).digest()), data=bytes(frame))
+    return piece(header=head_of(letter, sha256=hashlib.sha256(frame).digest()), data=bytes(frame))

@@ -22,7 +22,7 @@ from chaos import (
 )
 from federations import federation, free_ports, models, plan, twin
 
-from tacit.peer.federation.client import FederationClient
+from tacit.peer.federation.federation_client import FederationClient
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_frozen_node_is_waited_for_and_named(life, victim):
     home = life.home
     until_step(home, 5)
     life.proxies.harmful = False
-    enquiry = FederationClient(home.manifest(), home.operator(), home.ca())
+    enquiry = FederationClient(home.manifest(), home.operator_credentials(), home.ca())
 
     neighbours = [member.name for member in home.manifest().in_neighbours(victim)]
 
@@ -112,7 +112,7 @@ def test_training_goes_on_when_two_nodes_were_cut_off(life):
 
 
 def test_no_bit_of_the_models_changed(life, expected):
-    assert life.running.wait(LONG), [node.last_words() for node in life.running.failed()]
+    assert life.running.wait(LONG), [node.last_error() for node in life.running.failed()]
     assert {node.process.returncode for node in life.running.nodes.values()} == {0}
     counts = life.proxies.counts
     assert min(counts["reset"], counts["truncated"], counts["delayed"]) >= 10, counts

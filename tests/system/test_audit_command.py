@@ -1,4 +1,4 @@
-"""`tacit audit`: of a configuration and of a run, what it says and leaves, and what it refuses."""
+"""`tacit audit` of a configuration and of a run: output, files and errors."""
 
 import json
 import re
@@ -31,14 +31,14 @@ class Stopping(LPPA):
 
 @pytest.fixture
 def recorded(config, tmp_path):
-    """The same experiment with the messages of its first six iterations kept."""
+    """The same experiment, with the messages of its first six iterations recorded."""
     (tmp_path / config).write_text((tmp_path / config).read_text() + RECORDED)
     return config
 
 
 @pytest.fixture
 def written(tmp_path):
-    """The numbers and the page that an audit left in a folder."""
+    """The numbers and the page that an audit wrote into a folder."""
 
     def reading(folder):
         assert not list((tmp_path / folder).glob("*.part"))
@@ -52,7 +52,7 @@ def written(tmp_path):
 
 @pytest.fixture
 def refused(tacit_here, contents):
-    """Run a command that must be refused and leave nothing; returns its message."""
+    """Run a command that must fail and write nothing; returns its message."""
 
     def running(*arguments):
         before = contents()
@@ -114,7 +114,7 @@ def test_a_configuration_is_audited_with_attacks(tacit_here, config, written, tm
     assert written("runs/audit")[0] == plain
 
 
-def test_the_usual_adversaries_and_only_proofs(tacit_here, config, written):
+def test_default_adversaries_and_only_proofs(tacit_here, config, written):
     answer = tacit_here("audit", config, *QUICK, "--out", "here")
     assert answer.code == 0, answer.err
     plain, page = written("here")
@@ -136,7 +136,7 @@ def test_the_usual_adversaries_and_only_proofs(tacit_here, config, written):
     assert "membership" not in answer.out
 
 
-def test_json_and_nothing_else(tacit_here, config, written):
+def test_json_output(tacit_here, config, written):
     named = [
         "--adversary",
         "curious(1)",
@@ -169,7 +169,7 @@ def test_overrides_change_what_is_audited(tacit_here, config):
     assert views[0]["proved"][0]["difference"]["status"][0] == "noisy"
 
 
-def test_a_task_that_is_not_attacked_says_why(tacit_here, config, tmp_path):
+def test_a_note_explains_why_a_task_is_not_attacked(tacit_here, config, tmp_path):
     text = (tmp_path / config).read_text()
     text = (
         text[text.index("[graph]") :]
@@ -179,13 +179,13 @@ def test_a_task_that_is_not_attacked_says_why(tacit_here, config, tmp_path):
     (tmp_path / config).write_text('[task]\nname = "localization"\n\n' + text)
     answer = tacit_here("audit", config, "-n", "2")
     assert answer.code == 0, answer.err
-    assert "Not measured: gradients are inverted where a model classifies inputs" in answer.out
+    assert "Not measured: inversion needs a model that classifies inputs" in answer.out
 
 
-def test_a_run_is_audited_by_its_transcript_or_by_running_it_again(
+def test_a_run_is_audited_from_its_transcript_or_by_repeating_it(
     tacit_here, config, written, tmp_path
 ):
-    """One digit each, so that both neighbours read it off a gradient and off a difference, without a search."""
+    """One digit each: both neighbours compute it from a gradient and from a difference."""
     text = (tmp_path / config).read_text().replace("limit_train = 240", "limit_train = 3")
     text = text.replace("batch_size = 16", "batch_size = 1\niterations_per_round = 2")
     (tmp_path / config).write_text(text)
@@ -214,7 +214,7 @@ def test_a_run_is_audited_by_its_transcript_or_by_running_it_again(
         assert found[source]["exposure"] == found["with"]["exposure"]
 
 
-def test_of_the_usual_adversaries_those_are_taken_that_were_recorded(tacit_here, recorded):
+def test_default_adversaries_are_those_that_were_recorded(tacit_here, recorded):
     tacit_here("run", recorded, "--out", "out")
     answer = tacit_here("audit", "out", *QUICK, "--json")
     assert answer.code == 0, answer.err
@@ -223,7 +223,7 @@ def test_of_the_usual_adversaries_those_are_taken_that_were_recorded(tacit_here,
     assert any(note.startswith("what curious(1,2) learns") for note in plain["notes"])
 
 
-# --- What is refused -------------------------------------------------------------------------------------------
+# --- Errors ---
 
 
 @pytest.mark.parametrize(
@@ -232,16 +232,16 @@ def test_of_the_usual_adversaries_those_are_taken_that_were_recorded(tacit_here,
         (["--adversary", "nosy"], ["'nosy'", "eavesdropper", "curious(0)"]),
         (["--adversary", "curious(1)+"], ["not understood at ''"]),
         (["--adversary", "curious(-1)"], ["curious(-1)"]),
-        (["--adversary", "curious(0)"], ["corrupt themselves", "honest client"]),
+        (["--adversary", "curious(0)"], ["are corrupt", "honest client"]),
         (["--adversary", "curious(3)"], ["client 3", "0 to 2"]),
         (["--adversary", "curious(0,1,2)"], ["every client"]),
         (["--adversary", "server"], ["server sees no message", "neighbour"]),
         (["--victim", "3"], ["no client 3", "0 to 2"]),
-        (["--delta", "0"], ["delta is 0.0", "between 0 and 1"]),
+        (["--delta", "0"], ["delta is 0.0", "above 0 and below 1"]),
         (["--set", "algorithm.lr=-1"], ["[algorithm]", "positive"]),
     ],
 )
-def test_mistakes_are_refused_and_leave_nothing(refused, config, options, words):
+def test_misuse_is_refused_and_leaves_nothing(refused, config, options, words):
     message = refused("audit", config, *QUICK, *options)
     assert message.startswith("Error: ")
     for word in words:
@@ -253,7 +253,7 @@ def test_numbers_out_of_range_are_refused_with_the_usage(refused, config):
         assert "Usage: tacit audit" in refused("audit", config, *options)
 
 
-def test_what_is_no_run_is_refused(refused, tmp_path):
+def test_the_source_must_be_a_configuration_or_a_run(refused, tmp_path):
     assert "no configuration file" in refused("audit", "absent.toml")
     (tmp_path / "empty").mkdir()
     assert "not a run folder" in refused("audit", "empty")
@@ -300,20 +300,20 @@ def test_a_damaged_transcript_is_refused(refused, finished):
         (finished / file).write_bytes(before)
 
 
-def test_what_was_not_recorded_is_refused(refused, tacit_here, finished):
+def test_missing_recordings_are_refused(refused, tacit_here, finished):
     message = refused("audit", "out", "-n", "7", "--no-attacks", "--adversary", "curious(1)")
     assert "7 iterations" in message
-    assert "ends with iteration 6" in message
+    assert "the transcript has 6" in message
     message = refused(
         "audit", "out", *QUICK, "--adversary", "curious(1)", "--adversary", "curious(1,2)"
     )
-    assert "What corrupt clients (2) hold was not recorded" in message
+    assert "curious(1,2) needs what clients 2 hold, which was not recorded" in message
     assert "insides = [2]" in message
-    assert "corrupt themselves" in refused(
+    assert "are corrupt" in refused(
         "audit", "out", *QUICK, "--adversary", "curious(1)", "--victim", "1"
     )
     message = refused("audit", "out", *QUICK, "--set", "algorithm.lr=0.2")
-    assert "--set does not go with the folder of a run" in message
+    assert "--set does not go with a run folder" in message
     assert "tacit audit out/config.toml" in message
     answer = tacit_here(
         "audit", "out", "-n", "6", "--no-attacks", "--adversary", "curious(1)", "--json"
@@ -346,7 +346,7 @@ def test_bad_values_in_a_configuration(refused, config, tmp_path, section, words
         assert word in message
 
 
-# --- Clipping --------------------------------------------------------------------------------------------------
+# --- Clipping ---
 
 
 def test_clipped_gradients_with_noise_in_every_iteration_have_a_guarantee(
@@ -369,10 +369,10 @@ def test_clipped_gradients_with_noise_in_every_iteration_have_a_guarantee(
             "NOISY: eavesdropper computes no gradient, difference or sum of client 0 exactly"
             in answer.out
         )
-        said = " ".join(answer.out.split())
+        printed = " ".join(answer.out.split())
         assert (
-            "bounded ε = 2.5 for all that eavesdropper+theta0 sees in the first 3 iterations"
-            in said
+            "bounded ε = 2.5 for everything that eavesdropper+theta0 sees in the first 3 iterations"
+            in printed
         )
         bounded = json.loads((tmp_path / "found" / "audit.json").read_text())["adversaries"][0][
             "bounded"
@@ -383,10 +383,10 @@ def test_clipped_gradients_with_noise_in_every_iteration_have_a_guarantee(
         )
     unclipped = tacit_here("run", config, "--out", "other", "--set", "run.clip.bound=1e9")
     assert unclipped.code == 0
-    assert history("other") != history("out")  # it is not only written down
+    assert history("other") != history("out")  # clipping changes the run
 
 
-# --- Resuming --------------------------------------------------------------------------------------------------
+# --- Resuming ---
 
 
 @pytest.fixture
@@ -404,9 +404,7 @@ def transcript(folder):
     }
 
 
-def test_a_recorded_run_that_was_stopped_goes_on_to_the_same_transcript(
-    tacit_here, stopping, tmp_path, monkeypatch
-):
+def test_a_resumed_run_has_the_same_transcript(tacit_here, stopping, tmp_path, monkeypatch):
     assert tacit_here("run", stopping, "--out", "whole").code == 0
     whole = transcript(tmp_path / "whole")
     assert json.loads(whole["transcript.json"])["messages"][-1]["tick"] == 9
@@ -422,9 +420,7 @@ def test_a_recorded_run_that_was_stopped_goes_on_to_the_same_transcript(
     assert answer.code == 0, answer.err
 
 
-def test_a_checkpoint_older_than_the_transcript_loses_and_doubles_nothing(
-    tacit_here, stopping, tmp_path
-):
+def test_resuming_from_before_the_end_of_the_transcript(tacit_here, stopping, tmp_path):
     tacit_here("run", stopping, "--out", "out")
     whole = transcript(tmp_path / "out")
     max((tmp_path / "out" / "checkpoints").iterdir()).unlink()
@@ -434,10 +430,10 @@ def test_a_checkpoint_older_than_the_transcript_loses_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("save", [1, 2])
-def test_a_run_that_is_killed_while_it_saves_goes_on(
+def test_a_run_that_is_killed_while_saving_can_be_resumed(
     tacit_here, stopping, tmp_path, monkeypatch, save
 ):
-    """Between the transcript and the checkpoint, in whichever order they are."""
+    """Killed between saving the transcript and the checkpoint, in either order."""
     from tacit.record import checkpoint, transcript_files
 
     tacit_here("run", stopping, "--out", "whole")
@@ -463,13 +459,13 @@ def test_a_run_that_is_killed_while_it_saves_goes_on(
     assert transcript(tmp_path / "out") == transcript(tmp_path / "whole")
 
 
-def test_the_verb_is_in_the_help(tacit_here):
+def test_help(tacit_here):
     answer = tacit_here("audit", "--help")
     assert answer.code == 0
     for word in ("--adversary", "--victim", "--no-attacks", "--delta", "curious(1,4)+eavesdropper"):
         assert word in answer.out
 
 
-def test_iterations_that_never_happen_are_not_audited(config, refused):
+def test_more_iterations_than_the_run_has_are_refused(config, refused):
     message = refused("audit", config, "-n", "100000")
-    assert "The audit shall see 100000 iterations, but the run has" in message
+    assert "The audit needs 100000 iterations, but the run has" in message

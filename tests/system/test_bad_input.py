@@ -43,7 +43,7 @@ MISTAKES = {
     "option of another partition": (["partition.alpha=1"], ["[partition]", "iid", "'alpha'"]),
     "option of another algorithm": (["algorithm.inject=every"], ["algorithm.inject", "lppa", "Known: lr"]),
     "option of another model": (["model.channels=3"], ["[model]", "channels"]),
-    "option of another dataset": (["data.test_fraction=0.5"], ["[data]", "test_fraction", "mnist-mini"]),
+    "option of another dataset": (["data.test_fraction=0.5"], ["data.test_fraction", "mnist-mini"]),
     "missing option of a graph": (["graph.kind=erdos-renyi"], ["'erdos-renyi' needs graph.p"]),
     "batch too large": (["run.batch_size=81"], ["81 each", "batch size", "Lower"]),
     "no cuda": (["run.device=cuda"], ["run.device = 'cuda'", '"cpu"']),

@@ -14,7 +14,7 @@ from scipy import stats
 
 from tacit.compression import QSGD, Identity, RandK, SignBits
 from tacit.compression.subsets import _permuted, random_subset
-from tacit.core.randomness import key_of, words
+from tacit.core.randomness import derive_key, words
 
 DRAWS = 10_000
 CODECS = [
@@ -49,7 +49,7 @@ def received(codec, u, seed):
     source = torch.arange(DRAWS)
 
     def draw(purpose, count):
-        return words(key_of(seed, purpose), 0, source, torch.zeros_like(source), range(count))
+        return words(derive_key(seed, purpose), 0, source, torch.zeros_like(source), range(count))
 
     return codec.received(u.expand(DRAWS, -1), draw)
 
@@ -127,7 +127,7 @@ def test_a_long_vector_in_single_precision_arrives_in_the_mean(codec):
     source = torch.arange(rows)
 
     def draw(purpose, count):
-        return words(key_of(7, purpose), 0, source, torch.zeros_like(source), range(count))
+        return words(derive_key(7, purpose), 0, source, torch.zeros_like(source), range(count))
 
     along = (codec.received(u.expand(rows, -1), draw).double() @ u.double()) / float(u.norm() ** 2)
     spread = float(along.std()) / math.sqrt(rows)
@@ -176,7 +176,7 @@ def test_subsets_of_more_columns_are_uniform_in_single_columns_and_in_pairs(widt
 
 def random_seeds(seed):
     source = torch.arange(DRAWS)
-    return words(key_of(seed, "subset"), 0, source, torch.zeros_like(source), range(2))
+    return words(derive_key(seed, "subset"), 0, source, torch.zeros_like(source), range(2))
 
 
 def is_uniform_in_single_columns_and_in_pairs(columns, width):

@@ -1,13 +1,13 @@
-"""Who listens: an eavesdropper, curious clients that may collude, a server, or several at once.
+"""Who attacks: an eavesdropper, curious clients that may collude, a server, or several of them.
 
-    Adversary.curious(0, 2)                       two clients that put together all they send, receive and hold
-    Adversary.eavesdropper()                      every message that is not private, on all edges
-    Adversary.server()                            what passes through the server, where there is one
+    Adversary.curious(0, 2)                     two clients that pool what they send, receive, hold
+    Adversary.eavesdropper()                    every message that is not private, on all edges
+    Adversary.server()                          what passes through the server, where there is one
     Adversary.curious(1) | Adversary.eavesdropper()
     Adversary.parse("curious(1)+eavesdropper+theta0")
 
-All follow the protocol: they add nothing and change nothing. All know the algorithm, its options, the graph and the
-model's architecture.
+All adversaries follow the protocol. All know the algorithm, its options, the graph and the model's
+architecture.
 """
 
 from __future__ import annotations
@@ -20,27 +20,43 @@ import networkx as nx
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_count
+from tacit.core.checks import is_count
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Message, Transcript
 from tacit.record.unknowns import Unknown
 
-SYNTAX = 'Give e.g. "eavesdropper", "curious(0)", "curious(0,2)+eavesdropper" or "server"; add "+theta0" if known.'
+SYNTAX = (
+    'Give e.g. "eavesdropper", "curious(0)", "curious(0,2)+eavesdropper" or "server"; '
+    'add "+theta0" if first models are known.'
+)
 
 
 @dataclass(frozen=True)
 class Adversary:
-    """What somebody listens to, and what it knows beforehand."""
+    """Which messages an adversary sees, and what it knows beforehand.
+
+    Attributes:
+        corrupt: Curious clients. The adversary has all that they send, receive and hold.
+        listens: Whether it reads messages between honest clients that are not private.
+        edges: The edges (source, target) it listens on; None means all.
+        is_server: Whether it runs the server.
+        knows_theta0: Whether it knows the first models of all clients.
+
+    Example:
+        >>> import tacit
+        >>> str(tacit.Adversary.curious(1, 4) | tacit.Adversary.eavesdropper())
+        'curious(1,4)+eavesdropper'
+    """
 
     corrupt: frozenset[int] = frozenset()
-    listens: bool = False  # to messages that are not private …
-    edges: frozenset[tuple[int, int]] | None = None  # … on these edges (source, target), or on all
+    listens: bool = False
+    edges: frozenset[tuple[int, int]] | None = None
     is_server: bool = False
-    knows_theta0: bool = False  # the first models of all clients
+    knows_theta0: bool = False
 
     @classmethod
     def curious(cls, *clients: int) -> Adversary:
-        """Clients that follow the rules and pool all they see and hold."""
+        """Clients that follow the protocol and pool what they know."""
         if not clients or not all(is_count(client, 0) for client in clients):
             raise Misuse(
                 f"curious{clients!r} names no clients.", "Give their numbers, e.g. curious(0, 2)."
@@ -49,20 +65,19 @@ class Adversary:
 
     @classmethod
     def eavesdropper(cls, *edges: tuple[int, int]) -> Adversary:
-        """An outsider who reads all messages that are not private, on all edges or on those named."""
+        """An outsider that reads all messages that are not private, on all edges or on `edges`."""
         return cls(listens=True, edges=frozenset(edges) or None)
 
     @classmethod
     def server(cls) -> Adversary:
-        """Whoever runs the server."""
+        """The operator of the server."""
         return cls(is_server=True)
 
     @classmethod
     def parse(cls, text: str) -> Adversary:
-        """From words as the command line takes them."""
-        parts = [part.strip() for part in text.split("+")]
+        """Parse the form that the command line takes, such as "curious(0,2)+eavesdropper"."""
         adversary = cls()
-        for part in parts:
+        for part in (part.strip() for part in text.split("+")):
             if match := re.fullmatch(r"curious\(\s*(\d+(?:\s*,\s*\d+)*)\s*\)", part):
                 adversary |= cls.curious(*map(int, match[1].split(",")))
             elif part == "eavesdropper":
@@ -73,12 +88,12 @@ class Adversary:
                 adversary = replace(adversary, knows_theta0=True)
             else:
                 raise Misuse(f"The adversary {text!r} is not understood at {part!r}.", SYNTAX)
-        if adversary == cls() or adversary == cls(knows_theta0=True):
-            raise Misuse(f"The adversary {text!r} listens to nothing.", SYNTAX)
+        if adversary in (cls(), cls(knows_theta0=True)):
+            raise Misuse(f"The adversary {text!r} sees no messages.", SYNTAX)
         return adversary
 
     def __or__(self, other: Adversary) -> Adversary:
-        """Both, sharing what they know."""
+        """Both adversaries, sharing what they know."""
         everywhere = any(one.listens and one.edges is None for one in (self, other))
         named = (self.edges or frozenset()) | (other.edges or frozenset())
         return Adversary(
@@ -92,40 +107,46 @@ class Adversary:
     def __str__(self) -> str:
         parts = [f"curious({','.join(map(str, sorted(self.corrupt)))})"] if self.corrupt else []
         if self.listens:
-            parts.append(
-                "eavesdropper" if self.edges is None else f"eavesdropper on {sorted(self.edges)}"
-            )
+            where = "" if self.edges is None else f" on {sorted(self.edges)}"
+            parts.append(f"eavesdropper{where}")
         parts += ["server"] * self.is_server + ["theta0"] * self.knows_theta0
         return "+".join(parts)
 
     def knows(self, unknown: Unknown) -> bool:
-        """Whether it has this without listening: what corrupt clients hold, and θ⁰ if it was told."""
+        """Whether it has an unknown without any message: its clients' own, or first models."""
         return unknown.known_to(self.corrupt) or (self.knows_theta0 and unknown.kind == "theta0")
 
     def sees(self, message: Message, edges: list[tuple[int, int]]) -> Tensor:
-        """Which rows of a message it sees, bool [k]; `edges` are the graph's."""
+        """Which rows of a message it sees, bool [k]; `edges` are those of the graph."""
         everyone = torch.ones(len(message.rows), dtype=torch.bool)
-        hears_server = self.is_server or (
-            self.listens and self.edges is None
-        )  # links to it are no edges
+        # The links to a server are not edges of the graph.
+        sees_server = self.is_server or (self.listens and self.edges is None)
         if message.verb == "broadcast":
-            return everyone if self.corrupt or hears_server else ~everyone
+            return everyone if self.corrupt or sees_server else ~everyone
+        sources = message.source.tolist()
         if message.verb == "average":
-            own = [source in self.corrupt for source in message.source.tolist()]
-            return everyone if hears_server else torch.tensor(own)
+            own = torch.tensor([source in self.corrupt for source in sources])
+            return everyone if sees_server else own
         if message.target is not None:
-            ends = zip(message.source.tolist(), message.target.tolist(), strict=True)
             listens = self.listens and not message.private
-            return torch.tensor([self._hears((s, t), listens) for s, t in ends])
-        heard = {s for s, t in edges if self._hears((s, t), self.listens)}
-        return torch.tensor([source in heard | self.corrupt for source in message.source.tolist()])
+            ends = zip(sources, message.target.tolist(), strict=True)
+            return torch.tensor([self._sees_edge(edge, listens) for edge in ends])
+        seen = {edge[0] for edge in edges if self._sees_edge(edge, self.listens)} | self.corrupt
+        return torch.tensor([source in seen for source in sources])
 
-    def _hears(self, edge: tuple[int, int], listens: bool) -> bool:
+    def _sees_edge(self, edge: tuple[int, int], listens: bool) -> bool:
         tapped = listens and (self.edges is None or edge in self.edges)
         return tapped or not self.corrupt.isdisjoint(edge)
 
-    def refuse(self, clients: int, edges: list[tuple[int, int]]) -> None:
-        """Refuse an adversary that is not on this graph."""
+    def view(self, transcript: Transcript) -> Iterator[tuple[int, Tensor]]:
+        """The messages it sees, as indices into the transcript, each with the rows it sees [k]."""
+        for index, message in enumerate(transcript.messages):
+            (rows,) = torch.where(self.sees(message, transcript.edges))
+            if len(rows):
+                yield index, rows
+
+    def check_graph(self, clients: int, edges: list[tuple[int, int]]) -> None:
+        """Raise Misuse if its clients or edges are not on the graph, or no client is honest."""
         for client in sorted(self.corrupt):
             if client >= clients:
                 raise Misuse(
@@ -141,9 +162,9 @@ class Adversary:
                 )
 
     def honest_component(self, victim: int, transcript: Transcript) -> frozenset[int]:
-        """The honest clients that the victim is still connected with when the corrupt ones are taken away.
+        """The victim and the honest clients it stays connected to without the corrupt ones.
 
-        A server connects all of them.
+        A server connects all honest clients.
         """
         honest = frozenset(range(transcript.clients)) - self.corrupt
         if any(message.verb == "average" for message in transcript.messages):
@@ -152,11 +173,3 @@ class Adversary:
         graph.add_nodes_from(honest)
         graph.add_edges_from((s, t) for s, t in transcript.edges if s in honest and t in honest)
         return frozenset(nx.node_connected_component(graph, victim))
-
-
-def view(transcript: Transcript, adversary: Adversary) -> Iterator[tuple[int, Tensor]]:
-    """The messages an adversary sees, by their place in the transcript, and which of their rows [k]."""
-    for place, message in enumerate(transcript.messages):
-        (rows,) = torch.where(adversary.sees(message, transcript.edges))
-        if len(rows):
-            yield place, rows

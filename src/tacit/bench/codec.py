@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tacit.bench.result import Asked, Result
-from tacit.bench.stopwatch import Stopwatch, Work
+from tacit.bench.benchmark import BenchOptions, BenchResult
+from tacit.bench.timing import Timer, TimedFunction
 from tacit.compression import QSGD, Codec, Identity, RandK, SignBits
-from tacit.core.randomness import key_of, tiles, words
+from tacit.core.randomness import derive_key, tiles, words
 
 SUMMARY = "encoding and decoding rows / copying them"
 OF_SIGNS = "sign-of-signs"
@@ -64,33 +64,33 @@ class Words:
         out = torch.empty(len(self._rows), count, dtype=torch.int64)
         for rows, columns in tiles(*out.shape):
             source = self._rows[rows]
-            drawn = words(key_of(0, purpose), 0, source, torch.zeros_like(source), columns)
+            drawn = words(derive_key(0, purpose), 0, source, torch.zeros_like(source), columns)
             out[rows, columns.start : columns.stop] = drawn
         return out
 
 
-def offered(device: torch.device) -> tuple[str, ...]:
+def default_workloads(device: torch.device) -> tuple[str, ...]:
     """Bytes are made on the CPU."""
     return WORKLOADS if device.type == "cpu" else ()
 
 
-def measure(asked: Asked) -> Iterator[Result]:
+def measure(options: BenchOptions) -> Iterator[BenchResult]:
     """All codecs and a copy, in turns."""
-    parameters = QUICK_PARAMETERS if asked.quick else PARAMETERS
+    parameters = QUICK_PARAMETERS if options.quick else PARAMETERS
     rows = torch.randn(ROWS, parameters, generator=torch.Generator().manual_seed(0))
     signs = torch.where(rows < 0, -0.01, 0.01)
-    works: dict[str, Work] = {"copy": rows.clone}
-    for name in asked.workloads:
-        works |= _works(name, CODECS[name], signs if name == OF_SIGNS else rows)
-    repeats = asked.repeats or (QUICK_REPEATS if asked.quick else REPEATS)
-    timings = Stopwatch().interleaved(works, repeats, turns=asked.turns_of("codec"))
-    for name in asked.workloads:
+    functions: dict[str, TimedFunction] = {"copy": rows.clone}
+    for name in options.workloads:
+        functions |= _works(name, CODECS[name], signs if name == OF_SIGNS else rows)
+    repeats = options.repeats or (QUICK_REPEATS if options.quick else REPEATS)
+    timings = Timer().interleave(functions, repeats, on_repeat=options.progress_of("codec"))
+    for name in options.workloads:
         both = (f"{name} encode", f"{name} decode")
         size = CODECS[name].size(parameters, rows.dtype)
         nanoseconds = {
             part: 1e9 * timings.median(f"{name} {part}") / rows.numel() for part in PARTS
         }
-        yield Result(
+        yield BenchResult(
             "codec",
             name,
             timings.ratio(both, "copy"),
@@ -107,7 +107,7 @@ def measure(asked: Asked) -> Iterator[Result]:
         )
 
 
-def _works(name: str, codec: Codec, rows: Tensor) -> dict[str, Work]:
+def _works(name: str, codec: Codec, rows: Tensor) -> dict[str, TimedFunction]:
     """What is timed for one codec; each is done once so that all words are drawn."""
     drawn = Words(len(rows))
     wire = codec.encode(rows, drawn)

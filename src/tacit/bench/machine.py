@@ -1,4 +1,4 @@
-"""What a measurement was made on."""
+"""The machine that a measurement was made on."""
 
 from __future__ import annotations
 
@@ -10,32 +10,37 @@ from typing import Any
 
 import torch
 
-BUSY = 0.25  # of the cores wanted by others: from here on, times are not to be trusted
+# Load per core above which other processes disturb the times.
+BUSY = 0.25
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Processor, GPU, versions, and how busy it was before the measurement."""
+    """Processor, GPU, versions, and how busy the machine was before the measurement.
+
+    Attributes:
+        cores: Cores that this process may use.
+        threads: Threads of torch.
+        wait_policy: OMP_WAIT_POLICY, whether waiting threads spin; the command line sets PASSIVE.
+        load: Average load of the last minute.
+    """
 
     processor: str
-    cores: int  # that this process may use
-    threads: int  # of torch
-    wait_policy: (
-        str | None
-    )  # OMP_WAIT_POLICY: whether threads that wait spin; the command line sets PASSIVE
+    cores: int
+    threads: int
+    wait_policy: str | None
     gpu: str | None
     system: str
     python: str
     torch_version: str
-    load: float | None  # the average over the last minute
+    load: float | None
 
     @classmethod
-    def here(cls, device: torch.device | str = "cpu") -> Machine:
-        """This machine, now."""
+    def current(cls, device: torch.device | str = "cpu") -> Machine:
         on_gpu = torch.device(device).type == "cuda"
         return cls(
             processor=_processor(Path("/proc/cpuinfo")),
-            cores=cores(),
+            cores=available_cores(),
             threads=torch.get_num_threads(),
             wait_policy=os.environ.get("OMP_WAIT_POLICY"),
             gpu=torch.cuda.get_device_name(device) if on_gpu else None,
@@ -47,21 +52,20 @@ class Machine:
 
     @property
     def caution(self) -> str | None:
-        """Why the times are not to be trusted, if so."""
+        """Why the times cannot be trusted, if so."""
         if self.load is None or self.load < BUSY * self.cores:
             return None
         return (
-            f"the machine was busy (load {self.load:g} on {self.cores} cores): "
-            "ratios are better than times, but measure again when it is quiet"
+            f"the machine was busy (load {self.load:g} on {self.cores} cores); "
+            "ratios suffer less than times, but measure again when it is idle"
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self) | {"caution": self.caution}
 
 
-def free_memory() -> int | None:
-    """Bytes that can still be taken, where the system tells."""
+def available_memory() -> int | None:
+    """Free memory in bytes; None if the system does not tell."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -70,20 +74,19 @@ def free_memory() -> int | None:
     return next((1024 * int(words[1]) for words in fields if words[0] == "MemAvailable:"), None)
 
 
-def cores() -> int:
-    """As many as this process may use."""
+def available_cores() -> int:
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _processor(told: Path) -> str:
-    """The processor's name, or what it tells instead of one; Python itself knows none on Linux."""
+def _processor(cpuinfo: Path) -> str:
+    """The name of the processor, or its part number; on Linux `platform` does not know it."""
     try:
-        lines = told.read_text().splitlines()
+        lines = cpuinfo.read_text().splitlines()
     except OSError:
         lines = []
-    facts = {
-        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
-    }
+    pairs = (line.partition(":") for line in lines)
+    facts = {key.strip(): value.strip() for key, _, value in pairs}
     if name := facts.get("model name"):
         return name
     if "CPU part" in facts:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import torch
 
-from tacit.bench.machine import free_memory
-from tacit.bench.result import Asked, Result
-from tacit.bench.stopwatch import Stopwatch
+from tacit.bench.machine import available_memory
+from tacit.bench.benchmark import BenchOptions, BenchResult
+from tacit.bench.timing import Timer
 from tacit.bench.workloads import ring
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
@@ -26,20 +26,20 @@ REPEATS, QUICK_REPEATS = 5, 5
 TENSORS = 4  # of N·P numbers, in memory at a time: rows, copy, result and workspace
 
 
-def offered(device: torch.device) -> tuple[str, ...]:
+def default_workloads(device: torch.device) -> tuple[str, ...]:
     """Everywhere."""
     return WORKLOADS
 
 
-def measure(asked: Asked) -> Iterator[Result]:
+def measure(options: BenchOptions) -> Iterator[BenchResult]:
     """The ring, or nothing."""
-    clients = QUICK_CLIENTS if asked.quick else CLIENTS
-    _refuse_too_large(TENSORS * 4 * clients * PARAMETERS, asked.device)
-    asked.progress("mix: preparing", 0, 1)
+    clients = QUICK_CLIENTS if options.quick else CLIENTS
+    _refuse_too_large(TENSORS * 4 * clients * PARAMETERS, options.device)
+    options.progress("mix: preparing", 0, 1)
     net = StackedNetwork(
-        ring(clients), torch.float32, asked.device, WorkerPool.of_this_process(asked.device)
+        ring(clients), torch.float32, options.device, WorkerPool.for_device(options.device)
     )
-    rows = torch.ones(clients, PARAMETERS, device=asked.device)
+    rows = torch.ones(clients, PARAMETERS, device=options.device)
     copy = torch.empty_like(rows)
 
     def mix() -> None:
@@ -48,11 +48,11 @@ def measure(asked: Asked) -> Iterator[Result]:
             mixed
         )  # as a simulation does with rows of the past: both write into memory that is there
 
-    works = {"mix": mix, "copy": lambda: copy.copy_(rows)}
-    repeats = asked.repeats or (QUICK_REPEATS if asked.quick else REPEATS)
-    timings = Stopwatch.on(asked.device).interleaved(works, repeats, turns=asked.turns_of("mix"))
+    functions = {"mix": mix, "copy": lambda: copy.copy_(rows)}
+    repeats = options.repeats or (QUICK_REPEATS if options.quick else REPEATS)
+    timings = Timer.on(options.device).interleave(functions, repeats, on_repeat=options.progress_of("mix"))
     moved = 2 * rows.numel() * rows.element_size()
-    yield Result(
+    yield BenchResult(
         "mix",
         "ring",
         timings.ratio("copy", "mix"),
@@ -72,7 +72,7 @@ def measure(asked: Asked) -> Iterator[Result]:
 
 
 def _refuse_too_large(needed: int, device: torch.device) -> None:
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
     if free is not None and needed > free:
         raise Misuse(
             f"mix takes {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free.",

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import tacit
 from tacit import data, models
-from tacit.core.randomness import key_of
+from tacit.core.randomness import derive_key
 from tacit.graph import Graph, Topology
 from tacit.tasks.parts import Parts
 from tacit.tasks.task import Init
@@ -94,7 +94,7 @@ class Workload:
             return Images(
                 real.train.x[dealt], real.train.y[dealt], (real.test.x, real.test.y), self.dataset
             )
-        generator = torch.Generator().manual_seed(key_of("bench", self.name) >> 1)
+        generator = torch.Generator().manual_seed(derive_key("bench", self.name) >> 1)
         x = torch.rand(count, *SHAPE, generator=generator)
         return Images(x, torch.randint(CLASSES, (count,), generator=generator), None, "random")
 
@@ -139,5 +139,5 @@ W5 = Workload(
 WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4, W5)}
 
 # What peers are timed with: the same rule without and with masks, which are to cost no bytes.
-PLAIN_RULE = {"name": "dsgt", "lr": 0.05}
-MASKED_RULE = {"name": "lppa", "lr": 0.05}
+PLAIN_ALGORITHM = {"name": "dsgt", "lr": 0.05}
+MASKED_ALGORITHM = {"name": "lppa", "lr": 0.05}

@@ -1,4 +1,4 @@
-"""The command line: thin; parse, call, print. Exit codes: 0 good, 1 failed, 2 misuse, 130 stopped."""
+"""The command line. Exit codes: 0 success, 1 failure, 2 misuse, 130 stopped by the user."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import sys
 
 def main() -> None:
     """Entry point of the `tacit` command."""
-    # Threads that wait by spinning are ten times slower when another program wants the core; set before torch loads.
-    # A bench compares with what others have, so it runs as they do.
+    # Waiting threads that spin are ten times slower when another program needs the core. This must
+    # be set before torch loads. A bench runs with the defaults that other libraries have.
     if sys.argv[1:2] != ["bench"]:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from rich.console import Console
-
     from tacit.cli.app import app
     from tacit.core.errors import Interrupted, ReportedElsewhere, TacitError
 
@@ -22,22 +20,23 @@ def main() -> None:
     except ReportedElsewhere as problem:
         sys.exit(problem.exit_code)
     except TacitError as problem:
-        text = str(problem) if isinstance(problem, Interrupted) else f"Error: {problem}"
-        Console(stderr=True, soft_wrap=True).print(
-            text, style="bold red", markup=False, highlight=False
-        )
+        _fail(f"{problem}" if isinstance(problem, Interrupted) else f"Error: {problem}")
         sys.exit(problem.exit_code)
     except ModuleNotFoundError as problem:
         if (problem.name or "").split(".")[0] not in ("cryptography", "google", "grpc"):
             raise
-        text = f"Error: {problem.name} is not installed. Peers need it: pip install 'tacit[peer]'."
-        Console(stderr=True, soft_wrap=True).print(
-            text, style="bold red", markup=False, highlight=False
-        )
+        _fail(f"Error: {problem.name} is not installed. Nodes need it: pip install 'tacit[peer]'.")
         sys.exit(2)
     except KeyboardInterrupt:
-        Console(stderr=True).print("Stopped.", style="bold red")
+        _fail("Stopped.")
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output went away
+    except BrokenPipeError:  # the reader of our output has closed it
         sys.stderr.close()
         sys.exit(1)
+
+
+def _fail(message: str) -> None:
+    from rich.console import Console
+
+    console = Console(stderr=True, soft_wrap=True)
+    console.print(message, style="bold red", markup=False, highlight=False)

@@ -14,7 +14,7 @@ from tacit.cli.progress import ProgressBar
 
 if TYPE_CHECKING:
     from tacit.bench.machine import Machine
-    from tacit.bench.result import Result
+    from tacit.bench.benchmark import BenchResult
 
 
 def bench(
@@ -41,13 +41,13 @@ def bench(
         return
     from tacit.bench import measure
     from tacit.bench.machine import Machine
-    from tacit.bench.result import Asked
+    from tacit.bench.benchmark import BenchOptions
     from tacit.core.devices import check_device
     from tacit.core.errors import Misuse
 
     errors = Console(stderr=True)
     place = check_device(device, "--device")
-    machine = Machine.here(place)
+    machine = Machine.current(place)
     wanted = tuple(name.strip() for name in (workload or "").split(",") if name.strip())
 
     def skipped(name: str, problem: Misuse) -> None:
@@ -56,7 +56,7 @@ def bench(
         )
 
     with ProgressBar(errors) as progress:
-        asked = Asked(wanted, place, repeats, quick, progress)
+        asked = BenchOptions(wanted, place, repeats, quick, progress)
         results = list(measure(names or [], asked, skipped))
     if as_json:
         print(
@@ -92,7 +92,7 @@ def _list(as_json: bool) -> None:
     Console().print(table)
 
 
-def _print(results: Sequence[Result], machine: Machine, console: Console) -> None:
+def _print(results: Sequence[BenchResult], machine: Machine, console: Console) -> None:
     table = Table(
         caption="ratios: median over the turns, and quartiles; scaling: exponent ± standard error"
     )
@@ -116,14 +116,14 @@ def _print(results: Sequence[Result], machine: Machine, console: Console) -> Non
         say(f"{result.bench} {result.workload}: per {', '.join([result.unit, *_details(result)])}")
     gpu = f", {machine.gpu}" if machine.gpu else ""
     say(
-        f"{machine.processor}{gpu}; {machine.cores} cores, {machine.threads} threads, torch {machine.torch_version}, "
+        f"{machine.processor}{gpu}; {machine.available_cores} cores, {machine.threads} threads, torch {machine.torch_version}, "
         f"load {machine.load}"
     )
     if machine.caution:
         say(f"Caution: {machine.caution}.", style="bold yellow")
 
 
-def _details(result: Result) -> Iterator[str]:
+def _details(result: BenchResult) -> Iterator[str]:
     """What else was found, in words."""
     for name, value in result.details.items():
         if isinstance(value, float | int | str):

@@ -1,4 +1,4 @@
-"""`tacit federation`: make one, change who takes part, renew certificates, look at it, try it out."""
+"""`tacit federation`: create a federation, change it, renew certificates, inspect it, run it."""
 
 from __future__ import annotations
 
@@ -9,47 +9,48 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-if TYPE_CHECKING:
-    from tacit.peer.federation.client import FederationClient
-    from tacit.peer.federation.identity import Credentials
-    from tacit.peer.federation.manifest import Manifest
-    from tacit.peer.federation.operator import FederationFolder
+from tacit.core.errors import Misuse
 
-app = typer.Typer(
-    no_args_is_help=True, help="Federations: create, change, renew, show, ask, try out."
-)
+if TYPE_CHECKING:
+    from tacit.peer.federation.certificates import Credentials
+    from tacit.peer.federation.federation_client import FederationClient
+    from tacit.peer.federation.federation_folder import FederationFolder
+    from tacit.peer.federation.manifest import Manifest
+
+app = typer.Typer(no_args_is_help=True, help="Create, change, inspect and run federations.")
 
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The operator's folder of the federation.")
 ]
+AnyFolder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The operator's folder, or that of a node.")
+]
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
 Edges = Annotated[
     str | None,
-    typer.Option(
-        help="Who talks to whom, e.g. a:b,b:c; where edges are directed, the first sends to the second."
-    ),
+    typer.Option(help="Edges of the graph, e.g. a:b,b:c. If directed, a sends to b."),
 ]
-Days = Annotated[int, typer.Option(min=1, help="How long certificates are valid.")]
+Days = Annotated[int, typer.Option(min=1, help="Days for which certificates are valid.")]
 CaKey = Annotated[
     Path | None,
-    typer.Option("--ca-key", help="The key of an authority of your own; it is used, not kept."),
+    typer.Option("--ca-key", help="Private key of your own authority. It is not stored."),
 ]
-
 Later = Annotated[
     bool,
-    typer.Option("--later", help="Do not tell the nodes yet; `tacit federation announce` does."),
+    typer.Option("--later", help="Do not notify the nodes yet; see `tacit federation announce`."),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 @app.command()
 def create(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
-    nodes: Annotated[str, typer.Option(help="Who takes part: a=host:port,b=host:port,…")],
+    nodes: Annotated[str, typer.Option(help="Nodes and addresses: a=host:port,b=host:port,…")],
     name: Annotated[
-        str | None, typer.Option(help="Of the federation (default: the folder's name).")
+        str | None, typer.Option(help="Name of the federation (default: that of the folder).")
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option(help="TOML file of the experiment that is trained; see examples/."),
+        Path | None, typer.Option(help="TOML file of the experiment to train; see examples/.")
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -59,55 +60,50 @@ def create(
         str | None, typer.Option(help="Kind of graph, e.g. ring; short for graph.kind.")
     ] = None,
     mixing: Annotated[
-        str | None, typer.Option(help="Rule of the weights; short for graph.mixing.")
+        str | None, typer.Option(help="Rule for the weights; short for graph.mixing.")
     ] = None,
     edges: Edges = None,
     days: Days = 365,
     ca: Annotated[
-        Path | None, typer.Option(help="The certificate of an authority of your own (PEM).")
+        Path | None, typer.Option(help="Certificate of your own authority (PEM).")
     ] = None,
     ca_key: CaKey = None,
 ) -> None:
-    """Make a federation: a folder with everything to hand out to each node, keys and certificates included."""
-    from tacit.cli.federation_view import say_what_holds
-    from tacit.config.sections import load_config, make_config
-    from tacit.core.errors import Misuse
-    from tacit.peer.federation import operator as federation
+    """Create a federation: a folder with the keys, certificates and manifest of each node."""
+    from tacit.cli.federation_tables import print_summary
+    from tacit.config.loading import load_config, make_config
+    from tacit.peer.federation import operator
 
     if ca_key is not None and ca is None:
-        raise Misuse(
-            "--ca-key is given without --ca.", "Give the certificate of the authority too."
-        )
+        raise Misuse("--ca-key is given without --ca.", "Also give the authority's certificate.")
     if graph is not None and edges is not None:
-        raise Misuse("--graph and --edges are both given.", "Give a kind of graph, or its edges.")
-    wanted = list(overrides or [])
-    wanted += [f"graph.kind={json.dumps(graph)}"] if graph is not None else []
-    wanted += [f"graph.mixing={json.dumps(mixing)}"] if mixing is not None else []
-    wanted += (
-        ['graph.kind="edges"', f"graph.edges={json.dumps(_listed(edges))}"]
-        if edges is not None
-        else []
-    )
-    plan = make_config({}, wanted) if config is None else load_config(config, wanted)
-    home = federation.create(
+        raise Misuse("--graph and --edges are both given.", "Give only one of them.")
+    settings = list(overrides or [])
+    if graph is not None:
+        settings.append(f"graph.kind={json.dumps(graph)}")
+    if mixing is not None:
+        settings.append(f"graph.mixing={json.dumps(mixing)}")
+    if edges is not None:
+        settings += ['graph.kind="edges"', f"graph.edges={json.dumps(_split(edges))}"]
+    created = operator.create(
         folder,
         name if name is not None else folder.resolve().name,
-        _addresses(nodes),
-        plan,
+        _parse_nodes(nodes),
+        make_config({}, settings) if config is None else load_config(config, settings),
         days=days,
         authority=_authority(ca, ca_key),
-        ca_certificate=None if ca is None else _read(ca),
+        ca_certificate=None if ca is None else _read_pem(ca),
     )
-    say_what_holds(home.manifest())
+    print_summary(created.manifest())
     if ca is not None and ca_key is None:
         print(
-            f"Next: have {home.path / 'operator' / 'operator.csr'} and {home.path / 'nodes'}/*/node.csr signed by the "
-            f"authority, then put each certificate into its place:\n"
-            f"  tacit federation certificate {home.path} NODE FILE"
+            f"Next: let the authority sign {folder}/operator/operator.csr and "
+            f"{folder}/nodes/*/node.csr, then install each certificate:\n"
+            f"  tacit federation certificate {folder} NODE FILE"
         )
     print(
-        f"Next: copy each folder in {home.path / 'nodes'} to its node, by a way that nobody else can read (it "
-        "holds the node's private keys), and start it there:\n"
+        f"Next: copy each folder in {folder}/nodes to its node over a secure channel (it holds\n"
+        "private keys), and start the node there:\n"
         "  tacit node NODE-FOLDER --data FILE"
     )
 
@@ -115,60 +111,89 @@ def create(
 @app.command()
 def add(
     folder: Folder,
-    node: Annotated[str, typer.Argument(metavar="NODE=HOST:PORT", help="Who joins.")],
+    node: Annotated[
+        str, typer.Argument(metavar="NODE=HOST:PORT", help="Name and address of the new node.")
+    ],
     edges: Edges = None,
     days: Days = 365,
     ca_key: CaKey = None,
     later: Later = False,
 ) -> None:
-    """Let a node join: a new roster, signed, and a folder for the node. The others wait for it once they are told."""
-    from tacit.cli.federation_view import say_what_changed
-    from tacit.core.errors import Misuse
-    from tacit.peer.federation import operator as federation
+    """Add a node: sign a new roster and create a folder for the node.
 
-    joining = _addresses(node)
-    if len(joining) != 1:
-        raise Misuse(f"{node!r} names {len(joining)} nodes.", "Add one at a time.")
-    home = federation.FederationFolder(folder)
-    before = home.manifest()
-    [(name, address)] = joining.items()
-    after = federation.add(
+    Once the other nodes are notified, they wait for the new one.
+    """
+    from tacit.cli.federation_tables import print_change
+    from tacit.peer.federation import operator
+
+    nodes = _parse_nodes(node)
+    if len(nodes) != 1:
+        raise Misuse(f"{node!r} names {len(nodes)} nodes.", "Add one node at a time.")
+    [(name, address)] = nodes.items()
+    federation = _federation(folder)
+    before = federation.manifest()
+    after = operator.add(
         folder,
         name,
         address,
-        edges=None if edges is None else _listed(edges),
+        edges=None if edges is None else _split(edges),
         days=days,
-        authority=_own_authority(home, ca_key),
+        authority=_authority(folder / "ca" / "ca.pem", ca_key),
     )
-    say_what_changed(before, after)
-    _announce(home, before, later)
-    place = home.node(name).path
+    print_change(before, after)
+    _announce(federation, before, later)
+    place = federation.node(name).path
     if not (place / "node.pem").exists():
         print(
-            f"Next: have {place / 'node.csr'} signed, then: tacit federation certificate {folder} {name} FILE"
+            f"Next: let the authority sign {place / 'node.csr'}, then install the certificate:\n"
+            f"  tacit federation certificate {folder} {name} FILE"
         )
     print(
-        f"Next: copy {place} to {name} by a way that nobody else can read, and start it there:\n"
-        "  tacit node FOLDER --data FILE"
+        f"Next: copy {place} to {name} over a secure channel, and start the node there:\n"
+        "  tacit node NODE-FOLDER --data FILE"
     )
 
 
 @app.command()
-def remove(
-    folder: Folder,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Who leaves.")],
-    edges: Edges = None,
-    later: Later = False,
-) -> None:
-    """Let a node go: a new roster, signed; those who stay go on without it."""
-    from tacit.cli.federation_view import say_what_changed
-    from tacit.peer.federation import operator as federation
+def remove(folder: Folder, node: NodeName, edges: Edges = None, later: Later = False) -> None:
+    """Remove a node: sign a new roster. The other nodes continue without it."""
+    from tacit.cli.federation_tables import print_change
+    from tacit.peer.federation import operator
 
-    home = federation.FederationFolder(folder)
-    before = home.manifest()
-    after = federation.remove(folder, node, edges=None if edges is None else _listed(edges))
-    say_what_changed(before, after)
-    _announce(home, before, later)
+    federation = _federation(folder)
+    before = federation.manifest()
+    after = operator.remove(folder, node, edges=None if edges is None else _split(edges))
+    print_change(before, after)
+    _announce(federation, before, later)
+
+
+@app.command()
+def announce(folder: Folder) -> None:
+    """Notify the running nodes of the newest roster, after `add --later` or `remove --later`."""
+    federation = _federation(folder)
+    _announce(federation, federation.manifest())
+
+
+def _announce(federation: FederationFolder, before: Manifest, later: bool = False) -> None:
+    """Send the new roster to the nodes of `before`. Nodes forward it, so one is enough."""
+    from tacit.peer.federation.federation_client import FederationClient
+
+    if later or not (federation.path / "operator" / "operator.pem").exists():
+        print(
+            "The nodes have not been notified yet. When everything is ready, run\n"
+            f"  tacit federation announce {federation.path}"
+        )
+        return
+    client = FederationClient(before, federation.operator_credentials(), federation.ca())
+    problems = client.announce(*federation.signed_manifest())
+    client.close()
+    if notified := [name for name, problem in problems.items() if not problem]:
+        print(f"Notified {', '.join(notified)}. Nodes forward the new roster to each other.")
+    else:
+        print(
+            "No node could be reached. To notify running nodes, start any node with the new\n"
+            "federation.toml and federation.sig from its folder in nodes/."
+        )
 
 
 @app.command()
@@ -176,91 +201,86 @@ def renew(
     folder: Folder,
     nodes: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NODE]...", help="Whose (default: all, and the operator's)."),
+        typer.Argument(metavar="[NODE]...", help="Nodes, or operator (default: all of them)."),
     ] = None,
     days: Days = 365,
     ca_key: CaKey = None,
 ) -> None:
     """Issue new certificates for the same keys."""
-    from tacit.peer.federation import operator as federation
+    from tacit.peer.federation import certificate_renewal
 
-    home = federation.FederationFolder(folder)
-    for facts in federation.renew(
-        folder, nodes or None, days, authority=_own_authority(home, ca_key)
-    ):
-        print(f"{facts.name}: valid until {facts.not_after:%Y-%m-%d}")
+    authority = _authority(folder / "ca" / "ca.pem", ca_key)
+    for renewed in certificate_renewal.renew(folder, nodes or None, days, authority=authority):
+        print(f"{renewed.name}: valid until {renewed.not_after:%Y-%m-%d}")
     print(
-        f"Next: give each node its new node.pem and operator.pem from {folder / 'nodes'}, and start it again."
+        f"Next: copy node.pem and operator.pem from each folder in {folder}/nodes to its node, "
+        "and restart it."
     )
 
 
 @app.command()
 def certificate(
     folder: Folder,
-    node: Annotated[
-        str, typer.Argument(metavar="NODE", help="Whose certificate it is, or operator.")
-    ],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node, or operator.")],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The certificate (PEM).")],
 ) -> None:
-    """Put a certificate that your own authority signed into its place."""
-    from tacit.peer.federation import operator as federation
+    """Install a certificate that your own authority has signed."""
+    from tacit.peer.federation.certificate_renewal import install_certificate
 
-    facts = federation.install_certificate(folder, node, _read(file))
-    print(f"{facts.name}: valid until {facts.not_after:%Y-%m-%d}")
-    waiting = sorted(
-        path.parent for path in folder.glob("*/**/*.csr") if not path.with_suffix(".pem").exists()
+    installed = install_certificate(folder, node, _read_pem(file))
+    print(f"{installed.name}: valid until {installed.not_after:%Y-%m-%d}")
+    missing = sorted(
+        path.parent.name
+        for path in folder.glob("*/**/*.csr")
+        if not path.with_suffix(".pem").exists()
     )
-    if waiting:
-        print(f"Still without a certificate: {', '.join(path.name for path in waiting)}")
+    if missing:
+        print(f"Still without a certificate: {', '.join(missing)}")
 
 
 @app.command()
 def show(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The operator's folder, or the one of a node.")
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    folder: AnyFolder,
+    as_json: AsJson = False,
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the graph into this file (.png, .svg, .pdf).")
     ] = None,
 ) -> None:
-    """Show who takes part, who talks to whom, and until when certificates are valid."""
-    from tacit.cli.federation_view import facts, print_facts
+    """Show the members, the graph, and how long certificates are valid."""
+    from tacit.cli.federation_tables import describe, print_description
 
-    manifest, shown = facts(folder)
+    manifest, description = describe(folder)
     if picture is not None:
-        from tacit.peer.federation.drawing import draw
+        from tacit.peer.federation.graph_drawing import draw_graph
 
-        draw(manifest, picture)
+        draw_graph(manifest, picture)
     if as_json:
-        print(json.dumps(shown))
+        print(json.dumps(description))
         return
-    print_facts(shown, Console())
+    print_description(description, Console())
     if picture is not None:
         print(f"Picture: {picture}")
 
 
 @app.command()
 def status(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The operator's folder, or the one of a node.")
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    folder: AnyFolder,
+    as_json: AsJson = False,
     seconds: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="To wait for answers.")
+        float, typer.Option("--timeout", min=0.1, help="Seconds to wait for answers.")
     ] = 3.0,
 ) -> None:
-    """Ask all nodes how they are: round, lag, loss, bytes, and for whom they wait."""
-    from tacit.cli.federation_status import status_table
+    """Query all nodes: round, lag, loss, traffic, and which nodes they wait for."""
+    from tacit.cli.federation_tables import status_table
 
-    enquiry, title = _enquiry(folder)
-    answers = enquiry.status(seconds)
-    enquiry.close()
+    client, title = _connect(folder)
+    reports = client.status(seconds)
+    client.close()
     if as_json:
-        print(json.dumps([answer.as_dict() for answer in answers]))
+        print(json.dumps([report.as_dict() for report in reports]))
     else:
-        Console().print(status_table(title, answers))
-    if not any(answer.status is not None for answer in answers):
+        Console().print(status_table(title, reports))
+    if all(report.status is None for report in reports):
         raise typer.Exit(1)
 
 
@@ -269,99 +289,67 @@ def up(
     folder: Folder,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="The --data of each node; {name} stands for its name, e.g. parts/{name}.npz."
-        ),
+        typer.Option(help="--data of each node, with {name} for its name: parts/{name}.npz."),
     ] = None,
     save_every: Annotated[
         float, typer.Option(min=0, help="Seconds between checkpoints, at most.")
     ] = 10.0,
 ) -> None:
-    """Run all nodes of a federation on this machine, until they have finished or Ctrl-C."""
-    from tacit.cli.federation_up import bring_up
-    from tacit.peer.federation.operator import FederationFolder
+    """Run all nodes of a federation on this machine, until they finish or Ctrl-C."""
+    from tacit.cli.federation_up import run_all_nodes
 
-    bring_up(FederationFolder(folder), data, save_every)
+    run_all_nodes(_federation(folder), data, save_every)
 
 
-def _enquiry(folder: Path) -> tuple[FederationClient, str]:
-    """Channels to all nodes, as the operator or as a node, and a title for what they answer."""
-    from tacit.peer.federation.client import FederationClient
-    from tacit.peer.federation.operator import FederationFolder, NodeFolder
+def _federation(folder: Path) -> FederationFolder:
+    from tacit.peer.federation.federation_folder import FederationFolder
+
+    return FederationFolder(folder)
+
+
+def _connect(folder: Path) -> tuple[FederationClient, str]:
+    """A client with the credentials in an operator's or node's folder, and a title for tables."""
+    from tacit.peer.federation.federation_client import FederationClient
+    from tacit.peer.federation.node_folder import NodeFolder
 
     if (folder / "node.key").exists():
         node = NodeFolder(folder)
         manifest, own, ca = node.manifest(), node.credentials(), node.ca()
     else:
-        home = FederationFolder(folder)
-        manifest, own, ca = home.manifest(), home.operator(), home.ca()
-    return FederationClient(manifest, own, ca), f"{manifest.federation}, generation {manifest.generation}"
+        federation = _federation(folder)
+        manifest, ca = federation.manifest(), federation.ca()
+        own = federation.operator_credentials()
+    title = f"{manifest.federation}, generation {manifest.generation}"
+    return FederationClient(manifest, own, ca), title
 
 
-@app.command()
-def announce(folder: Folder) -> None:
-    """Tell the nodes that run of the newest roster, where that was left for later."""
-    from tacit.peer.federation import operator as federation
-
-    home = federation.FederationFolder(folder)
-    _announce(home, home.manifest())
-
-
-def _announce(home: FederationFolder, before: Manifest, later: bool = False) -> None:
-    """Tell the nodes that run of the new roster; they tell each other, so that one is enough."""
-    from tacit.peer.federation.client import FederationClient
-
-    if later or not (home.path / "operator" / "operator.pem").exists():
-        print(f"Nobody is told yet. When all is ready:\n  tacit federation announce {home.path}")
-        return
-    text, signature = home.signed()
-    enquiry = FederationClient(before, home.operator(), home.ca())
-    told = enquiry.announce(text, signature)
-    enquiry.close()
-    if heard := [name for name, problem in told.items() if not problem]:
-        print(f"Told {', '.join(heard)}. Nodes pass it on.")
-    else:
-        print(
-            "No node could be told. Those that run hear of it from the first one that is started with the new "
-            "federation.toml and federation.sig of its folder in nodes/."
-        )
-
-
-def _addresses(text: str) -> dict[str, str]:
-    """The nodes of "a=host:port,b=host:port"."""
-    from tacit.core.errors import Misuse
-
-    found: dict[str, str] = {}
-    for item in _listed(text):
+def _parse_nodes(text: str) -> dict[str, str]:
+    """Name → address of the nodes in "a=host:port,b=host:port"."""
+    nodes: dict[str, str] = {}
+    for item in _split(text):
         name, equals, address = (part.strip() for part in item.partition("="))
         if not equals:
-            raise Misuse(
-                f"{item!r} is not of the form name=host:port.", "E.g. --nodes a=192.0.2.7:7400."
-            )
-        if name in found:
-            raise Misuse(f"Two nodes have the name {name}.", "Give each a name of its own.")
-        found[name] = address
-    return found
+            raise Misuse(f"{item!r} is not name=host:port.", "Write e.g. a=192.0.2.7:7400.")
+        if name in nodes:
+            raise Misuse(f"Two nodes have the name {name}.", "Give each node its own name.")
+        nodes[name] = address
+    return nodes
 
 
-def _listed(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _authority(certificate: Path | None, key: Path | None) -> Credentials | None:
     from tacit.core.storage import read_private
-    from tacit.peer.federation.identity import Credentials
+    from tacit.peer.federation.certificates import Credentials
 
     if certificate is None or key is None:
         return None
-    return Credentials(_read(certificate), read_private(key))
+    return Credentials(_read_pem(certificate), read_private(key))
 
 
-def _own_authority(home: FederationFolder, key: Path | None) -> Credentials | None:
-    return _authority(home.path / "ca" / "ca.pem", key)
+def _read_pem(path: Path) -> bytes:
+    from tacit.peer.federation.manifest_files import read_file
 
-
-def _read(path: Path) -> bytes:
-    from tacit.peer.federation.folders import read_part
-
-    return read_part(path, "Give the name of a file in PEM form.")
+    return read_file(path, "Give the name of a file in PEM format.")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from tacit.compression.blocks import blocks, row_blocks
-from tacit.core.native.on_gpu import usable
-from tacit.core.randomness import key_of, tiles, words
+from tacit.core.native import gpu_usable
+from tacit.core.randomness import derive_key, tiles, words
 
 # Columns are computed in 32 bits.
 MAX_WIDTH = 1 << 31
@@ -15,7 +15,7 @@ MAX_WIDTH = 1 << 31
 NARROW = 256
 # Pairs of rounds. With three, 40 columns are not uniform, and would not be with any round function.
 ROUNDS = 4
-KEY = key_of("rand-k")
+KEY = derive_key("rand-k")
 # An odd number that mixes well (Wellons 2018, triple32).
 MULTIPLIER = 0x2C1B3C6D
 
@@ -71,7 +71,7 @@ def _permuted(seed: Tensor, width: int, k: int) -> Tensor:
     """
     s, b = feistel_sizes(width)
     keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
-    if usable(seed.device):
+    if gpu_usable(seed.device):
         from tacit.core.native import gpu_integers
 
         return gpu_integers.permuted(keys, width, k, s, b)

@@ -26,7 +26,7 @@ from tacit.config.options import (
 from tacit.config.sections import Config, DataSection, ModelSection, TaskSection
 from tacit.core.devices import check_device
 from tacit.core.errors import Misuse, unknown_name
-from tacit.core.randomness import key_of
+from tacit.core.randomness import derive_key
 from tacit.data.partition import Partition, partition
 from tacit.engines.group import Hosted
 from tacit.graph import Graph
@@ -117,10 +117,7 @@ def build(
 ) -> Experiment:
     """Make everything that a configuration describes; errors appear here, before anything runs.
 
-    Args:
-        config: The configuration.
-        folder: Folder of the datasets; see `tacit.data.data_folder` for the default.
-        dataset: The configuration's dataset, if it is loaded already.
+    `folder` holds the datasets. Give the `dataset` if it is loaded already.
     """
     graph = make_graph(config.graph, config.run.seed)
     check_device(config.run.device, "run.device")
@@ -256,16 +253,9 @@ def _without_tensors(hint: Any) -> Any:
 
 
 def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
-    """Make the model; what its constructor draws depends on the seed only.
-
-    Args:
-        section: Name and options of the model.
-        shape: Shape of one input.
-        classes: Number of outputs.
-        seed: The run's seed.
-    """
+    """Make a model for inputs of this shape; what its constructor draws depends on the seed."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key_of(seed, "model") >> 1)
+        torch.default_generator.manual_seed(derive_key(seed, "model") >> 1)
         if ":" not in section.name:
             return models.build(section.name, shape, classes, **section.options)
         return _make_own_model(section, shape, classes)

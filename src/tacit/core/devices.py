@@ -1,14 +1,15 @@
-"""Which devices rows can live on."""
+"""Devices that rows can be on, and copies to them."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from tacit.core.errors import Misuse
 
 
 def check_device(device: torch.device | str, key: str = "device") -> torch.device:
-    """The device, or a refusal of one that is not here; `key` is what the user called it."""
+    """Require a device that this machine has; `key` is what the user calls it."""
     try:
         wanted = torch.device(device)
     except RuntimeError:
@@ -22,3 +23,11 @@ def check_device(device: torch.device | str, key: str = "device") -> torch.devic
             'Use "cpu".',
         )
     return wanted
+
+
+def to_device(numbers: Tensor, device: torch.device | str) -> Tensor:
+    """Copy from the host to a device, without waiting for a GPU."""
+    if torch.device(device).type != "cuda":
+        return numbers.to(device)
+    # Torch keeps the pinned pages until the GPU has read them.
+    return numbers.pin_memory().to(device, non_blocking=True)

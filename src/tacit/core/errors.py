@@ -1,4 +1,4 @@
-"""The errors Tacit raises on purpose: each says what is wrong and what to do about it."""
+"""The errors that Tacit raises on purpose; each names the problem and the remedy."""
 
 from __future__ import annotations
 
@@ -7,25 +7,35 @@ from collections.abc import Iterable
 
 
 class TacitError(Exception):
-    """Base of all errors raised on purpose; the command line prints it and exits with `exit_code`."""
+    """Base of all errors raised on purpose; the command line exits with its `exit_code`."""
 
     exit_code = 1
 
 
 class Misuse(TacitError, ValueError):
-    """The user asked for something impossible: names the key or file, the value, and the remedy."""
+    """An impossible request.
+
+    Args:
+        problem: What is wrong: the key or file and its value.
+        remedy: What to do about it.
+
+    Example:
+        >>> Misuse("seed is -1.", "Give a whole number of at least 0.").remedy
+        'Give a whole number of at least 0.'
+    """
 
     exit_code = 2
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         self.problem = problem
         self.remedy = remedy
-        between = "" if problem.endswith("\n") else " "  # a problem may be a list of lines
+        # A problem may be a list of lines.
+        between = "" if problem.endswith("\n") else " "
         super().__init__(f"{problem}{between}{remedy}".strip())
 
 
 def unknown_name(problem: str, given: object, known: Iterable[str], also: str = "") -> Misuse:
-    """The refusal of a name that is not among those `known`: with the closest one, and all of them."""
+    """The error for a name that is not among those `known`; it suggests the closest one."""
     names = list(known)
     close = difflib.get_close_matches(str(given), names, n=1)
     hint = f"Did you mean {close[0]!r}? " if close else ""
@@ -33,7 +43,12 @@ def unknown_name(problem: str, given: object, known: Iterable[str], also: str = 
 
 
 class Diverged(TacitError):
-    """A client's state became NaN or infinite; `history` holds what was recorded until then."""
+    """A client's state became NaN or infinite.
+
+    Args:
+        message: Which client, and when.
+        history: The records made before that, if there are any.
+    """
 
     def __init__(self, message: str, history: object = None) -> None:
         self.history = history
@@ -41,28 +56,28 @@ class Diverged(TacitError):
 
 
 class Caution(UserWarning):
-    """Something that runs but should not go unnoticed."""
+    """A warning: the run works, but not as well or as privately as one might expect."""
 
 
 class Interrupted(TacitError):
-    """The run was stopped by the user; a checkpoint was left where there is a run folder."""
+    """The user stopped the run; if it has a run folder, a checkpoint was saved."""
 
     exit_code = 130
 
 
-class Lost(TacitError):
-    """Another process of the run died or does not answer any more."""
+class RankLost(TacitError):
+    """Another process of the run died or does not respond."""
 
 
 class ReportedElsewhere(TacitError):
-    """The run ends for a reason that its first process tells; the others say nothing."""
+    """The run failed for a reason that its first process reports; others print nothing."""
 
     def __init__(self, exit_code: int) -> None:
         self.exit_code = exit_code
-        super().__init__("The first process of the run says why it ended.")
+        super().__init__("The first process of the run reports why it ended.")
 
 
 def first_line(problem: BaseException) -> str:
-    """The first line of what an error says, or its kind where it says nothing."""
+    """The first line of an error message, or the error's class if there is none."""
     lines = str(problem).strip().splitlines()
     return lines[0] if lines else type(problem).__name__

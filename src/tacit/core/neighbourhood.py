@@ -1,7 +1,7 @@
 """The edges of hosted clients, as slots that rows can be lifted to and summed from.
 
-Out-edges are sorted by (source, target) and in-edges by (target, source). On an undirected graph the k-th
-out-edge i→j and the k-th in-edge j→i are therefore the two directions of one edge.
+Out-edges are sorted by (source, target) and in-edges by (target, source). On an undirected graph
+the k-th out-edge i→j and the k-th in-edge j→i are therefore the two directions of one edge.
 """
 
 from __future__ import annotations
@@ -16,20 +16,31 @@ from torch import Tensor
 
 from tacit.core.rows import LazyRows, Rows
 
-Slots = list[tuple[Tensor, Tensor]]  # see `slots`
-WORKSPACE = 1 << 24  # numbers held at a time while summing lazy rows
+# See `slots`.
+Slots = list[tuple[Tensor, Tensor]]
+# Numbers held at a time while summing lazy rows.
+WORKSPACE = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
-    """What hosted clients know of the graph: who sends to them and to whom they send."""
+    """The edges that enter and leave hosted clients.
 
-    ids: Tensor  # [n] hosted clients, ascending
-    out_row: Tensor  # [e] row of the hosted source of each out-edge
-    out_target: Tensor  # [e] client at the other end
-    in_row: Tensor  # [f] row of the hosted target of each in-edge
-    in_source: Tensor  # [f] client at the other end
-    own_weight: Tensor | None = None  # [n, 1] what each hosted client gives to its own row; float64
+    Args:
+        ids: Hosted clients [n], ascending.
+        out_row: The row of the hosted source of each out-edge, [e].
+        out_target: The client at the other end, [e].
+        in_row: The row of the hosted target of each in-edge, [f].
+        in_source: The client at the other end, [f].
+        own_weight: The weight of each hosted client on itself, float64 [n, 1]; only `own` needs it.
+    """
+
+    ids: Tensor
+    out_row: Tensor
+    out_target: Tensor
+    in_row: Tensor
+    in_source: Tensor
+    own_weight: Tensor | None = None
 
     @classmethod
     def of(
@@ -39,63 +50,61 @@ class Neighbourhood:
         device: torch.device | str = "cpu",
         own_weight: np.ndarray | None = None,
     ) -> Neighbourhood:
-        """The neighbourhood of clients `ids` in a graph with directed `edges` [E, 2] of (source, target).
+        """The neighbourhood of clients `ids` in a graph with directed `edges` [E, 2].
 
-        `own_weight` are their wᵢᵢ [n], which only `own` needs.
+        `own_weight` are their wᵢᵢ [n].
         """
         source, target = edges[:, 0], edges[:, 1]
-        leaving, entering = np.isin(source, ids), np.isin(target, ids)
-        out, into = edges[leaving], edges[entering]
-        out = out[np.lexsort((out[:, 1], out[:, 0]))]
-        into = into[np.lexsort((into[:, 0], into[:, 1]))]
+        leaving, entering = edges[np.isin(source, ids)], edges[np.isin(target, ids)]
+        leaving = leaving[np.lexsort((leaving[:, 1], leaving[:, 0]))]
+        entering = entering[np.lexsort((entering[:, 0], entering[:, 1]))]
 
         def tensor(values: np.ndarray) -> Tensor:
             return torch.as_tensor(np.ascontiguousarray(values, dtype=np.int64), device=device)
 
+        weight = None if own_weight is None else torch.as_tensor(own_weight, device=device)
         return cls(
             ids=tensor(ids),
-            out_row=tensor(np.searchsorted(ids, out[:, 0])),
-            out_target=tensor(out[:, 1]),
-            in_row=tensor(np.searchsorted(ids, into[:, 1])),
-            in_source=tensor(into[:, 0]),
-            own_weight=None
-            if own_weight is None
-            else torch.as_tensor(own_weight, device=device)[:, None],
+            out_row=tensor(np.searchsorted(ids, leaving[:, 0])),
+            out_target=tensor(leaving[:, 1]),
+            in_row=tensor(np.searchsorted(ids, entering[:, 1])),
+            in_source=tensor(entering[:, 0]),
+            own_weight=None if weight is None else weight[:, None],
         )
 
     @property
     def out_source(self) -> Tensor:
-        """[e] client that each out-edge leaves."""
+        """The client that each out-edge leaves, [e]."""
         return self.ids[self.out_row]
 
     @property
     def in_target(self) -> Tensor:
-        """[f] client that each in-edge enters."""
+        """The client that each in-edge enters, [f]."""
         return self.ids[self.in_row]
 
     @cached_property
     def out_degree(self) -> Tensor:
-        """[n] number of out-neighbours of each hosted client."""
+        """The number of out-neighbours of each hosted client, [n]."""
         return torch.bincount(self.out_row, minlength=len(self.ids))
 
     @cached_property
     def in_degree(self) -> Tensor:
-        """[n] number of in-neighbours of each hosted client."""
+        """The number of in-neighbours of each hosted client, [n]."""
         return torch.bincount(self.in_row, minlength=len(self.ids))
 
     @cached_property
     def signs(self) -> Tensor:
-        """[e, 1] Bᵢⱼ of each out-edge i→j: +1 if i < j, else −1."""
+        """Bᵢⱼ of each out-edge i→j, [e, 1]: +1 if i < j, else −1."""
         return torch.where(self.out_source < self.out_target, 1.0, -1.0)[:, None]
 
     def own(self, rows: Tensor) -> Tensor:
-        """[n, P] → [n, P]: the share wᵢᵢxᵢ of its own row in what `mix` gives each client."""
+        """[n, P] → [n, P]: the part wᵢᵢxᵢ of its own row in the result of `mix`."""
         if self.own_weight is None:
             raise ValueError("a neighbourhood without own weights: give them to Neighbourhood.of")
         return self.own_weight.to(rows.dtype) * rows
 
     def lift(self, rows: Tensor) -> Tensor:
-        """[n, P] → [e, P]: each out-edge gets the row of the client it leaves."""
+        """[n, P] → [e, P]: the row of the client that each out-edge leaves."""
         return rows[self.out_row]
 
     def total_out(self, edge_rows: Rows) -> Tensor:
@@ -107,13 +116,13 @@ class Neighbourhood:
         return self._add(self._zeros(edge_rows), edge_rows, self.in_degree, self._in_slots, 1)
 
     def net_out(self, sent: Rows, received: Rows) -> Tensor:
-        """[n, P]: total_out(sent) − total_in(received), without holding both sums."""
+        """total_out(sent) − total_in(received), [n, P], without holding both sums."""
         onto = self._zeros(sent)
         self.add_net_out(onto, sent, received)
         return onto
 
     def add_net_out(self, onto: Tensor, sent: Rows, received: Rows) -> None:
-        """Add that to rows [n, P] in place."""
+        """Add `net_out` to rows [n, P] in place."""
         self._add(onto, sent, self.out_degree, self._out_slots, 1)
         self._add(onto, received, self.in_degree, self._in_slots, -1)
 
@@ -151,7 +160,7 @@ class Neighbourhood:
 def slots(degree: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """For k = 0, 1, …: the rows with more than k edges, and the number of each one's k-th edge.
 
-    Edges are numbered by client. No row occurs twice in one slot, so adding a slot is deterministic everywhere.
+    Edges are numbered by client. No row occurs twice in a slot, so adding one is deterministic.
     """
     first = degree.cumsum(0) - degree
     rows = torch.arange(len(degree), device=degree.device)

@@ -1,4 +1,4 @@
-"""Noise laws, given by their quantile function so that any source of uniform numbers can draw them."""
+"""Noise laws, given by quantile functions so that any source of uniform numbers can draw them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_number, offers
-from tacit.core.errors import Misuse
+from tacit.core.checks import check_methods, check_number
 
 
 class Noise(Protocol):
-    """A law for one coordinate of noise; coordinates are independent."""
+    """The law of one coordinate; coordinates are independent."""
 
     @property
     def variance(self) -> float:
@@ -27,7 +26,15 @@ class Noise(Protocol):
 
 @dataclass(frozen=True)
 class Laplace:
-    """Density e^{−|z|/β} / 2β with scale β; variance 2β²."""
+    """Laplace noise with density e^{−|z|/β} / 2β.
+
+    Args:
+        scale: β; the variance is 2β². Zero means no noise.
+
+    Example:
+        >>> Laplace(0.5).variance
+        0.5
+    """
 
     scale: float
 
@@ -36,7 +43,6 @@ class Laplace:
 
     @property
     def variance(self) -> float:
-        """2β²."""
         return 2 * self.scale**2
 
     def quantile(self, u: Tensor) -> Tensor:
@@ -47,7 +53,15 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Normal law with mean zero and standard deviation `scale`."""
+    """Gaussian noise with mean zero.
+
+    Args:
+        scale: The standard deviation σ. Zero means no noise.
+
+    Example:
+        >>> Gaussian(0.5).variance
+        0.25
+    """
 
     scale: float
 
@@ -56,7 +70,6 @@ class Gaussian:
 
     @property
     def variance(self) -> float:
-        """σ²."""
         return self.scale**2
 
     def quantile(self, u: Tensor) -> Tensor:
@@ -65,20 +78,14 @@ class Gaussian:
         return standard.mul_(self.scale)
 
 
+LAWS: dict[str, type[Laplace] | type[Gaussian]] = {"laplace": Laplace, "gaussian": Gaussian}
+
+
 def check_noise(noise: Noise) -> None:
-    """Refuse what is not a noise law, such as a bare scale."""
-    if not offers(noise, "quantile"):
-        raise Misuse(
-            f"noise is {noise!r}.", "Give a law, e.g. tacit.Laplace(0.025) or tacit.Gaussian(0.1)."
-        )
+    """Require a noise law, not just its scale."""
+    remedy = "Give a law, e.g. tacit.Laplace(0.025) or tacit.Gaussian(0.1)."
+    check_methods("noise", noise, "quantile", remedy=remedy)
 
 
 def _check_scale(law: str, scale: float) -> None:
-    if not (is_number(scale) and scale >= 0):
-        raise Misuse(
-            f"The scale of {law} noise is {scale!r}.",
-            "Give a finite number that is not negative (0 means no noise).",
-        )
-
-
-LAWS: dict[str, type[Laplace] | type[Gaussian]] = {"laplace": Laplace, "gaussian": Gaussian}
+    check_number(f"The scale of {law} noise", scale, at_least=0, hint="0 means no noise")

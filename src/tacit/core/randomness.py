@@ -1,14 +1,14 @@
-"""Keyed randomness: every number drawn is a pure function of what it is for.
+"""Keyed randomness: every number drawn is a pure function of its purpose.
 
-The simulator's generator is Philox4x32-10 (Salmon et al. 2011), a counter-based generator, written in integer tensor
-operations and, for the CPU, in compiled loops: CPU and GPU, one row or a million, in any order and chunking, draw the
-same words. A word is addressed by
+The simulator's generator is Philox4x32-10 (Salmon et al. 2011), a counter-based generator, written
+in integer tensor operations and, for the CPU, in compiled loops. CPU and GPU draw the same words,
+for one row or a million, in any order and chunking. A word is addressed by
 
     key      from the seed and a tag ("delta", "batches", …)
     counter  (column // 4, source, target, tick); column % 4 picks one of the four words
 
-`source` is the client whose randomness it is, `target` the other end for noise that two clients share (plus
-one, so that zero means "nobody else"), and `tick` the iteration. Nothing is ever taken from a hidden stream.
+`source` is the client whose randomness it is, `target` one plus the other end of an edge for noise
+that two clients share, or zero, and `tick` the iteration. There is no hidden stream.
 """
 
 from __future__ import annotations
@@ -21,24 +21,22 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.core.native import add_laplace, available, compiled, write_words
-from tacit.core.native.on_gpu import usable
+from tacit.core.devices import to_device
+from tacit.core.native import add_laplace, gpu_usable, is_compiled, supports, write_words
 from tacit.core.noise import Laplace, Noise
 from tacit.core.rows import LazyRows
-from tacit.core.transfer import sent
 from tacit.core.workers import WorkerPool
 
-WORD = 0xFFFFFFFF
+WORD_MASK = 0xFFFFFFFF
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
-TILE = (
-    1 << 14
-)  # counters handled at a time, sixteen times as many on a GPU: bounds the workspace and stays in cache
+# Counters at a time, sixteen times as many on a GPU: bounds the workspace and stays in cache.
+TILE = 1 << 14
 
 
-def key_of(*parts: int | str) -> int:
-    """A 64-bit key for a purpose, e.g. `key_of(seed, "batches")`."""
+def derive_key(*parts: int | str) -> int:
+    """A 64-bit key for a purpose, such as `derive_key(seed, "batches")`."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
@@ -46,34 +44,40 @@ def key_of(*parts: int | str) -> int:
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> Tensor:
     """Philox4x32-10 of int64 counters of one shape [...]: four 32-bit words [..., 4] as int64."""
     c0, c1, c2, c3 = counter
-    k0, k1 = key & WORD, (key >> 32) & WORD
+    k0, k1 = key & WORD_MASK, (key >> 32) & WORD_MASK
     for _ in range(ROUNDS):
-        # A product of two 32-bit numbers wraps in int64, but its bits are right: mask after shifting.
+        # A product of two 32-bit numbers wraps in int64, but its bits are right: shift, then mask.
         p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
-        high0 = (p0 >> 32).bitwise_and_(WORD)
-        high1 = (p1 >> 32).bitwise_and_(WORD)
+        high0 = (p0 >> 32).bitwise_and_(WORD_MASK)
+        high1 = (p1 >> 32).bitwise_and_(WORD_MASK)
         c0, c1, c2, c3 = (
             high1.bitwise_xor_(c1).bitwise_xor_(k0),
-            p1.bitwise_and_(WORD),
+            p1.bitwise_and_(WORD_MASK),
             high0.bitwise_xor_(c3).bitwise_xor_(k1),
-            p0.bitwise_and_(WORD),
+            p0.bitwise_and_(WORD_MASK),
         )
-        k0, k1 = (k0 + WEYL[0]) & WORD, (k1 + WEYL[1]) & WORD
+        k0, k1 = (k0 + WEYL[0]) & WORD_MASK, (k1 + WEYL[1]) & WORD_MASK
     return torch.stack((c0, c1, c2, c3), dim=-1)
 
 
 def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns: range) -> Tensor:
-    """Words [rows, len(columns)] of the rows (source, target) at `tick`; columns start at a multiple of 4."""
-    if isinstance(tick, int) and source.device.type == "cpu" and compiled():
+    """Words [rows, len(columns)] of the rows (source, target) at `tick`.
+
+    Args:
+        key: The key, from `derive_key`.
+        tick: One tick, or one per row [rows].
+        source: The first address of each row, int64 [rows].
+        target: The second address of each row, int64 [rows].
+        columns: Which columns; they start at a multiple of 4.
+    """
+    if isinstance(tick, int) and source.device.type == "cpu" and is_compiled():
         out = torch.empty(len(source), len(columns), dtype=torch.int64)
-        everybody = slice(0, len(source))
-        write_words(
-            key, tick, source.contiguous(), target.contiguous(), columns.start, out, everybody
-        )
+        ends = (source.contiguous(), target.contiguous())
+        write_words(key, tick, *ends, columns.start, out, slice(0, len(source)))
         return out
     # A fill, not a copy from the host: that would wait for a GPU.
     ticks = tick if isinstance(tick, Tensor) else torch.full((1,), tick, device=source.device)
-    if usable(source.device):
+    if gpu_usable(source.device):
         from tacit.core.native import gpu_integers
 
         return gpu_integers.words(key, ticks, source, target, columns)
@@ -88,7 +92,7 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
 def tiles(
     rows: int, width: int, device: torch.device | str = "cpu"
 ) -> Iterator[tuple[slice, range]]:
-    """Cut a [rows, width] field into pieces of about TILE counters, column ranges starting at multiples of 4."""
+    """Cut [rows, width] into pieces of about TILE counters, with columns from multiples of 4."""
     counters = _counters_at_once(device)
     columns = min(width, 4 * counters)
     height = max(1, counters // max(1, -(-columns // 4)))
@@ -102,7 +106,7 @@ def _counters_at_once(device: torch.device | str) -> int:
 
 
 class Randomness(Protocol):
-    """Where noise comes from: numbers in the simulator, keystreams in a peer, symbols in the audit."""
+    """A source of noise: Philox in the simulator, keystreams in a peer, symbols in the audit."""
 
     def rows(
         self,
@@ -113,14 +117,20 @@ class Randomness(Protocol):
         target: Tensor | None,
         width: int | None = None,
     ) -> LazyRows:
-        """Rows of noise that belong to `source` alone, or that `source` and `target` share.
+        """Rows of noise of `source` alone, or shared by `source` and `target`; drawn when used.
 
-        They are as wide as a model unless `width` says otherwise.
+        Args:
+            tag: The name of the noise stream.
+            law: The law of each coordinate.
+            tick: The counter of iterations.
+            source: The client of each row, [k].
+            target: The other client of each row, [k], or None for own noise.
+            width: The width of the rows; that of a model by default.
         """
         ...
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
-        """Uniform 32-bit words [len(source), width] as int64, each row of them its client's own secret."""
+        """Uniform 32-bit words [len(source), width] as int64, each row secret to its client."""
         ...
 
 
@@ -142,8 +152,7 @@ class Philox:
         target: Tensor | None,
         width: int | None = None,
     ) -> LazyRows:
-        """Noise rows of `law`, drawn when taken."""
-        key = key_of(self.seed, "noise", tag)
+        key = derive_key(self.seed, "noise", tag)
         other = torch.zeros_like(source) if target is None else target + 1
         columns = self.width if width is None else width
 
@@ -160,8 +169,7 @@ class Philox:
         return replace(lazy, add=add)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
-        """Words of the clients `source`, each from its own counter."""
-        key = key_of(self.seed, "words", tag)
+        key = derive_key(self.seed, "words", tag)
         out = torch.empty(len(source), width, dtype=torch.int64, device=source.device)
         for rows, columns in tiles(len(out), out.shape[1], out.device):
             part = source[rows]
@@ -182,15 +190,15 @@ class Philox:
         def draw(tile: tuple[slice, range]) -> None:
             rows, columns = tile
             drawn = words(key, tick, source[rows], target[rows], columns)
-            # The middle of one of 2³² equal cells of (0, 1): never 0 or 1, so every quantile is finite.
+            # The middle of one of 2³² equal cells of (0, 1), so every quantile is finite.
             uniform = drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
             out[rows, columns.start : columns.stop] = law.quantile(uniform).to(self.dtype)
 
-        self.pool.each(draw, tiles(len(out), out.shape[1], out.device))
+        self.pool.run(draw, tiles(len(out), out.shape[1], out.device))
         return out
 
     def _compiled(self, source: Tensor) -> bool:
-        return available(torch.empty(0, 0, dtype=self.dtype, device=source.device))
+        return supports(torch.empty(0, 0, dtype=self.dtype, device=source.device))
 
     def _add_laplace(
         self,
@@ -203,48 +211,60 @@ class Philox:
         onto: Tensor,
     ) -> None:
         ends = (source.contiguous(), target.contiguous())
-        self.pool.each(
+        self.pool.run(
             lambda rows: add_laplace(key, tick, begin, *ends, scale, onto, rows),
-            self.pool.cut(len(onto)),
+            self.pool.split(len(onto)),
         )
 
 
-def orders(key: int, epoch: int, clients: Tensor, size: int) -> Tensor:
-    """The permutations of range(size) [n, size] of clients that all have the same size and epoch."""
+def same_size_permutations(key: int, epoch: int, clients: Tensor, size: int) -> Tensor:
+    """`permutations` of clients that all have the same size and epoch: [n, size]."""
     drawn = words(key, epoch, clients, torch.zeros_like(clients), range(size))
-    return drawn.argsort(dim=1, stable=True)  # equal words, which happen, keep their order
+    # Equal words, which happen, keep their order.
+    return drawn.argsort(dim=1, stable=True)
 
 
 def permutations(
     key: int, epochs: Tensor, clients: Tensor, sizes: Tensor, device: torch.device | str = "cpu"
 ) -> Tensor:
-    """A permutation of range(sizes[i]) per client, keyed by client and epoch, one after the other: [Σ sizes].
+    """A permutation of range(sizes[i]) per client, keyed by client and epoch, concatenated.
 
-    They are drawn and sorted on `device`. What belongs to whom is worked out on the host, so that a GPU is not asked.
+    Indices are computed on the host, so that it never waits for a GPU.
+
+    Args:
+        key: The key, from `derive_key`.
+        epochs: The epoch of each client, [n].
+        clients: The clients, [n].
+        sizes: The length of each client's permutation, [n].
+        device: Where to draw and sort.
+
+    Returns:
+        The permutations, [Σ sizes], on `device`.
     """
     blocks = (sizes + 3) // 4
-    owner = torch.repeat_interleave(blocks)  # which client each counter belongs to
+    # The client that each counter belongs to.
+    owner = torch.repeat_interleave(blocks)
     counter = (
-        spans(torch.zeros_like(blocks), blocks),
+        concatenated_ranges(torch.zeros_like(blocks), blocks),
         clients[owner],
         torch.zeros_like(owner),
         epochs[owner],
     )
-    drawn = _drawn(sent(torch.stack(counter), device), key)
+    drawn = _drawn(to_device(torch.stack(counter), device), key)
     first = 4 * (blocks.cumsum(0) - blocks)
-    words_of_samples = drawn.reshape(-1)[sent(spans(first, sizes), device)]
+    words_of_samples = drawn.reshape(-1)[to_device(concatenated_ranges(first, sizes), device)]
     # Sorted by client first and word second; equal words, which happen, keep their order.
     owner = torch.repeat_interleave(sizes)
-    client = sent(owner, device)
+    client = to_device(owner, device)
     by_word = words_of_samples.argsort(stable=True)
     order = by_word[client[by_word].argsort(stable=True)]
     begin = sizes.cumsum(0) - sizes
-    return order - sent(begin[owner], device)
+    return order - to_device(begin[owner], device)
 
 
 def _drawn(counters: Tensor, key: int) -> Tensor:
     """The four words [n, 4] of each of the counters [4, n]."""
-    if usable(counters.device):
+    if gpu_usable(counters.device):
         from tacit.core.native import gpu_integers
 
         return gpu_integers.philox(counters, key)
@@ -253,8 +273,8 @@ def _drawn(counters: Tensor, key: int) -> Tensor:
     return torch.cat([philox((c0, c1, c2, c3), key) for c0, c1, c2, c3 in parts])
 
 
-def spans(first: Tensor, lengths: Tensor) -> Tensor:
-    """The numbers first[i], first[i] + 1, … (lengths[i] of them) for every i, one after the other."""
+def concatenated_ranges(first: Tensor, lengths: Tensor) -> Tensor:
+    """The numbers first[i], first[i] + 1, … (lengths[i] of them) for all i, concatenated."""
     begin = lengths.cumsum(0) - lengths
     shift = torch.repeat_interleave(first - begin, lengths)
     return shift + torch.arange(len(shift), device=first.device)

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tacit.core.native import add, available
+from tacit.core.native import add, supports
 from tacit.core.workers import WorkerPool
 
 FEW = 1 << 14  # numbers up to which calling anybody costs more than adding them
@@ -78,11 +78,11 @@ def row_bytes(sent: Sent) -> int:
 
 def add_rows(onto: Tensor, *terms: tuple[float, Tensor], pool: WorkerPool) -> None:
     """Add Σ weight · rows in place, one term after the other; all workers of the crew have their share."""
-    if onto.numel() < FEW or not all(map(available, (onto, *(rows for _, rows in terms)))):
+    if onto.numel() < FEW or not all(map(supports, (onto, *(rows for _, rows in terms)))):
         for weight, rows in terms:
             onto.add_(rows, alpha=weight)
         return
     padded = [*terms, (0.0, None)] if len(terms) % 2 else terms
     for (a, x), (b, y) in zip(padded[::2], padded[1::2], strict=True):
         assert x is not None
-        pool.each(partial(add, onto, a, x, b, y), pool.cut(len(onto)))
+        pool.run(partial(add, onto, a, x, b, y), pool.split(len(onto)))

@@ -1,4 +1,4 @@
-"""Step sizes that change over the iterations: any function from the iteration t = 0, 1, … to a number."""
+"""Step sizes that change over the iterations: functions from t = 0, 1, … to a number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tacit.core.arguments import is_number
+from tacit.core.checks import check_number, check_positive, is_number
 from tacit.core.errors import Misuse
 
 Schedule = Callable[[int], float]
@@ -15,67 +15,100 @@ Rate = float | Schedule
 
 @dataclass(frozen=True)
 class Constant:
-    """λ at all times."""
+    """The same step size in all iterations.
+
+    Args:
+        start: The step size λ.
+
+    Example:
+        >>> Constant(0.1)(50)
+        0.1
+    """
 
     start: float
 
     def __post_init__(self) -> None:
-        _check("start", self.start, lambda value: value > 0, "a positive number")
+        _check_start(self.start)
 
     def __call__(self, t: int) -> float:
-        """The rate at iteration t."""
         return self.start
 
 
 @dataclass(frozen=True)
 class Exponential:
-    """λ · decay^⌊t/every⌋; with `every` the iterations of a round this decays once per round."""
+    """λ · decay^⌊t/every⌋.
+
+    Args:
+        start: The first step size λ.
+        decay: The factor, above 0 and at most 1.
+        every: Iterations between decreases; those of a round decrease it once per round.
+
+    Example:
+        >>> Exponential(0.5, decay=0.5, every=10)(20)
+        0.125
+    """
 
     start: float
     decay: float
     every: int = 1
 
     def __post_init__(self) -> None:
-        _check("start", self.start, lambda value: value > 0, "a positive number")
-        _check("decay", self.decay, lambda value: 0 < value <= 1, "a number in (0, 1]")
-        _check("every", self.every, lambda value: value >= 1, "at least 1 iteration")
+        _check_start(self.start)
+        check_number("The step size's decay", self.decay, above=0, at_most=1)
+        check_number("The step size's every", self.every, at_least=1)
 
     def __call__(self, t: int) -> float:
-        """The rate at iteration t."""
         return self.start * self.decay ** (t // self.every)
 
 
 @dataclass(frozen=True)
 class Inverse:
-    """λ / (1 + t/every): the classic 1/t decrease, halved after the first `every` iterations."""
+    """λ / (1 + t/every), the classic 1/t decrease.
+
+    Args:
+        start: The first step size λ.
+        every: Iterations until it is half of that.
+
+    Example:
+        >>> Inverse(0.5, every=100)(100)
+        0.25
+    """
 
     start: float
     every: int = 1
 
     def __post_init__(self) -> None:
-        _check("start", self.start, lambda value: value > 0, "a positive number")
-        _check("every", self.every, lambda value: value >= 1, "at least 1 iteration")
+        _check_start(self.start)
+        check_number("The step size's every", self.every, at_least=1)
 
     def __call__(self, t: int) -> float:
-        """The rate at iteration t."""
         return self.start / (1 + t / self.every)
 
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a cosine from λ down to `end` over `steps` iterations, `end` afterwards."""
+    """Half a cosine from λ down to `end`.
+
+    Args:
+        start: The first step size λ.
+        steps: Iterations until `end`, which stays afterwards.
+        end: The last step size, between 0 and `start`.
+
+    Example:
+        >>> Cosine(0.5, steps=100)(50)
+        0.25
+    """
 
     start: float
     steps: int
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        _check("start", self.start, lambda value: value > 0, "a positive number")
-        _check("steps", self.steps, lambda value: value >= 1, "at least 1 iteration")
-        _check("end", self.end, lambda value: 0 <= value <= self.start, "between 0 and start")
+        _check_start(self.start)
+        check_number("The step size's steps", self.steps, at_least=1)
+        check_number("The step size's end", self.end, at_least=0, at_most=self.start)
 
     def __call__(self, t: int) -> float:
-        """The rate at iteration t."""
         progress = min(1.0, t / self.steps)
         return self.end + (self.start - self.end) * (1 + math.cos(math.pi * progress)) / 2
 
@@ -86,11 +119,13 @@ def rate_at(rate: Rate, t: int) -> float:
 
 
 def check_rate(name: str, rate: Rate) -> None:
-    """Refuse a rate that is neither a schedule nor a positive number."""
-    if isinstance(rate, type) or not callable(rate):
-        _check(name, rate, lambda value: value > 0, "a positive number or a schedule")
+    """Require a schedule or a positive number."""
+    schedule = callable(rate) and not isinstance(rate, type)
+    if not (schedule or (is_number(rate) and rate > 0)):
+        raise Misuse(
+            f"The step size's {name} is {rate!r}.", "Give a positive number or a schedule."
+        )
 
 
-def _check(name: str, value: object, good: Callable[[float], bool], wanted: str) -> None:
-    if not (is_number(value) and good(value)):
-        raise Misuse(f"The step size's {name} is {value!r}.", f"Give {wanted}.")
+def _check_start(start: float) -> None:
+    check_positive("The step size's start", start)

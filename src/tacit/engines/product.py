@@ -36,7 +36,7 @@ class Product:
         self._columns = matrix.shape[1]
         self._pool = pool or WorkerPool(1)
         self._dense: Tensor | None = None
-        self._compiled = native.available(torch.empty(0, 0, dtype=dtype, device=device))
+        self._compiled = native.supports(torch.empty(0, 0, dtype=dtype, device=device))
         size = matrix.shape[0] * matrix.shape[1]
         if matrix.nnz >= size / 4 or (size <= DENSE and not self._compiled):
             self._compiled = False
@@ -59,8 +59,8 @@ class Product:
             self._write_dense(self._dense, out, x, onto)
         elif self._compiled:
             entries, x = (self._begin, self._source, self._weight), x.contiguous()
-            self._pool.each(
-                lambda rows: native.mix(*entries, x, out, rows, onto), self._pool.cut(len(out))
+            self._pool.run(
+                lambda rows: native.mix(*entries, x, out, rows, onto), self._pool.split(len(out))
             )
         else:
             self._write_slots(out if onto else out.zero_(), x)
@@ -69,7 +69,7 @@ class Product:
         def write(columns: slice) -> None:
             torch.addmm(out[:, columns], dense, x[:, columns], beta=int(onto), out=out[:, columns])
 
-        self._pool.each(write, self._pool.cut(x.shape[1]))
+        self._pool.run(write, self._pool.split(x.shape[1]))
 
     def _write_slots(self, out: Tensor, x: Tensor) -> None:
         step = max(1, TILE // x.shape[1])

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tacit.core.errors import Lost
+from tacit.core.errors import RankLost
 from tacit.core.rows import Sent, Spent, received, row_bytes
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
@@ -117,7 +117,7 @@ def reporting_losses(rank: int | None = None) -> Iterator[None]:
         yield
     except RuntimeError as problem:  # what torch.distributed raises when a connection ends
         who = "Another rank" if rank is None else f"Rank {rank}"
-        raise Lost(f"{who} does not answer any more ({_reason(problem)}).") from None
+        raise RankLost(f"{who} does not answer any more ({_reason(problem)}).") from None
 
 
 def _reason(problem: RuntimeError) -> str:

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from torch.distributed.distributed_c10d import Store
 
-from tacit.core.errors import Lost
+from tacit.core.errors import RankLost
 
 GLANCE = 0.02  # seconds between two looks
 
@@ -38,7 +38,7 @@ def rendezvous_name(store: Store, rank: int, ranks: int, patience: timedelta) ->
             if _read(store, "settled") == name:
                 return name, before
         time.sleep(GLANCE)
-    raise Lost(f"Rank {rank}: the {ranks} ranks of this run did not meet within {patience}.")
+    raise RankLost(f"Rank {rank}: the {ranks} ranks of this run did not meet within {patience}.")
 
 
 def _propose(store: Store, ranks: int) -> None:

@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from tacit.core.devices import check_device
-from tacit.core.errors import Lost, Misuse, ReportedElsewhere, TacitError
+from tacit.core.errors import RankLost, Misuse, ReportedElsewhere, TacitError
 from tacit.core.workers import WorkerPool
 from tacit.engines.group import CountingNetwork, ProcessGroup, SingleProcess, T
 from tacit.engines.partition import Division, divide
@@ -57,7 +57,7 @@ def joined(device: str) -> Iterator[ProcessGroup]:
         dist.all_reduce(torch.zeros(1, device=own))  # NCCL wants all of them in its first exchange
     try:
         yield Ranks(rank, ranks, own, again)
-    except Lost:
+    except RankLost:
         raise  # taking leave of somebody who is gone may take forever
     except TacitError:
         dist.destroy_process_group()

@@ -40,10 +40,10 @@ class Watchdog:
 
     def sizes(self, rows: Tensor) -> Tensor:
         """[n] numbers of which one is finite if and only if all of its row is."""
-        if native.available(rows):
+        if native.supports(rows):
             bad = torch.empty(len(rows), dtype=torch.bool)
-            self._pool.each(
-                lambda part: native.not_finite(rows, bad, part), self._pool.cut(len(rows))
+            self._pool.run(
+                lambda part: native.not_finite(rows, bad, part), self._pool.split(len(rows))
             )
             return torch.where(bad, torch.inf, 0.0)
         largest: Tensor = torch.linalg.vector_norm(rows, torch.inf, dim=1)

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_number
+from tacit.core.checks import is_number
 from tacit.core.errors import Misuse
 
 TILE = 1 << 22  # numbers clipped at a time

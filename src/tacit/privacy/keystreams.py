@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_count
+from tacit.core.checks import is_count
 from tacit.core.errors import Misuse
 from tacit.core.noise import Noise
 from tacit.core.rows import LazyRows

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse
-from tacit.core.randomness import TILE, key_of, orders, permutations, spans
-from tacit.core.transfer import sent
+from tacit.core.randomness import TILE, derive_key, same_size_permutations, permutations, concatenated_ranges
+from tacit.core.devices import to_device
 from tacit.tasks.parts import Part, Parts
 
 # A number of clients → the ranges of clients to process together.
@@ -183,7 +183,7 @@ class MiniBatchLoader:
         self._ids = ids.cpu()
         self._device = self._order.device
         self._batch = batch_size
-        self._key = key_of(seed, "batches")
+        self._key = derive_key(seed, "batches")
         self._slots = self._sizes // batch_size
         # Cache of the batches of each client's current epoch, client after client.
         self._epoch = torch.full_like(self._sizes, -1)
@@ -225,7 +225,7 @@ class MiniBatchLoader:
         size, slots = int(self._sizes[0]), int(self._slots[0])
         step = max(1, TILE // size)
         for rows in (slice(low, low + step) for low in range(0, len(self._ids), step)):
-            order = orders(self._key, epoch, self._device_ids[rows], size)[:, : slots * self._batch]
+            order = same_size_permutations(self._key, epoch, self._device_ids[rows], size)[:, : slots * self._batch]
             batches = self._order[self._device_first[rows] + order].view(-1, self._batch)
             self._batches[rows.start * slots : rows.start * slots + len(batches)] = batches
 
@@ -235,8 +235,8 @@ class MiniBatchLoader:
         order = permutations(self._key, epochs, self._ids[clients], sizes, self._device)
         first = sizes.cumsum(0) - sizes
         # The rest of an epoch does not fill a batch.
-        used = spans(first, slots * self._batch)
+        used = concatenated_ranges(first, slots * self._batch)
         own = torch.repeat_interleave(self._first[clients], slots * self._batch)
-        rows = spans(self._begin[clients], slots)
-        used, own, rows = (sent(index, self._device) for index in (used, own, rows))
+        rows = concatenated_ranges(self._begin[clients], slots)
+        used, own, rows = (to_device(index, self._device) for index in (used, own, rows))
         self._batches[rows] = self._order[own + order[used]].view(-1, self._batch)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from tacit.core.workers import WorkerPool, separate_products
+from tacit.core.workers import WorkerPool, without_onednn
 from tacit.tasks.batches import one_chunk
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
@@ -87,8 +87,8 @@ class TestSet:
             for first in range(0, len(theta), models)
             for number in range(len(batches))
         ]
-        with self.pool.alone(), separate_products(theta.device):
-            self.pool.each(evaluate, items)
+        with self.pool.exclusive(), without_onednn(theta.device):
+            self.pool.run(evaluate, items)
         loss, correct = (total.sum(1).cpu() / len(self.x) for total in (loss, correct))
         return ModelScores(loss, 100 * correct if classified else None)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.core.randomness import key_of
+from tacit.core.randomness import derive_key
 from tacit.tasks.regression import as_array, streaming_regression
 from tacit.tasks.stream import normals, uniforms
 from tacit.tasks.task import Task
@@ -64,7 +64,7 @@ def adaptive_filtering(
     ids = torch.arange(clients)
 
     def key(quantity: str) -> int:
-        return key_of(seed, "adaptive filtering", quantity)
+        return derive_key(seed, "adaptive filtering", quantity)
 
     if variances is None:
         variances = uniforms(key("variances"), 0, ids, 1)[:, 0]

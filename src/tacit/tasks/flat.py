@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from tacit.core.errors import Misuse
-from tacit.core.randomness import key_of
+from tacit.core.randomness import derive_key
 
 Loss = Callable[..., Tensor]
 
@@ -94,7 +94,7 @@ class FlatModule:
         module = copy.deepcopy(self.module)
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             # Seeds the CPU's generator only, which fork_rng restores.
-            torch.default_generator.manual_seed(key_of(*key) >> 1)
+            torch.default_generator.manual_seed(derive_key(*key) >> 1)
             for name, parameter in module.named_parameters():
                 if name in self.names:
                     # Marks the parameter: the check below finds those that no layer draws.

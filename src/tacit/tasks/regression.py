@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.core.randomness import key_of
+from tacit.core.randomness import derive_key
 from tacit.tasks.evaluation import ExpectedLoss
 from tacit.tasks.parts import Part
 from tacit.tasks.stream import Stream, uniforms
@@ -76,7 +76,7 @@ def streaming_regression(
         return 0.5 * (expected_square(w - target, *constants) + noise_variance)
 
     def initial(seed: int, clients: Sequence[int]) -> Tensor:
-        drawn = uniforms(key_of(seed, "first estimates"), 0, torch.tensor(list(clients)), width)
+        drawn = uniforms(derive_key(seed, "first estimates"), 0, torch.tensor(list(clients)), width)
         return (2 * drawn - 1).to(dtype)
 
     all_constants = (targets, noise_variances, *constants)

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tacit.core.randomness import key_of, words
+from tacit.core.randomness import derive_key, words
 from tacit.tasks.batches import BatchLoader, Chunk, Split
 from tacit.tasks.parts import Part
 
@@ -55,7 +55,7 @@ class StreamLoader:
         )
         self._width = stream.width
         self._ids = ids.to(device)
-        self._key = key_of(seed, "stream")
+        self._key = derive_key(seed, "stream")
         # Cache of the numbers drawn in one call for some clients and consecutive batches.
         self._cached: tuple[int, slice] | None = None
         self._drawn = torch.empty(0)

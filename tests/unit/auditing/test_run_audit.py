@@ -1,5 +1,6 @@
-"""An audit from end to end, on tasks so small that attacks take no time."""
+"""An audit from end to end, on tasks that are small enough for quick attacks."""
 
+import doctest
 import json
 import math
 from dataclasses import replace
@@ -10,18 +11,20 @@ import torch
 
 import tacit
 from tacit import data, models
+from tacit.auditing import adversary as adversary_module
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks import attackers, reconstructions
-from tacit.auditing.attacks.memberships import Membership
-from tacit.auditing.attacks.reconstructions import Effort
-from tacit.auditing.audit import View, run_audit, usual_adversaries
-from tacit.auditing.bounds.ledger import Entry, Ledger
+from tacit.auditing.attacks import reconstruction_attacks, suite
+from tacit.auditing.attacks.membership_attacks import MembershipResult
+from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
+from tacit.auditing.audit import default_adversaries, run_audit
+from tacit.auditing.bounds.added_noise import Bound
+from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
-from tacit.auditing.symbolic.findings import Findings
-from tacit.auditing.verdict import ASSUMPTIONS, verdict
+from tacit.auditing.verdict import ASSUMPTIONS
 from tacit.core.errors import Misuse
+from tacit.experiment import auditing
 from tacit.record.transcript import Keep
 from tacit.simulation import Setting
 
@@ -29,7 +32,7 @@ RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 DIGITS = data.load("mnist-mini", limit_train=150, limit_test=120)
 TEST = (DIGITS.test.x, DIGITS.test.y)
 SHAPE = tuple(DIGITS.train.x.shape[1:])
-LITTLE = Effort(restarts=1, seconds=0.3)
+LITTLE = AttackOptions(restarts=1, seconds=0.3)
 DSGT, DSG = tacit.DSGT(lr=0.1), tacit.DSG(lr=0.1)
 LPPA = tacit.LPPA(lr=0.1, noise=tacit.Laplace(0.5))
 
@@ -43,7 +46,7 @@ def one_thread():
 
 
 def training(sizes=(1,) * 5, batch_size=None, test=TEST, **options):
-    """A small perceptron on a few digits per client; by default one each, seen by every gradient."""
+    """A small perceptron on a few digits per client, by default one digit in full batches."""
     ends = np.cumsum(sizes)
     parts = [
         (DIGITS.train.x[b - n : b], DIGITS.train.y[b - n : b])
@@ -60,11 +63,11 @@ QUADRATIC = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.arange(15.0).vie
 
 
 def audited(algorithm, adversaries=None, task=QUADRATIC, graph=RING, **options):
-    options = {"iterations": 3, "effort": LITTLE, "heat_map": False, **options}
+    options = {"iterations": 3, "attack_options": LITTLE, "heat_map": False, **options}
     return run_audit(Setting(algorithm, task, graph, 3), adversaries, **options)
 
 
-# --- Who -------------------------------------------------------------------------------------------------------
+# --- Adversaries ---
 
 
 @pytest.mark.parametrize(
@@ -74,45 +77,41 @@ def audited(algorithm, adversaries=None, task=QUADRATIC, graph=RING, **options):
         (LPPA, RING, 2, ["curious(1)", "curious(1,3)", "eavesdropper"]),
         (tacit.FedAvg(lr=0.1), RING, 0, ["curious(1)", "curious(1,4)", "eavesdropper", "server"]),
         (DSGT, tacit.Topology.star(4).mixing("metropolis"), 3, ["curious(0)", "eavesdropper"]),
-        (DSGT, tacit.Topology.complete(3).mixing("metropolis"), 1, ["curious(0)", "curious(0,2)", "eavesdropper"]),
+        (DSGT, tacit.Topology.complete(3).mixing("metropolis"), 1,
+         ["curious(0)", "curious(0,2)", "eavesdropper"]),
         (LPPA, tacit.Topology.directed_ring(4).mixing("sinkhorn", lazy=True), 0,
          ["curious(1)", "curious(1,3)", "eavesdropper"]),
     ],
 )  # fmt: skip
-def test_the_usual_adversaries(algorithm, graph, victim, names):
+def test_default_adversaries(algorithm, graph, victim, names):
     setting = Setting(algorithm, QUADRATIC, graph)
-    assert [str(adversary) for adversary in usual_adversaries(setting, victim)] == names
+    assert [str(adversary) for adversary in default_adversaries(setting, victim)] == names
 
 
-def test_the_usual_ones_are_taken_where_none_is_named():
+def test_default_adversaries_are_used_if_none_is_named():
     found = audited(tacit.FedAvg(lr=0.1))
-    assert [str(view.adversary) for view in found.views] == [
-        "curious(1)", "curious(1,4)", "eavesdropper", "server",
-    ]  # fmt: skip
-    headlines = [verdict(view, 0).headline for view in found.views]
-    assert headlines == [
-        "partly exposed",
-        "partly exposed",
-        "exposed",
-        "exposed",
-    ]  # sums, and each gradient
+    names = ["curious(1)", "curious(1,4)", "eavesdropper", "server"]
+    assert [str(result.adversary) for result in found.results] == names
+    headlines = [result.verdicts[0].headline for result in found.results]
+    # Clients learn sums, the others each gradient.
+    assert headlines == ["partly exposed", "partly exposed", "exposed", "exposed"]
 
 
-def test_words_and_objects_name_adversaries_and_every_victim_gets_its_lines():
+def test_several_adversaries_and_victims():
     found = audited(DSGT, ["curious(1)", Adversary.eavesdropper()], victims=[0, 1, 2])
-    curious, listener = found.views
-    assert [one.victim for one in curious.findings] == [0, 2]  # 1 is corrupt itself
+    curious, eavesdropper = found.results
+    assert [one.victim for one in curious.leakage] == [0, 2]  # client 1 is corrupt
     assert [one.victim for one in curious.ledgers] == [0, 2]
-    assert [one.victim for one in listener.findings] == [0, 1, 2]
+    assert [one.victim for one in eavesdropper.leakage] == [0, 1, 2]
     plain = found.as_dict()["adversaries"]
-    assert [words["victim"] for words in plain[0]["verdict"]] == [0, 2]
+    assert [verdict["victim"] for verdict in plain[0]["verdict"]] == [0, 2]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"adversaries": ["curious(0)"]}, "corrupt themselves.*honest"),
-        ({"adversaries": ["curious(0,1)"], "victims": [0, 1]}, "corrupt themselves"),
+        ({"adversaries": ["curious(0)"]}, "All victims.*are corrupt.*honest"),
+        ({"adversaries": ["curious(0,1)"], "victims": [0, 1]}, "All victims.*are corrupt"),
         ({"victims": [5]}, "no client 5.*0 to 4"),
         ({"victims": [-1]}, "no client -1"),
         ({"victims": [True]}, "no client True"),
@@ -122,19 +121,19 @@ def test_words_and_objects_name_adversaries_and_every_victim_gets_its_lines():
         ({"adversaries": [Adversary.eavesdropper((0, 2))]}, r"\(0, 2\), which is no edge"),
         ({"adversaries": ["server"]}, "server sees no message.*neighbour"),
         ({"adversaries": ["nosy(1)"]}, "not understood at 'nosy"),
-        ({"adversaries": ["theta0"]}, "listens to nothing"),
+        ({"adversaries": ["theta0"]}, "sees no messages"),
         ({"iterations": 0}, "iterations is 0"),
         ({"iterations": 2.5}, "iterations is 2.5"),
         ({"iterations": True}, "iterations is True"),
         ({"delta": 0.0}, "delta is 0.0"),
     ],
 )
-def test_refusals(options, words):
+def test_misuse(options, words):
     with pytest.raises(Misuse, match=words):
         audited(DSGT, **options)
 
 
-# --- Transcripts -----------------------------------------------------------------------------------------------
+# --- Transcripts ---
 
 
 def recorded(algorithm, task, steps=3, **keep):
@@ -142,21 +141,23 @@ def recorded(algorithm, task, steps=3, **keep):
     return tacit.simulate(algorithm, task, RING, steps=steps, seed=3, transcript=keep)
 
 
-def test_a_run_is_audited_alike_with_and_without_its_transcript():
-    """What is not there is recorded again: the same setting says the same."""
-    options = {"iterations": 3, "effort": LITTLE, "heat_map": False}
-    with_it, without = (
-        tacit.audit(recorded(LPPA, ONE_DIGIT, **keep), "curious(1)", **options) for keep in ({"insides": (1,)}, {})
-    )  # fmt: skip
+def test_an_audit_is_the_same_with_and_without_a_transcript():
+    """Without a transcript the run is repeated: the same setting sends the same messages."""
+    options = {"iterations": 3, "attack_options": LITTLE, "heat_map": False}
+    first, without = (
+        tacit.audit(recorded(LPPA, ONE_DIGIT, **keep), "curious(1)", **options)
+        for keep in ({"insides": (1,)}, {})
+    )
     again = audited(LPPA, ["curious(1)"], ONE_DIGIT)
-    (view,) = with_it.views
-    assert str(view.adversary) == "curious(1)"
-    assert [attack.kind for attack in view.attacks] == ["noisy gradient", "difference", "sum"]
+    (result,) = first.results
+    assert str(result.adversary) == "curious(1)"
+    kinds = [attack.kind for attack in result.reconstructions]
+    assert kinds == ["noisy gradient", "difference", "sum"]
     for other in (without, again):
-        (twin,) = other.views
-        assert [one.as_dict() for one in twin.findings] == [one.as_dict() for one in view.findings]
-        assert [one.as_dict() for one in twin.ledgers] == [one.as_dict() for one in view.ledgers]
-        for mine, its in zip(view.attacks, twin.attacks, strict=True):
+        (twin,) = other.results
+        assert [one.as_dict() for one in twin.leakage] == [one.as_dict() for one in result.leakage]
+        assert [one.as_dict() for one in twin.ledgers] == [one.as_dict() for one in result.ledgers]
+        for mine, its in zip(result.reconstructions, twin.reconstructions, strict=True):
             for a, b in zip(mine.evidence, its.evidence, strict=True):
                 assert str(a) == str(b)
                 assert torch.equal(a.values, b.values)
@@ -164,7 +165,7 @@ def test_a_run_is_audited_alike_with_and_without_its_transcript():
 
 
 @pytest.mark.parametrize("keep", [{"insides": (1,)}, {"insides": (1,), "ticks": (0, 2)}])
-def test_transcripts_that_end_too_early_are_refused(keep):
+def test_a_transcript_with_too_few_iterations_is_refused(keep):
     run = recorded(DSGT, QUADRATIC, steps=2 if "ticks" not in keep else 6, **keep)
     assert tacit.audit(run, "curious(1)", iterations=2, heat_map=False).iterations == 2
     with pytest.raises(Misuse, match=r"3 iterations, but"):
@@ -177,50 +178,49 @@ def test_a_transcript_of_another_algorithm_is_refused():
         audited(DSG, ["curious(1,4)"], ONE_DIGIT, transcript=other)
 
 
-def test_what_corrupt_clients_hold_must_have_been_recorded():
+def test_the_state_of_corrupt_clients_must_be_recorded():
     run = recorded(LPPA, ONE_DIGIT, ticks=(0, 3))
     with pytest.raises(Misuse, match="insides"):
-        tacit.audit(run, "curious(1)", iterations=3, effort=LITTLE)
-    found = tacit.audit(
-        run, iterations=3, effort=LITTLE, attacks=False
-    )  # of the usual ones, those that can be
-    assert [str(view.adversary) for view in found.views] == ["eavesdropper"]
-    assert [note.split(" learns")[0] for note in found.notes[:2]] == [
-        "what curious(1)",
-        "what curious(1,4)",
-    ]
+        tacit.audit(run, "curious(1)", iterations=3, attack_options=LITTLE)
+    # By default only adversaries that the transcript allows are audited.
+    found = tacit.audit(run, iterations=3, attacks=False)
+    assert [str(result.adversary) for result in found.results] == ["eavesdropper"]
+    skipped = [note.split(" learns")[0] for note in found.notes[:2]]
+    assert skipped == ["what curious(1)", "what curious(1,4)"]
 
 
 @pytest.mark.parametrize("keep", [{"tags": ("theta",)}, {"clients": (0,)}, {"ticks": (2, 3)}])
-def test_the_bound_is_for_all_that_was_said_not_only_for_what_was_kept(keep):
+def test_the_bound_covers_all_messages_and_not_only_recorded_ones(keep):
     algorithm = tacit.LPPA(lr=0.1, noise=tacit.Laplace(0.5), fresh=True)
     task = QUADRATIC.clipped(1.0, "l1")
     whole = audited(algorithm, ["eavesdropper"], task, heat_map=True)
     part = tacit.audit(recorded(algorithm, task, **keep), "eavesdropper", iterations=3)
-    assert part.views[0].ledgers[0].as_dict() == whole.views[0].ledgers[0].as_dict()
+    assert part.results[0].ledgers[0].as_dict() == whole.results[0].ledgers[0].as_dict()
     assert part.exposure.as_dict() == whole.exposure.as_dict()
     assert any("did not keep" in note for note in part.notes)
     assert not any("did not keep" in note for note in whole.notes)
     kept = tacit.audit(recorded(algorithm, task, ticks=(0, 20)), "eavesdropper", iterations=3)
-    assert not any("did not keep" in note for note in kept.notes)  # bounds that leave nothing out
+    assert not any("did not keep" in note for note in kept.notes)
 
 
-# --- Attacks ---------------------------------------------------------------------------------------------------
+# --- Attacks ---
 
 
 class WrongTruth(Truth):
-    """Says that clients trained on something else: the negatives, and other classes."""
+    """Claims that clients trained on the negatives and on other classes."""
 
     def batch(self, client, number):
         x, y = super().batch(client, number)
         return 1 - x, (y + 1) % 10
 
 
-def test_the_truth_decides_scores_and_no_guess(monkeypatch):
+def test_the_truth_changes_scores_but_no_guess(monkeypatch):
     right = audited(DSGT, ["curious(1,4)"], ONE_DIGIT)
-    monkeypatch.setattr(attackers, "Truth", WrongTruth)
+    monkeypatch.setattr(suite, "Truth", WrongTruth)
     wrong = audited(DSGT, ["curious(1,4)"], ONE_DIGIT)
-    pairs = list(zip(right.views[0].attacks, wrong.views[0].attacks, strict=True))
+    pairs = list(
+        zip(right.results[0].reconstructions, wrong.results[0].reconstructions, strict=True)
+    )
     assert [mine.kind for mine, _ in pairs] == ["gradient", "difference"]
     for mine, its in pairs:
         assert torch.equal(mine.guess, its.guess)
@@ -232,15 +232,15 @@ def test_the_truth_decides_scores_and_no_guess(monkeypatch):
         torch.testing.assert_close(mine.truth, DIGITS.train.x[None, :1])
 
 
-def test_the_search_does_not_see_the_truth_either(monkeypatch):
-    """L-BFGS on a noisy gradient, with time enough to end by itself."""
-    effort = Effort(restarts=1, seconds=600)
+def test_the_search_does_not_see_the_truth(monkeypatch):
+    """L-BFGS on a noisy gradient, without a time limit that matters."""
+    effort = AttackOptions(restarts=1, seconds=600)
     algorithm = tacit.DPDSGT(lr=0.1, noise=tacit.Laplace(0.01), inject="every")
-    monkeypatch.setattr(reconstructions, "LBFGS", lambda: reconstructions_lbfgs(iterations=5))
-    right = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, effort=effort, iterations=1)
-    monkeypatch.setattr(attackers, "Truth", WrongTruth)
-    wrong = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, effort=effort, iterations=1)
-    (mine,), (its,) = right.views[0].attacks, wrong.views[0].attacks
+    monkeypatch.setattr(reconstruction_attacks, "LBFGS", lambda: short_lbfgs(iterations=5))
+    right = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attack_options=effort, iterations=1)
+    monkeypatch.setattr(suite, "Truth", WrongTruth)
+    wrong = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attack_options=effort, iterations=1)
+    (mine,), (its,) = right.results[0].reconstructions, wrong.results[0].reconstructions
     assert mine.kind == "noisy gradient"
     assert "L-BFGS" in mine.method
     assert torch.equal(mine.guess, its.guess)
@@ -248,52 +248,55 @@ def test_the_search_does_not_see_the_truth_either(monkeypatch):
     assert mine.score.as_dict()["label_accuracy"] != its.score.as_dict()["label_accuracy"]
 
 
-def reconstructions_lbfgs(**options):
+def short_lbfgs(**options):
     from tacit.auditing.attacks.lbfgs import LBFGS
 
     return LBFGS(**options)
 
 
-def test_what_is_exactly_known_is_inverted_once_whoever_knows_it(monkeypatch):
+def test_exact_evidence_is_inverted_once_for_all_adversaries(monkeypatch):
     inverted = []
-    invert = reconstructions._invert
+    invert = reconstruction_attacks._invert
 
     def counting(task, truth, kind, held, *rest):
         inverted.append((kind, tuple(one.victim for one in held)))
         return invert(task, truth, kind, held, *rest)
 
-    monkeypatch.setattr(reconstructions, "_invert", counting)
+    monkeypatch.setattr(reconstruction_attacks, "_invert", counting)
     found = audited(
         LPPA, ["curious(1)", "curious(1,4)", "curious(1,4,2)", "eavesdropper"], ONE_DIGIT
     )
-    neighbour, one, more, listener = found.views
+    neighbour, two, three, eavesdropper = found.results
     assert inverted.count(("gradient", (0,))) == 1
     assert inverted.count(("difference", (0,))) == 1
-    assert inverted.count(("noisy gradient", (0,))) == 2  # the noise is another one each time
-    for place in (0, 1):
-        assert more.attacks[place].guess is one.attacks[place].guess
-        assert more.attacks[place].evidence is not one.attacks[place].evidence
-    assert one.attacks[0].score.reading == "recovered"  # not what the noisy gradient gave before
-    assert neighbour.attacks[0].guess is not listener.attacks[0].guess
-    assert neighbour.attacks[0].evidence[0].deviation < listener.attacks[0].evidence[0].deviation
+    assert inverted.count(("noisy gradient", (0,))) == 2  # with different noise
+    for a, b in zip(three.reconstructions[:2], two.reconstructions[:2], strict=True):
+        assert a.guess is b.guess
+        assert a.evidence is not b.evidence
+    assert two.reconstructions[0].score.reading == "recovered"
+    near, far = neighbour.reconstructions[0], eavesdropper.reconstructions[0]
+    assert near.guess is not far.guess
+    assert near.evidence[0].deviation < far.evidence[0].deviation
 
 
 def test_several_victims_are_inverted_together():
     found = audited(DSGT, ["eavesdropper"], ONE_DIGIT, victims=[2, 0], iterations=2)
-    gradient = next(attack for attack in found.views[0].attacks if attack.kind == "gradient")
+    gradient = next(
+        attack for attack in found.results[0].reconstructions if attack.kind == "gradient"
+    )
     assert [one.victim for one in gradient.evidence] == [2, 0]
     torch.testing.assert_close(gradient.guess[:, 0], DIGITS.train.x[[2, 0]], rtol=0, atol=1e-3)
-    lines = verdict(found.views[0], 2).measured
+    lines = found.results[0].verdicts[0].measured
     assert any(line.startswith("inversion of a gradient (exact shortcut)") for line in lines)
     assert all("recovered" in line for line in lines if "of a gradient" in line)
 
 
 def test_clients_with_batches_of_different_sizes():
-    """They cannot be inverted as one batch, nor can their sum."""
+    """They are not inverted as one batch, and their sum is not inverted."""
     found = audited(
         DSGT, ["eavesdropper"], training((1, 2, 3, 1, 1)), victims=[0, 1, 3], iterations=1
     )
-    attacks = found.views[0].attacks
+    attacks = found.results[0].reconstructions
     assert [(a.kind, [one.victim for one in a.evidence]) for a in attacks] == [
         ("gradient", [0, 3]), ("gradient", [1]),
     ]  # fmt: skip
@@ -301,36 +304,38 @@ def test_clients_with_batches_of_different_sizes():
     assert any("batches of different sizes" in note for note in found.notes)
 
 
-def test_samples_of_members_are_told_from_others_by_models_and_gradients():
-    effort = Effort(restarts=1, seconds=0.3)
+def test_membership_inference_by_models_and_gradients():
+    effort = AttackOptions(restarts=1, seconds=0.3)
     found = audited(
         LPPA,
         ["curious(1,4)"],
         MANY_DIGITS,
-        effort=effort,
+        attack_options=effort,
         final=torch.zeros(5, MANY_DIGITS.parameters),
     )
-    members = {one.score: one for one in found.views[0].memberships}
+    members = {one.score: one for one in found.results[0].memberships}
     assert list(members) == ["loss", "gradient norm", "likelihood ratio"]
-    assert members["loss"].roc.auc == pytest.approx(0.5)  # a model of zeros finds all alike
+    assert members["loss"].roc.auc == pytest.approx(0.5)  # a model of zeros tells nothing apart
     assert any("the victim's trained model" in words for words in members["loss"].assumptions)
     assert any("shadow models" in words for words in members["likelihood ratio"].assumptions)
-    early = audited(LPPA, ["curious(1,4)"], MANY_DIGITS, effort=effort)
-    assert any("early in training" in words for words in early.views[0].memberships[0].assumptions)
-    lines = verdict(early.views[0], 0).measured
+    early = audited(LPPA, ["curious(1,4)"], MANY_DIGITS, attack_options=effort)
+    assert any(
+        "early in training" in words for words in early.results[0].memberships[0].assumptions
+    )
+    lines = early.results[0].verdicts[0].measured
     assert sum(line.startswith("membership by") for line in lines) == 3
 
 
-def test_why_nothing_is_measured():
+def test_notes_give_the_reason_if_nothing_is_measured():
     assert audited(DSGT, ["eavesdropper"]).notes == [
-        "gradients are inverted where a model classifies inputs; this task has a loss of its own"
+        "inversion needs a model that classifies inputs; this task has a loss of its own"
     ]
     assert audited(DSGT, ["eavesdropper"], attacks=False).notes == []
     few = audited(DSG, ["eavesdropper"], ONE_DIGIT, iterations=1)
     assert few.notes == [
         "client 0 has too few samples of its own for membership inference",
     ]
-    assert few.views[0].attacks == []
+    assert few.results[0].reconstructions == []
 
 
 def test_tasks_that_are_not_attacked():
@@ -342,58 +347,54 @@ def test_tasks_that_are_not_attacked():
     )
     found = audited(DSGT, ["eavesdropper"], numbers)
     assert found.notes == [
-        "gradients are inverted where a model classifies inputs; the targets here are not classes"
+        "inversion needs a model that classifies inputs; the targets here are not classes"
     ]
     keep = TEST[1] != int(y[3])
     lacking = training(test=(TEST[0][keep], TEST[1][keep]))
     found = audited(DSGT, ["eavesdropper"], lacking)
     assert found.notes == [f"the public data to compare with have no sample of class {int(y[3])}"]
-    assert found.views[0].attacks == []
+    assert found.results[0].reconstructions == []
 
 
-# --- What is said of it ----------------------------------------------------------------------------------------
+# --- Statements ---
 
 
 @pytest.mark.parametrize(
     ("algorithm", "adversary", "headline", "words"),
     [
         (DSGT, "curious(1)", "exposed", "computes 2 of 4 gradients of client 0 exactly"),
-        (LPPA, "curious(1)", "partly exposed", "1 gradient differences of client 0 exactly; gradients only with noise"),
-        (replace(LPPA, fresh=True), "curious(1)", "partly exposed", "sum of the gradients of client 0 and 3 others"),
-        (tacit.DPDSGT(lr=0.1, inject="every"), "curious(1)", "noisy", "exactly; gradients only with noise"),
-        (DSG, "curious(1)", "nothing proved", "computes no gradient of client 0 by linear combinations"),
+        (LPPA, "curious(1)", "partly exposed",
+         "1 gradient differences of client 0 exactly; gradients only with noise"),
+        (replace(LPPA, fresh=True), "curious(1)", "partly exposed",
+         "sum of the gradients of client 0 and 3 others"),
+        (tacit.DPDSGT(lr=0.1, inject="every"), "curious(1)", "noisy",
+         "exactly; gradients only with noise"),
+        (DSG, "curious(1)", "nothing proved",
+         "computes no gradient of client 0 by linear combinations"),
     ],
 )  # fmt: skip
 def test_headlines(algorithm, adversary, headline, words):
     found = audited(algorithm, [adversary])
-    said = verdict(found.views[0], 0)
-    assert said.headline == headline
-    assert words in said.summary
-    assert said.summary.startswith(adversary)
-    assert {line.split(":")[0] for line in said.proved} >= {
-        "gradients",
-        "gradient differences",
-        "models",
-    }
-    assert said.bounded[0].startswith("no differential-privacy guarantee for all that")
+    verdict = found.results[0].verdicts[0]
+    assert verdict.headline == headline
+    assert words in verdict.summary
+    assert verdict.summary.startswith(adversary)
+    nouns = {statement.split(":")[0] for statement in verdict.proved}
+    assert nouns >= {"gradients", "gradient differences", "models"}
+    assert verdict.bounded[0].startswith("no differential-privacy guarantee for everything that")
 
 
 def test_an_audit_is_plain_values():
     found = audited(LPPA, None, MANY_DIGITS.clipped(1.0, "l1"), victims=[0, 2], heat_map=True)
     plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
-    assert (plain["algorithm"], plain["clients"], plain["iterations"], plain["seed"]) == (
-        "lppa",
-        5,
-        3,
-        3,
-    )
+    facts = [plain[key] for key in ("algorithm", "clients", "iterations", "seed")]
+    assert facts == ["lppa", 5, 3, 3]
     assert plain["assumptions"] == list(ASSUMPTIONS)
     assert len(plain["exposure"]["learns"]) == 5
-    assert [view["adversary"] for view in plain["adversaries"]] == [
-        "curious(1)", "curious(1,4)", "eavesdropper",
-    ]  # fmt: skip
+    names = [result["adversary"] for result in plain["adversaries"]]
+    assert names == ["curious(1)", "curious(1,4)", "eavesdropper"]
     first = plain["adversaries"][0]
-    assert [words["victim"] for words in first["verdict"]] == [0, 2]
+    assert [verdict["victim"] for verdict in first["verdict"]] == [0, 2]
     assert first["bounded"][0]["epsilon"] is None
     assert first["bounded"][0]["one_message_alone"]["epsilon"] == pytest.approx(2 * 1.0 / 0.5)
     assert "for comparison" in first["verdict"][0]["bounded"][1]
@@ -405,16 +406,18 @@ def test_an_audit_is_plain_values():
     assert first["measured"]["membership"]
 
 
-def test_an_attack_that_shows_more_than_the_bound_is_called_a_defect():
-    view = audited(DSGT, ["eavesdropper"]).views[0]
+def test_an_attack_that_contradicts_the_bound_is_called_a_defect():
+    result = audited(DSGT, ["eavesdropper"]).results[0]
     inside, outside = np.arange(200.0) + 1000, np.arange(200.0)
     lower = lower_bound(inside, outside, 1e-5)
     assert lower.epsilon > 2
 
     def measured(epsilon, comparable=True, delta=0.0):
-        member = Membership(0, "loss", Roc.from_scores(inside, outside), lower, [], comparable)
-        book = Ledger(0, "eavesdropper", Entry("all", epsilon, delta, "so it is said"), None)
-        return verdict(View(view.adversary, view.findings, [book], [], [member]), 0).measured[0]
+        member = MembershipResult(
+            0, "loss", Roc.from_scores(inside, outside), lower, [], comparable
+        )
+        ledger = Ledger(0, "eavesdropper", "everything", Bound(epsilon, delta, "by assumption"))
+        return replace(result, ledgers=[ledger], memberships=[member]).verdicts[0].measured[0]
 
     assert "a defect of the analysis" in measured(0.5)
     for quiet in (
@@ -427,34 +430,27 @@ def test_an_attack_that_shows_more_than_the_bound_is_called_a_defect():
         assert f"ε ≥ {lower.epsilon:.2g}" in quiet
 
 
-def test_the_heat_map_is_left_out_of_large_runs_unless_asked_for():
+def test_large_runs_have_no_heat_map_by_default():
     wide = tacit.Topology.ring(31).mixing("metropolis", lazy=True)
     task = tacit.quadratic(torch.eye(2).repeat(31, 1, 1), torch.zeros(31, 2))
     setting = Setting(DSG, task, wide)
     assert run_audit(setting, ["eavesdropper"], iterations=1).exposure is None
-    assert run_audit(
-        setting, ["eavesdropper"], iterations=1, heat_map=True
-    ).exposure.levels.shape == (31, 31)
-    assert (
-        run_audit(Setting(DSG, QUADRATIC, RING), ["eavesdropper"], iterations=1).exposure
-        is not None
-    )
+    found = run_audit(setting, ["eavesdropper"], iterations=1, heat_map=True)
+    assert found.exposure.levels.shape == (31, 31)
+    small = run_audit(Setting(DSG, QUADRATIC, RING), ["eavesdropper"], iterations=1)
+    assert small.exposure is not None
 
 
-def test_progress_is_told():
-    told = []
-    audited(
-        DSGT,
-        ["eavesdropper"],
-        progress=lambda what, done, of: told.append((what, done, of)),
-        heat_map=True,
-    )
-    assert ("running and listening", 3, 3) in told
-    assert ("what eavesdropper knows", 0, 1) in told
-    assert ("who learns what from whom", 5, 5) in told
+def test_progress_is_reported():
+    calls = []
+    audited(DSGT, ["eavesdropper"], progress=lambda *call: calls.append(call), heat_map=True)
+    assert ("recording messages", 3, 3) in calls
+    assert ("computing what eavesdropper knows", 0, 1) in calls
+    assert ("computing exposure", 5, 5) in calls
 
 
-def test_findings_of_a_corrupt_victim_are_refused_anywhere():
-    know = audited(DSGT, ["curious(1)"]).views[0].findings[0].knowledge
-    with pytest.raises(Misuse, match="corrupt itself"):
-        Findings(know, 1)
+@pytest.mark.parametrize("module", [adversary_module, auditing])
+def test_examples_in_docstrings(module):
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0

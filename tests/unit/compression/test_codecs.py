@@ -21,7 +21,7 @@ from tacit.compression.quantization import pack, packed_size, unpack
 from tacit.compression.sign_bits import ExactSignBits
 from tacit.compression.subsets import MAX_WIDTH, NARROW, _permuted, random_subset
 from tacit.core.errors import Misuse
-from tacit.core.randomness import key_of, words
+from tacit.core.randomness import derive_key, words
 
 ONES = 0xFFFFFFFF
 EVERY_CODEC = [
@@ -44,7 +44,7 @@ def drawing(source, seed=0, device="cpu"):
     """Words for the message rows `source` (a count: the first ones), as the simulator draws them."""
     source = torch.arange(source, device=device) if isinstance(source, int) else source
     return lambda purpose, count: words(
-        key_of(seed, purpose), 3, source, torch.zeros_like(source), range(count)
+        derive_key(seed, purpose), 3, source, torch.zeros_like(source), range(count)
     )
 
 
@@ -448,7 +448,7 @@ def test_the_workspace_does_not_change_the_subset(width, k, monkeypatch):
 
 def test_a_subset_of_few_columns_has_the_smallest_words():
     seed = torch.tensor([[123456, 789]])
-    drawn = words(key_of("rand-k"), 0, seed[:, 0], seed[:, 1], range(50))[0]
+    drawn = words(derive_key("rand-k"), 0, seed[:, 0], seed[:, 1], range(50))[0]
     expected = drawn.argsort(stable=True)[:20].sort().values
     assert torch.equal(random_subset(seed, 50, 20)[0], expected)
 

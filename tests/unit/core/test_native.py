@@ -22,7 +22,7 @@ from tacit.engines import product
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 
-HERE = native.available(torch.zeros(1, 1))
+HERE = native.supports(torch.zeros(1, 1))
 compiled = pytest.mark.skipif(not HERE, reason="there was no C compiler")
 TYPES = [torch.float32, torch.float64]
 WIDTHS = [1, 7, 12543, 12544, 12545, 20_000]  # around the tile that a row is worked on in
@@ -36,13 +36,13 @@ def test_loops_are_compiled_where_there_is_a_compiler():
 
 def test_what_the_loops_are_not_for():
     wide = torch.zeros(4, 6)
-    assert not native.available(wide.to(torch.float16))
-    assert not native.available(wide.to(torch.int64))
-    assert not native.available(wide.T)
-    assert not native.available(wide[:, ::2])
-    assert not native.available(wide[0])
-    assert not native.available(torch.zeros(2, 2, device="meta"))
-    assert native.available(wide[::2, 1:4]) == HERE
+    assert not native.supports(wide.to(torch.float16))
+    assert not native.supports(wide.to(torch.int64))
+    assert not native.supports(wide.T)
+    assert not native.supports(wide[:, ::2])
+    assert not native.supports(wide[0])
+    assert not native.supports(torch.zeros(2, 2, device="meta"))
+    assert native.supports(wide[::2, 1:4]) == HERE
 
 
 def sparse(clients, seed):

@@ -8,7 +8,7 @@ from scipy import stats
 
 from tacit.core import randomness
 from tacit.core.noise import Gaussian, Laplace
-from tacit.core.randomness import Philox, key_of, permutations, philox, tiles, words
+from tacit.core.randomness import Philox, derive_key, permutations, philox, tiles, words
 
 ONES = 0xFFFFFFFF
 
@@ -70,12 +70,12 @@ def test_words_are_addressed_by_block_source_target_and_tick():
 
 def test_keys_differ_with_every_part_and_its_kind():
     keys = {
-        key_of(0, "a"),
-        key_of(1, "a"),
-        key_of(0, "b"),
-        key_of("0", "a"),
-        key_of(0),
-        key_of(0, "a", 0),
+        derive_key(0, "a"),
+        derive_key(1, "a"),
+        derive_key(0, "b"),
+        derive_key("0", "a"),
+        derive_key(0),
+        derive_key(0, "a", 0),
     }
     assert len(keys) == 6
     assert all(0 <= key < 1 << 64 for key in keys)
@@ -168,7 +168,7 @@ def test_lazy_rows_know_their_shape():
 def test_draws_are_finite_even_for_the_outermost_words(law, monkeypatch):
     extremes = torch.tensor([[0, ONES, 1 << 31, (1 << 31) - 1]])
     monkeypatch.setattr(randomness, "words", lambda *address: extremes)
-    monkeypatch.setattr(randomness, "available", lambda rows: False)
+    monkeypatch.setattr(randomness, "supports", lambda rows: False)
     drawn = noise(law=law, source=(0,), width=4).tensor()[0]
     assert bool(torch.isfinite(drawn).all())
     assert drawn[0] == -drawn[1] < 0
@@ -216,7 +216,9 @@ def test_permutations_are_uniform():
     draws = 4800
     clients = torch.arange(draws)
     sizes = torch.full((draws,), 4)
-    rows = permutations(key_of(3, "batches"), torch.zeros(draws, dtype=torch.int64), clients, sizes)
+    rows = permutations(
+        derive_key(3, "batches"), torch.zeros(draws, dtype=torch.int64), clients, sizes
+    )
     orders = list(itertools.permutations(range(4)))
     counts = [0] * len(orders)
     for row in rows.reshape(draws, 4).tolist():

@@ -52,7 +52,7 @@ BAD = [0, -0.1, math.nan, math.inf]
     ],
 )
 def test_a_start_that_is_not_positive_is_refused(schedule, start):
-    with pytest.raises(Misuse, match=r"start is .*positive number"):
+    with pytest.raises(Misuse, match=r"start is .*finite number above 0"):
         schedule(start)
 
 

@@ -15,7 +15,7 @@ from tacit.core.workers import WorkerPool
 
 @given(st.integers(0, 300), st.integers(1, 7), st.none() | st.integers(0, 60))
 def test_cuts_cover_everything_once_in_order(count, size, largest):
-    pieces = WorkerPool(size).cut(count, largest)
+    pieces = WorkerPool(size).split(count, largest)
     assert [k for piece in pieces for k in range(count)[piece]] == list(range(count))
     assert all(piece.start < piece.stop for piece in pieces)
     assert all(one.stop == other.start for one, other in pairwise(pieces))
@@ -23,7 +23,7 @@ def test_cuts_cover_everything_once_in_order(count, size, largest):
 
 @given(st.integers(1, 300), st.integers(1, 7), st.integers(1, 60))
 def test_pieces_are_small_enough_alike_and_as_many_as_keep_all_busy(count, size, largest):
-    lengths = [piece.stop - piece.start for piece in WorkerPool(size).cut(count, largest)]
+    lengths = [piece.stop - piece.start for piece in WorkerPool(size).split(count, largest)]
     assert max(lengths) <= largest
     assert max(lengths) - min(lengths) <= 1
     assert len(lengths) % size == 0 or lengths == [1] * count
@@ -33,26 +33,26 @@ def test_pieces_are_small_enough_alike_and_as_many_as_keep_all_busy(count, size,
 
 @given(st.integers(1, 300), st.integers(1, 7))
 def test_without_a_limit_everybody_gets_one_piece(count, size):
-    assert len(WorkerPool(size).cut(count)) == min(count, size)
+    assert len(WorkerPool(size).split(count)) == min(count, size)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_each_does_everything_once(size):
     done = []
-    WorkerPool(size).each(done.append, range(40))
+    WorkerPool(size).run(done.append, range(40))
     assert sorted(done) == list(range(40))
 
 
-def test_a_crew_works_side_by_side():
+def test_a_pool_works_side_by_side():
     meeting = threading.Barrier(3)
-    WorkerPool(3).each(
+    WorkerPool(3).run(
         lambda piece: meeting.wait(timeout=30), range(3)
     )  # ends only if all three are there at once
 
 
-def test_a_crew_of_one_is_the_calling_thread():
+def test_a_pool_of_one_is_the_calling_thread():
     seen = []
-    WorkerPool(1).each(lambda piece: seen.append(threading.current_thread()), range(3))
+    WorkerPool(1).run(lambda piece: seen.append(threading.current_thread()), range(3))
     assert seen == [threading.current_thread()] * 3
 
 
@@ -67,7 +67,7 @@ def test_the_first_failure_is_raised_when_all_have_ended():
         done.append(piece)
 
     with pytest.raises(ValueError, match="piece 1"):
-        WorkerPool(2).each(work, range(6))
+        WorkerPool(2).run(work, range(6))
     assert sorted(done) == [0, 3, 4, 5]
 
 
@@ -83,27 +83,27 @@ def test_nothing_is_under_way_any_more_if_the_pieces_themselves_fail():
         done.append(piece)
 
     with pytest.raises(ValueError, match="no more"):
-        WorkerPool(2).each(work, pieces())
+        WorkerPool(2).run(work, pieces())
     assert sorted(done) == [0, 1, 2, 3]
 
 
-def test_a_crew_goes_on_after_a_failure():
+def test_a_pool_goes_on_after_a_failure():
     pool = WorkerPool(2)
     with pytest.raises(ZeroDivisionError):
-        pool.each(lambda piece: 1 / piece, range(3))
+        pool.run(lambda piece: 1 / piece, range(3))
     done = []
-    pool.each(done.append, range(3))
+    pool.run(done.append, range(3))
     assert sorted(done) == [0, 1, 2]
 
 
 def test_one_worker_where_a_gpu_does_the_work():
-    assert WorkerPool.of_this_process("cuda").size == 1
-    assert WorkerPool.of_this_process().size == torch.get_num_threads()
+    assert WorkerPool.for_device("cuda").size == 1
+    assert WorkerPool.for_device().size == torch.get_num_threads()
 
 
 THREADS = """
 import threading, torch
-from tacit.core.workers import Crew
+from tacit.core.workers import WorkerPool
 
 def of_a_new_thread():
     seen = []
@@ -113,34 +113,34 @@ def of_a_new_thread():
     return seen[0]
 
 assert torch.get_num_threads() == 2
-crew = Crew.of_this_process()
-assert crew.size == 2
+pool = WorkerPool.for_device()
+assert pool.size == 2
 meeting, inside = threading.Barrier(2), []
 
 def work(piece):
     meeting.wait(timeout=30)
     inside.append((threading.get_ident(), torch.get_num_threads()))
 
-crew.each(work, range(2))
+pool.run(work, range(2))
 print("each", len({who for who, _ in inside}), {count for _, count in inside})
 print("afterwards", torch.get_num_threads(), of_a_new_thread())
-with crew.alone():
+with pool.exclusive():
     print("alone", torch.get_num_threads())
     inside.clear()
-    crew.each(work, range(2))
+    pool.run(work, range(2))
     print("each", len({who for who, _ in inside}), {count for _, count in inside})
 print("afterwards", torch.get_num_threads(), of_a_new_thread())
 try:
-    with crew.alone():
+    with pool.exclusive():
         raise ValueError
 except ValueError:
     print("afterwards", torch.get_num_threads(), of_a_new_thread())
-with crew.alone():
-    with crew.alone():
+with pool.exclusive():
+    with pool.exclusive():
         pass
     print("alone", torch.get_num_threads())
 torch.set_num_threads(1)
-with crew.alone():
+with pool.exclusive():
     pass
 print("as set", torch.get_num_threads())
 """

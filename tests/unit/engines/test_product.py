@@ -26,9 +26,9 @@ def made(request, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(product, "DENSE", 10**6 if request.param == "dense" else -1)
             if request.param != "compiled":
-                patch.setattr(native, "available", lambda rows: False)
+                patch.setattr(native, "supports", lambda rows: False)
             kept = Product(of, dtype, "cpu")
-        if request.param == "compiled" and not native.available(torch.zeros(1, 1)):
+        if request.param == "compiled" and not native.supports(torch.zeros(1, 1)):
             pytest.skip("there was no C compiler to install the compiled loops")
         assert (kept._dense is not None, kept._compiled) == (
             request.param == "dense",
@@ -65,7 +65,7 @@ def test_a_matrix_without_columns_adds_nothing():
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_full_matrices_are_kept_dense_and_small_ones_without_compiled_loops(compiled, monkeypatch):
-    monkeypatch.setattr(native, "available", lambda rows: compiled)
+    monkeypatch.setattr(native, "supports", lambda rows: compiled)
     assert (Product(matrix((9, 9), 0.1), torch.float64, "cpu")._dense is None) == compiled
     assert Product(matrix((90, 90), 0.5), torch.float64, "cpu")._dense is not None
     assert Product(matrix((90, 90), 0.1), torch.float64, "cpu")._dense is None
@@ -84,7 +84,7 @@ def test_workers_share_the_rows(made, workers):
 @pytest.mark.parametrize("tile", [1, 7, 10**6])
 def test_the_size_of_a_tile_changes_nothing(tile, monkeypatch):
     monkeypatch.setattr(product, "DENSE", -1)
-    monkeypatch.setattr(native, "available", lambda rows: False)
+    monkeypatch.setattr(native, "supports", lambda rows: False)
     A = matrix((20, 20), 0.15)
     x = torch.randn(20, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     whole, tiled = torch.empty(2, 20, 3, dtype=torch.float64)

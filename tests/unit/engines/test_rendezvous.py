@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from tacit.core.errors import Lost
+from tacit.core.errors import RankLost
 from tacit.engines.rendezvous import rendezvous_name
 
 PATIENCE = timedelta(seconds=20)
@@ -63,5 +63,5 @@ def test_somebody_who_died_while_meeting_is_replaced(store):
 
 
 def test_somebody_who_never_comes_is_waited_for_in_vain(store):
-    with pytest.raises(Lost, match="2 ranks of this run did not meet"):
+    with pytest.raises(RankLost, match="2 ranks of this run did not meet"):
         rendezvous_name(store, 0, 2, timedelta(seconds=0.2))

@@ -22,7 +22,7 @@ def network(graph, *, dense, dtype=torch.float64):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(product, "DENSE", 10**6 if dense else -1)
         if dense:
-            patch.setattr(native, "available", lambda rows: False)
+            patch.setattr(native, "supports", lambda rows: False)
         net = StackedNetwork(graph, dtype, "cpu")
     assert (net._weights._dense is not None) == dense
     return net

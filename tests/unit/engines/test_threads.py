@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import tacit
-from tacit.core.workers import WorkerPool, separate_products
+from tacit.core.workers import WorkerPool, without_onednn
 from tacit.simulation import Simulation
 from tacit.tasks import Task
 from tacit.tasks.flat import thread_safe
@@ -70,7 +70,7 @@ def test_each_thread_has_its_own_copy_of_an_object():
 
 def test_onednn_is_back_when_the_last_has_left():
     before = torch._C._get_mkldnn_enabled()
-    first, second = separate_products("cpu"), separate_products("cpu")
+    first, second = without_onednn("cpu"), without_onednn("cpu")
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""The manifest: the same numbers after a round trip, and a refusal for everything that is not one."""
+"""Manifests: exact round trips, and a clear error for every text that is not one."""
 
 import hashlib
 import tomllib
@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.config.graphs import make_graph
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
 from tacit.graph import Graph, Topology
-from tacit.peer.federation.manifest import Member, compose, parse
+from tacit.peer.federation.manifest import make_manifest, parse_manifest
+from tacit.peer.federation.roster import Member
 
 NAMES = ("berlin", "paris", "rome", "oslo", "wien")
 
@@ -41,13 +42,13 @@ def configuration(**sections):
 def manifest(count=3, graph=None, config=None):
     graph = graph or Topology.ring(count).mixing("metropolis")
     config = config or configuration(graph={"kind": "ring", "clients": count})
-    return compose("hospitals-3f9a21bc", 1, "", members(count), graph, config)
+    return make_manifest("hospitals-3f9a21bc", 1, "", members(count), graph, config)
 
 
 TEXT = manifest().text.decode()
 
 
-# --- the round trip ------------------------------------------------------------------------------------
+# --- the round trip -------------------------------------------------------------------------------
 
 
 GRAPHS = {
@@ -65,17 +66,17 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
-def test_weights_come_back_to_the_last_bit(graph):
-    back = parse(manifest(graph.clients, graph).text).graph
+def test_weights_are_restored_bit_for_bit(graph):
+    back = parse_manifest(manifest(graph.clients, graph).text).graph
     assert np.array_equal(back.edges, graph.edges)
     assert back.directed == graph.directed
     assert back.weights.toarray().tobytes() == graph.weights.toarray().tobytes()
-    for part in ("indices", "indptr", "data"):  # the order of sums is the order in store
+    for part in ("indices", "indptr", "data"):  # sums depend on the storage order
         assert np.array_equal(getattr(back.weights, part), getattr(graph.weights, part))
     assert (back.rule, back.topology.name) == (graph.rule, graph.topology.name)
 
 
-def test_everything_else_comes_back():
+def test_everything_else_is_restored():
     config = configuration(
         graph={"kind": "ring", "clients": 3},
         model={"name": "mlp", "hidden": [8, 4], "note": 'odd "text" \\ with ü and \t'},
@@ -84,20 +85,20 @@ def test_everything_else_comes_back():
         run={"iterations_per_round": 7, "clip": {"bound": 1.5}},
     )
     made = manifest(config=config)
-    back = parse(made.text)
+    back = parse_manifest(made.text)
     assert back.config == config == made.config
     assert back.members == made.members == tuple(members(3))
     assert (back.federation, back.generation, back.previous) == ("hospitals-3f9a21bc", 1, "")
-    assert back.numbers == 3
+    assert back.next_number == 3
     assert back.text == made.text
     assert back.hash == hashlib.sha256(made.text).digest()
 
 
-def test_a_task_comes_back():
+def test_a_task_is_restored():
     config = make_config(
         {"task": {"name": "least-squares", "dimension": 4}, "algorithm": {"lr": 0.1}}
     )
-    back = parse(manifest(config=config).text)
+    back = parse_manifest(manifest(config=config).text)
     assert back.config == config
     assert {"task", "algorithm", "run"} <= set(back.sections())
     assert not {"data", "partition", "model"} & set(back.sections())
@@ -107,7 +108,7 @@ def test_the_same_manifest_is_the_same_text():
     assert manifest().text == manifest().text
 
 
-def test_no_name_of_a_file_survives(tmp_path):
+def test_file_names_are_dropped(tmp_path):
     matrix, edges = tmp_path / "secret-place.txt", tmp_path / "edges-place.txt"
     np.savetxt(matrix, Topology.ring(3).mixing("metropolis").weights.toarray())
     edges.write_text("0 1\n1 2\n")
@@ -118,7 +119,7 @@ def test_no_name_of_a_file_survives(tmp_path):
     ):
         config = configuration(graph=section)
         graph = make_graph(config.graph, 0)
-        made = compose(
+        made = make_manifest(
             "hospitals-3f9a21bc",
             1,
             "",
@@ -131,14 +132,14 @@ def test_no_name_of_a_file_survives(tmp_path):
         assert np.array_equal(made.graph.weights.toarray(), graph.weights.toarray())
 
 
-def test_edges_are_not_said_twice():
+def test_edges_are_stored_once():
     config = configuration(graph={"kind": "edges", "clients": 3, "edges": [[0, 1], [1, 2]]})
     made = manifest(graph=make_graph(config.graph, 0), config=config)
     assert "edges" not in made.config.graph.options
     assert made.graph.edges.tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
 
 
-# --- what can be asked of it ---------------------------------------------------------------------------
+# --- methods --------------------------------------------------------------------------------------
 
 
 def test_neighbours_follow_the_direction_of_edges():
@@ -148,12 +149,12 @@ def test_neighbours_follow_the_direction_of_edges():
     assert made.position("rome") == 2
     assert made.position("london") is None
     assert made.member("paris").number == 1
-    for asking in (made.member, made.in_neighbours, made.out_neighbours):
+    for lookup in (made.member, made.in_neighbours, made.out_neighbours):
         with pytest.raises(Misuse, match="Did you mean 'paris'"):
-            asking("pariss")
+            lookup("pariss")
 
 
-def test_sections_tell_where_two_manifests_differ():
+def test_sections_show_where_two_manifests_differ():
     first = manifest()
 
     def differing(other):
@@ -173,11 +174,13 @@ def test_sections_tell_where_two_manifests_differ():
     for name, config in changed.items():
         assert differing(manifest(config=config)) == {name}
     assert differing(manifest(graph=Topology.ring(3).mixing("metropolis", lazy=True))) == {"graph"}
-    moved = compose(first.federation, 1, "", members(3, address="b:1"), first.graph, first.config)
+    moved = make_manifest(
+        first.federation, 1, "", members(3, address="b:1"), first.graph, first.config
+    )
     assert differing(moved) == {"roster"}
 
 
-# --- what is refused -----------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 def replaced(old, new):
@@ -209,15 +212,15 @@ REFUSED = {
         "generation = True",
     ),
     "generation 0": (replaced("generation = 1", "generation = 0"), "generation"),
-    "a generation out of nothing": (
+    "generation 2 without a previous manifest": (
         replaced("generation = 1", "generation = 2"),
         "does not go with previous",
     ),
-    "a first one with another before": (
+    "generation 1 with a previous manifest": (
         replaced('previous = ""', f'previous = "{"a" * 64}"'),
         "previous",
     ),
-    "rubbish before": (
+    "a previous manifest that is no digest": (
         replaced('generation = 1\nprevious = ""', 'generation = 2\nprevious = "xyz"'),
         "previous",
     ),
@@ -243,11 +246,11 @@ REFUSED = {
     "a mask key of no digits": (replaced(members(3)[1].mask_key.hex(), "zz"), "not hexadecimal"),
     "the operator's name": (
         replaced('name = "paris"', 'name = "operator"'),
-        "who signs the roster",
+        "reserved for the operator",
     ),
     "a name with a path in it": (replaced('name = "paris"', 'name = "../x"'), "cannot be the name"),
-    "a joiner from the future": (replaced("since = 1", "since = 2"), "since generation 2"),
-    "an edge to nobody": (replaced("[0, 1],", "[0, 3],"), "clients from 0 to 2"),
+    "a member from the future": (replaced("since = 1", "since = 2"), "joined in generation 2"),
+    "an edge to an unknown client": (replaced("[0, 1],", "[0, 3],"), "clients from 0 to 2"),
     "a negative edge": (replaced("[0, 1],", "[-1, 1],"), "clients from 0 to 2"),
     "a self loop": (replaced("[0, 1],", "[0, 0],"), "self loop"),
     "an edge of three": (replaced("[0, 1],", "[0, 1, 2],"), "pair of clients"),
@@ -271,7 +274,7 @@ REFUSED = {
     "one member": (
         TEXT[: TEXT.index("[[member]]", TEXT.index("[[member]]") + 1)]
         + TEXT[TEXT.index("[topology]") :],
-        "cannot learn together",
+        "needs two or more nodes",
     ),
     "no TOML": ("= = =", "not TOML"),
     "a long number": (replaced("generation = 1", f"generation = {'9' * 5000}"), "manifest"),
@@ -285,44 +288,44 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "reason"), REFUSED.values(), ids=REFUSED)
-def test_refusals_say_why(text, reason):
+def test_errors_name_the_problem(text, reason):
     with pytest.raises(Misuse) as refusal:
-        parse(text.encode())
+        parse_manifest(text.encode())
     assert reason in str(refusal.value)
     assert refusal.value.remedy
 
 
-def test_a_text_that_is_too_long_is_not_read(monkeypatch):
-    monkeypatch.setattr(tomllib, "loads", lambda text: pytest.fail("it was read"))
+def test_a_text_that_is_too_long_is_not_parsed(monkeypatch):
+    monkeypatch.setattr(tomllib, "loads", lambda text: pytest.fail("it was parsed"))
     with pytest.raises(Misuse, match="more than 16777216"):
-        parse(b"#" * (16 * 2**20 + 1))
+        parse_manifest(b"#" * (16 * 2**20 + 1))
 
 
-def test_nothing_that_is_named_is_imported():
+def test_names_in_a_manifest_are_not_imported():
     import sys
 
     for section, key in (("algorithm", "name"), ("model", "name")):
         config = configuration(graph={"kind": "ring", "clients": 3})
         plain = config.as_dict()
         plain[section] = {**plain[section], key: "this.module_must_not_be_imported:Thing"}
-        assert parse(manifest(config=make_config(plain)).text).members
+        assert parse_manifest(manifest(config=make_config(plain)).text).members
     assert not [name for name in sys.modules if "must_not_be_imported" in name]
 
 
-def test_a_graph_for_others_is_refused():
-    with pytest.raises(Misuse, match="4 clients, and there are 3 members"):
+def test_a_graph_of_another_size_is_refused():
+    with pytest.raises(Misuse, match="4 clients, but there are 3 members"):
         manifest(3, Topology.ring(4).mixing("metropolis"))
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_are_refused(rubbish):
+def test_random_bytes_are_refused(rubbish):
     with pytest.raises(Misuse):
-        parse(rubbish)
+        parse_manifest(rubbish)
 
 
 @given(st.data())
-def test_a_changed_manifest_is_read_or_refused_and_nothing_else(data):
-    """Bytes cut out, put in, doubled or replaced: Misuse is the only way to fail."""
+def test_a_changed_manifest_is_parsed_or_refused(data):
+    """Bytes removed, inserted, doubled or replaced: Misuse is the only error."""
     text = bytearray(TEXT.encode())
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(text)))
@@ -353,19 +356,19 @@ def test_a_changed_manifest_is_read_or_refused_and_nothing_else(data):
         )
         text[start : start + length] = middle
     try:
-        read = parse(bytes(text))
+        read = parse_manifest(bytes(text))
     except Misuse:
         return
     assert read.sections()
-    assert parse(
-        compose(
+    assert parse_manifest(
+        make_manifest(
             read.federation,
             read.generation,
             read.previous,
             read.members,
             read.graph,
             read.config,
-            read.numbers,
+            read.next_number,
         ).text
     ).hash
 
@@ -382,7 +385,7 @@ VALUES = st.recursive(
 
 @given(st.data())
 def test_values_of_any_type_in_any_place(data):
-    """Every key of the manifest in turn with a value of another type."""
+    """Each key of the manifest with a value of any type."""
     from tacit.config.toml import to_toml
 
     values = tomllib.loads(TEXT)
@@ -391,7 +394,7 @@ def test_values_of_any_type_in_any_place(data):
     table[key] = data.draw(VALUES)
     lines = to_toml({"x": values}).split("\n", 1)[1]  # the tables written inline
     try:
-        read = parse(lines.encode())
+        read = parse_manifest(lines.encode())
     except Misuse:
         return
     assert read.sections()

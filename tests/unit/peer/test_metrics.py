@@ -172,7 +172,7 @@ def test_fifty_threads_lose_no_count():
     def work(thread):
         ready.wait()
         for number in range(400):
-            metrics.count("tacit_letters_sent_total", neighbour=f"n{(thread + number) % 7}")
+            metrics.count("tacit_messages_sent_total", neighbour=f"n{(thread + number) % 7}")
             metrics.set("tacit_step", number)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(50)]
@@ -183,8 +183,8 @@ def test_fifty_threads_lose_no_count():
         parsed(metrics.text())  # never torn, whenever it is read
     for thread in threads:
         thread.join()
-    assert metrics.total("tacit_letters_sent_total") == 20_000
+    assert metrics.total("tacit_messages_sent_total") == 20_000
     numbers, _ = parsed(metrics.text())
     assert (
-        sum(n for (name, _), n in numbers.items() if name == "tacit_letters_sent_total") == 20_000
+        sum(n for (name, _), n in numbers.items() if name == "tacit_messages_sent_total") == 20_000
     )

@@ -9,7 +9,7 @@ import pytest
 
 from tacit.core.errors import Misuse
 from tacit.record.history import History, Record, Spread
-from tacit.report.page import PageSection, amount, duration
+from tacit.report.page import PageSection, format_bytes, format_duration
 from tacit.report.report import write_report
 
 
@@ -118,7 +118,7 @@ def report(tmp_path, monkeypatch):
             write_report(folders, tmp_path / "out" / "report.html", title="A report", **options)
         )
 
-    monkeypatch.setattr("tacit.report.plots.svg", only_title)
+    monkeypatch.setattr("tacit.report.report.svg", only_title)
     return write
 
 
@@ -139,7 +139,7 @@ def test_one_run(one):
         assert number in one.all("dd", "td"), number
     assert {"5 MB", "5,000,000", "2 min 05 s", "lppa"} <= set(one.all("dd"))
     assert one.all("h3") == [
-        "Accuracy", "Loss", "Consensus distance", "Communication", "Who talks to whom", "Who holds which data",
+        "Accuracy", "Loss", "Consensus distance", "Communication", "Graph", "Partition",
     ]  # fmt: skip
     assert one.tags.count("svg") == one.tags.count("figure") == 6
     assert "zero" in one.all("text")
@@ -232,7 +232,7 @@ def test_a_task_without_accuracy_or_partition(report, tmp_path):
     folder = make_run(tmp_path / "a", accurate=False)
     (folder / "partition.json").unlink()
     page = report(folder)
-    assert page.all("h3") == ["Loss", "Consensus distance", "Communication", "Who talks to whom"]
+    assert page.all("h3") == ["Loss", "Consensus distance", "Communication", "Graph"]
     assert "ccuracy" not in page.words
     assert "0.3331" in page.all("dd")
 
@@ -416,7 +416,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
     ],
 )
 def test_amounts(count, text):
-    assert amount(count) == text
+    assert format_bytes(count) == text
 
 
 @pytest.mark.parametrize(
@@ -431,4 +431,4 @@ def test_amounts(count, text):
     ],
 )
 def test_durations(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text

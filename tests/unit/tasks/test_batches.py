@@ -105,7 +105,7 @@ def test_groups_hold_the_batches_of_all_arrays(chunk):
     batches = loader(parts, 2)
     index = batches.indices(5)
     seen = torch.zeros(3, dtype=torch.int64)
-    for rows, load in batches.chunks(5, lambda count: WorkerPool(1).cut(count, chunk)):
+    for rows, load in batches.chunks(5, lambda count: WorkerPool(1).split(count, chunk)):
         x, y = load()
         assert len(x) <= chunk
         assert torch.equal(x, index[rows])
@@ -129,7 +129,7 @@ def test_whole_parts_go_together_by_shape(chunk):
     ]
     seen = []
     for rows, load in FullBatchLoader(parts, "cpu").chunks(
-        0, lambda count: WorkerPool(1).cut(count, chunk)
+        0, lambda count: WorkerPool(1).split(count, chunk)
     ):
         x, y = load()
         members = torch.arange(5)[rows].tolist()

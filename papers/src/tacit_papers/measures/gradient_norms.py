@@ -55,16 +55,16 @@ class GradientNorms:
         place.scratch.mkdir(parents=True, exist_ok=True)
         norms = _Norms(place.scratch / "norms.json", self.every, self.samples)
 
-        def began(experiment: Experiment, simulation: Simulation) -> None:
+        def on_start(experiment: Experiment, simulation: Simulation) -> None:
             norms.begin(simulation)
-            place.watcher.began(experiment, simulation)
+            place.watcher.on_start(experiment, simulation)
 
-        def stepped(simulation: Simulation) -> None:
+        def on_step(simulation: Simulation) -> None:
             if norms.due(simulation.t):
                 norms.look(simulation.t, simulation.state.theta)
-            place.watcher.stepped(simulation)
+            place.watcher.on_step(simulation)
 
-        watcher = replace(place.watcher, began=began, stepped=stepped)
+        watcher = replace(place.watcher, on_start=on_start, on_step=on_step)
         values = Training(self.config)(
             seed, replace(place, scratch=place.scratch / "run", watcher=watcher)
         )

@@ -15,13 +15,13 @@ from tacit.algorithms.fedavg import FedAvg
 from tacit.algorithms.pdmm import PDMM
 from tacit.algorithms.solvers import GradientSolver
 from tacit.core.noise import Gaussian
-from tacit.core.randomness import key_of
+from tacit.core.randomness import derive_key
 from tacit.graph import Topology
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 from tacit.tasks import Task
 from tacit_papers.framework.artifact import MeasureContext, Values
-from tacit_papers.measures.eavesdropping import gradient_changes
+from tacit_papers.measures.pdmm_differences import gradient_differences
 from tacit_papers.measures.training import rounded
 
 WIDTH = 2  # of a sample; the model has a bias too
@@ -95,14 +95,14 @@ class LogisticLeak:
             ]
         messages = transcript.of("dz")
         return [
-            gradient_changes(messages[t - 1 : t + 2], self.nodes, self.rho, self.mu, "gradient")
+            gradient_differences(messages[t - 1 : t + 2], self.nodes, self.rho, self.mu, "gradient")
             for t in range(1, len(messages) - 1)
         ]
 
 
 def samples(nodes: int, seed: int) -> tuple[Tensor, Tensor]:
     """One sample x [n, 2] per node and its label 0 or 1, both in float64."""
-    draw = torch.Generator().manual_seed(key_of(seed, "logistic regression") >> 1)
+    draw = torch.Generator().manual_seed(derive_key(seed, "logistic regression") >> 1)
     labels = torch.randint(0, 2, (nodes,), generator=draw).double()
     return torch.randn(nodes, WIDTH, generator=draw).double() + (2 * labels - 1)[:, None], labels
 

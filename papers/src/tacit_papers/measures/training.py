@@ -1,4 +1,4 @@
-"""The measure of most cells: a configuration is run to its end."""
+"""Measures of training: accuracy over the rounds, traffic, and coordinates that stay zero."""
 
 from __future__ import annotations
 
@@ -6,85 +6,156 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.config.sections import Config, with_keys
-from tacit.core.errors import Diverged
+from tacit.algorithms.defl_vp import DeFLVP
+from tacit.compression import for_signs
+from tacit.config.loading import with_keys
+from tacit.config.sections import Config
+from tacit.core.errors import Diverged, Misuse
+from tacit.experiment.auditing import AuditSubject, load_subject
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import run
 from tacit.record.history import History, decibels
-from tacit_papers.framework.artifact import MeasureContext, Values
-
-DIGITS = 6  # of the numbers of curves, which are many
+from tacit.simulation import Simulation, repeatable
+from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
 
 
 @dataclass(frozen=True)
 class Training:
     """Accuracy, loss and mean-square deviation at the end of a run and over its rounds.
 
-    Graph and partition are drawn by the run's seed unless the configuration has seeds of their own.
+    The run's seed draws graph and partition too, unless the configuration gives them seeds.
     """
 
     config: Config
 
     def describe(self) -> dict[str, Any]:
-        """The configuration."""
-        return {"training": self.config.as_dict()}
+        return describe_fields(self, "training", "config")
 
-    def __call__(self, seed: int, place: MeasureContext) -> Values:
-        """Run with this seed, going on where an earlier attempt was interrupted."""
-        config = with_keys(self.config, "run", seed=seed, device=place.device)
-        folder = RunFolder(place.scratch)
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
+        """Run with this seed, or continue where an earlier attempt was interrupted."""
+        config = with_keys(self.config, "run", seed=seed, device=context.device)
+        folder = RunFolder(context.scratch)
         resume = folder.config.exists()
-        if resume and folder.read_config().run.device != place.device:
-            shutil.rmtree(place.scratch)  # begun elsewhere: another device rounds otherwise
+        # Another device rounds differently: start again.
+        if resume and folder.read_config().run.device != context.device:
+            shutil.rmtree(context.scratch)
             resume = False
-        ended = ""
+        dataset = context.dataset(config)
         try:
-            outcome = run(
+            result = run(
                 config,
-                place.scratch,
-                data_folder=place.data_folder,
-                dataset=place.dataset(config),
+                context.scratch,
+                data_folder=context.data_folder,
+                dataset=dataset,
                 resume=resume,
-                watcher=place.watcher,
+                listener=context.listener,
             )
-            history, seconds = outcome.history, outcome.summary["wall_seconds"]
-            ended = outcome.summary.get("diverged", "")
+            history, seconds = result.history, result.summary["wall_seconds"]
+            diverged = result.summary.get("diverged", "")
         except Diverged as problem:
-            history, seconds, ended = folder.read_history(), None, str(problem)
+            history, seconds, diverged = folder.read_history(), None, str(problem)
         last = history[-1]
         values: Values = {
             "loss": rounded(last.loss.mean),
             "bytes_sent": last.bytes_sent,
             "seconds": seconds,
+            "consensus_distance": rounded(last.consensus_distance),
         }
-        values["consensus_distance"] = rounded(last.consensus_distance)
-        if (dataset := place.dataset(config)) is not None:
-            values["training_samples"] = len(dataset.train.y)  # files may be there in part
+        if dataset is not None:
+            # Data folders may have a part of a dataset only.
+            values["training_samples"] = len(dataset.train.y)
         if last.accuracy is not None:
             values |= {"accuracy": last.accuracy.mean, "average_model": last.accuracy.average_model}
         if last.msd is not None:
             values["msd_db"] = decibels(last.msd)
-        if ended:
-            values["diverged"] = ended
+        if diverged:
+            values["diverged"] = diverged
         return values | {"curve": _curve(history)}
 
 
 def _curve(history: History) -> dict[str, list[float | None]]:
-    """What was recorded, by rounds."""
     curve: dict[str, list[float | None]] = {
         "round": [record.round for record in history],
         "step": [record.step for record in history],
         "loss": [rounded(record.loss.mean) for record in history],
     }
-    if all(record.accuracy is not None for record in history):
-        curve["accuracy"] = [
-            rounded(record.accuracy.mean) for record in history if record.accuracy is not None
-        ]
+    accuracies = [record.accuracy for record in history if record.accuracy is not None]
+    if len(accuracies) == len(history):
+        curve["accuracy"] = [rounded(accuracy.mean) for accuracy in accuracies]
     if all(record.msd is not None for record in history):
         curve["msd"] = [rounded(record.msd) for record in history]
     return curve
 
 
-def rounded(value: float | None) -> float | None:
-    """Rounded, or None where it is no number that JSON has."""
-    return None if value is None or value - value != 0 else float(f"{value:.{DIGITS}g}")
+def load_trained(config: Config, context: MeasureContext) -> AuditSubject:
+    """The run that `Training` left in the scratch folder."""
+    dataset = context.dataset(config)
+    return load_subject(context.scratch, data_folder=context.data_folder, dataset=dataset)
+
+
+@dataclass(frozen=True)
+class CommunicationCost:
+    """`Training`, and megabytes per client: of all messages, and of the updates among them.
+
+    Updates are the only messages that DeFL-VP compresses.
+    """
+
+    config: Config
+
+    def describe(self) -> dict[str, Any]:
+        return {**Training(self.config).describe(), "counted": "updates"}
+
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
+        values = Training(self.config)(seed, context)
+        experiment = load_trained(self.config, context).experiment
+        algorithm, task = experiment.algorithm, experiment.task
+        if not isinstance(algorithm, DeFLVP):
+            raise Misuse(f"{algorithm.name} sends no updates.", "Name a variant of DeFL-VP.")
+        codec = for_signs(algorithm.codec) if algorithm.randomized_response else algorithm.codec
+        messages = values["curve"]["step"][-1] * len(experiment.graph.edges)
+        updates = messages * codec.size(task.parameters, task.dtype)
+        per_client = 1e6 * task.clients
+        return values | {
+            "megabytes": values["bytes_sent"] / per_client,
+            "update_megabytes": updates / per_client,
+        }
+
+
+@dataclass(frozen=True)
+class DeadCoordinates:
+    """Accuracy, percentage of coordinates of gradients that are zero, and mean |θ|, by round."""
+
+    config: Config
+
+    def describe(self) -> dict[str, Any]:
+        return describe_fields(self, "dead_coordinates", "config")
+
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
+        experiment = context.experiment(self.config, seed)
+        every = self.config.run.evaluate_every
+        simulation = experiment.simulation()
+        simulation.start()
+        records = [_zeros(simulation)]
+        while simulation.t < experiment.steps:
+            simulation.step()
+            context.progress("training", simulation.t, experiment.steps)
+            if simulation.t % (every * experiment.round_length) == 0:
+                records.append(_zeros(simulation))
+        curve = {name: [rounded(record[name]) for record in records] for name in records[0]}
+        last = {name: values[-1] for name, values in curve.items()}
+        rounds = list(range(0, self.config.run.rounds + 1, every))
+        return last | {"curve": {"round": rounds} | curve}
+
+
+def _zeros(simulation: Simulation) -> dict[str, float]:
+    """Of the current models, and of the gradients that they would take next."""
+    theta, now = simulation.state.theta, simulation.here.at(simulation.t)
+    with repeatable(simulation.device), simulation.pool.exclusive():
+        gradients = now.grad(theta)
+    record = simulation.observe()
+    assert record.accuracy is not None
+    return {
+        "accuracy": record.accuracy.mean,
+        "dead": 100 * float((gradients == 0).double().mean()),
+        "size": float(theta.abs().double().mean()),
+    }

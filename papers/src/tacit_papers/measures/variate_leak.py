@@ -19,15 +19,16 @@ from tacit.auditing.attacks.matching_losses import CosineDistance
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.attacks.signed_adam import SignedAdam
-from tacit.auditing.audit import run_audit, default_adversaries
+from tacit.auditing.audit import default_adversaries, run_audit
 from tacit.auditing.scoring.matching import match, reorder
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.build import build
-from tacit.config.sections import Config, with_keys
+from tacit.config.loading import with_keys
+from tacit.config.sections import Config
 from tacit.core.errors import Misuse
-from tacit.core.precision import convolutions_like_products
+from tacit.core.precision import consistent_tf32
 from tacit.experiment.auditing import AuditSubject
 from tacit.record.transcript import Keep, Transcript
 from tacit.tasks.flat import ModuleLoss
@@ -39,7 +40,7 @@ SHOWN = 4  # pictures
 
 
 @dataclass(frozen=True)
-class VariateLeak:
+class ControlVariateLeak:
     """Accuracy of a training, and of an audit of its first iterations with small batches: what is known exactly, and
     how near the pictures come that are inverted from the best that a neighbour has of the first gradient.
 
@@ -62,7 +63,7 @@ class VariateLeak:
         values = Training(self.training)(seed, place)
         return values | self.leak(seed, place)
 
-    @convolutions_like_products()
+    @consistent_tf32()
     def leak(self, seed: int, place: MeasureContext) -> Values:
         """The audit's part."""
         config = with_keys(self.audited, "run", seed=seed, device=place.device)
@@ -97,7 +98,7 @@ class VariateLeak:
         known = [status == "exact" for each in statuses for status in each]
         return {
             "exact": sum(known) / len(known),
-            "guarantee": view.ledgers[0].upper.words,
+            "guarantee": str(view.ledgers[0].upper),
             "why": view.ledgers[0].upper.why,
             **self._inverted(view.leakage, heard, Truth(setting.task, seed), seed, place),
         }
@@ -160,9 +161,7 @@ class VariateLeak:
             "pictures": {
                 "shape": list(told.shape),
                 "truth": _packed(x.flatten(0, 1)),
-                "guess": _packed(
-                    reorder(guess, match(guess.double(), x.double())).flatten(0, 1)
-                ),
+                "guess": _packed(reorder(guess, match(guess.double(), x.double())).flatten(0, 1)),
             },
         }
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.gradient_matching import Matching
-from tacit.auditing.attacks.guesses import Box, Labels, Layout, draw_starts, settle_labels
-from tacit.auditing.attacks.layers import activations
+from tacit.auditing.attacks.gradient_matching import MatchingProblems
+from tacit.auditing.attacks.guesses import Box, GuessLayout, Labels, draw_starts, settle_labels
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, MatchingLoss
+from tacit.auditing.attacks.linear_layers import activations
+from tacit.auditing.attacks.matching_losses import L2, MatchingLoss
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.attacks.optimiser import Minimum, Optimiser
-from tacit.core.arguments import is_count, is_number
+from tacit.core.checks import check_count, check_positive, is_count, is_number
 from tacit.core.errors import Misuse
-from tacit.core.precision import convolutions_like_products
+from tacit.core.precision import consistent_tf32
 from tacit.tasks.flat import Loss, ModuleLoss
 
 DISTANCE, SEARCH = L2(), LBFGS()  # unless others are given: those of DLG
@@ -30,7 +30,7 @@ Progress = Callable[[int, int, Tensor], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Reconstruction:
+class InversionResult:
     """What the attacker ends up with; `chosen` by its own matching loss, never by the truth."""
 
     inputs: Tensor  # [V, (K,) batch, *shape]
@@ -43,7 +43,7 @@ class Reconstruction:
     assumptions: list[str]
 
 
-@convolutions_like_products()
+@consistent_tf32()
 def invert(
     loss: Loss,
     observation: Observation | JointObservation,
@@ -60,7 +60,7 @@ def invert(
     budget_seconds: float | None = None,
     chunk: int | None = None,
     progress: Progress | None = None,
-) -> Reconstruction:
+) -> InversionResult:
     """Search inputs x [V, (K,) batch, *shape] with Σₖ cₖ∇L(θₖ; xₖ, yₖ) ≈ v, all victims and restarts at once.
 
     Of values that are known together (`JointObservation`) the objectives are averaged.
@@ -88,7 +88,7 @@ def invert(
         seed=seed,
         box=box,
     )
-    layout = Layout(observation.batches, batch, tuple(shape), classes, soft=settled.labels is None)
+    layout = GuessLayout(observation.batches, batch, tuple(shape), classes, soft=settled.labels is None)
     start = draw_starts(layout, len(values), settled.guesses, box, seed, like=values)
     size = chunk or _fitting(observation, optimiser, layout)
     groups = torch.arange(len(start), device=values.device).tensor_split(-(-len(start) // size))
@@ -97,7 +97,7 @@ def invert(
     )
     parts = []
     for problems in groups:
-        matching = Matching(
+        matching = MatchingProblems(
             loss, observation, objective, layout, settled.labels, problems, settled.guesses
         )
         watch.next_group(problems)
@@ -124,7 +124,7 @@ def invert(
     if observation.same_data:
         inputs, guessed = inputs[:, 0], guessed[:, 0]
     assumptions = [settled.assumption, *_assumptions(loss, observation, batch, box), *watch.remarks]
-    return Reconstruction(
+    return InversionResult(
         inputs,
         guessed,
         losses,
@@ -137,7 +137,7 @@ def invert(
 
 
 def _fitting(
-    observation: Observation | JointObservation, optimiser: Optimiser, layout: Layout
+    observation: Observation | JointObservation, optimiser: Optimiser, layout: GuessLayout
 ) -> int:
     """How many guesses are searched at a time: so many that the memory is enough, as far as one can tell."""
     terms, width = observation.weights.shape[1:]
@@ -243,13 +243,11 @@ def _check(
         ("restarts", restarts),
         ("chunk", chunk),
     ):
-        if not is_count(count) and not (name == "chunk" and count is None):
-            raise Misuse(f"{name} is {count!r}.", "Give a whole number from 1.")
+        if name != "chunk" or count is not None:
+            check_count(name, count)
     if box is not None and not (len(box) == 2 and all(map(is_number, box)) and box[0] < box[1]):
         raise Misuse(
             f"box is {box!r}.", "Give the lowest and the highest value of an input, or None."
         )
-    if budget is not None and not (is_number(budget) and budget > 0):
-        raise Misuse(
-            f"budget_seconds is {budget!r}.", "Give a positive number of seconds, or None."
-        )
+    if budget is not None:
+        check_positive("budget_seconds", budget)

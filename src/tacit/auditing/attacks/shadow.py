@@ -1,17 +1,20 @@
 """Shadow models, and the likelihood ratio of a sample's confidence with and without it (LiRA).
 
-Carlini et al. 2022, "Membership inference attacks from first principles". The attacker trains S models of its own,
-each on a random half of the candidates. A candidate's logit-scaled confidence at a model with logits z is
+Carlini et al. 2022, "Membership inference attacks from first principles". The attacker trains S
+models, each on a random half of the candidates. A candidate's logit-scaled confidence at a model
+with logits z is
 
     φ = log(p_y/(1 − p_y)) = z_y − log Σ_{k≠y} exp(z_k),
 
-nearly normal over shadows. With μ, σ² fitted per candidate over the shadows trained with it and without it,
+nearly normal over shadow models. With μ, σ² fitted per candidate over the shadow models trained
+with it and without it, and φ of the attacked model,
 
     online   log N(φ; μ_in, σ_in²) − log N(φ; μ_out, σ_out²)
-    offline  (φ − μ_out)/σ_out, monotone in the paper's one-sided test, for shadows that never held the candidate
+    offline  (φ − μ_out)/σ_out, monotone in the paper's one-sided test, for shadow models that were
+             not trained on the candidate
 
-where φ is that of the attacked model. A variance per candidate takes many shadows; with fewer than 32 on a side it is
-the mean over candidates of their variances.
+A variance per candidate needs many shadow models. With fewer than 32 on a side, all candidates
+share the mean of their variances.
 """
 
 from __future__ import annotations
@@ -25,34 +28,37 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tacit.auditing.attacks.membership import WORKSPACE, candidates_per_pass, check_candidates
-from tacit.core.arguments import is_count, is_number
+from tacit.auditing.attacks.membership_scores import (
+    WORKSPACE,
+    candidates_per_pass,
+    check_candidates,
+)
+from tacit.core.checks import check_choice, check_count, check_number, check_positive, is_count
 from tacit.core.errors import Misuse
-from tacit.core.precision import convolutions_like_products
-from tacit.core.randomness import key_of
+from tacit.core.precision import consistent_tf32
+from tacit.core.randomness import derive_key
 from tacit.tasks.flat import ModuleLoss
 
-ENOUGH = 32  # shadows on each side for a variance of the candidate's own
-FLOOR = 1e-12  # of a variance
+MIN_SHADOWS = 32  # shadow models on each side for a variance per candidate
+MIN_VARIANCE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Shadows:
-    """Trained shadow models [S, P], and which candidates each was trained on [S, n]."""
+class ShadowModels:
+    """Trained shadow models, and which candidates each was trained on."""
 
-    theta: Tensor
-    held: Tensor
-    steps: int
-    """Steps done; fewer than asked for where the time was up."""
+    theta: Tensor  # [S, P]
+    held: Tensor  # bool [S, n]
+    steps: int  # done; fewer than requested if the budget ended training
     finished: bool
 
-    def never_held(self, candidates: int) -> Shadows:
-        """The same models for other candidates, none of which they were trained on: for the offline attack."""
+    def for_other_candidates(self, candidates: int) -> ShadowModels:
+        """The same models for candidates on which none was trained, for the offline attack."""
         return replace(self, held=self.held.new_zeros(len(self.held), candidates))
 
 
-@convolutions_like_products()
-def train_shadows(
+@consistent_tf32()
+def train_shadow_models(
     loss: ModuleLoss,
     x: Tensor,
     y: Tensor,
@@ -68,22 +74,48 @@ def train_shadows(
     start: Tensor | None = None,
     progress: Callable[[int, int], None] | None = None,
     budget_seconds: float | None = None,
-) -> Shadows:
-    """Train `models` shadows, all as one batch, each on a random half of x [n, ...], y [n] and all `public` data.
+) -> ShadowModels:
+    """Train shadow models, all as one batch, each on a random half of the candidates.
 
-    Models 2k and 2k+1 take the two halves of one split, so each candidate is in exactly half of them. Steps, rate and
-    batch should be those of the attacked training as far as the attacker knows them:
+    Models 2k and 2k+1 take the two halves of one split, so each candidate is in exactly half of
+    them. Steps, rate and batch should be those of the attacked training as far as the attacker
+    knows them:
 
         v ← momentum·v + g + weight_decay·w,   w ← w − lr·v
 
-    They start at `start` [P], or each at weights of its own. `progress(done, steps)` is called after each step; after
-    `budget_seconds` training stops where it is, and says so in `finished`.
+    Args:
+        loss: The loss of the attacked model.
+        x: Inputs of the candidates, [n, ...].
+        y: Targets of the candidates, [n].
+        seed: Draws halves, batches and first weights.
+        models: Number of shadow models S; even.
+        steps: Steps of training.
+        lr: Step size.
+        momentum: Momentum.
+        weight_decay: Weight decay.
+        batch_size: Samples per step; None for all.
+        public: Inputs and targets on which all models are trained as well.
+        start: First weights [P] of all models; by default random ones for each.
+        progress: Called with the steps done and the steps in all.
+        budget_seconds: Time after which training stops; see `finished`.
     """
     check_candidates(x, y)
-    _check_sizes(len(x), models, steps, batch_size)
-    _check_numbers(lr, momentum, weight_decay, budget_seconds)
+    if not is_count(models, 2) or models % 2 or len(x) < 4:
+        raise Misuse(
+            f"models is {models!r} for {len(x)} candidates.",
+            "Give an even number, at least 4 and better 64, and at least 4 candidates: models come "
+            "in pairs.",
+        )
+    check_count("steps", steps)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    check_positive("lr", lr)
+    check_number("momentum", momentum, at_least=0, below=1)
+    check_number("weight_decay", weight_decay, at_least=0)
+    if budget_seconds is not None:
+        check_positive("budget_seconds", budget_seconds)
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
-    generator = torch.Generator().manual_seed(key_of(seed, "shadow data") >> 1)
+    generator = torch.Generator().manual_seed(derive_key(seed, "shadow data") >> 1)
     held, rows = _halves(len(x), models, generator)
     if public is not None:
         check_candidates(*public)
@@ -91,7 +123,7 @@ def train_shadows(
         rows = torch.cat([rows, torch.arange(held.shape[1], len(x)).expand(models, -1)], dim=1)
 
     if start is None:
-        theta = torch.stack([loss.flat.fresh_weights(seed, "shadow", s) for s in range(models)])
+        theta = torch.stack([loss.flat.random_weights(seed, "shadow", s) for s in range(models)])
     elif start.shape == (loss.flat.width,):
         theta = start.detach().repeat(models, 1)
     else:
@@ -101,17 +133,18 @@ def train_shadows(
         )
     theta = theta.to(x.device)
     batch = rows.shape[1] if batch_size is None else min(batch_size, rows.shape[1])
-    together = max(1, WORKSPACE // (4 * theta.shape[1] + 64 * batch * x[0].numel()))
-    gradients = vmap(grad(loss), chunk_size=together)
+    chunk = max(1, WORKSPACE // (4 * theta.shape[1] + 64 * batch * x[0].numel()))
+    gradients = vmap(grad(loss), chunk_size=chunk)
     velocity = torch.zeros_like(theta)
-    done, place = 0, rows.shape[1]
+    done, first = 0, rows.shape[1]
     while done < steps:
-        if place + batch > rows.shape[1]:  # a new epoch: each model in an order of its own
-            rows, place = rows.gather(1, torch.rand(rows.shape, generator=generator).argsort(1)), 0
-        pick = rows[:, place : place + batch].to(x.device)
+        if first + batch > rows.shape[1]:
+            # A new epoch, in a different order for each model.
+            rows, first = rows.gather(1, torch.rand(rows.shape, generator=generator).argsort(1)), 0
+        pick = rows[:, first : first + batch].to(x.device)
         slope = gradients(theta, x[pick], y[pick]).add_(theta, alpha=weight_decay)
         theta.sub_(velocity.mul_(momentum).add_(slope), alpha=lr)
-        place, done = place + batch, done + 1
+        first, done = first + batch, done + 1
         if progress is not None:
             progress(done, steps)
         if deadline is not None and time.monotonic() > deadline:
@@ -120,10 +153,10 @@ def train_shadows(
         raise Misuse(
             f"Shadow models diverged with lr = {lr} and momentum = {momentum}.", "Lower the rate."
         )
-    return Shadows(theta, held.to(x.device), done, done == steps)
+    return ShadowModels(theta, held.to(x.device), done, done == steps)
 
 
-@convolutions_like_products()
+@consistent_tf32()
 def confidence(
     loss: ModuleLoss, theta: Tensor, x: Tensor, y: Tensor, *, chunk: int | None = None
 ) -> Tensor:
@@ -132,10 +165,8 @@ def confidence(
     size = candidates_per_pass(theta, x, chunk)
 
     def at(one: Tensor) -> Tensor:
-        pieces = (slice(low, low + size) for low in range(0, len(x), size))
-        return torch.cat(
-            [_logit_confidence(loss.flat(one, x[piece]), y[piece]) for piece in pieces]
-        )
+        batches = zip(x.split(size), y.split(size), strict=True)
+        return torch.cat([_logit_confidence(loss.flat(one, a), b) for a, b in batches])
 
     with torch.no_grad():
         return at(theta) if theta.ndim == 1 else torch.stack([at(one) for one in theta])
@@ -144,7 +175,7 @@ def confidence(
 def likelihood_ratio_score(
     loss: ModuleLoss,
     theta: Tensor,
-    shadows: Shadows,
+    shadows: ShadowModels,
     x: Tensor,
     y: Tensor,
     *,
@@ -152,29 +183,36 @@ def likelihood_ratio_score(
     variance: Literal["auto", "each", "shared"] = "auto",
     chunk: int | None = None,
 ) -> Tensor:
-    """The log-likelihood ratio [n] of candidates x [n, ...], y [n], those of the shadows, at θ [P].
+    """The log-likelihood ratio [n] of each candidate.
 
-    `variance` is per candidate ("each"), their mean ("shared"), or the former from 32 shadows on each side on ("auto").
+    Args:
+        loss: The loss of the attacked model.
+        theta: The attacked model [P].
+        shadows: Shadow models that were trained for these candidates.
+        x: Inputs of the candidates, [n, ...].
+        y: Classes of the candidates, [n].
+        variant: "online" compares with both kinds of shadow models, "offline" only with those that
+            were not trained on the candidate.
+        variance: Per candidate ("each"), their mean ("shared"), or per candidate from 32 shadow
+            models on each side ("auto").
+        chunk: Candidates in one pass; by default as many as fit.
     """
-    if variant not in ("online", "offline") or variance not in ("auto", "each", "shared"):
-        raise Misuse(
-            f"variant is {variant!r} and variance {variance!r}.",
-            "Choose online or offline, and auto, each or shared.",
-        )
+    check_choice("variant", variant, ("online", "offline"))
+    check_choice("variance", variance, ("auto", "each", "shared"))
     if theta.ndim != 1 or shadows.held.shape[1] != len(x):
         raise Misuse(
-            f"theta has shape {tuple(theta.shape)}, and the shadows know {shadows.held.shape[1]:,} candidates "
-            f"where {len(x):,} are given.",
-            "Give one model [P] and the candidates of train_shadows; for others, shadows.never_held(len(x)).",
+            f"theta has shape {tuple(theta.shape)}, and the shadow models have "
+            f"{shadows.held.shape[1]:,} candidates where {len(x):,} are given.",
+            "Give one model [P] and the candidates of train_shadow_models; for others use "
+            "shadows.for_other_candidates(len(x)).",
         )
     phi = confidence(loss, theta, x, y, chunk=chunk).double()
     shadow_phi = confidence(loss, shadows.theta, x, y, chunk=chunk).double()
     without = _fit("without", shadow_phi, ~shadows.held, variance)
     if variant == "offline":
         return (phi - without.mean) / without.variance.sqrt()
-    return _fit("with", shadow_phi, shadows.held, variance).log_density(phi) - without.log_density(
-        phi
-    )
+    inside = _fit("with", shadow_phi, shadows.held, variance)
+    return inside.log_density(phi) - without.log_density(phi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,29 +221,33 @@ class _Normal:
     variance: Tensor
 
     def log_density(self, value: Tensor) -> Tensor:
-        """The log of N(value; mean, variance), but for a constant."""
+        """log N(value; mean, variance) up to a constant."""
         return -0.5 * ((value - self.mean) ** 2 / self.variance + self.variance.log())
 
 
 def _fit(side: str, phi: Tensor, chosen: Tensor, variance: str) -> _Normal:
-    """Mean and unbiased variance [n] over the chosen shadows of φ [S, n]."""
+    """Mean and unbiased variance [n] of φ [S, n] over the chosen shadow models."""
     count = chosen.sum(0)
     if int(count.min()) < 2:
         raise Misuse(
-            f"Candidate {int(count.argmin())} has {int(count.min())} shadow models {side} it; a fit takes 2.",
-            'Train at least 4 models; for models that never held the candidates use variant = "offline".',
+            f"Candidate {int(count.argmin())} has {int(count.min())} shadow models {side} it; a fit "
+            "needs 2.",
+            "Train at least 4 models; for models that were not trained on the candidates use "
+            'variant = "offline".',
         )
     mean = phi.where(chosen, 0.0).sum(0) / count
     own = (phi - mean).where(chosen, 0.0).square().sum(0) / (count - 1)
-    shared = variance == "shared" or (variance == "auto" and int(count.min()) < ENOUGH)
-    return _Normal(mean, (own.mean().expand_as(own) if shared else own).clamp(min=FLOOR))
+    shared = variance == "shared" or (variance == "auto" and int(count.min()) < MIN_SHADOWS)
+    return _Normal(mean, (own.mean().expand_as(own) if shared else own).clamp(min=MIN_VARIANCE))
 
 
 def _logit_confidence(logits: Tensor, y: Tensor) -> Tensor:
     if logits.ndim != 2 or logits.shape[1] < 2 or y.ndim != 1 or y.is_floating_point():
         raise Misuse(
-            f"The model gives outputs {tuple(logits.shape)} for targets {tuple(y.shape)} of {y.dtype}.",
-            "The likelihood ratio needs class logits [n, K], K ≥ 2, and class numbers [n]; else take loss_score.",
+            f"The model gives outputs {tuple(logits.shape)} for targets {tuple(y.shape)} of "
+            f"{y.dtype}.",
+            "The likelihood ratio needs class logits [n, K], K ≥ 2, and class numbers [n]; for "
+            "other models use loss_score.",
         )
     own = y[:, None]
     others = logits.scatter(1, own, -torch.inf).logsumexp(1)
@@ -213,7 +255,10 @@ def _logit_confidence(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def _halves(count: int, models: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Who holds what [S, n], and the same as rows of numbers [S, ⌈n/2⌉]; of an odd count one half repeats a sample."""
+    """Which candidates each model holds, as a mask [S, n] and as indices [S, ⌈n/2⌉].
+
+    If the count is odd, every second row repeats an index.
+    """
     size = -(-count // 2)
     order = torch.rand(models // 2, count, generator=generator).argsort(1)
     first, second = order[:, :size], order[:, size:]
@@ -221,32 +266,3 @@ def _halves(count: int, models: int, generator: torch.Generator) -> tuple[Tensor
         second = torch.cat([second, second[:, :1]], dim=1)
     rows = torch.stack([first, second], dim=1).flatten(0, 1)
     return torch.zeros(models, count, dtype=torch.bool).scatter_(1, rows, True), rows
-
-
-def _check_sizes(count: int, models: int, steps: int, batch_size: int | None) -> None:
-    if not is_count(models, 2) or models % 2 or count < 4:
-        raise Misuse(
-            f"models is {models!r} for {count} candidates.",
-            "Give an even number, at least 4 and better 64, and at least 4 candidates: models come in pairs.",
-        )
-    if not is_count(steps) or not (batch_size is None or is_count(batch_size)):
-        raise Misuse(
-            f"steps is {steps!r} and batch_size {batch_size!r}.",
-            "Give a number of steps, and a batch size or None for whole halves.",
-        )
-
-
-def _check_numbers(
-    lr: float, momentum: float, weight_decay: float, budget_seconds: float | None
-) -> None:
-    if not (is_number(lr) and lr > 0 and is_number(momentum) and 0 <= momentum < 1):
-        raise Misuse(
-            f"lr is {lr!r} and momentum {momentum!r}.",
-            "Give a positive rate and momentum in [0, 1).",
-        )
-    if not (is_number(weight_decay) and weight_decay >= 0):
-        raise Misuse(f"weight_decay is {weight_decay!r}.", "Give zero or a positive number.")
-    if budget_seconds is not None and not (is_number(budget_seconds) and budget_seconds > 0):
-        raise Misuse(
-            f"budget_seconds is {budget_seconds!r}.", "Give a positive number of seconds, or None."
-        )

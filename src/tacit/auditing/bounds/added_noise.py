@@ -1,10 +1,14 @@
-"""Bounds by added noise: y = S G + N ξ, all that is seen of a victim's gradients G [T, P] with the noise on it.
+"""Bounds from added noise: y = S G + N ξ, where S G is all that is seen of a victim's gradients.
 
-    Laplace    ε = Σₜ ‖D⁻¹Lₜ‖₁ √2 Δ for any L with N L = S, D the deviations: noise shifted by L·dG hides the change
-    Gaussian   ε(δ) of a Gaussian mechanism with μ² = Δ² min(T λ_max(F), Σₜₛ |Fₜₛ|),  F = Sᵀ(N D² Nᵀ)⁺S
+G [T, P] are the gradients, Δ the sensitivity of each, D the standard deviations of the noise ξ.
 
-Both hold for gradients that depend on what was said before: the outputs are the same in both worlds, so what was made
-of them is too (for Gaussian noise: Denisov et al. 2022). Noise of another law than the bound's is given away.
+    Laplace    ε = Σₜ ‖D⁻¹Lₜ‖₁ √2 Δ for any L with N L = S: noise shifted by L·dG hides the change
+    Gaussian   ε(δ) of a Gaussian mechanism with μ² = Δ² min(T λ_max(F), Σₜₛ |Fₜₛ|),
+               F = Sᵀ(N D² Nᵀ)⁺S
+
+Both hold for gradients that depend on earlier messages: the outputs are the same in both worlds, so
+everything computed from them is too (for Gaussian noise: Denisov et al. 2022). Noise with another
+distribution than the bound's is treated as known to the adversary.
 """
 
 from __future__ import annotations
@@ -15,88 +19,117 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from tacit.auditing.symbolic.echelon import Matrix
+from tacit.auditing.symbolic.knowledge import Combination
+from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.noise import Gaussian, Laplace, Noise
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.accounting.laplace import ASSUMPTIONS as LAPLACE_ASSUMPTIONS
 from tacit.privacy.clipping import Clip
 
-SILENT = (
-    1e-9  # singular values of N below this, relative to the largest, are combinations without noise
-)
-COVERED = 1e-7  # what may be left of a gradient's column without noise, relative to its size
-LARGEST_PROGRAM = (
-    100_000  # entries of N up to which the least shift is sought; beyond, a short one is taken
-)
+NO_GUARANTEE = "no differential-privacy guarantee"
+# Singular values of N below this, relative to the largest, are combinations without noise.
+ZERO = 1e-9
+# Part of a gradient's column that noise may leave uncovered, relative to its size.
+COVERED = 1e-7
+# Entries of N up to which a linear program finds the least shift; above, least squares is used.
+LARGEST_PROGRAM = 100_000
 
 
 @dataclass(frozen=True)
 class Bound:
-    """ε at δ, and why; infinite if there is none."""
+    """An upper bound on ε at δ, and the reason for it; ε is infinite without a guarantee."""
 
     epsilon: float
-    delta: float
+    delta: float  # 0 for a pure guarantee
     why: str
     assumptions: tuple[str, ...] = ()
+    combination: Combination | None = None  # the one without noise, if that is the reason
+
+    @classmethod
+    def none(cls, why: str, combination: Combination | None = None) -> Bound:
+        return cls(math.inf, 0.0, why, combination=combination)
+
+    def __str__(self) -> str:
+        if math.isinf(self.epsilon):
+            return NO_GUARANTEE
+        return f"ε = {self.epsilon:.4g}" + (f" at δ = {self.delta:g}" if self.delta else "")
 
 
-def uncovered(signal: Matrix, noise: Matrix) -> Matrix | None:
-    """A combination [rows] in which noise cancels and a gradient does not; None if there is none."""
-    left = _directions(noise)[0]
-    bare = signal - left @ (left.T @ signal)
-    sizes = np.linalg.norm(bare, axis=0) / np.maximum(np.linalg.norm(signal, axis=0), 1e-300)
+def noiseless_combination(signal: Matrix, noise: Matrix) -> Matrix | None:
+    """A combination [rows] in which noise cancels and a gradient does not; None if there is none.
+
+    Args:
+        signal: S [rows, T].
+        noise: N [rows, terms].
+    """
+    left, _, _ = _singular(noise)
+    uncovered = signal - left @ (left.T @ signal)
+    sizes = np.linalg.norm(uncovered, axis=0) / np.maximum(np.linalg.norm(signal, axis=0), 1e-300)
     worst = int(np.argmax(sizes))
     if sizes[worst] <= COVERED:
         return None
-    found: Matrix = bare[:, worst] / np.linalg.norm(bare[:, worst])
+    found: Matrix = uncovered[:, worst] / np.linalg.norm(uncovered[:, worst])
     return found
 
 
-def least_bound(
+def noise_bound(
     clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise], delta: float
 ) -> Bound:
-    """The smaller of the bounds of the two laws."""
+    """The smaller of the bounds from Laplace and from Gaussian noise.
+
+    Args:
+        clip: How gradients are clipped; it gives their sensitivity.
+        signal: S [rows, T].
+        noise: N [rows, terms].
+        laws: Distribution of each noise term.
+        delta: δ of the bound from Gaussian noise.
+    """
     bounds = [_laplace(clip, signal, noise, laws), _gaussian(clip, signal, noise, laws, delta)]
     return min(bounds, key=lambda bound: bound.epsilon)
 
 
 def _laplace(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]) -> Bound:
-    use = [k for k, law in enumerate(laws) if type(law) is Laplace]
-    if not use:
-        return Bound(math.inf, 0.0, "there is no Laplace noise")
+    scaled = _scaled(noise, laws, Laplace)
+    if not scaled.shape[1]:
+        return Bound.none("there is no Laplace noise")
     if clip.norm != "l1":
-        return Bound(math.inf, 0.0, "Laplace noise needs gradients clipped in the L1 norm")
-    scaled = noise[:, use] * np.sqrt([laws[k].variance for k in use])
-    if uncovered(signal, scaled) is not None:  # or by next to nothing beside the rest
-        return Bound(math.inf, 0.0, "Laplace noise does not cover all of its gradients")
-    shifts = _shifts(scaled, signal)
-    epsilon = float(np.abs(shifts).sum()) * math.sqrt(2) * clip.sensitivity
-    why = (
-        f"Laplace noise, L1 sensitivity {clip.sensitivity:g} of each of {signal.shape[1]} gradients"
-    )
+        return Bound.none("Laplace noise needs gradients clipped in the L1 norm")
+    if noiseless_combination(signal, scaled) is not None:
+        return Bound.none("Laplace noise does not cover all gradients of the victim")
+    epsilon = float(np.abs(_shifts(scaled, signal)).sum()) * math.sqrt(2) * clip.sensitivity
+    count = signal.shape[1]
+    why = f"Laplace noise, L1 sensitivity {clip.sensitivity:g} of each of {count} gradients"
     return Bound(epsilon, 0.0, why, (LAPLACE_ASSUMPTIONS,))
 
 
 def _gaussian(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise], delta: float) -> Bound:
-    use = [k for k, law in enumerate(laws) if type(law) is Gaussian]
-    if not use:
-        return Bound(math.inf, 0.0, "there is no Gaussian noise")
-    scaled = noise[:, use] * np.sqrt([laws[k].variance for k in use])
-    if uncovered(signal, scaled) is not None:
-        return Bound(math.inf, 0.0, "Gaussian noise does not cover all of its gradients")
-    left, sizes, _ = _directions(scaled)
+    scaled = _scaled(noise, laws, Gaussian)
+    if not scaled.shape[1]:
+        return Bound.none("there is no Gaussian noise")
+    if noiseless_combination(signal, scaled) is not None:
+        return Bound.none("Gaussian noise does not cover all gradients of the victim")
+    left, sizes, _ = _singular(scaled)
     white = (left.T @ signal) / sizes[:, None]
     fisher = white.T @ white
-    terms = len(fisher)
-    squared = min(terms * float(np.linalg.eigvalsh(fisher).max()), float(np.abs(fisher).sum()))
-    mu = clip.sensitivity * math.sqrt(squared)  # an L1 bound is an L2 bound too
-    why = f"Gaussian noise, sensitivity {clip.sensitivity:g} of each of {terms} gradients: μ = {mu:.4g}"
-    return Bound(gaussian_epsilon(delta, mu), delta, why, ("noise from the continuous law",))
+    count = len(fisher)
+    squared = min(count * float(np.linalg.eigvalsh(fisher).max()), float(np.abs(fisher).sum()))
+    # An L1 bound on gradients is an L2 bound too.
+    mu = clip.sensitivity * math.sqrt(squared)
+    each = f"sensitivity {clip.sensitivity:g} of each of {count} gradients"
+    why = f"Gaussian noise, {each}: μ = {mu:.4g}"
+    return Bound(gaussian_epsilon(delta, mu), delta, why, ("noise is drawn from a continuous law",))
+
+
+def _scaled(noise: Matrix, laws: list[Noise], kind: type[Noise]) -> Matrix:
+    """The columns of N with noise of one kind, each times its standard deviation."""
+    use = [k for k, law in enumerate(laws) if type(law) is kind]
+    scaled: Matrix = noise[:, use] * np.sqrt([laws[k].variance for k in use])
+    return scaled
 
 
 def _shifts(noise: Matrix, signal: Matrix) -> Matrix:
-    """L [n, T] with N L = S, its columns short in the L1 norm."""
-    left, sizes, right = _directions(noise)
+    """L [terms, T] with N L = S and columns that are short in the L1 norm."""
+    left, sizes, right = _singular(noise)
     shifts: Matrix = right.T @ ((left.T @ signal) / sizes[:, None])
     if noise.size > LARGEST_PROGRAM:
         return shifts
@@ -115,10 +148,10 @@ def _shifts(noise: Matrix, signal: Matrix) -> Matrix:
     return shifts
 
 
-def _directions(noise: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def _singular(noise: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Singular vectors and values of N that are not zero."""
     if not noise.size:
         return np.zeros((len(noise), 0)), np.zeros(0), np.zeros((0, noise.shape[1]))
     left, sizes, right = np.linalg.svd(noise, full_matrices=False)
-    kept = sizes > SILENT * sizes.max()
+    kept = sizes > ZERO * sizes.max()
     return left[:, kept], sizes[kept], right[kept]

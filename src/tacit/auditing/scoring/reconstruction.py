@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.auditing.scoring.baselines import pool_for
+from tacit.auditing.scoring.baselines import public_pool
 from tacit.auditing.scoring.images import check_range, mse, psnr, ssim, window_for
-from tacit.auditing.scoring.matching import check_batches, match, rearranged
-from tacit.core.arguments import is_count
+from tacit.auditing.scoring.matching import check_batches, match, reorder
+from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.core.randomness import key_of
+from tacit.core.randomness import derive_key
 
 CEILING = 120.0  # dB: an error of a millionth of the range; beyond it float32 rounding is what is measured
 LEGIBLE = 0.1  # of SSIM, above every baseline
@@ -149,11 +149,8 @@ def score_reconstruction(
     """
     check_batches(guess, truth)
     guess, truth = (x.detach().double().cpu() for x in (guess, truth))
-    pool, labels = pool_for(truth, truth_labels, pool_x, pool_y)
-    if not is_count(draws):
-        raise Misuse(
-            f"draws is {draws!r}.", "Give the number of random samples to average over, such as 16."
-        )
+    pool, labels = public_pool(truth, truth_labels, pool_x, pool_y)
+    check_count("draws", draws)
     if guess_labels is not None and (truth_labels is None or guess_labels.shape != labels.shape):
         raise Misuse(
             f"guess_labels has shape {tuple(guess_labels.shape)}; true labels: {tuple(labels.shape)}"
@@ -164,7 +161,7 @@ def score_reconstruction(
     check_range(width)
 
     order = match(guess, truth)
-    generator = torch.Generator().manual_seed(key_of(seed, "same class") >> 1)
+    generator = torch.Generator().manual_seed(derive_key(seed, "same class") >> 1)
     drawn = [_scored(pool.same_class(labels, generator), truth, width) for _ in range(draws)]
     named = None if guess_labels is None else guess_labels.cpu()
     return ReconstructionScore(
@@ -175,7 +172,7 @@ def score_reconstruction(
         data_range=width,
         label_accuracy=None
         if named is None
-        else (rearranged(named, order) == labels).double().mean(1),
+        else (reorder(named, order) == labels).double().mean(1),
         label_overlap=None if named is None else _overlap(named, labels),
         in_pool=pool.holds(truth),
     )
@@ -186,7 +183,7 @@ def _scored(
 ) -> ImageScores:
     """The scores of a guess in its best order: a baseline has the same kindness as an attack."""
     order = match(guess, truth) if order is None else order
-    found, true = rearranged(guess, order).flatten(0, 1), truth.flatten(0, 1)
+    found, true = reorder(guess, order).flatten(0, 1), truth.flatten(0, 1)
     window = window_for(truth.shape[2:])
 
     def by_victim(x: Tensor) -> Tensor:

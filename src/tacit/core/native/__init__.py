@@ -1,4 +1,8 @@
-"""Compiled loops, called by address and without Python's lock; absent where there was no C compiler to install them."""
+"""Compiled loops for the CPU, and the check for our GPU kernels.
+
+The loops are called by address and without Python's lock. They are absent where no C compiler was
+installed; tensor operations then do the same.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,12 @@ from torch import Tensor
 
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 
+# Philox of the key 0 and the counters (0, 0, 0, 0) and (0, 0, 0, 1).
+KNOWN_WORDS = [
+    [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8],
+    [0x2DCE73E5, 0x1348E23F, 0xFCF8E0EC, 0xA287AADB],
+]
+
 
 @cache
 def _library() -> ctypes.CDLL | None:
@@ -18,23 +28,38 @@ def _library() -> ctypes.CDLL | None:
     try:
         return None if found is None or found.origin is None else ctypes.CDLL(found.origin)
     except OSError:
-        return None  # compiled for another machine
+        # Compiled for another machine.
+        return None
 
 
-def compiled() -> bool:
-    """Whether there are compiled loops at all."""
+@cache
+def gpu_usable(device: torch.device) -> bool:
+    """Whether our Triton kernels work on this device; they need Triton and a C compiler."""
+    if device.type != "cuda":
+        return False
+    try:
+        from tacit.core.native import gpu_integers
+
+        counters = torch.zeros(4, 2, dtype=torch.int64, device=device)
+        counters[3, 1] = 1
+        _, source, target, ticks = counters
+        philox = gpu_integers.philox(counters, 0)
+        words = gpu_integers.words(0, ticks, source, target, range(4))
+        return bool(philox.tolist() == words.tolist() == KNOWN_WORDS)
+    except Exception:
+        # Triton's errors have no common class; tensor operations do the same.
+        return False
+
+
+def is_compiled() -> bool:
+    """Whether there are compiled loops."""
     return _library() is not None
 
 
-def available(rows: Tensor) -> bool:
-    """Whether there are compiled loops for rows such as these, each of them in one piece."""
-    fits = (
-        rows.device.type == "cpu"
-        and rows.dtype in SUFFIX
-        and rows.ndim == 2
-        and rows.stride(1) == 1
-    )
-    return fits and compiled()
+def supports(rows: Tensor) -> bool:
+    """Whether there are compiled loops for rows of this type, device and layout."""
+    contiguous = rows.ndim == 2 and rows.stride(1) == 1
+    return contiguous and rows.device.type == "cpu" and rows.dtype in SUFFIX and is_compiled()
 
 
 def mix(
@@ -46,33 +71,40 @@ def mix(
     rows: slice,
     onto: bool = False,
 ) -> None:
-    """out[i] = Σ weight[e] x[source[e]] over e in begin[i] … begin[i+1], for the rows asked for.
+    """out[i] = Σ weight[e] x[source[e]] over e in begin[i] … begin[i+1], for the rows i of a slice.
 
-    That is added to what is in `out` if it comes `onto` it. `begin`, `source` are int64 and `weight` is of the type of
-    `x` and `out`; rows of both lie in one piece. Sources are rows of `x`, which nobody checks here.
+    Args:
+        begin: The first edge of each row, int64 [n + 1].
+        source: The row of `x` that each edge reads, int64 [e]; not checked.
+        weight: The weight of each edge [e], of the type of `x`.
+        x: The rows to sum; each is contiguous.
+        out: Where to write [n, P]; each row is contiguous.
+        rows: Which rows of `out` to write.
+        onto: Add to `out` instead.
     """
     if not (x.dtype == out.dtype == weight.dtype and out.shape == (len(begin) - 1, x.shape[1])):
         raise ValueError(
-            f"rows {x.dtype} {tuple(x.shape)} for {len(begin) - 1} clients with {weight.dtype} weights"
+            f"rows {x.dtype} {tuple(x.shape)} for {len(begin) - 1} clients "
+            f"with {weight.dtype} weights"
         )
     _call(
         f"tacit_mix_{SUFFIX[x.dtype]}",
-        *(begin.data_ptr(), source.data_ptr(), weight.data_ptr()),
-        *(
-            x.data_ptr(),
-            x.stride(0),
-            out.data_ptr(),
-            out.stride(0),
-            rows.start,
-            rows.stop,
-            x.shape[1],
-        ),
-        int(onto),
+        *(begin.data_ptr(), source.data_ptr(), weight.data_ptr(), x.data_ptr(), x.stride(0)),
+        *(out.data_ptr(), out.stride(0), rows.start, rows.stop, x.shape[1], int(onto)),
     )
 
 
 def add(out: Tensor, a: float, x: Tensor, b: float, y: Tensor | None, rows: slice) -> None:
-    """out[i] += a x[i], and then b y[i] if there is a y, for the rows asked for."""
+    """out[i] += a x[i], and then b y[i] if there is a y, for the rows i of a slice.
+
+    Args:
+        out: The rows to add to, [n, P]; each is contiguous.
+        a: The factor of `x`.
+        x: Rows like `out`.
+        b: The factor of `y`.
+        y: Rows like `out`, or None.
+        rows: Which rows of `out` to change.
+    """
     if not all(
         part is None or (part.shape, part.dtype) == (out.shape, out.dtype) for part in (x, y)
     ):
@@ -87,7 +119,7 @@ def add(out: Tensor, a: float, x: Tensor, b: float, y: Tensor | None, rows: slic
 
 
 def not_finite(x: Tensor, bad: Tensor, rows: slice) -> None:
-    """bad[i] = whether row i of x has a number that is not finite, for the rows asked for; `bad` is of bool."""
+    """bad[i] = whether row i of x has a number that is not finite, for the rows i of a slice."""
     name = f"tacit_not_finite_{SUFFIX[x.dtype]}"
     _call(name, x.data_ptr(), x.stride(0), bad.data_ptr(), rows.start, rows.stop, x.shape[1])
 
@@ -95,12 +127,23 @@ def not_finite(x: Tensor, bad: Tensor, rows: slice) -> None:
 def write_words(
     key: int, tick: int, source: Tensor, target: Tensor, column: int, out: Tensor, rows: slice
 ) -> None:
-    """Write the Philox words of (source, target) at `tick` from a column on into `out` [n, width] of int64."""
+    """Write the Philox words of (source[i], target[i]) to row i of `out`, for a slice of rows.
+
+    Args:
+        key: The key.
+        tick: The tick of all rows.
+        source: The first address of each row, int64 [n], contiguous.
+        target: The second address of each row, int64 [n], contiguous.
+        column: The column of the first word, a multiple of 4.
+        out: Where to write, int64 [n, width].
+        rows: Which rows to write.
+    """
     if not (
         out.dtype == torch.int64 and column % 4 == 0 and len(source) == len(target) == len(out)
     ):
         raise ValueError(
-            f"words of {len(source)} rows from column {column} on into {out.dtype} {tuple(out.shape)}"
+            f"words of {len(source)} rows from column {column} on "
+            f"into {out.dtype} {tuple(out.shape)}"
         )
     _call(
         "tacit_words",
@@ -119,25 +162,27 @@ def add_laplace(
     out: Tensor,
     rows: slice,
 ) -> None:
-    """out[i] += Laplace noise of (source[e], target[e]) for e in begin[i] … begin[i+1], one after the other.
+    """out[i] += Laplace noise of (source[e], target[e]) for e in begin[i] … begin[i+1], in order.
 
-    A negative scale subtracts it. `begin`, `source` and `target` are int64 and in one piece.
+    Args:
+        key: The key.
+        tick: The tick of all edges.
+        begin: The first edge of each row, int64 [n + 1], contiguous.
+        source: The first address of each edge, int64 [e], contiguous.
+        target: The second address of each edge, int64 [e], contiguous.
+        scale: The scale β; a negative one subtracts the noise.
+        out: The rows to add to, [n, P].
+        rows: Which rows to change.
     """
     if not (len(begin) == len(out) + 1 and len(source) == len(target)):
         raise ValueError(
             f"noise of {len(source)} edges of {len(begin) - 1} clients onto {tuple(out.shape)}"
         )
     factor = ctypes.c_double(scale)
+    edges = (begin.data_ptr(), source.data_ptr(), target.data_ptr())
     _call(
         f"tacit_laplace_{SUFFIX[out.dtype]}",
-        *(
-            begin.data_ptr(),
-            source.data_ptr(),
-            target.data_ptr(),
-            tick,
-            key,
-            ctypes.addressof(factor),
-        ),
+        *(*edges, tick, key, ctypes.addressof(factor)),
         *(out.data_ptr(), out.stride(0), rows.start, rows.stop, out.shape[1]),
     )
 

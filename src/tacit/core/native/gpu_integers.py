@@ -1,6 +1,7 @@
-"""Integers drawn on a GPU, in one launch where tensor operations take a hundred: random words, and subsets of columns.
+"""Random words and permutations on a GPU, in one launch where tensor operations need a hundred.
 
-They are the same integers: see `words` in randomness.py and `subset` in compression/rand_k.py.
+They are the same integers: see `words` in core/randomness.py and `_permuted` in
+compression/subsets.py.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 256  # counters or columns that one program takes
+# Counters or columns per program.
+BLOCK = 256
 
 
 @triton.jit
 def _words_kernel(
     out, tick, source, target, first, width, key, ONE_TICK: tl.constexpr, BLOCK: tl.constexpr
 ):
-    programs = tl.cdiv(width, 4 * BLOCK)  # of a row
-    row = (tl.program_id(0) // programs).to(tl.int64)
-    block = (tl.program_id(0) % programs) * BLOCK + tl.arange(0, BLOCK)
+    programs_per_row = tl.cdiv(width, 4 * BLOCK)
+    row = (tl.program_id(0) // programs_per_row).to(tl.int64)
+    block = (tl.program_id(0) % programs_per_row) * BLOCK + tl.arange(0, BLOCK)
     c0 = (first + block).to(tl.uint32)
     c1 = tl.load(source + row).to(tl.uint32) + tl.zeros_like(c0)
     c2 = tl.load(target + row).to(tl.uint32) + tl.zeros_like(c0)
@@ -52,19 +54,21 @@ def _philox_kernel(out, counters, count, key, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _mixed(half, factor, term):
+def _hashed(half, factor, term):
     mixed = half * (factor | 1) + term
-    return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D  # rand_k's MULTIPLIER
+    # The MULTIPLIER of compression/subsets.py.
+    return (mixed ^ (mixed >> 15)) * 0x2C1B3C6D
 
 
 @triton.jit
 def _feistel(number, keys, s: tl.constexpr, b: tl.constexpr, ROUNDS: tl.constexpr):
     left, right = number & ((1 << s) - 1), number >> s
     for at in range(0, 4 * ROUNDS, 4):
-        step = _mixed(left, tl.load(keys + at), tl.load(keys + at + 1))
-        right += (((step >> 11) | -2097152) * b) >> 21  # −1 · 2²¹
+        step = _hashed(left, tl.load(keys + at), tl.load(keys + at + 1))
+        # −2097152 is −1 · 2²¹.
+        right += (((step >> 11) | -2097152) * b) >> 21
         right += (right >> 31) & b
-        flip = _mixed(right, tl.load(keys + at + 2), tl.load(keys + at + 3))
+        flip = _hashed(right, tl.load(keys + at + 2), tl.load(keys + at + 3))
         left ^= (flip >> (32 - s)) & ((1 << s) - 1)
     return (right << s) | left
 
@@ -73,9 +77,9 @@ def _feistel(number, keys, s: tl.constexpr, b: tl.constexpr, ROUNDS: tl.constexp
 def _permuted_kernel(
     out, keys, k, width, s: tl.constexpr, b: tl.constexpr, ROUNDS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    programs = tl.cdiv(k, BLOCK)  # of a row
-    row = (tl.program_id(0) // programs).to(tl.int64)
-    column = (tl.program_id(0) % programs) * BLOCK + tl.arange(0, BLOCK)
+    programs_per_row = tl.cdiv(k, BLOCK)
+    row = (tl.program_id(0) // programs_per_row).to(tl.int64)
+    column = (tl.program_id(0) % programs_per_row) * BLOCK + tl.arange(0, BLOCK)
     keys += row * 4 * ROUNDS
     found = _feistel(tl.where(column < k, column, 0), keys, s, b, ROUNDS)
     while tl.max((found >= width).to(tl.int32), 0) > 0:
@@ -96,26 +100,38 @@ def philox(counters: Tensor, key: int) -> Tensor:
 
 
 def words(key: int, tick: Tensor, source: Tensor, target: Tensor, columns: range) -> Tensor:
-    """Philox words [rows, len(columns)] of the rows (source, target) at one tick [1], or each at its own [rows]."""
+    """Philox words [rows, len(columns)] of the rows (source, target).
+
+    Args:
+        key: The key.
+        tick: One tick [1], or one per row [rows].
+        source: The first address of each row, int64 [rows].
+        target: The second address of each row, int64 [rows].
+        columns: Which columns; they start at a multiple of 4.
+    """
     out = torch.empty(len(source), len(columns), dtype=torch.int64, device=source.device)
     if out.numel():
         grid = (len(source) * triton.cdiv(len(columns), 4 * BLOCK),)
-        where = (tick.contiguous(), source.contiguous(), target.contiguous())
+        addresses = (tick.contiguous(), source.contiguous(), target.contiguous())
         with torch.cuda.device_of(out):
-            _words_kernel[grid](
-                out,
-                *where,
-                columns.start // 4,
-                len(columns),
-                _signed(key),
-                ONE_TICK=len(tick) == 1,
-                BLOCK=BLOCK,
-            )
+            numbers = (columns.start // 4, len(columns), _signed(key))
+            _words_kernel[grid](out, *addresses, *numbers, ONE_TICK=len(tick) == 1, BLOCK=BLOCK)
     return out
 
 
 def permuted(keys: Tensor, width: int, k: int, s: int, b: int) -> Tensor:
-    """The first k values of a permutation of range(width) per row of keys, by a Feistel network on b·2^s numbers."""
+    """The first k values of a permutation of range(width) per row of keys.
+
+    Args:
+        keys: Keys of the rounds, int32 [n, 4·rounds].
+        width: The length of the permutation.
+        k: How many of its values to compute.
+        s: The Feistel network permutes b·2^s numbers.
+        b: See `s`.
+
+    Returns:
+        The values, int64 [n, k].
+    """
     out = torch.empty(len(keys), k, dtype=torch.int64, device=keys.device)
     if out.numel():
         grid = (len(keys) * triton.cdiv(k, BLOCK),)
@@ -127,5 +143,5 @@ def permuted(keys: Tensor, width: int, k: int, s: int, b: int) -> Tensor:
 
 
 def _signed(key: int) -> int:
-    """The same 64 bits, as the type of all of a kernel's numbers has them."""
+    """The same 64 bits as a signed integer, which Triton expects."""
     return key - (1 << 64) if key >> 63 else key

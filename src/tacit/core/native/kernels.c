@@ -1,7 +1,7 @@
 /* Loops that pass over memory once where tensor operations would pass over it several times.
  *
- * Plain C without state, called by address (see __init__.py) from several threads at once. Everything here has a
- * twin in tensor operations, which is used where this could not be compiled.
+ * Plain C without state, called by address (see __init__.py) from several threads at once. Tensor
+ * operations do the same where this could not be compiled.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030B0000
@@ -15,17 +15,19 @@
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-/* Newer vector units are used where the processor has them. */
+/* Use newer vector units where the processor has them. */
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
 #define WIDE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDE
 #endif
 
-#define TILE 12544 /* most numbers of a row worked on at a time, so that what is read twice stays in a near cache */
-#define LANES 16  /* running maxima side by side: no number waits for the one before it */
+/* Numbers of a row at a time, so that what is read twice stays in a near cache. */
+#define TILE 12544
+/* Independent running maxima, which can be computed in parallel. */
+#define LANES 16
 
-/* Two neighbours on a ring share two of their three rows: those are read once. */
+/* Two neighbours on a ring share two of their three rows: read those once. */
 #define DEFINE_PAIR(NAME, T)                                                                                \
     static inline void NAME(T *restrict one, T *restrict next, const T *a, const T *b, const T *c, const T *d,\
                             const T *weight, int64_t n) {                                                   \
@@ -40,8 +42,8 @@
 DEFINE_PAIR(pair_f32, float)
 DEFINE_PAIR(pair_f64, double)
 
-/* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for rows first <= i < last;
- * added to what is there if it comes onto it. */
+/* out[i] = sum over e in begin[i] .. begin[i + 1] of weight[e] x[source[e]], for first <= i < last;
+ * with `onto`, added to out[i]. */
 #define DEFINE_MIX(NAME, PAIR, T)                                                                           \
     WIDE EXPORT void NAME(const int64_t *begin, const int64_t *source, const T *weight, const T *x,         \
                           int64_t x_stride, T *out, int64_t out_stride, int64_t first, int64_t last,        \
@@ -109,7 +111,7 @@ DEFINE_MIX(tacit_mix_f64, pair_f64, double)
 DEFINE_ADD(tacit_add_f32, float)
 DEFINE_ADD(tacit_add_f64, double)
 
-/* bad[i] = whether a number of row i is infinite or no number: without its sign, it is at least infinity's bits. */
+/* bad[i] = whether row i has an infinity or NaN: without the sign, its bits are at least those of infinity. */
 #define DEFINE_NOT_FINITE(NAME, BITS, MAGNITUDE, INFINITE)                                                   \
     WIDE EXPORT void NAME(const BITS *x, int64_t stride, uint8_t *bad, int64_t first, int64_t last,          \
                           int64_t width) {                                                                   \
@@ -132,7 +134,7 @@ DEFINE_ADD(tacit_add_f64, double)
 DEFINE_NOT_FINITE(tacit_not_finite_f32, uint32_t, 0x7FFFFFFFu, 0x7F800000u)
 DEFINE_NOT_FINITE(tacit_not_finite_f64, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000000000000u)
 
-/* Keyed noise: see randomness.py. Four words of each counter (block, source, target, tick), BLOCKS counters at a time. */
+/* Keyed noise: see randomness.py. Four words per counter (block, source, target, tick), BLOCKS counters at a time. */
 #define BLOCKS 128
 
 static inline void philox(uint32_t *restrict words, uint32_t block, uint32_t source, uint32_t target, uint32_t tick,
@@ -168,7 +170,7 @@ static inline double logarithm(double x) {
     return e * 0.69314718055994530942 + 2.0 * s * sum;
 }
 
-/* Words of rows first <= i < last from the column `from` on, a multiple of four, as numbers of 64 bits. */
+/* Words of rows first <= i < last from the column `from`, a multiple of four, as 64-bit numbers. */
 WIDE EXPORT void tacit_words(const int64_t *source, const int64_t *target, int64_t tick, int64_t key, int64_t from,
                              int64_t *out, int64_t stride, int64_t first, int64_t last, int64_t width) {
     uint32_t words[4 * BLOCKS];
@@ -181,8 +183,8 @@ WIDE EXPORT void tacit_words(const int64_t *source, const int64_t *target, int64
         }
 }
 
-/* A word stands for the middle of its cell of (0, 1): the noise there is -scale ln(x) above the middle and scale ln(x)
- * below, x being twice the distance to the nearer end. */
+/* A word stands for the middle of its cell of (0, 1): the noise is -scale ln(x) above one half and
+ * scale ln(x) below, with x twice the distance to the nearer end. */
 static inline void laplace(double *restrict noise, const uint32_t *restrict words, double scale) {
     for (int k = 0; k < 4 * BLOCKS; k++) {
         const int32_t word = (int32_t)words[k], half = word >> 31; /* all ones above the middle */
@@ -191,7 +193,7 @@ static inline void laplace(double *restrict noise, const uint32_t *restrict word
     }
 }
 
-/* out[i] += Laplace noise of (source[e], target[e]) for e in begin[i] .. begin[i + 1], one after the other. */
+/* out[i] += Laplace noise of (source[e], target[e]) for e in begin[i] .. begin[i + 1], in order. */
 #define DEFINE_LAPLACE(NAME, T)                                                                              \
     WIDE EXPORT void NAME(const int64_t *begin, const int64_t *source, const int64_t *target, int64_t tick,  \
                           int64_t key, const double *scale, T *out, int64_t stride, int64_t first,           \
@@ -214,6 +216,6 @@ static inline void laplace(double *restrict noise, const uint32_t *restrict word
 DEFINE_LAPLACE(tacit_laplace_f32, float)
 DEFINE_LAPLACE(tacit_laplace_f64, double)
 
-/* An empty module: only so that the file is built, found and shipped as any extension is. */
+/* An empty module, so that the file is built, found and shipped like any extension. */
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, NULL, NULL, NULL, NULL, NULL};
 PyMODINIT_FUNC PyInit__kernels(void) { return PyModule_Create(&module); }

@@ -124,15 +124,15 @@ def _time_all(
     out = torch.empty_like(theta)
     seconds = {}
     for strategy, way in ways.items():
-        pieces = pool.cut(len(theta), way.clients_per_pass(theta.device))
+        pieces = pool.split(len(theta), way.clients_per_pass(theta.device))
 
         def write(rows: slice, way: GradientBackend = way) -> None:
             way.write(theta[rows], tuple(array[rows] for array in arrays), out[rows])
 
         def work(pieces: list[slice] = pieces, write: Callable[[slice], None] = write) -> None:
-            pool.each(write, pieces)
+            pool.run(write, pieces)
 
-        with pool.alone(), way.products(theta.device):
+        with pool.exclusive(), way.products(theta.device):
             seconds[strategy] = _seconds(work, theta) / len(theta)
     timing = ", ".join(f"{strategy} {1e3 * taken:.3g} ms" for strategy, taken in seconds.items())
     return BackendChoice(

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from tacit.core.errors import Misuse
-from tacit.core.workers import WorkerPool, separate_products
+from tacit.core.workers import WorkerPool, without_onednn
 from tacit.engines.capture.graphs import Pass, recorded_pass
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader, gather
 from tacit.tasks.flat import Loss
@@ -80,7 +80,7 @@ class GradientBackend:
 
     def products(self, device: torch.device | str) -> AbstractContextManager[None]:
         """What a pass is to be in: products of layers are done by workers of a crew, each on its own."""
-        return separate_products(device) if self.strategy == "layered" else nullcontext()
+        return without_onednn(device) if self.strategy == "layered" else nullcontext()
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +167,7 @@ class HostedObjective:
                 out[rows] = there
 
         with way.products(self.device):
-            self.pool.each(work, chunks)
+            self.pool.run(work, chunks)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""
@@ -178,4 +178,4 @@ class HostedObjective:
         return out
 
     def _cut(self, count: int) -> list[slice]:
-        return self.pool.cut(count, self._way.clients_per_pass(self.device))
+        return self.pool.split(count, self._way.clients_per_pass(self.device))

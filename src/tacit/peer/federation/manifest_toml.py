@@ -1,9 +1,9 @@
-"""The tables of a manifest as TOML: members and topology, written to be read by people and read strictly."""
+"""Members and graph of a manifest as TOML: readable to write, strict to read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -13,88 +13,75 @@ from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.roster import Member
 
-LARGEST_NUMBER = 2**31  # of generations and members
-REMEDY = "Ask the operator for the manifest as it was signed."
-KINDS = {
+MAX_NUMBER = 2**31  # of generations and members
+MAX_CHARACTERS = 300  # of one text
+REMEDY = "Get the manifest as it was signed from the operator."
+TYPE_NAMES = {
     str: "a text",
     int: "a whole number",
     bool: "true or false",
     list: "a list",
     dict: "a table",
 }
-T = TypeVar("T")
-
-# --- writing -------------------------------------------------------------------------------------------
 
 
-def roster_text(members: Iterable[Member]) -> str:
-    """A table for each member."""
-    return "\n".join(
-        "[[member]]\n"
-        + keys(
-            {
-                "name": member.name,
-                "address": member.address,
-                "number": member.number,
-                "since": member.since,
-                "mask_key": member.mask_key.hex(),
-            }
-        )
+def format_members(members: Iterable[Member]) -> str:
+    """One table [[member]] per member."""
+    tables = [
+        {
+            "name": member.name,
+            "address": member.address,
+            "number": member.number,
+            "since": member.since,
+            "mask_key": member.mask_key.hex(),
+        }
         for member in members
+    ]
+    return "\n".join(f"[[member]]\n{format_keys(table)}" for table in tables)
+
+
+def format_graph(graph: Graph) -> str:
+    """Edges (source, target) and nonzero weights (i, j, wᵢⱼ), exact; undirected edges once."""
+    edges = [[a, b] for a, b in graph.edges.tolist() if graph.directed or a < b]
+    entries = graph.weights.tocoo()
+    columns = (entries.row.tolist(), entries.col.tolist(), entries.data.tolist())
+    weights = [list(entry) for entry in zip(*columns, strict=True)]
+    header = {"name": graph.topology.name, "rule": graph.rule, "directed": graph.directed}
+    return (
+        f"[topology]\n{format_keys(header)}edges = {_format_rows(edges)}\n"
+        f"weights = {_format_rows(weights)}\n"
     )
 
 
-def topology_text(graph: Graph) -> str:
-    """Edges (source, target), an undirected one once; weights (i, j, wᵢⱼ) where they are not zero, to the last bit."""
-    edges = [[a, b] for a, b in graph.edges.tolist() if graph.directed or a < b]
-    entries = graph.weights.tocoo()
-    weights = [
-        list(entry)
-        for entry in zip(
-            entries.row.tolist(), entries.col.tolist(), entries.data.tolist(), strict=True
-        )
-    ]
-    head = {"name": graph.topology.name, "rule": graph.rule, "directed": graph.directed}
-    return f"[topology]\n{keys(head)}edges = {_rows(edges)}\nweights = {_rows(weights)}\n"
-
-
-def _rows(rows: list[list[Any]]) -> str:
-    """A list of lists, one line for each; Python writes the shortest digits that give the same number again."""
+def _format_rows(rows: list[list[Any]]) -> str:
+    """A list of lists, one per line. `repr` gives the shortest digits that restore a float."""
     return "[\n" + "".join(f"  {row!r},\n" for row in rows) + "]"
 
 
-def keys(values: dict[str, Any]) -> str:
-    """Keys with plain values, a line each."""
+def format_keys(values: dict[str, Any]) -> str:
+    """Keys and values, one per line."""
     return to_toml({"": values}).split("\n", 1)[1]
 
 
-# --- reading -------------------------------------------------------------------------------------------
-
-
-def read_member(table: Any) -> Member:
-    """One member, its names and addresses not yet checked."""
-    if not isinstance(table, dict):
-        raise Misuse("member is not a list of tables.", REMEDY)
-    refuse_others(table, ["name", "address", "number", "since", "mask_key"], "in [[member]]")
-    name, address, key = (get(table, part, str) for part in ("name", "address", "mask_key"))
-    number, since = whole(table, "number"), whole(table, "since")
+def parse_member(table: Any) -> Member:
+    """One member; `check_roster` checks its name, address and numbers."""
+    types = {"name": str, "address": str, "number": int, "since": int, "mask_key": str}
+    name, address, number, since, key = read_table(table, types, "in [[member]]")
     try:
         return Member(name, address, number, bytes.fromhex(key), since)
     except ValueError:
         raise Misuse(f"mask_key = {key!r:.80} is not hexadecimal.", REMEDY) from None
 
 
-def read_graph(table: dict[str, Any], clients: int) -> Graph:
-    """The graph as it was, to the last bit."""
-    refuse_others(table, ["name", "rule", "directed", "edges", "weights"], "in [topology]")
-    name, rule = _printable(table, "name"), _printable(table, "rule")
-    edges = get(table, "edges", list)
+def parse_graph(table: Any, clients: int) -> Graph:
+    """The graph, bit for bit as it was written."""
+    types = {"name": str, "rule": str, "directed": bool, "edges": list, "weights": list}
+    name, rule, directed, edges, entries = read_table(table, types, "in [topology]")
     for edge in edges:
         if not _is_row(edge, [int, int], clients):
             raise Misuse(
                 f"edges: {edge!r:.80} is not a pair of clients from 0 to {clients - 1}.", REMEDY
             )
-    entries = get(table, "weights", list)
     for entry in entries:
         if not _is_row(entry, [int, int, float], clients):
             raise Misuse(f"weights: {entry!r:.80} is not (client, client, weight).", REMEDY)
@@ -104,44 +91,32 @@ def read_graph(table: dict[str, Any], clients: int) -> Graph:
     numbers = np.array([entry[2] for entry in entries], dtype=np.float64)
     weights = sparse.csr_array((numbers, (places[:, 0], places[:, 1])), shape=(clients, clients))
     pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
-    return Graph(Topology(clients, pairs, get(table, "directed", bool), name), weights, rule)
+    return Graph(Topology(clients, pairs, directed, name), weights, rule)
 
 
-def _is_row(row: Any, kinds: list[type], clients: int) -> bool:
-    """A row of these very types (True is not 1) whose first two entries number clients."""
+def _is_row(row: Any, types: list[type], clients: int) -> bool:
+    """Whether a row has exactly these types (True is not 1) and begins with two clients."""
     return (
         isinstance(row, list)
-        and [type(value) for value in row] == kinds
+        and [type(value) for value in row] == types
         and all(0 <= client < clients for client in row[:2])
     )
 
 
-def get(table: dict[str, Any], key: str, kind: type[T]) -> T:
-    """The value of a key, which must be of this very type."""
-    value = table.get(key)
-    if type(value) is not kind:
-        raise Misuse(f"{key} = {value!r:.80} is not {KINDS[kind]}.", REMEDY)
-    return value
-
-
-def whole(table: dict[str, Any], key: str) -> int:
-    """A whole number that is not negative and not absurd."""
-    value = get(table, key, int)
-    if not 0 <= value < LARGEST_NUMBER:
-        raise Misuse(f"{key} is out of range.", REMEDY)
-    return value
-
-
-def _printable(table: dict[str, Any], key: str) -> str:
-    """A short text that does nothing to a terminal."""
-    value = get(table, key, str)
-    if not value.isprintable() or len(value) > 200:
-        raise Misuse(f"{key} in [topology] is not a short line of text.", REMEDY)
-    return value
-
-
-def refuse_others(table: dict[str, Any], known: list[str], where: str) -> None:
-    """Refuse a key that nobody knows."""
+def read_table(table: Any, types: dict[str, type], where: str) -> list[Any]:
+    """The values of these keys; raise Misuse for other keys, types, or values out of range."""
+    if not isinstance(table, dict):
+        raise Misuse(f"There is no table {where}.", REMEDY)
     for key in table:
-        if key not in known:
-            raise unknown_name(f"there is no key {key!r} {where}.", key, known)
+        if key not in types:
+            raise unknown_name(f"there is no key {key!r} {where}.", key, types)
+    for key, expected in types.items():
+        value = table.get(key)
+        if type(value) is not expected:
+            raise Misuse(f"{key} = {value!r:.80} is not {TYPE_NAMES[expected]}.", REMEDY)
+        if isinstance(value, int) and not 0 <= value < MAX_NUMBER:
+            raise Misuse(f"{key} is out of range.", REMEDY)
+        # Texts are printed to terminals, so they must not control them.
+        if isinstance(value, str) and not (value.isprintable() and len(value) <= MAX_CHARACTERS):
+            raise Misuse(f"{key} {where} is not a short line of text.", REMEDY)
+    return [table[key] for key in types]

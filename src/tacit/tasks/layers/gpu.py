@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.core.precision import short_products_wanted
+from tacit.core.precision import tf32_allowed
 
 COLUMNS = 256  # columns of the windows that one program computes
 PROGRAMS = 1024  # programs that keep a GPU busy
@@ -290,7 +290,7 @@ def concurrently(work: Callable[[], None], device: torch.device) -> Iterator[Non
 
 
 def _precision() -> str:
-    return "tf32" if short_products_wanted() else "ieee"
+    return "tf32" if tf32_allowed() else "ieee"
 
 
 def _block(count: int, most: int) -> int:

@@ -1,0 +1,160 @@
+"""Membership scores of candidate samples (x, y); a higher score means a likelier member.
+
+    loss             −L(θ; x, y)                          (Yeom et al. 2018)
+    gradient norm    −‖∇L(θ; x, y)‖
+    gradient cosine  cos(∇L(θᵗ; x, y), gᵗ) with a gradient gᵗ of the victim at θᵗ, the mean over
+                     its batch
+    likelihood ratio see `shadow`
+
+A batch gradient of b samples is the mean of theirs. If samples' gradients are nearly orthogonal, as
+in wide models, a member's cosine is about 1/√b and a non-member's about 0. In small models a
+sample's class changes its cosine as well, so compare members with non-members of their own class.
+An attacker knows θ, the candidates and the evidence. Only the scorer knows the members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from tacit.core.checks import check_choice, check_count
+from tacit.core.errors import Misuse
+from tacit.core.precision import consistent_tf32
+from tacit.tasks.flat import Loss
+
+WORKSPACE = 1 << 26  # numbers one pass may take, roughly
+TINY = 1e-150  # norms below this count as zero
+
+
+def loss_score(
+    loss: Loss, theta: Tensor, x: Tensor, y: Tensor, *, chunk: int | None = None
+) -> Tensor:
+    """−loss [n] of each candidate.
+
+    Args:
+        loss: The loss of a batch at a model.
+        theta: Model [P].
+        x: Inputs [n, ...].
+        y: Targets [n].
+        chunk: Candidates in one pass; by default as many as fit.
+    """
+    check_candidates(x, y)
+    _check_model(theta)
+    with torch.no_grad():
+        return _per_sample(lambda a, b: -loss(theta, a, b), theta, x, y, chunk)
+
+
+def gradient_norm_score(
+    loss: Loss, theta: Tensor, x: Tensor, y: Tensor, *, chunk: int | None = None
+) -> Tensor:
+    """−‖∇L‖ [n] of each candidate; arguments as of `loss_score`."""
+    check_candidates(x, y)
+    _check_model(theta)
+    return _per_sample(lambda a, b: -grad(loss)(theta, a, b).double().norm(), theta, x, y, chunk)
+
+
+def gradient_cosine_score(
+    loss: Loss,
+    theta: Tensor,
+    observed: Tensor,
+    x: Tensor,
+    y: Tensor,
+    *,
+    before: Tensor | None = None,
+    over: Literal["mean", "max"] = "mean",
+    chunk: int | None = None,
+) -> Tensor:
+    """The cosine [n] of each candidate's gradient with observed gradients.
+
+    A zero vector has cosine 0 with everything.
+
+    Args:
+        loss: The loss of a batch at a model.
+        theta: Models at which the gradients were taken, [T, P], or one for all, [P].
+        observed: Observed gradients, [T, P] or [P].
+        x: Inputs of the candidates, [n, ...].
+        y: Targets of the candidates, [n].
+        before: Models [T, P] or [P]. If given, the observed values are differences of gradients,
+            and so are the candidates': ∇L(θᵗ; x, y) − ∇L(before[t]; x, y).
+        over: Mean or maximum over the T observations.
+        chunk: Candidates in one pass; by default as many as fit.
+    """
+    check_candidates(x, y)
+    check_choice("over", over, ("mean", "max"))
+    seen = observed.detach().reshape(-1, observed.shape[-1])
+    if not (observed.ndim <= 2 and len(seen) and seen.isfinite().all()):
+        raise Misuse(
+            f"The observed gradient has shape {tuple(observed.shape)}, or values that are not "
+            "finite.",
+            "Give one as [P] or T of them as [T, P].",
+        )
+    # In float64, because the squares of a fitted model's gradients vanish in float32.
+    direction = seen.double() / seen.double().norm(dim=1, keepdim=True).clamp(min=TINY)
+    models = _models("theta", theta, seen)
+    earlier = None if before is None else _models("before", before, seen)
+
+    def cosines(t: int) -> Tensor:
+        def cosine(a: Tensor, b: Tensor) -> Tensor:
+            own: Tensor = grad(loss)(models[t], a, b)
+            if earlier is not None:
+                own = own - grad(loss)(earlier[t], a, b)
+            own = own.double()
+            alike: Tensor = own @ direction[t] / own.norm().clamp(min=TINY)
+            return alike
+
+        return _per_sample(cosine, models[t], x, y, chunk)
+
+    total = cosines(0)
+    for t in range(1, len(seen)):
+        total = torch.maximum(total, cosines(t)) if over == "max" else total + cosines(t)
+    return total if over == "max" else total / len(seen)
+
+
+def check_candidates(x: Tensor, y: Tensor) -> None:
+    """Require n samples with n targets."""
+    if x.ndim < 1 or y.ndim < 1 or len(x) != len(y) or len(x) == 0:
+        raise Misuse(
+            f"The candidates have inputs {tuple(x.shape)} and targets {tuple(y.shape)}.",
+            "Give x [n, ...] and y [n], one target per sample and at least one sample.",
+        )
+
+
+def candidates_per_pass(theta: Tensor, x: Tensor, chunk: int | None) -> int:
+    """`chunk`, or a number that bounds the memory of gradients and activations."""
+    if chunk is None:
+        return max(1, WORKSPACE // (4 * theta.shape[-1] + 64 * x[0].numel()))
+    check_count("chunk", chunk)
+    return chunk
+
+
+@consistent_tf32()
+def _per_sample(
+    score: Callable[[Tensor, Tensor], Tensor],
+    theta: Tensor,
+    x: Tensor,
+    y: Tensor,
+    chunk: int | None,
+) -> Tensor:
+    """`score` of each sample as a batch of one: [n]."""
+    size = candidates_per_pass(theta, x, chunk)
+    scores: Tensor = vmap(lambda a, b: score(a[None], b[None]), chunk_size=size)(x, y)
+    return scores.detach()
+
+
+def _check_model(theta: Tensor) -> None:
+    if theta.ndim != 1:
+        raise Misuse(f"theta has shape {tuple(theta.shape)}.", "Give one model [P].")
+
+
+def _models(name: str, given: Tensor, seen: Tensor) -> Tensor:
+    if given.shape not in (seen.shape, seen.shape[1:]):
+        raise Misuse(
+            f"{name} has shape {tuple(given.shape)} for {len(seen)} observed gradients of "
+            f"{seen.shape[1]} numbers.",
+            "Give the model each gradient was taken at, [T, P], or one for all, [P].",
+        )
+    return given.detach().expand_as(seen)

@@ -1,0 +1,256 @@
+"""State that the threads of a node share: its roster, its progress, and requests to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import tacit
+from tacit.core.errors import Misuse
+from tacit.peer.federation.manifest import Manifest
+from tacit.peer.federation.node_folder import NodeFolder
+from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.monitoring.metrics import Metrics
+from tacit.peer.node.finished_peers import FinishedPeers
+from tacit.peer.node.outbox import Outbox
+from tacit.peer.wire import wire_pb2 as wire
+
+PROTOCOL = 1
+SILENCE_SECONDS = 1.0  # without a notice from a neighbour, after which a node reports that it waits
+
+
+class Stopped(Exception):
+    """The node must stop, or switch to a newer roster, while it waits for something."""
+
+
+@dataclass(frozen=True, eq=False)
+class ActiveRoster:
+    """The roster that a node uses now, and what it keeps for its neighbours in that generation."""
+
+    manifest: Manifest
+    outbox: Outbox
+    finished_peers: FinishedPeers
+
+    @classmethod
+    def load(cls, folder: NodeFolder, name: str, manifest: Manifest) -> ActiveRoster:
+        """An empty outbox, and the finished neighbours from the node's folder."""
+        readers = [member.name for member in manifest.out_neighbours(name)]
+        finished = FinishedPeers(folder.run / "finished.json", manifest.generation)
+        return cls(manifest, Outbox(readers), finished)
+
+
+@dataclass(frozen=True)
+class NodeProgress:
+    phase: str = "starting"
+    step: int = 0
+    steps: int = 0
+    round_length: int = 1
+    saved: int = -1
+    loss: float | None = None
+    accuracy: float | None = None
+    waiting_for: tuple[str, ...] = ()  # neighbours, each with its own report in brackets
+    blocked_by: tuple[str, ...] = ()  # the nodes that those neighbours wait for, if known
+    problem: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class AnnouncedManifest:
+    """A signed manifest with a newer generation than the active one."""
+
+    manifest: Manifest
+    text: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """Neighbours whose messages the training thread waits for, and since when."""
+
+    names: tuple[str, ...] = ()
+    since: float = 0.0
+
+
+@dataclass(eq=False)
+class NodeState:
+    """Shared by the threads that train, serve and fetch."""
+
+    folder: NodeFolder
+    name: str
+    active: ActiveRoster
+    event_log: EventLog
+    parameters: int
+    dtype: str
+    metrics: Metrics = field(default_factory=Metrics)
+    progress: NodeProgress = NodeProgress()
+    awaited: Awaited = Awaited()
+    stop: threading.Event = field(default_factory=threading.Event)
+    announced: AnnouncedManifest | None = None  # verified, but not active yet
+    _cancel: Callable[[], None] = lambda: None  # ends what the training thread waits for
+    _started: float = field(default_factory=time.monotonic)
+    # Reentrant: a signal handler may request a stop while its own thread holds the lock.
+    _lock: Any = field(default_factory=threading.RLock)
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.active.manifest
+
+    def report(self, **changes: object) -> None:
+        """Change fields of `progress`."""
+        with self._lock:
+            self.progress = replace(self.progress, **changes)  # type: ignore[arg-type]
+
+    def current_progress(self) -> NodeProgress:
+        """The progress. A neighbour that hangs sends no notice, so its silence is added here."""
+        progress, awaited = self.progress, self.awaited
+        if not awaited.names or time.monotonic() - awaited.since < SILENCE_SECONDS:
+            return progress
+        reports = {text.split(" ")[0]: text for text in progress.waiting_for}
+        first = awaited.names[0]
+        return replace(
+            progress,
+            phase="waiting",
+            waiting_for=tuple(reports.get(name, name) for name in awaited.names),
+            blocked_by=progress.blocked_by
+            if first in reports and progress.blocked_by
+            else (first,),
+        )
+
+    def consider_manifest(self, text: bytes, signature: bytes) -> bool:
+        """Switch to a manifest if it is newer; return whether it is. Raises Misuse if invalid."""
+        announced = self.announced
+        if text == self.manifest.text or (announced is not None and text == announced.text):
+            return False
+        try:
+            found = AnnouncedManifest(self.folder.check_update(text, signature), text, signature)
+        except Misuse:
+            # The operator may have put a newer manifest into the folder, which counts instead.
+            # Parse it only if it is not the active one: invalid manifests must stay cheap.
+            signed = self.folder.signed_manifest()
+            if signed[0] == self.manifest.text:
+                raise
+            found = AnnouncedManifest(self.folder.manifest(), *signed)
+            if found.manifest.generation <= self.manifest.generation:
+                raise
+        generation = found.manifest.generation
+        with self._lock:
+            # Verifying took time: the node may have switched to this manifest already.
+            pending = self.announced.manifest.generation if self.announced else 0
+            if generation <= max(self.manifest.generation, pending):
+                return False
+            self.announced = found
+            self._cancel()
+        names = [member.name for member in found.manifest.members]
+        self.event_log.write("new roster received", generation=generation, members=names)
+        return True
+
+    def receive_manifest(self, signed: wire.SignedManifest, sender: str) -> str | None:
+        """Consider a manifest from a peer; if it is invalid, log that and return why."""
+        try:
+            self.consider_manifest(signed.manifest, signed.signature)
+        except Misuse as problem:
+            self.reject("manifest", sender, str(problem))
+            return str(problem)
+        return None
+
+    def activate(self, roster: ActiveRoster) -> None:
+        """Use another roster from now on."""
+        with self._lock:
+            self.active = roster
+            pending = self.announced
+            if pending and pending.manifest.generation <= roster.manifest.generation:
+                self.announced = None
+
+    def on_interrupt(self, cancel: Callable[[], None]) -> None:
+        """Set what ends the waiting of the training thread; call it if already interrupted."""
+        with self._lock:
+            self._cancel = cancel
+            if self.interrupted:
+                cancel()
+
+    def request_stop(self) -> None:
+        with self._lock:
+            self.stop.set()
+            self._cancel()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether to stop, or to switch to a newer roster."""
+        return self.stop.is_set() or self.announced is not None
+
+    def check_interrupted(self) -> None:
+        """Raise Stopped if the node must stop or switch to a newer roster."""
+        if self.interrupted:
+            raise Stopped
+
+    def reject(self, reason: str, sender: str, text: str) -> None:
+        """Count and log a rejected message or caller."""
+        self.metrics.count("tacit_rejected_total", reason=reason)
+        fields = {"sender": sender, "reason": reason, "why": text}
+        key = ("rejected", sender, reason)
+        self.event_log.write_throttled(5, key, "rejected", "warning", **fields)
+
+    def node_info(self) -> wire.NodeInfo:
+        manifest = self.manifest
+        return wire.NodeInfo(
+            protocol=PROTOCOL,
+            federation=manifest.federation,
+            generation=manifest.generation,
+            manifest_sha256=manifest.hash,
+            sections=manifest.sections(),
+            parameters=self.parameters,
+            dtype=self.dtype,
+            version=tacit.__version__,
+        )
+
+    def find_mismatch(self, theirs: wire.NodeInfo) -> str | None:
+        """Say why this node and another cannot train together; None if they can.
+
+        A different generation is no mismatch: the node with the older manifest gets the newer one.
+        """
+        ours = self.node_info()
+        if theirs.protocol != ours.protocol:
+            return (
+                f"protocol {theirs.protocol} there, {ours.protocol} here: "
+                "install the same version of tacit"
+            )
+        if theirs.federation != ours.federation:
+            return f"federation {theirs.federation[:80]!r} there, {ours.federation!r} here"
+        if theirs.parameters != ours.parameters or theirs.dtype != ours.dtype:
+            return (
+                f"a model of {theirs.parameters} numbers ({theirs.dtype[:20]}) there, "
+                f"{ours.parameters} ({ours.dtype}) here"
+            )
+        if theirs.generation == ours.generation and theirs.manifest_sha256 != ours.manifest_sha256:
+            names = sorted({*theirs.sections, *ours.sections})
+            differ = [one for one in names if theirs.sections.get(one) != ours.sections.get(one)]
+            return (
+                f"another manifest for generation {ours.generation}, which differs in "
+                f"{', '.join(differ)[:200] or 'form'}"
+            )
+        return None
+
+    def progress_notice(self) -> wire.ProgressNotice:
+        progress = self.current_progress()
+        return wire.ProgressNotice(
+            generation=self.manifest.generation,
+            tick=progress.step,
+            waiting_for=progress.blocked_by,
+        )
+
+    def status(self) -> wire.Status:
+        progress = asdict(self.current_progress())
+        del progress["blocked_by"]
+        return wire.Status(
+            name=self.name,
+            generation=self.manifest.generation,
+            **progress,
+            bytes_sent=int(self.metrics.total("tacit_sent_bytes_total")),
+            bytes_received=int(self.metrics.total("tacit_received_bytes_total")),
+            rejected=int(self.metrics.total("tacit_rejected_total")),
+            uptime_seconds=time.monotonic() - self._started,
+            version=tacit.__version__,
+            manifest=self.manifest.hash,
+        )
