@@ -1,9 +1,9 @@
-"""What peers cost, on loopback: bytes on the wire, the speed of a large letter, the time of an iteration.
+"""The cost of a federation on loopback: bytes, speed of a large message, time of an iteration.
 
-bytes      what goes through the sockets, TLS, HTTP/2, questions and answers included, against the bytes of the
-           numbers alone: 2·P·4·degree per node and iteration
-speed      a letter pulled over mutual TLS against the same bytes through a plain TLS socket
-overhead   an iteration of five nodes on a ring against the same iteration in the simulator
+bytes      all bytes through the sockets (TLS, HTTP/2, requests) / the bytes of the numbers alone,
+           which are 2·P·4·degree per node and iteration
+speed      of one message over mutual TLS / that of the same bytes through a plain TLS socket
+overhead   an iteration of five nodes on a ring / the same iteration in the simulator
 """
 
 from __future__ import annotations
@@ -14,38 +14,37 @@ from statistics import median
 
 import torch
 
-from tacit.bench.result import Asked, Result
-from tacit.bench.stopwatch import Quartiles, Stopwatch, Timings
-from tacit.bench.workloads import MASKED_RULE, PLAIN_RULE
+from tacit.bench.benchmark import BenchOptions, BenchResult
+from tacit.bench.timing import Quartiles, Timer, Timings
+from tacit.bench.workloads import MASKED_ALGORITHM, PLAIN_ALGORITHM
 from tacit.core.errors import Misuse
 
-SUMMARY = "bytes / those of the numbers; speed / that of a plain TLS socket; an iteration / the simulator's"
+SUMMARY = "bytes / bytes of the numbers; speed / plain TLS socket; iteration / simulator"
 EXTRA = ("cryptography", "google.protobuf", "grpc")  # what tacit[peer] installs
-LETTER, QUICK_LETTER = 100_000_000, 10_000_000  # bytes
+MESSAGE, QUICK_MESSAGE = 100_000_000, 10_000_000  # bytes
 
 
-def offered(device: torch.device) -> tuple[str, ...]:
-    """Peers train on the CPU here."""
+def default_workloads(device: torch.device) -> tuple[str, ...]:
+    """All workloads on a CPU; none elsewhere."""
     return WORKLOADS if device.type == "cpu" else ()
 
 
-def measure(asked: Asked) -> Iterator[Result]:
-    """What is asked for, if peers can run here."""
-    _refuse_without_extra()
-    for name in asked.workloads:
-        asked.progress(f"peer {name}: preparing", 0, 1)
-        yield MEASURES[name](asked)
+def measure(options: BenchOptions) -> Iterator[BenchResult]:
+    _check_installed()
+    for name in options.workloads:
+        options.progress(f"peer {name}: preparing", 0, 1)
+        yield MEASUREMENTS[name](options)
 
 
-def _bytes(asked: Asked) -> Result:
+def _bytes(options: BenchOptions) -> BenchResult:
     from tacit.bench.peer_ring import DEGREE, PARAMETERS, bytes_per_iteration
 
-    rounds = 2 if asked.quick else 20
-    plain = bytes_per_iteration(PLAIN_RULE, rounds)
-    masked = bytes_per_iteration(MASKED_RULE, rounds)
+    rounds = 2 if options.quick else 20
+    plain = bytes_per_iteration(PLAIN_ALGORITHM, rounds)
+    masked = bytes_per_iteration(MASKED_ALGORITHM, rounds)
     numbers = 2 * PARAMETERS * 4 * DEGREE
     ratio = masked / numbers
-    return Result(
+    return BenchResult(
         "peer",
         "bytes",
         Quartiles(ratio, ratio, ratio),
@@ -62,23 +61,23 @@ def _bytes(asked: Asked) -> Result:
     )
 
 
-def _speed(asked: Asked) -> Result:
-    from tacit.bench.peer_message import pulls
+def _speed(options: BenchOptions) -> BenchResult:
+    from tacit.bench.peer_message import transfers
 
-    size = QUICK_LETTER if asked.quick else LETTER
-    repeats = asked.repeats or (2 if asked.quick else 7)
-    with pulls(size) as works:
-        timings = Stopwatch().interleaved(works, repeats, turns=asked.turns_of("peer speed"))
-    ours, plain = timings.median("letter"), timings.median("plain")
-    return Result(
+    size = QUICK_MESSAGE if options.quick else MESSAGE
+    repeats = options.repeats or (2 if options.quick else 7)
+    with transfers(size) as functions:
+        timings = Timer().interleave(functions, repeats, on_repeat=options.progress_of("peer speed"))
+    ours, plain = timings.median("message"), timings.median("plain")
+    return BenchResult(
         "peer",
         "speed",
-        timings.ratio("plain", "letter"),
+        timings.ratio("plain", "message"),
         ours,
         plain,
-        f"letter of {size / 1e6:.0f} MB",
+        f"message of {size / 1e6:.0f} MB",
         repeats,
-        "speed of a letter / that of a plain TLS socket",
+        "speed of a message / speed of a plain TLS socket",
         "higher",
         {
             "ours_megabytes_per_second": size / ours / 1e6,
@@ -87,46 +86,48 @@ def _speed(asked: Asked) -> Result:
     )
 
 
-def _overhead(asked: Asked) -> Result:
+def _overhead(options: BenchOptions) -> BenchResult:
     from tacit.bench.peer_ring import peer_iterations, simulator_iterations
 
-    rounds = 5 if asked.quick else 20
-    repeats = asked.repeats or (1 if asked.quick else 3)
+    rounds = 5 if options.quick else 20
+    repeats = options.repeats or (1 if options.quick else 3)
     seconds: dict[str, list[float]] = {"peers": [], "simulator": []}
     for turn in range(repeats):
-        seconds["peers"].append(median(peer_iterations(MASKED_RULE, rounds)))
-        seconds["simulator"].append(median(simulator_iterations(MASKED_RULE, rounds)))
-        asked.progress("peer overhead", turn + 1, repeats)
+        seconds["peers"].append(median(peer_iterations(MASKED_ALGORITHM, rounds)))
+        seconds["simulator"].append(median(simulator_iterations(MASKED_ALGORITHM, rounds)))
+        options.progress("peer overhead", turn + 1, repeats)
     timings = Timings(seconds)
-    return Result(
+    ours, simulator = timings.median("peers"), timings.median("simulator")
+    return BenchResult(
         "peer",
         "overhead",
         timings.ratio("peers", "simulator"),
-        timings.median("peers"),
-        timings.median("simulator"),
+        ours,
+        simulator,
         "iteration of five clients",
         repeats,
-        "an iteration of five nodes / that of the simulator",
-        details={"seconds_on_top": timings.median("peers") - timings.median("simulator")},
+        "iteration of five nodes / iteration of the simulator",
+        details={"seconds_on_top": ours - simulator},
     )
 
 
-MEASURES: dict[str, Callable[[Asked], Result]] = {
+MEASUREMENTS: dict[str, Callable[[BenchOptions], BenchResult]] = {
     "bytes": _bytes,
     "speed": _speed,
     "overhead": _overhead,
 }
-WORKLOADS = tuple(MEASURES)
+WORKLOADS = tuple(MEASUREMENTS)
 
 
-def _refuse_without_extra() -> None:
+def _check_installed() -> None:
     for package in EXTRA:
         try:
             missing = find_spec(package) is None
-        except ModuleNotFoundError:  # not even its parent is there
+        # The parent package is missing.
+        except ModuleNotFoundError:
             missing = True
         if missing:
             raise Misuse(
-                f"The bench of peers needs the package {package}, which is not installed.",
+                f"The bench `peer` needs the package {package}, which is not installed.",
                 "Install it: pip install 'tacit[peer]'.",
             )

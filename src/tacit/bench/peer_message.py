@@ -1,8 +1,10 @@
-"""One large letter, served by a node and by a plain TLS socket, each in a process of its own.
+"""One large message from a node, and the same bytes from a plain TLS socket.
 
-python -m tacit.bench.peer_message letter|plain FOLDER BYTES
+Each server is a process of its own:
 
-prints the port it listens on and serves until its input ends.
+python -m tacit.bench.peer_message message|plain FOLDER BYTES
+
+prints the port it listens on and serves until its standard input ends.
 """
 
 from __future__ import annotations
@@ -21,88 +23,87 @@ from pathlib import Path
 
 import torch
 
-from tacit.bench.peer_ring import federation, free_ports
-from tacit.bench.stopwatch import Work
-from tacit.bench.workloads import PLAIN_RULE
+from tacit.bench.peer_ring import create_ring, free_ports
+from tacit.bench.timing import TimedFunction
+from tacit.bench.workloads import PLAIN_ALGORITHM
 from tacit.core.errors import TacitError
-from tacit.peer.federation.operator import FederationFolder, NodeFolder
+from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.node_folder import NodeFolder
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.monitoring.metrics import Metrics
-from tacit.peer.node.outbox import Outbox
-from tacit.peer.node.state import ActiveRoster, NodeState
-from tacit.peer.wire.frames import Address, Envelope, Expected, pack
-from tacit.peer.wire.neighbour_client import NeighbourClient
-from tacit.peer.wire.server import Service
-from tacit.peer.wire.transport import listen
+from tacit.peer.node.neighbour_client import NeighbourClient
+from tacit.peer.node.node_state import ActiveRoster, NodeState
+from tacit.peer.node.service import PeerService
+from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, pack
+from tacit.peer.wire.transport import start_server
 
 SENDER, RECEIVER = "n0", "n1"
-ADDRESS = Address(1, 1, 0)
+EXCHANGE = ExchangeId(1, 1, 0)
 CHUNK = 1 << 20
 
 
 @contextmanager
-def pulls(size: int) -> Iterator[dict[str, Work]]:
-    """Two ways to get `size` bytes from another process: as a "letter", and "plain"."""
+def transfers(size: int) -> Iterator[dict[str, TimedFunction]]:
+    """Two ways to receive `size` bytes from another process: as "message", and "plain"."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "pair"
-        home = federation(folder, PLAIN_RULE, 1, free_ports(2))
-        letter_port = stack.enter_context(_serving("letter", folder, size))
-        plain_port = stack.enter_context(_serving("plain", folder, size))
-        node = home.node(RECEIVER)
+        ring = create_ring(folder, PLAIN_ALGORITHM, 1, free_ports(2))
+        message_port = stack.enter_context(_server_process("message", folder, size))
+        plain_port = stack.enter_context(_server_process("plain", folder, size))
+        node = ring.node(RECEIVER)
         manifest = node.manifest()
-        desk = _desk(node, RECEIVER, Outbox.to(1, []))
-        member = replace(manifest.member(SENDER), address=f"127.0.0.1:{letter_port}")
-        line = NeighbourClient(desk, member, node.credentials(), node.ca())
-        stack.callback(line.close)
-        envelope = Envelope(manifest.federation, SENDER, "", ADDRESS)
-        expected = Expected(envelope, {"x": torch.empty(size // 4)})
+        state = _state(node, RECEIVER)
+        member = replace(manifest.member(SENDER), address=f"127.0.0.1:{message_port}")
+        client = NeighbourClient(state, member, node.credentials(), node.ca())
+        stack.callback(client.close)
+        envelope = Envelope(manifest.federation, SENDER, "", EXCHANGE)
+        expected = ExpectedMessage(envelope, {"x": torch.empty(size // 4)})
 
-        def letter() -> None:
-            line.receive(
-                line.ask(ADDRESS, -1), ADDRESS, expected, lambda found: found, lambda: None
-            )
+        def receive_message() -> None:
+            client.request(EXCHANGE, -1)
+            client.receive(expected, lambda found: found, lambda: None)
 
-        yield {"letter": letter, "plain": lambda: _pull_plain(node, plain_port, size)}
+        yield {
+            "message": receive_message,
+            "plain": lambda: _receive_plain(node, plain_port, size),
+        }
 
 
 @contextmanager
-def _serving(kind: str, folder: Path, size: int) -> Iterator[int]:
-    """A process that serves, and its port."""
+def _server_process(kind: str, folder: Path, size: int) -> Iterator[int]:
+    """Start a server and yield its port."""
     command = [sys.executable, "-m", __name__, kind, str(folder), str(size)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            said = process.stdout.readline() if process.stdout is not None else ""
-            if not said.strip().isdigit():
-                raise TacitError(f"The process that serves the {kind} bytes did not start.")
-            yield int(said)
+            line = process.stdout.readline() if process.stdout is not None else ""
+            if not line.strip().isdigit():
+                raise TacitError(f"The server process {kind!r} of the bench did not start.")
+            yield int(line)
         finally:
             process.terminate()
 
 
-def _desk(node: NodeFolder, name: str, outbox: Outbox) -> NodeState:
-    event_log = EventLog(io.StringIO(), name)
-    return NodeState(
-        node, name, ActiveRoster(node.manifest(), outbox), Metrics(), event_log, 1, "float32"
-    )
+def _state(node: NodeFolder, name: str) -> NodeState:
+    active = ActiveRoster.load(node, name, node.manifest())
+    return NodeState(node, name, active, EventLog(io.StringIO(), name), 1, "float32")
 
 
-def _serve_letter(node: NodeFolder, size: int) -> None:
-    """A node that has one letter in its outbox."""
+def _serve_message(node: NodeFolder, size: int) -> None:
+    """Serve as a node with one message in its outbox."""
     manifest = node.manifest()
-    outbox = Outbox.to(1, [RECEIVER])
-    envelope = Envelope(manifest.federation, SENDER, "", ADDRESS)
-    outbox.post(pack(envelope, {"x": torch.zeros(size // 4)}))
-    handlers = [Service(_desk(node, SENDER, outbox)).handlers()]
-    server, port = listen("127.0.0.1:0", handlers, 4, node.credentials(), node.ca())
+    state = _state(node, SENDER)
+    envelope = Envelope(manifest.federation, SENDER, "", EXCHANGE)
+    state.active.outbox.put(pack(envelope, {"x": torch.zeros(size // 4)}))
+    handlers = [PeerService(state).handlers()]
+    server, port = start_server("127.0.0.1:0", handlers, 4, node.credentials(), node.ca())
     print(port, flush=True)
     sys.stdin.read()
     server.stop(0)
 
 
 def _serve_plain(node: NodeFolder, size: int) -> None:
-    """The same bytes to whoever connects with a certificate."""
+    """Serve the same number of bytes to every client with a certificate."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, node)
     context.verify_mode = ssl.CERT_REQUIRED
     listening = socket.create_server(("127.0.0.1", 0))
@@ -120,7 +121,7 @@ def _serve_plain(node: NodeFolder, size: int) -> None:
     sys.stdin.read()
 
 
-def _pull_plain(node: NodeFolder, port: int, size: int) -> None:
+def _receive_plain(node: NodeFolder, port: int, size: int) -> None:
     context = _context(ssl.PROTOCOL_TLS_CLIENT, node)
     with context.wrap_socket(socket.create_connection(("127.0.0.1", port))) as secure:
         view, at = memoryview(bytearray(size)), 0
@@ -129,7 +130,7 @@ def _pull_plain(node: NodeFolder, port: int, size: int) -> None:
 
 
 def _context(side: int, node: NodeFolder) -> ssl.SSLContext:
-    """Both ends show certificates of the federation; names are not what is measured."""
+    """Mutual TLS with certificates of the federation, without checks of host names."""
     context = ssl.SSLContext(side)
     context.check_hostname = False
     context.load_cert_chain(node.path / "node.pem", node.path / "node.key")
@@ -139,4 +140,4 @@ def _context(side: int, node: NodeFolder) -> ssl.SSLContext:
 
 if __name__ == "__main__":
     kind, folder, size = sys.argv[1], FederationFolder(Path(sys.argv[2])), int(sys.argv[3])
-    (_serve_letter if kind == "letter" else _serve_plain)(folder.node(SENDER), size)
+    (_serve_message if kind == "message" else _serve_plain)(folder.node(SENDER), size)

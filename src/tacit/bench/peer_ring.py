@@ -1,4 +1,4 @@
-"""Five nodes on a ring that train next to nothing, so that what is left is the cost of being peers."""
+"""Five nodes on a ring with a trivial task, so that the cost of communication remains."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from typing import Any
 import torch
 
 import tacit
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit.core.errors import TacitError
+from tacit.peer.federation.federation_folder import FederationFolder
 from tacit.peer.federation.local_processes import LocalFederation
-from tacit.peer.federation.operator import FederationFolder, create
+from tacit.peer.federation.operator import create
 from tacit.peer.node.results import read_history
 
 NODES, DEGREE = 5, 2
 PARAMETERS = 50_000
 ROUND = 10  # iterations
-PATIENCE = 240.0  # seconds for a federation to end
+TIMEOUT = 240.0  # seconds for a federation to finish
 
 
 def target(name: str) -> tacit.Task:
-    """What node n0, n1, … minimises: ‖θ − c‖²/2, which takes next to no time."""
+    """The task of node n0, n1, …: minimise ‖θ − c‖²/2, which takes next to no time."""
     return _task([_centre(int(name[1:]))])
 
 
-def federation(
+def create_ring(
     folder: Path, rule: Mapping[str, Any], rounds: int, ports: list[int]
 ) -> FederationFolder:
-    """Nodes on a ring that minimise `target`."""
+    """A federation on a ring that minimises `target`, with a node for each port."""
     config = make_config(
         {
             "data": {"name": "own", "shape": [1], "classes": 2},
@@ -43,38 +44,36 @@ def federation(
             "run": {"rounds": rounds, "iterations_per_round": ROUND},
         }
     )
-    return create(
-        folder, "bench", {f"n{i}": f"127.0.0.1:{port}" for i, port in enumerate(ports)}, config
-    )
+    return create(folder, "bench", _addresses(ports), config)
 
 
 def bytes_per_iteration(rule: Mapping[str, Any], rounds: int) -> float:
     """Bytes of all sockets per node and iteration, counted by proxies in front of the nodes."""
     ports, hidden = free_ports(NODES), free_ports(NODES)
     with tempfile.TemporaryDirectory() as base:
-        home = federation(Path(base) / "ring", rule, rounds, ports)
-        counters = [Counter(*pair) for pair in zip(ports, hidden, strict=True)]
-        _train(home, {f"n{i}": f"127.0.0.1:{port}" for i, port in enumerate(hidden)})
-        for counter in counters:
-            counter.close()
-    return sum(counter.bytes for counter in counters) / NODES / (ROUND * rounds)
+        folder = create_ring(Path(base) / "ring", rule, rounds, ports)
+        proxies = [CountingProxy(*pair) for pair in zip(ports, hidden, strict=True)]
+        _train(folder, listen=_addresses(hidden))
+        for proxy in proxies:
+            proxy.close()
+    return sum(proxy.bytes for proxy in proxies) / NODES / (ROUND * rounds)
 
 
 def peer_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
-    """Seconds per iteration of the nodes, round by round, after they found each other."""
+    """Seconds per iteration of the nodes, averaged over each round, without the first rounds."""
     steps: list[float] = []
     with tempfile.TemporaryDirectory() as base:
-        home = federation(Path(base) / "ring", rule, rounds, free_ports(NODES))
-        _train(home, {})
-        for node in range(NODES):
-            lines = read_history(home.node(f"n{node}").run / "history.jsonl")
-            seconds = [float(line["wall_seconds"]) for line in lines]
+        folder = create_ring(Path(base) / "ring", rule, rounds, free_ports(NODES))
+        _train(folder, listen={})
+        for member in folder.members:
+            history = read_history(folder.node(member.name).run / "history.jsonl")
+            seconds = [float(record["wall_seconds"]) for record in history]
             steps += [(after - before) / ROUND for before, after in itertools.pairwise(seconds[2:])]
     return steps
 
 
 def simulator_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
-    """Seconds of each iteration of the same experiment in the simulator, as one of the nodes has one thread."""
+    """Seconds of each iteration of the same experiment in the simulator, with one thread."""
     options = {key: value for key, value in rule.items() if key != "name"}
     algorithm = tacit.ALGORITHMS[rule["name"]](**options)
     graph = tacit.Topology.ring(NODES).mixing("metropolis")
@@ -95,14 +94,14 @@ def simulator_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
 def free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
     return ports
 
 
-class Counter:
-    """A proxy that counts the bytes it passes on, both ways."""
+class CountingProxy:
+    """A TCP proxy that counts the bytes in both directions."""
 
     def __init__(self, listen: int, to: int) -> None:
         self.bytes = 0
@@ -113,7 +112,7 @@ class Counter:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections; those that stand end with their nodes."""
+        """Accept no more connections; open ones end with their nodes."""
         self._closed = True
         self._socket.close()
 
@@ -122,21 +121,26 @@ class Counter:
             try:
                 near, _ = self._socket.accept()
                 far = socket.create_connection(("127.0.0.1", self._to))
-            except OSError:  # the node is not there yet: it is asked again
+            # The node does not listen yet: the caller will try again.
+            except OSError:
                 continue
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
 
-    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
         try:
-            while data := one.recv(1 << 16):
+            while data := source.recv(1 << 16):
                 with self._lock:
                     self.bytes += len(data)
-                other.sendall(data)
+                target.sendall(data)
         except OSError:
             pass
         finally:
-            other.close()
+            target.close()
+
+
+def _addresses(ports: list[int]) -> dict[str, str]:
+    return {f"n{i}": f"127.0.0.1:{port}" for i, port in enumerate(ports)}
 
 
 def _centre(node: int) -> torch.Tensor:
@@ -149,11 +153,10 @@ def _task(centres: list[torch.Tensor]) -> tacit.Task:
     )
 
 
-def _train(home: FederationFolder, listen: Mapping[str, str]) -> None:
-    """Run all nodes to their end."""
-    with LocalFederation(home, data=f"{__name__}:target", listen=listen) as local:
-        if not local.wait(PATIENCE):
-            words = "; ".join(f"{node.name}: {node.last_words()}" for node in local.failed())
+def _train(folder: FederationFolder, listen: Mapping[str, str]) -> None:
+    with LocalFederation(folder, data=f"{__name__}:target", listen=listen) as local:
+        if not local.wait(TIMEOUT):
+            reasons = "; ".join(f"{node.name}: {node.last_error()}" for node in local.failed())
             raise TacitError(
-                f"The nodes of the bench did not end well. {words or 'They took too long.'}"
+                f"The nodes of the bench did not finish. {reasons or 'They took too long.'}"
             )

@@ -1,4 +1,4 @@
-"""`tacit node`: one peer of a federation."""
+"""`tacit node`: run one node of a federation."""
 
 from __future__ import annotations
 
@@ -12,65 +12,55 @@ from typing import Annotated
 
 import typer
 
-NodePath = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The folder that the operator handed out.")
-]
-Data = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
-        help="This node's own data: a .npz or .safetensors file with x and y, package.module:function, or, for "
-        "trials with a dataset that tacit knows, the folder of the datasets.",
-    ),
-]
-Listen = Annotated[
-    str | None, typer.Option(help="host:port to listen on, if not the address in the roster.")
-]
-Metrics = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port of health and metrics on 127.0.0.1; 0: any.")
-]
-SaveEvery = Annotated[
-    float, typer.Option(min=0, help="Seconds between checkpoints, at most; 0: every iteration.")
-]
-
 
 def node(
-    folder: NodePath,
-    data: Data = None,
-    listen: Listen = None,
-    metrics_port: Metrics = 0,
-    save_every: SaveEvery = 10.0,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The node's folder, from the operator.")
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="The node's own data: a .npz or .safetensors file with x and y, "
+            "package.module:function, or, for trials with a known dataset, the folder of datasets."
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="host:port to listen on (default: the node's address).")
+    ] = None,
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port for metrics on 127.0.0.1; 0: any.")
+    ] = 0,
+    save_every: Annotated[
+        float, typer.Option(min=0, help="Seconds between checkpoints, at most; 0: every iteration.")
+    ] = 10.0,
 ) -> None:
-    """Run one peer: train with its neighbours on its own data, with no server. Logs lines of JSON."""
+    """Run one node: train with its neighbours on its own data. The log is lines of JSON."""
     from tacit.core.errors import TacitError
-    from tacit.peer.federation.operator import NodeFolder
+    from tacit.peer.federation.node_folder import NodeFolder
     from tacit.peer.monitoring.event_log import EventLog
-    from tacit.peer.node.node import Node, Options, Removed
+    from tacit.peer.node.node import Node, NodeOptions, RemovedFromRoster
 
-    os.umask(0o077)  # what a node writes is nobody else's
+    # Only the owner may read the files of a node.
+    os.umask(0o077)
     place = NodeFolder(folder)
     event_log = EventLog(sys.stderr, place.name)
     try:
-        peer = Node(place, Options(data, listen, metrics_port, save_every), event_log)
+        peer = Node(place, NodeOptions(data, listen, metrics_port, save_every), event_log)
         _stop_on_signals(peer.stop)
         peer.run()
-    except Removed as notice:
+    except RemovedFromRoster as notice:
         event_log.write("removed", why=str(notice))
-    except TacitError as problem:
+    # OSError: no room or no permission at the start. Later, the node waits for room.
+    except (TacitError, OSError) as problem:
         event_log.write("failed", "error", why=str(problem))
-        raise typer.Exit(problem.exit_code) from None
-    except (
-        OSError
-    ) as problem:  # no room to begin with, or no right to write: what comes later is waited for
-        event_log.write("failed", "error", why=str(problem))
-        raise typer.Exit(1) from None
+        raise typer.Exit(getattr(problem, "exit_code", 1)) from None
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
-    """The first SIGTERM or Ctrl-C asks the node to save and end; the second ends the process at once.
+    """On SIGTERM or Ctrl-C call `stop`; on the second one end the process at once.
 
-    A handler would run in the middle of whatever the main thread does, locks held, so that a thread of its own does the
-    work: Python writes the number of each signal into a pipe, whichever thread it reaches.
+    A signal handler would interrupt the main thread while it may hold locks, so a separate thread
+    calls `stop`. Python writes the number of each signal into a pipe, whichever thread gets it.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

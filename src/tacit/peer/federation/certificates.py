@@ -1,4 +1,9 @@
-"""Reading certificates, and refusing those that the other nodes would refuse."""
+"""X.509 certificates of nodes, operator and authority: load, describe and check them.
+
+The keys of nodes are on the curve P-256. gRPC cannot switch off TLS 1.2, only restrict its cipher
+suites. `tacit.peer` allows one that needs an RSA certificate, so handshakes with these keys succeed
+with TLS 1.3 only. Node certificates with RSA keys would allow TLS 1.2 again and are refused.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +18,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tacit.core.errors import Misuse
 
-USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)  # a node is both
-PrivateKey = (
-    ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
-)  # RSA: only of an authority of somebody else's
+OPERATOR = "operator"  # name on the operator's certificate, so no node may have it
+# A node is a server for its out-neighbours and a client of its in-neighbours.
+KEY_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+# RSA: only for an external authority.
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 @dataclass(frozen=True)
@@ -24,12 +30,12 @@ class Credentials:
     """A certificate and its private key (PKCS8, not encrypted), both PEM."""
 
     certificate: bytes
-    key: bytes = field(repr=False)  # a key has no place in a log
+    key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
-class CertificateFacts:
-    """What a certificate says."""
+class CertificateInfo:
+    """The contents of a certificate."""
 
     name: str
     server_names: tuple[str, ...]
@@ -40,15 +46,14 @@ class CertificateFacts:
 
 
 def server_name(name: str, federation: str) -> str:
-    """The name that a node's certificate is for: addresses may change, this does not."""
+    """The DNS name in a node's certificate. It does not depend on the node's address."""
     return f"{name}.{federation}.tacit"
 
 
-def describe(certificate: bytes) -> CertificateFacts:
-    """What a certificate says, in plain values."""
-    loaded = load(certificate)
-    return CertificateFacts(
-        name=_name_of(loaded),
+def certificate_info(certificate: bytes) -> CertificateInfo:
+    loaded = load_certificate(certificate)
+    return CertificateInfo(
+        name=_common_name(loaded),
         server_names=_server_names(loaded),
         fingerprint=loaded.fingerprint(hashes.SHA256()).hex(":"),
         issuer=loaded.issuer.rfc4514_string(),
@@ -57,64 +62,65 @@ def describe(certificate: bytes) -> CertificateFacts:
     )
 
 
-def check_certificate(
-    certificate: bytes, key: bytes, ca: bytes, name: str, federation: str
-) -> None:
-    """Refuse a certificate that the others would refuse, with the reason."""
-    loaded = load(certificate)
-    public = node_key(certificate)
-    if _name_of(loaded) != name:
+def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -> None:
+    """Raise Misuse if other nodes would refuse this certificate of the node or operator `name`.
+
+    `ca` is the PEM text of one or more authorities.
+    """
+    loaded = load_certificate(own.certificate)
+    public = node_public_key(own.certificate)
+    if _common_name(loaded) != name:
         raise Misuse(
-            f"The certificate is of {_name_of(loaded)!r}, not of {name!r}.",
-            f"Put the certificate of {name} in its place.",
+            f"The certificate belongs to {_common_name(loaded)!r}, not to {name!r}.",
+            f"Replace it with the certificate of {name}.",
         )
-    # A second name in this federation would let the node pass for another one.
-    ours = [known for known in _server_names(loaded) if known.endswith(f".{federation}.tacit")]
-    wanted = server_name(name, federation)
-    if ours != [wanted]:
-        found = ", ".join(_server_names(loaded)) or "no name"
+    # With a second name of this federation the node could impersonate another one.
+    names = _server_names(loaded)
+    expected = server_name(name, federation)
+    if [known for known in names if known.endswith(f".{federation}.tacit")] != [expected]:
         raise Misuse(
-            f"The certificate of {name} is for {found}, and must be for {wanted} and no other node.",
+            f"The certificate of {name} is for {', '.join(names) or 'no DNS name'}. "
+            f"It must be for {expected} and for no other node.",
             "Let the authority keep the subject alternative name of the request.",
         )
-    _check_issued(loaded, ca, name)
+    _check_issuer(loaded, ca, name)
     _check_dates(loaded, f"The certificate of {name}", "Renew it: tacit federation renew FOLDER.")
     _check_uses(loaded, name)
-    if load_key(key).public_key() != public:
+    if load_key(own.key).public_key() != public:
         raise Misuse(
-            f"The key of {name} does not belong to its certificate.",
-            "Put the two that were made together in their place.",
+            f"The private key of {name} does not match its certificate.",
+            "Restore the key and certificate that were created together.",
         )
 
 
 def check_authority(ca: Credentials) -> PrivateKey:
-    """The key of an authority, refused when it cannot vouch for anybody."""
+    """The key of an authority; raise Misuse if it cannot sign certificates."""
     check_authority_certificate(ca.certificate)
     key = load_key(ca.key)
-    if key.public_key() != load(ca.certificate).public_key():
+    if key.public_key() != load_certificate(ca.certificate).public_key():
         raise Misuse(
-            "The key of the authority does not belong to its certificate.",
-            "Give the two that belong together.",
+            "The private key of the authority does not match its certificate.",
+            "Give the certificate and key that were created together.",
         )
     return key
 
 
 def check_authority_certificate(certificate: bytes) -> None:
-    """Refuse the certificate of an authority that is none, or is out of date."""
-    loaded = load(certificate)
+    """Raise Misuse if a certificate cannot sign others, or is not valid now."""
+    loaded = load_certificate(certificate)
     if not _is_authority(loaded):
         raise Misuse(
-            f"The certificate of {_name_of(loaded)!r} is not one of an authority.",
+            f"The certificate of {_common_name(loaded)!r} is not that of an authority.",
             "Give the certificate that signs others (basic constraints CA:TRUE).",
         )
     _check_dates(
-        loaded, "The certificate of the authority", "Get a new one from who runs the authority."
+        loaded, "The certificate of the authority", "Get a new one from the authority's owner."
     )
 
 
-def node_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
-    """The public key of a certificate, refused when a node may not have one of its kind."""
-    loaded = load(certificate)
+def node_public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
+    """The public key of a certificate; raise Misuse unless it is on P-256."""
+    loaded = load_certificate(certificate)
     public = loaded.public_key()
     if isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1):
         return public
@@ -123,24 +129,23 @@ def node_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
         (name for kind, name in kinds.items() if isinstance(public, kind)), "an unknown kind"
     )
     raise Misuse(
-        f"The certificate of {_name_of(loaded)!r} has a key of {kind}.",
-        "Use an elliptic-curve key on P-256: only with such keys is TLS 1.2 kept out.",
+        f"The certificate of {_common_name(loaded)!r} has a key of {kind}.",
+        "Use an elliptic-curve key on P-256: only such keys rule out TLS 1.2.",
     )
 
 
-def load(certificate: bytes) -> x509.Certificate:
+def load_certificate(certificate: bytes) -> x509.Certificate:
     """The first certificate in PEM text."""
-    return _load_all(certificate)[0]
+    return _load_certificates(certificate)[0]
 
 
 def load_key(key: bytes) -> PrivateKey:
-    """A private key from PEM text."""
     try:
         loaded = serialization.load_pem_private_key(key, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise Misuse(
-            "This is not a private key in PEM form without a password.",
-            "It begins with -----BEGIN PRIVATE KEY-----.",
+            "This is not a private key in PEM format without a password.",
+            "Give a file that begins with -----BEGIN PRIVATE KEY-----.",
         ) from None
     if not isinstance(loaded, PrivateKey):
         raise Misuse(
@@ -149,10 +154,11 @@ def load_key(key: bytes) -> PrivateKey:
     return loaded
 
 
-def _load_all(certificates: bytes) -> list[x509.Certificate]:
+def _load_certificates(certificates: bytes) -> list[x509.Certificate]:
     try:
         loaded = x509.load_pem_x509_certificates(certificates)
-        for certificate in loaded:  # these are read late, so what is wrong with them shows late
+        # These are parsed lazily: do it here, so that errors surface here.
+        for certificate in loaded:
             _ = certificate.extensions, certificate.public_key()
     except (
         ValueError,
@@ -162,13 +168,14 @@ def _load_all(certificates: bytes) -> list[x509.Certificate]:
         x509.UnsupportedGeneralNameType,
     ):
         raise Misuse(
-            "This is not a certificate in PEM form.", "It begins with -----BEGIN CERTIFICATE-----."
+            "This is not a certificate in PEM format.",
+            "Give a file that begins with -----BEGIN CERTIFICATE-----.",
         ) from None
     return loaded
 
 
-def _check_issued(loaded: x509.Certificate, ca: bytes, name: str) -> None:
-    for issuer in _load_all(ca):
+def _check_issuer(loaded: x509.Certificate, ca: bytes, name: str) -> None:
+    for issuer in _load_certificates(ca):
         try:
             loaded.verify_directly_issued_by(issuer)
         except (ValueError, TypeError, InvalidSignature):
@@ -186,19 +193,21 @@ def _check_dates(loaded: x509.Certificate, what: str, remedy: str) -> None:
     if now > loaded.not_valid_after_utc:
         raise Misuse(f"{what} expired on {loaded.not_valid_after_utc:%Y-%m-%d}.", remedy)
     if now < loaded.not_valid_before_utc:
-        starts = f"{loaded.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-        raise Misuse(f"{what} is not valid before {starts}.", "Check the clock of this machine.")
+        start = f"{loaded.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        raise Misuse(f"{what} is not valid before {start}.", "Check the clock of this machine.")
 
 
 def _check_uses(loaded: x509.Certificate, name: str) -> None:
     try:
         uses = set(loaded.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
     except x509.ExtensionNotFound:
-        uses = set(USES)  # nothing said: for every use
-    if not set(USES) <= uses or _is_authority(loaded):
+        # A certificate without this extension is valid for every use.
+        uses = set(KEY_USES)
+    if not set(KEY_USES) <= uses or _is_authority(loaded):
         raise Misuse(
             f"The certificate of {name} is not for a node, which is both server and client.",
-            "Let the authority issue it with extended key usage serverAuth and clientAuth, and CA:FALSE.",
+            "Let the authority issue it with extended key usage serverAuth and clientAuth, "
+            "and CA:FALSE.",
         )
 
 
@@ -209,7 +218,7 @@ def _is_authority(loaded: x509.Certificate) -> bool:
         return False
 
 
-def _name_of(loaded: x509.Certificate) -> str:
+def _common_name(loaded: x509.Certificate) -> str:
     names = loaded.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(names[0].value) if names else ""
 

@@ -1,4 +1,4 @@
-"""All nodes of a federation as processes of this machine: for trying out, and for tests."""
+"""Run all nodes of a federation as processes on this machine, for trials and tests."""
 
 from __future__ import annotations
 
@@ -10,41 +10,40 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
-from tacit.peer.federation.operator import FederationFolder, NodeFolder
+from tacit.peer.federation.federation_folder import FederationFolder
 
-GRACE = 15.0  # seconds to save and end in, before a node is killed
+STOP_TIMEOUT = 15.0  # seconds to save and end before a node is killed
 
 
 @dataclass(frozen=True, eq=False)
 class LocalNode:
-    """A node that runs here, and where its log goes."""
+    """The process of a node and its log file."""
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
 
-    def last_words(self) -> str:
-        """What it logged last that was no routine."""
+    def last_error(self) -> str:
+        """The last error in the log, or its last line that is not JSON; "" if there is none."""
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return ""
         for line in reversed(lines):
             try:
-                said = json.loads(line)
+                entry = json.loads(line)
             except ValueError:
                 if line.strip():
                     return line.strip()
                 continue
-            if isinstance(said, dict) and said.get("level") == "error":
-                return str(said.get("why") or said.get("event"))
+            if isinstance(entry, dict) and entry.get("level") == "error":
+                return str(entry.get("why") or entry.get("event"))
         return ""
 
 
 class LocalFederation:
-    """The nodes of a federation, started together and stopped together."""
+    """The nodes of a federation as a context manager: started together, stopped together."""
 
     def __init__(
         self,
@@ -53,34 +52,27 @@ class LocalFederation:
         save_seconds: float | None = None,
         listen: Mapping[str, str] | None = None,
     ) -> None:
-        """`data` is the option of each node, {name} standing for its name; `listen` says where nodes listen.
-
-        Only nodes that are to be reached at another address than the one in the roster need `listen`.
-        """
+        """Options of `tacit node`: {name} in `data` stands for a node's name; `listen` by name."""
         self._folder, self._data, self._save_seconds = folder, data, save_seconds
         self._listen = listen or {}
         self.nodes: dict[str, LocalNode] = {}
 
     def __enter__(self) -> LocalFederation:
         try:
-            for member in self._folder.manifest().members:
+            for member in self._folder.members:
                 self.start(member.name)
         except BaseException:
-            self.stop()  # those that were started: nobody else would
+            # __exit__ is not called, so stop the nodes that have started.
+            self.stop()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self, name: str, environment: Mapping[str, str] | None = None) -> LocalNode:
-        """Start one node, anew if it had ended."""
-        node: NodeFolder = self._folder.node(name)
+        """Start one node, or restart one that has ended."""
+        node = self._folder.node(name)
         node.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = [sys.executable, "-m", "tacit", "node", str(node.path)]
         if self._data is not None:
@@ -90,15 +82,15 @@ class LocalFederation:
         if name in self._listen:
             command += ["--listen", self._listen[name]]
         log = node.run / "log.jsonl"
-        # Several processes on a few cores: threads that wait for each other by spinning would slow all of them down.
-        own = {"OMP_NUM_THREADS": "1", **os.environ, **(environment or {})}
+        # More threads than cores would slow each other down by spinning.
+        variables = {"OMP_NUM_THREADS": "1", **os.environ, **(environment or {})}
         with log.open("ab") as stream:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
-                env=own,
+                env=variables,
                 start_new_session=True,
             )
         self.nodes[name] = LocalNode(name, process, log)
@@ -110,24 +102,23 @@ class LocalFederation:
 
     @property
     def running(self) -> list[LocalNode]:
-        """Nodes that have not ended."""
         return [node for node in self.nodes.values() if node.process.poll() is None]
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all have ended, or one has failed; whether all ended well."""
-        limit = time.monotonic() + seconds
-        while self.running and not self.failed() and time.monotonic() < limit:
+        """Wait until all nodes have ended or one has failed; return whether all succeeded."""
+        deadline = time.monotonic() + seconds
+        while self.running and not self.failed() and time.monotonic() < deadline:
             time.sleep(0.1)
         return not self.running and not self.failed()
 
     def stop(self) -> None:
-        """Let all save and end."""
+        """Let all nodes save and end."""
         for node in self.running:
             node.process.terminate()
-        limit = time.monotonic() + GRACE
+        deadline = time.monotonic() + STOP_TIMEOUT
         for node in self.nodes.values():
             try:
-                node.process.wait(max(0.1, limit - time.monotonic()))
+                node.process.wait(max(0.1, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 node.process.kill()
                 node.process.wait()

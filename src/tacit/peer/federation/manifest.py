@@ -1,56 +1,61 @@
-"""The manifest of a federation: who takes part, who sends to whom, and what is trained; one text that all agree on."""
+"""The manifest of a federation: members, graph and configuration in one signed text."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tacit.config.options import prefix_errors
 from tacit.config.loading import make_config
+from tacit.config.options import prefix_errors
 from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph
 from tacit.peer.federation.manifest_toml import (
     REMEDY,
-    get,
-    keys,
-    read_graph,
-    read_member,
-    refuse_others,
-    roster_text,
-    topology_text,
-    whole,
+    format_graph,
+    format_keys,
+    format_members,
+    parse_graph,
+    parse_member,
+    read_table,
 )
-from tacit.peer.federation.roster import Member, check_roster, next_number
-
-__all__ = ["Manifest", "Member", "compose", "parse", "spelled_out"]
+from tacit.peer.federation.roster import Member, check_roster
 
 FORMAT = "tacit-federation-1"
-HEAD = ["format", "federation", "generation", "previous", "numbers", "left"]
-PARTS = ["member", "topology", "config"]
-LARGEST = 16 * 2**20  # bytes
-TITLE = "# A federation of tacit: who takes part, who sends to whom, what is trained. Signed: do not edit.\n"
+HEADER = {
+    "format": str,
+    "federation": str,
+    "generation": int,
+    "previous": str,
+    "numbers": int,
+    "left": list,
+}
+TABLES = {"member": list, "topology": dict, "config": dict}
+FEDERATION = re.compile(r"[a-z0-9][a-z0-9-]{0,31}-[0-9a-f]{8}")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+MAX_BYTES = 16 * 2**20
+TITLE = "# Manifest of a Tacit federation: members, graph, configuration. Signed: do not edit.\n"
 
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """What the operator signed; `text` is what is hashed, and the rest is what it says."""
+    """What the operator signed: `text`, and its parsed contents."""
 
     federation: str  # "<name>-<8 random hexadecimal digits>"
-    generation: int  # 1, 2, …: counted up by every change of the roster
-    previous: str  # SHA-256 of the manifest before in hexadecimal, "" at first
+    generation: int  # 1, 2, …: one more for each change of the roster
+    previous: str  # SHA-256 of the previous manifest in hexadecimal, "" for generation 1
     members: tuple[Member, ...]
     graph: Graph  # over positions in `members`
     config: Config
-    numbers: int  # how many numbers were ever given to members: the next joiner gets this one
-    left: tuple[
-        str, ...
-    ]  # names of those who left: never given again, because their certificates may still be valid
+    next_number: int  # the number of the next node to join
+    # Names of removed nodes. They are never reused: their certificates may still be valid.
+    former_members: tuple[str, ...]
     text: bytes
 
     @cached_property
@@ -59,16 +64,16 @@ class Manifest:
         return hashlib.sha256(self.text).digest()
 
     def sections(self) -> dict[str, str]:
-        """A short digest of each part, by which two nodes find out where their manifests differ."""
+        """A short digest of each section; it shows where the manifests of two nodes differ."""
         return dict(self._sections)
 
     @cached_property
     def _sections(self) -> dict[str, str]:
         settings = self.config.as_dict()
-        made = settings.pop("graph")
+        graph = settings.pop("graph")
         parts = {
-            "roster": roster_text(self.members),
-            "graph": topology_text(self.graph) + to_toml({"config.graph": made}),
+            "roster": format_members(self.members),
+            "graph": format_graph(self.graph) + to_toml({"config.graph": graph}),
         }
         parts |= {name: to_toml({name: values}) for name, values in settings.items()}
         return {
@@ -76,122 +81,160 @@ class Manifest:
         }
 
     def position(self, name: str) -> int | None:
-        """The row of a member in the graph, None if there is no such member."""
+        """The row of a member in the graph; None if there is no such member."""
         return next((at for at, member in enumerate(self.members) if member.name == name), None)
 
     def member(self, name: str) -> Member:
-        """The member of a name."""
         return self.members[self._position(name)]
 
     def in_neighbours(self, name: str) -> list[Member]:
-        """Those who send to a member."""
+        """Members that send to this one."""
         edges = self.graph.edges
         return [self.members[at] for at in edges[edges[:, 1] == self._position(name), 0]]
 
     def out_neighbours(self, name: str) -> list[Member]:
-        """Those to whom a member sends."""
+        """Members that this one sends to."""
         edges = self.graph.edges
         return [self.members[at] for at in edges[edges[:, 0] == self._position(name), 1]]
 
     def _position(self, name: str) -> int:
-        at = self.position(name)
-        if at is None:
+        position = self.position(name)
+        if position is None:
             names = [member.name for member in self.members]
             raise unknown_name(f"{name!r} is not a member of {self.federation}.", name, names)
-        return at
+        return position
 
     def __repr__(self) -> str:
-        return f"Manifest({self.federation}, generation {self.generation}, {len(self.members)} members)"
+        return (
+            f"Manifest({self.federation}, generation {self.generation}, "
+            f"{len(self.members)} members)"
+        )
 
 
-def compose(
+def make_manifest(
     federation: str,
     generation: int,
     previous: str,
     members: Iterable[Member],
     graph: Graph,
     config: Config,
-    numbers: int | None = None,
-    left: Iterable[str] = (),
+    next_number: int | None = None,
+    former_members: Iterable[str] = (),
 ) -> Manifest:
-    """The manifest that says all this; `numbers` and `left` are needed once somebody has left."""
+    """Write the text of a manifest and parse it, so that every reader sees the same contents.
+
+    Args:
+        federation: Name of the federation, with its digits.
+        generation: Version of the roster, from 1.
+        previous: SHA-256 of the previous manifest in hexadecimal, "" for generation 1.
+        members: The members in the order of their numbers.
+        graph: Mixing weights with one client per member.
+        config: What the federation trains. Names of files are dropped, see `without_files`.
+        next_number: The number of the next node to join (default: one more than the last).
+        former_members: Names of removed nodes.
+    """
     members = tuple(members)
-    numbers = next_number(members) if numbers is None else numbers
-    check_roster(federation, generation, previous, members, numbers)
+    if next_number is None:
+        next_number = max((member.number for member in members), default=-1) + 1
+    check_roster(members, generation, next_number)
     if graph.clients != len(members):
         raise Misuse(
-            f"The graph is for {graph.clients} clients, and there are {len(members)} members.",
-            "Give one client for each member.",
+            f"The graph has {graph.clients} clients, but there are {len(members)} members.",
+            "Use a graph with one client per member.",
         )
-    head = dict(
-        zip(HEAD, (FORMAT, federation, generation, previous, numbers, list(left)), strict=True)
-    )
-    settings = {f"config.{name}": values for name, values in spelled_out(config).as_dict().items()}
-    parts = [TITLE + keys(head), roster_text(members), topology_text(graph), to_toml(settings)]
-    return parse("\n".join(parts).encode())  # so that what is signed is what the others will read
+    header = (FORMAT, federation, generation, previous, next_number, list(former_members))
+    settings = {
+        f"config.{name}": values for name, values in without_files(config).as_dict().items()
+    }
+    parts = [
+        TITLE + format_keys(dict(zip(HEADER, header, strict=True))),
+        format_members(members),
+        format_graph(graph),
+        to_toml(settings),
+    ]
+    return parse_manifest("\n".join(parts).encode())
 
 
-def spelled_out(config: Config) -> Config:
-    """Without names of files, which mean nothing on another machine: [topology] has what was in them.
+def without_files(config: Config) -> Config:
+    """Drop names of files, which other machines do not have: [topology] holds their contents.
 
-    A graph from a file becomes one of kind "edges"; so does one that was given by its edges, which are not said twice.
+    A graph from a file becomes one of kind "edges". Edges in the configuration are dropped too,
+    because [topology] has them.
     """
-    plain = config.as_dict()
-    graph = plain["graph"]
+    values = config.as_dict()
+    graph = values["graph"]
     if graph["kind"] in ("matrix", "edge-file", "edges"):
         mixing = "matrix" if graph["kind"] == "matrix" else graph["mixing"]
         graph = graph | {"kind": "edges", "mixing": mixing}
         graph.pop("edges", None)
-    plain["graph"] = {key: value for key, value in graph.items() if key not in GRAPH_FILE_KEYS}
-    return make_config(plain)
+    values["graph"] = {key: value for key, value in graph.items() if key not in GRAPH_FILE_KEYS}
+    return make_config(values)
 
 
-def parse(text: bytes) -> Manifest:
-    """The manifest that a text is, refused when it is not one to the last key."""
-    if len(text) > LARGEST:
-        raise Misuse(f"The manifest has {len(text)} bytes, more than {LARGEST}.", REMEDY)
+def parse_manifest(text: bytes) -> Manifest:
+    """Parse a manifest strictly; raise Misuse for any text that is not one."""
+    if len(text) > MAX_BYTES:
+        raise Misuse(f"The manifest has {len(text)} bytes, more than {MAX_BYTES}.", REMEDY)
     try:
         values = tomllib.loads(text.decode())
-    except (
-        ValueError,
-        RecursionError,
-    ) as problem:  # also of bytes, of long numbers, and of deep nesting
+    # ValueError also for invalid UTF-8 and for numbers that are too long.
+    except (ValueError, RecursionError) as problem:
         raise Misuse(f"The manifest is not TOML: {problem}.", REMEDY) from None
     try:
         with prefix_errors("The manifest"):
-            return _manifest(values, text)
+            return _from_values(values, text)
     except RecursionError:
         raise Misuse("The manifest is nested too deeply.", REMEDY) from None
 
 
-def _manifest(values: dict[str, Any], text: bytes) -> Manifest:
+def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
     if values.get("format") != FORMAT:
         raise Misuse(
             f"format = {values.get('format')!r:.80} is not {FORMAT!r}.",
-            "Use the same version of tacit.",
+            "Use the same version of tacit on all nodes.",
         )
-    refuse_others(values, HEAD + PARTS, "at the top")
-    federation, previous = get(values, "federation", str), get(values, "previous", str)
-    generation, numbers = whole(values, "generation"), whole(values, "numbers")
-    members = tuple(read_member(table) for table in get(values, "member", list))
-    left = tuple(get(values, "left", list))
-    if bad := [
-        name for name in left if not isinstance(name, str) or name in {one.name for one in members}
-    ]:
-        raise Misuse(f"left: {bad[0]!r:.80} is not the name of one who left.", REMEDY)
-    check_roster(federation, generation, previous, members, numbers)
-    graph = read_graph(get(values, "topology", dict), len(members))
-    config = _config(get(values, "config", dict))
-    return Manifest(federation, generation, previous, members, graph, config, numbers, left, text)
+    _, federation, generation, previous, next_number, former, tables, topology, settings = (
+        read_table(values, HEADER | TABLES, "at the top")
+    )
+    if not FEDERATION.fullmatch(federation):
+        raise Misuse(
+            f"federation = {federation!r} is not a name with 8 hexadecimal digits.", REMEDY
+        )
+    if (
+        generation < 1
+        or (previous != "") != (generation > 1)
+        or (previous and not DIGEST.fullmatch(previous))
+    ):
+        raise Misuse(
+            f"generation = {generation} does not go with previous = {previous!r}.",
+            "Generation 1 has no previous manifest; later ones name it by its SHA-256.",
+        )
+    members = tuple(parse_member(table) for table in tables)
+    names = {member.name for member in members}
+    if bad := [name for name in former if not isinstance(name, str) or name in names]:
+        raise Misuse(f"left: {bad[0]!r:.80} is not the name of a removed node.", REMEDY)
+    check_roster(members, generation, next_number)
+    return Manifest(
+        federation,
+        generation,
+        previous,
+        members,
+        parse_graph(topology, len(members)),
+        _parse_config(settings),
+        next_number,
+        tuple(former),
+        text,
+    )
 
 
-def _config(values: dict[str, Any]) -> Config:
+def _parse_config(values: dict[str, Any]) -> Config:
     config = make_config(values, origin="[config]")
-    named = [key for key in GRAPH_FILE_KEYS if getattr(config.graph, key, None) is not None]
-    if named:
-        raise Misuse(f"config.graph.{named[0]} names a file.", REMEDY)
+    for key in GRAPH_FILE_KEYS:
+        if getattr(config.graph, key, None) is not None:
+            raise Misuse(f"config.graph.{key} names a file.", REMEDY)
     try:
         to_toml(config.as_dict())
-    except TypeError as problem:  # TOML has dates, configurations have not
+    # TOML has dates, which configurations do not allow.
+    except TypeError as problem:
         raise Misuse(f"[config]: {problem}.", REMEDY) from None
     return config

@@ -1,48 +1,50 @@
-"""A federation, from the operator's side: create it, hand out the folders, keep its certificates fresh."""
+"""What the operator does: create a federation, add nodes and remove nodes.
+
+Each change is a new generation of the roster with a signed manifest. A change takes effect when
+federation.toml in the operator's folder is replaced. The nodes' copies follow, at once or with the
+next command. (If the nodes' copies came first, a crash in between could lead to two signed rosters
+of one generation.)
+"""
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tacit.config.sections import Config
-from tacit.core.errors import Misuse, unknown_name
-from tacit.core.storage import file_lock, read_private, write_bytes, write_private
-from tacit.peer.federation.changes import add, equip, remove, write_identity
-from tacit.peer.federation.folders import FederationFolder, NodeFolder
-from tacit.peer.federation.graph import check_plan, first_graph
-from tacit.peer.federation.identity import (
+from tacit.core.errors import Misuse
+from tacit.core.storage import file_lock, write_private
+from tacit.peer.federation.certificate_authority import (
+    check_days,
+    create_authority,
+    issue_credentials,
+    request_certificate,
+)
+from tacit.peer.federation.certificates import (
     OPERATOR,
-    CertificateFacts,
     Credentials,
     check_authority,
     check_authority_certificate,
-    check_certificate,
-    check_days,
-    describe,
-    mask_public,
-    new_mask_key,
-    reissue,
 )
-from tacit.peer.federation.identity import authority as new_authority
-from tacit.peer.federation.manifest import Member, compose
-from tacit.peer.federation.roster import NAME, check_roster
-
-__all__ = [
-    "FederationFolder",
-    "NodeFolder",
-    "add",
-    "cautions",
-    "create",
-    "install_certificate",
-    "remove",
-    "renew",
-]
+from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.graph import check_runnable, initial_graph, updated_graph
+from tacit.peer.federation.keys import generate_mask_key, mask_public_key
+from tacit.peer.federation.manifest import Manifest, make_manifest
+from tacit.peer.federation.roster import (
+    NAME,
+    NAME_REMEDY,
+    Member,
+    check_address,
+    check_name,
+    check_roster,
+)
 
 
 def create(
-    folder: Path,
+    path: Path,
     name: str,
     nodes: Mapping[str, str],
     config: Config,
@@ -51,146 +53,194 @@ def create(
     authority: Credentials | None = None,
     ca_certificate: bytes | None = None,
 ) -> FederationFolder:
-    """A new federation of `nodes` (name → host:port) that trains what `config` says, in a new or empty folder.
+    """Create a federation in a new or empty folder.
 
-    By default with an authority of its own. With `authority`, certificates are issued by that one, whose key is used
-    and not kept. With `ca_certificate` alone, requests are written (node.csr, operator.csr) for the authority to
-    sign; see `install_certificate`.
+    Without `authority` and `ca_certificate`, the federation gets an authority of its own.
+
+    Args:
+        path: The operator's folder.
+        name: Name of the federation; random digits are appended.
+        nodes: Name → address (host:port) of each node.
+        config: What the federation trains.
+        days: How long certificates are valid.
+        authority: An external authority that issues the certificates. Its key is not stored.
+        ca_certificate: The certificate (PEM) of an external authority whose key is not available.
+            Certificate requests (node.csr, operator.csr) are written instead of certificates; see
+            `install_certificate`.
     """
-    folder = Path(folder)
     if not NAME.fullmatch(name):
-        raise Misuse(
-            f"{name!r} cannot be the name of a federation.",
-            "Use up to 32 lowercase letters, digits and hyphens, not beginning with a hyphen.",
-        )
+        raise Misuse(f"{name!r} cannot be the name of a federation.", NAME_REMEDY)
     if authority is not None:
         check_authority(authority)
         ca_certificate = authority.certificate
     elif ca_certificate is not None:
         check_authority_certificate(ca_certificate)
     check_days(days)
-    # The digits keep two federations of one name apart: their certificates are for different names.
+    # With random digits, certificates of two federations of one name are for different names.
     federation = f"{name}-{secrets.token_hex(4)}"
-    secret = {node: new_mask_key() for node in nodes}
+    mask_keys = {node: generate_mask_key() for node in nodes}
     members = [
-        Member(node, address, number, mask_public(secret[node]), since=1)
+        Member(node, address, number, mask_public_key(mask_keys[node]), since=1)
         for number, (node, address) in enumerate(nodes.items())
     ]
-    check_roster(federation, 1, "", members, len(members))
-    graph, config = first_graph(config, list(nodes))
-    check_plan(config, graph)
-    manifest = compose(federation, 1, "", members, graph, config)
+    check_roster(members, 1, len(members))
+    graph, config = initial_graph(config, list(nodes))
+    check_runnable(config, graph)
+    manifest = make_manifest(federation, 1, "", members, graph, config)
 
-    home = FederationFolder(folder)
-    _take(folder)
-    with file_lock(folder):
+    folder = FederationFolder(path)
+    _make_empty_folder(path)
+    with file_lock(path):
         for part in ("ca", "operator", "nodes"):
-            (folder / part).mkdir(mode=0o700)
+            (path / part).mkdir(mode=0o700)
         if ca_certificate is None:
-            authority = new_authority(federation)
+            authority = create_authority(federation)
             ca_certificate = authority.certificate
-            write_private(folder / "ca" / "ca.key", authority.key)
-        (folder / "ca" / "ca.pem").write_bytes(ca_certificate)
-        write_identity(folder / "operator", OPERATOR, OPERATOR, federation, authority, days)
-        for node in nodes:
-            equip(home, node, secret[node], federation, authority, days)
-        home.publish(manifest)
-    return home
+            write_private(path / "ca" / "ca.key", authority.key)
+        (path / "ca" / "ca.pem").write_bytes(ca_certificate)
+        _write_credentials(path / "operator" / OPERATOR, OPERATOR, federation, authority, days)
+        for node, mask_key in mask_keys.items():
+            _write_node_folder(folder, node, mask_key, federation, authority, days)
+        folder.publish(manifest)
+    return folder
 
 
-def install_certificate(folder: Path, node_name: str, certificate: bytes) -> CertificateFacts:
-    """Put a certificate that the authority signed into its place, checked against key, authority and name."""
-    home = FederationFolder(Path(folder))
-    federation = home.manifest().federation
-    with file_lock(home.path):
-        _check_names(home, [node_name])
-        place, file = _place(home, node_name)
-        key = read_private(place / f"{file}.key")
-        check_certificate(certificate, key, home.ca(), node_name, federation)
-        _put(home, node_name, certificate)
-    return describe(certificate)
-
-
-def renew(
-    folder: Path,
-    names: Iterable[str] | None = None,
-    days: int = 365,
+def add(
+    path: Path,
+    name: str,
+    address: str,
     *,
+    edges: Sequence[str] | None = None,
+    days: int = 365,
     authority: Credentials | None = None,
-) -> list[CertificateFacts]:
-    """New certificates for the same keys, of all members and the operator unless `names` are given.
+) -> Manifest:
+    """Add a node: create its folder and publish a new manifest.
 
-    `authority` is needed where the federation does not hold its authority's key.
+    Args:
+        path: The operator's folder.
+        name: Name of the new node.
+        address: Its address, host:port.
+        edges: Edges of the new node, such as "a:b". Needed unless the kind of graph exists for any
+            number of nodes.
+        days: How long its certificate is valid.
+        authority: The external authority, if the federation has one. Without it, a certificate
+            request is written.
     """
-    home = FederationFolder(Path(folder))
-    manifest = home.manifest()
-    names = (
-        [OPERATOR, *(member.name for member in manifest.members)] if names is None else list(names)
-    )
-    _check_names(home, names)
-    signer = home.signer(authority)
-    if signer is None:
-        raise Misuse(
-            "The authority is somebody else's: its key is not in this folder.",
-            "Give it with --ca-key, or have the .csr files signed again and install what comes back.",
+    folder = _existing(path)
+    check_name(name)
+    check_address(address)
+    check_days(days)
+    with file_lock(path):
+        folder.distribute()
+        before, signer = folder.manifest(), folder.signing_authority(authority)
+        if before.position(name) is not None:
+            raise Misuse(f"{name} is already a member.", "Choose another name, or remove it first.")
+        if name in before.former_members:
+            raise Misuse(
+                f"{name} was a member before, and its old certificate may still be valid.",
+                f"Choose another name, e.g. {name}-2.",
+            )
+        mask_key = generate_mask_key()
+        joining = Member(
+            name, address, before.next_number, mask_public_key(mask_key), before.generation + 1
         )
-    renewed = []
-    with file_lock(home.path):
-        for name in names:
-            place, file = _place(home, name)
-            if not (place / f"{file}.pem").exists():
-                raise Misuse(
-                    f"There is no certificate {place / file}.pem to renew.",
-                    "Name those whose certificates are here.",
-                )
-            old = (place / f"{file}.pem").read_bytes()
-            if describe(old).name != name:
-                raise Misuse(
-                    f"{place / file}.pem is of {describe(old).name!r}.", "Restore the file first."
-                )
-            new = reissue(signer, old, name, manifest.federation, days)
-            _put(home, name, new)
-            renewed.append(describe(new))
-    return renewed
+        after = _next_manifest(before, (*before.members, joining), edges, before.former_members)
+        # A crash may have left a folder of this name. It was never handed out.
+        shutil.rmtree(folder.node(name).path, ignore_errors=True)
+        _write_node_folder(folder, name, mask_key, before.federation, signer, days)
+        folder.publish(after)
+    return after
 
 
-def cautions(folder: FederationFolder | NodeFolder) -> list[str]:
-    """What the algorithm says one should know before it runs on this graph."""
-    manifest = folder.manifest()
-    return check_plan(manifest.config, manifest.graph)
+def remove(path: Path, name: str, *, edges: Sequence[str] | None = None) -> Manifest:
+    """Remove a node and publish a new manifest. The node's folder stays and gets it too."""
+    folder = _existing(path)
+    with file_lock(path):
+        folder.distribute()
+        before = folder.manifest()
+        leaving = before.member(name)
+        staying = [member for member in before.members if member != leaving]
+        if len(staying) < 2:
+            raise Misuse(
+                f"Without {name} only one node is left, and a federation needs two.",
+                "Add another node first.",
+            )
+        after = _next_manifest(before, staying, edges, (*before.former_members, name))
+        folder.publish(after)
+    return after
 
 
-def _put(home: FederationFolder, name: str, certificate: bytes) -> None:
-    """A certificate into its place; every node has the operator's."""
-    place, file = _place(home, name)
-    write_bytes(place / f"{file}.pem", certificate, durable=True)
-    if name == OPERATOR:
-        for node in home.nodes():
-            write_bytes(node.path / "operator.pem", certificate, durable=True)
-
-
-def _place(home: FederationFolder, name: str) -> tuple[Path, str]:
-    """The folder of who has this name, and what its files are called there."""
-    return (
-        (home.path / "operator", OPERATOR) if name == OPERATOR else (home.node(name).path, "node")
+def _next_manifest(
+    before: Manifest,
+    members: Sequence[Member],
+    edges: Sequence[str] | None,
+    former_members: Sequence[str],
+) -> Manifest:
+    graph, config = updated_graph(before, [member.name for member in members], edges)
+    check_runnable(config, graph)
+    return make_manifest(
+        before.federation,
+        before.generation + 1,
+        before.hash.hex(),
+        members,
+        graph,
+        config,
+        max(before.next_number, *(member.number + 1 for member in members)),
+        former_members,
     )
 
 
-def _check_names(home: FederationFolder, names: Iterable[str]) -> None:
-    known = [OPERATOR, *(member.name for member in home.members)]
-    for name in names:
-        if name not in known:
-            raise unknown_name(f"{name!r} is not in this federation.", name, known)
+def _write_node_folder(
+    folder: FederationFolder,
+    name: str,
+    mask_key: bytes,
+    federation: str,
+    authority: Credentials | None,
+    days: int,
+) -> None:
+    """Write the folder of a node, all but the manifest. It appears in one step."""
+    place = folder.node(name).path
+    part = place.with_name(f".{name}.new")
+    # A crash may have left it.
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(mode=0o700, parents=True)
+    write_private(part / "mask.key", f"{mask_key.hex()}\n".encode())
+    _write_credentials(part / "node", name, federation, authority, days)
+    (part / "ca.pem").write_bytes(folder.ca())
+    operator = folder.path / "operator" / "operator.pem"
+    if operator.exists():
+        (part / "operator.pem").write_bytes(operator.read_bytes())
+    os.rename(part, place)
 
 
-def _take(folder: Path) -> None:
-    """Take possession of a new or empty folder."""
+def _write_credentials(
+    file: Path, name: str, federation: str, authority: Credentials | None, days: int
+) -> None:
+    """Write FILE.key with FILE.pem, or with FILE.csr if no authority's key is available."""
+    if authority is not None:
+        own = issue_credentials(authority, name, federation, days)
+        file.with_suffix(".pem").write_bytes(own.certificate)
+        write_private(file.with_suffix(".key"), own.key)
+    else:
+        request, key = request_certificate(name, federation)
+        file.with_suffix(".csr").write_bytes(request)
+        write_private(file.with_suffix(".key"), key)
+
+
+def _existing(path: Path) -> FederationFolder:
+    if not (path / "federation.toml").is_file():
+        raise Misuse(
+            f"{path} is not the folder of a federation.",
+            "Create one: tacit federation create FOLDER.",
+        )
+    return FederationFolder(path)
+
+
+def _make_empty_folder(path: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        taken = any(folder.iterdir())
+        path.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(path.iterdir())
     except OSError as problem:
-        raise Misuse(f"Cannot make the folder {folder}: {problem}.", "Choose another.") from None
-    if taken:
-        raise Misuse(
-            f"The folder {folder} is not empty.", "Choose another: nothing is ever overwritten."
-        )
+        raise Misuse(f"Cannot make the folder {path}: {problem}.", "Choose another.") from None
+    if not is_empty:
+        raise Misuse(f"The folder {path} is not empty.", "Choose a new or empty folder.")

@@ -1,53 +1,49 @@
-"""Members of a federation: their names, addresses and numbers, and what is refused of them."""
+"""The roster of a federation: its members, and checks of their names, addresses and numbers."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from tacit.core.errors import Misuse
-from tacit.peer.federation.identity import OPERATOR
+from tacit.peer.federation.certificates import OPERATOR
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-FEDERATION = re.compile(r"[a-z0-9][a-z0-9-]{0,31}-[0-9a-f]{8}")
+NAME_REMEDY = "Use up to 32 lowercase letters, digits and hyphens, and no hyphen at the start."
 HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
 PORT = re.compile(r"[1-9][0-9]{0,4}")
-DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class Member:
-    """One node of a federation."""
+    """One node of a federation.
+
+    Randomness is keyed by `number`, so it never changes and is never reused. The first members are
+    numbered by position.
+    """
 
     name: str
     address: str  # host:port
-    number: (
-        int  # permanent and never used again, as randomness is keyed by it; at first the position
-    )
+    number: int
     mask_key: bytes  # X25519 public key
     since: int  # generation of joining
 
 
-def check_name(name: str) -> str:
-    """A node's name, refused when it cannot be one."""
+def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
-        raise Misuse(
-            f"{name!r} cannot be the name of a node.",
-            "Use up to 32 lowercase letters, digits and hyphens, not beginning with a hyphen.",
-        )
+        raise Misuse(f"{name!r} cannot be the name of a node.", NAME_REMEDY)
     if name == OPERATOR:
         raise Misuse(
-            f"{name!r} is the name of who signs the roster.", "Choose another name for the node."
+            f"The name {name!r} is reserved for the operator.", "Choose another name for the node."
         )
-    return name
 
 
-def check_address(address: str) -> str:
-    """An address host:port, refused when nobody could be reached there."""
+def check_address(address: str) -> None:
+    """Raise Misuse unless an address is host:port."""
     host, colon, port = address.rpartition(":")
     remedy = "Write host:port, e.g. a.example.org:7400, 192.0.2.7:7400 or [2001:db8::7]:7400."
     if not colon or not host:
@@ -60,59 +56,39 @@ def check_address(address: str) -> str:
         except ValueError:
             raise Misuse(f"{address!r} has no IPv6 address in its brackets.", remedy) from None
     elif not HOST.fullmatch(host):
-        raise Misuse(f"{address!r} has no name of a host before its port.", remedy)
-    return address
+        raise Misuse(f"{address!r} has no valid host name before its port.", remedy)
 
 
-def next_number(members: Iterable[Member]) -> int:
-    """The first number above all of them."""
-    return max((member.number for member in members), default=-1) + 1
-
-
-def check_roster(
-    federation: str, generation: int, previous: str, members: Sequence[Member], numbers: int
-) -> None:
-    """Refuse members that cannot be told apart, or an order of events that cannot have been."""
-    if not FEDERATION.fullmatch(federation):
-        raise Misuse(
-            f"federation = {federation!r} is not its name and 8 hexadecimal digits.", "See create."
-        )
-    if (
-        generation < 1
-        or (previous != "") != (generation > 1)
-        or (previous and not DIGEST.fullmatch(previous))
-    ):
-        raise Misuse(
-            f"generation = {generation} does not go with previous = {previous!r}.",
-            "The first generation is 1 and has none before it; the others name the one before by its SHA-256.",
-        )
+def check_roster(members: Sequence[Member], generation: int, next_number: int) -> None:
+    """Raise Misuse if members share a name, address, key or number, or a value is impossible."""
     if len(members) < 2:
         raise Misuse(
-            f"A federation of {len(members)} nodes cannot learn together.", "Name two or more."
+            f"A federation needs two or more nodes, not {len(members)}.", "Name two or more."
         )
     for member in members:
         check_name(member.name)
         check_address(member.address)
         if len(member.mask_key) != 32:
             raise Misuse(
-                f"The mask key of {member.name} is not of 32 bytes.", "Give an X25519 public key."
+                f"The mask key of {member.name} does not have 32 bytes.",
+                "Give an X25519 public key.",
             )
         if not 1 <= member.since <= generation:
             raise Misuse(
-                f"{member.name} is there since generation {member.since}, and this is {generation}.",
-                "Correct it.",
+                f"{member.name} joined in generation {member.since}, but this is {generation}.",
+                f"Give a generation from 1 to {generation}.",
             )
     for what, values in {
         "name": [member.name for member in members],
         "address": [member.address.lower() for member in members],
         "mask key": [member.mask_key.hex() for member in members],
     }.items():
-        value, times = Counter(values).most_common(1)[0]
-        if times > 1:
-            raise Misuse(f"Two nodes have the {what} {value}.", f"Give each a {what} of its own.")
-    given = [member.number for member in members]
-    if given[0] < 0 or numbers <= given[-1] or any(a >= b for a, b in pairwise(given)):
+        value, count = Counter(values).most_common(1)[0]
+        if count > 1:
+            raise Misuse(f"Two nodes have the {what} {value}.", f"Give each node its own {what}.")
+    numbers = [member.number for member in members]
+    if numbers[0] < 0 or next_number <= numbers[-1] or any(a >= b for a, b in pairwise(numbers)):
         raise Misuse(
-            f"The numbers of the members are {given}, of {numbers} given out.",
-            "They are counted up from 0 and never used again.",
+            f"The numbers of the members are {numbers}, and the next one is {next_number}.",
+            "Numbers count up from 0 and are never reused.",
         )

@@ -1,0 +1,212 @@
+"""What the commands of `tacit federation` print: members, certificates and status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from tacit.peer.federation.federation_client import NodeReport
+    from tacit.peer.federation.manifest import Manifest
+
+EXPIRES_SOON = 30  # days
+STYLES = {"training": "green", "finished": "bold green", "waiting": "yellow", "saving": "bold red"}
+
+
+def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
+    """The manifest in an operator's or a node's folder, and a description for JSON."""
+    from tacit.peer.federation.federation_folder import FederationFolder
+    from tacit.peer.federation.node_folder import NodeFolder
+
+    if (folder / "node.key").exists():
+        node = NodeFolder(folder)
+        manifest, certificates = node.manifest(), {node.name: folder / "node.pem"}
+        shared = {"authority": folder / "ca.pem", "operator": folder / "operator.pem"}
+        own = {"node": node.name}
+    else:
+        federation = FederationFolder(folder)
+        manifest, own = federation.manifest(), {}
+        certificates = {
+            member.name: federation.node(member.name).path / "node.pem"
+            for member in manifest.members
+        }
+        shared = {
+            "authority": folder / "ca" / "ca.pem",
+            "operator": folder / "operator" / "operator.pem",
+        }
+    description = {
+        "federation": manifest.federation,
+        "generation": manifest.generation,
+        "hash": manifest.hash.hex(),
+        **own,
+        "algorithm": manifest.config.algorithm.name,
+        "subject": manifest.config.task_name,
+        "graph": manifest.graph.describe(),
+        "directed": manifest.graph.directed,
+        "members": [
+            _describe_member(manifest, position, certificates.get(member.name))
+            for position, member in enumerate(manifest.members)
+        ],
+        **{name: _describe_certificate(path) for name, path in shared.items()},
+        "sections": manifest.sections(),
+    }
+    return manifest, description
+
+
+def _describe_member(manifest: Manifest, position: int, certificate: Path | None) -> dict[str, Any]:
+    member, weights = manifest.members[position], manifest.graph.weights
+    return {
+        "name": member.name,
+        "address": member.address,
+        "number": member.number,
+        "since": member.since,
+        "sends_to": [other.name for other in manifest.out_neighbours(member.name)],
+        "receives_from": {
+            other.name: float(weights[position, manifest.position(other.name)])
+            for other in (*manifest.in_neighbours(member.name), member)
+        },
+        "certificate": None if certificate is None else _describe_certificate(certificate),
+    }
+
+
+def _describe_certificate(path: Path) -> dict[str, Any] | None:
+    """The contents of a certificate; None if the authority has not signed it yet."""
+    from tacit.peer.federation.certificates import certificate_info
+
+    if not path.exists():
+        return None
+    info = certificate_info(path.read_bytes())
+    left = (info.not_after - datetime.now(UTC)).total_seconds() / 86_400
+    return {
+        "name": info.name,
+        "fingerprint": info.fingerprint,
+        "issuer": info.issuer,
+        "not_before": info.not_before.isoformat(),
+        "not_after": info.not_after.isoformat(),
+        "days_left": round(left, 2),
+    }
+
+
+def print_description(description: dict[str, Any], console: Console) -> None:
+    """Print a table of members and certificates, and the mixing weights."""
+    console.print(
+        f"{description['federation']}, generation {description['generation']}: "
+        f"{description['algorithm']} on {description['subject']}"
+    )
+    table = Table()
+    targets = "sends to" if description["directed"] else "neighbours"
+    for column in ("node", "address", targets, "certificate", "expires"):
+        table.add_column(column, overflow="fold")
+    for member in description["members"]:
+        # The folder of a node holds no certificates of other nodes.
+        known = description.get("node", member["name"]) == member["name"]
+        validity = _format_validity(member["certificate"]) if known else ("", "")
+        table.add_row(member["name"], member["address"], " ".join(member["sends_to"]), *validity)
+    for name in ("operator", "authority"):
+        table.add_row(name, "", "", *_format_validity(description[name]), style="dim")
+    console.print(table)
+    console.print(description["graph"], highlight=False)
+    width = max(len(member["name"]) for member in description["members"])
+    for member in description["members"]:
+        weights = dict(member["receives_from"])
+        own = weights.pop(member["name"])
+        sources = [f"{name} {weight:.3g}" for name, weight in weights.items()]
+        console.print(
+            f"  {member['name']:>{width}} ◀─ {', '.join([*sources, f'itself {own:.3g}'])}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _format_validity(certificate: dict[str, Any] | None) -> tuple[str, Text]:
+    """The start of the fingerprint, and the time left: yellow if short, red if expired."""
+    if certificate is None:
+        return "to be signed", Text("")
+    fingerprint, days = certificate["fingerprint"][:11], certificate["days_left"]
+    if days < 0:
+        return fingerprint, Text(f"expired on {certificate['not_after'][:10]}", style="bold red")
+    left = "in less than a day" if days < 1 else "in 1 day" if days < 2 else f"in {int(days)} days"
+    return fingerprint, Text(left, style="yellow" if days < EXPIRES_SOON else "")
+
+
+def print_summary(manifest: Manifest) -> None:
+    """One line about the federation, and the cautions of the algorithm."""
+    from tacit.peer.federation.graph import check_runnable
+
+    print(f"{manifest.federation}, generation {manifest.generation}: {manifest.graph.describe()}")
+    for caution in check_runnable(manifest.config, manifest.graph):
+        Console(stderr=True, soft_wrap=True).print(
+            f"Caution: {caution}", style="yellow", markup=False
+        )
+
+
+def print_change(before: Manifest, after: Manifest) -> None:
+    """The summary of a new roster, and whether it replaced a weight matrix."""
+    print_summary(after)
+    if before.config.graph.mixing == "matrix":
+        print(
+            "The weight matrix does not fit the new roster: "
+            f"weights now follow the rule {after.graph.rule}."
+        )
+
+
+def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str] = ()) -> Group:
+    """A row per node, with remarks below. Nodes in `ended` have finished and exited."""
+    statuses = [report.status for report in reports if report.status is not None]
+    furthest = max((status.step for status in statuses), default=0)
+    newest = max((status.generation for status in statuses), default=0)
+    table = Table(title=title, title_justify="left")
+    for name in ("node", "state"):
+        table.add_column(name)
+    for name in ("round", "iteration", "lag", "loss", "accuracy", "sent"):
+        table.add_column(name, justify="right")
+    remarks = []
+    for report in reports:
+        name = report.member.name
+        if report.status is not None:
+            table.add_row(name, *_cells(report.status, furthest))
+            remarks += [f"{name} {remark}" for remark in _remarks(report.status, newest)]
+        elif name in ended:
+            table.add_row(name, Text("ended", style="bold green"))
+        else:
+            table.add_row(name, Text("not reached", style="red"))
+            remarks.append(f"{name} does not respond ({report.problem}); is it running?")
+    return Group(table, *(Text(remark) for remark in remarks))
+
+
+def _cells(status: Any, furthest: int) -> list[str | Text]:
+    lag = furthest - status.step
+    return [
+        Text(status.phase, style=STYLES.get(status.phase, "")),
+        f"{status.step // max(1, status.round_length)}",
+        f"{status.step}/{status.steps}",
+        f"{lag}" if lag else "",
+        f"{status.loss:.4f}" if status.HasField("loss") else "",
+        f"{status.accuracy:.2f} %" if status.HasField("accuracy") else "",
+        _format_bytes(status.bytes_sent),
+    ]
+
+
+def _remarks(status: Any, newest: int) -> list[str]:
+    remarks = [f"cannot continue: {status.problem}"] if status.problem else []
+    if status.generation < newest:
+        remarks.append(f"still uses the roster of generation {status.generation}")
+    if status.waiting_for:
+        remarks.append(f"waits for {', '.join(status.waiting_for)}")
+    if status.rejected:
+        remarks.append(f"has rejected {status.rejected} messages or callers")
+    return remarks
+
+
+def _format_bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,117 @@
+"""gRPC client for all nodes of a federation: query their status, announce a new manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from tacit.peer.federation.certificates import Credentials
+from tacit.peer.federation.manifest import Manifest
+from tacit.peer.federation.roster import Member
+from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.transport import SERVICE, open_channel
+
+MAX_CHARACTERS = 300  # of a text from a node
+MAX_NAMES = 100  # of a list from a node
+SHORT_ERRORS = {
+    "Connection refused": "connection refused",
+    "Deadline Exceeded": "no answer in time",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class NodeReport:
+    """The status of a node, or the reason why there is none."""
+
+    member: Member
+    status: wire.Status | None
+    problem: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        report = {
+            "name": self.member.name,
+            "address": self.member.address,
+            "reached": self.status is not None,
+        }
+        if self.status is None:
+            return report | {"problem": self.problem}
+        return report | status_to_dict(self.status)
+
+
+class FederationClient:
+    """Channels to all nodes of a federation."""
+
+    def __init__(self, manifest: Manifest, own: Credentials, ca: bytes) -> None:
+        """`own` are the credentials of the operator or of a node; `ca` is the authority (PEM)."""
+        self._members = manifest.members
+        self._channels = [
+            open_channel(member.address, member.name, manifest.federation, own, ca)
+            for member in manifest.members
+        ]
+
+    def status(self, seconds: float = 3.0) -> list[NodeReport]:
+        """Query all nodes in parallel, with this timeout."""
+        answers = self._call_all("GetStatus", b"", seconds)
+        return [_report(member, raw) for member, raw in zip(self._members, answers, strict=True)]
+
+    def announce(self, text: bytes, signature: bytes, seconds: float = 5.0) -> dict[str, str]:
+        """Send a new manifest to all nodes; return why each node refused it, "" if it did not."""
+        signed = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+        answers = self._call_all("AnnounceManifest", signed, seconds)
+        return {
+            member.name: answer if isinstance(answer, str) else ""
+            for member, answer in zip(self._members, answers, strict=True)
+        }
+
+    def close(self) -> None:
+        for each in self._channels:
+            each.close()
+
+    def _call_all(self, method: str, request: bytes, seconds: float) -> list[bytes | str]:
+        """The answer of each node, or as text why there is none."""
+        calls = [
+            each.unary_unary(f"/{SERVICE}/{method}").future(request, timeout=seconds)
+            for each in self._channels
+        ]
+        answers: list[bytes | str] = []
+        for call in calls:
+            try:
+                answers.append(call.result())
+            except grpc.RpcError as problem:
+                answers.append(_short_reason(problem))
+        return answers
+
+
+def _short_reason(problem: Any) -> str:
+    """Why a call failed, without the details of gRPC."""
+    text = str(problem.details() or problem.code().name)
+    return next((short for long, short in SHORT_ERRORS.items() if long in text), _printable(text))
+
+
+def _report(member: Member, answer: bytes | str) -> NodeReport:
+    if isinstance(answer, str):
+        return NodeReport(member, None, answer)
+    try:
+        status = wire.Status.FromString(answer)
+    except DecodeError:
+        return NodeReport(member, None, "its answer cannot be parsed")
+    for field in ("name", "phase", "problem", "version"):
+        setattr(status, field, _printable(getattr(status, field)))
+    status.waiting_for[:] = [_printable(name) for name in status.waiting_for[:MAX_NAMES]]
+    return NodeReport(member, status)
+
+
+def _printable(text: str) -> str:
+    """A text from a node, cut and without characters that control a terminal."""
+    return "".join(each if each.isprintable() else "�" for each in text[:MAX_CHARACTERS])
+
+
+def status_to_dict(status: wire.Status) -> dict[str, Any]:
+    """A status as plain values; loss and accuracy are None before the first evaluation."""
+    values = {field.name: getattr(status, field.name) for field in status.DESCRIPTOR.fields}
+    for optional in ("loss", "accuracy"):
+        values[optional] = values[optional] if status.HasField(optional) else None
+    return {**values, "waiting_for": list(status.waiting_for), "manifest": status.manifest.hex()}
