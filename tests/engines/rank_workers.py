@@ -13,14 +13,14 @@ import torch.distributed as dist
 
 import tacit
 from tacit.algorithms.algorithm import tensors_of
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit.core.workers import WorkerPool
 from tacit.engines import checkpoints, torchrun
 from tacit.engines.group import Hosted, SingleProcess
 from tacit.engines.torchrun import Ranks
 from tacit.experiment.run import ProgressListener, run
 from tacit.record.checkpoint import Checkpoint
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 CLIENTS, WIDTH, STEPS, SEED = 11, 4, 5, 3
 GRAPHS = {
@@ -60,10 +60,14 @@ def squares(dtype=torch.float64, batch_size=3):
     return tacit.least_squares(x, y, theta0=start, batch_size=batch_size)
 
 
-def simulation(label, graph, dtype, group=None, **options):
+def simulation(label, graph, dtype, group=None, transcript=None, **options):
     options = {"gradients": "looped", "seed": SEED} | options
     hosted = Hosted.of(group or SingleProcess(), GRAPHS[graph])
-    return Simulation(made(label), squares(dtype), GRAPHS[graph], hosted=hosted, **options)
+    return Simulation(
+        Setting(made(label), squares(dtype), GRAPHS[graph], **options),
+        hosted=hosted,
+        transcript=transcript,
+    )
 
 
 def gathered(run):
@@ -143,7 +147,7 @@ def diverging(group, label, steps):
         task = replace(task, parts=replace(task.parts, arrays=(far, y)))
     graph = GRAPHS["undirected"]
     hosted = Hosted.of(group, graph)
-    run = Simulation(algorithm, task, graph, seed=SEED, gradients="looped", hosted=hosted)
+    run = Simulation(Setting(algorithm, task, graph, seed=SEED, gradients="looped"), hosted=hosted)
     try:
         run.start()
         for _ in range(steps):
@@ -209,7 +213,7 @@ def mixed(group, graph, width):
 def experiment(group, config, out, die=None, stop=None, resume=False):
     """How `tacit run` ends; after iteration 3 rank `die` is killed, and rank `stop` gets Ctrl-C twice."""
 
-    def stepped(simulation):
+    def on_step(simulation):
         if simulation.t == 3 and group.rank == die:
             os.kill(os.getpid(), signal.SIGKILL)
         if simulation.t == 3 and group.rank == stop:
@@ -221,7 +225,7 @@ def experiment(group, config, out, die=None, stop=None, resume=False):
             make_config(config),
             out,
             resume=resume,
-            watcher=ProgressListener(stepped=stepped),
+            listener=ProgressListener(on_step=on_step),
             group=group,
         )
     except tacit.TacitError as problem:

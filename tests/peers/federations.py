@@ -1,25 +1,32 @@
-"""Federations of real processes on loopback, and the simulation that each must agree with."""
+"""Federations of real processes on this machine, and the simulations that they must agree with."""
 
 import contextlib
+import ctypes
+import json
 import multiprocessing
 import random
 import shutil
+import signal
 import socket
 import time
 
 import torch
 from safetensors.torch import load_file
-from worker import be_node
 
 from tacit.config.build import build
-from tacit.config.sections import make_config
-from tacit.peer.federation.operator import FederationFolder, create
+from tacit.config.loading import make_config
+from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.operator import create
+from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.node.node import Node, NodeOptions
 from tacit.privacy.keystreams import KeyRing
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
+
+PR_SET_PDEATHSIG = 1
 
 
 def free_ports(count):
-    """Ports that are free, and not among those that the system gives to outgoing connections."""
+    """Free ports, outside the range that the system uses for outgoing connections."""
     found = []
     while len(found) < count:
         port = random.SystemRandom().randrange(15_000, 32_000)
@@ -29,7 +36,7 @@ def free_ports(count):
 
 
 def plan(algorithm, rounds=2, iterations=5, hidden=16, clients=5, graph="ring", **run):
-    """Training of a small perceptron on a few digits."""
+    """The configuration of a small perceptron that trains on a few digits."""
     return make_config(
         {
             "data": {"name": "mnist-mini", "limit_train": 40 * clients, "limit_test": 50},
@@ -54,13 +61,13 @@ def federation(folder, config, clients=5):
 
 
 def twin(home, folder):
-    """The same federation with the same keys in another folder, before it has run."""
+    """A copy of a federation, with the same keys, that has not run yet."""
     shutil.copytree(home.path, folder)
     return FederationFolder(folder)
 
 
 def simulated(home):
-    """The models [N, P] that a simulation with the keys of a federation ends with."""
+    """The final models [N, P] of a simulation with the keys of a federation."""
     manifest = home.manifest()
     experiment = build(manifest.config)
     keys = KeyRing(
@@ -70,10 +77,7 @@ def simulated(home):
         [member.mask_key for member in manifest.members],
         {i: home.node(member.name).mask_secret() for i, member in enumerate(manifest.members)},
     )
-    simulation = Simulation(
-        experiment.algorithm, experiment.task, manifest.graph, seed=manifest.config.run.seed,
-        gradients="looped", prg=keys,
-    )  # fmt: skip
+    simulation = Simulation(Setting(experiment.algorithm, experiment.task, manifest.graph, seed=manifest.config.run.seed, gradients="looped", prg=keys))  # fmt: skip
     simulation.start()
     for _ in range(experiment.steps):
         simulation.step()
@@ -81,32 +85,42 @@ def simulated(home):
 
 
 def models(home):
-    """The models [N, P] that the nodes of a federation have left."""
-    members = home.manifest().members
-    return torch.stack(
-        [load_file(home.node(one.name).run / "model.safetensors")["theta"] for one in members]
-    )
+    """The final models [N, P] of the nodes of a federation."""
+    paths = [home.node(member.name).run / "model.safetensors" for member in home.members]
+    return torch.stack([load_file(path)["theta"] for path in paths])
+
+
+def relative_distance(found, expected):
+    """The largest distance between two models of one node, relative to the norm."""
+    distances = torch.linalg.norm((found - expected).double(), dim=1)
+    return (distances / torch.linalg.norm(expected.double(), dim=1)).max()
+
+
+def log_of(home, name):
+    """The log of a node, in which every line must be JSON."""
+    text = (home.node(name).run / "log.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def run_in_turn(folders, names, seconds):
-    """Run several federations one after the other, each node in a process of its own.
+    """Run several federations one after the other, each node in one process.
 
-    The processes are forked from one that has imported everything: starting Python takes longer than the run.
+    The processes are forked from one that has imported everything, because starting Python takes
+    longer than a run.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tacit.peer.node.node", "worker"])
-    processes = {name: context.Process(target=be_node, args=(name, folders)) for name in names}
-    for process in processes.values():
-        process.start()
-    limit = time.monotonic() + seconds
+    context.set_forkserver_preload(["federations"])
+    processes = {}
+    deadline = time.monotonic() + seconds
     try:
+        for name in names:
+            processes[name] = context.Process(target=_run_nodes, args=(name, folders), daemon=True)
+            processes[name].start()
         for name, process in processes.items():
-            process.join(max(1, limit - time.monotonic()))
-            assert process.exitcode == 0, (
-                name,
-                process.exitcode,
-                [last_words(one, name) for one in folders],
-            )
+            process.join(max(1, deadline - time.monotonic()))
+            logs = [FederationFolder(one).node(name).run / "log.jsonl" for one in folders]
+            ends = [log.read_text()[-2000:] for log in logs if log.exists()]
+            assert process.exitcode == 0, (name, process.exitcode, ends)
     finally:
         for process in processes.values():
             if process.is_alive():
@@ -114,7 +128,18 @@ def run_in_turn(folders, names, seconds):
                 process.join()
 
 
-def last_words(folder, name):
-    """The end of a node's log."""
-    log = FederationFolder(folder).node(name).run / "log.jsonl"
-    return log.read_text(encoding="utf-8")[-2000:] if log.exists() else "no log"
+def _run_nodes(name, folders):
+    """Run the node `name` of each federation."""
+    die_with_parent()
+    torch.set_num_threads(1)
+    for folder in folders:
+        node = FederationFolder(folder).node(name)
+        node.run.mkdir(parents=True, exist_ok=True)
+        with (node.run / "log.jsonl").open("a", encoding="utf-8") as log:
+            Node(node, NodeOptions(), EventLog(log, name)).run()
+
+
+def die_with_parent():
+    """Have the system kill this process when its parent ends, also if tests are killed."""
+    with contextlib.suppress(AttributeError, OSError):  # Linux only
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

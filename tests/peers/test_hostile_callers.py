@@ -28,17 +28,19 @@ from hostile import (
     tls,
 )
 
-from tacit.config.sections import with_keys
-from tacit.peer.federation.client import FederationClient
-from tacit.peer.federation.identity import authority, issue, server_name, sign
+from tacit.config.loading import with_keys
+from tacit.peer.federation.federation_client import FederationClient
+from tacit.peer.federation.certificate_authority import create_authority, issue_credentials
+from tacit.peer.federation.certificates import server_name
+from tacit.peer.federation.keys import sign
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.frames import Address, Envelope, Expected, pack
-from tacit.peer.wire.neighbour_client import Stopped
-from tacit.peer.wire.transport import SERVICE, channel
+from tacit.peer.wire.messages import ExchangeId, Envelope, ExpectedMessage, pack
+from tacit.peer.node.neighbour_client import Stopped
+from tacit.peer.wire.transport import SERVICE, open_channel
 
-METHODS = ("Hello", "Letters", "Farewell", "Tell", "Roster", "Announce")
-ADDRESS = Address(1, 7, 0)
+METHODS = ("Hello", "FetchMessages", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest")
+ADDRESS = ExchangeId(1, 7, 0)
 ROWS = {"theta": torch.arange(6.0)}
 
 
@@ -72,8 +74,8 @@ def letter_of(home, sender):
 
 
 def want(manifest, address=ADDRESS, saved=-1):
-    at = wire.Address(generation=address.generation, tick=address.tick, exchange=address.exchange)
-    return wire.Want(address=at, manifest=manifest.hash, saved=saved).SerializeToString()
+    at = wire.ExchangeId(generation=address.generation, tick=address.tick, exchange=address.exchange)
+    return wire.FetchRequest(address=at, manifest=manifest.hash, saved=saved).SerializeToString()
 
 
 @contextmanager
@@ -88,7 +90,7 @@ def calling(port, home, own, to="n0"):
 def outcome(one, method, raw=b"", **options):
     """The answer of a node, or its refusal."""
     try:
-        if method == "Letters":
+        if method == "FetchMessages":
             answers = one.stream_stream(f"/{SERVICE}/{method}")(
                 iter([raw]), timeout=PATIENCE, **options
             )
@@ -104,7 +106,7 @@ def outcome(one, method, raw=b"", **options):
 def strangers(home):
     federation = home.manifest().federation
     return {
-        "another authority": issue(authority(federation), "n1", federation),
+        "another authority": issue_credentials(create_authority(federation), "n1", federation),
         "expired": expired(home.authority(), "n1", federation),
         "no certificate": None,
     }
@@ -120,7 +122,7 @@ def test_strangers_end_in_the_handshake(home, seat, port, who):
         f"127.0.0.1:{port}", grpc.ssl_channel_credentials(home.ca(), *pair), [name]
     ) as one:
         assert {outcome(one, method).code for method in METHODS} == {grpc.StatusCode.UNAVAILABLE}
-    assert seat.rejected() == 0  # nobody came as far as the desk
+    assert seat.rejected() == 0  # nobody came as far as the state
     assert knock(port, tls(home.node("n1").credentials()))  # and a neighbour still does
 
 
@@ -163,7 +165,7 @@ def test_garbage_instead_of_tls_is_hung_up_on(home, port, garbage):
 def test_another_federation_of_the_same_authority_is_refused_everything(
     home, neighbours_of, seat, port, method
 ):
-    for who in (neighbours_of.node("n1").credentials(), neighbours_of.operator()):
+    for who in (neighbours_of.node("n1").credentials(), neighbours_of.operator_credentials()):
         with calling(port, home, who) as one:
             refusal = outcome(one, method)
         assert refusal.code == grpc.StatusCode.PERMISSION_DENIED
@@ -173,29 +175,29 @@ def test_another_federation_of_the_same_authority_is_refused_everything(
 
 @pytest.mark.parametrize("who", ["n2", "operator"])
 def test_only_neighbours_get_letters(home, seat, port, who):
-    seat.desk.standing.outbox.post(letter_of(home, "n0"))
-    own = home.operator() if who == "operator" else home.node(who).credentials()
+    seat.state.active.outbox.put(letter_of(home, "n0"))
+    own = home.operator_credentials() if who == "operator" else home.node(who).credentials()
     with calling(port, home, own) as one:
-        refusal = outcome(one, "Letters", want(home.manifest()))
-        told = wire.Status.FromString(outcome(one, "Tell"))
+        refusal = outcome(one, "FetchMessages", want(home.manifest()))
+        told = wire.Status.FromString(outcome(one, "GetStatus"))
     assert refusal.code == grpc.StatusCode.PERMISSION_DENIED
     assert refusal.why == f"{who} gets no letters from n0 in generation 1"
     assert seat.rejected("not a neighbour") == seat.rejected() == 1
     assert seat.log.lines("rejected", sender=who, reason="not a neighbour", why=refusal.why)
     assert (told.name, told.rejected) == ("n0", 1)  # how it is going, they may know
     with calling(port, home, home.node("n1").credentials()) as one:
-        assert ROWS["theta"].numpy().tobytes() in outcome(one, "Letters", want(home.manifest()))
+        assert ROWS["theta"].numpy().tobytes() in outcome(one, "FetchMessages", want(home.manifest()))
 
 
 def test_who_was_removed_gets_nothing_but_the_roster(home, tmp_path):
     later = twin(home, tmp_path / "later")
     remove(later.path, "n1")
     seat = Seat(later.node("n0"))
-    seat.desk.standing.outbox.post(letter_of(later, "n0"))
+    seat.state.active.outbox.put(letter_of(later, "n0"))
     with seat.served() as port, calling(port, later, later.node("n1").credentials()) as one:
-        letters = outcome(one, "Letters", want(later.manifest()))
-        status, farewell = outcome(one, "Tell"), outcome(one, "Farewell", b"\x08\x02\x10\x64")
-        roster = wire.SignedManifest.FromString(outcome(one, "Roster"))
+        letters = outcome(one, "FetchMessages", want(later.manifest()))
+        status, farewell = outcome(one, "GetStatus"), outcome(one, "NotifyFinished", b"\x08\x02\x10\x64")
+        roster = wire.SignedManifest.FromString(outcome(one, "GetManifest"))
     assert letters.code == status.code == grpc.StatusCode.PERMISSION_DENIED
     assert letters.why == "n1 gets no letters from n0 in generation 2"
     assert status.why == "n1 is not a member"
@@ -208,17 +210,17 @@ def test_who_was_removed_gets_nothing_but_the_roster(home, tmp_path):
 
 def test_nobody_can_say_farewell_for_others_or_too_early(home, seat, port):
     said = []
-    seat.desk.farewell = said.append
-    end, early = (wire.Ended(generation=1, tick=tick).SerializeToString() for tick in (100, 99))
+    seat.state.farewell = said.append
+    end, early = (wire.Finished(generation=1, tick=tick).SerializeToString() for tick in (100, 99))
     with calling(port, home, home.node("n2").credentials()) as one:
-        assert "farewell from n2" in outcome(one, "Farewell", end).why
+        assert "farewell from n2" in outcome(one, "NotifyFinished", end).why
     with calling(port, home, home.node("n1").credentials()) as one:
         assert (
             "iteration 99 of generation 1, which is not the end"
-            in outcome(one, "Farewell", early).why
+            in outcome(one, "NotifyFinished", early).why
         )
         assert said == []
-        outcome(one, "Farewell", end)
+        outcome(one, "NotifyFinished", end)
     assert said == ["n1"]
     assert seat.rejected("farewell") == 2
 
@@ -242,10 +244,10 @@ def test_two_manifests_of_one_generation_refuse_each_other_and_say_where_they_di
     quicker, server, client
 ):
     answering, asking = Seat(quicker.node(server)), Seat(quicker.node(client))
-    expected = Expected(letter_of(quicker, server).envelope, ROWS)
+    expected = ExpectedMessage(letter_of(quicker, server).envelope, ROWS)
     with answering.served() as port, asking.line(server, port) as line:
         receiving = Receiving(line, ADDRESS, expected)
-        refusal = asking.log.wait_for("refused by neighbour", neighbour=server)
+        refusal = asking.log.wait_for("rejected by neighbour", neighbour=server)
         assert "differs in algorithm" in line.heard
         line.cancel()
         assert isinstance(receiving.ended(), Stopped)
@@ -266,12 +268,12 @@ MISMATCHES = {
 
 @pytest.mark.parametrize("words", MISMATCHES)
 def test_a_caller_with_another_greeting_is_refused(home, seat, port, words):
-    greeting = seat.desk.greeting()
+    greeting = seat.state.node_info()
     for name, value in MISMATCHES[words].items():
         setattr(greeting, name, value)
     with calling(port, home, home.node("n1").credentials()) as one:
         refusal = outcome(one, "Hello", greeting.SerializeToString())
-        assert isinstance(outcome(one, "Hello", seat.desk.greeting().SerializeToString()), bytes)
+        assert isinstance(outcome(one, "Hello", seat.state.node_info().SerializeToString()), bytes)
     assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION
     assert words in refusal.why
     assert seat.rejected("configuration") == seat.rejected() == 1
@@ -279,7 +281,7 @@ def test_a_caller_with_another_greeting_is_refused(home, seat, port, words):
 
 @pytest.mark.parametrize("words", MISMATCHES)
 def test_a_neighbour_with_another_greeting_is_not_asked_for_letters(home, seat, words):
-    wrong = seat.desk.greeting()
+    wrong = seat.state.node_info()
     for name, value in MISMATCHES[words].items():
         setattr(wrong, name, value)
     greetings = iter([wrong.SerializeToString()])
@@ -290,7 +292,7 @@ def test_a_neighbour_with_another_greeting_is_not_asked_for_letters(home, seat, 
         ) as other,
         seat.line("n1", other.port) as line,
     ):
-        found = receive(line, ADDRESS, Expected(letter.envelope, ROWS))
+        found = receive(line, ADDRESS, ExpectedMessage(letter.envelope, ROWS))
         assert torch.equal(found["theta"], ROWS["theta"])
         assert other.asked == ["hello", "hello", "letters"]  # after the second, which is right
     assert words in seat.log.wait_for("rejected", sender="n1", reason="configuration")["why"]
@@ -298,9 +300,9 @@ def test_a_neighbour_with_another_greeting_is_not_asked_for_letters(home, seat, 
 
 
 def test_a_want_under_another_manifest_is_refused(home, quicker, seat, port):
-    seat.desk.standing.outbox.post(letter_of(home, "n0"))
+    seat.state.active.outbox.put(letter_of(home, "n0"))
     with calling(port, home, home.node("n1").credentials()) as one:
-        refusal = outcome(one, "Letters", want(quicker.node("n1").manifest()))
+        refusal = outcome(one, "FetchMessages", want(quicker.node("n1").manifest()))
     assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION
     assert seat.rejected("configuration") == seat.rejected() == 1
 
@@ -313,11 +315,11 @@ def test_a_want_under_another_manifest_is_refused(home, quicker, seat, port):
     [
         (
             "another authority",
-            "certificate refused",
+            "certificate rejected",
             "CERTIFICATE_VERIFY_FAILED",
             "is not of our authority",
         ),
-        ("expired", "certificate refused", "certificate has expired", "has expired"),
+        ("expired", "certificate rejected", "certificate has expired", "has expired"),
         (
             "another node",
             "neighbour not reached",
@@ -377,7 +379,7 @@ def why_not_reached(home, seat, port, event):
     """What is logged, and shown, of a neighbour that is not accepted, while the line tries again and again."""
     attempts = threading.Semaphore(0)
     with seat.line("n1", port) as line:
-        expected = Expected(letter_of(home, "n1").envelope, ROWS)
+        expected = ExpectedMessage(letter_of(home, "n1").envelope, ROWS)
         receiving = Receiving(line, ADDRESS, expected, plain, attempts.release)
         for _ in range(3):
             assert attempts.acquire(timeout=PATIENCE)
@@ -400,7 +402,7 @@ def false_manifests(home, other):
         "unsigned": (new.text, b""),
         "signed by a node": (new.text, sign(home.node("n1").credentials().key, new.text)),
         "signed by the authority": (new.text, sign(home.authority().key, new.text)),
-        "with the signature of another": (new.text, home.signed()[1]),
+        "with the signature of another": (new.text, home.signed_manifest()[1]),
         "changed after it was signed": (new.text.replace(b"0.05", b"0.06"), signature),
         "of another federation": (elsewhere.text, sign(key, elsewhere.text)),
         "of the same generation": rewritten_pair(
@@ -435,16 +437,16 @@ def test_a_false_manifest_is_refused_whoever_announces_it(home, seat, port, fals
     )
     text, signature = false[kind]
     raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
-    for own in (home.node("n1").credentials(), home.operator()):
+    for own in (home.node("n1").credentials(), home.operator_credentials()):
         with calling(port, home, own) as one:
-            refusal = outcome(one, "Announce", raw)
-            roster = wire.SignedManifest.FromString(outcome(one, "Roster"))
+            refusal = outcome(one, "AnnounceManifest", raw)
+            roster = wire.SignedManifest.FromString(outcome(one, "GetManifest"))
         assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION
         assert roster.manifest == home.manifest().text
     assert seat.rejected("manifest") == seat.rejected() == 2
     assert seat.log.lines("rejected", reason="manifest")
-    assert seat.desk.newer is None
-    assert not seat.desk.interrupted
+    assert seat.state.announced is None
+    assert not seat.state.interrupted
     after = sorted((path, path.read_bytes()) for path in seat.node.path.iterdir() if path.is_file())
     assert after == before
 
@@ -453,8 +455,8 @@ def test_the_roster_that_follows_is_taken_from_anybody(home, seat, port):
     text, signature = rewritten_pair(home, generation=2, previous=home.manifest().hash.hex())
     raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
     with calling(port, home, home.node("n2").credentials()) as one:
-        assert outcome(one, "Announce", raw) == b""
-    assert (seat.desk.newer.text, seat.desk.newer.signature) == (text, signature)
+        assert outcome(one, "AnnounceManifest", raw) == b""
+    assert (seat.state.announced.text, seat.state.announced.signature) == (text, signature)
     assert seat.rejected() == 0
 
 
@@ -486,8 +488,8 @@ def slow_way(port, seconds):
 
 def test_a_far_node_is_reached_at_the_first_attempt(home, port):
     """A quarter of a second a way is a busy machine or a satellite: a handshake of several ways takes its time."""
-    with slow_way(port, 0.25) as far, calling(far, home, home.operator()) as one:
-        status = wire.Status.FromString(outcome(one, "Tell"))
+    with slow_way(port, 0.25) as far, calling(far, home, home.operator_credentials()) as one:
+        status = wire.Status.FromString(outcome(one, "GetStatus"))
     assert status.name == "n0"
 
 
@@ -497,10 +499,10 @@ def test_a_far_node_is_reached_at_the_first_attempt(home, port):
 def test_what_unpacks_to_more_than_a_message_may_have_is_refused(home, seat, port):
     with calling(port, home, home.node("n1").credentials()) as one:
         for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
-            refusal = outcome(one, "Announce", bytes(64 << 20), compression=compression)
+            refusal = outcome(one, "AnnounceManifest", bytes(64 << 20), compression=compression)
             assert refusal.code == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert "larger than max" in refusal.why
-        large = outcome(one, "Tell", b"\x0a\x80\x80\x02" + bytes(1 << 15))
+        large = outcome(one, "GetStatus", b"\x0a\x80\x80\x02" + bytes(1 << 15))
     assert large.code == grpc.StatusCode.INVALID_ARGUMENT
     assert seat.rejected("malformed") == seat.rejected() >= 1
 
@@ -521,12 +523,12 @@ def test_callers_that_ask_nothing_do_not_lock_the_others_out(home, neighbours_of
         silent = [
             many.stream_stream(f"/{SERVICE}/{method}")(nothing(), timeout=PATIENCE)
             for many in (one, other)
-            for method in ("Tell", "Hello", "Roster", "Announce") * 4
+            for method in ("GetStatus", "Hello", "GetManifest", "AnnounceManifest") * 4
         ]
         seat.log.wait_for("rejected", reason="too many calls", sender="n4")
         seat.log.wait_for("rejected", reason="another federation")
         for _ in range(3):
-            assert wire.Status.FromString(outcome(neighbour, "Tell")).name == "n0"
+            assert wire.Status.FromString(outcome(neighbour, "GetStatus")).name == "n0"
         end.set()
         for call in silent:
             call.cancel()
@@ -535,7 +537,7 @@ def test_callers_that_ask_nothing_do_not_lock_the_others_out(home, neighbours_of
 def test_callers_that_hang_up_again_and_again_get_through_again(home, seat, port):
     """Calls that have ended must not wait for the garbage collector: a connection may have 16 of them open."""
     letter = letter_of(home, "n0")
-    seat.desk.standing.outbox.post(letter)
+    seat.state.active.outbox.put(letter)
     end = threading.Event()
 
     def asking():
@@ -546,12 +548,12 @@ def test_callers_that_hang_up_again_and_again_get_through_again(home, seat, port
     try:
         with calling(port, home, home.node("n1").credentials()) as one:
             for _ in range(50):
-                call = one.stream_stream(f"/{SERVICE}/Letters")(asking(), timeout=PATIENCE)
+                call = one.stream_stream(f"/{SERVICE}/FetchMessages")(asking(), timeout=PATIENCE)
                 with suppress(grpc.RpcError):  # too many at this moment
                     next(call)
                 call.cancel()
             limit = time.monotonic() + PATIENCE / 2
-            while not isinstance(found := outcome(one, "Letters", want(home.manifest())), bytes):
+            while not isinstance(found := outcome(one, "FetchMessages", want(home.manifest())), bytes):
                 assert time.monotonic() < limit, found.why
                 time.sleep(0.05)
             assert letter.frame in found
@@ -569,7 +571,7 @@ def asked(home, tell):
     with Impostor(node.credentials(), node.ca(), None, None, announce=tell, tell=tell) as other:
         here = dataclasses.replace(manifest.member("n1"), address=f"127.0.0.1:{other.port}")
         enquiry = FederationClient(
-            dataclasses.replace(manifest, members=(here,)), home.operator(), home.ca()
+            dataclasses.replace(manifest, members=(here,)), home.operator_credentials(), home.ca()
         )
         try:
             return enquiry.status(PATIENCE)[0], enquiry.announce(b"", b"", PATIENCE)["n1"]

@@ -23,20 +23,21 @@ from hostile import (
     receive,
     rewritten,
 )
+from tacit.peer.federation.identity import sign
 
 from tacit.compression import QSGD
-from tacit.config.sections import with_keys
+from tacit.config.loading import with_keys
 from tacit.core.rows import CodedRows
-from tacit.peer.federation.identity import sign
+from tacit.peer.federation.keys import sign
 from tacit.peer.federation.operator import remove
 from tacit.peer.node.network import PeerNetwork
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import cut, notice_piece
-from tacit.peer.wire.frames import Address, Envelope, Expected, pack
-from tacit.peer.wire.neighbour_client import Stopped
+from tacit.peer.wire.chunks import split_message, notice_chunk
+from tacit.peer.wire.messages import ExchangeId, Envelope, ExpectedMessage, pack
+from tacit.peer.node.neighbour_client import Stopped
 
 FEDERATION = "clinics-01234567"
-ADDRESS = Address(1, 7, 0)
+ADDRESS = ExchangeId(1, 7, 0)
 ROWS = {"theta": torch.arange(6.0), "gamma": -torch.arange(6.0)}
 MEGABYTE = 1 << 20
 
@@ -49,10 +50,10 @@ def letter_of(tensors=None, **changes):
 
 LETTER = letter_of()
 FRAME, SIZE = LETTER.frame, len(LETTER.frame)
-OLDER, NEWER = letter_of(address=Address(1, 6, 0)), letter_of(address=Address(1, 8, 0))
-PIECES = list(cut(LETTER, 64))
-HEAD = piece(head=head_of(LETTER))
-EXPECTED = Expected(LETTER.envelope, ROWS)
+OLDER, NEWER = letter_of(address=ExchangeId(1, 6, 0)), letter_of(address=ExchangeId(1, 8, 0))
+PIECES = list(split_message(LETTER, 64))
+HEAD = piece(header=head_of(LETTER))
+EXPECTED = ExpectedMessage(LETTER.envelope, ROWS)
 
 
 def with_number(at, value):
@@ -71,25 +72,25 @@ def with_header(old, new):
 
 ATTACKS = {
     # what it announces, and what follows
-    "2⁶⁰ bytes": ([piece(head=head_of(LETTER, size=1 << 60))], "size"),
-    "2⁶⁴ − 1 bytes": ([piece(head=head_of(LETTER, size=(1 << 64) - 1))], "size"),
+    "2⁶⁰ bytes": ([piece(header=head_of(LETTER, size=1 << 60))], "size"),
+    "2⁶⁴ − 1 bytes": ([piece(header=head_of(LETTER, size=(1 << 64) - 1))], "size"),
     "a byte more announced": (
-        [piece(head=head_of(LETTER, size=SIZE + 1), data=FRAME + b"x")],
+        [piece(header=head_of(LETTER, size=SIZE + 1), data=FRAME + b"x")],
         "size",
     ),
     "a byte less announced": (
-        [piece(head=head_of(LETTER, size=SIZE - 1), data=FRAME[:-1])],
+        [piece(header=head_of(LETTER, size=SIZE - 1), data=FRAME[:-1])],
         "size",
     ),
-    "nothing announced": ([piece(head=head_of(LETTER, size=0))], "size"),
-    "a byte more than announced": ([piece(head=head_of(LETTER), data=FRAME + b"x")], "size"),
+    "nothing announced": ([piece(header=head_of(LETTER, size=0))], "size"),
+    "a byte more than announced": ([piece(header=head_of(LETTER), data=FRAME + b"x")], "size"),
     "a piece more than announced": ([*PIECES[:-1], piece(data=bytes(1 << 16))], "size"),
     # streams that end
     "nothing": ([], "truncated"),
     "a head alone": ([HEAD], "truncated"),
     "all but the last piece": (PIECES[:-1], "truncated"),
     "half, and a notice": (
-        [*PIECES[:2], notice_piece(wire.Notice(generation=1, tick=3))],
+        [*PIECES[:2], notice_chunk(wire.ProgressNotice(generation=1, tick=3))],
         "truncated",
     ),
     # pieces
@@ -109,14 +110,14 @@ ATTACKS = {
     "text": ([b"HTTP/1.1 200 OK\r\n\r\n"], "malformed"),
     "zeros": ([bytes(10_000)], "malformed"),
     # other letters
-    "the letter before": (list(cut(OLDER, 64)), "iteration"),
+    "the letter before": (list(split_message(OLDER, 64)), "iteration"),
     "the letter before, new head": ([forged(LETTER, OLDER.frame)], "iteration"),
-    "the letter after": (list(cut(NEWER, 64)), "iteration"),
+    "the letter after": (list(split_message(NEWER, 64)), "iteration"),
     "the letter after, new head": ([forged(LETTER, NEWER.frame)], "iteration"),
-    "another exchange": (list(cut(letter_of(address=Address(1, 7, 1)), 64)), "iteration"),
-    "another generation": (list(cut(letter_of(address=Address(2, 7, 0)), 64)), "iteration"),
+    "another exchange": (list(split_message(letter_of(address=ExchangeId(1, 7, 1)), 64)), "iteration"),
+    "another generation": (list(split_message(letter_of(address=ExchangeId(2, 7, 0)), 64)), "iteration"),
     "an iteration beyond all": (
-        [piece(head=head_of(LETTER, address=wire.Address(generation=1, tick=2**64 - 1)))],
+        [piece(header=head_of(LETTER, address=wire.ExchangeId(generation=1, tick=2**64 - 1)))],
         "iteration",
     ),
     "the letter of n2": ([forged(LETTER, letter_of(sender="n2").frame)], "sender"),
@@ -137,14 +138,14 @@ ATTACKS = {
     "infinity": ([with_number(3, float("inf"))], "not finite"),
     "minus infinity": ([with_number(5, float("-inf"))], "not finite"),
     # checksums
-    "another checksum": ([piece(head=head_of(LETTER, sha256=bytes(32)), data=FRAME)], "checksum"),
-    "no checksum": ([piece(head=head_of(LETTER, sha256=b""), data=FRAME)], "checksum"),
+    "another checksum": ([piece(header=head_of(LETTER, sha256=bytes(32)), data=FRAME)], "checksum"),
+    "no checksum": ([piece(header=head_of(LETTER, sha256=b""), data=FRAME)], "checksum"),
     "a checksum of 8 MB": (
-        [piece(head=head_of(LETTER, sha256=bytes(8 * MEGABYTE)), data=FRAME)],
+        [piece(header=head_of(LETTER, sha256=bytes(8 * MEGABYTE)), data=FRAME)],
         "checksum",
     ),
     "a flipped bit": (
-        [piece(head=head_of(LETTER), data=FRAME[:-1] + bytes([FRAME[-1] ^ 1]))],
+        [piece(header=head_of(LETTER), data=FRAME[:-1] + bytes([FRAME[-1] ^ 1]))],
         "checksum",
     ),
 }
@@ -202,24 +203,24 @@ def test_what_is_not_the_letter_is_refused_and_the_letter_taken(seat, impostor, 
 def test_an_attack_before_every_letter_does_not_wear_the_line_out(seat, impostor, line):
     attacks = [messages for messages, _ in ATTACKS.values()][::3]
     letters = {
-        tick: letter_of({"x": torch.full((3,), float(tick))}, address=Address(1, tick, 0))
+        tick: letter_of({"x": torch.full((3,), float(tick))}, address=ExchangeId(1, tick, 0))
         for tick in range(len(attacks))
     }
     spared = set()
 
     def script(number, wants):
         for raw in wants:
-            tick = wire.Want.FromString(raw).address.tick
+            tick = wire.FetchRequest.FromString(raw).exchange.tick
             if tick not in spared:
                 spared.add(tick)
                 yield from attacks[tick]
                 return
-            yield from cut(letters[tick], 64)
+            yield from split_message(letters[tick], 64)
 
     impostor.begin(script)
     for letter in letters.values():
-        tick, like = letter.envelope.address.tick, {"x": torch.empty(3)}
-        found = receive(line, letter.envelope.address, Expected(letter.envelope, like))
+        tick, like = letter.envelope.exchange.tick, {"x": torch.empty(3)}
+        found = receive(line, letter.envelope.exchange, ExpectedMessage(letter.envelope, like))
         assert right(found, {"x": torch.full((3,), float(tick))})
     assert seat.rejected() == seat.retries("n1") == len(attacks)
 
@@ -227,18 +228,18 @@ def test_an_attack_before_every_letter_does_not_wear_the_line_out(seat, impostor
 def test_what_follows_a_whole_letter_is_refused_with_the_next(seat, impostor, line):
     """More than was asked for: leftovers in the stream must not pass for what is asked for next."""
     next_rows = {tag: rows + 1 for tag, rows in ROWS.items()}
-    later = letter_of(next_rows, address=Address(1, 8, 0))
+    later = letter_of(next_rows, address=ExchangeId(1, 8, 0))
 
     def script(number, wants):
         for raw in wants:
-            address = wire.Want.FromString(raw).address
-            yield from cut(LETTER if address.tick == 7 else later, 1 << 20)
+            address = wire.FetchRequest.FromString(raw).exchange
+            yield from split_message(LETTER if address.tick == 7 else later, 1 << 20)
             if number == 0:
-                yield from [piece(data=b"more"), *cut(LETTER, 64)]
+                yield from [piece(data=b"more"), *split_message(LETTER, 64)]
 
     impostor.begin(script)
     assert right(receive(line, ADDRESS, EXPECTED))
-    found = receive(line, later.envelope.address, Expected(later.envelope, next_rows))
+    found = receive(line, later.envelope.exchange, ExpectedMessage(later.envelope, next_rows))
     assert right(found, next_rows)
     assert seat.rejected("malformed") == seat.rejected() == 1
 
@@ -246,7 +247,7 @@ def test_what_follows_a_whole_letter_is_refused_with_the_next(seat, impostor, li
 def test_a_letter_to_another_receiver_is_refused(home, seat, impostor, line):
     mine, others = letter_of(receiver="n0"), letter_of(receiver="n2")
     impostor.begin(once([forged(mine, others.frame)], mine))
-    assert right(receive(line, ADDRESS, Expected(mine.envelope, ROWS)))
+    assert right(receive(line, ADDRESS, ExpectedMessage(mine.envelope, ROWS)))
     assert seat.rejected("envelope") == seat.rejected() == 1
 
 
@@ -274,15 +275,15 @@ def coded(codec, rows):
 def test_bytes_that_the_codec_did_not_write_are_refused(home, seat, impostor, at, value):
     codec, theirs = QSGD(bits=4), torch.linspace(-1, 1, 6)[None]
     sent = coded(codec, theirs)
-    envelope = Envelope(home.manifest().federation, "n1", "", Address(1, 0, 0))
+    envelope = Envelope(home.manifest().federation, "n1", "", ExchangeId(1, 0, 0))
     good = pack(envelope, {"update": sent.encode()[0]})
     wrong = sent.encode()[0].clone()
     assert wrong[at] != value
     wrong[at] = value
-    impostor.begin(once(cut(pack(envelope, {"update": wrong}), 64), good))
+    impostor.begin(once(split_message(pack(envelope, {"update": wrong}), 64), good))
     ours = coded(codec, torch.zeros(1, 6))
     with seat.line("n1", impostor.port) as line:
-        network = PeerNetwork(seat.desk, [line])
+        network = PeerNetwork(seat.state, [line])
         (mixed,) = network.mix(update=ours)
     assert seat.rejected("codec") == seat.rejected() == 1
     weight = home.manifest().graph.weights[0, 1]
@@ -292,16 +293,16 @@ def test_bytes_that_the_codec_did_not_write_are_refused(home, seat, impostor, at
 def test_a_code_that_stands_for_infinity_is_refused(home, seat, impostor):
     codec = QSGD(bits=4)
     sent = coded(codec, torch.ones(1, 6))
-    envelope = Envelope(home.manifest().federation, "n1", "", Address(1, 0, 0))
+    envelope = Envelope(home.manifest().federation, "n1", "", ExchangeId(1, 0, 0))
     wrong = sent.encode()[0].clone()
     wrong[8:12] = torch.tensor([float("inf")]).view(torch.uint8)  # the scale, behind the header
     impostor.begin(
         once(
-            cut(pack(envelope, {"update": wrong}), 64), pack(envelope, {"update": sent.encode()[0]})
+            split_message(pack(envelope, {"update": wrong}), 64), pack(envelope, {"update": sent.encode()[0]})
         )
     )
     with seat.line("n1", impostor.port) as line:
-        PeerNetwork(seat.desk, [line]).mix(update=sent)
+        PeerNetwork(seat.state, [line]).mix(update=sent)
     assert seat.rejected() == 1
     assert seat.rejected("not finite") + seat.rejected("codec") == 1
 
@@ -315,8 +316,8 @@ def test_notices_without_end_keep_us_waiting_but_not_from_leaving(seat, impostor
     def script(number, wants):
         next(wants)
         for tick in itertools.count():
-            yield notice_piece(
-                wire.Notice(generation=1, tick=tick, waiting_for=["x" * 10_000] * 10)
+            yield notice_chunk(
+                wire.ProgressNotice(generation=1, tick=tick, waiting_for=["x" * 10_000] * 10)
             )
 
     impostor.begin(script)
@@ -331,7 +332,7 @@ def test_notices_without_end_keep_us_waiting_but_not_from_leaving(seat, impostor
 
 
 def test_the_letter_is_taken_after_many_notices(seat, impostor, line):
-    notices = [notice_piece(wire.Notice(generation=1, tick=2**64 - 1))] * 3_000
+    notices = [notice_chunk(wire.ProgressNotice(generation=1, tick=2**64 - 1))] * 3_000
 
     def script(number, wants):
         next(wants)
@@ -343,10 +344,10 @@ def test_the_letter_is_taken_after_many_notices(seat, impostor, line):
 
 
 def test_a_notice_of_another_generation_leads_back_to_the_greeting(seat, impostor, line):
-    impostor.begin(once([notice_piece(wire.Notice(generation=2, tick=0)), *PIECES], LETTER))
+    impostor.begin(once([notice_chunk(wire.ProgressNotice(generation=2, tick=0)), *PIECES], LETTER))
     assert right(receive(line, ADDRESS, EXPECTED))
     assert impostor.asked == ["hello", "letters", "hello", "letters"]
-    assert not seat.desk.interrupted
+    assert not seat.state.interrupted
 
 
 @pytest.mark.parametrize("answer", [b"\xff\xff", b"\x08", b"\x12\x02\xff\xfe", bytes(100)])
@@ -378,7 +379,7 @@ def rosters(home, later):
         ),
         "changed": wire.SignedManifest(manifest=crafted.text + b"\n", signature=signature),
         "empty": wire.SignedManifest(),
-        "ours": wire.SignedManifest(manifest=home.signed()[0], signature=home.signed()[1]),
+        "ours": wire.SignedManifest(manifest=home.signed_manifest()[0], signature=home.signed_manifest()[1]),
     }
 
 
@@ -386,21 +387,21 @@ def rosters(home, later):
 def test_a_neighbour_that_pretends_to_know_a_newer_roster_is_refused(
     home, later, seat, impostor, line, kind
 ):
-    greeting = seat.desk.greeting()
+    greeting = seat.state.node_info()
     greeting.generation, greeting.manifest = 2, later.manifest().hash
     greetings = iter([greeting.SerializeToString()])
     impostor.hello = lambda raw: next(greetings, raw)
     impostor.roster = lambda raw: rosters(home, later)[kind].SerializeToString()
     impostor.begin(always(LETTER))
     assert right(receive(line, ADDRESS, EXPECTED))
-    assert seat.desk.newer is None
+    assert seat.state.announced is None
     assert seat.rejected("manifest") == seat.rejected() == 1
     assert seat.log.lines("rejected", sender="n1", reason="manifest")
     assert impostor.asked == ["hello", "roster", "hello", "letters"]
 
 
 def test_an_answer_to_roster_that_is_no_manifest_is_refused(later, seat, impostor, line):
-    greeting = seat.desk.greeting()
+    greeting = seat.state.node_info()
     greeting.generation, greeting.manifest = 2, later.manifest().hash
     greetings = iter([greeting.SerializeToString()])
     impostor.hello = lambda raw: next(greetings, raw)
@@ -413,37 +414,37 @@ def test_an_answer_to_roster_that_is_no_manifest_is_refused(later, seat, imposto
 def test_an_older_roster_that_was_once_signed_is_refused(home, later, impostor):
     """A node of generation 2, told that there is a generation 3, is given that of generation 1."""
     seat = Seat(later.node("n0"))
-    greeting = seat.desk.greeting()
+    greeting = seat.state.node_info()
     greeting.generation = 3
-    text, signature = home.signed()
+    text, signature = home.signed_manifest()
     impostor.hello = lambda raw: greeting.SerializeToString()
     impostor.roster = lambda raw: wire.SignedManifest(
         manifest=text, signature=signature
     ).SerializeToString()
     impostor.begin(always(LETTER))
     with seat.line("n1", impostor.port) as line:
-        receiving = Receiving(line, Address(2, 7, 0), EXPECTED)
+        receiving = Receiving(line, ExchangeId(2, 7, 0), EXPECTED)
         why = seat.log.wait_for("rejected", reason="manifest")["why"]
         line.cancel()
         assert isinstance(receiving.ended(), Stopped)
     assert "generation 1, ours of 2" in why
-    assert seat.desk.newer is None
+    assert seat.state.announced is None
     assert seat.node.manifest().generation == 2
 
 
 def test_a_true_newer_roster_is_believed_whoever_brings_it(home, later, seat, impostor, line):
     """The counterpart, without which the tests above would prove little."""
-    greeting = seat.desk.greeting()
+    greeting = seat.state.node_info()
     greeting.generation, greeting.manifest = 2, later.manifest().hash
-    text, signature = later.signed()
+    text, signature = later.signed_manifest()
     impostor.hello = lambda raw: greeting.SerializeToString()
     impostor.roster = lambda raw: wire.SignedManifest(
         manifest=text, signature=signature
     ).SerializeToString()
-    seat.desk.on_interrupt(line.cancel)
+    seat.state.on_interrupt(line.cancel)
     receiving = Receiving(line, ADDRESS, EXPECTED)
     assert isinstance(receiving.ended(), Stopped)
-    assert (seat.desk.newer.text, seat.desk.newer.signature) == (text, signature)
+    assert (seat.state.announced.text, seat.state.announced.signature) == (text, signature)
     assert seat.rejected() == 0
 
 
@@ -478,7 +479,7 @@ def test_bytes_beyond_the_letter_are_not_kept(seat, impostor, line):
 
 
 def test_large_notices_are_not_kept(seat, impostor, line):
-    notice = notice_piece(wire.Notice(generation=1, waiting_for=["x" * MEGABYTE] * 8))
+    notice = notice_chunk(wire.ProgressNotice(generation=1, waiting_for=["x" * MEGABYTE] * 8))
 
     def script(number, wants):
         next(wants)
@@ -497,7 +498,7 @@ def test_large_notices_are_not_kept(seat, impostor, line):
 def test_a_message_beyond_the_limit_is_not_even_read(seat, impostor, line, compression):
     """Also one that is small as it travels: a checksum that would let the letter pass is of no avail."""
     impostor.compression = compression
-    impostor.begin(once([piece(head=head_of(LETTER), data=FRAME) + bytes(64 * MEGABYTE)], LETTER))
+    impostor.begin(once([piece(header=head_of(LETTER), data=FRAME) + bytes(64 * MEGABYTE)], LETTER))
     assert right(receive(line, ADDRESS, EXPECTED))
-    assert "larger than max" in seat.log.wait_for("refused by neighbour", neighbour="n1")["why"]
+    assert "larger than max" in seat.log.wait_for("rejected by neighbour", neighbour="n1")["why"]
     assert seat.retries("n1") == 1

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from federations import federation, plan
 from hostile import Seat, put, rewritten
+from tacit.peer.federation.identity import sign
 
 import tacit
 from tacit.config.options import make_algorithm
-from tacit.config.sections import with_keys
+from tacit.config.loading import with_keys
 from tacit.core.errors import Misuse
-from tacit.peer.federation.identity import sign
+from tacit.peer.federation.keys import sign
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.node.node import Node, Options
+from tacit.peer.node.node import Node, NodeOptions
 from tacit.peer.wire import wire_pb2 as wire
 
 SOURCE = Path(tacit.__file__).parent
@@ -45,7 +46,7 @@ METHODS |= {
 
 # The modules that read what peers send, or hold it: they write no file.
 HEARING = {
-    "asking", "desk", "frames", "line", "measures", "meeting", "network", "outbox", "pieces", "server",
+    "state", "federation_client", "frames", "line", "metrics", "meeting", "network", "outbox", "pieces", "server",
     "serving", "stage", "transport",
 }  # fmt: skip
 WRITING = {
@@ -151,7 +152,7 @@ def test_classes_by_name_are_imported_in_one_place_and_for_three_callers():
     }
     assert callers == {
         ("config/options.py", "algorithm_class"),
-        ("config/build.py", "_make_model"),
+        ("config/build.py", "_make_own_model"),
         ("peer/own_data.py", "_made"),
     }
 
@@ -196,10 +197,10 @@ def test_what_a_manifest_names_is_not_imported_when_it_comes_in(home, trap, sect
     seat = Seat(home.node("n0"))
     for false in (b"", signature[::-1], sign(home.node("n1").credentials().key, manifest.text)):
         assert (
-            seat.desk.told(wire.SignedManifest(manifest=manifest.text, signature=false), "n1")
+            seat.state.receive_manifest(wire.SignedManifest(manifest=manifest.text, signature=false), "n1")
             is not None
         )
-    why = seat.desk.told(
+    why = seat.state.receive_manifest(
         wire.SignedManifest(manifest=manifest.text, signature=signature), "operator"
     )
     assert f"changes {section}" in why
@@ -207,7 +208,7 @@ def test_what_a_manifest_names_is_not_imported_when_it_comes_in(home, trap, sect
     assert (
         home.node("n0").manifest().config.as_dict()[section]["name"] == name
     )  # even if it is put there
-    assert seat.desk.newer is None
+    assert seat.state.announced is None
     assert seat.rejected("manifest") == 4
     assert not sprung.exists()
 
@@ -219,7 +220,7 @@ def test_a_node_starts_by_a_signed_manifest_only(home, trap, signed):
     manifest, signature = naming(home, name, "algorithm")
     put(home.node("n0"), manifest, signature if signed else signature[::-1])
     with pytest.raises(Misuse, match="not a dataclass" if signed else "not signed by the operator"):
-        Node(home.node("n0"), Options(), EventLog(io.StringIO(), "n0"))
+        Node(home.node("n0"), NodeOptions(), EventLog(io.StringIO(), "n0"))
     assert sprung.exists() == signed
 
 
@@ -232,4 +233,4 @@ def test_no_name_in_a_manifest_can_be_a_path(home, name):
     assert evil != text
     node = home.node("n0")
     with pytest.raises(Misuse, match="cannot be the name of a node"):
-        node.accept(evil, sign(home.operator_key(), evil))
+        node.check_update(evil, sign(home.operator_key(), evil))

@@ -24,7 +24,7 @@ def test_the_demonstration_shows_that_masks_cost_no_accuracy(tacit, tmp_path):
 
 
 def test_the_demonstration_is_tabled(tacit_here, monkeypatch, tmp_path):
-    from tacit.config.sections import with_keys
+    from tacit.config.loading import with_keys
     from tacit.experiment import demo
 
     short = with_keys(

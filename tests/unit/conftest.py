@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 
 TINY = {
     "data": {"name": "mnist-mini", "limit_train": 240, "limit_test": 60},

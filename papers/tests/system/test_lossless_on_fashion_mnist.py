@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.config.sections import load_config
+from tacit.config.loading import load_config
 from tacit.experiment.compare import compare
 
 PROTOCOL = Path(__file__).parents[3] / "examples" / "lppa-fashion-mnist.toml"

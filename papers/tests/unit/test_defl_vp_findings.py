@@ -8,33 +8,33 @@ import torch
 from matplotlib.figure import Figure
 from scipy import stats
 
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit.models import build
 from tacit.privacy.randomized_response import RandomizedResponse
 from tacit_papers.findings.epsilon import QUICK_PARAMETERS, RUN, STATED, VECTOR
 from tacit_papers.findings.own_signs import PLAIN, REDUCED
 from tacit_papers.findings.zero_signs import COIN, PLUS
 from tacit_papers.framework.artifact import MeasureContext, Scale
-from tacit_papers.framework.outcome import ArtifactResult
+from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.framework.registry import ARTIFACTS
 from tacit_papers.measures.dead_coordinates import DeadCoordinates
 from tacit_papers.measures.response_budget import ResponseBudget
-from tacit_papers.measures.variate_leak import VariateLeak
+from tacit_papers.measures.variate_leak import ControlVariateLeak
 
 FULL, QUICK = Scale(), Scale(quick=True)
 
 
 def outcome_of(name, values, scale=FULL):
     artifact = ARTIFACTS[name]
-    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
-    for cell in outcome.cells:
+    result = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
+    for cell in result.cells:
         if (value := values(cell.key)) is not None:
             cell.values[0] = value
-    return outcome
+    return result
 
 
-def words(outcome):
-    return [claim.verdict(outcome).word for claim in outcome.artifact.claims]
+def words(result):
+    return [claim.verdict(result).word for claim in result.artifact.claims]
 
 
 def test_budgets_are_those_of_the_binomial():
@@ -52,14 +52,14 @@ def test_the_stated_epsilon_holds_for_a_coordinate_and_nothing_larger():
     artifact = ARTIFACTS["findings/epsilon"]
     asked = {STATED, VECTOR}
     measures = {cell.key: cell.measure for cell in artifact.cells(FULL)}
-    outcome = outcome_of(
+    result = outcome_of(
         "findings/epsilon",
         lambda key: measures[key](0, MeasureContext()) if key[0] in asked else {"epsilon": 1.0},
     )
-    assert words(outcome) == ["reproduced", "not reproduced", "reproduced"]
-    assert outcome.mean((STATED, "4")) == 4.0
+    assert words(result) == ["reproduced", "not reproduced", "reproduced"]
+    assert result.mean((STATED, "4")) == 4.0
     assert {key[0] for key in measures} >= {STATED, VECTOR, RUN}
-    assert isinstance(artifact.draw(outcome), Figure)
+    assert isinstance(artifact.draw(result), Figure)
 
 
 def test_the_width_of_the_models_is_as_the_budget_has_it():
@@ -85,8 +85,8 @@ def test_the_width_of_the_models_is_as_the_budget_has_it():
 
 @pytest.mark.parametrize(("accuracy", "word"), [(11.0, "reproduced"), (60.0, "not reproduced")])
 def test_whether_anything_is_learnt_is_judged(accuracy, word):
-    outcome = outcome_of("findings/epsilon-vector", lambda key: {"accuracy": accuracy})
-    assert words(outcome)[0] == word
+    result = outcome_of("findings/epsilon-vector", lambda key: {"accuracy": accuracy})
+    assert words(result)[0] == word
 
 
 def leak(**algorithm):
@@ -99,7 +99,7 @@ def leak(**algorithm):
             "run": {"rounds": 1, "iterations_per_round": 3, "batch_size": 1},
         }
     )
-    return VariateLeak(config, config, victims=2, restarts=1, iterations=3).leak(
+    return ControlVariateLeak(config, config, victims=2, restarts=1, iterations=3).leak(
         1, MeasureContext()
     )
 

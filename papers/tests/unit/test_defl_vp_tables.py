@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import tacit
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit_papers.framework.artifact import MeasureContext, Scale
-from tacit_papers.framework.outcome import ArtifactResult
+from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.framework.registry import ARTIFACTS
-from tacit_papers.measures.attacked_training import AttackedTraining, first_round, membership
-from tacit_papers.measures.counted_training import CountedTraining
+from tacit_papers.measures.attacked_training import LossMembership, first_round, membership
+from tacit_papers.measures.communication_cost import CommunicationCost
 
 FULL, QUICK = Scale(), Scale(quick=True)
 
@@ -22,15 +22,15 @@ FULL, QUICK = Scale(), Scale(quick=True)
 def outcome_of(name, values, scale=FULL):
     """An artifact whose cells have these values, by the last part of their keys."""
     artifact = ARTIFACTS[name]
-    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
-    for cell in outcome.cells:
+    result = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
+    for cell in result.cells:
         for seed, one in enumerate(values.get(cell.key[-1], [])):
             cell.values[seed] = one
-    return outcome
+    return result
 
 
-def words(outcome):
-    return {claim.text: claim.verdict(outcome).word for claim in outcome.artifact.claims}
+def words(result):
+    return {claim.text: claim.verdict(result).word for claim in result.artifact.claims}
 
 
 def small(**algorithm):
@@ -79,7 +79,7 @@ def test_membership_is_the_share_of_pairs_in_which_the_member_has_the_smaller_lo
 
 
 def test_an_attacked_run_has_accuracy_rounds_and_area(tmp_path):
-    measure = AttackedTraining(small(), 0.0)
+    measure = LossMembership(small(), 0.0)
     values = measure(3, MeasureContext(scratch=tmp_path / "run"))
     assert values["rounds"] == 0
     assert len(values["auc_of_clients"]) == 4
@@ -99,7 +99,7 @@ def test_an_attacked_run_has_accuracy_rounds_and_area(tmp_path):
 def test_bytes_of_updates_are_counted_beside_those_of_all_messages(
     tmp_path, options, of_update, others
 ):
-    values = CountedTraining(small(**options))(0, MeasureContext(scratch=tmp_path / "run"))
+    values = CommunicationCost(small(**options))(0, MeasureContext(scratch=tmp_path / "run"))
     messages = 6 * 8  # iterations, directed edges of a ring of four
     parameters = 784 * 8 + 8 + 8 * 10 + 10
     assert parameters == 6370
@@ -145,10 +145,10 @@ def test_a_dash_of_the_paper_is_a_target_never_reached():
 
 def test_a_target_reached_in_some_repeats_only_is_partly_reached():
     cell = {"2": [{"accuracy": 85.0, "auc": 0.5, "rounds": rounds} for rounds in (190, None)]}
-    outcome = outcome_of("defl-vp/table3", cell)
-    (claim,) = [claim for claim in outcome.artifact.claims if claim.text == "2: rounds to 85 %"]
-    assert claim.verdict(outcome).word == "partly"
-    assert claim.verdict(outcome).ours == "190 (1 of 2 repeats)"
+    result = outcome_of("defl-vp/table3", cell)
+    (claim,) = [claim for claim in result.artifact.claims if claim.text == "2: rounds to 85 %"]
+    assert claim.verdict(result).word == "partly"
+    assert claim.verdict(result).ours == "190 (1 of 2 repeats)"
 
 
 def test_table5_compares_what_compression_leaves():
@@ -185,5 +185,5 @@ def test_tables_are_drawn_whatever_is_missing(name):
     }
     artifact = ARTIFACTS[name]
     keys = [cell.key[-1] for cell in artifact.cells(FULL)]
-    outcome = outcome_of(name, {key: [value, value] for key in keys[1:]})
-    assert isinstance(artifact.draw(outcome), Figure)
+    result = outcome_of(name, {key: [value, value] for key in keys[1:]})
+    assert isinstance(artifact.draw(result), Figure)

@@ -8,16 +8,16 @@ from torch.func import grad
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.scoring.truth import Truth
-from tacit.config.sections import with_keys
+from tacit.config.loading import with_keys
 from tacit_papers.findings.frontier import KEYS, RULES, config
 from tacit_papers.findings.frontier_figure import AWAY, ROOM, spread_apart
 from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import ArtifactResult
-from tacit_papers.framework.registry import artifact_named
+from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.registry import find_artifact
 from tacit_papers.measures.best_reconstruction import BestReconstruction, Searches, known_to
-from tacit_papers.measures.overheard import Overheard
-from tacit_papers.measures.search import Search
+from tacit_papers.measures.recorded_run import RecordedRun
+from tacit_papers.measures.inversion_search import InversionSearch
 from tacit_papers.measures.sign_agreement import SignAgreement
 
 ONE, ALL = Adversary.parse("curious(1)+theta0"), Adversary.parse("curious(1,2,6,7)+theta0")
@@ -61,12 +61,12 @@ def off(found, true):
     ],
 )
 def test_what_there_is_to_invert(label, adversary, kinds):
-    heard = Overheard.of(small(label), 8, 0, MeasureContext())
+    heard = RecordedRun.of(small(label), 8, 0, MeasureContext())
     assert {kind for kind, _ in known_to(heard, [adversary], [0])} == kinds
 
 
 def test_the_shift_of_gradient_tracking_comes_off_exactly():
-    heard = Overheard.of(small("dsgt-rms, σ = 0.1"), 1, 0, MeasureContext())
+    heard = RecordedRun.of(small("dsgt-rms, σ = 0.1"), 1, 0, MeasureContext())
     ((_, (held,)),) = known_to(heard, [ONE], [0])
     sent = heard.transcript.of("gamma")[0].rows[0].double()
     assert off(sent, first_gradient(heard, 0)) > 0.05
@@ -74,7 +74,7 @@ def test_the_shift_of_gradient_tracking_comes_off_exactly():
 
 
 def test_the_shift_of_diffusion_comes_off_and_leaves_the_matrix():
-    heard = Overheard.of(small("dsg-rms, σ = 0.1"), 1, 0, MeasureContext())
+    heard = RecordedRun.of(small("dsg-rms, σ = 0.1"), 1, 0, MeasureContext())
     ((_, (held,)),) = known_to(heard, [ONE], [0])
     assert (
         0.05 < off(held.values, first_gradient(heard, 1)) < 0.25
@@ -93,7 +93,7 @@ def test_signs_of_the_truth_agree_best():
 
 
 def test_a_leak_is_measured_and_never_below_the_class_mean():
-    search = (Search("ours", 3, 1),)
+    search = (InversionSearch("ours", 3, 1),)
     values = BestReconstruction(
         small("lppa, fresh masks, β = 0.05"), Searches(search, search, search, search), victims=1
     )(0, MeasureContext())
@@ -112,11 +112,11 @@ def test_every_algorithm_is_there():
 
 def outcome_with(leaks, accuracies):
     """All cells at SSIM 1 and 95 % but for those given by label."""
-    artifact, scale = artifact_named("findings/frontier"), Scale()
-    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
+    artifact, scale = find_artifact("findings/frontier"), Scale()
+    result = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
     for label, key in KEYS.items():
         one, everyone = leaks.get(label, (1.0, 1.0))
-        outcome[key].values[0] = {
+        result[key].values[0] = {
             "accuracy": accuracies.get(label, 95.0),
             "leak": one,
             "leak_together": everyone,
@@ -125,11 +125,11 @@ def outcome_with(leaks, accuracies):
             "by": "gradient",
             "by_together": "gradient",
         }
-    return outcome
+    return result
 
 
-def words(outcome):
-    return {claim.text: claim.verdict(outcome).word for claim in outcome.artifact.claims}
+def words(result):
+    return {claim.text: claim.verdict(result).word for claim in result.artifact.claims}
 
 
 def test_claims_can_come_out_either_way(tmp_path):

@@ -2,25 +2,25 @@
 
 import pytest
 
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import ArtifactResult
-from tacit_papers.framework.registry import artifact_named
-from tacit_papers.lppa import attack as lppa_attack
-from tacit_papers.lppa import tables as lppa
-from tacit_papers.measures.first_message import FirstMessageInverted
+from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.registry import find_artifact
+from tacit_papers.lppa import deep_leakage as lppa_attack
+from tacit_papers.lppa import accuracy as lppa
+from tacit_papers.measures.first_message import FirstMessageInversion
 
 FULL = Scale()
 
 
 def filled(name, numbers, metric="accuracy"):
     """An outcome with the same made-up number in two repeats of the cells that are given."""
-    artifact = artifact_named(name)
-    outcome = ArtifactResult.empty(artifact, FULL, artifact.cells(FULL))
+    artifact = find_artifact(name)
+    result = ArtifactResult.empty(artifact, FULL, artifact.cells(FULL))
     for key, number in numbers.items():
-        outcome[key].values.update({seed: {metric: number + 0.01 * seed} for seed in (0, 1)})
-    return {claim.text: claim.verdict(outcome) for claim in artifact.claims}
+        result[key].values.update({seed: {metric: number + 0.01 * seed} for seed in (0, 1)})
+    return {claim.text: claim.verdict(result) for claim in artifact.claims}
 
 
 def test_the_protocol_is_that_of_section_6():
@@ -90,7 +90,7 @@ def test_errors_of_the_attack_are_judged_by_order_and_ratio():
 def attacked(rule):
     plain = lppa_attack.attacked("MNIST", rule).as_dict()
     plain["data"] = {"name": "mnist-mini", "limit_train": 100, "limit_test": 20}
-    return FirstMessageInverted(make_config(plain), iterations=120)
+    return FirstMessageInversion(make_config(plain), iterations=120)
 
 
 def test_the_first_message_gives_the_digit_away_unless_it_has_noise(tmp_path):
@@ -101,8 +101,8 @@ def test_the_first_message_gives_the_digit_away_unless_it_has_noise(tmp_path):
     assert values["LPPA"]["median_mse"] > values["DP"]["median_mse"]
     assert len(values["LPPA"]["errors"]) == 5
     assert attacked("DSGT")(0, MeasureContext()) == values["DSGT"]
-    artifact = artifact_named("lppa/fig4")
-    outcome = ArtifactResult.empty(artifact, FULL, artifact.cells(FULL))
+    artifact = find_artifact("lppa/fig4")
+    result = ArtifactResult.empty(artifact, FULL, artifact.cells(FULL))
     for rule, found in values.items():
-        outcome[(rule,)].values[0] = found
-    assert write_figure(artifact.draw(outcome), tmp_path)[0].stat().st_size > 1000
+        result[(rule,)].values[0] = found
+    assert write_figure(artifact.draw(result), tmp_path)[0].stat().st_size > 1000

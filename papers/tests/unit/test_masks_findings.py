@@ -8,16 +8,16 @@ import torch
 from torch.func import grad
 
 from tacit.auditing.scoring.truth import Truth
-from tacit.config.sections import with_keys, make_config
+from tacit.config.loading import with_keys, make_config
 from tacit_papers.findings import fresh_masks, start_masks
 from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import ArtifactResult
-from tacit_papers.framework.registry import artifact_named
-from tacit_papers.measures.curious_neighbour import AHEAD, CuriousNeighbour, neighbour
-from tacit_papers.measures.neighbours_knowledge import NeighboursKnowledge
-from tacit_papers.measures.overheard import Overheard
-from tacit_papers.measures.search import Search
+from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.registry import find_artifact
+from tacit_papers.measures.neighbour_inversion import AHEAD, NeighbourInversion, neighbour
+from tacit_papers.measures.neighbour_knowledge import NeighbourKnowledge
+from tacit_papers.measures.recorded_run import RecordedRun
+from tacit_papers.measures.inversion_search import InversionSearch
 
 QUICK, HERE = Scale(quick=True), MeasureContext()
 TINY = {"name": "mlp", "hidden": [8], "activation": "sigmoid", "init": "independent"}
@@ -48,8 +48,8 @@ def inside(heard, seed, victim, number):
 
 @pytest.mark.parametrize("iteration", [0, 7])
 def test_the_difference_from_messages_is_that_of_the_gradients_whatever_the_masks(iteration):
-    measure = CuriousNeighbour(tiny(start_masks.masks(0.5)), "difference", Search(), iteration)
-    heard = Overheard.of(measure.config, iteration + AHEAD, 2, HERE, since=iteration)
+    measure = NeighbourInversion(tiny(start_masks.masks(0.5)), "difference", InversionSearch(), iteration)
+    heard = RecordedRun.of(measure.config, iteration + AHEAD, 2, HERE, since=iteration)
     assert {message.tick for message in heard.transcript.messages} == set(
         range(iteration + 1, iteration + AHEAD + 1)
     )
@@ -60,8 +60,8 @@ def test_the_difference_from_messages_is_that_of_the_gradients_whatever_the_mask
 
 
 def test_fresh_masks_leave_it_under_the_noise_that_the_audit_names():
-    measure = CuriousNeighbour(tiny(start_masks.masks(0.1, fresh=True)), "difference", Search(), 3)
-    heard = Overheard.of(measure.config, 3 + AHEAD, 0, HERE, since=3)
+    measure = NeighbourInversion(tiny(start_masks.masks(0.1, fresh=True)), "difference", InversionSearch(), 3)
+    heard = RecordedRun.of(measure.config, 3 + AHEAD, 0, HERE, since=3)
     told = measure.held(heard, 0)
     error = told.values - (inside(heard, 0, 0, 4) - inside(heard, 0, 0, 3))
     # two masks that are shared with the other neighbour, of variance 2β² each
@@ -70,16 +70,16 @@ def test_fresh_masks_leave_it_under_the_noise_that_the_audit_names():
 
 
 def test_a_neighbour_is_one_that_hears_the_victim():
-    graph = Overheard.of(tiny({"name": "dsgt"}), 1, 0, HERE).graph
+    graph = RecordedRun.of(tiny({"name": "dsgt"}), 1, 0, HERE).graph
     assert [neighbour(graph, victim) for victim in range(5)] == [1, 2, 3, 4, 0]
 
 
 def test_differences_are_inverted_and_large_masks_hinder_what_is_under_noise():
-    search = Search("ours", 100, 1)
-    exact = CuriousNeighbour(tiny(start_masks.masks(0.5), samples=1), "difference", search, 0, 1)(
+    search = InversionSearch("ours", 100, 1)
+    exact = NeighbourInversion(tiny(start_masks.masks(0.5), samples=1), "difference", search, 0, 1)(
         0, HERE
     )
-    noisy = CuriousNeighbour(tiny(start_masks.masks(0.5, fresh=True)), "gradient", search, 0, 1)(
+    noisy = NeighbourInversion(tiny(start_masks.masks(0.5, fresh=True)), "gradient", search, 0, 1)(
         0, HERE
     )
     assert exact["exact"]
@@ -91,7 +91,7 @@ def test_differences_are_inverted_and_large_masks_hinder_what_is_under_noise():
 
 def known(rule):
     config = with_keys(tiny(rule), "graph", kind="complete", clients=5)
-    return NeighboursKnowledge(config, 4)(0, HERE)
+    return NeighbourKnowledge(config, 4)(0, HERE)
 
 
 def test_what_all_neighbours_know_on_a_complete_graph():
@@ -114,11 +114,11 @@ def test_what_all_neighbours_know_on_a_complete_graph():
 
 def filled(name, values, scale=QUICK):
     """An outcome with made-up values, by a function of the key, and the verdicts on it."""
-    artifact = artifact_named(name)
-    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
-    for cell in outcome.cells:
+    artifact = find_artifact(name)
+    result = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
+    for cell in result.cells:
         cell.values[0] = values(cell.key)
-    return outcome, {claim.text: claim.verdict(outcome).word for claim in artifact.claims}
+    return result, {claim.text: claim.verdict(result).word for claim in artifact.claims}
 
 
 def leak(masked):
@@ -138,7 +138,7 @@ def leak(masked):
 
 
 def test_claims_about_inversion_judge_both_ways(tmp_path):
-    outcome, right = filled("findings/start-masks", leak(masked=0.1))
+    result, right = filled("findings/start-masks", leak(masked=0.1))
     assert set(right.values()) <= {"reproduced", "not measured"}
     assert list(right.values()).count("reproduced") >= 12
     _, wrong = filled("findings/start-masks", leak(masked=0.9))
@@ -149,7 +149,7 @@ def test_claims_about_inversion_judge_both_ways(tmp_path):
     )
     assert none["IID: larger batches, less from differences"] == "not reproduced"
     assert none["they do so in every round (class mean + 0.3)"] == "not reproduced"
-    assert write_figure(outcome.artifact.draw(outcome), tmp_path)[0].stat().st_size > 1000
+    assert write_figure(result.artifact.draw(result), tmp_path)[0].stat().st_size > 1000
 
 
 def cost(lost):
@@ -171,13 +171,13 @@ def cost(lost):
 
 
 def test_claims_about_cost_judge_both_ways(tmp_path):
-    outcome, words = filled("findings/fresh-masks", cost(0.0))
+    result, words = filled("findings/fresh-masks", cost(0.0))
     assert set(words.values()) == {"reproduced"}
     _, words = filled("findings/fresh-masks", cost(10.0))
     lost = [word for text, word in words.items() if text.startswith("fresh masks, β")]
     assert lost == ["not reproduced"] * 3
-    assert write_figure(outcome.artifact.draw(outcome), tmp_path)[0].stat().st_size > 1000
-    part = replace(outcome, cells=[cell for cell in outcome.cells if cell.key == fresh_masks.PLAIN])
+    assert write_figure(result.artifact.draw(result), tmp_path)[0].stat().st_size > 1000
+    part = replace(result, cells=[cell for cell in result.cells if cell.key == fresh_masks.PLAIN])
     assert write_figure(part.artifact.draw(part), tmp_path)
 
 

@@ -8,21 +8,21 @@ from torch.nn import functional
 
 import tacit
 from tacit.config.build import build
-from tacit.config.sections import with_keys, make_config
+from tacit.config.loading import with_keys, make_config
 from tacit.experiment.run import ProgressListener
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 from tacit_papers.framework.artifact import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import ArtifactResult
+from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.framework.registry import ARTIFACTS
-from tacit_papers.framework.runner import Wanted, run_artifact
+from tacit_papers.framework.runner import Reproduction, run_artifact
 from tacit_papers.measures.gradient_norms import GradientNorms
-from tacit_papers.measures.listening import Listening
-from tacit_papers.measures.neighbour_inversion import NeighbourInversion
-from tacit_papers.measures.side_by_side import side_by_side
-from tacit_papers.measures.together import Together
-from tacit_papers.measures.unshifting import Listener, Unshifting
+from tacit_papers.measures.sliding_mean_attack import SlidingMeanAttack
+from tacit_papers.measures.diffusion_inversion import DiffusionInversion
+from tacit_papers.measures.replicated_runs import replicate
+from tacit_papers.measures.together import Combined
+from tacit_papers.measures.protection_removal import Eavesdropper, ProtectionRemoval
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 QUICK, FULL = Scale(quick=True), Scale()
@@ -44,7 +44,7 @@ def listened(config, seed=3):
     """One plain run: models before each step and after the last, messages of each step."""
     made = build(with_keys(config, "run", seed=seed))
     transcript = Transcript()
-    simulation = Simulation(made.algorithm, made.task, made.graph, seed=seed, transcript=transcript)
+    simulation = Simulation(Setting(made.algorithm, made.task, made.graph, seed=seed), transcript=transcript)
     simulation.start()
     models = [simulation.state.theta.clone()]
     for _ in range(made.steps):
@@ -56,7 +56,7 @@ def listened(config, seed=3):
 def test_runs_side_by_side_do_not_hear_of_each_other():
     config = localization(12, name="edsg-rms", protection=NORM)
     models, _, made = listened(config)
-    simulation = Simulation(*side_by_side(made.algorithm, made.task, made.graph, 3), seed=3)
+    simulation = Simulation(*replicate(made.algorithm, made.task, made.graph, 3), seed=3)
     simulation.start()
     for _ in range(12):
         simulation.step()
@@ -67,7 +67,7 @@ def test_runs_side_by_side_do_not_hear_of_each_other():
 
 def test_listening_is_the_mean_square_deviation_and_the_mean_of_the_last_messages():
     config = localization(20, name="dsg-rms", protection=NORM)
-    values = Listening(config, runs=1, window=8)(3, MeasureContext())
+    values = SlidingMeanAttack(config, runs=1, window=8)(3, MeasureContext())
     models, sent, made = listened(config)
     deviations = (models - made.task.optimum_at(0)).square().sum(2).mean(1)
     assert values["curve"]["msd"] == pytest.approx(deviations.tolist(), rel=1e-5)
@@ -91,7 +91,7 @@ def test_listening_follows_an_optimum_that_changes_its_sign():
             "run": {"rounds": 9},
         }
     )
-    targets = Listening(config, runs=2, window=1)(1, MeasureContext())["heard"]["target"]
+    targets = SlidingMeanAttack(config, runs=2, window=1)(1, MeasureContext())["heard"]["target"]
     assert [value / targets[0] for value in targets] == [1] * 4 + [-1] * 5
 
 
@@ -99,7 +99,7 @@ def test_listening_follows_an_optimum_that_changes_its_sign():
 @pytest.mark.parametrize("name", ["dsg-rms", "edsg-rms"])
 def test_who_knows_tau_takes_every_vector_off(name, kind):
     config = localization(60, name=name, protection={"kind": kind, "tau": 0.5})
-    values = Unshifting(config, runs=2)(0, MeasureContext())
+    values = ProtectionRemoval(config, runs=2)(0, MeasureContext())
     # Every second iteration at least halves the error of the zero guess, which is 100 %.
     assert values["known"] < 2 * 100 * 0.5**30 < values["curve"]["known"][0]
     assert (values["difference"] < 1e-9) == (kind == "norm")
@@ -110,7 +110,7 @@ def test_who_knows_tau_takes_every_vector_off(name, kind):
 def test_only_the_matrix_stands_before_the_gradient():
     deviation = 0.3
     matrix = {"structure": "diagonal", "deviation": deviation, "off_diagonal": 0.0}
-    off = Unshifting(localization(60, name="dsg-rms", protection=NORM, matrix=matrix), runs=30)(
+    off = ProtectionRemoval(localization(60, name="dsg-rms", protection=NORM, matrix=matrix), runs=30)(
         0, MeasureContext()
     )
     assert off["gradient"] == pytest.approx(100 * deviation, rel=0.2)
@@ -118,11 +118,11 @@ def test_only_the_matrix_stands_before_the_gradient():
 
 def test_a_listener_with_the_wrong_tau_stays_wrong():
     models, sent, made = listened(localization(60, name="dsg-rms", protection=NORM))
-    here = Simulation(made.algorithm, made.task, made.graph).here
+    here = Simulation(Setting(made.algorithm, made.task, made.graph)).here
 
     def off(tau):
         vector = tacit.NormVector(tau)
-        listener = Listener(
+        listener = Eavesdropper(
             torch.as_tensor(made.graph.W), 0.2, 1, lambda w: vector.vector("guess", w, here)
         )
         heard = [listener.hear(rows) for rows in sent]
@@ -149,7 +149,7 @@ def test_a_neighbour_has_the_gradient_of_plain_diffusion_and_that_times_m_of_exa
     matrix = {"structure": "diagonal", "deviation": 0.1, "off_diagonal": 0.0}
     off = {}
     for name, options in (("dsg", {}), ("edsg-rms", {"matrix": matrix})):
-        measure = NeighbourInversion(
+        measure = DiffusionInversion(
             digits(name=name, **options), (("early", 2),), samples=1, restarts=1, iterations=2
         )
         values = measure(0, MeasureContext())
@@ -164,7 +164,7 @@ def test_gradient_norms_are_those_of_all_data_at_the_average_model(tmp_path):
     config = with_keys(digits(name="dsg"), "run", iterations_per_round=6)
     values = GradientNorms(config, every=3)(2, MeasureContext(scratch=tmp_path))
     made = build(with_keys(config, "run", seed=2))
-    simulation = Simulation(made.algorithm, made.task, made.graph, seed=2)
+    simulation = Simulation(Setting(made.algorithm, made.task, made.graph, seed=2))
     simulation.start()
     expected, flat = {}, made.task.loss.flat
     for t in range(7):
@@ -198,20 +198,20 @@ def test_gradient_norms_go_on_after_an_interruption(tmp_path):
         measure(
             2,
             MeasureContext(
-                scratch=tmp_path / "parts", watcher=ProgressListener(stepped=broken_off)
+                scratch=tmp_path / "parts", watcher=ProgressListener(on_step=broken_off)
             ),
         )
     begun = []
-    watcher = ProgressListener(began=lambda experiment, simulation: begun.append(simulation.t))
+    watcher = ProgressListener(on_start=lambda experiment, simulation: begun.append(simulation.t))
     parts = measure(2, MeasureContext(scratch=tmp_path / "parts", watcher=watcher))
     assert begun == [6]
     assert parts["gradient_norms"] == whole["gradient_norms"]
 
 
 def test_measures_together_have_the_numbers_of_all():
-    one = Listening(localization(4, name="dsg"), runs=1, window=2)
-    two = Unshifting(localization(4, name="dsg-rms"), runs=1)
-    both = Together((one, two))
+    one = SlidingMeanAttack(localization(4, name="dsg"), runs=1, window=2)
+    two = ProtectionRemoval(localization(4, name="dsg-rms"), runs=1)
+    both = Combined((one, two))
     assert both.describe() == {"together": [one.describe(), two.describe()]}
     assert set(one(0, MeasureContext())) | set(two(0, MeasureContext())) == set(
         both(0, MeasureContext())
@@ -221,10 +221,10 @@ def test_measures_together_have_the_numbers_of_all():
 def outcome_of(name, numbers, scale=FULL):
     """An outcome of made-up numbers: `numbers(key)` gives the values of a cell."""
     artifact = ARTIFACTS[name]
-    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
-    for cell in outcome.cells:
+    result = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
+    for cell in result.cells:
         cell.values[0] = numbers(cell.key)
-    return [claim.verdict(outcome).word for claim in artifact.claims]
+    return [claim.verdict(result).word for claim in artifact.claims]
 
 
 GOOD = {"DSG": -30, "DSG-RMS": -30, "EDSG-RMS": -31, "PD-LMS": -29}
@@ -300,7 +300,7 @@ def test_figures_are_drawn(name, tmp_path):
         for cell in artifact.cells(QUICK)[1:3]
     ]
     small = type(artifact)(**{**vars(artifact), "cells": lambda scale: shorter})
-    outcome = run_artifact(Wanted(small, QUICK), tmp_path)
+    result = run_artifact(Reproduction(small, QUICK), tmp_path)
     assert all(
-        path.stat().st_size > 1000 for path in write_figure(artifact.draw(outcome), tmp_path)
+        path.stat().st_size > 1000 for path in write_figure(artifact.draw(result), tmp_path)
     )

@@ -77,7 +77,7 @@ def simulator_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
     options = {key: value for key, value in rule.items() if key != "name"}
     algorithm = tacit.ALGORITHMS[rule["name"]](**options)
     graph = tacit.Topology.ring(NODES).mixing("metropolis")
-    simulation = tacit.Simulation(algorithm, _task([_centre(node) for node in range(NODES)]), graph)
+    simulation = tacit.Simulation(tacit.Setting(algorithm, _task([_centre(node) for node in range(NODES)]), graph))
     simulation.start()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

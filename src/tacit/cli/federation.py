@@ -19,26 +19,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Create, change, inspect and run federations.")
 
-Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The operator's folder of the federation.")
-]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The operator's folder.")]
 AnyFolder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The operator's folder, or that of a node.")
 ]
-NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
-Edges = Annotated[
-    str | None,
-    typer.Option(help="Edges of the graph, e.g. a:b,b:c. If directed, a sends to b."),
-]
+Edges = Annotated[str | None, typer.Option(help="Edges, e.g. a:b,b:c (directed: a sends to b).")]
 Days = Annotated[int, typer.Option(min=1, help="Days for which certificates are valid.")]
-CaKey = Annotated[
-    Path | None,
-    typer.Option("--ca-key", help="Private key of your own authority. It is not stored."),
-]
-Later = Annotated[
-    bool,
-    typer.Option("--later", help="Do not notify the nodes yet; see `tacit federation announce`."),
-]
+CaKey = Annotated[Path | None, typer.Option(help="Private key of your own authority; not stored.")]
+Later = Annotated[bool, typer.Option("--later", help="Notify the nodes later, with `announce`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -46,27 +34,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 def create(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     nodes: Annotated[str, typer.Option(help="Nodes and addresses: a=host:port,b=host:port,…")],
-    name: Annotated[
-        str | None, typer.Option(help="Name of the federation (default: that of the folder).")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file of the experiment to train; see examples/.")
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name (default: that of the folder).")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file of the experiment.")] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", help="Override a key, e.g. --set algorithm.lr=0.05 (repeatable)."),
     ] = None,
-    graph: Annotated[
-        str | None, typer.Option(help="Kind of graph, e.g. ring; short for graph.kind.")
-    ] = None,
-    mixing: Annotated[
-        str | None, typer.Option(help="Rule for the weights; short for graph.mixing.")
-    ] = None,
+    graph: Annotated[str | None, typer.Option(help="Short for graph.kind, e.g. ring.")] = None,
+    mixing: Annotated[str | None, typer.Option(help="Short for graph.mixing.")] = None,
     edges: Edges = None,
     days: Days = 365,
-    ca: Annotated[
-        Path | None, typer.Option(help="Certificate of your own authority (PEM).")
-    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="Your own authority's certificate.")] = None,
     ca_key: CaKey = None,
 ) -> None:
     """Create a federation: a folder with the keys, certificates and manifest of each node."""
@@ -111,9 +89,7 @@ def create(
 @app.command()
 def add(
     folder: Folder,
-    node: Annotated[
-        str, typer.Argument(metavar="NODE=HOST:PORT", help="Name and address of the new node.")
-    ],
+    node: Annotated[str, typer.Argument(metavar="NODE=HOST:PORT", help="The new node.")],
     edges: Edges = None,
     days: Days = 365,
     ca_key: CaKey = None,
@@ -155,7 +131,12 @@ def add(
 
 
 @app.command()
-def remove(folder: Folder, node: NodeName, edges: Edges = None, later: Later = False) -> None:
+def remove(
+    folder: Folder,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
+    edges: Edges = None,
+    later: Later = False,
+) -> None:
     """Remove a node: sign a new roster. The other nodes continue without it."""
     from tacit.cli.federation_tables import print_change
     from tacit.peer.federation import operator
@@ -229,12 +210,8 @@ def certificate(
 
     installed = install_certificate(folder, node, _read_pem(file))
     print(f"{installed.name}: valid until {installed.not_after:%Y-%m-%d}")
-    missing = sorted(
-        path.parent.name
-        for path in folder.glob("*/**/*.csr")
-        if not path.with_suffix(".pem").exists()
-    )
-    if missing:
+    requests = [path.with_suffix(".pem") for path in folder.glob("*/**/*.csr")]
+    if missing := sorted(path.parent.name for path in requests if not path.exists()):
         print(f"Still without a certificate: {', '.join(missing)}")
 
 
@@ -242,9 +219,7 @@ def certificate(
 def show(
     folder: AnyFolder,
     as_json: AsJson = False,
-    picture: Annotated[
-        Path | None, typer.Option(help="Also draw the graph into this file (.png, .svg, .pdf).")
-    ] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the graph (.png, .svg, .pdf).")] = None,
 ) -> None:
     """Show the members, the graph, and how long certificates are valid."""
     from tacit.cli.federation_tables import describe, print_description
@@ -266,9 +241,7 @@ def show(
 def status(
     folder: AnyFolder,
     as_json: AsJson = False,
-    seconds: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds to wait for answers.")
-    ] = 3.0,
+    seconds: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait.")] = 3.0,
 ) -> None:
     """Query all nodes: round, lag, loss, traffic, and which nodes they wait for."""
     from tacit.cli.federation_tables import status_table
@@ -291,9 +264,7 @@ def up(
         str | None,
         typer.Option(help="--data of each node, with {name} for its name: parts/{name}.npz."),
     ] = None,
-    save_every: Annotated[
-        float, typer.Option(min=0, help="Seconds between checkpoints, at most.")
-    ] = 10.0,
+    save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 10.0,
 ) -> None:
     """Run all nodes of a federation on this machine, until they finish or Ctrl-C."""
     from tacit.cli.federation_up import run_all_nodes

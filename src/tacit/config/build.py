@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit import data, models
-from tacit.algorithms.algorithm import Algorithm, gradients_per_step
+from tacit.algorithms.algorithm import Algorithm
 from tacit.config.graphs import make_graph
 from tacit.config.options import (
     check_names,
@@ -83,13 +83,15 @@ class Experiment:
         """A simulation before its start; `gradients` overrides the configuration's."""
         run = self.config.run
         return Simulation(
-            self.algorithm,
-            self.task,
-            self.graph,
-            seed=run.seed,
-            device=run.device,
-            gradients=gradients or run.gradients,
-            prg=run.prg,
+            Setting(
+                self.algorithm,
+                self.task,
+                self.graph,
+                seed=run.seed,
+                device=run.device,
+                gradients=gradients or run.gradients,
+                prg=run.prg,
+            ),
             allow_divergence=run.allow_divergence,
             round_length=self.round_length,
             transcript=transcript,
@@ -149,7 +151,7 @@ def make_algorithm_for(config: Config, task: Task) -> tuple[Algorithm, int]:
     with prefix_errors("[algorithm]"):
         check_fit(draft, task)
     # Each of several local steps uses a batch, so a round has fewer iterations than batches.
-    epoch = max(1, task.steps_per_epoch // gradients_per_step(draft))
+    epoch = max(1, task.steps_per_epoch // draft.gradients_per_step)
     round_length = config.run.iterations_per_round or epoch
     steps = round_length * config.run.rounds
     return make_algorithm(name, options, round_length, steps), round_length

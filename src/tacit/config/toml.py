@@ -1,4 +1,4 @@
-"""Writing configurations as TOML (the standard library only reads it)."""
+"""Writing TOML, which the standard library only reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def to_toml(sections: dict[str, dict[str, Any]]) -> str:
-    """Sections of keys with plain values: numbers, booleans, strings, lists, and tables as inline tables."""
+    """The text of sections whose values are numbers, booleans, strings, lists or tables."""
     blocks = []
     for name, values in sections.items():
         lines = [f"[{name}]", *(f"{_key(key)} = {_value(value)}" for key, value in values.items())]
@@ -35,5 +35,5 @@ def _key(key: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    # JSON's escapes are TOML's; only DEL is a control character to TOML alone.
+    # TOML has the escapes of JSON, and also requires one for DEL.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""Audits of configurations and of run folders, and the files they leave: audit.json and a page."""
+"""Audits of runs, configurations and run folders, and the files that an audit writes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.audit import Audit, run_audit
+from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.audit import run_audit
+from tacit.auditing.result import Audit
 from tacit.config.build import Experiment, build
-from tacit.config.sections import Config, load_config
+from tacit.config.loading import load_config
+from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_json, write_text
 from tacit.data import Dataset
@@ -21,23 +23,21 @@ from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record import checkpoint as checkpoints
 from tacit.record import transcript_files
 from tacit.record.transcript import Transcript
-from tacit.simulation import Setting
+from tacit.simulation import Run, Setting
 
 
 @dataclass(frozen=True, eq=False)
 class AuditSubject:
-    """What is audited: an experiment, and what a run of it left."""
+    """An experiment to audit, and what a run of it left."""
 
     experiment: Experiment
-    folder: RunFolder | None = None  # of a run
+    folder: RunFolder | None = None
     transcript: Transcript | None = None
     final: Tensor | None = None  # trained models [N, P]
 
     @property
     def setting(self) -> Setting:
-        """What fixes the run."""
-        made = self.experiment
-        run = made.config.run
+        made, run = self.experiment, self.experiment.config.run
         return Setting(
             made.algorithm, made.task, made.graph, run.seed, run.device, run.gradients, run.prg
         )
@@ -49,89 +49,141 @@ def load_subject(
     data_folder: Path | None = None,
     dataset: Dataset | None = None,
 ) -> AuditSubject:
-    """From a configuration, its file, or the folder of a run; a `dataset` that was loaded before can be handed in."""
+    """Load a configuration, its file, or a run folder; `dataset` saves loading the data again."""
     if isinstance(source, Config):
         return AuditSubject(build(source, data_folder, dataset))
     path = Path(source)
     if not path.is_dir():
         return AuditSubject(build(load_config(path, overrides), data_folder, dataset))
     if overrides:
+        command = shlex.join(["tacit", "audit", str(path / "config.toml")])
         raise Misuse(
-            "--set does not go with the folder of a run: what it said is said.",
-            f"Audit the configuration instead: {shlex.join(['tacit', 'audit', str(path / 'config.toml')])} --set …",
+            "--set does not go with a run folder: the run is over.",
+            f"Audit the configuration instead: {command} --set …",
         )
     folder = RunFolder(path)
     config = folder.read_config()
     experiment = build(config, data_folder, dataset)
-    mark = fingerprint(config)
+    expected = fingerprint(config)
     transcript = None
     if (path / "transcript.json").exists():
-        transcript, of = transcript_files.load(path)
-        if of != mark:
+        transcript, found = transcript_files.load(path)
+        if found != expected:
             raise Misuse(
                 f"The transcript in {path} is of a run with another configuration.",
                 "Record the run again.",
             )
-    saved = checkpoints.load_latest(folder.checkpoints, experiment.algorithm, mark)
+    saved = checkpoints.load_latest(folder.checkpoints, experiment.algorithm, expected)
     final = None if saved is None or saved.step < experiment.steps else saved.state.theta
     return AuditSubject(experiment, folder, transcript, final)
 
 
-def audit_of(
-    source: Path | str | Config,
-    adversaries: Sequence[Adversary | str] | None = None,
+def audit(
+    subject: Run | AuditSubject | Config | str | Path,
+    adversary: Adversary | str | Sequence[Adversary | str] | None = None,
+    victim: int | Sequence[int] = 0,
     *,
+    iterations: int | None = None,
+    delta: float = 1e-5,
+    attacks: bool = True,
+    attack_options: AttackOptions | None = None,
+    heat_map: bool | None = None,
     overrides: Sequence[str] = (),
     data_folder: Path | None = None,
-    **options: Any,
+    progress: Progress | None = None,
 ) -> Audit:
-    """Audit a configuration or a run; options are those of `conduct`."""
-    return audit_subject(load_subject(source, overrides, data_folder), adversaries, **options)
+    """Find out who can learn what about a client's data: proved, bounded and measured.
 
+    Args:
+        subject: A run, a configuration or its file, or a run folder.
+        adversary: One adversary or several, as objects or as text such as
+            `"curious(1,4)+eavesdropper"`. By default a neighbour of the victim, all its neighbours
+            together, an eavesdropper, and the server if there is one.
+        victim: One client or several whose data are at stake.
+        iterations: How many iterations the adversaries see, from the first. By default 10, or all
+            of a shorter run.
+        delta: δ of the differential-privacy guarantee.
+        attacks: Whether to attack, or only to prove and bound.
+        attack_options: How hard attacks try, and on which device.
+        heat_map: Whether to compute what each client learns about each other. By default up to 30
+            clients.
+        overrides: Changes to a configuration file, such as `"algorithm.lr=0.05"`.
+        data_folder: Where the datasets of a configuration are.
+        progress: Called with a description, the steps done and the steps in all.
 
-def audit_subject(
-    subject: AuditSubject, adversaries: Sequence[Adversary | str] | None = None, **options: Any
-) -> Audit:
-    """Audit what was read."""
-    asked, steps = options.get("iterations", 10), subject.experiment.steps
-    if asked > steps:
+    Returns:
+        The results of each adversary. `print(audit)` shows the verdicts.
+
+    Raises:
+        Misuse: An adversary or a victim does not exist, the run has too few iterations, or its
+            transcript lacks what the adversary holds.
+
+    Example:
+        >>> import tacit, torch
+        >>> task = tacit.quadratic(torch.eye(2).repeat(5, 1, 1), torch.zeros(5, 2))
+        >>> graph = tacit.Topology.ring(5).mixing("metropolis")
+        >>> run = tacit.simulate(tacit.DSGT(lr=0.1), task, graph, steps=4)
+        >>> audit = tacit.audit(run, "curious(1)", victim=0)
+        >>> audit.results[0].verdicts[0].summary
+        'curious(1) computes 3 of 5 gradients of client 0 exactly'
+    """
+    adversaries = [adversary] if isinstance(adversary, Adversary | str) else adversary
+    if isinstance(subject, Run):
+        setting, transcript, final = subject.setting, subject.transcript, subject.theta.cpu()
+        steps = subject.history[-1].step
+    else:
+        if not isinstance(subject, AuditSubject):
+            subject = load_subject(subject, overrides, data_folder)
+        setting, transcript, final = subject.setting, subject.transcript, subject.final
+        steps = subject.experiment.steps
+        _check_held(transcript, adversaries or ())
+    if iterations is None:
+        iterations = min(10, max(1, steps))
+    if iterations > steps:
         raise Misuse(
-            f"The audit shall see {asked} iterations, but the run has {steps}.",
-            f"Audit {steps} at most, or give the configuration more rounds.",
+            f"The audit needs {iterations} iterations, but the run has {steps}.",
+            f"Audit at most {steps}, or run longer.",
         )
-    transcript = subject.transcript
-    if transcript is not None:
-        _refuse_unheard(transcript, adversaries)
     return run_audit(
-        subject.setting, adversaries, transcript=transcript, final=subject.final, **options
+        setting,
+        adversaries,
+        victims=victim if isinstance(victim, Sequence) else [victim],
+        iterations=iterations,
+        delta=delta,
+        attacks=attacks,
+        attack_options=attack_options,
+        heat_map=heat_map,
+        transcript=transcript,
+        final=final,
+        progress=progress,
     )
 
 
 def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, Path]:
-    """Write audit.json and report.html into a folder; the report of a run gets the audit as sections."""
-    from tacit.report.audit_sections import audit_page, sections_of
+    """Write audit.json and report.html; the report of a run gets the audit as sections."""
+    from tacit.report.audit_sections import audit_page, audit_sections
     from tacit.report.report import write_report
 
     out.mkdir(parents=True, exist_ok=True)
-    target = out / "audit.json"
-    write_json(target, audit.as_dict())
-    page = out / "report.html"
-    name = f"Audit of {audit.setting.algorithm.name} on {subject.experiment.config.subject}"
+    numbers, page = out / "audit.json", out / "report.html"
+    write_json(numbers, audit.as_dict())
+    title = f"Audit of {audit.setting.algorithm.name} on {subject.experiment.config.task_name}"
     if subject.folder is not None and (subject.folder.path / "summary.json").exists():
-        write_report([subject.folder.path], page, title=name, sections=sections_of(audit))
+        write_report([subject.folder.path], page, title=title, sections=audit_sections(audit))
     else:
-        write_text(page, audit_page(audit, name))
-    return target, page
+        write_text(page, audit_page(audit, title))
+    return numbers, page
 
 
-def _refuse_unheard(transcript: Transcript, adversaries: Sequence[Adversary | str] | None) -> None:
-    """Refuse adversaries whose insides were not recorded, before much is computed."""
-    for given in adversaries or ():
+def _check_held(transcript: Transcript | None, adversaries: Sequence[Adversary | str]) -> None:
+    """Raise Misuse early if a transcript lacks what corrupt clients hold."""
+    if transcript is None:
+        return
+    for given in adversaries:
         adversary = Adversary.parse(given) if isinstance(given, str) else given
-        missing = sorted(adversary.corrupt - set(transcript.keep.insides))
-        if missing:
+        if missing := sorted(adversary.corrupt - set(transcript.keep.insides)):
             names = ", ".join(map(str, missing))
             raise Misuse(
-                f"What corrupt clients ({names}) hold was not recorded, and {adversary} needs it.",
-                f"Record a run with insides = [{names}], or audit its config.toml, which records anew.",
+                f"{adversary} needs what clients {names} hold, which was not recorded.",
+                f"Record a run with insides = [{names}], or audit its config.toml.",
             )

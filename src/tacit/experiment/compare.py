@@ -1,4 +1,4 @@
-"""Comparing algorithms on the same experiment: same data, graph and first weights, paired by seed."""
+"""Compare algorithms on one experiment: the same data, graph and initial weights per seed."""
 
 from __future__ import annotations
 
@@ -12,21 +12,27 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from tacit.config.build import build
+from tacit.config.loading import make_config, parse_override, with_keys
 from tacit.config.options import OPTION_FAMILIES, algorithm_class
-from tacit.config.sections import Config, with_keys, make_config, parse_override
+from tacit.config.sections import Config
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.core.storage import read_json, write_json
 from tacit.data import Dataset
-from tacit.experiment.folder import RunFolder, fingerprint
+from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import ProgressListener, run
 from tacit.record.history import decibels
 
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """One algorithm over all seeds: mean ± standard deviation, and the paired difference to the first row.
+    """One variant over all seeds; pairs are mean and standard deviation.
 
-    The difference is that of the accuracies or, where there are none, of the mean-square deviations in decibels.
+    Attributes:
+        accuracy: In percent, if the task has accuracies.
+        difference: To the first row, paired by seed: of the accuracies or, without them, of the
+            mean-square deviations in decibels.
+        diverged: Number of runs that diverged.
+        msd_db: Mean-square deviation in decibels, if the optimum is known.
     """
 
     label: str
@@ -34,17 +40,16 @@ class ComparisonRow:
     difference: tuple[float, float] | None
     loss: tuple[float, float]
     bytes_sent: float
-    diverged: int  # how many of its runs
+    diverged: int
     msd_db: tuple[float, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, None where a number is not finite."""
+        """Plain values, None for numbers that are not finite."""
         plain = dataclasses.asdict(self)
         for key in ("accuracy", "difference", "loss", "msd_db"):
-            pair = getattr(self, key)
-            plain[key] = (
-                None if pair is None else {"mean": _finite(pair[0]), "deviation": _finite(pair[1])}
-            )
+            if (pair := plain[key]) is not None:
+                mean, deviation = (value if math.isfinite(value) else None for value in pair)
+                plain[key] = {"mean": mean, "deviation": deviation}
         return plain
 
 
@@ -57,7 +62,6 @@ class Comparison:
     seeds: list[int]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
         return {"seeds": self.seeds, "rows": [row.as_dict() for row in self.rows]}
 
 
@@ -69,149 +73,154 @@ def compare(
     *,
     data_folder: Path | None = None,
     resume: bool = False,
-    watch: Callable[[str, int], ProgressListener] = lambda label, seed: ProgressListener(),
+    listener_for: Callable[[str, int], ProgressListener] = lambda label, seed: ProgressListener(),
 ) -> Comparison:
-    """Run each variant ("lppa", "lppa+fresh=true") with each of `seeds` seeds, starting from the run's own.
+    """Run every variant with every seed, and write the table to compare.json.
 
-    Runs that ended are not run again with `resume`. Every variant is built once, with the run's own seed, before
-    the first run begins.
+    All variants are built before the first run, so that errors appear early.
+
+    Args:
+        config: The experiment. Variants take over its algorithm options where they have them.
+        variants: Algorithms with options, such as "lppa" or "lppa+fresh=true".
+        seeds: Number of seeds, counted up from the configuration's.
+        out: Folder for the runs, new or empty.
+        data_folder: Folder of the datasets.
+        resume: Continue the comparison in `out`; finished runs are not repeated.
+        listener_for: Makes the listener of a run from its label and seed.
     """
     if seeds < 1:
         raise Misuse(f"--seeds is {seeds}.", "Give at least 1.")
     if not variants:
         raise Misuse("--algorithms names none.", "Give at least one; see `tacit algorithms`.")
     if not resume:
-        RunFolder(out).refuse_if_taken()
+        RunFolder(out).require_empty()
     numbers = [config.run.seed + k for k in range(seeds)]
     configs = {label: make_variant(config, label, variants) for label in dict.fromkeys(variants)}
     dataset: Dataset | None = None
-    for one in configs.values():
-        dataset = build(one, data_folder, dataset).dataset
-    planned = {
-        (label, seed): (with_keys(one, "run", seed=seed), RunFolder(out / f"{label}-seed{seed}"))
-        for label, one in configs.items()
+    for variant in configs.values():
+        dataset = build(variant, data_folder, dataset).dataset
+    plan = {
+        (label, seed): (
+            with_keys(variant, "run", seed=seed),
+            RunFolder(out / f"{label}-seed{seed}"),
+        )
+        for label, variant in configs.items()
         for seed in numbers
     }
-    for seeded, folder in planned.values():
-        _refuse_another(folder, seeded)
-    summaries: dict[str, list[dict[str, Any]]] = {}
-    for (label, seed), (seeded, folder) in planned.items():
-        summary = _ended(folder, seeded)
-        if summary is None:
-            with _named(f"{label}, seed {seed}"):
-                watcher = watch(label, seed)
+    for variant, folder in plan.values():
+        folder.require_same_run(
+            variant, "Choose another --out, or resume with the configuration of that comparison."
+        )
+    summaries: dict[str, list[dict[str, Any]]] = {label: [] for label in configs}
+    for (label, seed), (variant, folder) in plan.items():
+        summary = read_json(folder.summary) if folder.summary.exists() else {}
+        # A run that diverged before its last round left a summary, too.
+        if summary.get("rounds") != variant.run.rounds:
+            with _name_run(f"{label}, seed {seed}"):
+                listener = listener_for(label, seed)
                 summary = run(
-                    seeded, folder.path, dataset=dataset, resume=resume, watcher=watcher
+                    variant, folder.path, dataset=dataset, resume=resume, listener=listener
                 ).summary
-        summaries.setdefault(label, []).append(summary)
+        summaries[label].append(summary)
     first = next(iter(summaries.values()))
-    rows = [_row(label, runs, first) for label, runs in summaries.items()]
-    comparison = Comparison(rows, [folder.path for _, folder in planned.values()], numbers)
+    rows = [_make_row(label, runs, first) for label, runs in summaries.items()]
+    comparison = Comparison(rows, [folder.path for _, folder in plan.values()], numbers)
     write_json(out / "compare.json", comparison.as_dict())
     return comparison
 
 
 def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
-    """The configuration with another algorithm: options it does not have are left out, further ones set."""
+    """The configuration with the algorithm and the options of a label such as "lppa+fresh=true".
+
+    Options of the configuration carry over to algorithms that have them. An option that neither
+    the configuration's own algorithm nor any of the `variants` has is an error.
+    """
     name, *settings = split_outside_brackets(label, "+")
-    known = _options_of(name)
-    own = _options_of(config.algorithm.name)
+    own = _option_names(config.algorithm.name)
     for key in unused_options(config, variants):
         if key not in own:
             raise Misuse(
                 f"algorithm.{key} is an option of none of {', '.join(variants)}.", "Remove it."
             )
-    options: dict[str, Any] = {
-        key: value for key, value in config.algorithm.options.items() if key in known
-    }
+    known = _option_names(name)
+    options = {key: value for key, value in config.algorithm.options.items() if key in known}
     for setting in settings:
-        path, value = parse_override(setting)
-        head, *rest = path
+        (option, *rest), value = parse_override(setting)
         if rest:
-            inner = _as_table(name, head, options.get(head))
-            if not isinstance(inner, dict) or len(rest) != 1:
+            table = _as_table(name, option, options.get(option))
+            if not isinstance(table, dict) or len(rest) != 1:
                 raise Misuse(
-                    f"{setting!r} in --algorithms has no table to go into.",
-                    f"Set {head} in the config.",
+                    f"{setting!r} in --algorithms sets a key of something that is no table.",
+                    f"Set {option} in the configuration.",
                 )
-            value = inner | {rest[0]: value}
-        options[head] = value
+            value = table | {rest[0]: value}
+        options[option] = value
     return make_config(config.as_dict() | {"algorithm": {"name": name, **options}})
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:
-    """The parts of a text, where a separator between brackets does not count: "a+b={x=[1,2]},c" has two by commas."""
+    """Split a text at the separators that are not inside brackets.
+
+    Example:
+        >>> split_outside_brackets("a+b={x=[1,2]},c", ",")
+        ['a+b={x=[1,2]}', 'c']
+    """
     parts, depth = [""], 0
-    for sign in text:
-        depth += (sign in "{[") - (sign in "}]")
-        if sign == separator and depth == 0:
+    for character in text:
+        depth += (character in "{[") - (character in "}]")
+        if character == separator and depth == 0:
             parts.append("")
         else:
-            parts[-1] += sign
+            parts[-1] += character
     return parts
 
 
-def _as_table(name: str, option: str, value: Any) -> Any:
-    """A value that is the name of one of a family, as the table it stands for; others as they are."""
-    hint = get_type_hints(algorithm_class(name, "--algorithms")).get(option)
-    family = OPTION_FAMILIES.get(hint)
-    return {family.chooser: value} if family is not None and isinstance(value, str) else value
-
-
 def unused_options(config: Config, variants: Sequence[str]) -> list[str]:
-    """Options in the configuration that none of the variants has, and that are therefore left out."""
+    """Options of the configuration that none of the variants has."""
     names = (split_outside_brackets(label, "+")[0] for label in variants)
-    had = {option for name in names for option in _options_of(name)}
-    return [key for key in config.algorithm.options if key not in had]
+    known = {option for name in names for option in _option_names(name)}
+    return [key for key in config.algorithm.options if key not in known]
 
 
-def _options_of(name: str) -> list[str]:
-    return [field.name for field in dataclasses.fields(algorithm_class(name, "--algorithms"))]
+def _option_names(algorithm: str) -> list[str]:
+    fields = dataclasses.fields(algorithm_class(algorithm, "--algorithms"))
+    return [field.name for field in fields]
 
 
-def _refuse_another(folder: RunFolder, config: Config) -> None:
-    """Refuse to go on with a run that was begun with another configuration."""
-    if folder.config.exists() and fingerprint(folder.read_config()) != fingerprint(config):
-        raise Misuse(
-            f"The run in {folder.path} has another configuration.",
-            "Choose another --out, or resume with the configuration of that comparison.",
-        )
-
-
-def _ended(folder: RunFolder, config: Config) -> dict[str, Any] | None:
-    """The summary of a run that went to its end before; one that diverged on the way did not."""
-    if not folder.summary.exists():
-        return None
-    summary = read_json(folder.summary)
-    return summary if summary.get("rounds") == config.run.rounds else None
+def _as_table(algorithm: str, option: str, value: Any) -> Any:
+    """Turn the bare name of a member of an option family into its table."""
+    hint = get_type_hints(algorithm_class(algorithm, "--algorithms")).get(option)
+    family = OPTION_FAMILIES.get(hint)
+    return {family.selector: value} if family is not None and isinstance(value, str) else value
 
 
 @contextmanager
-def _named(which: str) -> Iterator[None]:
-    """Say of a run that failed or was stopped which of the comparison it was."""
+def _name_run(name: str) -> Iterator[None]:
+    """Add to errors which run of the comparison they come from."""
     try:
         yield
     except Diverged as problem:
-        raise Diverged(f"{which}: {problem}", problem.history) from None
+        raise Diverged(f"{name}: {problem}", problem.history) from None
     except Interrupted:
         raise Interrupted(
-            f"Stopped in {which}. Continue with the same command and --resume."
+            f"Stopped in {name}. Continue with the same command and --resume."
         ) from None
 
 
-def _row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> ComparisonRow:
-    accuracy, deviation = _accuracies(runs), _deviations(runs)
-    chief, base = (accuracy, _accuracies(first)) if accuracy else (deviation, _deviations(first))
+def _make_row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> ComparisonRow:
+    accuracy, msd = _accuracies(runs), _msd_decibels(runs)
+    values, base = (accuracy, _accuracies(first)) if accuracy else (msd, _msd_decibels(first))
+    difference = None
+    if runs is not first and values and base:
+        difference = _mean_and_deviation([a - b for a, b in zip(values, base, strict=True)])
     return ComparisonRow(
         label,
         _mean_and_deviation(accuracy) if accuracy else None,
-        _mean_and_deviation([a - b for a, b in zip(chief, base, strict=True)])
-        if runs is not first and chief and base
-        else None,
+        difference,
         _mean_and_deviation([_number(run["loss"]["mean"]) for run in runs]),
         statistics.fmean(run["bytes_sent"] for run in runs),
         sum("diverged" in run for run in runs),
-        _mean_and_deviation(deviation) if deviation else None,
+        _mean_and_deviation(msd) if msd else None,
     )
 
 
@@ -219,20 +228,16 @@ def _accuracies(runs: list[dict[str, Any]]) -> list[float]:
     return [_number(run["accuracy"]["mean"]) for run in runs if run["accuracy"] is not None]
 
 
-def _deviations(runs: list[dict[str, Any]]) -> list[float]:
-    """Mean-square deviations in decibels; none where the optimum is not known."""
+def _msd_decibels(runs: list[dict[str, Any]]) -> list[float]:
     known = any(run.get("msd") is not None for run in runs)
     return [decibels(run.get("msd")) for run in runs] if known else []
 
 
 def _mean_and_deviation(values: list[float]) -> tuple[float, float]:
-    several = len(values) > 1 and all(map(math.isfinite, values))  # stdev fails on NaN
-    return statistics.fmean(values), statistics.stdev(values) if several else math.nan
+    # statistics.stdev fails on values that are not finite.
+    defined = len(values) > 1 and all(map(math.isfinite, values))
+    return statistics.fmean(values), statistics.stdev(values) if defined else math.nan
 
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The first minute: three rules on the digits that ship with the package, and what a neighbour sees."""
+"""The demonstration: three algorithms on bundled digits, and what a neighbour learns."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.auditing.verdict import strongest_leak
-from tacit.config.build import build
-from tacit.config.sections import Config, make_config
+from tacit.config.build import Experiment, build
+from tacit.config.loading import make_config
+from tacit.config.sections import Config
 from tacit.core.errors import Interrupted
 from tacit.experiment.compare import ComparisonRow, compare, make_variant
 from tacit.experiment.run import ProgressListener
 from tacit.report.page import PageSection, table
 from tacit.report.report import write_report
-from tacit.simulation import Simulation
 
 DEMO_ALGORITHMS = {
     "dsgt": "no protection",
     "dp-dsgt": "own noise",
     "lppa": "noise that cancels",
 }
-VICTIM, AUDITED = 0, 6  # whose gradients the audit asks about, after how many iterations
-CAVEAT = "of the four masks on a message of lppa, a neighbour on the ring knows the two it shares"
+VICTIM = 0
+AUDITED_ITERATIONS = 6
+CAVEAT = "a neighbour on the ring knows two of the four masks on a message of lppa"
 
 
 @dataclass(frozen=True)
 class DemoRow:
-    """One row of the table a newcomer reads."""
+    """One algorithm; the error is the mean over clients of ‖γ⁰ − ∇L(θ⁰)‖ / ‖∇L(θ⁰)‖."""
 
     row: ComparisonRow
     protection: str
-    first_message_error: float  # mean over clients of ‖γ⁰ − ∇L(θ⁰)‖ / ‖∇L(θ⁰)‖
+    first_message_error: float
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The table, where the report is, and the audit in two lines."""
+    """The table, the path of the report, and two sentences from the audit."""
 
-    lines: list[DemoRow]
+    rows: list[DemoRow]
     report: Path
     audit: list[str]
 
@@ -70,81 +71,82 @@ def demo_config() -> Config:
     )
 
 
-def run_demo(out: Path, watch: Callable[[str, int], ProgressListener]) -> DemoResult:
-    """Train with DSGT, DP and LPPA on `mnist-mini` and write the report."""
-    config = demo_config()
+def run_demo(out: Path, listener_for: Callable[[str, int], ProgressListener]) -> DemoResult:
+    """Train with all three algorithms, audit them briefly, and write the report."""
+    config, names = demo_config(), list(DEMO_ALGORITHMS)
     try:
-        comparison = compare(config, list(DEMO_ALGORITHMS), 1, out, watch=watch)
+        comparison = compare(config, names, 1, out, listener_for=listener_for)
     except Interrupted:
         raise Interrupted("Stopped before the end; start again with `tacit demo`.") from None
-    errors = {name: first_message_error(config, name) for name in DEMO_ALGORITHMS}
-    lines = [DemoRow(row, DEMO_ALGORITHMS[row.label], errors[row.label]) for row in comparison.rows]
-    told = short_audit(config)
+    experiments = {name: build(make_variant(config, name, names)) for name in names}
+    rows = [
+        DemoRow(row, DEMO_ALGORITHMS[row.label], first_message_error(experiments[row.label]))
+        for row in comparison.rows
+    ]
+    audit = short_audit(experiments)
     report = write_report(
         comparison.folders,
         out / "report.html",
         title="Tacit demonstration",
-        sections=[_section(lines, told)],
+        sections=[_report_section(rows, audit)],
     )
-    return DemoResult(lines, report, told)
+    return DemoResult(rows, report, audit)
 
 
-def short_audit(config: Config) -> list[str]:
-    """What one neighbour, and both together, compute of client 0 under each rule: proved, on symbols."""
-    words: dict[str, list[str]] = {"curious(1)": [], "curious(1,4)": []}
-    guarantees = []
-    for name in DEMO_ALGORITHMS:
-        experiment = build(make_variant(config, name, list(DEMO_ALGORITHMS)))
-        run = run_on_symbols(experiment.algorithm, experiment.graph, AUDITED)
-        for adversary, said in words.items():
-            listener = Adversary.parse(adversary)
-            said.append(f"{name}: {strongest_leak(Leakage(Knowledge(run, listener), VICTIM))}")
-            clip, width = experiment.task.clip, experiment.task.parameters
-            guarantees.append(
-                compute_ledger(run, listener, VICTIM, clip=clip, parameters=width).upper.epsilon
-            )
-    none = all(map(math.isinf, guarantees))
-    alone, together = ("; ".join(said) for said in words.values())
+def short_audit(experiments: dict[str, Experiment]) -> list[str]:
+    """What one neighbour and both neighbours of client 0 can compute, proved on symbols."""
+    leaks: dict[str, list[str]] = {"curious(1)": [], "curious(1,4)": []}
+    epsilons = []
+    for name, experiment in experiments.items():
+        run = run_on_symbols(experiment.algorithm, experiment.graph, AUDITED_ITERATIONS)
+        clip, width = experiment.task.clip, experiment.task.parameters
+        for text, found in leaks.items():
+            adversary = Adversary.parse(text)
+            leak = strongest_leak(Leakage(Knowledge(run, adversary), VICTIM))
+            found.append(f"{name}: {leak}")
+            account = compute_ledger(run, adversary, VICTIM, clip=clip, parameters=width)
+            epsilons.append(account.upper.epsilon)
+    one, both = ("; ".join(found) for found in leaks.values())
+    guarantee = ""
+    if all(map(math.isinf, epsilons)):
+        guarantee = " No algorithm has a differential-privacy guarantee."
     return [
-        f"Audit: one neighbour computes of client {VICTIM}: {alone}.",
-        f"Audit: both together: {together}."
-        + (" No rule has a differential-privacy guarantee." if none else ""),
+        f"Audit: of client {VICTIM}, one neighbour can compute: {one}.",
+        f"Audit: both neighbours together: {both}.{guarantee}",
     ]
 
 
-def first_message_error(config: Config, name: str) -> float:
-    """How far the first tracker that a client sends is from its gradient, relative to the gradient."""
-    experiment = build(make_variant(config, name, list(DEMO_ALGORITHMS)))
-    simulation = Simulation(
-        experiment.algorithm, experiment.task, experiment.graph, seed=config.run.seed
-    )
+def first_message_error(experiment: Experiment) -> float:
+    """Relative distance of the first tracker that a client sends from its gradient."""
+    simulation = experiment.simulation()
     simulation.start()
     sent: Tensor = simulation.state.gamma
-    true: Tensor = simulation.state.grad
-    return float(((sent - true).norm(dim=1) / true.norm(dim=1)).mean())
+    gradient: Tensor = simulation.state.grad
+    return float(((sent - gradient).norm(dim=1) / gradient.norm(dim=1)).mean())
 
 
-def _section(lines: list[DemoRow], told: list[str]) -> PageSection:
-    rows = [
+def percent(row: ComparisonRow) -> str:
+    """The mean accuracy with its unit."""
+    return "–" if row.accuracy is None else f"{row.accuracy[0]:.1f} %"
+
+
+def _report_section(rows: list[DemoRow], audit: list[str]) -> PageSection:
+    text = (
+        "<p>Each client sends its model and its gradient tracker γ to its neighbours. The first γ "
+        "is the gradient of its data: exactly (an error of 0 %), hidden under the client's own "
+        "noise, which stays in the sum, or hidden under masks that its neighbours subtract again, "
+        "so that the sum does not change. The error is that of the message itself; a neighbour on "
+        "this ring knows two of the four masks in it.</p>"
+    )
+    header = ["algorithm", "protection", "accuracy", "error of the first gradient a neighbour sees"]
+    cells = [
         [
             line.row.label,
             line.protection,
             percent(line.row),
             f"{100 * line.first_message_error:.0f} %",
         ]
-        for line in lines
+        for line in rows
     ]
-    words = (
-        "<p>Each client sends its model and its gradient tracker γ to its neighbours. The first γ is the gradient "
-        "of its data: exactly (an error of 0 %), hidden under noise of its own that stays in the sum for ever, or "
-        "hidden under noise that its neighbours subtract again, so that the sum is untouched. The error is that of "
-        "the message itself; of the four masks in it, a neighbour on this ring knows the two that it shares.</p>"
-    )
-    head = ["rule", "protection", "accuracy", "error of the first gradient a neighbour sees"]
-    audit = "".join(f"<p>{escape(line)}</p>" for line in told)
-    return PageSection("What a neighbour sees", words + table(head, rows) + audit)
-
-
-def percent(row: ComparisonRow) -> str:
-    """Accuracy as people write it."""
-    return "–" if row.accuracy is None else f"{row.accuracy[0]:.1f} %"
+    sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in audit)
+    return PageSection("What a neighbour sees", text + table(header, cells) + sentences)

@@ -1,4 +1,4 @@
-"""A run folder: everything that belongs to one run, and nothing of another."""
+"""The folder of a run: its files, and what identifies the run that they belong to."""
 
 from __future__ import annotations
 
@@ -8,44 +8,49 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.config.sections import GRAPH_FILE_KEYS, Config, make_config
+from tacit.config.loading import make_config
+from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
-from tacit.graph import Graph
 from tacit.record.history import History
+from tacit.report.finished_run import StoredGraph, StoredPartition
 
-DRAWN_EDGES = 2_000  # a drawing of more shows nothing
+# Keys of [run] that do not change the states, only where they are computed and what is kept.
+NEUTRAL_RUN_KEYS = (
+    "device", "evaluate_every", "checkpoint_every", "keep_checkpoints", "gradients",
+    "allow_divergence",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Names of the files of a run below `path`."""
+    """The files of one run below `path`."""
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The configuration as it was run."""
+        """The configuration that was run."""
         return self.path / "config.toml"
 
     @property
     def history(self) -> Path:
-        """One JSON record per evaluated round."""
+        """One JSON record per evaluation."""
         return self.path / "history.jsonl"
 
     @property
     def summary(self) -> Path:
-        """The outcome in one JSON object; it exists once the run has ended."""
+        """The result in one JSON object; it exists once the run has ended."""
         return self.path / "summary.json"
 
     @property
     def checkpoints(self) -> Path:
-        """Where states are kept."""
+        """Folder of the saved states."""
         return self.path / "checkpoints"
 
-    def refuse_if_taken(self) -> None:
-        """Refuse a folder that is not empty: nothing is ever overwritten."""
+    def require_empty(self) -> None:
+        """Raise Misuse if the folder holds anything: a run never overwrites files."""
         if self.path.exists() and not self.path.is_dir():
             raise Misuse(f"The output folder {self.path} is a file.", "Choose another with --out.")
         if self.config.exists():
@@ -58,14 +63,18 @@ class RunFolder:
                 f"The output folder {self.path} is not empty.", "Choose another with --out."
             )
 
+    def require_same_run(self, config: Config, remedy: str) -> None:
+        """Raise Misuse if the folder holds a run with another configuration."""
+        if self.config.exists() and fingerprint(self.read_config()) != fingerprint(config):
+            raise Misuse(f"The run in {self.path} has another configuration.", remedy)
+
     def create(self, config: Config) -> None:
-        """Take possession of an empty or new folder."""
-        self.refuse_if_taken()
+        """Make the folder, or use an empty one, and write the configuration."""
+        self.require_empty()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.config.touch(
-                exist_ok=False
-            )  # fails for the second of two runs that found the folder empty
+            # Fails for the second of two runs that found the folder empty.
+            self.config.touch(exist_ok=False)
         except OSError as problem:
             raise Misuse(
                 f"Cannot make the output folder {self.path}: {problem}.", "Choose another."
@@ -73,7 +82,6 @@ class RunFolder:
         write_text(self.config, to_toml(config.as_dict()))
 
     def read_config(self) -> Config:
-        """The configuration of the run in this folder."""
         try:
             values = tomllib.loads(self.config.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
@@ -84,47 +92,32 @@ class RunFolder:
         return make_config(values, origin=str(self.config))
 
     def read_history(self) -> History:
-        """The records so far; a last line without its end was being written when the run was killed."""
+        """The records so far, without a last line that a killed run did not complete."""
         try:
-            whole, _, _ = self.history.read_text(encoding="utf-8").rpartition("\n")
-            return History.from_jsonl(whole)
+            complete, _, _ = self.history.read_text(encoding="utf-8").rpartition("\n")
+            return History.from_jsonl(complete)
         except FileNotFoundError:
             return History()
         except (OSError, ValueError, KeyError, TypeError) as problem:
-            raise Misuse(f"{self.history} is damaged: {problem}.", "Start the run anew.") from None
+            raise Misuse(f"{self.history} is damaged: {problem}.", "Start a new run.") from None
 
-    def write_graph(self, graph: Graph) -> None:
-        """The graph as the report draws it."""
-        drawn = len(graph.edges) <= 2 * DRAWN_EDGES  # an undirected edge is listed both ways
-        topology = graph.topology
-        picture = {
-            "description": graph.describe(),
-            "clients": graph.clients,
-            "directed": graph.directed,
-            "edges": graph.edges.tolist() if drawn else None,
-            "positions": topology.layout().tolist() if drawn else None,
-        }
-        write_text(self.path / "graph.json", json.dumps(picture))
+    def write_graph(self, graph: StoredGraph) -> None:
+        write_text(self.path / "graph.json", json.dumps(graph.model_dump()))
 
-    def write_partition(
-        self, counts: list[list[int]], classes: list[str], description: str
-    ) -> None:
-        """Who has which data, as the report draws it: a row of counts per client, one number per class."""
-        table = {"description": description, "classes": classes, "counts": counts}
-        write_text(self.path / "partition.json", json.dumps(table))
+    def write_partition(self, partition: StoredPartition) -> None:
+        write_text(self.path / "partition.json", json.dumps(partition.model_dump()))
 
 
 def fingerprint(config: Config) -> str:
-    """What identifies the trajectory a configuration gives: all of it but where and how often to save or look."""
+    """Digest of every key that influences the states of a run, and of the files they name."""
     plain = config.as_dict()
     for key in GRAPH_FILE_KEYS:
         if (name := plain["graph"].get(key)) and Path(name).is_file():
             plain["graph"][key] = hashlib.sha256(Path(name).read_bytes()).hexdigest()
-    elsewhere = (
-        "device", "evaluate_every", "checkpoint_every", "keep_checkpoints", "gradients", "allow_divergence",
-    )  # fmt: skip
-    plain["run"] = {key: value for key, value in plain["run"].items() if key not in elsewhere}
+    for key in NEUTRAL_RUN_KEYS:
+        del plain["run"][key]
     if plain["run"]["prg"] == "philox":
-        del plain["run"]["prg"]  # as before there was a choice: runs of that time go on
+        # Runs from before this key existed keep their fingerprint.
+        del plain["run"]["prg"]
     plain.pop("transcript", None)
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

@@ -13,7 +13,7 @@ import tacit
 from tacit.config.build import Experiment, build
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config
-from tacit.core.errors import Diverged, Interrupted, RankLost, Misuse, ReportedElsewhere, TacitError
+from tacit.core.errors import Diverged, Interrupted, Misuse, RankLost, ReportedElsewhere, TacitError
 from tacit.core.storage import append_text, write_json, write_text
 from tacit.data import Dataset
 from tacit.engines import checkpoints

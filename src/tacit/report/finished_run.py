@@ -1,4 +1,4 @@
-"""A finished run as its folder tells it: what the report reads, checked on the way in."""
+"""The files of a finished run: their schema, and reading them with checks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,22 @@ from pydantic import (
 )
 
 from tacit.core.errors import Misuse
+from tacit.data import Dataset, Partition
+from tacit.graph import Graph
 from tacit.record.history import History, Record
 
+# Drawings with more edges show nothing.
+MAX_DRAWN_EDGES = 2_000
 
-class _Stored(BaseModel):
+
+class StoredModel(BaseModel):
+    """What a file of a run holds."""
+
     model_config = ConfigDict(frozen=True)
 
 
-class FinalSpread(_Stored):
-    """A metric of the last round over the clients, and of the average model; None where it is not finite."""
+class FinalSpread(StoredModel):
+    """A metric at the end, over the clients and of the average model; None if not finite."""
 
     mean: float | None = None
     min: float | None = None
@@ -35,64 +42,93 @@ class FinalSpread(_Stored):
     average_model: float | None = None
 
 
-class Summary(_Stored):
-    """The outcome of a run: `summary.json`."""
+class Summary(StoredModel):
+    """The content of `summary.json`; accuracies are in percent."""
 
     algorithm: str
     steps: int
     rounds: int
     clients: int
     parameters: int
-    accuracy: FinalSpread | None = None  # percent
+    accuracy: FinalSpread | None = None
     loss: FinalSpread | None = None
     consensus_distance: float | None = None
     bytes_sent: float | None = None
     wall_seconds: float | None = None
     seed: int | str | None = None
-    msd: float | None = None  # mean-square deviation from the optimum, where that is known
+    msd: float | None = None
     diverged: str | None = None
     notes: list[str] = Field(default_factory=list)
 
 
-class StoredGraph(_Stored):
-    """Who could send to whom: `graph.json`. An undirected graph may list an edge once or both ways."""
+class StoredGraph(StoredModel):
+    """The content of `graph.json`; without edges if they are too many to draw.
+
+    An undirected graph may list an edge once or in both directions.
+    """
 
     description: str
     clients: PositiveInt
     directed: bool
-    edges: list[tuple[NonNegativeInt, NonNegativeInt]] | None = None  # None: too many to draw
+    edges: list[tuple[NonNegativeInt, NonNegativeInt]] | None = None
     positions: list[tuple[float, float]] | None = None
 
+    @classmethod
+    def of(cls, graph: Graph) -> StoredGraph:
+        # A Graph lists undirected edges in both directions.
+        drawable = len(graph.edges) <= 2 * MAX_DRAWN_EDGES
+        return cls(
+            description=graph.describe(),
+            clients=graph.clients,
+            directed=graph.directed,
+            edges=graph.edges.tolist() if drawable else None,
+            positions=graph.topology.layout().tolist() if drawable else None,
+        )
+
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check(self) -> Self:
         if any(end >= self.clients for edge in self.edges or () for end in edge):
             raise ValueError("an edge names a client that does not exist")
         if self.positions is not None and len(self.positions) != self.clients:
-            raise ValueError("positions are not one per client")
+            raise ValueError("there is not one position per client")
         return self
 
 
-class StoredPartition(_Stored):
-    """Who held how many samples of which class: `partition.json`; counts has a row per client."""
+class StoredPartition(StoredModel):
+    """The content of `partition.json`: samples per client (rows) and class (columns)."""
 
     description: str
     classes: list[str]
     counts: list[list[NonNegativeInt]]
 
+    @classmethod
+    def of(cls, dataset: Dataset, partition: Partition) -> StoredPartition:
+        return cls(
+            description=f"{dataset.note}: {partition.description}",
+            classes=list(dataset.class_names),
+            counts=partition.counts(dataset.train.y.numpy(), dataset.classes).tolist(),
+        )
+
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check(self) -> Self:
         if any(len(row) != len(self.classes) for row in self.counts):
-            raise ValueError("a row of counts has not one number per class")
+            raise ValueError("a row of counts does not have one number per class")
         return self
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """Everything a report shows of one run."""
+    """What a report shows of one run.
 
-    name: str  # of its folder
-    config: str  # the text
-    settings: dict[str, Any]  # the same, flat: {"algorithm.lr": 0.1, …}
+    Attributes:
+        name: The name of its folder.
+        config: The text of its config.toml.
+        settings: The same as a flat dictionary, such as {"algorithm.lr": 0.1}.
+    """
+
+    name: str
+    config: str
+    settings: dict[str, Any]
     summary: Summary
     history: History
     graph: StoredGraph
@@ -105,38 +141,38 @@ def read_run(folder: Path) -> FinishedRun:
         raise Misuse(
             f"{folder} is not a run folder: it has no history.jsonl.", "Run `tacit run` first."
         )
-    config = _text(folder / "config.toml")
+    config = _read_text(folder / "config.toml")
     try:
         values = tomllib.loads(config)
     except tomllib.TOMLDecodeError as problem:
         raise _damaged(folder / "config.toml", problem) from None
-    has_partition = (folder / "partition.json").exists()
+    partition = folder / "partition.json"
     return FinishedRun(
         name=folder.resolve().name,
         config=config,
-        settings=_flat(values),
-        summary=_stored(Summary, folder / "summary.json"),
-        history=_history(folder / "history.jsonl"),
-        graph=_stored(StoredGraph, folder / "graph.json"),
-        partition=_stored(StoredPartition, folder / "partition.json") if has_partition else None,
+        settings=_flatten(values),
+        summary=_read(Summary, folder / "summary.json"),
+        history=_read_history(folder / "history.jsonl"),
+        graph=_read(StoredGraph, folder / "graph.json"),
+        partition=_read(StoredPartition, partition) if partition.exists() else None,
     )
 
 
-Kind = TypeVar("Kind", bound=_Stored)
+M = TypeVar("M", bound=StoredModel)
 
 
-def _stored(kind: type[Kind], path: Path) -> Kind:
+def _read(model: type[M], path: Path) -> M:
     try:
-        return kind.model_validate_json(_text(path))
+        return model.model_validate_json(_read_text(path))
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise _damaged(path, f"{where}: {first['msg']}" if where else first["msg"]) from None
+        key = ".".join(str(part) for part in first["loc"])
+        raise _damaged(path, f"{key}: {first['msg']}" if key else first["msg"]) from None
 
 
-def _history(path: Path) -> History:
+def _read_history(path: Path) -> History:
     records = []
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    for number, line in enumerate(_read_text(path).splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -148,7 +184,7 @@ def _history(path: Path) -> History:
     return History(records)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -166,9 +202,9 @@ def _damaged(path: Path, problem: object) -> Misuse:
     )
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        inner = isinstance(value, dict) and bool(value)
-        flat |= _flat(value, f"{prefix}{key}.") if inner else {f"{prefix}{key}": value}
+        nested = isinstance(value, dict) and bool(value)
+        flat |= _flatten(value, f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return flat

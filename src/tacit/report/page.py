@@ -1,4 +1,4 @@
-"""The page a report is printed on: its style sheet and the small pieces of HTML it is made of."""
+"""The HTML of reports: the page, its style sheet, its elements, and numbers as text."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-# The page may load nothing and run nothing: even a section that asks for something from outside gets nothing.
+# The page may load and run nothing, whatever a section contains.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 CSS = """
-:root{color-scheme:light dark;--ink:#1b1f24;--muted:#59626d;--grid:#d9dee4;--paper:#fefefe;--back:#f3f5f7;
---edge:#dde2e8;--link:#005a8e;--warn:#8a2f00;--warn-back:#fdefe6;--warn-edge:#d55e00;--note-back:#eaf3f9;
---note-edge:#0072b2;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9;
---indigo:#332288}
+:root{color-scheme:light dark;--ink:#1b1f24;--muted:#59626d;--grid:#d9dee4;--paper:#fefefe;
+--back:#f3f5f7;--edge:#dde2e8;--link:#005a8e;--warn:#8a2f00;--warn-back:#fdefe6;
+--warn-edge:#d55e00;--note-back:#eaf3f9;--note-edge:#0072b2;--c0:#0072b2;--c1:#d55e00;
+--c2:#009e73;--c3:#cc79a7;--c4:#e69f00;--c5:#56b4e9;--indigo:#332288}
 @media screen and (prefers-color-scheme:dark){:root{
 --ink:#e7eaee;--muted:#a0aab5;--grid:#343b44;--paper:#1a1f25;
 --back:#12161a;--edge:#2d343c;--link:#7cc4f0;--warn:#ffb994;--warn-back:#33201a;--warn-edge:#ec7a3c;
@@ -30,12 +30,13 @@ h2{font-size:1.2rem;margin:2.5rem 0 .9rem}
 .lead{margin:0;max-width:60rem;color:var(--muted);font-size:1.05rem}
 nav{margin-top:1rem;display:flex;flex-wrap:wrap;gap:.25rem 1.25rem;font-size:.92rem}
 a{color:var(--link)}
-.box{border-left:4px solid var(--note-edge);background:var(--note-back);border-radius:6px;padding:.7rem 1rem;
-margin:1rem 0;overflow-wrap:anywhere}
+.box{border-left:4px solid var(--note-edge);background:var(--note-back);border-radius:6px;
+padding:.7rem 1rem;margin:1rem 0;overflow-wrap:anywhere}
 .box p,.box ul{margin:.15rem 0}
 .warning{border-color:var(--warn-edge);background:var(--warn-back)}
 .warning strong{color:var(--warn)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.8rem;margin:0 0 1rem}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.8rem;
+margin:0 0 1rem}
 .tile,figure,.sheet{background:var(--paper);border:1px solid var(--edge);border-radius:10px}
 .tile{padding:.8rem 1rem}
 .tile dt{font-size:.85rem;color:var(--muted)}
@@ -69,9 +70,9 @@ pre{overflow-x:auto;margin:0;padding:.9rem 1rem;
 font:.85rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 img{max-width:100%}
 footer{margin-top:3rem;padding-bottom:2rem;font-size:.85rem;color:var(--muted)}
-@media print{@page{margin:14mm}body{background:none;font-size:10.5pt}nav{display:none}header{padding-top:0}
-header,main,footer{max-width:none;padding:0}.grid{grid-template-columns:1fr 1fr}
-.sheet,.tile,.box{break-inside:avoid}
+@media print{@page{margin:14mm}body{background:none;font-size:10.5pt}nav{display:none}
+header{padding-top:0}header,main,footer{max-width:none;padding:0}
+.grid{grid-template-columns:1fr 1fr}.sheet,.tile,.box{break-inside:avoid}
 h2{break-after:avoid}
 table{font-size:8pt}th,td{padding:.25rem .35rem;white-space:normal}.sheet{overflow:visible}
 pre{white-space:pre-wrap}}
@@ -80,22 +81,22 @@ pre{white-space:pre-wrap}}
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of the page. `html` is put in as it is: escape in it what comes from files."""
+    """A part of the page; `html` is inserted as it is, so escape what comes from files."""
 
     title: str
     html: str
 
 
-def whole_page(title: str, lead: str, alerts: str, sections: Sequence[PageSection]) -> str:
-    """The finished document."""
-    links = "".join(
-        f'<a href="#part-{k}">{escape(part.title)}</a>' for k, part in enumerate(sections, 1)
-    )
-    parts = "".join(
-        f'<section aria-labelledby="part-{k}"><h2 id="part-{k}">{escape(part.title)}</h2>\n'
-        f"{part.html}</section>\n"
-        for k, part in enumerate(sections, 1)
-    )
+def render_page(title: str, lead: str, alerts: str, sections: Sequence[PageSection]) -> str:
+    """The whole document; `alerts` is HTML above the sections."""
+    links, parts = "", ""
+    for number, section in enumerate(sections, 1):
+        anchor, name = f"part-{number}", escape(section.title)
+        links += f'<a href="#{anchor}">{name}</a>'
+        parts += (
+            f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{name}</h2>\n'
+            f"{section.html}</section>\n"
+        )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
@@ -104,8 +105,8 @@ def whole_page(title: str, lead: str, alerts: str, sections: Sequence[PageSectio
         f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
         f'<header><h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n'
         f'<nav aria-label="Contents">{links}</nav>\n{alerts}</header>\n<main>\n{parts}</main>\n'
-        "<footer>Made by Tacit. This file holds all it shows and loads nothing from the network.</footer>\n"
-        "</body>\n</html>\n"
+        "<footer>Made by Tacit. This file is self-contained and loads nothing from the network."
+        "</footer>\n</body>\n</html>\n"
     )
 
 
@@ -123,48 +124,49 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "
     )
 
 
-def tile(name: str, value: str, below: str = "") -> str:
-    """One number in large type."""
+def tile(name: str, value: str, detail: str = "") -> str:
+    """One number in large type, with a detail below."""
     return (
         f'<div class="tile"><dt>{escape(name)}</dt><dd class="big">{escape(value)}</dd>'
-        f'<dd class="small">{escape(below)}</dd></div>'
+        f'<dd class="small">{escape(detail)}</dd></div>'
     )
 
 
-def facts(named: Sequence[tuple[str, str]]) -> str:
+def facts(values: dict[str, str]) -> str:
     """Names and values in small type, side by side."""
     pairs = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in named
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in values.items()
     )
     return f'<dl class="sheet facts">{pairs}</dl>\n'
 
 
 def card(title: str, drawing: str, caption: str = "", *, square: bool = False) -> str:
-    """A figure with its title and caption; `drawing` is HTML, and if `square` not as wide as it could be."""
+    """A figure with title and caption; `drawing` is HTML, and limited in height if `square`."""
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     shape = ' class="square"' if square else ""
     return f"<figure{shape}><h3>{escape(title)}</h3>{drawing}{below}</figure>\n"
 
 
-def folded(title: str, html: str, *, opened: bool = False) -> str:
-    """Something to unfold."""
-    return (
-        f"<details{' open' if opened else ''}><summary>{escape(title)}</summary>{html}</details>\n"
-    )
+def grid(cards: Sequence[str]) -> str:
+    """Cards side by side."""
+    return f'<div class="grid">\n{"".join(cards)}</div>\n'
 
 
-# --- numbers for people --------------------------------------------------------------------------------
+def collapsible(title: str, html: str) -> str:
+    """HTML that the reader can unfold."""
+    return f"<details><summary>{escape(title)}</summary>{html}</details>\n"
 
 
-def number(value: float | None, form: str = ".4g", unit: str = "") -> str:
-    """A number in a format, or a dash where there is none."""
+def format_number(value: float | None, form: str = ".4g", unit: str = "") -> str:
+    """A number in a format, or a dash if there is none."""
     if value is None or not math.isfinite(value):
         return "–"
     return f"{value:{form}}{unit}"
 
 
-def amount(count: float | None) -> str:
-    """Bytes for people: "1.23 MB" (decimal units)."""
+def format_bytes(count: float | None) -> str:
+    """A number of bytes in decimal units, such as "1.23 MB"."""
     if count is None or not math.isfinite(count):
         return "–"
     for unit in ("B", "kB", "MB", "GB", "TB", "PB"):
@@ -174,15 +176,12 @@ def amount(count: float | None) -> str:
     return f"{count:.3g} {unit}"
 
 
-def duration(seconds: float | None) -> str:
-    """A time span for people: "12.3 s", "4 min 05 s", "2 h 13 min"."""
+def format_duration(seconds: float | None) -> str:
+    """A time such as "12.3 s", "4 min 05 s" or "2 h 13 min"."""
     if seconds is None or not math.isfinite(seconds):
         return "–"
     if seconds < 59.95:
         return f"{seconds:.1f} s" if seconds >= 0.1 else f"{1000 * seconds:.0f} ms"
     minutes, rest = divmod(round(seconds), 60)
-    return (
-        f"{minutes} min {rest:02d} s"
-        if minutes < 60
-        else f"{minutes // 60} h {minutes % 60:02d} min"
-    )
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"

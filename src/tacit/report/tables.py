@@ -10,137 +10,133 @@ from html import escape
 
 from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
-from tacit.report.groups import RunGroup, run_name
-from tacit.report.page import amount, duration, facts, number, table, tile
-from tacit.report.style import VARIABLES, series_style
+from tacit.report.groups import RunGroup
+from tacit.report.page import facts, format_bytes, format_duration, format_number, table, tile
+from tacit.report.style import CSS_VARIABLES, series_style
+
+NOT_MEASURED = FinalSpread()
 
 
-def of_one_run(run: FinishedRun) -> str:
-    """The outcome of a run: large numbers, then all of them."""
-    done, none = run.summary, FinalSpread()
-    accuracy, loss = done.accuracy or none, done.loss or none
+def run_summary(run: FinishedRun) -> str:
+    """The result of one run: large numbers, then all of them."""
+    summary = run.summary
+    accuracy, loss = summary.accuracy or NOT_MEASURED, summary.loss or NOT_MEASURED
     tiles = []
-    if done.accuracy is not None:
-        spread = (
-            f"clients from {number(accuracy.min, '.2f')} to {number(accuracy.max, '.2f', ' %')}"
-        )
-        tiles.append(
-            tile("Accuracy, mean over clients", number(accuracy.mean, ".2f", " %"), spread)
-        )
-        tiles.append(
-            tile("Accuracy of the average model", number(accuracy.average_model, ".2f", " %"))
-        )
+    rows = [["Loss", *_cells(loss, ".4g")]]
+    if summary.accuracy is not None:
+        mean, low, high, average = _cells(accuracy, ".2f", " %")
+        spread = f"clients from {format_number(accuracy.min, '.2f')} to {high}"
+        tiles.append(tile("Accuracy, mean over clients", mean, spread))
+        tiles.append(tile("Accuracy of the average model", average))
+        rows.insert(0, ["Accuracy", mean, low, high, average])
     else:
-        if done.msd is not None:
-            tiles.append(tile("Mean-square deviation", number(decibels(done.msd), ".1f", " dB")))
-        spread = f"clients from {number(loss.min)} to {number(loss.max)}"
-        tiles.append(tile("Loss, mean over clients", number(loss.mean), spread))
-        tiles.append(tile("Loss of the average model", number(loss.average_model)))
-    each = done.bytes_sent / max(1, done.clients) if done.bytes_sent is not None else None
-    tiles.append(tile("Sent by all clients", amount(done.bytes_sent), f"{amount(each)} per client"))
-    tiles.append(tile("Wall time", duration(done.wall_seconds), f"{done.rounds:,} rounds"))
+        if summary.msd is not None:
+            msd = format_number(decibels(summary.msd), ".1f", " dB")
+            tiles.append(tile("Mean-square deviation", msd))
+        mean, low, high, average = _cells(loss, ".4g")
+        tiles.append(tile("Loss, mean over clients", mean, f"clients from {low} to {high}"))
+        tiles.append(tile("Loss of the average model", average))
+    sent = summary.bytes_sent
+    each = format_bytes(None if sent is None else sent / max(1, summary.clients))
+    rounds = f"{summary.rounds:,}"
+    tiles.append(tile("Sent by all clients", format_bytes(sent), f"{each} per client"))
+    tiles.append(tile("Wall time", format_duration(summary.wall_seconds), f"{rounds} rounds"))
     header = ["At the end", "mean over clients", "lowest client", "highest client", "average model"]
-    rows = [["Loss", *_spread(loss, ".4g")]]
-    if done.accuracy is not None:
-        rows.insert(0, ["Accuracy", *_spread(accuracy, ".2f", " %")])
-    about = [
-        ("Algorithm", done.algorithm),
-        ("Clients", f"{done.clients:,}"),
-        ("Parameters", f"{done.parameters:,}"),
-        ("Rounds", f"{done.rounds:,}"),
-        ("Steps", f"{done.steps:,}"),
-        ("Consensus distance", number(done.consensus_distance)),
-        ("Bytes sent", number(done.bytes_sent, ",.0f")),
-        ("Seed", str(done.seed)),
-    ]
-    if done.msd is not None:
-        about.insert(-2, ("Mean-square deviation", number(done.msd)))
-    return f'<dl class="tiles">{"".join(tiles)}</dl>\n' + table(header, rows) + facts(about)
+    values = {
+        "Algorithm": summary.algorithm,
+        "Clients": f"{summary.clients:,}",
+        "Parameters": f"{summary.parameters:,}",
+        "Rounds": rounds,
+        "Steps": f"{summary.steps:,}",
+        "Consensus distance": format_number(summary.consensus_distance),
+        "Mean-square deviation": format_number(summary.msd),
+        "Bytes sent": format_number(sent, ",.0f"),
+        "Seed": str(summary.seed),
+    }
+    if summary.msd is None:
+        del values["Mean-square deviation"]
+    return f'<dl class="tiles">{"".join(tiles)}</dl>\n' + table(header, rows) + facts(values)
 
 
-def _spread(spread: FinalSpread, form: str, unit: str = "") -> list[str]:
-    return [
-        number(part, form, unit)
-        for part in (spread.mean, spread.min, spread.max, spread.average_model)
-    ]
+def _cells(spread: FinalSpread, form: str, unit: str = "") -> list[str]:
+    parts = (spread.mean, spread.min, spread.max, spread.average_model)
+    return [format_number(part, form, unit) for part in parts]
 
 
-def of_several_runs(groups: Sequence[RunGroup]) -> str:
-    """One row per run and, where runs differ in seeds only, one per group before."""
-    summaries = [run.summary for group in groups for run in group.runs]
-    columns = _columns(
-        with_accuracy=any(done.accuracy is not None for done in summaries),
-        with_deviation=any(done.msd is not None for done in summaries),
-    )
+def comparison_tables(groups: Sequence[RunGroup]) -> str:
+    """One row per run and, if groups have several seeds, a table with one row per group."""
+    columns = _columns([run.summary for group in groups for run in group.runs])
     rows = [
         [
-            _sign(place) + escape(run_name(group, run)),
-            *(number(column.of(run.summary), column.form) for column in columns),
-            amount(run.summary.bytes_sent),
-            duration(run.summary.wall_seconds),
+            _marker(place) + escape(group.name_of(run)),
+            *(format_number(column.value(run.summary), column.form) for column in columns),
+            format_bytes(run.summary.bytes_sent),
+            format_duration(run.summary.wall_seconds),
             escape(str(run.summary.seed)),
         ]
         for place, group in enumerate(groups)
         for run in group.runs
     ]
-    names = [column.name for column in columns]
-    each = table(["Run", *names, "Sent", "Wall time", "Seed"], rows, "At the end of each run")
+    header = ["Run", *(column.name for column in columns), "Sent", "Wall time", "Seed"]
+    runs = table(header, rows, "At the end of each run")
     if all(len(group.runs) == 1 for group in groups):
-        return each
-    chief = [column for column in columns if column.chief]
+        return runs
+    columns = [column for column in columns if column.over_seeds]
     rows = [
         [
-            _sign(place) + escape(group.label),
-            *(
-                _over_seeds([column.of(run.summary) for run in group.runs], column.form)
-                for column in chief
-            ),
+            _marker(place) + escape(group.label),
+            *(_mean_over_seeds(group, column) for column in columns),
         ]
         for place, group in enumerate(groups)
     ]
-    header = ["Runs", *(column.name for column in chief)]
-    return table(header, rows, "Mean ± standard deviation over seeds") + each
+    header = ["Runs", *(column.name for column in columns)]
+    return table(header, rows, "Mean ± standard deviation over seeds") + runs
 
 
 @dataclass(frozen=True)
 class _Column:
     name: str
-    of: Callable[[Summary], float | None]
+    value: Callable[[Summary], float | None]
     form: str
-    chief: bool = True  # worth a column over the seeds
+    over_seeds: bool = True
 
 
-def _columns(with_accuracy: bool, with_deviation: bool) -> list[_Column]:
-    none = FinalSpread()
-    accuracy = [
-        _Column("Accuracy (%)<br>mean", lambda done: (done.accuracy or none).mean, ".2f"),
-        _Column("<br>lowest", lambda done: (done.accuracy or none).min, ".2f"),
-        _Column("<br>highest", lambda done: (done.accuracy or none).max, ".2f", chief=False),
-        _Column("of average<br>model", lambda done: (done.accuracy or none).average_model, ".2f"),
+def _columns(summaries: Sequence[Summary]) -> list[_Column]:
+    def accuracy(summary: Summary) -> FinalSpread:
+        return summary.accuracy or NOT_MEASURED
+
+    def loss(summary: Summary) -> FinalSpread:
+        return summary.loss or NOT_MEASURED
+
+    columns = []
+    if any(summary.accuracy is not None for summary in summaries):
+        columns += [
+            _Column("Accuracy (%)<br>mean", lambda s: accuracy(s).mean, ".2f"),
+            _Column("<br>lowest", lambda s: accuracy(s).min, ".2f"),
+            _Column("<br>highest", lambda s: accuracy(s).max, ".2f", over_seeds=False),
+            _Column("of average<br>model", lambda s: accuracy(s).average_model, ".2f"),
+        ]
+    if any(summary.msd is not None for summary in summaries):
+        columns.append(_Column("MSD (dB)", lambda s: decibels(s.msd), ".1f"))
+    return [
+        *columns,
+        _Column("Loss<br>mean", lambda s: loss(s).mean, ".4g"),
+        _Column("of average<br>model", lambda s: loss(s).average_model, ".4g", over_seeds=False),
+        _Column("Consensus<br>distance", lambda s: s.consensus_distance, ".3g"),
     ]
-    deviation = [_Column("MSD (dB)", lambda done: decibels(done.msd), ".1f")]
-    others = [
-        _Column("Loss<br>mean", lambda done: (done.loss or none).mean, ".4g"),
-        _Column(
-            "of average<br>model",
-            lambda done: (done.loss or none).average_model,
-            ".4g",
-            chief=False,
-        ),
-        _Column("Consensus<br>distance", lambda done: done.consensus_distance, ".3g"),
-    ]
-    return accuracy * with_accuracy + deviation * with_deviation + others
 
 
-def _over_seeds(values: Sequence[float | None], form: str) -> str:
-    """Mean and sample deviation, or a dash where a value is missing."""
+def _mean_over_seeds(group: RunGroup, column: _Column) -> str:
+    """Mean and sample deviation, or a dash if a value is missing."""
+    values = [column.value(run.summary) for run in group.runs]
     known = [value for value in values if value is not None and math.isfinite(value)]
     if len(known) < len(values):
         return "–"
     deviation = f" ± {statistics.stdev(known):#.2g}".rstrip(".") if len(known) > 1 else ""
-    return number(statistics.mean(known), form) + deviation
+    return format_number(statistics.mean(known), column.form) + deviation
 
 
-def _sign(place: int) -> str:
-    colour, _, sign = series_style(place)
-    return f'<span class="sign" aria-hidden="true" style="color:var({VARIABLES[colour]})">{sign}</span> '
+def _marker(place: int) -> str:
+    colour, _, symbol = series_style(place)
+    style = f"color:var({CSS_VARIABLES[colour]})"
+    return f'<span class="sign" aria-hidden="true" style="{style}">{symbol}</span> '

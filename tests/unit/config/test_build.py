@@ -5,7 +5,8 @@ import torch
 from tacit import data
 from tacit.config.build import build
 from tacit.config.graphs import TOPOLOGIES, make_graph
-from tacit.config.sections import GraphSection, make_config
+from tacit.config.loading import make_config
+from tacit.config.sections import GraphSection
 from tacit.core.devices import check_device
 from tacit.core.errors import Misuse
 
@@ -138,7 +139,7 @@ def test_a_matrix_and_the_wish_to_use_it_belong_together():
         ({"kind": "erdos-renyi", "clients": 5, "p": "x"}, ["graph.p = 'x'", "number"]),
         (
             {"kind": "erdos-renyi", "clients": 5, "p": 2.0},
-            ["[graph]", "p = 2.0", "between 0 and 1"],
+            ["[graph]", "p is 2.0", "at most 1"],
         ),
         ({"kind": "edges", "edges": [[0, 1], [2, 3]]}, ["[graph]", "not connected", "Add edges"]),
         ({"kind": "edges", "edges": 3}, ["[graph]", "edges", "source, target"]),
@@ -229,8 +230,11 @@ def test_an_own_model_that_does_not_fit_is_refused(tiny, nets, name, options, wo
         ("model.name=mpl", ["[model]", "'mpl'", "Did you mean 'mlp'?"]),
         ("model.hiden=[8]", ["[model]", "hiden"]),
         ("data.name=mnist-mni", ["[data]", "'mnist-mni'", "Did you mean 'mnist-mini'?"]),
-        ("data.limit_trian=3", ["[data]", "limit_trian", "Did you mean 'limit_train'?"]),
-        ("data.download=false", ["[data]", "download is not an option"]),
+        (
+            "data.limit_trian=3",
+            ["data.limit_trian is not an option", "Did you mean 'limit_train'?"],
+        ),
+        ("data.download=false", ["data.download is not an option"]),
         ("partition.kind=dirichle", ["[partition]", "'dirichle'", "dirichlet"]),
         ("partition.kind=dirichlet", ["[partition]", "dirichlet needs alpha"]),
         ("partition.alpha=0.5", ["[partition]", "iid has no option 'alpha'"]),

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from tacit.config.sections import with_keys, load_config, make_config, parse_override
+from tacit.config.loading import with_keys, load_config, make_config, parse_override
 from tacit.core.errors import Misuse
 
 

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 import tacit
-from tacit.cli.comparison import comparison_table
+from tacit.cli.runs import comparison_table
 from tacit.config.build import build
-from tacit.config.sections import with_keys, make_config
+from tacit.config.loading import with_keys, make_config
 from tacit.core.errors import Interrupted, Misuse
 from tacit.experiment.compare import compare
 from tacit.experiment.folder import fingerprint
@@ -136,7 +136,7 @@ def test_plain_values_leave_out_what_a_task_replaces_and_come_back_equal():
     assert with_keys(config, "run", seed=3).task == config.task
     assert fingerprint(config) == fingerprint(make_config(plain))
     assert fingerprint(config) != fingerprint(filtering("task.seed=5"))
-    assert config.subject == "adaptive-filtering"
+    assert config.task_name == "adaptive-filtering"
 
 
 def test_a_run_leaves_deviations_and_no_partition(tmp_path):
@@ -153,10 +153,10 @@ def test_a_run_leaves_deviations_and_no_partition(tmp_path):
 def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
     whole = run(filtering(), tmp_path / "whole")
     stop = ProgressListener(
-        stepped=lambda simulation: simulation.t == 7 and signal.raise_signal(signal.SIGINT)
+        on_step=lambda simulation: simulation.t == 7 and signal.raise_signal(signal.SIGINT)
     )
     with pytest.raises(Interrupted, match="Stopped after iteration 7"):
-        run(filtering(), tmp_path / "stopped", watcher=stop)
+        run(filtering(), tmp_path / "stopped", listener=stop)
     resumed = run(filtering(), tmp_path / "stopped", resume=True)
     assert drawn(resumed.history) == drawn(whole.history)
     for name, tensor in load_file(max(whole.folder.checkpoints.iterdir())).items():

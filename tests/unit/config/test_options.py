@@ -134,7 +134,7 @@ def test_a_schedule_counts_in_rounds_or_in_the_run_unless_told(table, schedule):
         ({"lr": 0.1, "noise": {"law": "laplace"}}, ["algorithm.noise.scale", "not set"]),
         (
             {"lr": 0.1, "noise": {"law": "laplace", "scale": -1}},
-            ["algorithm.noise", "-1.0", "not negative"],
+            ["algorithm.noise", "-1.0", "at least 0"],
         ),
         (
             {"lr": 0.1, "noise": {"law": "laplace", "scale": "x"}},

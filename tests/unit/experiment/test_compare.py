@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from tacit.core.errors import Diverged, Interrupted, Misuse
-from tacit.experiment.compare import compare, split_outside_brackets, make_variant
+from tacit.experiment.compare import compare, make_variant, split_outside_brackets
 from tacit.experiment.run import ProgressListener
 
 
@@ -113,15 +113,15 @@ def test_resuming_runs_only_what_has_not_ended(small, tmp_path):
     out = tmp_path / "out"
     ran = []
 
-    def watch(label, seed):
+    def listener_for(label, seed):
         ran.append((label, seed))
         return ProgressListener()
 
-    first = compare(small(), ["dp-dsgt"], 2, out, watch=watch)
+    first = compare(small(), ["dp-dsgt"], 2, out, listener_for=listener_for)
     times = [(folder / "summary.json").stat().st_mtime_ns for folder in first.folders]
     (out / "dp-dsgt-seed1" / "summary.json").unlink()
     ran.clear()
-    second = compare(small(), ["dp-dsgt", "lppa"], 2, out, resume=True, watch=watch)
+    second = compare(small(), ["dp-dsgt", "lppa"], 2, out, resume=True, listener_for=listener_for)
     assert ran == [("dp-dsgt", 1), ("lppa", 0), ("lppa", 1)]
     assert (first.folders[0] / "summary.json").stat().st_mtime_ns == times[0]
     assert second.rows[0] == first.rows[0]
@@ -129,15 +129,15 @@ def test_resuming_runs_only_what_has_not_ended(small, tmp_path):
 
 
 def test_a_comparison_that_is_stopped_says_where_and_how_to_go_on(small, tmp_path):
-    def watch(label, seed):
+    def listener_for(label, seed):
         return ProgressListener(
-            stepped=lambda simulation: (
+            on_step=lambda simulation: (
                 (label, simulation.t) == ("lppa", 2) and signal.raise_signal(signal.SIGINT)
             )
         )
 
     with pytest.raises(Interrupted, match="in lppa, seed 0") as caught:
-        compare(small(), ["dsgt", "lppa"], 1, tmp_path / "out", watch=watch)
+        compare(small(), ["dsgt", "lppa"], 1, tmp_path / "out", listener_for=listener_for)
     assert "--resume" in str(caught.value)
     assert "tacit run" not in str(caught.value)
     resumed = compare(small(), ["dsgt", "lppa"], 1, tmp_path / "out", resume=True)

@@ -1,9 +1,10 @@
 import pytest
 
-from tacit.config.sections import with_keys
+from tacit.config.build import build
+from tacit.config.loading import with_keys
 from tacit.core.errors import Misuse
 from tacit.experiment import demo
-from tacit.experiment.compare import ComparisonRow
+from tacit.experiment.compare import ComparisonRow, make_variant
 from tacit.experiment.run import ProgressListener
 
 
@@ -23,13 +24,13 @@ def short(monkeypatch):
 
 def test_the_three_rules_are_shown_with_what_a_neighbour_sees(short, tmp_path):
     shown = demo.run_demo(tmp_path / "out", quiet)
-    assert [line.row.label for line in shown.lines] == ["dsgt", "dp-dsgt", "lppa"]
-    assert [line.protection for line in shown.lines] == [
+    assert [line.row.label for line in shown.rows] == ["dsgt", "dp-dsgt", "lppa"]
+    assert [line.protection for line in shown.rows] == [
         "no protection",
         "own noise",
         "noise that cancels",
     ]
-    errors = [line.first_message_error for line in shown.lines]
+    errors = [line.first_message_error for line in shown.rows]
     assert errors[0] == 0
     assert min(errors[1:]) > 0.5
     page = shown.report.read_text()
@@ -41,7 +42,10 @@ def test_the_three_rules_are_shown_with_what_a_neighbour_sees(short, tmp_path):
 def test_the_error_grows_with_the_noise(short):
     louder = with_keys(short, "algorithm", noise={"law": "laplace", "scale": 0.1})
     for name in ("dp-dsgt", "lppa"):
-        few, many = (demo.first_message_error(config, name) for config in (short, louder))
+        few, many = (
+            demo.first_message_error(build(make_variant(config, name, [name])))
+            for config in (short, louder)
+        )
         assert many == pytest.approx(10 * few, rel=1e-3)
 
 

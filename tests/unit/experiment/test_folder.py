@@ -2,11 +2,12 @@ import json
 
 import pytest
 
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
-from tacit.experiment.folder import DRAWN_EDGES, RunFolder, fingerprint
+from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.graph import Topology
 from tacit.record.history import History, Record, Spread
+from tacit.report.finished_run import MAX_DRAWN_EDGES, StoredGraph, StoredPartition
 
 
 def record(step):
@@ -74,8 +75,10 @@ def test_a_damaged_history_is_refused_by_name(tmp_path, text):
 
 def test_the_graph_and_the_data_are_kept_for_drawing(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.write_graph(Topology.ring(4).mixing("metropolis"))
-    folder.write_partition([[1, 2]] * 4, ["a", "b"], "by hand")
+    folder.write_graph(StoredGraph.of(Topology.ring(4).mixing("metropolis")))
+    folder.write_partition(
+        StoredPartition(description="by hand", classes=["a", "b"], counts=[[1, 2]] * 4)
+    )
     graph = json.loads((tmp_path / "graph.json").read_text())
     assert (graph["clients"], graph["directed"], len(graph["edges"]), len(graph["positions"])) == (
         4,
@@ -88,11 +91,11 @@ def test_the_graph_and_the_data_are_kept_for_drawing(tmp_path):
 
 
 def test_a_graph_of_too_many_edges_is_not_drawn(tmp_path):
-    many = Topology.ring(DRAWN_EDGES + 1).mixing("metropolis")
-    RunFolder(tmp_path).write_graph(many)
+    many = Topology.ring(MAX_DRAWN_EDGES + 1).mixing("metropolis")
+    RunFolder(tmp_path).write_graph(StoredGraph.of(many))
     graph = json.loads((tmp_path / "graph.json").read_text())
     assert graph["edges"] is graph["positions"] is None
-    assert graph["clients"] == DRAWN_EDGES + 1
+    assert graph["clients"] == MAX_DRAWN_EDGES + 1
 
 
 @pytest.mark.parametrize(

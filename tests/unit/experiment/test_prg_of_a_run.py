@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tacit import data
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit.core.errors import Interrupted, Misuse
 from tacit.experiment.auditing import load_subject
 from tacit.experiment.folder import fingerprint
@@ -52,10 +52,10 @@ def test_keystreams_are_used_and_kept_when_a_run_is_resumed(go):
     whole = go("run.prg=chacha20", out="whole")
     assert 'prg = "chacha20"' in whole.folder.config.read_text()
     stop = ProgressListener(
-        stepped=lambda simulation: simulation.t == 7 and signal.raise_signal(signal.SIGINT)
+        on_step=lambda simulation: simulation.t == 7 and signal.raise_signal(signal.SIGINT)
     )
     with pytest.raises(Interrupted):
-        go("run.prg=chacha20", watcher=stop)
+        go("run.prg=chacha20", listener=stop)
     with pytest.raises(Misuse, match="another configuration"):
         go(resume=True)
     again = go("run.prg=chacha20", resume=True)

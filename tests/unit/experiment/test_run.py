@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from tacit import data
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment import run as run_module
 from tacit.experiment.run import ProgressListener, resume_command, run
@@ -54,7 +54,7 @@ def same(one, other):
 
 def stop_at(step, number=signal.SIGINT):
     return ProgressListener(
-        stepped=lambda simulation: simulation.t == step and signal.raise_signal(number)
+        on_step=lambda simulation: simulation.t == step and signal.raise_signal(number)
     )
 
 
@@ -123,11 +123,11 @@ def test_only_the_newest_checkpoints_are_kept(go):
     assert kept == ["step-000000010.safetensors", "step-000000015.safetensors"]
 
 
-def test_a_watcher_sees_the_beginning_every_step_and_every_record(go):
+def test_a_listener_sees_the_beginning_every_step_and_every_record(go):
     seen = []
     go(
         "run.rounds=1",
-        watcher=ProgressListener(
+        listener=ProgressListener(
             lambda experiment, simulation: seen.append(("began", simulation.t, experiment.steps)),
             lambda simulation: seen.append(("stepped", simulation.t)),
             lambda record: seen.append(("recorded", record.step)),
@@ -144,13 +144,13 @@ def test_a_watcher_sees_the_beginning_every_step_and_every_record(go):
 def test_a_signal_stops_after_the_iteration_and_resuming_gives_the_same_bits(go, number):
     before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(Interrupted, match="after iteration 7 of 15; the state is saved") as caught:
-        go(watcher=stop_at(7, number))
+        go(listener=stop_at(7, number))
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
     assert "--resume" in str(caught.value)
     began = []
     resumed = go(
         resume=True,
-        watcher=ProgressListener(lambda experiment, simulation: began.append(simulation.t)),
+        listener=ProgressListener(lambda experiment, simulation: began.append(simulation.t)),
     )
     assert began == [7]
     whole = go(out="whole")
@@ -161,7 +161,7 @@ def test_a_signal_stops_after_the_iteration_and_resuming_gives_the_same_bits(go,
 
 def test_a_run_that_was_stopped_has_no_summary_yet(go, tmp_path):
     with pytest.raises(Interrupted):
-        go(watcher=stop_at(7))
+        go(listener=stop_at(7))
     assert not (tmp_path / "out" / "summary.json").exists()
 
 
@@ -188,11 +188,11 @@ def test_a_second_signal_does_not_wait(go):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        go(watcher=ProgressListener(stepped=twice))
+        go(listener=ProgressListener(on_step=twice))
 
 
 def test_a_signal_in_the_last_iteration_changes_nothing(go):
-    assert go(watcher=stop_at(15)).summary["steps"] == 15
+    assert go(listener=stop_at(15)).summary["steps"] == 15
 
 
 def test_a_run_in_another_thread_leaves_signals_alone(go):
@@ -244,7 +244,7 @@ def test_a_truncated_newest_checkpoint_is_passed_over(go):
     began = []
     resumed = go(
         resume=True,
-        watcher=ProgressListener(lambda experiment, simulation: began.append(simulation.t)),
+        listener=ProgressListener(lambda experiment, simulation: began.append(simulation.t)),
     )
     assert began == [10]
     assert numbers(resumed) == history
@@ -274,7 +274,7 @@ def test_resuming_with_another_configuration_is_refused_and_nothing_is_touched(g
 
 def test_resuming_may_look_and_save_otherwise(go):
     with pytest.raises(Interrupted):
-        go(watcher=stop_at(7))
+        go(listener=stop_at(7))
     resumed = go("run.evaluate_every=3", "run.keep_checkpoints=1", resume=True)
     assert [record["step"] for record in numbers(resumed)] == [0, 5, 15]
     assert len(list(resumed.folder.checkpoints.iterdir())) == 1
@@ -329,7 +329,7 @@ def test_the_summary_of_a_run_that_diverged_goes_when_the_run_goes_on(go, tmp_pa
     with pytest.raises(Diverged):
         go("algorithm.lr=1e20")
     with pytest.raises(Interrupted):
-        go("algorithm.lr=1e20", "run.allow_divergence=true", resume=True, watcher=stop_at(7))
+        go("algorithm.lr=1e20", "run.allow_divergence=true", resume=True, listener=stop_at(7))
     assert not (tmp_path / "out" / "summary.json").exists()
 
 

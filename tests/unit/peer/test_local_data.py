@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from tacit.config.loading import make_config
 
 from tacit import data
 from tacit.config.build import build
-from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.peer.node.local_arrays import check_samples

@@ -1,4 +1,4 @@
-"""The line to a neighbour over a channel that is none: what it asks, when it asks again, and what it says of it."""
+"""The client of a neighbour over a fake channel: requests, retries and reports."""
 
 import io
 import json
@@ -8,23 +8,24 @@ import threading
 import pytest
 import torch
 
-from tacit.config.sections import make_config
-from tacit.peer.federation.operator import FederationFolder, create, remove
+from tacit.config.loading import make_config
+from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.monitoring.metrics import Metrics
-from tacit.peer.node.outbox import Outbox
-from tacit.peer.node.state import ActiveRoster, NodeState
-from tacit.peer.wire import neighbour_client as module
+from tacit.peer.node import neighbour_client as module
+from tacit.peer.node.neighbour_client import MAX_PAUSE, MIN_PAUSE, NeighbourClient
+from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import cut, notice_piece
-from tacit.peer.wire.frames import Address, Envelope, Expected, Rejected, pack
-from tacit.peer.wire.neighbour_client import QUICK, SLOW, NeighbourClient, Stopped
+from tacit.peer.wire.chunks import notice_chunk, split_message
+from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, Rejected, pack
 from tacit.peer.wire.transport import SERVICE, grpc
 
 CONFIG = make_config(
     {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
 )
 UNAVAILABLE, REFUSED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION
+# What a fake stream does: no more answers, or the end of the stream.
+HANG, END = object(), object()
 
 
 class Failure(grpc.RpcError):
@@ -35,49 +36,43 @@ class Failure(grpc.RpcError):
         self.code, self.details = (lambda: code), (lambda: why)
 
 
-class Stream:
-    """Answers to the Wants of one stream: for each an iterable of messages, an exception among them is raised."""
+class FakeStream:
+    """Answers each request with the next list of chunks; raises the exceptions in it."""
 
-    def __init__(self, channel, wants):
-        self._wants, self._channel, self.cancelled = wants, channel, threading.Event()
-        self._messages = self._answers()
+    def __init__(self, channel, requests):
+        self._requests, self._channel, self.cancelled = requests, channel, threading.Event()
+        self._chunks = self._answers()
 
     def __iter__(self):
-        return self
-
-    def __next__(self):
-        return next(self._messages)
+        return self._chunks
 
     def _answers(self):
-        for raw in self._wants:
-            self._channel.wants.append(wire.Want.FromString(raw))
-            for message in self._channel.answers.pop(0):
-                if message is HANG:
+        for raw in self._requests:
+            self._channel.requests.append(wire.FetchRequest.FromString(raw))
+            for chunk in self._channel.answers.pop(0):
+                if chunk is HANG:
                     self._channel.hanging.set()
                     assert self.cancelled.wait(60)
                     raise Failure(grpc.StatusCode.CANCELLED)
-                if message is END:
+                if chunk is END:
                     return
-                if isinstance(message, Exception):
-                    raise message
-                yield message
+                if isinstance(chunk, Exception):
+                    raise chunk
+                yield chunk
 
     def cancel(self):
         self.cancelled.set()
 
 
-HANG, END = object(), object()  # a neighbour that says nothing more, and one that ends the stream
-
-
-class Channel:
-    """In place of a channel of gRPC: `answers` has what is said to each Want."""
+class FakeChannel:
+    """A gRPC channel; `answers` has the chunks for each request."""
 
     def __init__(self):
-        self.answers, self.wants, self.calls, self.streams = [], [], [], []
+        self.answers, self.requests, self.calls, self.streams = [], [], [], []
         self.replies = {
             "Hello": lambda raw: raw,
-            "Announce": lambda raw: b"",
-            "Farewell": lambda raw: b"",
+            "AnnounceManifest": lambda raw: b"",
+            "NotifyFinished": lambda raw: b"",
         }
         self.hanging, self.closed = threading.Event(), False
 
@@ -85,18 +80,18 @@ class Channel:
         method = path.removeprefix(f"/{SERVICE}/")
 
         def call(raw, timeout):
-            assert 0 < timeout <= module.HELLO_PATIENCE
+            assert 0 < timeout <= module.CALL_TIMEOUT
             self.calls.append(method)
             return self.replies[method](raw)
 
         return call
 
     def stream_stream(self, path):
-        assert path == f"/{SERVICE}/Letters"
+        assert path == f"/{SERVICE}/FetchMessages"
 
-        def call(wants):
-            self.calls.append("Letters")
-            self.streams.append(Stream(self, wants))
+        def call(requests):
+            self.calls.append("FetchMessages")
+            self.streams.append(FakeStream(self, requests))
             return self.streams[-1]
 
         return call
@@ -107,138 +102,133 @@ class Channel:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    nodes = {name: f"127.0.0.1:{7500 + at}" for at, name in enumerate("abc")}
-    return create(tmp_path_factory.mktemp("line") / "f", "clinics", nodes, CONFIG)
+    nodes = {name: f"127.0.0.1:{7500 + i}" for i, name in enumerate("abc")}
+    return create(tmp_path_factory.mktemp("client") / "f", "clinics", nodes, CONFIG)
 
 
 @pytest.fixture
 def channel(monkeypatch):
-    fake = Channel()
-    monkeypatch.setattr(module, "channel", lambda *what: fake)
-    monkeypatch.setattr(module, "QUICK", 0.001)
+    fake = FakeChannel()
+    monkeypatch.setattr(module, "open_channel", lambda *_: fake)
+    monkeypatch.setattr(module, "MIN_PAUSE", 0.001)
     return fake
 
 
 @pytest.fixture
-def line(home, channel):
-    return make_line(home)
+def client(home, channel):
+    return make_client(home)
 
 
-def make_line(home):
+def make_client(home):
     node = home.node("a")
     manifest = node.manifest()
-    event_log = EventLog(io.StringIO(), "a")
-    standing = ActiveRoster(manifest, Outbox.to(manifest.generation, []))
-    desk = NodeState(node, "a", standing, Metrics(), event_log, 4, "torch.float32")
-    return NeighbourClient(desk, manifest.member("b"), node.credentials(), node.ca())
+    active = ActiveRoster.load(node, "a", manifest)
+    state = NodeState(node, "a", active, EventLog(io.StringIO(), "a"), 4, "torch.float32")
+    return NeighbourClient(state, manifest.member("b"), node.credentials(), node.ca())
 
 
-def letter(tick, exchange=0):
-    return pack(
-        Envelope("f", "b", "", Address(1, tick, exchange)), {"x": torch.full((4,), float(tick))}
-    )
+def message(tick):
+    envelope = Envelope("f", "b", "", ExchangeId(1, tick, 0))
+    return pack(envelope, {"x": torch.full((4,), float(tick))})
 
 
-def messages(tick, exchange=0):
-    return list(cut(letter(tick, exchange), 64))
+def chunks(tick):
+    return list(split_message(message(tick), 64))
 
 
-def receive(line, tick, check=lambda found: found, waiting=lambda: None, saved=-1):
-    envelope = letter(tick).envelope
-    want = line.ask(envelope.address, saved)
-    return line.receive(
-        want, envelope.address, Expected(envelope, {"x": torch.empty(4)}), check, waiting
-    )
+def expected(tick):
+    return ExpectedMessage(message(tick).envelope, {"x": torch.empty(4)})
 
 
-def measured(line, name, **labels):
-    return line._desk.metrics.value(name, **(labels or {"neighbour": "b"}))
+def receive(client, tick, decode=lambda found: found, on_wait=lambda: None, saved=-1):
+    client.request(ExchangeId(1, tick, 0), saved)
+    return client.receive(expected(tick), decode, on_wait)
 
 
-def said(line):
-    return [json.loads(text) for text in line._desk.event_log._stream.getvalue().splitlines()]
+def metric(client, name, **labels):
+    return client._state.metrics.value(name, **(labels or {"neighbour": "b"}))
 
 
-# --- letters --------------------------------------------------------------------------------------------------
+def logged(client, event=None):
+    lines = map(json.loads, client._state.event_log._stream.getvalue().splitlines())
+    return [line for line in lines if event in (None, line["event"])]
 
 
-def test_letters_come_over_one_stream_after_one_greeting(line, channel):
-    channel.answers = [messages(1), messages(2), messages(3)]
+# --- messages -----------------------------------------------------------------------------------
+
+
+def test_messages_come_over_one_stream_after_one_hello(client, channel):
+    channel.answers = [chunks(1), chunks(2), chunks(3)]
     for tick in (1, 2, 3):
-        assert torch.equal(receive(line, tick, saved=tick - 5)["x"], torch.full((4,), float(tick)))
-    assert channel.calls == ["Hello", "Letters"]
-    assert [(want.address.generation, want.address.tick, want.saved) for want in channel.wants] == [
+        found = receive(client, tick, saved=tick - 5)
+        assert torch.equal(found["x"], torch.full((4,), float(tick)))
+    assert channel.calls == ["Hello", "FetchMessages"]
+    requests = channel.requests
+    assert [(one.exchange.generation, one.exchange.tick, one.saved_tick) for one in requests] == [
         (1, 1, -4), (1, 2, -3), (1, 3, -2),
     ]  # fmt: skip
-    assert {want.manifest for want in channel.wants} == {line._desk.manifest.hash}
-    assert measured(line, "tacit_letters_received_total") == 3
-    assert measured(line, "tacit_received_bytes_total") == 3 * len(letter(1).frame)
-    assert measured(line, "tacit_neighbour_up") == 1
-    assert [one["event"] for one in said(line)] == ["connected"]
+    assert {one.manifest_sha256 for one in requests} == {client._state.manifest.hash}
+    assert metric(client, "tacit_messages_received_total") == 3
+    assert metric(client, "tacit_received_bytes_total") == 3 * len(message(1).frame)
+    assert metric(client, "tacit_neighbour_up") == 1
+    assert [line["event"] for line in logged(client)] == ["connected"]
 
 
-def test_the_next_letter_is_asked_for_before_it_is_waited_for(line, channel):
-    """So that one neighbour works while another is waited for; and it is not asked twice."""
-    channel.answers = [messages(1), messages(2)]
-    receive(line, 1)
-    address = Address(1, 2, 0)
-    want = line.ask(address, -1)
-    expected = Expected(letter(2).envelope, {"x": torch.empty(4)})
-    line.receive(want, address, expected, lambda found: found, lambda: None)
-    assert [one.address.tick for one in channel.wants] == [1, 2]
+def test_a_message_is_requested_once_and_before_waiting_for_it(client, channel):
+    channel.answers = [chunks(1), chunks(2)]
+    receive(client, 1)
+    client.request(ExchangeId(1, 2, 0), -1)
+    client.receive(expected(2), lambda found: found, lambda: None)
+    assert [one.exchange.tick for one in channel.requests] == [1, 2]
 
 
-def test_what_the_check_makes_of_a_letter_is_returned(line, channel):
-    channel.answers = [messages(1)]
-    assert receive(line, 1, check=lambda found: {"sum": found["x"].sum()}) == {
-        "sum": torch.tensor(4.0)
-    }
+def test_the_decoded_message_is_returned(client, channel):
+    channel.answers = [chunks(1)]
+    found = receive(client, 1, decode=lambda found: {"sum": found["x"].sum()})
+    assert found == {"sum": torch.tensor(4.0)}
 
 
 @pytest.mark.parametrize("reason", ["codec", "not finite"])
-def test_what_the_check_refuses_is_asked_for_again(line, channel, reason):
-    channel.answers = [messages(1), messages(1)]
-    refusals = [Rejected(reason, "not that")]
+def test_a_message_that_cannot_be_decoded_is_requested_again(client, channel, reason):
+    channel.answers = [chunks(1), chunks(1)]
+    problems = [Rejected(reason, "not that")]
 
-    def check(found):
-        if refusals:
-            raise refusals.pop()
+    def decode(found):
+        if problems:
+            raise problems.pop()
         return found
 
-    assert receive(line, 1, check)
-    assert measured(line, "tacit_rejected_total", reason=reason) == 1
-    assert channel.calls == ["Hello", "Letters"] * 2
+    assert receive(client, 1, decode)
+    assert metric(client, "tacit_rejected_total", reason=reason) == 1
+    assert channel.calls == ["Hello", "FetchMessages"] * 2
     assert channel.streams[0].cancelled.is_set()
 
 
-# --- neighbours that are away, or refuse us -------------------------------------------------------------------
+# --- neighbours that are unreachable, or reject us ------------------------------------------------
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"])
-def test_a_neighbour_that_is_away_is_asked_again(line, channel, code):
-    heard, code = [], grpc.StatusCode[code]
-    channel.answers = [
-        [Failure(code, "nobody there")],
-        [*messages(1)[:1], Failure(code)],
-        messages(1),
-    ]
-    assert receive(
-        line, 1, waiting=lambda: heard.append((line.heard, measured(line, "tacit_neighbour_up")))
-    )
-    assert heard == [("not reached", 0), ("not reached", 0)]
-    assert line.heard == ""
-    assert measured(line, "tacit_neighbour_up") == 1
-    assert measured(line, "tacit_retries_total") == 2
-    assert measured(line, "tacit_letters_received_total") == 1
-    away = [one for one in said(line) if one["event"] == "neighbour not reached"]
-    assert [(one["level"], one["why"]) for one in away] == [
-        ("info", "nobody there")
-    ]  # once in a while
+def test_an_unreachable_neighbour_is_called_again(client, channel, code):
+    reports, code = [], grpc.StatusCode[code]
+    channel.answers = [[Failure(code, "no answer")], [*chunks(1)[:1], Failure(code)], chunks(1)]
+
+    def on_wait():
+        reports.append((client.report, metric(client, "tacit_neighbour_up")))
+
+    assert receive(client, 1, on_wait=on_wait)
+    assert reports == [("not reached", 0), ("not reached", 0)]
+    assert client.report == ""
+    assert metric(client, "tacit_neighbour_up") == 1
+    assert metric(client, "tacit_retries_total") == 2
+    assert metric(client, "tacit_messages_received_total") == 1
+    (line,) = logged(client, "neighbour not reached")
+    assert (line["level"], line["why"]) == ("info", "no answer")
+    assert "Check that b runs at 127.0.0.1:7501" in line["remedy"]
 
 
-def test_a_neighbour_that_refuses_us_is_asked_again_and_the_reason_logged(line, channel):
+def test_a_neighbour_that_rejects_us_is_called_again_and_the_reason_logged(client, channel):
     answers = [Failure(REFUSED, "another manifest"), Failure(UNAVAILABLE)]
-    heard = []
+    reports = []
 
     def hello(raw):
         if answers:
@@ -246,178 +236,182 @@ def test_a_neighbour_that_refuses_us_is_asked_again_and_the_reason_logged(line, 
         return raw
 
     channel.replies["Hello"] = hello
-    channel.answers = [messages(1)]
-    assert receive(line, 1, waiting=lambda: heard.append(line.heard))
-    assert heard == ["refuses us: another manifest", "not reached"]
-    (refusal,) = [one for one in said(line) if one["event"] == "refused by neighbour"]
-    assert (refusal["level"], refusal["code"], refusal["why"]) == (
-        "warning", "FAILED_PRECONDITION", "another manifest",
-    )  # fmt: skip
-    assert channel.calls == ["Hello", "Hello", "Hello", "Letters"]
+    channel.answers = [chunks(1)]
+    assert receive(client, 1, on_wait=lambda: reports.append(client.report))
+    assert reports == ["rejects us: another manifest", "not reached"]
+    (line,) = logged(client, "rejected by neighbour")
+    assert (line["level"], line["code"]) == ("warning", "FAILED_PRECONDITION")
+    assert line["why"] == "another manifest"
+    assert channel.calls == ["Hello", "Hello", "Hello", "FetchMessages"]
 
 
-def test_a_long_refusal_is_cut_short(line, channel):
-    heard = []
-    channel.answers = [[Failure(REFUSED, "x" * 100_000)], messages(1)]
-    assert receive(line, 1, waiting=lambda: heard.append(line.heard))
-    assert len(heard[0]) < 300
-    assert all(len(json.dumps(one)) < 1000 for one in said(line))
+def test_a_long_error_is_cut(client, channel):
+    reports = []
+    channel.answers = [[Failure(REFUSED, "x" * 100_000)], chunks(1)]
+    assert receive(client, 1, on_wait=lambda: reports.append(client.report))
+    assert len(reports[0]) < 300
+    assert all(len(json.dumps(line)) < 1000 for line in logged(client))
 
 
-def test_pauses_grow_to_a_limit(line, channel, monkeypatch):
+def test_pauses_grow_to_a_limit(client, channel, monkeypatch):
     pauses = []
-    monkeypatch.setattr(module, "QUICK", QUICK)
-    monkeypatch.setattr(
-        module.random, "uniform", lambda low, high: (low, high) == (0.5, 1.0) and high
-    )
-    monkeypatch.setattr(line._cancelled, "wait", pauses.append)
-    channel.answers = [
-        *[[Failure(UNAVAILABLE)]] * 30,
-        messages(1),
-        [Failure(UNAVAILABLE)],
-        messages(2),
-    ]
-    receive(line, 1)
+    monkeypatch.setattr(module, "MIN_PAUSE", MIN_PAUSE)
+    monkeypatch.setattr(module.random, "uniform", lambda low, high: (low, high) == (0.5, 1.0))
+    monkeypatch.setattr(client._cancelled, "wait", pauses.append)
+    failure = [Failure(UNAVAILABLE)]
+    channel.answers = [*[failure] * 30, chunks(1), failure, chunks(2)]
+    receive(client, 1)
     assert pauses[:7] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.0])
-    assert set(pauses[6:]) == {SLOW}
+    assert set(pauses[6:]) == {MAX_PAUSE}
     pauses.clear()
-    receive(line, 2)
-    assert pauses == [QUICK]  # what was before the last letter is forgotten
+    receive(client, 2)
+    # A received message resets the pauses.
+    assert pauses == [MIN_PAUSE]
 
 
-# --- notices --------------------------------------------------------------------------------------------------
+# --- notices ------------------------------------------------------------------------------------
 
 
-def test_notices_say_where_the_neighbour_is(line, channel):
-    heard = []
-    notes = [
-        wire.Notice(generation=1, tick=4),
-        wire.Notice(generation=1, tick=5, waiting_for=["c", "d"]),
-        wire.Notice(generation=1, tick=6, waiting_for=["x" * 10_000]),
+def test_notices_report_the_progress_of_the_neighbour(client, channel):
+    reports = []
+    notices = [
+        wire.ProgressNotice(generation=1, tick=4),
+        wire.ProgressNotice(generation=1, tick=5, waiting_for=["c", "d"]),
+        wire.ProgressNotice(generation=1, tick=6, waiting_for=["x" * 10_000]),
     ]
-    channel.answers = [[*map(notice_piece, notes), *messages(7)]]
-    assert receive(line, 7, waiting=lambda: heard.append(line.heard))
-    assert heard[:2] == ["at iteration 4", "at iteration 5, waiting for c, d"]
-    assert len(heard[2]) < 200
-    assert channel.calls == ["Hello", "Letters"]
+    channel.answers = [[*map(notice_chunk, notices), *chunks(7)]]
+    assert receive(client, 7, on_wait=lambda: reports.append(client.report))
+    assert reports[:2] == ["at iteration 4", "at iteration 5, waiting for c, d"]
+    assert len(reports[2]) < 200
+    assert channel.calls == ["Hello", "FetchMessages"]
 
 
-def test_a_notice_of_another_generation_leads_back_to_the_greeting(line, channel):
-    channel.answers = [[notice_piece(wire.Notice(generation=2)), *messages(1)], messages(1)]
-    assert receive(line, 1)
-    assert channel.calls == ["Hello", "Letters"] * 2
-    assert line._desk.metrics.total("tacit_rejected_total") == 0  # it happens when a roster changes
+def test_a_notice_of_another_generation_leads_to_another_hello(client, channel):
+    notice = notice_chunk(wire.ProgressNotice(generation=2))
+    channel.answers = [[notice, *chunks(1)], chunks(1)]
+    assert receive(client, 1)
+    assert channel.calls == ["Hello", "FetchMessages"] * 2
+    # It is normal while a roster changes.
+    assert client._state.metrics.total("tacit_rejected_total") == 0
 
 
-# --- rosters --------------------------------------------------------------------------------------------------
+# --- rosters ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def later(home, tmp_path_factory):
-    """After c has left."""
-    folder = tmp_path_factory.mktemp("line") / "later"
+    """The federation after c was removed."""
+    folder = tmp_path_factory.mktemp("client") / "later"
     shutil.copytree(home.path, folder)
     remove(folder, "c")
     return FederationFolder(folder)
 
 
-def test_a_neighbour_with_an_older_roster_is_given_ours(later, channel):
-    line = make_line(later)
-    generations, given = [1, 2], []
+def hello_of(generations):
+    """A Hello that claims these generations, one after the other."""
 
     def hello(raw):
-        greeting = wire.Greeting.FromString(raw)
-        greeting.generation = generations.pop(0)
-        return greeting.SerializeToString()
+        info = wire.NodeInfo.FromString(raw)
+        info.generation = next(generations)
+        return info.SerializeToString()
 
-    channel.replies |= {"Hello": hello, "Announce": lambda raw: given.append(raw) or b""}
-    channel.answers = [messages(1)]
-    assert receive(line, 1)
-    assert channel.calls == ["Hello", "Announce", "Hello", "Letters"]
-    (signed,) = map(wire.SignedManifest.FromString, given)
-    assert (signed.manifest, signed.signature) == later.signed()
+    return hello
 
 
-def test_a_newer_roster_is_asked_for_and_taken(home, later, line, channel):
-    def hello(raw):
-        greeting = wire.Greeting.FromString(raw)
-        greeting.generation = 2
-        return greeting.SerializeToString()
+def test_a_neighbour_with_an_older_roster_gets_ours(later, channel):
+    client = make_client(later)
+    announced = []
+    channel.replies["Hello"] = hello_of(iter([1, 2]))
+    channel.replies["AnnounceManifest"] = lambda raw: announced.append(raw) or b""
+    channel.answers = [chunks(1)]
+    assert receive(client, 1)
+    assert channel.calls == ["Hello", "AnnounceManifest", "Hello", "FetchMessages"]
+    (signed,) = map(wire.SignedManifest.FromString, announced)
+    assert (signed.manifest, signed.signature) == later.signed_manifest()
 
-    text, signature = later.signed()
+
+def test_a_newer_roster_is_fetched_and_announced(later, client, channel):
+    text, signature = later.signed_manifest()
     signed = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
-    channel.replies |= {"Hello": hello, "Roster": lambda raw: signed}
-    line._desk.on_interrupt(line.cancel)
+    channel.replies |= {"Hello": hello_of(iter([2])), "GetManifest": lambda raw: signed}
+    client._state.on_interrupt(client.cancel)
     with pytest.raises(Stopped):
-        receive(line, 1)
-    assert channel.calls == ["Hello", "Roster"]
-    assert (line._desk.newer.text, line._desk.newer.signature) == (text, signature)
+        receive(client, 1)
+    assert channel.calls == ["Hello", "GetManifest"]
+    announced = client._state.announced
+    assert (announced.text, announced.signature) == (text, signature)
 
 
-# --- leaving --------------------------------------------------------------------------------------------------
+# --- the end ------------------------------------------------------------------------------------
 
 
-def test_a_line_that_was_cancelled_asks_nothing(line, channel):
-    line.cancel()
+def test_a_cancelled_client_makes_no_call(client, channel):
+    client.cancel()
     with pytest.raises(Stopped):
-        receive(line, 1)
+        receive(client, 1)
     assert channel.calls == []
 
 
-@pytest.mark.parametrize("before", [[], [notice_piece(wire.Notice(generation=1))], messages(1)[:1]])
-def test_waiting_ends_when_it_is_cancelled(line, channel, before):
+@pytest.mark.parametrize(
+    "before", [[], [notice_chunk(wire.ProgressNotice(generation=1))], chunks(1)[:1]]
+)
+def test_waiting_ends_when_it_is_cancelled(client, channel, before):
     channel.answers = [[*before, HANG]]
-    threading.Thread(target=lambda: channel.hanging.wait(60) and line.cancel(), daemon=True).start()
+
+    def cancel():
+        assert channel.hanging.wait(60)
+        client.cancel()
+
+    threading.Thread(target=cancel, daemon=True).start()
     with pytest.raises(Stopped):
-        receive(line, 1)
-    assert [one["event"] for one in said(line)] == [
-        "connected"
-    ]  # leaving is no failure of the neighbour
+        receive(client, 1)
+    # Cancelling is not logged as a failure of the neighbour.
+    assert [line["event"] for line in logged(client)] == ["connected"]
 
 
-def test_closing_gives_the_connection_up(line, channel):
-    channel.answers = [messages(1)]
-    receive(line, 1)
-    line.close()
+def test_close_closes_the_channel(client, channel):
+    channel.answers = [chunks(1)]
+    receive(client, 1)
+    client.close()
     assert channel.closed
     assert channel.streams[0].cancelled.is_set()
 
 
-def test_a_farewell_is_said_until_it_is_noted(line, channel):
+def test_a_neighbour_is_notified_until_it_has_noted_the_end(client, channel):
     answers = [Failure(UNAVAILABLE), Failure(REFUSED, "not the end")]
-    said_so = []
+    noted = []
 
-    def farewell(raw):
+    def notify(raw):
         if answers:
             raise answers.pop(0)
-        said_so.append(wire.Ended.FromString(raw))
+        noted.append(wire.Finished.FromString(raw))
         return b""
 
-    channel.replies["Farewell"] = farewell
-    assert [line.say_farewell(1, 100) for _ in range(3)] == [False, False, True]
-    assert [(one.generation, one.tick) for one in said_so] == [(1, 100)]
-    # Who does not note it may go by another roster: that comes out by a greeting.
-    assert channel.calls == ["Farewell", "Farewell", "Hello", "Farewell"]
+    channel.replies["NotifyFinished"] = notify
+    assert [client.notify_finished(1, 100) for _ in range(3)] == [False, False, True]
+    assert [(one.generation, one.tick) for one in noted] == [(1, 100)]
+    # A neighbour that refuses may use another roster, which a Hello finds out.
+    assert channel.calls == ["NotifyFinished", "NotifyFinished", "Hello", "NotifyFinished"]
 
 
-# --- streams that end -----------------------------------------------------------------------------------------
+# --- streams that end -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
         ([END], "truncated"),
-        ([*messages(1)[:-1], END], "truncated"),
-        (messages(2), "iteration"),
+        ([*chunks(1)[:-1], END], "truncated"),
+        (chunks(2), "iteration"),
         ([b"\x00"], "malformed"),
-        ([*messages(1)[:1] * 2], "malformed"),
-        ([messages(1)[1]], "malformed"),
+        ([*chunks(1)[:1] * 2], "malformed"),
+        ([chunks(1)[1]], "malformed"),
     ],
 )
-def test_what_is_not_the_letter_is_counted_and_asked_for_again(line, channel, first, reason):
-    channel.answers = [first, messages(1)]
-    assert receive(line, 1)
-    assert measured(line, "tacit_rejected_total", reason=reason) == 1
-    assert channel.calls == ["Hello", "Letters"] * 2
-    (refusal,) = [one for one in said(line) if one["event"] == "rejected"]
-    assert (refusal["sender"], refusal["reason"]) == ("b", reason)
+def test_anything_but_the_message_is_counted_and_requested_again(client, channel, first, reason):
+    channel.answers = [first, chunks(1)]
+    assert receive(client, 1)
+    assert metric(client, "tacit_rejected_total", reason=reason) == 1
+    assert channel.calls == ["Hello", "FetchMessages"] * 2
+    (line,) = logged(client, "rejected")
+    assert (line["sender"], line["reason"]) == ("b", reason)

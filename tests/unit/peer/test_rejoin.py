@@ -1,19 +1,21 @@
 import threading
 from queue import Queue
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import tacit
-from tacit.config.sections import make_config
-from tacit.peer.federation.manifest import Member, compose
-from tacit.peer.node.rejoin import longest_way, meet
+from tacit.config.loading import make_config
+from tacit.peer.federation.manifest import make_manifest
+from tacit.peer.federation.roster import Member
+from tacit.peer.node.rejoin import diameter, rejoin
 
 STEPS = 100
 
 
-class Room:
-    """Everybody's network in one process: letters go through queues."""
+class QueueNetworks:
+    """The networks of all nodes in one process: messages go through queues."""
 
     def __init__(self, manifest):
         self.queues = {}
@@ -22,22 +24,17 @@ class Room:
                 self.queues[member.name, other.name] = Queue()
 
     def of(self, manifest, name):
-        room = self
+        def exchange_tensors(messages, like):
+            for receiver, tensors in messages.items():
+                self.queues[name, receiver].put(tensors)
+            senders = manifest.in_neighbours(name)
+            found = [self.queues[other.name, name].get(timeout=10) for other in senders]
+            shapes = {tag: rows.shape for tag, rows in like.items()}
+            for tensors in found:
+                assert {tag: rows.shape for tag, rows in tensors.items()} == shapes
+            return found
 
-        class Network:
-            def tell_each(self, letters, like):
-                for receiver, words in letters.items():
-                    room.queues[name, receiver].put(words)
-                heard = []
-                for other in manifest.in_neighbours(name):
-                    words = room.queues[other.name, name].get(timeout=10)
-                    assert {tag: rows.shape for tag, rows in words.items()} == {
-                        tag: rows.shape for tag, rows in like.items()
-                    }
-                    heard.append(words)
-                return heard
-
-        return Network()
+        return SimpleNamespace(manifest=manifest, name=name, exchange_tensors=exchange_tensors)
 
 
 def roster(graph, generation=2):
@@ -45,16 +42,16 @@ def roster(graph, generation=2):
         Member(f"n{i}", f"127.0.0.1:{7000 + i}", i, bytes([i]) * 32, 1)
         for i in range(graph.clients)
     ]
-    return compose("clinics-00000000", generation, "0" * 64, members, graph, make_config({}))
+    return make_manifest("clinics-00000000", generation, "0" * 64, members, graph, make_config({}))
 
 
-def met(manifest, steps, thetas):
-    """What each node gets out of a meeting."""
-    room, results = Room(manifest), {}
+def rejoined(manifest, steps, thetas):
+    """Iteration and model of each node after rejoining."""
+    networks, results = QueueNetworks(manifest), {}
 
     def take_part(i, name):
         like = torch.zeros(3)
-        results[i] = meet(room.of(manifest, name), manifest, name, steps[i], STEPS, thetas[i], like)
+        results[i] = rejoin(networks.of(manifest, name), steps[i], STEPS, thetas[i], like)
 
     threads = [
         threading.Thread(target=take_part, args=(i, member.name))
@@ -78,40 +75,39 @@ def ring(n):
     (tacit.Topology.star(5).mixing("metropolis"), 2),
     (tacit.Topology.directed_ring(5).mixing("sinkhorn"), 4),
 ])  # fmt: skip
-def test_the_longest_way(graph, hops):
-    assert longest_way(graph) == hops
+def test_the_diameter(graph, hops):
+    assert diameter(graph) == hops
 
 
 @pytest.mark.parametrize("graph", [ring(5), tacit.Topology.directed_ring(4).mixing("sinkhorn")])
 def test_all_agree_on_the_earliest_iteration_and_keep_their_models(graph):
     n = graph.clients
     thetas = [torch.full((3,), float(i)) for i in range(n)]
-    outcome = met(roster(graph), [40 + i for i in range(n)], thetas)
+    outcome = rejoined(roster(graph), [40 + i for i in range(n)], thetas)
     assert [step for step, _ in outcome] == [40] * n
     assert all(torch.equal(theta, thetas[i]) for i, (_, theta) in enumerate(outcome))
 
 
-def test_a_newcomer_gets_the_mean_of_its_neighbours_and_holds_nobody_back():
+def test_a_new_node_gets_the_mean_of_its_neighbours_and_delays_no_node():
     thetas = [torch.full((3,), float(i)) for i in range(4)] + [None]
-    outcome = met(roster(ring(5)), [40, 41, 42, 41, 0], thetas)
+    outcome = rejoined(roster(ring(5)), [40, 41, 42, 41, 0], thetas)
     assert [step for step, _ in outcome] == [40] * 5
     assert torch.equal(outcome[4][1], torch.full((3,), 1.5))  # of clients 0 and 3
 
 
-def test_a_newcomer_among_newcomers_is_reached_too():
+def test_a_new_node_between_new_nodes_is_reached_too():
     thetas = [torch.full((3,), 2.0), None, None, None, torch.full((3,), 2.0)]
-    outcome = met(roster(ring(5)), [7, 0, 0, 0, 8], thetas)
+    outcome = rejoined(roster(ring(5)), [7, 0, 0, 0, 8], thetas)
     assert [step for step, _ in outcome] == [7] * 5
     assert all(torch.equal(theta, torch.full((3,), 2.0)) for _, theta in outcome)
 
 
-def test_who_never_began_is_given_a_model_like_who_joined():
-    """Not a newcomer of this generation, and yet without a model: it was never started, or joined one generation ago."""
+def test_a_node_that_never_started_gets_a_model_like_a_new_one():
     thetas = [torch.full((3,), 1.0), torch.full((3,), 3.0), None]
-    outcome = met(roster(ring(3)), [9, 8, 0], thetas)
+    outcome = rejoined(roster(ring(3)), [9, 8, 0], thetas)
     assert [step for step, _ in outcome] == [8] * 3
     assert torch.equal(outcome[2][1], torch.full((3,), 2.0))
 
 
-def test_when_nobody_has_a_model_all_begin():
-    assert met(roster(ring(3)), [0, 0, 0], [None] * 3) == [(0, None)] * 3
+def test_without_any_model_all_nodes_start_from_the_beginning():
+    assert rejoined(roster(ring(3)), [0, 0, 0], [None] * 3) == [(0, None)] * 3

@@ -10,7 +10,10 @@ import pytest
 from tacit.core.errors import Misuse
 from tacit.record.history import History, Record, Spread
 from tacit.report import plots
+from tacit.report.curves import Series
+from tacit.report.drawings import can_draw, graph_figure, partition_figure
 from tacit.report.finished_run import StoredGraph, StoredPartition
+from tacit.report.style import svg
 
 
 def history(losses, accuracies=None, distances=None, every=1):
@@ -43,7 +46,7 @@ def texts(figure):
 
 
 def test_one_run_shows_mean_range_and_average_model():
-    figure = plots.accuracy_figure([plots.Series("lppa", (history([1, 1, 1], [10, 20, 30]),))])
+    figure = plots.accuracy_figure([Series("lppa", (history([1, 1, 1], [10, 20, 30]),))])
     (mean,) = means(figure)
     np.testing.assert_allclose(mean.get_ydata(), [10, 20, 30])
     (dashed,) = [line for line in axes_of(figure).lines if line.get_linestyle() == "--"]
@@ -55,7 +58,7 @@ def test_one_run_shows_mean_range_and_average_model():
 
 
 def test_several_runs_differ_in_colour_and_in_marker():
-    series = [plots.Series(f"run {k}", (history([1, 2, 3]),)) for k in range(20)]
+    series = [Series(f"run {k}", (history([1, 2, 3]),)) for k in range(20)]
     drawn = means(plots.loss_figure(series))
     assert len({(line.get_color(), line.get_marker()) for line in drawn}) == 20
     assert len({(line.get_color(), line.get_marker()) for line in drawn[:7]}) == 7
@@ -68,7 +71,7 @@ def test_several_runs_differ_in_colour_and_in_marker():
 
 def test_seeds_become_a_mean_with_their_range():
     runs = tuple(history([1, 1], [a, a + 10]) for a in (20, 30, 70))
-    figure = plots.accuracy_figure([plots.Series("dsgt", runs)])
+    figure = plots.accuracy_figure([Series("dsgt", runs)])
     np.testing.assert_allclose(means(figure)[0].get_ydata(), [40, 50])
     heights = axes_of(figure).collections[0].get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (
@@ -80,21 +83,19 @@ def test_seeds_become_a_mean_with_their_range():
 
 def test_seeds_are_compared_in_the_rounds_they_share():
     runs = (history([1, 2, 3, 4, 5]), history([3, 5, 7], every=2))
-    (line,) = means(plots.loss_figure([plots.Series("dsgt", runs)]))
+    (line,) = means(plots.loss_figure([Series("dsgt", runs)]))
     assert list(line.get_xdata()) == [0, 2, 4]
     np.testing.assert_allclose(line.get_ydata(), [2, 4, 6])
 
 
 def test_what_is_not_finite_is_a_gap():
     losses = [3.0, 2.0, math.nan, 1.5, 1.4, math.inf, 1.2]
-    figure = plots.loss_figure([plots.Series("lppa", (history(losses),))])
+    figure = plots.loss_figure([Series("lppa", (history(losses),))])
     (line,) = means(figure)
     assert list(np.isnan(line.get_ydata())) == [False, False, True, False, False, True, False]
     assert line.get_markevery() == [6]  # alone between gaps: seen only by its marker
     stroke = line.get_color()
-    drawn = re.findall(
-        r'<path d="([^"]*)" clip-path[^>]*stroke: var\(--c0,' + stroke, plots.svg(figure)
-    )
+    drawn = re.findall(r'<path d="([^"]*)" clip-path[^>]*stroke: var\(--c0,' + stroke, svg(figure))
     assert max(path.count("M") for path in drawn) >= 2
 
 
@@ -102,18 +103,18 @@ def test_what_is_not_finite_is_a_gap():
     ("losses", "scale"), [([1, 0.5], "linear"), ([100, 0.1], "log"), ([100, -1], "linear")]
 )
 def test_loss_is_logarithmic_beyond_two_decades(losses, scale):
-    figure = plots.loss_figure([plots.Series("lppa", (history([float(x) for x in losses]),))])
+    figure = plots.loss_figure([Series("lppa", (history([float(x) for x in losses]),))])
     assert axes_of(figure).get_yscale() == scale
 
 
 def test_consensus_is_logarithmic_unless_always_zero():
     falling = plots.consensus_figure(
-        [plots.Series("a", (history([1, 1, 1], distances=[0.0, 1.0, 1e-6]),))]
+        [Series("a", (history([1, 1, 1], distances=[0.0, 1.0, 1e-6]),))]
     )
     assert axes_of(falling).get_yscale() == "log"
-    zero = plots.consensus_figure([plots.Series("a", (history([1, 1], distances=[0.0, 0.0]),))])
+    zero = plots.consensus_figure([Series("a", (history([1, 1], distances=[0.0, 0.0]),))])
     assert axes_of(zero).get_yscale() == "linear"
-    assert "10⁻⁶" in plots.svg(falling)
+    assert "10⁻⁶" in svg(falling)
 
 
 def deviations(*values, every=1):
@@ -126,7 +127,7 @@ def deviations(*values, every=1):
 
 def test_deviations_are_drawn_in_decibels_over_iterations():
     runs = (deviations(1.0, 0.1, 0.0, 0.001, None, every=50),)
-    figure = plots.msd_figure([plots.Series("dsgt", runs)])
+    figure = plots.msd_figure([Series("dsgt", runs)])
     (line,) = means(figure)
     assert list(line.get_xdata()) == [0, 50, 100, 150, 200]
     np.testing.assert_allclose(line.get_ydata(), [0, -10, np.nan, -30, np.nan], atol=1e-12)
@@ -135,9 +136,7 @@ def test_deviations_are_drawn_in_decibels_over_iterations():
 
 
 def test_seeds_are_averaged_before_they_become_decibels():
-    figure = plots.msd_figure(
-        [plots.Series("dsgt", (deviations(1.0, 0.02), deviations(3.0, 0.18)))]
-    )
+    figure = plots.msd_figure([Series("dsgt", (deviations(1.0, 0.02), deviations(3.0, 0.18)))])
     np.testing.assert_allclose(means(figure)[0].get_ydata(), [10 * math.log10(2), -10])
     heights = axes_of(figure).collections[0].get_paths()[0].vertices[:, 1]
     assert heights.max() == pytest.approx(10 * math.log10(3))
@@ -146,27 +145,27 @@ def test_seeds_are_averaged_before_they_become_decibels():
 
 
 def test_a_crowd_of_runs_shows_only_means():
-    series = [plots.Series(f"run {k}", (history([1, 2]),)) for k in range(plots.CROWD + 1)]
+    series = [Series(f"run {k}", (history([1, 2]),)) for k in range(plots.MAX_RANGES + 1)]
     assert len(axes_of(plots.loss_figure(series)).lines) == len(series)
     assert not axes_of(plots.loss_figure(series)).collections
     assert len(axes_of(plots.loss_figure(series[:-1])).lines) == 2 * len(series[:-1])
 
 
 def test_bytes_are_an_axis_of_their_own():
-    series = [plots.Series("a", (history([1, 1, 1], [10, 20, 30]),))]
+    series = [Series("a", (history([1, 1, 1], [10, 20, 30]),))]
     np.testing.assert_allclose(means(plots.bytes_figure(series))[0].get_ydata(), [0, 1000, 2000])
     np.testing.assert_allclose(
         means(plots.accuracy_by_bytes_figure(series))[0].get_xdata(), [0, 1000, 2000]
     )
-    assert "2 kB" in plots.svg(plots.bytes_figure(series))
+    assert "2 kB" in svg(plots.bytes_figure(series))
 
 
 def test_long_and_empty_histories():
-    long = plots.Series("long", (history([1.0 + k % 7 for k in range(5_000)]),))
+    long = Series("long", (history([1.0 + k % 7 for k in range(5_000)]),))
     (line,) = means(plots.loss_figure([long]))
     assert len(line.get_xdata()) <= 1_001
     assert line.get_xdata()[-1] == 4_999
-    assert "<svg" in plots.svg(plots.loss_figure([plots.Series("empty", (History(),)), long]))
+    assert "<svg" in svg(plots.loss_figure([Series("empty", (History(),)), long]))
 
 
 # --- graphs and partitions -----------------------------------------------------------------------------
@@ -189,48 +188,46 @@ def lines_in(path):
 
 
 def test_clients_are_numbered_up_to_forty():
-    small = plots.graph_figure(graph())
+    small = graph_figure(graph())
     assert [text.get_text() for text in axes_of(small).texts] == ["0", "1", "2"]
     ring = [(k, (k + 1) % 41) for k in range(41)]
-    assert not axes_of(plots.graph_figure(graph(41, ring))).texts
+    assert not axes_of(graph_figure(graph(41, ring))).texts
 
 
 def test_an_undirected_edge_is_one_line_however_often_it_is_listed():
-    once = strokes(plots.graph_figure(graph()))
-    twice = strokes(
-        plots.graph_figure(graph(edges=((0, 1), (1, 0), (1, 2), (2, 1), (2, 0), (0, 2))))
-    )
+    once = strokes(graph_figure(graph()))
+    twice = strokes(graph_figure(graph(edges=((0, 1), (1, 0), (1, 2), (2, 1), (2, 0), (0, 2)))))
     assert lines_in(once) == lines_in(twice) == 3
     assert once.CURVE3 not in once.codes
 
 
 def test_directed_edges_have_arrows_and_curve_where_both_ways_exist():
-    one_way = plots.graph_figure(graph(directed=True))
+    one_way = graph_figure(graph(directed=True))
     assert strokes(one_way).CURVE3 not in strokes(one_way).codes
     assert len(axes_of(one_way).patches) == 3  # lines, arrow heads, clients
-    both = strokes(plots.graph_figure(graph(edges=((0, 1), (1, 0), (1, 2)), directed=True)))
+    both = strokes(graph_figure(graph(edges=((0, 1), (1, 0), (1, 2)), directed=True)))
     assert lines_in(both) == 3
     assert (both.codes == both.CURVE3).sum() == 4  # two curves of two points each
 
 
 def test_an_edge_goes_around_a_client_in_its_way():
     in_a_row = ((0.0, 0.0), (1.0, 0.0), (2.0, 0.0))
-    path = strokes(plots.graph_figure(graph(edges=((0, 1), (1, 2), (0, 2)), positions=in_a_row)))
+    path = strokes(graph_figure(graph(edges=((0, 1), (1, 2), (0, 2)), positions=in_a_row)))
     assert (path.codes == path.CURVE3).sum() == 2
 
 
 def test_too_many_edges_are_refused():
-    assert plots.can_draw(graph())
-    assert not plots.can_draw(graph(edges=None))
+    assert can_draw(graph())
+    assert not can_draw(graph(edges=None))
     crowded = graph(70, [(a, b) for a in range(70) for b in range(a)])
-    assert not plots.can_draw(crowded)
+    assert not can_draw(crowded)
     with pytest.raises(Misuse, match="too many edges"):
-        plots.graph_figure(crowded)
+        graph_figure(crowded)
 
 
 def test_a_bar_per_client_and_a_colour_per_class():
     partition = StoredPartition(description="two", classes=["cat", "_dog"], counts=[[3, 1], [0, 5]])
-    figure = plots.partition_figure(partition)
+    figure = partition_figure(partition)
     cats, dogs = axes_of(figure).patches
     assert cats.get_facecolor() != dogs.get_facecolor()
     assert dogs.get_path().get_extents().y1 == 5
@@ -242,7 +239,7 @@ def test_many_clients_are_sampled_and_many_classes_named_in_part():
     partition = StoredPartition(
         description="many", classes=[f"c{k}" for k in range(100)], counts=[[1] * 100] * 1000
     )
-    figure = plots.partition_figure(partition)
+    figure = partition_figure(partition)
     assert axes_of(figure).get_xlabel() == "200 of 1,000 clients, evenly spaced"
     assert len(texts(figure)) < 20
     assert {"c0", "c99"} <= set(texts(figure))
@@ -256,17 +253,15 @@ def test_svg_is_the_same_each_time_and_leaves_settings_alone():
     with matplotlib.rc_context(
         {"lines.linewidth": 9, "svg.fonttype": "path", "axes.facecolor": "red"}
     ):
-        first = plots.svg(plots.loss_figure([plots.Series("a", (history([1, 2]),))]))
-    second = plots.svg(plots.loss_figure([plots.Series("a", (history([1, 2]),))]))
+        first = svg(plots.loss_figure([Series("a", (history([1, 2]),))]))
+    second = svg(plots.loss_figure([Series("a", (history([1, 2]),))]))
     assert first == second
     assert dict(matplotlib.rcParams) == before
 
 
 def test_svg_texts_are_kept_word_for_word():
     labels = ["lr=0.00125 #0072b2", "cost $5$ <b>&amp;", "_hidden", "学習"]
-    drawing = plots.svg(
-        plots.loss_figure([plots.Series(label, (history([1, 2]),)) for label in labels])
-    )
+    drawing = svg(plots.loss_figure([Series(label, (history([1, 2]),)) for label in labels]))
     assert ">lr=0.00125 #0072b2<" in drawing
     assert "cost $5$ &lt;b&gt;&amp;amp;" in drawing
     assert "_hidden" in drawing
@@ -274,9 +269,7 @@ def test_svg_texts_are_kept_word_for_word():
 
 
 def test_svg_has_title_theme_and_no_size_of_its_own():
-    drawing = plots.svg(
-        plots.loss_figure([plots.Series("a", (history([1, 2]),))]), "Loss of <a>", "falls"
-    )
+    drawing = svg(plots.loss_figure([Series("a", (history([1, 2]),))]), "Loss of <a>", "falls")
     opening = drawing[: drawing.index(">")]
     assert 'role="img"' in opening
     assert "width" not in opening
@@ -287,11 +280,11 @@ def test_svg_has_title_theme_and_no_size_of_its_own():
 
 def test_ids_are_prefixed_and_all_references_met():
     drawings = [
-        plots.svg(
+        svg(
             draw(
                 [
-                    plots.Series("a", (history([1, 2], [3, 4]),)),
-                    plots.Series("b", (history([2, 2]),)),
+                    Series("a", (history([1, 2], [3, 4]),)),
+                    Series("b", (history([2, 2]),)),
                 ]
             )
         )

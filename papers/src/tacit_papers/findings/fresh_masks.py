@@ -1,37 +1,40 @@
-"""Finding: what LPPA's masks cost and hide when they are drawn anew in every iteration instead of once.
+"""Finding: what LPPA's masks cost and hide when they are drawn afresh in every iteration.
 
-Fresh masks sum to zero over the clients as those of the start do, so that the sum of all trackers is untouched. But
-each model moves by λ times its own tracker, masks and all: with fresh ones the models never come together, and
-gradients are taken where they are apart.
+Fresh masks sum to zero over the clients as those of the start do, so the sum of all trackers is
+untouched. But each model moves by λ times its own tracker, masks included: with fresh ones the
+models never reach consensus, and gradients are taken at different models.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tacit.config.sections import Config, with_keys
-from tacit.report.style import MUTED, PALETTE, MARKERS, plot_style
+from tacit.config.loading import with_keys
+from tacit.config.sections import Config
+from tacit.report.style import MARKERS, MUTED, PALETTE, plot_style
 from tacit_papers.findings.start_masks import SCALES, masks
-from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
-from tacit_papers.framework.claims import Claim, ClaimVerdict, all_or_some, graded
-from tacit_papers.framework.drawing import HEIGHT
-from tacit_papers.framework.outcome import ArtifactResult, Missing
-from tacit_papers.lppa.tables import PROTOCOL
-from tacit_papers.lppa.tables import config as published
-from tacit_papers.measures.neighbours_knowledge import AHEAD, NeighboursKnowledge
-from tacit_papers.measures.together import Together
+from tacit_papers.framework.artifact import Artifact
+from tacit_papers.framework.cells import Cell, Combined, Key, Scale
+from tacit_papers.framework.claims import Claim, ClaimVerdict, grade, grade_all
+from tacit_papers.framework.drawing import HEIGHT, log_scale
+from tacit_papers.framework.results import ArtifactResult, NotMeasured
+from tacit_papers.lppa.setting import PROTOCOL
+from tacit_papers.lppa.setting import config as published
+from tacit_papers.measures.neighbour_knowledge import AHEAD, NeighbourKnowledge
 from tacit_papers.measures.training import Training
 
 NONE, START, FRESH = "no masks", "masks at the start", "fresh masks"
 PLAIN: Key = ("0", NONE)
 BETAS = tuple(f"{beta:g}" for beta in SCALES)
-NOTHING, QUICK_NOTHING = 0.1, 1.0  # points; few rounds are too few for masks of the start to fade
-AUDITED = 5  # first iterations of which it is asked what neighbours know
+# Points that count as no loss; in few rounds masks of the start have not faded yet.
+NO_LOSS, QUICK_NO_LOSS = 0.1, 1.0
+AUDITED = 5  # first iterations that are audited
 QUESTIONS = {
     "gradient": "its gradient",
     "difference": "gradient\ndifferences",
@@ -42,129 +45,117 @@ QUESTIONS = {
 def config(beta: str, rule: str, scale: Scale) -> Config:
     """The LPPA paper's experiment on MNIST."""
     algorithm = {} if rule == NONE else masks(float(beta), fresh=rule == FRESH)
-    whole = published("MNIST", "DSGT", scale, algorithm=algorithm)
+    full = published("MNIST", "DSGT", scale, algorithm=algorithm)
     if not scale.quick:
-        return whole
-    small = with_keys(whole, "data", name="mnist-mini", limit_train=4000, limit_test=500)
+        return full
+    small = with_keys(full, "data", name="mnist-mini", limit_train=4000, limit_test=500)
     return with_keys(small, "run", batch_size=8, rounds=5)
 
 
 def _cells(scale: Scale) -> list[Cell]:
-    def of(key: Key) -> Cell:
-        setting = config(key[0], key[1], scale)
-        return Cell(key, Together((Training(setting), NeighboursKnowledge(setting, AUDITED))))
+    keys = [PLAIN, *((beta, rule) for beta in BETAS for rule in (START, FRESH))]
+    configs = [config(*key, scale) for key in keys]
+    return [
+        Cell(key, Combined((Training(setting), NeighbourKnowledge(setting, AUDITED))))
+        for key, setting in zip(keys, configs, strict=True)
+    ]
 
-    return [of(PLAIN), *(of((beta, rule)) for beta in BETAS for rule in (START, FRESH))]
+
+def _keys(rule: str) -> list[Key]:
+    return [(beta, rule) for beta in BETAS]
 
 
-def _costs(beta: str, rule: str) -> Claim:
-    """A claim that clients' models lose next to nothing against those without masks."""
-
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        if PLAIN not in outcome or (beta, rule) not in outcome:
-            raise Missing
-        lost = statistics.fmean(outcome.differences(PLAIN, (beta, rule)))
-        most = outcome.scale.pick(NOTHING, QUICK_NOTHING)
-        return ClaimVerdict(graded(lost, most), f"{lost:+.2f}", f"tolerance {most:g}")
+def _costs_nothing(beta: str, rule: str) -> Claim:
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        if PLAIN not in result or (beta, rule) not in result:
+            raise NotMeasured
+        lost = statistics.fmean(result.differences(PLAIN, (beta, rule)))
+        most = result.scale.pick(NO_LOSS, QUICK_NO_LOSS)
+        return ClaimVerdict(grade(lost, most), f"{lost:+.2f}", f"tolerance {most:g}")
 
     text = f"{rule}, β = {beta}: models lose nothing against DSGT (points)"
     return Claim(text, "lossless" if rule == START else "not considered", check)
 
 
-def _apart() -> Claim:
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        plain = outcome.mean(PLAIN, "consensus_distance")
-        found = [
-            outcome.mean((beta, FRESH), "consensus_distance")
-            for beta in BETAS
-            if (beta, FRESH) in outcome
-        ]
-        if not found:
-            raise Missing
-        words = " < ".join(f"{one:.3g}" for one in found)
-        return ClaimVerdict(
-            all_or_some([one > 2 * plain for one in found]), words, f"without masks {plain:.3g}"
-        )
-
-    return Claim(
-        "fresh masks keep models apart: root mean square of ‖θᵢ − θ̄‖, by β", "our claim", check
+def _apart(result: ArtifactResult) -> ClaimVerdict:
+    plain = result.mean(PLAIN, "consensus_distance")
+    found = result.means(_keys(FRESH), "consensus_distance")
+    ours = " < ".join(f"{one:.3g}" for one in found)
+    return ClaimVerdict(
+        grade_all([one > 2 * plain for one in found]), ours, f"without masks {plain:.3g}"
     )
 
 
-def _known(question: str, rule: str, text: str, *, as_without: bool) -> Claim:
-    """A claim about the share of neighbours with exact knowledge: as large as without masks, or none."""
+def _exact_share(question: str, rule: str, text: str, *, as_without: bool) -> Claim:
+    """The share of neighbours with exact knowledge is as large as without masks, or zero."""
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        metric = f"{question}_exact"
-        found = [outcome.mean((beta, rule), metric) for beta in BETAS if (beta, rule) in outcome]
-        if not found:
-            raise Missing
-        plain = outcome.mean(PLAIN, metric)
-        wanted = plain if as_without else 0.0
-        right = [math.isclose(one, wanted, abs_tol=1e-9) for one in found]
-        return ClaimVerdict(
-            all_or_some(right), f"{max(found):.0%} of pairs", f"without masks {plain:.0%}"
-        )
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        found = result.means(_keys(rule), f"{question}_exact")
+        plain = result.mean(PLAIN, f"{question}_exact")
+        expected = plain if as_without else 0.0
+        word = grade_all([math.isclose(one, expected, abs_tol=1e-9) for one in found])
+        return ClaimVerdict(word, f"{max(found):.0%} of pairs", f"without masks {plain:.0%}")
 
     return Claim(text, "our claim", check)
 
 
-def _grows(rule: str, times: float, text: str) -> Claim:
-    """A claim about how the noise in the estimate of a gradient changes from the first to the last audited."""
+def _noise_grows(rule: str, times: float, text: str) -> Claim:
+    """The noise in the estimate of a gradient grows by a factor over the audited iterations."""
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        keys = [(beta, rule) for beta in BETAS if (beta, rule) in outcome]
-        if not keys:
-            raise Missing
-        found = [
-            outcome.mean(k, "gradient_noise_later") / outcome.mean(k, "gradient_noise")
-            for k in keys
-        ]
-        right = [abs(one - times) <= 0.02 * times for one in found]
-        return ClaimVerdict(all_or_some(right), f"× {min(found):.3g} to {max(found):.3g}")
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        first, last = (
+            result.means(_keys(rule), name) for name in ("gradient_noise", "gradient_noise_later")
+        )
+        found = [b / a for a, b in zip(first, last, strict=True)]
+        word = grade_all([abs(one - times) <= 0.02 * times for one in found])
+        return ClaimVerdict(word, f"× {min(found):.3g} to {max(found):.3g}")
 
     return Claim(text, f"× {times:.3g}", check)
 
 
-def _draw(outcome: ArtifactResult) -> Figure:
+def _draw(result: ArtifactResult) -> Figure:
     """Accuracy, what is known exactly, and the noise in the rest."""
     with plot_style():
         figure = Figure(figsize=(10.5, HEIGHT), layout="constrained")
         left, middle, right = figure.subplots(1, 3)
-        _accuracy(left, outcome)
-        _shares(middle, outcome)
-        _noises(right, outcome)
+        _draw_accuracy(left, result)
+        _draw_shares(middle, result)
+        _draw_noise(right, result)
     return figure
 
 
-def _accuracy(axes: Axes, outcome: ArtifactResult) -> None:
-    if PLAIN in outcome:
-        axes.axhline(outcome.mean(PLAIN), color=MUTED, linestyle=":", linewidth=2, label=NONE)
+def _over_betas(
+    plot: Callable[..., Any], result: ArtifactResult, rule: str, metric: str, **style: Any
+) -> None:
+    """Plot a metric of a rule over β."""
+    at = [x for x, key in enumerate(_keys(rule)) if key in result]
+    keys = [_keys(rule)[x] for x in at]
+    plot(at, [result.mean(key, metric) for key in keys], **style)
+
+
+def _draw_accuracy(axes: Axes, result: ArtifactResult) -> None:
+    if PLAIN in result:
+        axes.axhline(result.mean(PLAIN), color=MUTED, linestyle=":", linewidth=2, label=NONE)
     for number, rule in enumerate((START, FRESH)):
-        here = [beta for beta in BETAS if (beta, rule) in outcome]
-        keys = [(beta, rule) for beta in here]
-        at = [BETAS.index(beta) for beta in here]
-        axes.errorbar(
-            at, [outcome.mean(key) for key in keys], yerr=[outcome.deviation(key) or 0.0 for key in keys],
-            fmt=MARKERS[number] + "-", color=PALETTE[number], label=rule, capsize=2,
-        )  # fmt: skip
-    axes.set_xticks(range(len(BETAS)), BETAS)
-    axes.set_xlabel("size β of the masks")
-    axes.set_ylabel("accuracy (%)")
+        bars = [result.deviation(key) or 0.0 for key in _keys(rule) if key in result]
+        style: dict[str, Any] = {"fmt": MARKERS[number] + "-", "color": PALETTE[number]}
+        _over_betas(
+            axes.errorbar, result, rule, "accuracy", yerr=bars, label=rule, capsize=2, **style
+        )
+    _label_betas(axes, "accuracy of the clients' models", "accuracy (%)")
     axes.set_ylim(0, 100)
-    axes.set_xlim(-0.2, len(BETAS) - 0.8)
-    axes.set_title("accuracy of the clients' models", color=MUTED, fontsize=10)
     axes.legend(loc="lower left")
 
 
-def _shares(axes: Axes, outcome: ArtifactResult) -> None:
-    rules: Sequence[tuple[str, str]] = ((MUTED, NONE), (PALETTE[0], START), (PALETTE[1], FRESH))
-    for number, (colour, rule) in enumerate(rules):
-        key = next((cell.key for cell in outcome.measured if cell.key[1] == rule), None)
+def _draw_shares(axes: Axes, result: ArtifactResult) -> None:
+    for number, (colour, rule) in enumerate(
+        ((MUTED, NONE), (PALETTE[0], START), (PALETTE[1], FRESH))
+    ):
+        key = next((cell.key for cell in result.measured if cell.key[1] == rule), None)
         if key is None:
             continue
-        shares = [100 * outcome.mean(key, f"{question}_exact") for question in QUESTIONS]
-        at = [place + 0.27 * (number - 1) for place in range(len(QUESTIONS))]
+        shares = [100 * result.mean(key, f"{question}_exact") for question in QUESTIONS]
+        at = [x + 0.27 * (number - 1) for x in range(len(QUESTIONS))]
         bars = axes.bar(at, shares, width=0.25, color=colour, label=rule)
         axes.bar_label(bars, [f"{share:.0f}" for share in shares], fontsize=8)
     axes.set_xticks(range(len(QUESTIONS)), list(QUESTIONS.values()))
@@ -173,28 +164,28 @@ def _shares(axes: Axes, outcome: ArtifactResult) -> None:
     axes.set_title("what one neighbour computes exactly", color=MUTED, fontsize=10)
 
 
-def _noises(axes: Axes, outcome: ArtifactResult) -> None:
+def _draw_noise(axes: Axes, result: ArtifactResult) -> None:
     shown = (
         (START, "gradient_noise_later", "-", "masks at the start, any iteration"),
         (FRESH, "gradient_noise", "--", "fresh masks, first iteration"),
         (FRESH, "gradient_noise_later", "-", f"fresh masks, {AUDITED}th"),
     )
     for rule, metric, line, label in shown:
-        here = [beta for beta in BETAS if (beta, rule) in outcome]
         number = (START, FRESH).index(rule)
-        axes.plot(
-            [BETAS.index(beta) for beta in here], [outcome.mean((beta, rule), metric) for beta in here],
-            MARKERS[number] + line, color=PALETTE[number], label=label,
-        )  # fmt: skip
-        if here:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        style = {"marker": MARKERS[number], "linestyle": line, "color": PALETTE[number]}
+        _over_betas(axes.plot, result, rule, metric, label=label, **style)
+    if any(key in result for key in _keys(START) + _keys(FRESH)):
+        log_scale(axes)
+    _label_betas(axes, "noise left in its gradient", "deviation per coordinate")
+    axes.legend(loc="upper left", fontsize=8, handlelength=4)
+
+
+def _label_betas(axes: Axes, title: str, y_label: str) -> None:
     axes.set_xticks(range(len(BETAS)), BETAS)
     axes.set_xlabel("size β of the masks")
     axes.set_xlim(-0.2, len(BETAS) - 0.8)
-    axes.set_ylabel("deviation per coordinate")
-    axes.set_title("noise left in its gradient", color=MUTED, fontsize=10)
-    axes.legend(loc="upper left", fontsize=8, handlelength=4)
+    axes.set_ylabel(y_label)
+    axes.set_title(title, color=MUTED, fontsize=10)
 
 
 ARTIFACTS = (
@@ -205,37 +196,47 @@ ARTIFACTS = (
         cells=_cells,
         metric="accuracy",
         claims=[
-            *(_costs(beta, rule) for rule in (START, FRESH) for beta in BETAS),
-            _apart(),
-            _known(
+            *(_costs_nothing(beta, rule) for rule in (START, FRESH) for beta in BETAS),
+            Claim(
+                "fresh masks keep models apart: root mean square of ‖θᵢ − θ̄‖, by β",
+                "our claim",
+                _apart,
+            ),
+            _exact_share(
                 "difference",
                 START,
-                "masks at the start: as many neighbours compute differences exactly as without masks",
+                "masks at the start: as many neighbours compute exact differences as without masks",
                 as_without=True,
             ),
-            _known("gradient", START, "masks at the start: none computes a gradient", as_without=False),
-            _known("difference", FRESH, "fresh masks: none computes a difference", as_without=False),
-            _known(
-                "sum", FRESH, "fresh masks: as many compute the honest sum as without masks", as_without=True
+            _exact_share(
+                "gradient", START, "masks at the start: none computes a gradient", as_without=False
             ),
-            _grows(START, 1.0, "masks at the start: the noise in a gradient stays what it is"),
-            _grows(
+            _exact_share(
+                "difference", FRESH, "fresh masks: none computes a difference", as_without=False
+            ),
+            _exact_share(
+                "sum",
+                FRESH,
+                "fresh masks: as many compute the honest sum as without masks",
+                as_without=True,
+            ),
+            _noise_grows(START, 1.0, "masks at the start: the noise in a gradient stays the same"),
+            _noise_grows(
                 FRESH,
                 math.sqrt(AUDITED),
-                "fresh masks: it grows by every iteration, as the root of their number",
+                "fresh masks: it grows with the root of the number of iterations",
             ),
         ],
         draw=_draw,
         protocol=(
-            f"{PROTOCOL}; here β as said, and fresh masks in every iteration beside those of the start. Accuracy is "
-            "the mean over the clients' own models. Every client that hears another is asked alone what it computes "
-            f"of the other's first {AUDITED} gradients, differences and sums over the honest clients that the other is "
-            f"connected with, from {AUDITED + AHEAD} iterations, by the audit: shares are of all pairs and iterations, "
-            "noise is the median over pairs. The audit does not look at data; what it says of the first iterations it "
-            "says of any"
+            f"{PROTOCOL}; here with the given β, and fresh masks in every iteration beside those "
+            "of the start. Accuracy is the mean over the clients' own models. For every client "
+            "that receives another's messages, the audit finds what it computes alone of the "
+            f"other's first {AUDITED} gradients, differences and sums over the honest clients "
+            f"connected to it, from {AUDITED + AHEAD} iterations: shares are of all pairs and "
+            "iterations, noise is the median over pairs. The audit does not look at data; what it "
+            "finds for the first iterations holds for any"
         ),
         quickly="mnist-mini: 800 samples per client, batch 8, 5 rounds, one seed",
-        repeats=3,
-        quick_repeats=1,
     ),
-)  # fmt: skip
+)

@@ -1,29 +1,29 @@
-"""Finding: masks that are drawn once, at the start, leave every difference of gradients to a curious neighbour.
+"""Finding: masks that are drawn once, at the start, reveal every difference of gradients.
 
-γ⁺ = Wγ + g⁺ − g: the masks of LPPA are in γ⁰, and what comes later is added in clear. Who follows γ computes g⁺ − g of
-its victim, of any iteration and whatever the size of the masks, and inverts it. Masks drawn anew leave gradients and
-differences under noise, and the sum over the honest clients, which no such mask can hide.
+γ⁺ = Wγ + g⁺ − g: the masks of LPPA are in γ⁰, and later terms are added in clear. A curious
+neighbour that follows γ computes g⁺ − g of its victim, in any iteration and for masks of any size,
+and inverts it. Fresh masks leave gradients and differences under noise, and the sum over the honest
+clients, which no such mask can hide.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from matplotlib.figure import Figure
-
-from tacit.auditing.symbolic.findings import Question
-from tacit.config.sections import Config, make_config
-from tacit_papers.findings.leak_claims import beyond_class, exactly
+from tacit.auditing.symbolic.leakage import Question
+from tacit.config.loading import make_config
+from tacit.config.sections import Config
+from tacit_papers.findings.leak_claims import beyond_class, computed_exactly
 from tacit_papers.findings.start_masks_figure import leak_figure
-from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
-from tacit_papers.framework.claims import Claim
-from tacit_papers.framework.outcome import ArtifactResult
-from tacit_papers.framework.trends import falls
-from tacit_papers.lppa.attack import ATTACKED
-from tacit_papers.lppa.tables import PARTITIONS
-from tacit_papers.measures.curious_neighbour import CuriousNeighbour
-from tacit_papers.measures.search import Search
+from tacit_papers.framework.artifact import Artifact
+from tacit_papers.framework.cells import Cell, Key, Scale
+from tacit_papers.framework.claims import Claim, falls
+from tacit_papers.lppa.deep_leakage import ATTACKED
+from tacit_papers.lppa.setting import PARTITIONS
+from tacit_papers.measures.inversion_search import InversionSearch
+from tacit_papers.measures.neighbour_inversion import NeighbourInversion
 
 CLIENTS = 5
 BATCHES, QUICK_BATCHES = ("1", "4", "16"), ("1", "4")
@@ -38,14 +38,22 @@ SAME = "difference, same batch"
 SUM = "sum of 4 clients"
 FRESH = "difference, fresh masks"
 MASKED = {scale: f"masked gradient, β = {scale:g}" for scale in SCALES}
-
-SMOOTH = 1e-2  # of total variation, where the evidence is noisy: without it noise is matched
+NOISY = (FRESH, *MASKED.values())
+SMOOTH = 1e-2  # weight of total variation for noisy evidence: without it the search fits the noise
 
 
 def config(
     rule: dict[str, Any], scale: Scale, batch: int, partition: str = "iid", samples: int = 200
 ) -> Config:
-    """Training of five clients on a ring with the network that Table 2 of the LPPA paper is attacked on."""
+    """Five clients on a ring with the network that is attacked in Table 2 of the LPPA paper.
+
+    Args:
+        rule: The section of the algorithm.
+        scale: Full or quick.
+        batch: Batch size.
+        partition: A key of the LPPA paper's `PARTITIONS`.
+        samples: Training samples per client.
+    """
     return make_config(
         {
             "data": {
@@ -75,132 +83,124 @@ EVIDENCE: dict[str, tuple[dict[str, Any], Question]] = {
     FRESH: (masks(fresh=True), "difference"),
     **{series: (masks(beta, fresh=True), "gradient") for beta, series in MASKED.items()},
 }
-NOISY = (FRESH, *MASKED.values())
 
 
 def _cell(key: Key, scale: Scale, batch: int, iteration: int = 0, **data: Any) -> Cell:
     rule, question = EVIDENCE[key[-1]]
     effort = scale.pick((300, 4), (120, 1))
-    search = Search("ours", *effort, total_variation=SMOOTH if key[-1] in NOISY else 0.0)
+    smooth = SMOOTH if key[-1] in NOISY else 0.0
+    search = InversionSearch("ours", *effort, total_variation=smooth)
     setting = config(rule, scale, batch, **data)
-    return Cell(key, CuriousNeighbour(setting, question, search, iteration, scale.pick(4, 2)))
+    return Cell(key, NeighbourInversion(setting, question, search, iteration, scale.pick(4, 2)))
 
 
 def _cells(scale: Scale) -> list[Cell]:
-    batches, rounds = scale.pick(BATCHES, QUICK_BATCHES), scale.pick(ROUNDS, QUICK_ROUNDS)
-    once = (CLEAR, START, SAME, SUM, *MASKED.values())
-    cells = []
-    for batch in batches:
-        size = int(batch)
-        cells += [
-            _cell((IID, batch, series), scale, size, samples=size if series == SAME else 200)
-            for series in once
-        ]
-    for batch in scale.pick(BATCHES, QUICK_BATCHES[:1]):
-        cells += [
-            _cell((SKEWED, batch, series), scale, int(batch), partition="#C = 2")
-            for series in once
-            if series != SAME  # two classes of a single sample there are not
-        ]
-    for when in rounds:
-        at = int(when) * PER_ROUND
-        cells += [
-            _cell((LATER, when, series), scale, 1, at, samples=PER_ROUND)
-            for series in (START, FRESH)
-        ]
-    return cells
-
-
-def _everywhere(series: Sequence[str]) -> list[Key]:
-    by_batch = [
-        (panel, batch, one) for panel in (IID, SKEWED) for batch in BATCHES for one in series
-    ]
-    return [*by_batch, *((LATER, when, one) for when in ROUNDS for one in series)]
-
-
-def _claims() -> list[Claim]:
-    ones = [(panel, "1") for panel in (IID, SKEWED)]
-    weak, middle, strong = MASKED.values()
-    table = "masks hinder DLG (Table 2)"
+    first = (CLEAR, START, SAME, SUM, *MASKED.values())
     return [
-        exactly(
-            _everywhere([START, SAME]),
-            "masks at the start: one neighbour computes differences exactly, at any time",
-            known=True,
-        ),
-        exactly(_everywhere([SUM]), "and, with fresh masks too, the sum over the honest clients", known=True),
-        exactly(
-            _everywhere(NOISY), "fresh masks: neither a gradient nor a difference is exact", known=False
+        *(
+            _cell(
+                (IID, batch, series),
+                scale,
+                int(batch),
+                samples=int(batch) if series == SAME else 200,
+            )
+            for batch in scale.pick(BATCHES, QUICK_BATCHES)
+            for series in first
         ),
         *(
-            beyond_class(
-                [(panel, "1", START)],
-                f"{panel}: differences of batches of 1 give the samples away (class mean + 0.3)",
-                table,
-                more=True,
-                margin=0.3,
-            )
-            for panel in (IID, SKEWED)
+            _cell((SKEWED, batch, series), scale, int(batch), partition="#C = 2")
+            for batch in scale.pick(BATCHES, QUICK_BATCHES[:1])
+            for series in first
+            # A single sample has one class, not two.
+            if series != SAME
         ),
+        *(
+            _cell((LATER, when, series), scale, 1, int(when) * PER_ROUND, samples=PER_ROUND)
+            for when in scale.pick(ROUNDS, QUICK_ROUNDS)
+            for series in (START, FRESH)
+        ),
+    ]
+
+
+def _everywhere(*series: str) -> list[Key]:
+    columns = [(panel, batch) for panel in (IID, SKEWED) for batch in BATCHES]
+    columns += [(LATER, when) for when in ROUNDS]
+    return [(*column, one) for column in columns for one in series]
+
+
+def _over_batches(series: str, *batches: str) -> list[Key]:
+    return [(panel, batch, series) for panel in (IID, SKEWED) for batch in batches]
+
+
+def _over_rounds(series: str, rounds: Sequence[str]) -> list[Key]:
+    return [(LATER, when, series) for when in rounds]
+
+
+hidden = partial(beyond_class, more=False)
+WEAK, MIDDLE, STRONG = MASKED.values()
+TABLE2 = "masks hinder DLG (Table 2)"
+NEW = "not considered"
+CLAIMS: list[Claim] = [
+    computed_exactly(
+        _everywhere(START, SAME),
+        "masks at the start: one neighbour computes differences exactly, at any time",
+    ),
+    computed_exactly(
+        _everywhere(SUM), "and, with fresh masks too, the sum over the honest clients"
+    ),
+    computed_exactly(
+        _everywhere(*NOISY), "fresh masks: neither a gradient nor a difference is exact", False
+    ),
+    *(
         beyond_class(
-            [(LATER, when, START) for when in ROUNDS],
-            "they do so in every round (class mean + 0.3)",
-            "not considered",
-            more=True,
+            [(panel, "1", START)],
+            f"{panel}: differences of batches of 1 reveal the samples (class mean + 0.3)",
+            TABLE2,
             margin=0.3,
-        ),
-        beyond_class(
-            [(IID, "4", START), (IID, "4", SAME), (SKEWED, "4", START)],
-            "differences of batches of 4 still tell more than the class",
-            "not considered",
-            more=True,
-        ),
-        *(
-            falls(
-                [(panel, batch, START) for batch in BATCHES],
-                f"{panel}: larger batches, less from differences",
-                "–",
-            )
-            for panel in (IID, SKEWED)
-        ),
-        beyond_class(
-            [(panel, "16", START) for panel in (IID, SKEWED)],
-            "differences of batches of 16 tell no more than the class, to this attack",
+        )
+        for panel in (IID, SKEWED)
+    ),
+    beyond_class(
+        _over_rounds(START, ROUNDS),
+        "they do so in every round (class mean + 0.3)",
+        NEW,
+        margin=0.3,
+    ),
+    beyond_class(
+        [(IID, "4", START), (IID, "4", SAME), (SKEWED, "4", START)],
+        "differences of batches of 4 still reveal more than the class",
+        NEW,
+    ),
+    *(
+        falls(
+            [(panel, batch, START) for batch in BATCHES],
+            f"{panel}: larger batches, less from differences",
             "–",
-            more=False,
-        ),
-        beyond_class(
-            [(*one, SUM) for one in ones],
-            "batches of 1: the sum of 4 clients tells more than the class too",
-            "not considered",
-            more=True,
-        ),
-        beyond_class(
-            [(*one, weak) for one in ones],
-            "masks of the paper's size hide the first gradient of a batch of 1",
-            table,
-            more=False,
-        ),
-        beyond_class(
-            [(LATER, when, FRESH) for when in ROUNDS[1:]],
-            "fresh masks of that size hide later differences (at most class mean + 0.05)",
-            "our claim",
-            more=False,
-        ),
-        beyond_class(
-            [(*one, middle) for one in ones], "masks of β = 0.1 hide it", "our claim", more=False
-        ),
-        beyond_class(
-            [(*one, strong) for one in ones], "masks of β = 0.5 hide it", "our claim", more=False
-        ),
-    ]  # fmt: skip
-
-
-def _draw(outcome: ArtifactResult) -> Figure:
-    labels = {IID: "batch size", SKEWED: "batch size", LATER: "round"}
-    return leak_figure(outcome, labels, LATER)
-
-
+        )
+        for panel in (IID, SKEWED)
+    ),
+    hidden(
+        _over_batches(START, "16"),
+        "differences of batches of 16 reveal no more than the class to this attack",
+        "–",
+    ),
+    beyond_class(
+        _over_batches(SUM, "1"),
+        "batches of 1: the sum of 4 clients reveals more than the class too",
+        NEW,
+    ),
+    hidden(
+        _over_batches(WEAK, "1"),
+        "masks of the paper's size hide the first gradient of a batch of 1",
+        TABLE2,
+    ),
+    hidden(
+        _over_rounds(FRESH, ROUNDS[1:]),
+        "fresh masks of that size hide later differences (at most class mean + 0.05)",
+    ),
+    hidden(_over_batches(MIDDLE, "1"), "masks of β = 0.1 hide it"),
+    hidden(_over_batches(STRONG, "1"), "masks of β = 0.5 hide it"),
+]
 ARTIFACTS = (
     Artifact(
         name="findings/start-masks",
@@ -208,26 +208,26 @@ ARTIFACTS = (
         axes=("data", "batch size or round", "evidence"),
         cells=_cells,
         metric="ssim",
-        claims=_claims(),
-        draw=_draw,
+        claims=CLAIMS,
+        draw=leak_figure({IID: "batch size", SKEWED: "batch size", LATER: "round"}, LATER),
         protocol=(
-            "MNIST, 5 clients on a ring, Metropolis weights, 200 samples each, λ = 0.02 · 0.95^round, Laplace(0.025) "
-            "masks unless said; the sigmoid CNN of lppa/table2, first weights of their own. One neighbour of each of 4 "
-            "victims follows the protocol, reads what it is sent in 6 iterations, and computes by the audit's linear "
-            "combination of float32 messages what is inverted: a difference is of two batches, both searched, since "
-            "each iteration takes another one ('same batch': each client's batch is all it has). First iteration; or "
-            "later, with 20 samples each. A masked gradient is the best linear estimate of the first, the same with "
-            "masks at the start; that of later ones is worse with fresh masks, as their noise adds up, so that "
-            "differences are inverted there. Relative L2 distance, L-BFGS, 300 iterations, 4 restarts, labels and "
-            "batch size told; total variation 0.01 where evidence is noisy (of 0, 0.01 and 0.1 what came nearest for "
-            "two victims). A failed attack proves nothing"
+            "MNIST, 5 clients on a ring, Metropolis weights, 200 samples each, "
+            "λ = 0.02 · 0.95^round, Laplace(0.025) masks unless stated otherwise; the sigmoid CNN "
+            "of lppa/table2, different first weights. One neighbour of each of 4 victims follows "
+            "the protocol, reads the messages it receives in 6 iterations, and computes what is "
+            "inverted by the audit's linear combination of float32 messages: a difference is of "
+            "two batches, both searched, since each iteration takes another one ('same batch': "
+            "each client's batch is all it has). First iteration; or later, with 20 samples each. "
+            "A masked gradient is the best linear estimate of the first, the same with masks at "
+            "the start; later ones are worse with fresh masks, as their noise adds up, so "
+            "differences are inverted there. Relative L2 distance, L-BFGS, 300 iterations, 4 "
+            "restarts, labels and batch size known; total variation 0.01 where evidence is noisy "
+            "(the best of 0, 0.01 and 0.1 for two victims). A failed attack proves nothing"
         ),
         quickly=(
-            "mnist-mini, 2 victims, 120 iterations, 1 restart, one seed; batches of 1 and 4, skewed of 1 only; "
-            "rounds 0, 1 and 5"
+            "mnist-mini, 2 victims, 120 iterations, 1 restart, one seed; batches of 1 and 4, "
+            "skewed of 1 only; rounds 0, 1 and 5"
         ),
-        repeats=3,
-        quick_repeats=1,
         form=".3f",
         unit="SSIM",
     ),

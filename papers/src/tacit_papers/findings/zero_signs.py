@@ -1,10 +1,11 @@
 """Finding: what randomized response does to coordinates that are exactly zero.
 
-The DeFL-VP paper assumes that no coordinate is zero, "or equivalently" that ties are broken deterministically. In a
-network of ReLUs the gradient of a unit that no sample of a batch reaches is zero. Taken for +1, as published, such
-coordinates move together, in every iteration and at every client: units die, and more of them are zero. A fair coin
-keeps them where they are in the mean, at the same ε. Signs of gradients that are not zero move models, too: they tell
-of the median of a noisy gradient, not of its mean. Variance reduction takes signs of g − h + h̄, which is seldom zero.
+The DeFL-VP paper assumes that no coordinate is zero, "or equivalently" that ties are broken
+deterministically. In a network of ReLUs the gradient of a unit that no sample of a batch reaches is
+zero. As published, its sign is +1: such coordinates move together, in every iteration and at every
+client, units die, and more of them are zero. A fair coin keeps them in place on average, at the
+same ε. Signs of other gradients move models too: they show the median of a noisy gradient, not its
+mean. Variance reduction takes signs of g − h + h̄, which is seldom zero.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from tacit.config.sections import Config, make_config
+from tacit.config.loading import make_config
+from tacit.config.sections import Config
 from tacit.report.style import plot_style
 from tacit_papers.findings.own_signs import PLAIN, REDUCED, SKEWED, STEPS
 from tacit_papers.findings.own_signs import config as own_signs
-from tacit_papers.framework.artifact import Artifact, Cell, Scale
+from tacit_papers.framework.artifact import Artifact
+from tacit_papers.framework.cells import Cell, Scale
 from tacit_papers.framework.claims import ordered
-from tacit_papers.framework.drawing import HEIGHT, look_of
-from tacit_papers.framework.outcome import ArtifactResult
+from tacit_papers.framework.drawing import HEIGHT, legend_below, line_style
+from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.dead_coordinates import DeadCoordinates
 
 PLUS, COIN = "zero is +1", "zero by a coin"
@@ -45,22 +48,22 @@ def config(rule: str, scale: Scale) -> Config:
     return make_config(plain)
 
 
-def draw(outcome: ArtifactResult) -> Figure:
-    """A panel for each number, over the rounds."""
+def _draw(result: ArtifactResult) -> Figure:
+    """A panel per metric, over the rounds."""
     with plot_style():
         figure = Figure(figsize=(10.2, HEIGHT), layout="constrained")
         row = figure.subplots(1, len(LABELS))
         for axes, (name, label) in zip(row, LABELS.items(), strict=True):
-            for number, cell in enumerate(outcome.measured):
-                mean = outcome.curve(cell.key)
-                axes.plot(mean["round"], mean[name], label=cell.key[0], **look_of(number))
+            for number, cell in enumerate(result.measured):
+                mean = result.curve(cell.key)
+                axes.plot(mean["round"], mean[name], label=cell.key[0], **line_style(number))
             axes.set_xlabel("round")
             axes.set_title(label, fontsize=10)
-        handles, labels = row[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        legend_below(figure, row[0])
     return figure
 
 
+ASCENDING = [(REDUCED,), (COIN,), (PLUS,)]
 ARTIFACTS = (
     Artifact(
         name="findings/zero-signs",
@@ -77,33 +80,20 @@ ARTIFACTS = (
             ),
             ordered(
                 [(PLUS,), (COIN,)],
-                "zeros that count as +1 cost accuracy, too",
+                "zeros that count as +1 cost accuracy too",
                 "not tried",
                 margin=1.0,
             ),
-            ordered(
-                [(REDUCED,), (COIN,), (PLUS,)],
-                "they kill coordinates (%)",
-                "none is zero",
-                "dead",
-                margin=5.0,
-            ),
-            ordered(
-                [(REDUCED,), (COIN,), (PLUS,)],
-                "and make models grow (mean |θ|)",
-                "not tried",
-                "size",
-            ),
+            ordered(ASCENDING, "they kill coordinates (%)", "none is zero", "dead", margin=5.0),
+            ordered(ASCENDING, "and make models grow (mean |θ|)", "not tried", "size"),
         ],
-        draw=draw,
+        draw=_draw,
         protocol=(
-            "2,000 training and 500 test samples of Fashion-MNIST, Dirichlet(0.3), 10 clients on a random 4-regular "
-            "graph, CNN with filters 8 and 16, batch 16, 200 rounds of one local epoch, η = 0.01, ε = 4, C keeps 40 % "
-            "at random; without variance reduction but for the last. Coordinates are counted in the gradients of the "
-            "next batch"
+            "2,000 training and 500 test samples of Fashion-MNIST, Dirichlet(0.3), 10 clients on a "
+            "random 4-regular graph, CNN with filters 8 and 16, batch 16, 200 rounds of one local "
+            "epoch, η = 0.01, ε = 4, C keeps 40 % at random; without variance reduction except for "
+            "the last. Coordinates are counted in the gradients of the next batch"
         ),
         quickly="20 rounds",
-        repeats=3,
-        quick_repeats=1,
     ),
 )

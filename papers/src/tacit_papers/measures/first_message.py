@@ -18,15 +18,16 @@ from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.scoring.images import mse
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.build import build
-from tacit.config.sections import Config, with_keys
+from tacit.config.loading import with_keys
+from tacit.config.sections import Config
 from tacit.record.transcript import Keep, Transcript
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.artifact import MeasureContext, Values
 
 
 @dataclass(frozen=True)
-class FirstMessageInverted:
+class FirstMessageInversion:
     """Mean square error per number of the inputs that DLG finds, over all clients; each client has a batch of one."""
 
     config: Config
@@ -46,14 +47,7 @@ class FirstMessageInverted:
         loss = task.loss
         assert isinstance(loss, ModuleLoss)
         transcript = Transcript(Keep(ticks=(0, 1)))
-        run = Simulation(
-            experiment.algorithm,
-            task,
-            experiment.graph,
-            seed=seed,
-            device=place.device,
-            transcript=transcript,
-        )
+        run = Simulation(Setting(experiment.algorithm, task, experiment.graph, seed=seed, device=place.device), transcript=transcript)
         run.start()
         run.step()
         theta, gamma = (transcript.of(tag)[0].rows.float() for tag in ("theta", "gamma"))

@@ -6,9 +6,10 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
+from tacit.config.loading import with_keys
+
 from tacit.algorithms.defl_vp import DeFLVP
 from tacit.compression import for_signs
-from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.core.errors import Diverged, Misuse
 from tacit.experiment.auditing import AuditSubject, load_subject

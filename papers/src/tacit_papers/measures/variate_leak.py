@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tacit.auditing.attacks.matching_losses import CosineDistance
+from tacit.auditing.attacks.reconstruction_attacks import DataSpec
+from tacit.auditing.symbolic.leakage import Leakage
+from tacit.config.loading import with_keys
 from torch import Tensor
 from torch.func import grad
 
 import tacit
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.inversion import invert
-from tacit.auditing.attacks.matching_losses import CosineDistance
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.attacks.signed_adam import SignedAdam
 from tacit.auditing.audit import default_adversaries, run_audit
 from tacit.auditing.scoring.matching import match, reorder
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
-from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.build import build
-from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.precision import consistent_tf32
@@ -73,14 +73,7 @@ class ControlVariateLeak:
         near = [target for source, target in setting.graph.edges.tolist() if source == curious]
         victims = sorted(near)[: self.victims]
         heard = Transcript(Keep(insides=(curious,)))
-        simulation = tacit.Simulation(
-            setting.algorithm,
-            setting.task,
-            setting.graph,
-            seed=seed,
-            device=place.device,
-            transcript=heard,
-        )
+        simulation = tacit.Simulation(tacit.Setting(setting.algorithm, setting.task, setting.graph, seed=seed, device=place.device), transcript=heard)
         simulation.start()
         for _ in range(ITERATIONS):
             simulation.step()

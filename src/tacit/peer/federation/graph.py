@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tacit.algorithms.algorithm import cautions
 from tacit.config.build import make_model
 from tacit.config.graphs import TOPOLOGIES, make_graph
 from tacit.config.loading import make_config, with_keys
@@ -150,7 +149,7 @@ def check_runnable(config: Config, graph: Graph) -> list[str]:
     if config.task is None and ":" not in config.model.name:
         with prefix_errors("[model]"):
             make_model(config.model, *agreed_data(config), config.run.seed)
-    return cautions(algorithm, graph)
+    return algorithm.cautions(graph)
 
 
 def _takes_clients(kind: str) -> bool:

@@ -1,0 +1,22 @@
+"""Arguments that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigFile = Annotated[
+    Path, typer.Argument(metavar="CONFIG", help="TOML file of the experiment; see examples/.")
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder for the results, new or empty.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a key, e.g. --set algorithm.lr=0.05 (repeatable)."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the output folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

@@ -1,0 +1,167 @@
+"""`tacit run`, `tacit compare` and `tacit report`: experiments and their reports."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tacit.cli.arguments import ConfigFile, Data, Json, Out, Overrides, Resume
+from tacit.cli.progress import ProgressBars
+
+if TYPE_CHECKING:
+    from tacit.experiment.compare import Comparison
+
+
+def run(
+    config: ConfigFile,
+    out: Out = Path("runs/latest"),
+    data: Data = None,
+    overrides: Overrides = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Run one experiment; write its history, checkpoints, summary and report."""
+    from tacit.config.loading import load_config
+    from tacit.engines.torchrun import joined
+    from tacit.experiment.run import run as run_config
+    from tacit.record.history import decibels
+    from tacit.report.report import write_report
+
+    experiment = load_config(config, overrides or [])
+    with joined(experiment.run.device) as group:
+        if group.rank != 0:
+            run_config(experiment, out, data_folder=data, resume=resume, group=group)
+            return
+        with ProgressBars(Console(stderr=True)) as bars:
+            listener = bars.listener_for(experiment.algorithm.name, experiment.run.seed)
+            summary = run_config(
+                experiment, out, data_folder=data, resume=resume, listener=listener, group=group
+            ).summary
+    title = f"{experiment.algorithm.name} on {experiment.task_name}"
+    report = write_report([out], out / "report.html", title=title)
+    if as_json:
+        print(json.dumps(summary))
+        return
+    accuracy, loss = summary["accuracy"], summary["loss"]["mean"]
+    if accuracy is not None:
+        print(
+            f"accuracy {accuracy['mean']:.2f} % "
+            f"(clients {accuracy['min']:.2f} to {accuracy['max']:.2f}, "
+            f"average model {accuracy['average_model']:.2f})"
+        )
+    if summary["msd"] is not None:
+        print(f"mean-square deviation {decibels(summary['msd']):.1f} dB")
+    mean = "not finite" if loss is None else f"{loss:.4f}"
+    print(f"loss {mean}, {summary['bytes_sent']:,} bytes sent")
+    if "diverged" in summary:
+        print(f"diverged: {summary['diverged']}")
+    print(f"Report: {report}")
+
+
+def compare(
+    config: ConfigFile,
+    algorithms: Annotated[
+        str,
+        typer.Option(help="Names separated by commas, options by +, e.g. NAME,NAME+fresh=true."),
+    ],
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Number of seeds, counted up from the experiment's.")
+    ] = 3,
+    out: Out = Path("runs/compare"),
+    data: Data = None,
+    overrides: Overrides = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Run several algorithms on one experiment, paired by seed, and report mean ± deviation."""
+    from tacit.config.loading import load_config
+    from tacit.experiment.compare import compare as compare_variants
+    from tacit.experiment.compare import split_outside_brackets, unused_options
+    from tacit.report.report import write_report
+
+    experiment = load_config(config, overrides or [])
+    variants = [name.strip() for name in split_outside_brackets(algorithms, ",") if name.strip()]
+    with ProgressBars(Console(stderr=True), runs=len(variants) * seeds) as bars:
+        comparison = compare_variants(
+            experiment,
+            variants,
+            seeds,
+            out,
+            data_folder=data,
+            resume=resume,
+            listener_for=bars.listener_for,
+        )
+    if unused := unused_options(experiment, variants):
+        keys = ", ".join(f"algorithm.{key}" for key in unused)
+        print(f"Not used, because none of these algorithms has it: {keys}", file=sys.stderr)
+    title = f"Comparison on {experiment.task_name}"
+    report = write_report(comparison.folders, out / "report.html", title=title)
+    if as_json:
+        print(json.dumps(comparison.as_dict()))
+        return
+    Console().print(comparison_table(comparison))
+    print(f"Report: {report}")
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Mean ± deviation over the seeds; differences are paired by seed.
+
+    The first metric is the accuracy or, if there is none, the mean-square deviation.
+    """
+    from tacit.report.page import format_bytes
+
+    rows, count = comparison.rows, len(comparison.seeds)
+    has_accuracy = any(row.accuracy is not None for row in rows)
+    use_msd = not has_accuracy and any(row.msd_db is not None for row in rows)
+    seeds = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"
+    table = Table(caption=f"{seeds}; differences to {rows[0].label}, paired by seed")
+    table.add_column("algorithm", overflow="fold")
+    for name in ("MSD, dB" if use_msd else "accuracy, %", "difference", "loss", "sent"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label,
+            _format_pair(row.msd_db, ".1f") if use_msd else _format_pair(row.accuracy, ".2f"),
+            _format_pair(row.difference, "+.2f"),
+            _format_pair(row.loss, ".4f"),
+            format_bytes(row.bytes_sent),
+        )
+    return table
+
+
+def _format_pair(pair: tuple[float, float] | None, form: str) -> str:
+    if pair is None:
+        return ""
+    mean, deviation = pair
+    spread = "" if math.isnan(deviation) else f" ± {deviation:{form.lstrip('+')}}"
+    return f"{mean:{form}}{spread}"
+
+
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run folders, or a folder that contains some.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The page (default: report.html in the folder).")
+    ] = None,
+) -> None:
+    """Write the report of one run, or of several side by side."""
+    from tacit.report.report import write_report
+
+    runs = [run for folder in folders for run in _runs_in(folder)]
+    title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
+    print(f"Report: {write_report(runs, out or folders[0] / 'report.html', title=title)}")
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The folder itself if it is a run, or else the runs directly in it."""
+    if (folder / "history.jsonl").exists() or not folder.is_dir():
+        return [folder]
+    return sorted(path.parent for path in folder.glob("*/history.jsonl")) or [folder]

@@ -1,0 +1,135 @@
+"""From TOML files, plain values and overrides to checked configurations."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from tacit.config.sections import DATA_SECTIONS, GRAPH_FILE_KEYS, Config
+from tacit.core.errors import Misuse, unknown_name
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a TOML file and apply overrides such as "algorithm.lr=0.05"."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Misuse(
+            f"There is no configuration file {path}.", "Check the name; examples/ has some."
+        ) from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise Misuse(
+            f"Cannot read {path}: {problem}.", "Give a text file in TOML format."
+        ) from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as problem:
+        raise Misuse(f"{path} is not valid TOML: {problem}.", "Correct that line.") from None
+    origin = f"{path} with --set" if overrides else str(path)
+    return make_config(_resolve_files(values, path.parent), overrides, origin)
+
+
+def make_config(
+    values: dict[str, Any], overrides: Sequence[str] = (), origin: str = "The configuration"
+) -> Config:
+    """Check plain values and make a configuration from them; errors start with `origin`."""
+    for override in overrides:
+        values = _resolve_files(_apply_override(values, override), Path())
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as problem:
+        raise _explain(problem, origin) from None
+    if config.task is not None:
+        conflict = f"does not go with [task]: {config.task.name} makes its own data."
+        for section in DATA_SECTIONS:
+            if section in config.model_fields_set:
+                raise Misuse(f"{origin}: [{section}] {conflict}", "Remove one of the two sections.")
+        if "batch_size" in config.run.model_fields_set:
+            raise Misuse(f"{origin}: run.batch_size {conflict}", "Set task.batch_size instead.")
+    return config
+
+
+def with_keys(config: Config, section: str, **values: Any) -> Config:
+    """A copy of a configuration with other values for some keys of one section."""
+    plain = config.as_dict()
+    plain[section] = plain.get(section, {}) | values
+    return make_config(plain)
+
+
+def parse_override(text: str) -> tuple[list[str], Any]:
+    """Split "section.key=value" into path and value; a value that is not TOML is a string."""
+    key, equals, value = text.partition("=")
+    path = [part.strip() for part in key.split(".")]
+    if not equals or not all(path):
+        raise Misuse(
+            f"{text!r} is not of the form key=value.",
+            "E.g. run.seed=3 or algorithm.noise.scale=0.5.",
+        )
+    try:
+        return path, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return path, value.strip()
+
+
+def _apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
+    path, value = parse_override(override)
+    if len(path) < 2:
+        raise Misuse(
+            f"The override {override!r} names no section.",
+            "Write section.key=value, e.g. run.seed=3.",
+        )
+
+    def replaced(table: Any, path: list[str]) -> Any:
+        if not isinstance(table, dict):
+            raise Misuse(
+                f"The override {override!r} sets a key of something that is no table.",
+                "Check its path.",
+            )
+        key, *rest = path
+        return table | {key: replaced(table.get(key, {}), rest) if rest else value}
+
+    return cast(dict[str, Any], replaced(values, path))
+
+
+def _resolve_files(values: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Make file names absolute, so that the config.toml of a run works from any folder."""
+    graph = values.get("graph")
+    if not isinstance(graph, dict):
+        return values
+    files = {
+        key: str((base / graph[key]).resolve())
+        for key in GRAPH_FILE_KEYS
+        if isinstance(graph.get(key), str)
+    }
+    return values | {"graph": graph | files}
+
+
+def _explain(problem: ValidationError, origin: str) -> Misuse:
+    """The first error in words."""
+    error = problem.errors()[0]
+    path = [str(part) for part in error["loc"]]
+    key, value = ".".join(path), error.get("input")
+    if error["type"] == "extra_forbidden":
+        kind = "section" if isinstance(value, dict) else "key"
+        return unknown_name(
+            f"{origin}: there is no {kind} {key!r}.", path[-1], _known_keys(path[:-1])
+        )
+    if error["type"] == "missing":
+        return Misuse(f"{origin}: {key} is not set.", f"Add {path[-1]} to [{'.'.join(path[:-1])}].")
+    remedy = f"{error['msg']}.".replace("Input", "It", 1)
+    if error["type"] == "model_type":
+        remedy = f"Write a section [{key}] with its keys below."
+    return Misuse(f"{origin}: {key} = {value!r} is not possible.", remedy)
+
+
+def _known_keys(path: list[str]) -> list[str]:
+    model: type[BaseModel] = Config
+    for key in path:
+        annotation = model.model_fields[key].annotation
+        candidates = [annotation, *get_args(annotation)]
+        model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+    return list(model.model_fields)
