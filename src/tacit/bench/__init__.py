@@ -1,4 +1,4 @@
-"""Reproducible measurements: each is a ratio of two things timed in turns within one run."""
+"""Reproducible benchmarks: each result is a ratio of two things timed in turn within one run."""
 
 from __future__ import annotations
 
@@ -7,49 +7,54 @@ from dataclasses import replace
 from importlib import import_module
 from typing import cast
 
-from tacit.bench.result import Asked, Bench, Result
+from tacit.bench.benchmark import Benchmark, BenchOptions, BenchResult
 from tacit.core.errors import Misuse, unknown_name
 
 NAMES = ("sim", "scaling", "mix", "attack", "noise", "codec", "peer")
 
 
-def bench(name: str) -> Bench:
-    """The module that measures `name`."""
+def load_benchmark(name: str) -> Benchmark:
+    """The module of a benchmark."""
     if name not in NAMES:
         raise unknown_name(f"There is no bench {name!r}.", name, NAMES)
-    return cast(Bench, import_module(f"tacit.bench.{name}"))
+    return cast(Benchmark, import_module(f"tacit.bench.{name}"))
 
 
-def choose(names: Sequence[str], asked: Asked) -> dict[str, Asked]:
-    """What each bench is asked for: the benches named, or all; the workloads named, or those fit for the device."""
-    benches = {name: bench(name) for name in names or NAMES}
-    known = list(
-        dict.fromkeys(workload for each in benches.values() for workload in each.WORKLOADS)
-    )
-    for workload in asked.workloads:
+def select(names: Sequence[str], options: BenchOptions) -> dict[str, BenchOptions]:
+    """The benchmarks to run (all if none are named) with the workloads of each.
+
+    Without workloads in the options, each benchmark runs its defaults for the device.
+    """
+    benchmarks = {name: load_benchmark(name) for name in names or NAMES}
+    known = list(dict.fromkeys(name for each in benchmarks.values() for name in each.WORKLOADS))
+    for workload in options.workloads:
         if workload not in known:
             raise unknown_name(f"There is no workload {workload!r}.", workload, known)
-    chosen = {}
-    for name, each in benches.items():
-        offered = each.offered(asked.device)
-        wanted = tuple(workload for workload in asked.workloads if workload in each.WORKLOADS)
-        wanted = wanted if asked.workloads else offered
-        if wanted and offered:  # a bench that offers nothing does not run on this device
-            chosen[name] = replace(asked, workloads=wanted)
-    if not chosen:
-        what = ", ".join(asked.workloads or names)
-        raise Misuse(f"{what}: nothing of it runs on {asked.device}.", "Use --device cpu.")
-    return chosen
+    selected = {}
+    for name, each in benchmarks.items():
+        defaults = each.default_workloads(options.device)
+        chosen = tuple(workload for workload in options.workloads if workload in each.WORKLOADS)
+        chosen = chosen if options.workloads else defaults
+        # A benchmark without defaults does not run on this device.
+        if chosen and defaults:
+            selected[name] = replace(options, workloads=chosen)
+    if not selected:
+        wanted = ", ".join(options.workloads or names)
+        raise Misuse(f"{wanted} cannot run on {options.device}.", "Use --device cpu.")
+    return selected
 
 
 def measure(
-    names: Sequence[str], asked: Asked, skipped: Callable[[str, Misuse], None]
-) -> Iterator[Result]:
-    """Results as they come. A bench that cannot run here is an error if it was named, and skipped otherwise."""
-    for name, wanted in choose(names, asked).items():
+    names: Sequence[str], options: BenchOptions, on_skip: Callable[[str, Misuse], None]
+) -> Iterator[BenchResult]:
+    """Run benchmarks and yield their results.
+
+    If a benchmark cannot run here, that is an error if it was named; otherwise it is skipped.
+    """
+    for name, chosen in select(names, options).items():
         try:
-            yield from bench(name).measure(wanted)
+            yield from load_benchmark(name).measure(chosen)
         except Misuse as problem:
             if names:
                 raise
-            skipped(name, problem)
+            on_skip(name, problem)

@@ -1,8 +1,9 @@
-"""Gradient inversion of many victims as one batch, against the same one by one, and against the usual script.
+"""Gradient inversion of many victims in one batch, compared with one victim at a time.
 
-Every victim sends the gradient of one digit at weights of its own (a sigmoid network of three convolutions). All
-searches run for a fixed number of iterations of L-BFGS and count their evaluations: the loss between gradients and
-its own gradient, once. The usual script is `torch.optim.LBFGS` on one dummy input with plain double backward.
+Every victim sends the gradient of one digit at its own weights (a sigmoid network of three
+convolutions). All searches run a fixed number of L-BFGS iterations and count their evaluations: one
+is the loss between gradients together with its gradient. "By hand" is the usual script:
+`torch.optim.LBFGS` on one dummy input with double backward.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from tacit import data
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
-from tacit.bench.result import Asked, Result
-from tacit.bench.stopwatch import Stopwatch
+from tacit.bench.benchmark import BenchOptions, BenchResult
 from tacit.models.convolutional import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
@@ -29,22 +29,22 @@ WORKLOADS = ("one-by-one", "by-hand")
 SHAPE, CLASSES = (1, 28, 28), 10
 VICTIMS, QUICK_VICTIMS = 32, 4
 ITERATIONS, QUICK_ITERATIONS = 30, 5
-ALONE = 2  # victims attacked one after the other in a turn
+# Victims per repeat that are attacked one after the other.
+SINGLE_VICTIMS = 2
 REPEATS, QUICK_REPEATS = 5, 1
 
 
 @dataclass(frozen=True, eq=False)
 class Victims:
-    """Gradients that were seen, and what the attackers know besides."""
+    """What the attackers know: the loss, and weights and gradients [V, P]."""
 
     loss: ModuleLoss
-    weights: Tensor  # [V, P]
-    gradients: Tensor  # [V, P]
+    weights: Tensor
+    gradients: Tensor
     search: LBFGS
 
     @classmethod
     def make(cls, count: int, iterations: int, device: torch.device) -> Victims:
-        """Victims with one digit and weights of its own each."""
         flat = FlatModule(sigmoid_cnn(SHAPE, CLASSES, uniform=0.5))
         loss = ModuleLoss(flat, functional.cross_entropy).to(device)
         digits = data.load("mnist-mini", limit_train=count).train
@@ -53,10 +53,13 @@ class Victims:
         )
         x, y = digits.x[:, None].to(device), digits.y[:, None].to(device)
         gradients: Tensor = vmap(grad(loss))(weights, x, y)
-        return cls(loss, weights, gradients, LBFGS(iterations, enough=0.0, flat=0.0, gain=0.0))
+        search = LBFGS(
+            iterations, value_tolerance=0.0, gradient_tolerance=0.0, change_tolerance=0.0
+        )
+        return cls(loss, weights, gradients, search)
 
     def attack(self, which: slice) -> int:
-        """Invert the gradients of these victims at once; how many evaluations it took."""
+        """Invert the gradients of these victims in one batch; return the evaluations."""
         seen = Observation.gradient(self.weights[which], self.gradients[which])
         found = invert(
             self.loss, seen, shape=SHAPE, classes=CLASSES, optimiser=self.search, restarts=1
@@ -64,9 +67,10 @@ class Victims:
         return int(found.evaluations.sum())
 
     def attack_by_hand(self, victim: int) -> int:
-        """Invert one gradient as people write it; how many evaluations it took."""
+        """Invert one gradient with a plain script; return the evaluations."""
         theta, value = self.weights[victim].clone().requires_grad_(), self.gradients[victim]
-        label = value[-CLASSES:].argmin()[None]  # the only negative slope of the last layer's bias
+        # The last layer's bias has its only negative gradient at the label.
+        label = value[-CLASSES:].argmin()[None]
         generator = torch.Generator().manual_seed(victim)
         dummy = torch.rand(1, *SHAPE, generator=generator).to(theta.device).requires_grad_()
         optimiser = torch.optim.LBFGS(
@@ -94,37 +98,33 @@ class Victims:
         return evaluations
 
 
-def offered(device: torch.device) -> tuple[str, ...]:
-    """Everywhere."""
+def default_workloads(device: torch.device) -> tuple[str, ...]:
     return WORKLOADS
 
 
-def measure(asked: Asked) -> Iterator[Result]:
-    """One batch in turns with a few victims of each other way."""
-    asked.progress("attack: preparing", 0, 1)
-    count = QUICK_VICTIMS if asked.quick else VICTIMS
-    iterations = QUICK_ITERATIONS if asked.quick else ITERATIONS
-    victims = Victims.make(count, iterations, asked.device)
-    alone = range(ALONE)
-    ways: dict[str, Callable[[], int]] = {
+def measure(options: BenchOptions) -> Iterator[BenchResult]:
+    options.progress("attack: preparing", 0, 1)
+    count = QUICK_VICTIMS if options.quick else VICTIMS
+    iterations = QUICK_ITERATIONS if options.quick else ITERATIONS
+    victims = Victims.make(count, iterations, options.device)
+    single = range(SINGLE_VICTIMS)
+    attacks: dict[str, Callable[[], int]] = {
         "batch": lambda: victims.attack(slice(None)),
-        "one-by-one": lambda: sum(victims.attack(slice(victim, victim + 1)) for victim in alone),
-        "by-hand": lambda: sum(victims.attack_by_hand(victim) for victim in alone),
+        "one-by-one": lambda: sum(victims.attack(slice(victim, victim + 1)) for victim in single),
+        "by-hand": lambda: sum(victims.attack_by_hand(victim) for victim in single),
     }
-    ways = {name: way for name, way in ways.items() if name in ("batch", *asked.workloads)}
-    steps = {
-        name: way() for name, way in ways.items()
-    }  # the same in every turn; this also warms up
-    repeats = asked.repeats or (QUICK_REPEATS if asked.quick else REPEATS)
-    turns = asked.turns_of("attack")
-    timings = Stopwatch.on(asked.device).interleaved(ways, repeats, warmups=0, turns=turns)
-    each = timings.median("batch") / steps["batch"]
-    for name in asked.workloads:
-        yield Result(
+    attacks = {name: attacks[name] for name in ("batch", *options.workloads)}
+    # The same numbers in every repeat. This is also the warm-up.
+    steps = {name: attack() for name, attack in attacks.items()}
+    repeats = options.repeat_count(REPEATS, QUICK_REPEATS)
+    timings = options.time("attack", attacks, repeats, warmups=0)
+    step_seconds = timings.median("batch") / steps["batch"]
+    for name in options.workloads:
+        yield BenchResult(
             "attack",
             name,
             timings.ratio(name, "batch", scale=steps["batch"] / steps[name]),
-            each,
+            step_seconds,
             timings.median(name) / steps[name],
             "step: one evaluation for one victim",
             repeats,
@@ -132,7 +132,7 @@ def measure(asked: Asked) -> Iterator[Result]:
             "higher",
             {
                 "victims": count,
-                "ours_steps_per_second": 1 / each,
+                "ours_steps_per_second": 1 / step_seconds,
                 "limit_steps_per_second": steps[name] / timings.median(name),
             },
         )

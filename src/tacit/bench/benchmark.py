@@ -40,15 +40,9 @@ class BenchOptions:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """A ratio of two things that were measured in turn in one run.
+    """A ratio of two things that were measured in turn, with its meaning.
 
-    Attributes:
-        ours_seconds: Median time of Tacit.
-        limit_seconds: Median time of what it is compared with.
-        unit: What takes these seconds.
-        meaning: Meaning of the ratio.
-        better: Whether a lower or a higher ratio is better.
-        details: Further values for the output.
+    Seconds are medians, of Tacit and of what it is compared with; `unit` is what takes that long.
     """
 
     bench: str
@@ -63,21 +57,11 @@ class BenchResult:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The result as plain values for JSON, details last."""
-        return {
-            "bench": self.bench,
-            "workload": self.workload,
-            "ratio": self.ratio.median,
-            "low": self.ratio.low,
-            "high": self.ratio.high,
-            "better": self.better,
-            "ours_seconds": self.ours_seconds,
-            "limit_seconds": self.limit_seconds,
-            "unit": self.unit,
-            "repeats": self.repeats,
-            "meaning": self.meaning,
-            **self.details,
-        }
+        """The result as plain values for JSON."""
+        plain = dict(vars(self))
+        quartiles, details = plain.pop("ratio"), plain.pop("details")
+        ratio = {"ratio": quartiles.median, "low": quartiles.low, "high": quartiles.high}
+        return plain | ratio | dict(details)
 
 
 class Benchmark(Protocol):

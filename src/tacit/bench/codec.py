@@ -1,7 +1,7 @@
-"""What the codecs cost in time and bytes: encoding and decoding, in copies of the rows.
+"""Time and size of the codecs: encoding and decoding, compared with copying the rows.
 
-Random words are drawn beforehand: what they cost is the generator's affair and is told apart. (The subset of rand-k
-is computed from its seed by the codec, and counted there.)
+Random words are drawn beforehand and timed separately. (The codec itself computes the subset of
+rand-k from its seed, so that counts.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.bench.benchmark import BenchOptions, BenchResult
-from tacit.bench.timing import Timer, TimedFunction
+from tacit.bench.timing import TimedFunction
 from tacit.compression import QSGD, Codec, Identity, RandK, SignBits
 from tacit.core.randomness import derive_key, tiles, words
 
@@ -34,29 +34,24 @@ CODECS: dict[str, Codec] = {
 WORKLOADS = tuple(CODECS)
 PARAMETERS, QUICK_PARAMETERS, ROWS = 1_000_000, 50_000, 4
 REPEATS, QUICK_REPEATS = 7, 3
-PARTS = (
-    "draw",
-    "received",
-    "encode",
-    "decode",
-)  # `received`: what arrives, computed without making the bytes
+# `received` computes what the other end decodes, without making the bytes.
+PARTS = ("draw", "received", "encode", "decode")
 
 
-class Words:
-    """Random words for `rows` messages, drawn once and remembered."""
+class CachedWords:
+    """Random words for `rows` messages, drawn once and cached."""
 
     def __init__(self, rows: int) -> None:
         self._rows = torch.arange(rows)
         self._drawn: dict[tuple[str, int], Tensor] = {}
 
     def __call__(self, purpose: str, count: int) -> Tensor:
-        """The words for this purpose, from memory if they were asked for before."""
         if (purpose, count) not in self._drawn:
             self._drawn[purpose, count] = self._draw(purpose, count)
         return self._drawn[purpose, count]
 
     def draw_all(self) -> None:
-        """Draw anew everything that was ever asked for."""
+        """Draw all cached words again."""
         for purpose, count in self._drawn:
             self._draw(purpose, count)
 
@@ -70,20 +65,19 @@ class Words:
 
 
 def default_workloads(device: torch.device) -> tuple[str, ...]:
-    """Bytes are made on the CPU."""
+    """Codecs make bytes on the CPU."""
     return WORKLOADS if device.type == "cpu" else ()
 
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
-    """All codecs and a copy, in turns."""
     parameters = QUICK_PARAMETERS if options.quick else PARAMETERS
     rows = torch.randn(ROWS, parameters, generator=torch.Generator().manual_seed(0))
     signs = torch.where(rows < 0, -0.01, 0.01)
     functions: dict[str, TimedFunction] = {"copy": rows.clone}
     for name in options.workloads:
-        functions |= _works(name, CODECS[name], signs if name == OF_SIGNS else rows)
-    repeats = options.repeats or (QUICK_REPEATS if options.quick else REPEATS)
-    timings = Timer().interleave(functions, repeats, on_repeat=options.progress_of("codec"))
+        functions |= _functions(name, CODECS[name], signs if name == OF_SIGNS else rows)
+    repeats = options.repeat_count(REPEATS, QUICK_REPEATS)
+    timings = options.time("codec", functions, repeats)
     for name in options.workloads:
         both = (f"{name} encode", f"{name} decode")
         size = CODECS[name].size(parameters, rows.dtype)
@@ -107,14 +101,14 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
         )
 
 
-def _works(name: str, codec: Codec, rows: Tensor) -> dict[str, TimedFunction]:
-    """What is timed for one codec; each is done once so that all words are drawn."""
-    drawn = Words(len(rows))
-    wire = codec.encode(rows, drawn)
-    codec.received(rows, drawn)
+def _functions(name: str, codec: Codec, rows: Tensor) -> dict[str, TimedFunction]:
+    words = CachedWords(len(rows))
+    # Both once, so that all words are cached.
+    wire = codec.encode(rows, words)
+    codec.received(rows, words)
     return {
-        f"{name} draw": drawn.draw_all,
-        f"{name} received": lambda: codec.received(rows, drawn),
-        f"{name} encode": lambda: codec.encode(rows, drawn),
+        f"{name} draw": words.draw_all,
+        f"{name} received": lambda: codec.received(rows, words),
+        f"{name} encode": lambda: codec.encode(rows, words),
         f"{name} decode": lambda: codec.decode(wire, rows.shape[1], rows.dtype),
     }

@@ -16,13 +16,9 @@ BUSY = 0.25
 
 @dataclass(frozen=True)
 class Machine:
-    """Processor, GPU, versions, and how busy the machine was before the measurement.
+    """Processor, GPU, versions, and the load of the last minute before the measurement.
 
-    Attributes:
-        cores: Cores that this process may use.
-        threads: Threads of torch.
-        wait_policy: OMP_WAIT_POLICY, whether waiting threads spin; the command line sets PASSIVE.
-        load: Average load of the last minute.
+    `cores` are those this process may use; `wait_policy` is OMP_WAIT_POLICY.
     """
 
     processor: str

@@ -1,7 +1,7 @@
-"""Numbers of keyed noise per second against torch's own generator, which has one stream and no keys.
+"""Keyed noise per second, compared with torch's generator, which has one stream and no keys.
 
-`here.noise` and `here.edge_noise` as an algorithm calls them; torch fills a new tensor of as many numbers by
-`exponential_` where ours is Laplace, and by `normal_` where it is Gaussian.
+`here.noise` and `here.edge_noise` are called as algorithms call them. Torch fills a new tensor of
+the same size, with `exponential_` for Laplace noise and with `normal_` for Gaussian noise.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Literal
 
 import torch
 
-from tacit.bench.result import Asked, Result
-from tacit.bench.stopwatch import Stopwatch, Work
+from tacit.bench.benchmark import BenchOptions, BenchResult
 from tacit.bench.workloads import W2
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Laplace, Noise
@@ -33,42 +32,37 @@ CLIENTS, QUICK_CLIENTS = 20, 5
 REPEATS, QUICK_REPEATS = 11, 3
 
 
-def offered(device: torch.device) -> tuple[str, ...]:
-    """Keystreams are made on the CPU, and only where the package for them is."""
+def default_workloads(device: torch.device) -> tuple[str, ...]:
+    """Keystreams need the CPU and the package cryptography."""
     keystreams = device.type == "cpu" and find_spec("cryptography") is not None
     return tuple(name for name, (prg, _, _) in CASES.items() if prg == "philox" or keystreams)
 
 
-def measure(asked: Asked) -> Iterator[Result]:
-    """One generator and law after the other."""
-    workload = replace(W2, clients=QUICK_CLIENTS if asked.quick else CLIENTS)
+def measure(options: BenchOptions) -> Iterator[BenchResult]:
+    workload = replace(W2, clients=QUICK_CLIENTS if options.quick else CLIENTS)
     images = workload.images()
-    for name in asked.workloads:
+    for name in options.workloads:
         prg, law, edges = CASES[name]
-        here = workload.simulation(images, asked.device, prg=prg).here.at(0)
-        yield _measure(name, here, law, edges, asked)
+        here = workload.simulation(images, options.device, prg=prg).here.at(0)
+        yield _measure(name, here, law, edges, options)
 
 
-def _measure(name: str, here: Here, law: str, edges: bool, asked: Asked) -> Result:
-    def own() -> torch.Tensor:
+def _measure(name: str, here: Here, law: str, edges: bool, options: BenchOptions) -> BenchResult:
+    def ours() -> torch.Tensor:
+        if edges:
+            return here.edge_noise("bench", LAWS[law])[0].tensor()
         return here.noise("bench", LAWS[law])
 
-    def shared() -> torch.Tensor:
-        return here.edge_noise("bench", LAWS[law])[0].tensor()
+    shape = ours().shape
 
-    ours: Work = shared if edges else own
-    shape = (shared() if edges else own()).shape
-
-    def torchs() -> torch.Tensor:
-        fresh = torch.empty(shape, device=asked.device)
+    def with_torch() -> torch.Tensor:
+        fresh = torch.empty(shape, device=options.device)
         return fresh.exponential_() if law == "laplace" else fresh.normal_()
 
-    repeats = asked.repeats or (QUICK_REPEATS if asked.quick else REPEATS)
-    works = {"ours": ours, "torch": torchs}
-    turns = asked.turns_of(f"noise {name}")
-    timings = Stopwatch.on(asked.device).interleaved(works, repeats, turns=turns)
+    repeats = options.repeat_count(REPEATS, QUICK_REPEATS)
+    timings = options.time(f"noise {name}", {"ours": ours, "torch": with_torch}, repeats)
     count = shape.numel()
-    return Result(
+    return BenchResult(
         "noise",
         name,
         timings.ratio("torch", "ours"),

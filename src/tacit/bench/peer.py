@@ -15,7 +15,7 @@ from statistics import median
 import torch
 
 from tacit.bench.benchmark import BenchOptions, BenchResult
-from tacit.bench.timing import Quartiles, Timer, Timings
+from tacit.bench.timing import Quartiles, Timings
 from tacit.bench.workloads import MASKED_ALGORITHM, PLAIN_ALGORITHM
 from tacit.core.errors import Misuse
 
@@ -67,7 +67,7 @@ def _speed(options: BenchOptions) -> BenchResult:
     size = QUICK_MESSAGE if options.quick else MESSAGE
     repeats = options.repeats or (2 if options.quick else 7)
     with transfers(size) as functions:
-        timings = Timer().interleave(functions, repeats, on_repeat=options.progress_of("peer speed"))
+        timings = options.time("peer speed", functions, repeats)
     ours, plain = timings.median("message"), timings.median("plain")
     return BenchResult(
         "peer",

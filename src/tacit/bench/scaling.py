@@ -1,21 +1,21 @@
-"""How the cost of an iteration grows with the number of clients, the parameters and the degree of the graph.
+"""How the time of an iteration grows with the clients, the parameters and the degree of the graph.
 
-All sizes are timed in turns, small ones several iterations at a time so that none is too short for the clock; the
-exponent is fitted to their medians.
+All sizes are timed in turn, small ones several iterations at a time so that none is too short for
+the clock. The exponent b of seconds ≈ a·sizeᵇ is fitted to the medians.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 
-from tacit.bench.exponents import fit_exponent
-from tacit.bench.result import Asked, Result
-from tacit.bench.sim import rounds
-from tacit.bench.stopwatch import Quartiles, Stopwatch, Work
+from tacit.bench.benchmark import BenchOptions, BenchResult
+from tacit.bench.sim import run_iterations
+from tacit.bench.timing import Quartiles, TimedFunction
 from tacit.bench.workloads import W2, Workload
 from tacit.graph import Topology
 
@@ -25,23 +25,42 @@ CLIENTS = (100, 200, 400, 800, 1_600)
 WIDTHS = (16, 32, 64, 128, 256)
 DEGREES = (2, 4, 8, 16, 32)
 REPEATS, QUICK_REPEATS = 5, 2
-MANY = 400  # client-steps timed at a time, at least
+# Client-steps that are timed at a time, at least.
+MIN_CLIENT_STEPS = 400
 
 
-def offered(device: torch.device) -> tuple[str, ...]:
-    """All of them everywhere."""
+def default_workloads(device: torch.device) -> tuple[str, ...]:
     return WORKLOADS
 
 
-def measure(asked: Asked) -> Iterator[Result]:
-    """One exponent after the other."""
+@dataclass(frozen=True)
+class Exponent:
+    """A fitted exponent; its standard error is large if the times do not follow a power law."""
+
+    value: float
+    error: float
+
+
+def fit_exponent(sizes: Sequence[float], costs: Sequence[float]) -> Exponent:
+    """Least squares of log cost on log size; needs three different sizes for the error."""
+    if len(sizes) != len(costs) or len(set(sizes)) < 3:
+        raise ValueError(f"{len(sizes)} sizes and {len(costs)} costs: needs three different sizes")
+    x, y = np.log(sizes), np.log(costs)
+    centred = x - x.mean()
+    slope = float(centred @ y / (centred @ centred))
+    residual = y - y.mean() - slope * centred
+    variance = float(residual @ residual) / (len(x) - 2)
+    return Exponent(slope, float(np.sqrt(variance / (centred @ centred))))
+
+
+def measure(options: BenchOptions) -> Iterator[BenchResult]:
     families: Mapping[str, Callable[[bool], list[Workload]]] = {
         "clients": _by_clients,
         "parameters": _by_width,
         "degree": _by_degree,
     }
-    for name in asked.workloads:
-        yield _exponent(name, families[name](asked.quick), asked)
+    for name in options.workloads:
+        yield _measure(name, families[name](options.quick), options)
 
 
 def _by_clients(quick: bool) -> list[Workload]:
@@ -54,7 +73,7 @@ def _by_width(quick: bool) -> list[Workload]:
 
 
 def _by_degree(quick: bool) -> list[Workload]:
-    # So many clients that no graph is kept as a full matrix.
+    # Enough clients that no graph is stored as a dense matrix.
     small = replace(W2, clients=200, options={"hidden": [4 if quick else 16]})
 
     def regular(degree: int) -> Workload:
@@ -66,27 +85,29 @@ def _by_degree(quick: bool) -> list[Workload]:
     return [regular(degree) for degree in DEGREES]
 
 
-def _exponent(name: str, workloads: list[Workload], asked: Asked) -> Result:
-    works: dict[str, Work] = {}
+def _measure(name: str, workloads: list[Workload], options: BenchOptions) -> BenchResult:
+    functions: dict[str, TimedFunction] = {}
     sizes: list[int] = []
     iterations: list[int] = []
     for number, workload in enumerate(workloads):
-        asked.progress(f"scaling {name}: preparing", number, len(workloads))
-        simulation = workload.simulation(workload.images(), asked.device)
-        at_a_time = max(1, (MANY // 10 if asked.quick else MANY) // workload.clients)
-        works[str(number)] = partial(rounds, simulation, at_a_time)
+        options.progress(f"scaling {name}: preparing", number, len(workloads))
+        simulation = workload.simulation(workload.images(), options.device)
+        client_steps = MIN_CLIENT_STEPS // 10 if options.quick else MIN_CLIENT_STEPS
+        at_a_time = max(1, client_steps // workload.clients)
+        functions[str(number)] = partial(run_iterations, simulation, at_a_time)
         parameters = simulation.task.parameters
         degree = len(workload.graph(workload.clients).edges) // workload.clients
         sizes.append(
             {"clients": workload.clients, "parameters": parameters, "degree": degree}[name]
         )
         iterations.append(at_a_time)
-    repeats = asked.repeats or (QUICK_REPEATS if asked.quick else REPEATS)
-    turns = asked.turns_of(f"scaling {name}")
-    timings = Stopwatch.on(asked.device).interleaved(works, repeats, turns=turns)
-    seconds = [timings.median(key) / steps for key, steps in zip(works, iterations, strict=True)]
+    repeats = options.repeat_count(REPEATS, QUICK_REPEATS)
+    timings = options.time(f"scaling {name}", functions, repeats)
+    seconds = [
+        timings.median(key) / steps for key, steps in zip(functions, iterations, strict=True)
+    ]
     found = fit_exponent(sizes, seconds)
-    return Result(
+    return BenchResult(
         "scaling",
         name,
         Quartiles(found.value, found.value - found.error, found.value + found.error),
@@ -98,7 +119,7 @@ def _exponent(name: str, workloads: list[Workload], asked: Asked) -> Result:
         details={
             "standard_error": found.error,
             "points": [
-                {name: size, "seconds": cost} for size, cost in zip(sizes, seconds, strict=True)
+                {name: size, "seconds": each} for size, each in zip(sizes, seconds, strict=True)
             ],
         },
     )

@@ -1,13 +1,14 @@
-"""The simulator against the limit: a plain loop of the same gradients on one model that talks to nobody.
+"""The simulator, compared with a limit: a plain loop of the same gradients on one model.
 
-A turn is a round of ours (`Simulation.step`, no evaluation) and as many forward and backward passes of one
-`nn.Module`: batches taken by index from a tensor in memory, cross-entropy, no optimizer, torch's default threads.
-Making data and models, choosing how gradients are taken, and the first round are not timed.
+A repeat is one round of the simulator (`Simulation.step`, no evaluation) and the same number of
+forward and backward passes of one `nn.Module`: batches are taken by index from a tensor in memory,
+with cross-entropy, no optimizer and torch's default threads. Making data and models, choosing the
+backend of gradients, and the first round are not timed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.bench.result import Asked, Result
-from tacit.bench.stopwatch import Stopwatch, Timings, Work
+from tacit.bench.benchmark import BenchOptions, BenchResult
+from tacit.bench.timing import TimedFunction, Timings
 from tacit.bench.workloads import W2, W3, Images, Workload
 from tacit.bench.workloads import WORKLOADS as KNOWN
 from tacit.simulation import Simulation
@@ -29,38 +30,38 @@ QUICK_REPEATS = 3
 OURS, LIMIT, SMALLER = "ours", "limit", W2.name
 
 
-def offered(device: torch.device) -> tuple[str, ...]:
+def default_workloads(device: torch.device) -> tuple[str, ...]:
     """W4 and W5 take hours without a GPU."""
     return WORKLOADS if device.type == "cuda" else WORKLOADS[:3]
 
 
-def measure(asked: Asked) -> Iterator[Result]:
-    """Each workload by itself; W3 in turns with W2 as well."""
-    for name in asked.workloads:
-        yield _measure(KNOWN[name], asked)
+def measure(options: BenchOptions) -> Iterator[BenchResult]:
+    """Measure each workload; W3 also in turn with W2."""
+    for name in options.workloads:
+        yield _measure(KNOWN[name], options)
 
 
-def _measure(workload: Workload, asked: Asked) -> Result:
-    threads = torch.get_num_threads()  # before anything of ours can change it
-    asked.progress(f"sim {workload.name}: preparing", 0, 1)
+def _measure(workload: Workload, options: BenchOptions) -> BenchResult:
+    # Before the simulation can change it.
+    threads = torch.get_num_threads()
+    options.progress(f"sim {workload.name}: preparing", 0, 1)
     images = workload.images()
-    simulation = workload.simulation(images, asked.device)
-    works: dict[str, Work] = {
-        OURS: lambda: rounds(simulation, workload.iterations),
-        LIMIT: limit(workload, images, asked.device, threads),
+    simulation = workload.simulation(images, options.device)
+    functions: dict[str, TimedFunction] = {
+        OURS: lambda: run_iterations(simulation, workload.iterations),
+        LIMIT: plain_loop(workload, images, options.device, threads),
     }
     if workload is W3:
-        works[SMALLER] = _as_many_rounds_of_w2(asked.device)
-    # The first round warms up; the others are all that the workload has, unless fewer or more are asked for.
-    repeats = asked.repeats or (QUICK_REPEATS if asked.quick else workload.rounds - 1)
-    turns = asked.turns_of(f"sim {workload.name}")
-    timings = Stopwatch.on(asked.device).interleaved(works, repeats, turns=turns)
-    against = (
+        functions[SMALLER] = _equal_work_of_w2(options.device)
+    # The first round is the warm-up.
+    repeats = options.repeat_count(workload.rounds - 1, QUICK_REPEATS)
+    timings = options.time(f"sim {workload.name}", functions, repeats)
+    limit = (
         "one model on one batch of all samples"
         if workload.one_batch
         else "a plain loop on one model"
     )
-    return Result(
+    return BenchResult(
         "sim",
         workload.name,
         timings.ratio(OURS, LIMIT),
@@ -68,19 +69,20 @@ def _measure(workload: Workload, asked: Asked) -> Result:
         timings.median(LIMIT),
         f"round of {workload.client_steps:,} client-steps",
         repeats,
-        f"our time for a round / that of {against}",
+        f"our time for a round / that of {limit}",
         details=_details(workload, images, simulation, timings),
     )
 
 
-def rounds(simulation: Simulation, iterations: int) -> None:
-    """So many iterations."""
+def run_iterations(simulation: Simulation, iterations: int) -> None:
     for _ in range(iterations):
         simulation.step()
 
 
-def limit(workload: Workload, images: Images, device: torch.device, threads: int) -> Work:
-    """The same number of samples through forward and backward of one module, per call."""
+def plain_loop(
+    workload: Workload, images: Images, device: torch.device, threads: int
+) -> TimedFunction:
+    """A function that passes the samples of one round forward and backward through one module."""
     x, y = images.x.to(device), images.y.to(device)
     module = workload.module().to(device)
     steps, size = workload.client_steps, workload.batch_size
@@ -89,14 +91,14 @@ def limit(workload: Workload, images: Images, device: torch.device, threads: int
     generator = torch.Generator().manual_seed(0)
     order = torch.randperm(len(x), generator=generator)[: steps * size].view(steps, size).to(device)
 
-    def work() -> None:
-        with default_threads(threads):
-            plain_loop(module, x, y, order)
+    def run() -> None:
+        with torch_threads(threads):
+            pass_batches(module, x, y, order)
 
-    return work
+    return run
 
 
-def plain_loop(module: nn.Module, x: Tensor, y: Tensor, order: Tensor) -> None:
+def pass_batches(module: nn.Module, x: Tensor, y: Tensor, order: Tensor) -> None:
     """Forward and backward on each batch order[k] of samples."""
     for batch in order:
         module.zero_grad(set_to_none=True)
@@ -105,12 +107,9 @@ def plain_loop(module: nn.Module, x: Tensor, y: Tensor, order: Tensor) -> None:
 
 
 @contextmanager
-def default_threads(threads: int) -> Iterator[None]:
-    """Torch with so many threads, and as it was afterwards."""
+def torch_threads(threads: int) -> Iterator[None]:
+    """Set the number of torch's threads within a block."""
     before = torch.get_num_threads()
-    if before == threads:
-        yield
-        return
     torch.set_num_threads(threads)
     try:
         yield
@@ -118,11 +117,10 @@ def default_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _as_many_rounds_of_w2(device: torch.device) -> Callable[[], None]:
-    """As many client-steps as a round of W3, with a tenth of the clients."""
+def _equal_work_of_w2(device: torch.device) -> TimedFunction:
+    """A round of W3's client-steps with a tenth of the clients."""
     simulation = W2.simulation(W2.images(), device)
-    iterations = W3.client_steps // W2.clients
-    return lambda: rounds(simulation, iterations)
+    return lambda: run_iterations(simulation, W3.client_steps // W2.clients)
 
 
 def _details(
@@ -141,16 +139,10 @@ def _details(
         versus = timings.ratio(OURS, SMALLER)
         details |= {"vs_W2": versus.median, "vs_W2_low": versus.low, "vs_W2_high": versus.high}
     if workload.dataset is not None:
-        rounds_done = simulation.t // workload.iterations
+        accuracy = simulation.observe().accuracy if images.test is not None else None
         details |= {
-            "rounds": rounds_done,
+            "rounds": simulation.t // workload.iterations,
             "all_rounds_seconds": workload.rounds * timings.median(OURS),
-            "accuracy": _accuracy(simulation) if images.test is not None else None,
+            "accuracy": None if accuracy is None else accuracy.mean,
         }
     return details
-
-
-def _accuracy(simulation: Simulation) -> float | None:
-    """Mean over the clients, in percent."""
-    accuracy = simulation.observe().accuracy
-    return None if accuracy is None else accuracy.mean

@@ -1,13 +1,17 @@
-"""The workloads that are timed: LPPA with the paper's options, on images that a keyed generator makes.
+"""The timed workloads: LPPA with the paper's options, on random images.
 
-W1   10 clients × 600 samples, two convolutions of 16 and 32 filters, batch 32: 18 iterations per round, 10 rounds
-W2   100 clients × 60 samples, perceptron 784-64-10, batch 20: 3 iterations per round
-W3   1,000 clients, otherwise W2
-W4   5 clients × 12,000 samples, W1's model, batch 128: 93 iterations per round, 50 rounds (the LPPA paper's MNIST)
-W5   1,000 clients × 64 samples, W1's model, batch 32, against one model on one batch of all 32,000
+W1  10 clients × 600 samples, two convolutions of 16 and 32 filters, batch 32: 18 iterations per
+    round, 10 rounds
+W2  100 clients × 60 samples, perceptron 784-64-10, batch 20: 3 iterations per round
+W3  W2 with 1,000 clients
+W4  5 clients × 12,000 samples, W1's model, batch 128: 93 iterations per round, 50 rounds (the LPPA
+    paper's MNIST)
+W5  1,000 clients × 64 samples, W1's model, batch 32; the limit is one model on one batch of all
+    32,000 samples
 
-W1, W2, W3 and W5 are rings with Metropolis weights. W4 is a random directed graph that contains a ring, with
-Sinkhorn–Knopp weights and initial weights of each client's own; it takes the real MNIST where that is at hand.
+W1, W2, W3 and W5 are rings with Metropolis weights. W4 is a random directed graph that contains a
+ring, with Sinkhorn–Knopp weights and independent initial models; it uses the real MNIST if its
+files are present.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ SHAPE, CLASSES = (1, 28, 28), 10
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """What is trained on, and judged on where the images mean something."""
+    """Training images, and a test set if they are real."""
 
     x: Tensor
     y: Tensor
@@ -40,34 +44,39 @@ class Images:
 
 
 def ring(clients: int) -> Graph:
-    """Everyone with the next and the one before."""
     return Topology.ring(clients).mixing("metropolis")
 
 
 def random_directed(clients: int) -> Graph:
-    """The LPPA paper's: a directed ring and further edges, with random doubly stochastic weights."""
+    """The LPPA paper's graph: a directed ring with more edges and doubly stochastic weights."""
     return Topology.random_directed(clients, 0.5).mixing("sinkhorn", seed=0)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """An experiment whose rounds are timed; a round is one pass over a client's data, one exchange per batch."""
+    """An experiment whose rounds are timed.
+
+    Attributes:
+        samples: Number of samples per client.
+        dataset: A real dataset to use if its files are present.
+        one_batch: Whether the limit is one model on one batch of all clients' samples.
+    """
 
     name: str
     clients: int
-    samples: int  # of each client
+    samples: int
     batch_size: int
     rounds: int
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
     graph: Callable[[int], Graph] = ring
     init: Init = "same"
-    dataset: str | None = None  # taken where its files are at hand
-    one_batch: bool = False  # the limit is one model on one batch of everybody's samples
+    dataset: str | None = None
+    one_batch: bool = False
 
     @property
     def iterations(self) -> int:
-        """Per round."""
+        """Iterations per round."""
         return self.samples // self.batch_size
 
     @property
@@ -75,35 +84,22 @@ class Workload:
         """Gradients of one client on one batch, per round."""
         return self.clients * self.iterations
 
-    @property
-    def words(self) -> str:
-        """In a line."""
-        return (
-            f"{self.clients:,} clients × {self.samples:,} samples, {self.model}, batch {self.batch_size}, "
-            f"{self.iterations} iterations per round"
-        )
-
     def images(self) -> Images:
-        """Samples of all clients [clients · samples, …], the first client's first."""
+        """Samples of all clients in order, [clients · samples, …]."""
         count = self.clients * self.samples
         if self.dataset is not None and data.describe(self.dataset).present:
             real = data.load(self.dataset, download=False, limit_train=count)
-            dealt = torch.cat(
-                [torch.as_tensor(own) for own in data.iid(len(real.train), self.clients).indices]
-            )
-            return Images(
-                real.train.x[dealt], real.train.y[dealt], (real.test.x, real.test.y), self.dataset
-            )
+            order = torch.cat(data.iid(len(real.train), self.clients).indices)
+            test = (real.test.x, real.test.y)
+            return Images(real.train.x[order], real.train.y[order], test, self.dataset)
         generator = torch.Generator().manual_seed(derive_key("bench", self.name) >> 1)
         x = torch.rand(count, *SHAPE, generator=generator)
         return Images(x, torch.randint(CLASSES, (count,), generator=generator), None, "random")
 
     def module(self) -> nn.Module:
-        """A new model."""
         return models.build(self.model, SHAPE, CLASSES, **self.options)
 
     def task(self, images: Images) -> tacit.Task:
-        """What the clients minimise."""
         owned = torch.arange(len(images.x)).view(self.clients, self.samples)
         parts = Parts.split((images.x, images.y), owned.unbind())
         return tacit.Task.from_module(
@@ -113,10 +109,12 @@ class Workload:
     def simulation(
         self, images: Images, device: torch.device, prg: Literal["philox", "chacha20"] = "philox"
     ) -> tacit.Simulation:
-        """The experiment before its first iteration: λ = 0.02 · 0.95^round, Laplace(0.025) masks at the start."""
+        """A started simulation: λ = 0.02 · 0.95^round, Laplace(0.025) masks at the start."""
         algorithm = tacit.LPPA(tacit.Exponential(0.02, 0.95, every=self.iterations))
         simulation = tacit.Simulation(
-            algorithm, self.task(images), self.graph(self.clients), device=device, prg=prg
+            tacit.Setting(
+                algorithm, self.task(images), self.graph(self.clients), device=device, prg=prg
+            )
         )
         simulation.start()
         return simulation
@@ -138,6 +136,6 @@ W5 = Workload(
 )
 WORKLOADS = {workload.name: workload for workload in (W1, W2, W3, W4, W5)}
 
-# What peers are timed with: the same rule without and with masks, which are to cost no bytes.
+# For the benchmark of peers: the same algorithm without and with masks, which cost no bytes.
 PLAIN_ALGORITHM = {"name": "dsgt", "lr": 0.05}
 MASKED_ALGORITHM = {"name": "lppa", "lr": 0.05}

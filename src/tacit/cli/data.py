@@ -1,18 +1,21 @@
-"""`tacit data`: what datasets there are, where they are, and getting them."""
+"""`tacit data`: list, show and fetch datasets."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+if TYPE_CHECKING:
+    from tacit.data import DatasetDescription
+
 app = typer.Typer(no_args_is_help=True, help="Datasets: list, fetch, show.")
 
-Name = Annotated[str, typer.Argument(help="A dataset's name; see `tacit data list`.")]
+Name = Annotated[str, typer.Argument(help="Name of a dataset; see `tacit data list`.")]
 Folder = Annotated[
     Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")
 ]
@@ -23,67 +26,69 @@ Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 def list_datasets(data: Folder = None, as_json: Json = False) -> None:
     """List the datasets and whether they are here."""
     from tacit import data as datasets
+    from tacit.core.errors import Misuse
 
-    known = [datasets.describe(name, data) for name in datasets.names()]
+    descriptions = []
+    for name in datasets.names():
+        try:
+            descriptions.append(datasets.describe(name, data))
+        # A broken plugin must not hide the other datasets.
+        except Misuse as problem:
+            Console(stderr=True).print(str(problem), markup=False, highlight=False)
     if as_json:
-        print(json.dumps([_plain(info) for info in known]))
+        print(json.dumps([_plain(each) for each in descriptions]))
         return
     table = Table()
-    for name in ("name", "samples", "shape", "classes", "here", "licence"):
-        table.add_column(name, overflow="fold")
-    for info in known:
-        shape = "×".join(map(str, info.shape))
+    for column in ("name", "samples", "shape", "classes", "here", "licence"):
+        table.add_column(column, overflow="fold")
+    for each in descriptions:
         table.add_row(
-            info.name,
-            info.counts,
-            shape,
-            str(info.classes),
-            "yes" if info.present else "no",
-            info.licence,
+            each.name,
+            each.counts,
+            "×".join(map(str, each.shape)),
+            str(each.classes or ""),
+            "yes" if each.present else "no",
+            each.licence,
         )
     Console().print(table)
 
 
 @app.command()
 def fetch(name: Name, data: Folder = None) -> None:
-    """Download a dataset into the data folder, with checksums."""
+    """Download a dataset to the data folder and check it."""
     from tacit import data as datasets
 
     paths = datasets.fetch(name, data)
     for path in paths:
         print(path)
     if not paths:
-        print(f"{name} ships with the package: there is nothing to fetch.")
+        print(f"{name} needs no download: there is nothing to fetch.")
 
 
 @app.command()
 def show(name: Name, data: Folder = None, as_json: Json = False) -> None:
-    """Show what is known about a dataset and where its files are looked for."""
+    """Show what is known about a dataset and where its files are searched."""
     from tacit import data as datasets
 
-    info = datasets.describe(name, data)
+    plain = _plain(datasets.describe(name, data))
     if as_json:
-        print(json.dumps(_plain(info)))
+        print(json.dumps(plain))
         return
     table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for key, value in _plain(info).items():
+    for key, value in plain.items():
         if isinstance(value, dict):
             value = "\n".join(f"{option}: {meaning}" for option, meaning in value.items())
         elif isinstance(value, list):
             value = ", ".join(map(str, value))
-        if value != "":
+        if value not in ("", None):
             table.add_row(key.replace("_", " "), str(value))
     Console().print(table)
 
 
-def _plain(info: Any) -> dict[str, Any]:
-    plain = dict(vars(info))
-    for key in ("looked_in", "files"):
-        plain[key] = [str(path) for path in plain[key]]
-    return plain | {
-        "shape": list(info.shape),
-        "class_names": list(info.class_names),
-        "options": dict(info.options),
-    }
+def _plain(description: DatasetDescription) -> dict[str, Any]:
+    plain = dict(vars(description))
+    for key in ("shape", "class_names", "looked_in", "files"):
+        plain[key] = [str(value) if isinstance(value, Path) else value for value in plain[key]]
+    return plain | {"options": dict(description.options)}

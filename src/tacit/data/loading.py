@@ -186,8 +186,8 @@ def _load_plugin(
         ) from problem
     if not isinstance(dataset, Dataset):
         raise Misuse(
-            f"The dataset {source.name!r} of {package} is a {type(dataset).__name__}.",
-            "Its function must return a tacit.data.Dataset.",
+            f"The dataset {source.name!r} is {type(dataset).__name__}, not a tacit.data.Dataset.",
+            f"Repair or uninstall {package}.",
         )
     return dataset
 

@@ -1,4 +1,8 @@
-"""The small networks of the papers, by name, for given input shapes and numbers of classes."""
+"""Small networks of the papers, by name.
+
+Packages can register further models under the entry-point group `tacit.models`: a function
+`(shape, classes, *, option=…) -> nn.Module`.
+"""
 
 from __future__ import annotations
 
@@ -6,34 +10,47 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse, first_line, unknown_name
+from tacit.core.plugins import Registry
 from tacit.models.convolutional import lenet, sigmoid_cnn, two_layer_cnn
 from tacit.models.perceptron import linear, mlp
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "cnn2": two_layer_cnn,
-    "sigmoid-cnn3": sigmoid_cnn,
-    "lenet": lenet,
-    "mlp": mlp,
-    "linear": linear,
-}
+MODELS: Registry[Callable[..., nn.Module]] = Registry(
+    "tacit.models",
+    "model",
+    {
+        "cnn2": two_layer_cnn,
+        "sigmoid-cnn3": sigmoid_cnn,
+        "lenet": lenet,
+        "mlp": mlp,
+        "linear": linear,
+    },
+)
 
 
 def build(name: str, shape: Sequence[int], classes: int, **options: object) -> nn.Module:
-    """The model called `name` for inputs of `shape` (without the batch) and `classes` outputs."""
+    """Make a registered model for inputs of `shape` (without the batch) and `classes` outputs."""
     if name not in MODELS:
-        raise unknown_name(
-            f"There is no model {name!r}.", name, MODELS, '; or your own as "package.module:Class"'
-        )
+        also = '; or your own as "package.module:Class"'
+        raise unknown_name(f"There is no model {name!r}.", name, MODELS, also)
+    make = MODELS[name]
     try:
-        return MODELS[name](tuple(shape), classes, **options)
-    except (TypeError, ValueError, RuntimeError, ZeroDivisionError) as problem:
-        if isinstance(problem, Misuse):
-            raise
+        module = make(tuple(shape), classes, **options)
+    except Misuse:
+        raise
+    # Wrong options raise many types of errors, and a plugin can raise anything.
+    except Exception as problem:
         given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
         raise Misuse(
-            f"Model {name!r} cannot be made with {given}: {problem}.", "See docs/configuration.md."
-        ) from None
+            f"Model {name!r} cannot be made with {given or 'these inputs'}: {first_line(problem)}.",
+            "See docs/configuration.md." if MODELS.package(name) is None else "Check its options.",
+        ) from problem
+    if not isinstance(module, nn.Module):
+        raise Misuse(
+            f"Model {name!r} is {type(module).__name__}, not a torch.nn.Module.",
+            f"Repair or uninstall {MODELS.package(name)}.",
+        )
+    return module
 
 
 __all__ = ["MODELS", "build", "lenet", "linear", "mlp", "sigmoid_cnn", "two_layer_cnn"]

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from tacit.core.checks import check_positive
 from tacit.core.errors import Misuse
-from tacit.models.activations import activation_named
+from tacit.models.perceptron import find_activation
 
 
 def two_layer_cnn(
     shape: Sequence[int], classes: int, *, filters: Sequence[int] = (16, 32), padding: int = 0
 ) -> nn.Module:
-    """Two 5×5 convolutions, each with ReLU and 2×2 pooling, and a linear layer (LPPA paper, section 6)."""
-    channels, height, width = _image(shape, "cnn2", least=16)
+    """Two 5×5 convolutions with ReLU and 2×2 pooling; a linear layer (LPPA paper, section 6)."""
+    channels, height, width = _check_image(shape, "cnn2", least=16)
     first, second = filters
-    shrink = 4 - 2 * padding  # of each convolution
+    shrink = 4 - 2 * padding
     cells = ((height - shrink) // 2 - shrink) // 2 * (((width - shrink) // 2 - shrink) // 2)
     return nn.Sequential(
         nn.Conv2d(channels, first, 5, padding=padding),
@@ -35,13 +36,13 @@ def sigmoid_cnn(
 ) -> nn.Module:
     """Three 5×5 sigmoid convolutions and a linear layer (dual-protection paper, section 5.2).
 
-    Strides 2, 2, 1 as in the network that gradient inversion was first shown on, which the paper follows. With
-    `uniform`, all weights start uniform between −uniform and uniform: from torch's own, smaller ones the sigmoids
-    hardly learn. That network has 0.5, the paper 1.
+    Strides are 2, 2 and 1, as in the network of the first gradient inversion, which the paper
+    follows. With `uniform`, initial weights are uniform between −uniform and uniform, because the
+    sigmoids hardly learn from torch's smaller ones. That network has 0.5, the paper 1.
     """
-    channels, height, width = _image(shape, "sigmoid-cnn3", least=4)
-    if uniform is not None and not uniform > 0:
-        raise Misuse(f"uniform is {uniform!r}.", "Give a positive number, such as 0.5.")
+    channels, height, width = _check_image(shape, "sigmoid-cnn3", least=4)
+    if uniform is not None:
+        check_positive("uniform", uniform, example=0.5)
     layers: list[nn.Module] = []
     for stride in (2, 2, 1):
         layers += [UniformConv2d(channels, filters, 5, stride, uniform), nn.Sigmoid()]
@@ -51,29 +52,28 @@ def sigmoid_cnn(
 
 
 class UniformConv2d(nn.Conv2d):
-    """A padded convolution whose weights start uniform between −uniform and uniform, or by torch's own law."""
+    """A padded convolution; its initial weights are uniform in ±`uniform`, or torch's own."""
 
     def __init__(
         self, inputs: int, outputs: int, size: int, stride: int, uniform: float | None
     ) -> None:
-        self.uniform = uniform  # before the rest: that draws the weights
+        # Before the weights are drawn.
+        self.uniform = uniform
         super().__init__(inputs, outputs, size, stride, padding=size // 2)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
         super().reset_parameters()
         _draw_uniform(self, self.uniform)
 
 
 class UniformLinear(nn.Linear):
-    """A linear layer likewise."""
+    """A linear layer; its initial weights are uniform in ±`uniform`, or torch's own."""
 
     def __init__(self, inputs: int, outputs: int, uniform: float | None) -> None:
         self.uniform = uniform
         super().__init__(inputs, outputs)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
         super().reset_parameters()
         _draw_uniform(self, self.uniform)
 
@@ -86,8 +86,8 @@ def _draw_uniform(layer: nn.Module, bound: float | None) -> None:
 
 def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn.Module:
     """LeNet-5: convolutions of 6 and 16 filters with pooling, then linear layers of 120 and 84."""
-    channels, height, width = _image(shape, "lenet", least=16)
-    act = activation_named(activation)
+    channels, height, width = _check_image(shape, "lenet", least=16)
+    act = find_activation(activation)
     cells = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),
@@ -105,11 +105,12 @@ def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn
     )
 
 
-def _image(shape: Sequence[int], model: str, least: int) -> tuple[int, int, int]:
+def _check_image(shape: Sequence[int], model: str, least: int) -> tuple[int, int, int]:
     if len(shape) != 3 or min(shape[1:]) < least:
         raise Misuse(
             f"Model {model!r} got inputs of shape {tuple(shape)}.",
-            f'It needs images [channels, height, width] of at least {least}×{least}; use "mlp" for tables.',
+            f"It needs images [channels, height, width] of at least {least}×{least}; "
+            'use "mlp" for tables.',
         )
     channels, height, width = shape
     return channels, height, width

@@ -8,16 +8,18 @@ from itertools import pairwise
 
 from torch import nn
 
+from tacit.core.checks import check_choice, is_count
 from tacit.core.errors import Misuse
-from tacit.models.activations import activation_named
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
 
 
 def mlp(
     shape: Sequence[int], classes: int, *, hidden: Sequence[int] = (64,), activation: str = "relu"
 ) -> nn.Module:
-    """Linear layers of the `hidden` sizes with ReLU, or another activation, between them."""
-    act = activation_named(activation)
-    if not hidden or any(not isinstance(size, int) or size < 1 for size in hidden):
+    """Linear layers of the `hidden` sizes with an activation after each, and a last linear one."""
+    act = find_activation(activation)
+    if not hidden or not all(is_count(size) for size in hidden):
         raise Misuse(f"hidden is {hidden!r}.", "Give a list of layer sizes such as [64].")
     sizes = [math.prod(shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
@@ -29,3 +31,8 @@ def mlp(
 def linear(shape: Sequence[int], classes: int) -> nn.Module:
     """Logistic regression."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+
+def find_activation(name: str) -> type[nn.Module]:
+    check_choice("activation", name, list(ACTIVATIONS))
+    return ACTIVATIONS[name]

@@ -1,5 +1,3 @@
-"""The workloads are what their names promise."""
-
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.bench.sim import default_threads, limit, plain_loop
+from tacit.bench.sim import pass_batches, plain_loop, torch_threads
 from tacit.bench.workloads import W1, W2, W3, W4, W5, WORKLOADS
 
 
@@ -16,13 +14,8 @@ def parameters(workload):
 
 
 def test_iterations_and_client_steps():
-    assert {name: w.iterations for name, w in WORKLOADS.items()} == {
-        "W1": 18,
-        "W2": 3,
-        "W3": 3,
-        "W4": 93,
-        "W5": 2,
-    }
+    iterations = {name: workload.iterations for name, workload in WORKLOADS.items()}
+    assert iterations == {"W1": 18, "W2": 3, "W3": 3, "W4": 93, "W5": 2}
     assert [w.client_steps for w in (W1, W2, W3)] == [180, 300, 3_000]
     assert W4.client_steps * W4.rounds == 23_250
     assert W1.rounds == 10
@@ -35,7 +28,7 @@ def test_models():
     assert parameters(W1) == parameters(W4) == parameters(W5)
 
 
-def test_images_are_keyed_and_belong_to_their_clients():
+def test_images():
     images = W2.images()
     assert images.x.shape == (6_000, 1, 28, 28)
     assert images.y.shape == (6_000,)
@@ -47,7 +40,7 @@ def test_images_are_keyed_and_belong_to_their_clients():
 
 
 def test_w4_is_the_papers_protocol(monkeypatch, tmp_path):
-    monkeypatch.setenv("TACIT_DATA", str(tmp_path))  # no MNIST there
+    monkeypatch.setenv("TACIT_DATA", str(tmp_path))
     graph = W4.graph(W4.clients)
     assert graph.topology.directed
     assert {(i, (i + 1) % 5) for i in range(5)} <= set(map(tuple, graph.edges.tolist()))
@@ -58,9 +51,8 @@ def test_w4_is_the_papers_protocol(monkeypatch, tmp_path):
     assert images.test is None
     simulation = small.simulation(images, torch.device("cpu"))
     lr = simulation.algorithm.lr
-    assert [lr(0), lr(1), lr(2)] == pytest.approx(
-        [0.02, 0.02, 0.019]
-    )  # two iterations are a round here
+    # A round has two iterations here.
+    assert [lr(0), lr(1), lr(2)] == pytest.approx([0.02, 0.02, 0.019])
     assert simulation.algorithm.noise.scale == 0.025
     assert not simulation.algorithm.fresh
     assert not torch.equal(simulation.here.theta0[0], simulation.here.theta0[1])
@@ -77,14 +69,12 @@ class Counting(nn.Module):
         return self.layer(x)
 
 
-def test_the_plain_loop_goes_forward_and_back_on_every_batch():
+def test_pass_batches():
     module = Counting()
     x, y = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
     order = torch.tensor([[0, 1], [4, 5], [2, 3]])
-    plain_loop(module, x, y, order)
-    assert [
-        torch.equal(seen, x[batch]) for seen, batch in zip(module.seen, order, strict=True)
-    ] == [True] * 3
+    pass_batches(module, x, y, order)
+    assert all(torch.equal(seen, x[batch]) for seen, batch in zip(module.seen, order, strict=True))
     loss = nn.functional.cross_entropy(module.layer(x[2:4]), y[2:4])
     assert torch.allclose(
         module.layer.weight.grad, torch.autograd.grad(loss, module.layer.weight)[0]
@@ -92,18 +82,18 @@ def test_the_plain_loop_goes_forward_and_back_on_every_batch():
 
 
 @pytest.mark.parametrize(("one_batch", "sizes"), [(False, [20] * 12), (True, [80] * 3)])
-def test_the_limit_sees_as_many_samples_as_a_round(monkeypatch, one_batch, sizes):
+def test_plain_loop_has_the_samples_of_a_round(monkeypatch, one_batch, sizes):
     small = replace(W2, clients=4, one_batch=one_batch)
     batches = []
     monkeypatch.setattr(
-        "tacit.bench.sim.plain_loop", lambda module, x, y, order: batches.extend(map(len, order))
+        "tacit.bench.sim.pass_batches", lambda module, x, y, order: batches.extend(map(len, order))
     )
-    limit(small, small.images(), torch.device("cpu"), torch.get_num_threads())()
+    plain_loop(small, small.images(), torch.device("cpu"), torch.get_num_threads())()
     assert batches == sizes
 
 
-def test_threads_are_put_back():
+def test_torch_threads():
     before = torch.get_num_threads()
-    with default_threads(before + 1):
+    with torch_threads(before + 1):
         assert torch.get_num_threads() == before + 1
     assert torch.get_num_threads() == before

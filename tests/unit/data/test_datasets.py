@@ -258,7 +258,7 @@ def test_source_of_a_plugin(register):
     ("attribute", "problem"),
     [
         ("fail", "cannot be loaded: KeyError: 'lost'"),
-        ("no_dataset", "is a list. Its function must return a tacit.data.Dataset"),
+        ("no_dataset", "is list, not a tacit.data.Dataset"),
         ("missing", "cannot be imported"),
     ],
 )

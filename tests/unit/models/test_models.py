@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from support.plugins import register_plugin
 from tacit import models
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import FlatModule, check_pure
@@ -20,7 +21,7 @@ def test_outputs_have_one_column_per_class(name, shape):
 
 
 @pytest.mark.parametrize("name", sorted(models.MODELS))
-def test_all_models_can_be_trained_and_drawn_anew(name):
+def test_all_models_are_pure_and_can_be_initialised(name):
     flat = FlatModule(models.build(name, (1, 16, 16), 3))
     check_pure(flat.module, torch.randn(2, 1, 16, 16))
     assert torch.isfinite(flat.random_weights(0)).all()
@@ -44,13 +45,13 @@ def test_lenet_is_lenet5_on_its_own_size():
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh"])
-def test_lenet_has_the_activation_asked_for(activation):
+def test_lenet_activation(activation):
     module = models.build("lenet", (1, 16, 16), 2, activation=activation)
     assert sum(type(layer).__name__.lower() == activation for layer in module) == 4
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh"])
-def test_a_perceptron_has_the_activation_asked_for(activation):
+def test_mlp_activation(activation):
     module = models.build("mlp", (4,), 2, hidden=[3, 3], activation=activation)
     assert sum(type(layer).__name__.lower() == activation for layer in module) == 2
 
@@ -69,16 +70,13 @@ def test_sigmoid_cnn_on_mnist_has_the_papers_layers():
     assert [layer.out_features for layer in module if isinstance(layer, torch.nn.Linear)] == [10]
 
 
-def test_sigmoid_cnn_starts_as_wide_as_asked():
+def test_initial_weights_of_sigmoid_cnn():
     wide = models.build("sigmoid-cnn3", (1, 28, 28), 10, uniform=0.5)
-    for weights in (
-        FlatModule(wide).weights(),
-        FlatModule(wide).random_weights(0),
-    ):
+    for weights in (FlatModule(wide).weights(), FlatModule(wide).random_weights(0)):
         assert 0.49 < float(weights.abs().max()) <= 0.5
         assert float(weights.std()) == pytest.approx(0.5 / math.sqrt(3), rel=0.03)
     own = models.build("sigmoid-cnn3", (1, 28, 28), 10)
-    assert float(FlatModule(own).random_weights(0).abs().max()) <= 0.2  # torch's law: 1/√25 at most
+    assert float(FlatModule(own).random_weights(0).abs().max()) <= 0.2  # torch's: at most 1/√25
     with pytest.raises(Misuse, match="uniform is 0"):
         models.build("sigmoid-cnn3", (1, 28, 28), 10, uniform=0)
 
@@ -87,42 +85,80 @@ def test_sigmoid_cnn_starts_as_wide_as_asked():
 def test_mlp_and_linear_take_any_shape(shape):
     inputs = math.prod(shape)
     assert parameters(models.build("linear", shape, 3)) == (inputs + 1) * 3
-    assert (
-        parameters(models.build("mlp", shape, 3, hidden=[8, 6])) == (inputs + 1) * 8 + 9 * 6 + 7 * 3
-    )
+    two_layers = models.build("mlp", shape, 3, hidden=[8, 6])
+    assert parameters(two_layers) == (inputs + 1) * 8 + 9 * 6 + 7 * 3
     assert models.build("mlp", shape, 3)(torch.randn(4, *shape)).shape == (4, 3)
 
 
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        ("cnn2", (28, 28)),
-        ("cnn2", (1, 15, 28)),
-        ("lenet", (784,)),
-        ("lenet", (1, 28, 15)),
+        *(("cnn2", (28, 28)), ("cnn2", (1, 15, 28)), ("lenet", (784,)), ("lenet", (1, 28, 15))),
         ("sigmoid-cnn3", (1, 3, 9)),
     ],
 )
-def test_inputs_too_small_or_no_images_are_refused(name, shape):
+def test_inputs_must_be_large_enough_images(name, shape):
     with pytest.raises(Misuse, match=r"got inputs of shape .*at least \d+×\d+.*\"mlp\""):
         models.build(name, shape, 10)
 
 
 @pytest.mark.parametrize("hidden", [(), (0,), (8, -1), (2.5,)])
-def test_impossible_hidden_layers_are_refused(hidden):
+def test_bad_hidden_layers(hidden):
     with pytest.raises(Misuse, match="hidden is"):
         models.build("mlp", (4,), 2, hidden=hidden)
 
 
-def test_an_unknown_model_is_refused_with_the_closest_name():
+def test_unknown_model_suggests_the_closest():
     with pytest.raises(Misuse, match=r"'lenett'.*Did you mean 'lenet'"):
         models.build("lenett", (1, 28, 28), 10)
 
 
-def test_unknown_options_are_refused():
+def test_unknown_options():
     with pytest.raises(Misuse, match=r"'linear'.*hidden"):
         models.build("linear", (4,), 2, hidden=(3,))
-    with pytest.raises(Misuse, match="relu, sigmoid, tanh"):
+    with pytest.raises(Misuse, match='"sigmoid" or "tanh"'):
         models.build("lenet", (1, 28, 28), 10, activation="softmax")
     with pytest.raises(Misuse, match="sigmoid"):
         models.build("mlp", (4,), 2, activation="softmax")
+
+
+PLUGIN = """
+import math
+from torch import nn
+
+def narrow(shape, classes, *, hidden=(2,)):
+    inputs = math.prod(shape)
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, *hidden), nn.Linear(*hidden, classes))
+
+def fail(shape, classes):
+    raise KeyError("lost")
+
+def no_module(shape, classes):
+    return 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("attribute", "problem"), [("fail", "cannot be made.*lost"), ("no_module", "is int, not a")]
+)
+def test_models_of_plugins(monkeypatch, own_module, attribute, problem):
+    own_module("model_package", PLUGIN)
+    register_plugin(monkeypatch, models, "MODELS", "narrow", "model_package:narrow")
+    assert list(models.MODELS)[-1] == "narrow"
+    assert models.build("narrow", (4,), 3, hidden=(5,))[1].out_features == 5
+    with pytest.raises(Misuse, match="'narrow' cannot be made with depth = 1"):
+        models.build("narrow", (4,), 3, depth=1)
+    register_plugin(monkeypatch, models, "MODELS", "broken", f"model_package:{attribute}")
+    with pytest.raises(Misuse, match=problem):
+        models.build("broken", (4,), 3)
+
+
+def test_model_of_a_plugin_in_a_configuration(monkeypatch, own_module, tiny):
+    from tacit.config.build import build
+
+    own_module("model_package", PLUGIN)
+    register_plugin(monkeypatch, models, "MODELS", "narrow", "model_package:narrow")
+    assert build(tiny("model.name=narrow")).task.parameters == 785 * 8 + 9 * 10
+    register_plugin(monkeypatch, models, "MODELS", "narrow", "model_package:missing")
+    with pytest.raises(Misuse, match=r"'narrow' is registered by .* cannot be imported"):
+        build(tiny("model.name=narrow"))

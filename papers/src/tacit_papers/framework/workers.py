@@ -1,4 +1,4 @@
-"""Processes that measure cells of the same artifact beside this one: each claims what nobody else has begun."""
+"""Worker processes that measure cells of the same artifact alongside this one."""
 
 from __future__ import annotations
 
@@ -11,95 +11,92 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
 
 import torch
 
-from tacit.bench.machine import cores
+from tacit.bench.machine import available_cores
 from tacit.core.errors import Misuse
 from tacit.core.storage import locks_supported
 
-PATIENCE = 20.0  # seconds for a companion to keep what it has, when all are to stop
-QUIET = 30.0  # seconds between two lines about those that are still measuring
+STOP_SECONDS = 20.0  # for a worker to save its progress when it is told to stop
+REPORT_SECONDS = 30.0  # between two lines about workers that are still measuring
 
 
 @contextmanager
-def workers(
-    command: Sequence[str], count: int, folder: Path, say: Callable[[str], None]
+def worker_processes(
+    command: Sequence[str], count: int, folder: Path, report: Callable[[str], None]
 ) -> Iterator[None]:
-    """So many processes that run `command`; waited for at the end. Cores are shared out evenly."""
+    """Run `command` in `count` processes and wait for them at the end; all share the cores evenly."""
     if count == 0:
         yield
         return
     if not locks_supported():
         raise Misuse(
-            "--jobs needs locks between processes, which this system has not.", "Leave it out."
+            "--jobs needs file locks, which this system does not support.", "Leave it out."
         )
-    threads = max(1, cores() // (count + 1))
+    threads = max(1, available_cores() // (count + 1))
     torch.set_num_threads(threads)
     folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as files, _ends_as_by_ctrl_c():
-        running: list[tuple[Path, subprocess.Popen[bytes]]] = []
+    running: list[tuple[Path, subprocess.Popen[bytes]]] = []
+    with ExitStack() as logs, _signals_interrupt():
         try:
             for number in range(1, count + 1):
-                log = folder / f"job-{number}.log"
-                running.append((log, _start(command, threads, files.enter_context(log.open("wb")))))
+                path = folder / f"job-{number}.log"
+                process = subprocess.Popen(
+                    [sys.executable, "-m", *command],
+                    env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=logs.enter_context(path.open("wb")),
+                )
+                running.append((path, process))
             yield
-            _wait([process for _, process in running], say)
+            _wait([process for _, process in running], report)
         except BaseException:
             for _, process in running:
                 process.terminate()
             for _, process in running:
-                _end(process)
+                _stop(process)
             raise
-    for log, process in running:
+    for path, process in running:
         if process.returncode:
-            say(
-                f"A process of --jobs stopped with exit status {process.returncode}; its words are in {log}."
+            report(
+                f"A process of --jobs stopped with exit status {process.returncode}; see {path}."
             )
         else:
-            log.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _ends_as_by_ctrl_c() -> Iterator[None]:
-    """What would end this process at once ends it as Ctrl-C does: its companions must not be left behind."""
-    here = threading.current_thread() is threading.main_thread()
-    ending = [
-        n for n in (signal.SIGTERM, signal.SIGHUP) if here and signal.getsignal(n) is signal.SIG_DFL
+def _signals_interrupt() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that the workers are stopped too."""
+    numbers = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if threading.current_thread() is threading.main_thread()
+        and signal.getsignal(number) is signal.SIG_DFL
     ]
-    for number in ending:
+    for number in numbers:
         signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
-        for number in ending:
+        for number in numbers:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _start(command: Sequence[str], threads: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    surroundings = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    return subprocess.Popen(
-        [sys.executable, "-m", *command],
-        env=surroundings,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=log,
-    )
-
-
-def _wait(processes: Sequence[subprocess.Popen[bytes]], say: Callable[[str], None]) -> None:
-    told = time.monotonic()
+def _wait(processes: Sequence[subprocess.Popen[bytes]], report: Callable[[str], None]) -> None:
+    reported = time.monotonic()
     while busy := sum(process.poll() is None for process in processes):
-        if time.monotonic() - told > QUIET:
-            say(f"{busy} still measuring")
-            told = time.monotonic()
+        if time.monotonic() - reported > REPORT_SECONDS:
+            report(f"{busy} still measuring")
+            reported = time.monotonic()
         time.sleep(0.1)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(PATIENCE)
+        process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
