@@ -7,7 +7,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ TIMEOUT = 240.0  # seconds for a federation to finish
 
 def target(name: str) -> tacit.Task:
     """The task of node n0, n1, …: minimise ‖θ − c‖²/2, which takes next to no time."""
-    return _task([_centre(int(name[1:]))])
+    return _task([int(name[1:])])
 
 
 def create_ring(
@@ -77,7 +77,7 @@ def simulator_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
     options = {key: value for key, value in rule.items() if key != "name"}
     algorithm = tacit.ALGORITHMS[rule["name"]](**options)
     graph = tacit.Topology.ring(NODES).mixing("metropolis")
-    simulation = tacit.Simulation(tacit.Setting(algorithm, _task([_centre(node) for node in range(NODES)]), graph))
+    simulation = tacit.Simulation(tacit.Setting(algorithm, _task(range(NODES)), graph))
     simulation.start()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -143,11 +143,10 @@ def _addresses(ports: list[int]) -> dict[str, str]:
     return {f"n{i}": f"127.0.0.1:{port}" for i, port in enumerate(ports)}
 
 
-def _centre(node: int) -> torch.Tensor:
-    return torch.randn(PARAMETERS, generator=torch.Generator().manual_seed(node))
-
-
-def _task(centres: list[torch.Tensor]) -> tacit.Task:
+def _task(nodes: Iterable[int]) -> tacit.Task:
+    centres = [
+        torch.randn(PARAMETERS, generator=torch.Generator().manual_seed(node)) for node in nodes
+    ]
     return tacit.Task.from_loss(
         lambda theta, c: (theta - c).square().sum() / 2, centres, torch.zeros(PARAMETERS)
     )

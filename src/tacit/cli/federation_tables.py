@@ -60,7 +60,9 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
 
 
 def _describe_member(manifest: Manifest, position: int, certificate: Path | None) -> dict[str, Any]:
-    member, weights = manifest.members[position], manifest.graph.weights
+    member = manifest.members[position]
+    row = manifest.graph.weights[[position], :].toarray()[0].tolist()
+    weights = {other.name: weight for other, weight in zip(manifest.members, row, strict=True)}
     return {
         "name": member.name,
         "address": member.address,
@@ -68,7 +70,7 @@ def _describe_member(manifest: Manifest, position: int, certificate: Path | None
         "since": member.since,
         "sends_to": [other.name for other in manifest.out_neighbours(member.name)],
         "receives_from": {
-            other.name: float(weights[position, manifest.position(other.name)])
+            other.name: weights[other.name]
             for other in (*manifest.in_neighbours(member.name), member)
         },
         "certificate": None if certificate is None else _describe_certificate(certificate),

@@ -214,16 +214,9 @@ def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
     if bad := [name for name in former if not isinstance(name, str) or name in names]:
         raise Misuse(f"left: {bad[0]!r:.80} is not the name of a removed node.", REMEDY)
     check_roster(members, generation, next_number)
+    graph, config = parse_graph(topology, len(members)), _parse_config(settings)
     return Manifest(
-        federation,
-        generation,
-        previous,
-        members,
-        parse_graph(topology, len(members)),
-        _parse_config(settings),
-        next_number,
-        tuple(former),
-        text,
+        federation, generation, previous, members, graph, config, next_number, tuple(former), text
     )
 
 

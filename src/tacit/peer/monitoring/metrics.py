@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 MAX_SERIES = 1_000  # per metric; further label values are counted together under OTHER
@@ -22,14 +23,8 @@ class MetricDescription:
     label: str | None = None
 
 
-def _gauge(help: str, label: str | None = None) -> MetricDescription:
-    return MetricDescription("gauge", help, label)
-
-
-def _counter(help: str, label: str | None = None) -> MetricDescription:
-    return MetricDescription("counter", help, label)
-
-
+_gauge = partial(MetricDescription, "gauge")
+_counter = partial(MetricDescription, "counter")
 DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_generation": _gauge("Generation of the roster that the node uses."),
     "tacit_step": _gauge("Iterations done."),
