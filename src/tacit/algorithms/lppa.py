@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from torch import Tensor
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
-from tacit.core.rows import Rows
 from tacit.core.schedules import Rate, check_rate
 from tacit.graph import Graph
-from tacit.privacy.masks import Masks, check_masks, shared
+from tacit.privacy.masks import Masks, check_masks, edge_masks
 
 
 @dataclass(frozen=True)
-class LPPA:
+class LPPA(Algorithm):
     """Lossless privacy-preserving aggregation (Miao et al. 2025, Algorithm 1).
 
     γᵢ⁰   = ∇Lᵢ(θᵢ⁰) + Σ_out δ_li − Σ_in δ_ij
@@ -57,19 +58,21 @@ class LPPA:
             f"the only neighbour of client {who} knows every mask there; give each client two neighbours or more"
         ]
 
+    @property
+    def gradients_per_step(self) -> int:
+        return self.local_steps
+
     def start(self, here: Here) -> Tracking:
-        """γ⁰ is the gradient plus the noise difference."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=here.graph.net_out(*self._masks(here)).add_(grad), grad=grad)
+        return Tracking(theta, gamma=grad + self._masks(here), grad=grad)
 
     def step(self, s: Tracking, here: Here) -> Tracking:
-        """As DSGT; a fresh noise difference joins the tracker before it is sent again if asked for."""
         s = track(s, here, self.lr, self.local_steps)
-        if self.fresh:
-            here.graph.add_net_out(s.gamma, *self._masks(here))
-        return s
+        if not self.fresh:
+            return s
+        return Tracking(s.theta, s.gamma + self._masks(here), s.grad)
 
-    def _masks(self, here: Here) -> tuple[Rows, Rows]:
-        """δ of each out-edge and of each in-edge; Σ_out − Σ_in of all clients together is zero."""
-        return shared("delta", self.noise, self.masks, here)
+    def _masks(self, here: Here) -> Tensor:
+        """Σ_out δ − Σ_in δ of each client; the sum over all clients is zero."""
+        return here.graph.net_out(*edge_masks("delta", self.noise, self.masks, here))

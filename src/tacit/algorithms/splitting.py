@@ -21,12 +21,13 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.solvers import QuadraticSolver, Solver, check_solver
 from tacit.core.checks import check_positive
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
 from tacit.graph import Graph
-from tacit.privacy.masks import Masks, check_masks, shared
+from tacit.privacy.masks import Masks, check_masks, edge_masks
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class SplittingState:
 
 
 @dataclass(frozen=True)
-class Splitting:
+class Splitting(Algorithm):
     """Options and steps of both; each gives θ, its `averaging`."""
 
     averaging: ClassVar[float]
@@ -60,13 +61,11 @@ class Splitting:
         check_masks(self.masks)
 
     @property
-    def local_steps(self) -> int:
-        """Gradients per iteration."""
+    def gradients_per_step(self) -> int:
         return self.solver.gradients
 
     @property
-    def minimises(self) -> bool:
-        """Whether local problems are solved exactly."""
+    def needs_minimiser(self) -> bool:
         return self.solver.minimises
 
     def cautions(self, graph: Graph) -> list[str]:
@@ -82,13 +81,12 @@ class Splitting:
         ]
 
     def start(self, here: Here) -> SplittingState:
-        """The first models, and noise shared along each edge."""
-        shares = shared("z0", self.noise, self.masks, here)
+        shares = edge_masks("z0", self.noise, self.masks, here)
         z, z_there = (rows if isinstance(rows, Tensor) else rows.tensor() for rows in shares)
         return SplittingState(here.theta0, z, z_there)
 
     def step(self, s: SplittingState, here: Here) -> SplittingState:
-        """Solve locally, tell the neighbours what changed; the k-th out-edge and the k-th in-edge are one edge."""
+        # The k-th out-edge and the k-th in-edge are the two directions of one edge.
         graph = here.graph
         signs, degree = graph.signs.to(s.z.dtype), graph.out_degree[:, None].to(s.z.dtype)
         w = self.solver.solve(s.theta, graph.total_out(signs * s.z), self.rho * degree, here)

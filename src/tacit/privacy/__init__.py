@@ -1,1 +1,1 @@
-"""Protections: noise laws, and what they are worth."""
+"""Protections of gradients and models, and the accounting of what they guarantee."""

@@ -1,117 +1,116 @@
-"""Protection vectors: what is sent is shifted by a vector that is not zero on average, and the shift taken back.
+"""Protection vectors: messages are shifted by a vector with non-zero mean, which cancels later.
 
     xᶜ = x + c;   x⁺ = Σⱼ aᵢⱼ xⱼᶜ − xᵢᶜ + xᵢ = Σⱼ aᵢⱼ xⱼᶜ − cᵢ
 
-(dual-protection paper, eq. 5b, 5c and Remark 1.) Averaging what was sent over time does not give x, because c has a
-mean. When all clients agree their vectors are equal and Σⱼ aᵢⱼ cⱼ − cᵢ = 0: the limit is that without protection.
+(Dual-protection paper, eq. 5b, 5c and Remark 1.) Averaging messages over time does not give x,
+because c has a mean. When all clients agree, their vectors are equal and Σⱼ aᵢⱼ cⱼ − cᵢ = 0: the
+limit is that without protection.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_number, offers
-from tacit.core.errors import Misuse
+from tacit.core.checks import check_methods, check_number
 from tacit.core.here import Here
 
 
 class Protection(Protocol):
-    """A vector made of a client's own model."""
+    """A vector c(w) computed from a client's own model."""
 
-    lipschitz: ClassVar[float]  # ‖c(w) − c(u)‖ ≤ lipschitz · |τ| · ‖w − u‖
+    # ‖c(w) − c(u)‖ ≤ lipschitz · |τ| · ‖w − u‖
+    lipschitz: ClassVar[float]
 
     @property
     def tau(self) -> float:
-        """How strong it is."""
+        """The strength τ; 0 switches the protection off."""
         ...
 
     def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
-        """c(w) for each hosted client's row w [n, L]; the tag says of what, once per iteration."""
+        """c(w) for each hosted client's row w [n, L]; use each tag once per iteration."""
         ...
 
 
 @dataclass(frozen=True)
-class NormVector:
-    """c(w) = (τ/√L) ‖w‖ · 1, the paper's first choice."""
-
+class _Vector(ABC):
     tau: float = 0.1
     lipschitz: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        _check_tau(self.tau)
+        check_number("tau", self.tau, hint="0 switches the protection vector off")
 
     def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
-        """The norm of the model in every coordinate."""
+        # A shift of zero is linear in the rows; others must be declared.
+        return here.nonlinear(tag, self._shift, rows) if self.tau else torch.zeros_like(rows)
 
-        def shift(w: Tensor) -> Tensor:
-            size: Tensor = torch.linalg.vector_norm(w, dim=1, keepdim=True)
-            return torch.ones_like(w).mul_(size * (self.tau / math.sqrt(w.shape[1])))
-
-        return _declared(tag, self.tau, shift, rows, here)
+    @abstractmethod
+    def _shift(self, w: Tensor) -> Tensor: ...
 
 
-@dataclass(frozen=True)
-class ErfVector:
-    """c(w) = τ erf(0.1 w), coordinate by coordinate."""
+class NormVector(_Vector):
+    """c(w) = (τ/√L) ‖w‖ · 1, the paper's first choice.
 
-    tau: float = 0.1
+    Args:
+        tau: The strength τ.
+
+    Example:
+        >>> NormVector(tau=0.1).lipschitz
+        1.0
+    """
+
+    def _shift(self, w: Tensor) -> Tensor:
+        size: Tensor = torch.linalg.vector_norm(w, dim=1, keepdim=True)
+        return torch.ones_like(w).mul_(size * (self.tau / math.sqrt(w.shape[1])))
+
+
+class ErfVector(_Vector):
+    """c(w) = τ erf(0.1 w), elementwise.
+
+    Args:
+        tau: The strength τ.
+
+    Example:
+        >>> round(ErfVector(tau=0.1).lipschitz, 3)
+        0.113
+    """
+
     lipschitz: ClassVar[float] = 0.2 / math.sqrt(math.pi)
 
-    def __post_init__(self) -> None:
-        _check_tau(self.tau)
-
-    def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
-        """The error function of the model."""
-        return _declared(tag, self.tau, lambda w: self.tau * torch.erf(0.1 * w), rows, here)
+    def _shift(self, w: Tensor) -> Tensor:
+        return self.tau * torch.erf(0.1 * w)
 
 
-@dataclass(frozen=True)
-class TanhVector:
-    """c(w) = τ tanh(w), coordinate by coordinate."""
+class TanhVector(_Vector):
+    """c(w) = τ tanh(w), elementwise.
 
-    tau: float = 0.1
-    lipschitz: ClassVar[float] = 1.0
+    Args:
+        tau: The strength τ.
 
-    def __post_init__(self) -> None:
-        _check_tau(self.tau)
+    Example:
+        >>> TanhVector(tau=0.1).lipschitz
+        1.0
+    """
 
-    def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
-        """The hyperbolic tangent of the model."""
-        return _declared(tag, self.tau, lambda w: self.tau * torch.tanh(w), rows, here)
+    def _shift(self, w: Tensor) -> Tensor:
+        return self.tau * torch.tanh(w)
 
 
 PROTECTIONS: dict[str, type[Any]] = {"norm": NormVector, "erf": ErfVector, "tanh": TanhVector}
 
 
 def mix_protected(tag: str, rows: Tensor, shift: Tensor, here: Here) -> Tensor:
-    """Σⱼ aᵢⱼ (xⱼ + cⱼ) − cᵢ for each hosted client: only x + c is seen by others."""
+    """Σⱼ aᵢⱼ (xⱼ + cⱼ) − cᵢ for each hosted client; others see only x + c."""
     (mixed,) = here.net.mix(**{tag: rows + shift})
-    return mixed.sub_(shift)
-
-
-def _declared(
-    tag: str, tau: float, shift: Callable[[Tensor], Tensor], rows: Tensor, here: Here
-) -> Tensor:
-    """The shift, declared not to be linear in the rows; no shift at all is, and protects nothing."""
-    return here.nonlinear(tag, shift, rows) if tau else torch.zeros_like(rows)
+    return mixed - shift
 
 
 def check_protection(protection: Protection) -> None:
-    """Refuse what is not a protection vector, such as a bare τ."""
-    if not offers(protection, "vector"):
-        raise Misuse(
-            f"protection is {protection!r}.", "Give a vector, e.g. tacit.NormVector(tau=0.1)."
-        )
-
-
-def _check_tau(tau: float) -> None:
-    if not is_number(tau):
-        raise Misuse(
-            f"tau is {tau!r}.", "Give a finite number (0 switches the protection vector off)."
-        )
+    """Require a protection vector, not just τ."""
+    remedy = "Give a vector, e.g. tacit.NormVector(tau=0.1)."
+    check_methods("protection", protection, "vector", remedy=remedy)

@@ -1,10 +1,10 @@
-"""Randomized response on signs: each coordinate tells its sign, or with some probability the other one.
+"""Randomized response on signs: each coordinate's sign is kept or, with some probability, flipped.
 
     s̃ₖ = sign(vₖ) with probability p = e^ε/(1 + e^ε), −sign(vₖ) otherwise;   RR(v) = s̃/(2p − 1)
 
-(Xiu et al. 2026, Algorithm 3.) E[RR(v)] = sign(v), where sign(0) = +1, or 0 if a fair coin decides for zeros. Each
-coordinate is ε-locally differentially private, so a vector of d coordinates is dε-private and T of them Tdε: the
-paper's ε is per coordinate.
+(Xiu et al. 2026, Algorithm 3.) E[RR(v)] = sign(v), where sign(0) = +1, or 0 if a fair coin decides
+for zeros. Each coordinate is ε-locally differentially private, so a vector of d coordinates is
+dε-private and T of them Tdε: the paper's ε is per coordinate.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_number
-from tacit.core.errors import Misuse
+from tacit.core.checks import check_choice, check_number
 from tacit.core.here import Here
 
 WORDS = 2**32
@@ -25,19 +24,25 @@ WORDS = 2**32
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """Signs that are kept with probability e^ε/(1 + e^ε) and scaled so that their mean is right."""
+    """Signs that are kept with probability e^ε/(1 + e^ε) and scaled to have the right mean.
+
+    Args:
+        epsilon: ε of one coordinate.
+        zeros: How zero responds: as +1 ("plus", as published) or by a fair coin ("coin").
+    """
 
     epsilon: float
-    zeros: Literal["plus", "coin"] = "plus"  # how zero is told: as +1, or by a fair coin
+    zeros: Literal["plus", "coin"] = "plus"
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        if self.zeros not in ("plus", "coin"):
-            raise Misuse(f"zeros is {self.zeros!r}.", 'Choose "plus" (as published) or "coin".')
+        # A smaller ε does not fit 32 random bits.
+        hint = "the budget of one coordinate"
+        check_number("epsilon", self.epsilon, at_least=1e-6, example=4.0, hint=hint)
+        check_choice("zeros", self.zeros, {"plus": "as published", "coin": ""})
 
     @property
     def threshold(self) -> int:
-        """A sign is kept when its random word is below this: p in units of 2⁻³², rounded to the private side."""
+        """Keep the sign if the word is below this: p in units of 2⁻³², rounded to the safe side."""
         return min(int(WORDS / (1.0 + math.exp(-self.epsilon))), WORDS - 1)
 
     @property
@@ -53,16 +58,9 @@ class RandomizedResponse:
             plus = (v < 0) ^ (drawn < self.threshold)
             if self.zeros == "coin":
                 plus = torch.where(v == 0, drawn % 2 == 0, plus)
-            told = plus.to(v.dtype).mul_(2 * self.scale).sub_(self.scale)  # ± scale, exactly
-            return torch.where(v.isnan(), v, told)  # a run that diverged shall be seen to
+            # ± scale, exactly.
+            signs = plus.to(v.dtype).mul_(2 * self.scale).sub_(self.scale)
+            # Divergence must stay visible.
+            return torch.where(v.isnan(), v, signs)
 
         return here.nonlinear(tag, response, rows, epsilon=self.epsilon)
-
-
-def check_epsilon(epsilon: float) -> None:
-    """Refuse a privacy budget that is not a positive number, or too small for 32 random bits."""
-    if not (is_number(epsilon) and epsilon >= 1e-6):
-        raise Misuse(
-            f"epsilon is {epsilon!r}.",
-            "Give a number above zero (at least 1e-6), the budget of one coordinate, e.g. epsilon = 4.0.",
-        )

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from tacit import Topology
-from tacit.core.here import Here
+from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox
 from tacit.engines.stacked import StackedNetwork
@@ -16,6 +16,8 @@ def hosted():
     def make(clients, width, seed=0, dtype=torch.float64):
         graph = Topology.ring(clients).mixing("metropolis", lazy=True)
         here = Neighbourhood.of(graph.edges, np.arange(clients), "cpu", graph.weights.diagonal())
-        return Here(here, StackedNetwork(graph, dtype, "cpu"), None, Philox(seed, width, dtype))
+        return HostedClients(
+            here, StackedNetwork(graph, dtype, "cpu"), None, Philox(seed, width, dtype)
+        )
 
     return make

@@ -76,7 +76,7 @@ def test_tail_is_the_integral_of_the_density(k):
 
 
 def test_small_masses_far_out_keep_their_digits_on_both_sides():
-    pair = laplace.sum_shift(1.0, 2)
+    pair = laplace.sum_pair(1.0, 2)
     low, high = np.array([60.0, -61.0]), np.array([61.0, -60.0])
     expected = integrate.quad(lambda u: (1 + u) * math.exp(-(u - 60)) / 4, 60, 61)[0] * math.exp(
         -60
@@ -134,7 +134,7 @@ def test_pure_epsilon_is_the_ratio_and_no_less(ratio, k):
     assert sum_pure_epsilon(ratio, k) == ratio
     assert sum_delta(ratio, ratio, k) == 0
     far = np.array([-400.0, 400.0])
-    steepest = laplace.sum_shift(ratio, k).loss(far)
+    steepest = laplace.sum_pair(ratio, k).loss(far)
     assert (np.abs(steepest) <= ratio * (1 + 1e-9)).all()
     assert np.abs(steepest).max() > ratio * (1 - (k + 1) / (400 - ratio))  # approached far out
 

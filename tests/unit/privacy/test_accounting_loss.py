@@ -21,15 +21,15 @@ parts = st.floats(0.0, 1.0)
 
 @pytest.mark.parametrize(("k", "figure"), FIGURES.items())
 def test_figures_of_a_thousand_uses(k, figure):
-    together = PrivacyLoss.laplace(0.1, k).times(1000)
+    together = PrivacyLoss.laplace(0.1, k).self_compose(1000)
     assert together.epsilon(1e-5) == pytest.approx(figure, rel=0.01)
-    finer = PrivacyLoss.laplace(0.1, k, step=2e-4).times(1000)
+    finer = PrivacyLoss.laplace(0.1, k, step=2e-4).self_compose(1000)
     assert finer.epsilon(1e-5) <= together.epsilon(1e-5) <= 1.001 * finer.epsilon(1e-5)
 
 
 @pytest.mark.parametrize(("ratio", "uses"), [(0.1, 1000), (1.0, 10), (5.0, 3), (0.01, 4000)])
 def test_laplace_composition_is_the_oracles(ratio, uses):
-    ours = PrivacyLoss.laplace(ratio).times(uses)
+    ours = PrivacyLoss.laplace(ratio).self_compose(uses)
     theirs = oracle.from_laplace_mechanism(1 / ratio, value_discretization_interval=ratio / 200)
     theirs = theirs.self_compose(uses)
     for delta in (1e-2, 1e-5, 1e-8):
@@ -38,7 +38,7 @@ def test_laplace_composition_is_the_oracles(ratio, uses):
 
 @pytest.mark.parametrize(("mu", "uses"), [(0.1, 1000), (1.0, 1), (2.0, 30), (0.003, 10_000)])
 def test_gaussian_composition_is_exact_from_above(mu, uses):
-    ours = PrivacyLoss.gaussian(mu).times(uses)
+    ours = PrivacyLoss.gaussian(mu).self_compose(uses)
     for delta in (1e-2, 1e-5, 1e-9):
         exact = gaussian_epsilon(delta, mu * math.sqrt(uses))
         assert exact <= ours.epsilon(delta) * (1 + 1e-12) <= 1.001 * exact + 1e-12
@@ -46,14 +46,16 @@ def test_gaussian_composition_is_exact_from_above(mu, uses):
 
 @pytest.mark.parametrize(("epsilon", "uses"), [(0.1, 1000), (1.0, 7), (4.0, 50), (1.0, 1)])
 def test_randomized_response_composition_is_exact_from_above(epsilon, uses):
-    ours = PrivacyLoss.randomized_response(epsilon).times(uses)
+    ours = PrivacyLoss.randomized_response(epsilon).self_compose(uses)
     for delta in (1e-2, 1e-5, 1e-9):
         exact = response_epsilon(delta, epsilon, uses)
         assert exact * (1 - 1e-9) <= ours.epsilon(delta) <= 1.005 * exact + 1e-12
 
 
 def test_different_releases_compose_as_the_oracles():
-    ours = PrivacyLoss.laplace(0.3).times(20).compose(PrivacyLoss.gaussian(0.8).times(4))
+    ours = (
+        PrivacyLoss.laplace(0.3).self_compose(20).compose(PrivacyLoss.gaussian(0.8).self_compose(4))
+    )
     theirs = oracle.from_laplace_mechanism(
         1 / 0.3, value_discretization_interval=1e-3
     ).self_compose(20)
@@ -90,7 +92,7 @@ def test_any_grid_gives_an_upper_bound(step, part, uses):
         (PrivacyLoss.randomized_response(0.9, step=step), lambda e: response_delta(e, 0.9, uses)),
     ):
         epsilon = part * uses
-        assert loss.times(uses).delta(epsilon) >= exact(epsilon) * (1 - 2e-9) - ROUNDING
+        assert loss.self_compose(uses).delta(epsilon) >= exact(epsilon) * (1 - 2e-9) - ROUNDING
 
 
 @given(
@@ -102,10 +104,13 @@ def test_any_grid_gives_an_upper_bound(step, part, uses):
 @settings(max_examples=15)
 def test_delta_falls_with_epsilon_and_rises_with_use(epsilon, more, k, uses):
     one = PrivacyLoss.laplace(0.4, k)
-    many = one.times(uses)
+    many = one.self_compose(uses)
     assert many.delta(epsilon + more) <= many.delta(epsilon) + ROUNDING
     assert many.compose(one).delta(epsilon) >= many.delta(epsilon) - ROUNDING
-    assert PrivacyLoss.laplace(0.4, k + 1).times(uses).delta(epsilon) <= many.delta(epsilon) + 1e-4
+    assert (
+        PrivacyLoss.laplace(0.4, k + 1).self_compose(uses).delta(epsilon)
+        <= many.delta(epsilon) + 1e-4
+    )
 
 
 @given(log_delta=st.floats(-20.0, -0.1), uses=st.integers(1, 50))
@@ -113,7 +118,7 @@ def test_delta_falls_with_epsilon_and_rises_with_use(epsilon, more, k, uses):
 def test_epsilon_and_delta_are_inverse(log_delta, uses):
     delta = math.exp(log_delta)
     for one in (PrivacyLoss.laplace(0.5, 2), PrivacyLoss.gaussian(0.5)):
-        together = one.times(uses)
+        together = one.self_compose(uses)
         epsilon = together.epsilon(delta)
         if 0 < epsilon < together.pure:
             assert together.delta(epsilon) == pytest.approx(delta, rel=1e-6, abs=0)
@@ -127,14 +132,17 @@ def test_powers_are_repeated_composition():
     for _ in range(6):
         seven = seven.compose(one)
     for epsilon in (0.0, 0.5, 2.0, 4.0):
-        assert one.times(7).delta(epsilon) == pytest.approx(seven.delta(epsilon), abs=1e-12)
-    assert one.times(7).pure == pytest.approx(7 * 0.7)
+        assert one.self_compose(7).delta(epsilon) == pytest.approx(seven.delta(epsilon), abs=1e-12)
+    assert one.self_compose(7).pure == pytest.approx(7 * 0.7)
 
 
 @pytest.mark.parametrize("cut", [1e-2, 1e-4])
 def test_mass_that_is_cut_off_is_paid_for(monkeypatch, cut):
     monkeypatch.setattr(loss_distribution, "CUT", cut)
-    for loss in (PrivacyLoss.gaussian(0.1).times(400), PrivacyLoss.gaussian(1.0).times(4)):
+    for loss in (
+        PrivacyLoss.gaussian(0.1).self_compose(400),
+        PrivacyLoss.gaussian(1.0).self_compose(4),
+    ):
         for epsilon in (0.0, 2.0, 5.0, 8.0, 12.0):
             assert loss.delta(epsilon) >= gaussian_delta(epsilon, 2.0) - ROUNDING
         assert loss.infinity >= 0.9 * cut
@@ -155,7 +163,7 @@ def test_cutting_the_ends_moves_mass_up_and_loses_none():
 @pytest.mark.parametrize("cells", [256, 2048])
 def test_a_grid_that_would_be_too_long_is_made_coarser(monkeypatch, cells):
     monkeypatch.setattr(loss_distribution, "CELLS", cells)
-    together = PrivacyLoss.gaussian(0.1).times(401)
+    together = PrivacyLoss.gaussian(0.1).self_compose(401)
     assert len(together.mass) <= 2 * cells
     exact = gaussian_epsilon(1e-5, 0.1 * math.sqrt(401))
     assert exact <= together.epsilon(1e-5) <= 1.1 * exact
@@ -166,27 +174,27 @@ def test_grids_of_different_steps_meet():
     exact = gaussian_epsilon(1e-6, 0.5)
     assert exact <= fine.compose(coarse).epsilon(1e-6) <= 1.05 * exact
     assert fine.compose(coarse).epsilon(1e-6) == pytest.approx(coarse.compose(fine).epsilon(1e-6))
-    np.testing.assert_allclose(fine.on(fine.step / 4).delta(0.2), fine.delta(0.2), rtol=1e-12)
-    assert fine.on(8 * fine.step).delta(0.2) >= fine.delta(0.2)
+    np.testing.assert_allclose(fine.regrid(fine.step / 4).delta(0.2), fine.delta(0.2), rtol=1e-12)
+    assert fine.regrid(8 * fine.step).delta(0.2) >= fine.delta(0.2)
 
 
 def test_nothing_and_everything():
-    assert PrivacyLoss.none().times(5).delta(0.0) == 0
+    assert PrivacyLoss.none().self_compose(5).delta(0.0) == 0
     assert PrivacyLoss.laplace(0.0, 0).epsilon(0.0) == 0
     assert PrivacyLoss.gaussian(0.0).epsilon(1e-5) == 0
     assert PrivacyLoss.gaussian(math.inf).epsilon(1e-5) == math.inf
     bare = PrivacyLoss.laplace(0.1, 0)
     assert bare.delta(100.0) == 1
-    assert bare.times(3).epsilon(0.5) == math.inf
+    assert bare.self_compose(3).epsilon(0.5) == math.inf
     assert PrivacyLoss.laplace(0.1).compose(bare).epsilon(1e-5) == math.inf
-    assert PrivacyLoss.laplace(0.1).times(0).epsilon(0.0) == 0
+    assert PrivacyLoss.laplace(0.1).self_compose(0).epsilon(0.0) == 0
     one = PrivacyLoss.laplace(0.6, 2)
     assert one.compose(PrivacyLoss.none()).delta(0.2) == pytest.approx(one.delta(0.2), abs=1e-13)
 
 
 def test_a_chance_of_telling_everything_adds_up():
     leaky = PrivacyLoss(0, 1.0, np.array([0.9]), infinity=0.1)
-    for thrice in (leaky.times(3), leaky.compose(leaky).compose(leaky)):
+    for thrice in (leaky.self_compose(3), leaky.compose(leaky).compose(leaky)):
         assert 1 - 0.9**3 <= thrice.delta(50.0) <= 0.3 + ROUNDING
 
 
@@ -197,7 +205,7 @@ def test_a_gaussian_has_no_pure_guarantee():
 def test_extreme_ratios_stay_upper_bounds():
     tiny = PrivacyLoss.laplace(1e-12, 2)
     assert tiny.delta(0.0) >= sum_delta(0.0, 1e-12, 2)
-    assert tiny.times(1000).epsilon(0.0) == pytest.approx(1e-9)
+    assert tiny.self_compose(1000).epsilon(0.0) == pytest.approx(1e-9)
     for ratio in (700.0, 1e4):
         large = PrivacyLoss.laplace(ratio, 2)
         assert 0.98 * ratio < large.epsilon(1e-3) <= ratio
@@ -213,8 +221,8 @@ def test_extreme_ratios_stay_upper_bounds():
         lambda: PrivacyLoss.laplace(0.1, -1),
         lambda: PrivacyLoss.gaussian(math.nan),
         lambda: PrivacyLoss.randomized_response(-1.0),
-        lambda: PrivacyLoss.laplace(0.1).times(-1),
-        lambda: PrivacyLoss.laplace(0.1).times(2.0),
+        lambda: PrivacyLoss.laplace(0.1).self_compose(-1),
+        lambda: PrivacyLoss.laplace(0.1).self_compose(2.0),
         lambda: PrivacyLoss.laplace(0.1).epsilon(1.0),
         lambda: PrivacyLoss.laplace(0.1).delta(-1.0),
         lambda: PrivacyLoss.laplace(0.1, step=0.0),

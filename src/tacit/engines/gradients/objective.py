@@ -14,7 +14,7 @@ from torch.func import grad, vmap
 
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool, without_onednn
-from tacit.engines.capture.graphs import Pass, recorded_pass
+from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader, gather
 from tacit.tasks.flat import Loss
 from tacit.tasks.layers import layered_loss
@@ -94,23 +94,22 @@ class HostedObjective:
     seed: int
     device: torch.device | str
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
-    _recorded: dict[int, Pass] = field(
+    _captured: dict[int, Pass] = field(
         default_factory=dict
     )  # passes of so many clients, as a GPU plays them
 
     @cached_property
-    def _way(self) -> GradientBackend:
+    def _backend(self) -> GradientBackend:
         return GradientBackend.of(self.task, self.strategy)
 
     def theta0(self) -> Tensor:
         """Initial models [n, P]."""
         return self.task.initial(self.seed, self.clients).to(self.device)
 
-    def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
-        """Gradients [n, P] of each client's batch `number` at its own row; `spent` may be written into."""
-        out = torch.empty_like(theta) if spent is None else spent
+    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        out = torch.empty_like(theta) if out is None else out
         if isinstance(self.loader, MiniBatchLoader) and theta.is_cuda:
-            self._play(theta, self.loader.indices(number), out)
+            self._replay(theta, self.loader.indices(number), out)
         else:
             self._write(theta, self.loader.chunks(number, self._cut), out)
         return self._clipped(out)
@@ -132,41 +131,41 @@ class HostedObjective:
                 self._write_batches(theta[rows], samples[rows], out[rows])
         return self._clipped(out)
 
-    def forget_recordings(self) -> None:
-        """Give back the memory of recorded passes."""
-        self._recorded.clear()
+    def forget_captures(self) -> None:
+        """Free the memory of captured passes."""
+        self._captured.clear()
 
     def _clipped(self, gradients: Tensor) -> Tensor:
-        return gradients if self.task.clip is None else self.task.clip.shorten(gradients)
+        return gradients if self.task.clip is None else self.task.clip.clip_(gradients)
 
-    def _play(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
+    def _replay(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
         """Write gradients on the samples at `index` [n, batch], on a GPU: by passes recorded once for each size."""
         for rows in self._cut(len(index)):
             size = rows.stop - rows.start
-            if size not in self._recorded:
-                self._recorded[size] = recorded_pass(self._write_batches, theta[rows], index[rows])
-            self._recorded[size](theta[rows], index[rows], out[rows])
+            if size not in self._captured:
+                self._captured[size] = captured_pass(self._write_batches, theta[rows], index[rows])
+            self._captured[size](theta[rows], index[rows], out[rows])
 
     def _write_batches(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
         assert isinstance(self.loader, MiniBatchLoader)
-        with self._way.products(self.device):
-            self._way.write(theta, gather(self.loader.arrays, index), out)
+        with self._backend.products(self.device):
+            self._backend.write(theta, gather(self.loader.arrays, index), out)
 
     def _write(self, theta: Tensor, chunks: Iterable[Chunk], out: Tensor) -> None:
         """Write the gradients of all pieces."""
-        way = self._way
+        backend = self._backend
 
         def work(piece: Chunk) -> None:
             rows, load = piece
             if isinstance(rows, slice):
-                way.write(theta[rows], load(), out[rows])
+                backend.write(theta[rows], load(), out[rows])
             else:
                 own = theta[rows]
                 there = torch.empty_like(own)
-                way.write(own, load(), there)
+                backend.write(own, load(), there)
                 out[rows] = there
 
-        with way.products(self.device):
+        with backend.products(self.device):
             self.pool.run(work, chunks)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
@@ -178,4 +177,4 @@ class HostedObjective:
         return out
 
     def _cut(self, count: int) -> list[slice]:
-        return self.pool.split(count, self._way.clients_per_pass(self.device))
+        return self.pool.split(count, self._backend.clients_per_pass(self.device))

@@ -1,4 +1,4 @@
-"""Upper bounds on what noise lets through: privacy-loss distributions and their composition."""
+"""Upper bounds on the privacy loss of noise, of one release and of many."""
 
 from tacit.privacy.accounting.gaussian import (
     gaussian_compose,

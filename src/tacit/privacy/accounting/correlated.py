@@ -1,14 +1,16 @@
-"""Gaussian pairwise masks plus independent Gaussian noise (correlated noise; Allouah et al. 2024, "DECOR").
+"""Correlated noise: Gaussian pairwise masks plus independent Gaussian noise (Allouah et al. 2024).
 
-Client i sends, in every coordinate, x_i + Σ_{j ~ i} m_ij + n_i: the masks m_ij = −m_ji ~ N(0, σ_cor²) cancel in the
-sum over clients, the noise n_i ~ N(0, σ²) does not. To an adversary who knows every mask but those between honest
-clients the noise of the honest clients has covariance σ²I + σ_cor² L, with L the Laplacian of the honest subgraph.
-Replacing one client's data moves its x_i by at most 2C in L2, C the clip norm, so for victim i and one release
+In each coordinate, client i sends x_i + Σ_{j ~ i} m_ij + n_i: the masks m_ij = −m_ji ~
+N(0, σ_cor²) cancel in the sum over clients, the noise n_i ~ N(0, σ²) does not. To an adversary who knows every
+mask but those between honest clients, their noise has covariance σ²I + σ_cor² L, with L the
+Laplacian of the honest subgraph. Replacing one client's data moves its x_i by at most 2C in L2, C
+the clip norm, so for victim i and one release
 
     μ_i = 2C √[(σ²I + σ_cor² L)⁻¹]_ii,   D_α = 2αC² max_i [(σ²I + σ_cor² L)⁻¹]_ii
 
-exactly (the divergence of two Gaussians whose means differ). In each connected component the sum of all messages has
-only the noise n_i: with σ = 0 it is told exactly, the covariance is singular and there is no guarantee: ∞.
+exactly (the divergence of two Gaussians whose means differ). In each connected component the sum of
+all messages has only the noise n_i: with σ = 0 it is revealed exactly, the covariance is singular
+and there is no guarantee: ∞.
 """
 
 from __future__ import annotations
@@ -20,18 +22,17 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from tacit.core.arguments import is_number
+from tacit.core.checks import check_count, check_number
 from tacit.core.errors import Misuse
-from tacit.privacy.accounting.checks import check_count
-from tacit.privacy.accounting.renyi import check_alpha
-from tacit.privacy.accounting.shift import Array
+from tacit.privacy.accounting.checks import check_alpha
+from tacit.privacy.accounting.noise_pair import Array
 
 
 def precision(edges: Any, clients: int, sigma: float, sigma_cor: float) -> Array:
-    """(σ²I + σ_cor² L)⁻¹ [clients, clients] over the honest subgraph; ∞ in every component when σ = 0."""
+    """(σ²I + σ_cor² L)⁻¹ [clients, clients] over the honest subgraph; ∞ where σ = 0."""
     check_count("clients", clients)
-    _check_scale("sigma", sigma)
-    _check_scale("sigma_cor", sigma_cor)
+    check_number("sigma", sigma, at_least=0)
+    check_number("sigma_cor", sigma_cor, at_least=0)
     pairs = _pairs(edges, clients)
     joined = sparse.coo_array(
         (np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(clients, clients)
@@ -48,8 +49,16 @@ def precision(edges: Any, clients: int, sigma: float, sigma_cor: float) -> Array
 
 
 def mu(clip: float, edges: Any, clients: int, sigma: float, sigma_cor: float) -> Array:
-    """μ_i [clients] of one release, per victim: what it tells of i is what one Gaussian release with μ_i tells."""
-    _check_scale("clip", clip)
+    """μ_i [clients] of the equivalent Gaussian release, for each victim i.
+
+    Args:
+        clip: The clip norm C.
+        edges: Pairs of honest clients [m, 2] that share masks.
+        clients: The number of honest clients.
+        sigma: σ of the independent noise.
+        sigma_cor: σ_cor of the masks.
+    """
+    check_number("clip", clip, at_least=0)
     diagonal = np.diagonal(precision(edges, clients, sigma, sigma_cor))
     return 2 * clip * np.sqrt(diagonal) if clip > 0 else np.zeros(clients)
 
@@ -57,15 +66,24 @@ def mu(clip: float, edges: Any, clients: int, sigma: float, sigma_cor: float) ->
 def rdp(
     alpha: float, clip: float, edges: Any, clients: int, sigma: float, sigma_cor: float
 ) -> float:
-    """D_α = 2αC² max_i of the diagonal of the precision: one release, the worst victim."""
+    """D_α = 2αC² max_i of the diagonal of the precision: one release, the worst victim.
+
+    Args:
+        alpha: The order α > 1.
+        clip: The clip norm C.
+        edges: Pairs of honest clients [m, 2] that share masks.
+        clients: The number of honest clients.
+        sigma: σ of the independent noise.
+        sigma_cor: σ_cor of the masks.
+    """
     check_alpha(alpha)
-    _check_scale("clip", clip)
+    check_number("clip", clip, at_least=0)
     worst = float(np.diagonal(precision(edges, clients, sigma, sigma_cor)).max())
     return 2 * alpha * clip**2 * worst if clip > 0 else 0.0
 
 
 def _inverse(laplacian: Array, sigma: float, sigma_cor: float) -> Array:
-    """The inverse over one connected component, whose constant vector is the only one with eigenvalue 0."""
+    """The inverse over a connected component, where only constant vectors have eigenvalue 0."""
     size, variance = len(laplacian), sigma**2
     if variance == 0:
         return np.full((size, size), np.inf)
@@ -76,7 +94,7 @@ def _inverse(laplacian: Array, sigma: float, sigma_cor: float) -> Array:
 
 
 def _pairs(edges: Any, clients: int) -> NDArray[np.int64]:
-    """Edges [m, 2] once each, whichever way and however often they are given."""
+    """Edges [m, 2] once each, in one direction."""
     given = np.asarray(edges)
     if given.size == 0:
         return np.zeros((0, 2), dtype=np.int64)
@@ -87,8 +105,3 @@ def _pairs(edges: Any, clients: int) -> NDArray[np.int64]:
             f"Give pairs of different clients, each a whole number from 0 to {clients - 1}.",
         )
     return np.unique(np.sort(given.astype(np.int64), axis=1), axis=0)
-
-
-def _check_scale(name: str, scale: float) -> None:
-    if not (is_number(scale) and scale >= 0):
-        raise Misuse(f"{name} is {scale!r}.", "Give a finite number that is not negative.")

@@ -1,12 +1,13 @@
-"""The Gaussian mechanism: exact (ε, δ), composition and Rényi divergence. μ = Δ/σ, Δ the L2 sensitivity.
+"""The Gaussian mechanism with μ = Δ/σ, Δ the L2 sensitivity: (ε, δ), composition, Rényi.
 
 Exact (Balle & Wang 2018, theorem 8), with t = ε/μ − μ/2 and s = ε/μ + μ/2:
 
     δ(ε) = Φ̄(t) − e^ε Φ̄(s) = φ(t) [R(t) − R(s)] = φ(t) ∫_t^s (1 − x R(x)) dx
 
-where R = Φ̄/φ is the Mills ratio. The integral has no cancellation for small μ, the middle form none for t ≥ 0.
+where R = Φ̄/φ is the Mills ratio. The integral has no cancellation for small μ, the middle form
+none for t ≥ 0.
 
-Composition (Dong, Roth & Su 2022): releases with μ₁, μ₂, … are together one with μ = √Σ μᵢ², exactly.
+Composition (Dong, Roth & Su 2022): releases with μ₁, μ₂, … are exactly one with μ = √Σ μᵢ².
 
 Rényi (Mironov 2017): D_α = αμ²/2; `renyi` turns it into (ε, δ), with some loss.
 """
@@ -19,9 +20,8 @@ from collections.abc import Iterable
 import numpy as np
 from scipy import optimize, special
 
-from tacit.privacy.accounting.checks import check_delta, check_epsilon, check_ratio
-from tacit.privacy.accounting.renyi import check_alpha
-from tacit.privacy.accounting.shift import Array
+from tacit.privacy.accounting.checks import check_alpha, check_delta, check_epsilon, check_ratio
+from tacit.privacy.accounting.noise_pair import Array
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
@@ -44,7 +44,8 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     if delta == 0 or mu == math.inf:
         return math.inf
     target = math.log(delta)
-    most = mu / 2 + math.sqrt(-2 * target) + 1.0  # since δ(ε) ≤ Φ̄(t) ≤ e^{−t²/2}
+    # Since δ(ε) ≤ Φ̄(t) ≤ e^{−t²/2}.
+    most = mu / 2 + math.sqrt(-2 * target) + 1.0
     found = optimize.brentq(lambda y: _log_delta(y, mu) - target, 0.0, most, xtol=1e-13, rtol=1e-14)
     return mu * float(found)
 
@@ -57,11 +58,11 @@ def gaussian_rdp(alpha: float, mu: float) -> float:
 
 
 def gaussian_compose(mus: Iterable[float]) -> float:
-    """√Σ μᵢ²: the one Gaussian release that tells as much as all of these together, adaptively chosen or not."""
-    each = list(mus)
-    for mu in each:
+    """√Σ μᵢ²: the Gaussian release that is equivalent to all of these, adaptive or not."""
+    ratios = list(mus)
+    for mu in ratios:
         check_ratio("mu", mu)
-    return math.hypot(*each)
+    return math.hypot(*ratios)
 
 
 def _log_delta(y: float, mu: float) -> float:
@@ -74,7 +75,7 @@ def _log_delta(y: float, mu: float) -> float:
         difference = float(_mills(t) - _mills(s))
     else:
         a = float(special.log_ndtr(-t))
-        # log Φ(−s) + ε, which would cancel as it stands.
+        # log Φ(−s) + ε, written without cancellation.
         b = -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(float(_mills(s)))
         return a + math.log(-math.expm1(b - a))
     return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(difference)

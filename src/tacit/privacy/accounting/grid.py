@@ -1,12 +1,14 @@
-"""Laws of privacy losses on a uniform grid, always to the pessimistic side.
+"""Laws of privacy losses on a uniform grid, always pessimistic.
 
-A part of the output space with masses (p, q) under (P, Q) and losses in [a, b], b = a + h, is replaced by
+A part of the output space with masses (p, q) under (P, Q) and losses in [a, b], b = a + h, is
+replaced by
 
     p_b = (p − e^a q) / (1 − e^{−h}) at loss b,   p_a = p − p_b at loss a
 
-which keeps both masses. The pair so made is at least as easy to tell apart as the true one: its δ, as a function of
-e^ε, is the chord of the true convex one between grid points (Doroshenko et al. 2022, "connect the dots"). Rounding
-every loss up would be pessimistic too, but off by h/2 for every use, where this is off by O(h²).
+which keeps both masses. The new pair is at least as easy to distinguish as the true one: its δ, as
+a function of e^ε, is the chord of the true convex one between grid points (Doroshenko et al. 2022,
+"connect the dots"). Rounding every loss up would be pessimistic too, but off by h/2 for every use,
+where this is off by O(h²).
 
 Steps are powers of two: losses are exact numbers, and a grid is part of every finer one.
 """
@@ -19,25 +21,28 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tacit.core.arguments import is_number
-from tacit.core.errors import Misuse
-from tacit.privacy.accounting.shift import LARGEST_EXPONENT, Array
+from tacit.core.checks import check_positive
+from tacit.privacy.accounting.noise_pair import LARGEST_EXPONENT, Array
 
 
 def step_for(spread: float) -> float:
     """The power of two at or below a 64th of the spread of the loss."""
-    if not (is_number(spread) and spread > 0):
-        raise Misuse(
-            f"The step of a grid of losses is {spread / 64!r}.",
-            "Give a number above zero, or None.",
-        )
+    check_positive("The step of a grid of losses", spread / 64)
     return 2.0 ** max(math.floor(math.log2(spread / 64)), -500)
 
 
 def spread_cells(p: Array, q: Array, first: int, step: float) -> Array:
-    """Masses [m + 1] at grid points first, first + 1, … from those of the m cells between them under P and Q."""
+    """Masses [m + 1] at grid points first, first + 1, … from the cells between them.
+
+    Args:
+        p: Masses of the m cells under P.
+        q: Masses of the m cells under Q.
+        first: The first grid point, in steps.
+        step: The step of the grid.
+    """
     a = (first + np.arange(len(p))) * step
-    scale = np.exp(np.minimum(a, LARGEST_EXPONENT))  # less than e^a moves more mass up: pessimistic
+    # A number below e^a moves more mass up, which is pessimistic.
+    scale = np.exp(np.minimum(a, LARGEST_EXPONENT))
     up = np.clip((p - scale * q) / -math.expm1(-step), 0.0, p)
     at = np.zeros(len(p) + 1)
     at[:-1] += p - up
@@ -58,7 +63,7 @@ def spread_atoms(losses: Array, p: Array, step: float) -> tuple[int, Array]:
 
 
 def trim(first: int, at: Array, tail: float) -> tuple[int, Array, float]:
-    """Cut up to `tail` of mass from each end: from below it moves up, from above it is returned as lost."""
+    """Cut up to `tail` of mass from each end: the lower part moves up, the upper is returned."""
     positive = np.flatnonzero(at > 0)
     if len(positive) == 0:
         return 0, np.zeros(1), 0.0
@@ -74,7 +79,7 @@ def trim(first: int, at: Array, tail: float) -> tuple[int, Array, float]:
 
 
 def window(at: Array, count: int, tail: float) -> tuple[int, int]:
-    """Indices outside which a sum of `count` draws from `at` falls with probability ≤ tail on each side.
+    """Indices that a sum of `count` draws from `at` exceeds with probability ≤ tail on each side.
 
     Chernoff: P(S ≥ nm + t) ≤ tail for t = min over λ of (n log E e^{λ(X − m)} − log tail)/λ.
     """

@@ -1,11 +1,11 @@
-"""Mutual information between a secret and what is told of it, in nats.
+"""Mutual information between a secret and what is released about it, in nats.
 
-Under pure ε-DP any two secrets give output laws with KL ≤ ε tanh(ε/2), which randomized response attains; the
-information is a mean of divergences from a mixture, so it obeys the same bound, whatever the prior on the secret (as
-long as any two of its values are neighbours).
+Under pure ε-DP any two secrets give output laws with KL ≤ ε tanh(ε/2), which randomized response
+attains. The information is a mean of divergences from a mixture, so it obeys the same bound,
+whatever the prior on the secret (if any two of its values are neighbours).
 
-A Gaussian signal in independent Gaussian noise: I = ½ log det(I + Σ_g Σ_n⁻¹); for another law of the signal with
-the same covariance it is an upper bound, the Gaussian having the greatest entropy.
+A Gaussian signal in independent Gaussian noise: I = ½ log det(I + Σ_g Σ_n⁻¹). For another law of
+the signal with the same covariance it is an upper bound, since the Gaussian has maximal entropy.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from scipy import linalg
 
 from tacit.core.errors import Misuse
 from tacit.privacy.accounting.checks import check_ratio
-from tacit.privacy.accounting.shift import Array
+from tacit.privacy.accounting.noise_pair import Array
 
 
 def pure_information(epsilon: float) -> float:
-    """ε tanh(ε/2): an upper bound on the mutual information under pure ε-DP, in nats; ∞ for ε = ∞."""
+    """ε tanh(ε/2): an upper bound on the mutual information under pure ε-DP, in nats."""
     check_ratio("epsilon", epsilon)
     return epsilon * math.tanh(epsilon / 2)
 
 
 def gaussian_information(signal: Any, noise: Any) -> float:
-    """½ log det(I + Σ_g Σ_n⁻¹) in nats for covariances [d, d]; ∞ where the noise leaves a direction bare."""
+    """½ log det(I + Σ_g Σ_n⁻¹) in nats for covariances [d, d]; ∞ if a direction has no noise."""
     signal, noise = _covariance("signal", signal), _covariance("noise", noise)
     if signal.shape != noise.shape:
         raise Misuse(
@@ -53,7 +53,7 @@ def _covariance(name: str, given: Any) -> Array:
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and matrix.size > 0
     if not square or not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
         raise Misuse(
-            f"The covariance of the {name} has shape {matrix.shape} or is not symmetric and finite.",
+            f"The covariance of the {name} has shape {matrix.shape} or is not symmetric or finite.",
             "Give a symmetric matrix [d, d] of finite numbers.",
         )
     least, most = np.linalg.eigvalsh(matrix)[[0, -1]]

@@ -1,12 +1,14 @@
-"""Privacy-loss distributions: what many uses of noise let through together, as an upper bound.
+"""Privacy-loss distributions: an upper bound on the loss of many uses of noise together.
 
-For a pair of output laws (P, Q) the loss is L = log dP/dQ(y), y ~ P, and (Sommer, Meiser & Mohammadi 2019)
+For a pair of output laws (P, Q) the loss is L = log dP/dQ(y), y ~ P, and (Sommer, Meiser &
+Mohammadi 2019)
 
-    δ(ε) = P(L = ∞) + E[(1 − e^{ε − L})₊];   losses of independent uses add, so their laws convolve
+    δ(ε) = P(L = ∞) + E[(1 − e^{ε − L})₊];   losses of independent uses add: their laws convolve
 
-The law of L is held on a uniform grid. Every approximation is to the pessimistic side: losses by `grid`, mass beyond
-the window goes to L = ∞ (or up, at the lower end), and so does an estimate of the rounding of the Fourier transform.
-All pairs here are symmetric (exchanging P and Q does not change δ), so one law of L serves both directions.
+The law of L is kept on a uniform grid. Every approximation is pessimistic: losses by `grid`, mass
+beyond the window goes to L = ∞ (or up, at the lower end), and so does an estimate of the rounding
+of the Fourier transform. All pairs here are symmetric (exchanging P and Q does not change δ), so
+one law of L serves both directions.
 """
 
 from __future__ import annotations
@@ -17,20 +19,32 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import fft, signal, special
 
-from tacit.privacy.accounting.checks import check_count, check_delta, check_epsilon, check_ratio
+from tacit.core.checks import check_count
+from tacit.privacy.accounting.checks import check_delta, check_epsilon, check_ratio
 from tacit.privacy.accounting.grid import spread_atoms, spread_cells, step_for, trim, window
-from tacit.privacy.accounting.laplace import sum_pure_epsilon, sum_shift
-from tacit.privacy.accounting.shift import Array, Shift
+from tacit.privacy.accounting.laplace import sum_pair, sum_pure_epsilon
+from tacit.privacy.accounting.noise_pair import Array, NoisePair
 
-CELLS = 2**20  # the longest grid; a longer one is made coarser
-CUT = 1e-16  # mass that one composition may move to L = ∞
-SMALLEST = 1e-8  # the shortest shift, in units of the noise, that is put on a grid
+# The longest grid; a longer one is made coarser.
+CELLS = 2**20
+# Mass that one composition may move to L = ∞.
+CUT = 1e-16
+# The shortest shift on a grid, in units of the noise.
+SMALLEST = 1e-8
 ROUNDING = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, eq=False)
 class PrivacyLoss:
-    """The law of the privacy loss: `mass` [m] at losses (first + i)·step, `infinity` at ∞, no loss above `pure`."""
+    """The law of the privacy loss.
+
+    Args:
+        first: The first loss, in steps.
+        step: The step of the grid, a power of two.
+        mass: The mass [m] at losses (first + i)·step.
+        infinity: The mass at ∞.
+        pure: No finite loss is above this.
+    """
 
     first: int
     step: float
@@ -49,17 +63,17 @@ class PrivacyLoss:
         return cls(0, 1.0, np.zeros(1), infinity=1.0)
 
     @classmethod
-    def of_shift(cls, pair: Shift, step: float | None = None) -> PrivacyLoss:
-        """The loss of additive noise with a symmetric log-concave law; the step becomes a power of two."""
+    def of_pair(cls, pair: NoisePair, step: float | None = None) -> PrivacyLoss:
+        """The loss of additive noise with a symmetric log-concave law."""
         pure = pair.pure
-        if pair.shift < SMALLEST:  # losses would drown in rounding; a longer shift tells more
+        # Losses would vanish in rounding; a longer shift reveals more.
+        if pair.shift < SMALLEST:
             pair = replace(pair, shift=SMALLEST, pure=max(pure, SMALLEST))
         lowest, largest = pair.loss(pair.shift + np.array([-1.0, 1.0]) * pair.reach)
         step = step_for(pair.shift if step is None else 64 * step)
         low, last = math.floor(lowest / step), math.ceil(min(largest, pair.pure) / step)
-        y = pair.crossing(
-            np.arange(low + 1, last) * step
-        )  # between the cells; outermost cells are open
+        # Between the cells; the outermost cells are open.
+        y = pair.crossing(np.arange(low + 1, last) * step)
         edges = np.concatenate([[-np.inf], y, [np.inf]])
         q = pair.mass(edges[:-1], edges[1:])
         p = pair.mass(edges[:-1] - pair.shift, edges[1:] - pair.shift)
@@ -67,15 +81,14 @@ class PrivacyLoss:
 
     @classmethod
     def laplace(cls, ratio: float, k: int = 1, step: float | None = None) -> PrivacyLoss:
-        """The loss of noise that is a sum of k unknown Laplace(β) terms, under L1 sensitivity Δ = ratio·β."""
+        """The loss of k unknown Laplace(β) terms, under L1 sensitivity Δ = ratio·β."""
         pure = sum_pure_epsilon(ratio, k)
         if pure == 0 or pure == math.inf:
             return cls.none() if pure == 0 else cls.everything()
         if step is None:
-            step = max(ratio, SMALLEST) / (
-                64 * math.sqrt(k)
-            )  # the spread of the loss falls as 1/√k
-        return cls.of_shift(sum_shift(ratio, k), step)
+            # The spread of the loss decreases as 1/√k.
+            step = max(ratio, SMALLEST) / (64 * math.sqrt(k))
+        return cls.of_pair(sum_pair(ratio, k), step)
 
     @classmethod
     def gaussian(cls, mu: float, step: float | None = None) -> PrivacyLoss:
@@ -83,18 +96,17 @@ class PrivacyLoss:
         check_ratio("mu", mu)
         if mu == 0 or mu == math.inf:
             return cls.none() if mu == 0 else cls.everything()
-        return cls.of_shift(Shift(lambda z: -z * z / 2, lambda z: special.ndtr(-z), mu), step)
+        return cls.of_pair(NoisePair(lambda z: -z * z / 2, lambda z: special.ndtr(-z), mu), step)
 
     @classmethod
     def randomized_response(cls, epsilon: float, step: float | None = None) -> PrivacyLoss:
-        """The loss of one sign told truly with probability e^ε/(1 + e^ε): +ε or −ε."""
+        """The loss of one sign kept with probability e^ε/(1 + e^ε): +ε or −ε."""
         check_epsilon(epsilon)
         if epsilon == 0:
             return cls.none()
         step = step_for(epsilon if step is None else 64 * step)
-        first, at = spread_atoms(
-            epsilon * np.array([1.0, -1.0]), special.expit([epsilon, -epsilon]), step
-        )
+        losses = epsilon * np.array([1.0, -1.0])
+        first, at = spread_atoms(losses, special.expit([epsilon, -epsilon]), step)
         return cls(first, step, at, pure=epsilon)
 
     def delta(self, epsilon: float) -> float:
@@ -114,27 +126,22 @@ class PrivacyLoss:
             return self.pure
         if self.delta(0.0) <= delta:
             return 0.0
-        low, high = (
-            max(self.first, 0),
-            self.first + len(self.mass),
-        )  # δ at grid point low is too large, unless first
+        # δ at grid point low is too large, unless it is the first.
+        low, high = max(self.first, 0), self.first + len(self.mass)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.delta(middle * self.step) <= delta else (middle, high)
-        over = self.mass[
-            max(high - self.first, 0) :
-        ]  # all the mass above the answer; δ = T − e^{ε−b} S up to b
+        # All the mass above the answer; δ = T − e^{ε−b} S up to b.
+        over = self.mass[max(high - self.first, 0) :]
         discount = float(over @ np.exp(-np.arange(len(over)) * self.step))
         excess = float(over.sum()) + self.infinity - delta
-        exact = (
-            high * self.step + math.log(excess / discount)
-            if excess > 0 and discount > 0
-            else high * self.step
-        )
+        exact = high * self.step
+        if excess > 0 and discount > 0:
+            exact += math.log(excess / discount)
         return min(max(exact, low * self.step), high * self.step, self.pure)
 
-    def on(self, step: float) -> PrivacyLoss:
-        """The same on another grid: exact on a finer one, pessimistic on a coarser one."""
+    def regrid(self, step: float) -> PrivacyLoss:
+        """The same law on another grid: exact on a finer one, pessimistic on a coarser one."""
         if step == self.step:
             return self
         losses: Array = (self.first + np.arange(len(self.mass), dtype=np.float64)) * self.step
@@ -146,36 +153,33 @@ class PrivacyLoss:
         step, width = min(self.step, other.step), self._width + other._width
         while width / step > CELLS:
             step *= 2
-        one, two = self.on(step), other.on(step)
+        one, two = self.regrid(step), other.regrid(step)
         at = np.maximum(signal.fftconvolve(one.mass, two.mass), 0.0)
         error = len(at) * ROUNDING * math.log2(len(at) + 1)
         error *= float(np.linalg.norm(one.mass) * np.linalg.norm(two.mass)) if len(at) > 1 else 0.0
         infinity = one.infinity + two.infinity + error
         return PrivacyLoss(*_cut(one.first + two.first, step, at, infinity, self.pure + other.pure))
 
-    def times(self, count: int) -> PrivacyLoss:
+    def self_compose(self, count: int) -> PrivacyLoss:
         """The loss of `count` such releases, with independent noise.
 
-        The rounding that is added to δ is about 1e-15 per use; for a δ below it only the pure bound remains.
+        About 1e-15 per use is added to δ for rounding; for a smaller δ only the pure bound remains.
         """
-        check_count("count", count, least=0)
+        check_count("count", count, at_least=0)
         if count <= 1 or not self.mass.any():
             return self if count else PrivacyLoss.none()
         low, high = window(self.mass, count, CUT)
         cells = fft.next_fast_len(max(high - low + 1, len(self.mass)), real=True)
         if cells > CELLS:
-            half = self.times(count // 2)
+            half = self.self_compose(count // 2)
             whole = half.compose(half)
             return whole.compose(self) if count % 2 else whole
-        # Cyclic of length `cells`: mass above the window wraps down and is paid for by CUT; from below it wraps up.
+        # Cyclic of length `cells`: mass above the window wraps down, for which CUT is added; mass
+        # below it wraps up.
         at = fft.irfft(fft.rfft(self.mass, cells) ** count, cells)
         at = np.maximum(np.roll(at, -(low % cells)), 0.0)
-        error = (
-            (2 * count + math.log2(cells + 1))
-            * ROUNDING
-            * math.sqrt(cells)
-            * float(np.linalg.norm(at))
-        )
+        error = (2 * count + math.log2(cells + 1)) * ROUNDING * math.sqrt(cells)
+        error *= float(np.linalg.norm(at))
         infinity = count * self.infinity + CUT + (error if cells > 1 else 0.0)
         first = count * self.first + low
         return PrivacyLoss(*_cut(first, self.step, at, infinity, count * self.pure))

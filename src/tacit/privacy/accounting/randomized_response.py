@@ -1,14 +1,16 @@
-"""Randomized response: what n signs tell, each told truly with probability p = e^{ε₀}/(1 + e^{ε₀}).
+"""Randomized response: n signs, each kept with probability p = e^{ε₀}/(1 + e^{ε₀}).
 
-A vector of d coordinates told in T rounds is n = Td uses in the worst case (every sign differs), and pure ε = nε₀.
-With J the number of signs told falsely, J ~ Bin(n, 1 − p), the loss is ε₀(n − 2J), so
+A vector of d coordinates released in T rounds is n = Td uses in the worst case (every sign
+differs), and pure ε = nε₀. With J the number of flipped signs, J ~ Bin(n, 1 − p), the loss is
+ε₀(n − 2J), so
 
     δ(ε) = Σ_{j: ε₀(n − 2j) > ε} P(J = j) (1 − e^{ε − ε₀(n − 2j)})
 
-No n uses of any ε₀-private mechanism tell more (Kairouz, Oh & Viswanath 2015), so this also bounds those.
+No n uses of any ε₀-private mechanism reveal more (Kairouz, Oh & Viswanath 2015), so this also
+bounds those.
 
-Up to 10¹⁰ uses the sum is taken exactly, over a window of 12 standard deviations; what lies outside the window is
-bounded by Chernoff and added. Beyond, the bound is Rényi's (`renyi`), with
+Up to 10¹⁰ uses the sum is exact over a window of 12 standard deviations; a Chernoff bound of the
+rest is added. Beyond, the bound is Rényi's (`renyi`), with
 
     D_α = log(1 + 2 sinh(αε₀/2) sinh((α − 1)ε₀/2) / cosh(ε₀/2)) / (α − 1)   per use.
 """
@@ -20,15 +22,17 @@ import math
 import numpy as np
 from scipy import optimize, special, stats
 
-from tacit.privacy.accounting.checks import check_count, check_delta, check_epsilon
-from tacit.privacy.accounting.renyi import check_alpha, rdp_delta, rdp_epsilon
+from tacit.core.checks import check_count
+from tacit.privacy.accounting.checks import check_alpha, check_delta, check_epsilon
+from tacit.privacy.accounting.renyi import rdp_delta, rdp_epsilon
 
 MOST_EXACT = 10**10
-ACCURACY = 1e-9  # relative; the probabilities of SciPy are better up to so many uses
+# Relative. SciPy's probabilities are more accurate than this up to MOST_EXACT uses.
+ACCURACY = 1e-9
 
 
 def response_pure_epsilon(coordinate_epsilon: float, coordinates: int, rounds: int = 1) -> float:
-    """Tdε₀: the pure ε of d coordinates told in T rounds."""
+    """Tdε₀: the pure ε of d coordinates released in T rounds."""
     check_epsilon(coordinate_epsilon)
     check_count("coordinates", coordinates)
     check_count("rounds", rounds)
@@ -36,29 +40,30 @@ def response_pure_epsilon(coordinate_epsilon: float, coordinates: int, rounds: i
 
 
 def response_method(uses: int) -> str:
-    """How the bound for so many uses is computed, in words."""
+    """How the bound for this number of uses is computed, in words."""
     check_count("uses", uses)
     return "exact binomial" if uses <= MOST_EXACT else "Rényi bound"
 
 
 def response_delta(epsilon: float, coordinate_epsilon: float, uses: int) -> float:
-    """δ(ε) of n uses of randomized response with ε₀ each: an upper bound, exact up to rounding to 10¹⁰ uses."""
+    """An upper bound on δ(ε) of n uses with ε₀ each; exact up to rounding for 10¹⁰ uses."""
     check_epsilon(epsilon)
     pure = response_pure_epsilon(coordinate_epsilon, uses)
     if epsilon >= pure:
         return 0.0
     if uses > MOST_EXACT:
         return rdp_delta(lambda alpha: uses * response_rdp(alpha, coordinate_epsilon), epsilon)
-    lie = float(special.expit(-coordinate_epsilon))
-    edge = (uses - epsilon / coordinate_epsilon) / 2  # where the loss is ε
-    width = 12 * math.sqrt(uses * lie * (1 - lie)) + 60
-    first = max(math.floor(min(edge, uses * lie) - width), 0)
-    last = min(math.floor(edge), math.ceil(uses * lie + width))
-    falsely = np.arange(first, last + 1)
-    kept = -np.expm1(-2 * coordinate_epsilon * np.maximum(edge - falsely, 0.0))
-    inside = float(stats.binom.pmf(falsely, uses, lie) @ kept)
-    outside = _beyond(first, uses, lie) if first > 0 else 0.0
-    outside += _beyond(last, uses, lie) if last < math.floor(edge) else 0.0
+    flip = float(special.expit(-coordinate_epsilon))
+    # Where the loss is ε.
+    edge = (uses - epsilon / coordinate_epsilon) / 2
+    width = 12 * math.sqrt(uses * flip * (1 - flip)) + 60
+    first = max(math.floor(min(edge, uses * flip) - width), 0)
+    last = min(math.floor(edge), math.ceil(uses * flip + width))
+    flips = np.arange(first, last + 1)
+    kept = -np.expm1(-2 * coordinate_epsilon * np.maximum(edge - flips, 0.0))
+    inside = float(stats.binom.pmf(flips, uses, flip) @ kept)
+    outside = _beyond(first, uses, flip) if first > 0 else 0.0
+    outside += _beyond(last, uses, flip) if last < math.floor(edge) else 0.0
     return min((1 + ACCURACY) * inside + outside, 1.0)
 
 
@@ -79,11 +84,13 @@ def response_epsilon(delta: float, coordinate_epsilon: float, uses: int) -> floa
 
     if excess(0.0) <= 0:
         return 0.0
-    found = most  # as good as exact when it is not enough after rounding
+    # As good as exact when it is not enough after rounding.
+    found = most
     if excess(most) <= 0:
         found = float(optimize.brentq(excess, 0.0, most, xtol=1e-12 * most, rtol=1e-12))
     while excess(found) > 0:
-        found = min(found * (1 + 1e-12), pure)  # to the safe side of the root
+        # To the safe side of the root.
+        found = min(found * (1 + 1e-12), pure)
     return found
 
 
@@ -100,8 +107,8 @@ def response_rdp(alpha: float, coordinate_epsilon: float) -> float:
     return (2 * rest + ends) / (alpha - 1)
 
 
-def _beyond(end: int, uses: int, lie: float) -> float:
-    """P(J < end) or P(J > end), whichever side is away from the mean: at most e^{−n KL(end/n ‖ lie)}."""
+def _beyond(end: int, uses: int, flip: float) -> float:
+    """P(J < end) or P(J > end), on the side away from the mean: at most e^{−n KL(end/n ‖ flip)}."""
     share = end / uses
-    divergence = special.rel_entr(share, lie) + special.rel_entr(1 - share, 1 - lie)
+    divergence = special.rel_entr(share, flip) + special.rel_entr(1 - share, 1 - flip)
     return math.exp(-uses * max(float(divergence), 0.0))

@@ -1,7 +1,7 @@
 """From Rényi divergences to (ε, δ).
 
-A curve D_α of Rényi divergences (Mironov 2017; the sum of the curves for composition) gives, for every order α > 1
-(Canonne, Kamath & Steinke 2020, proposition 12; here for the whole line of orders):
+A curve D_α of Rényi divergences (Mironov 2017; the sum of the curves for composition) gives, for
+every order α > 1 (Canonne, Kamath & Steinke 2020, proposition 12; here for all real orders):
 
     ε = D_α + log((α − 1)/α) − (log δ + log α)/(α − 1)
     log δ = (α − 1)(D_α + log((α − 1)/α) − ε) − log α
@@ -17,10 +17,10 @@ from collections.abc import Callable
 import numpy as np
 from scipy import optimize
 
-from tacit.core.errors import Misuse
 from tacit.privacy.accounting.checks import check_delta, check_epsilon
 
-LOG_EXCESS = np.linspace(math.log(1e-6), math.log(1e9), 241)  # log(α − 1)
+# The grid of log(α − 1).
+LOG_EXCESS = np.linspace(math.log(1e-6), math.log(1e9), 241)
 
 
 def rdp_epsilon(rdp: Callable[[float], float], delta: float) -> float:
@@ -46,16 +46,8 @@ def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
     return math.exp(min(_least(bound), 0.0))
 
 
-def check_alpha(alpha: float) -> None:
-    """Refuse an order that is not a number above 1."""
-    if isinstance(alpha, bool) or not (isinstance(alpha, int | float) and 1 < alpha < math.inf):
-        raise Misuse(
-            f"alpha is {alpha!r}.", "Give the order of a Rényi divergence: a finite number above 1."
-        )
-
-
 def _least(bound: Callable[[float, float], float]) -> float:
-    """The least value over orders of bound(α, α − 1), first on a grid, then near its best point."""
+    """The minimum over orders of bound(α, α − 1): on a grid, then near its best point."""
 
     def at(log_excess: float) -> float:
         excess = math.exp(log_excess)
@@ -65,9 +57,7 @@ def _least(bound: Callable[[float, float], float]) -> float:
     best = int(np.argmin(values))
     if not math.isfinite(values[best]):
         return math.inf
-    around = (
-        float(LOG_EXCESS[max(best - 1, 0)]),
-        float(LOG_EXCESS[min(best + 1, len(LOG_EXCESS) - 1)]),
-    )
-    refined = optimize.minimize_scalar(at, bounds=around, method="bounded", options={"xatol": 1e-9})
+    low, high = max(best - 1, 0), min(best + 1, len(LOG_EXCESS) - 1)
+    bounds = (float(LOG_EXCESS[low]), float(LOG_EXCESS[high]))
+    refined = optimize.minimize_scalar(at, bounds=bounds, method="bounded", options={"xatol": 1e-9})
     return min(float(refined.fun), values[best])

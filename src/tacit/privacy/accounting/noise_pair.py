@@ -1,10 +1,11 @@
-"""A symmetric log-concave law of noise, and the same law moved: the pair behind every additive mechanism.
+"""Symmetric log-concave noise with and without a shift: the pair of every additive mechanism.
 
-With f the density of the noise Z, an output y is drawn from P = law of Z + s or from Q = law of Z. Its loss
+With f the density of the noise Z, an output y has the law P of Z + s or the law Q of Z. Its loss
 
     ℓ(y) = log f(y − s) − log f(y)
 
-does not decrease in y since f is log-concave, so the hockey-stick divergence needs one number y(ε) with ℓ(y) = ε:
+does not decrease in y since f is log-concave, so the hockey-stick divergence needs one number y(ε)
+with ℓ(y) = ε:
 
     δ(ε) = P(ℓ > ε) − e^ε Q(ℓ > ε) = F̄(y(ε) − s) − e^ε F̄(y(ε)),   F̄(z) = P(Z > z)
 
@@ -25,12 +26,16 @@ Array = NDArray[np.float64]
 Function = Callable[[Any], Any]
 
 NEGLIGIBLE = 1e-300
-LARGEST_EXPONENT = 600.0  # beyond it e^ε is near the end of floating-point numbers
+# For larger ε, e^ε is close to overflow.
+LARGEST_EXPONENT = 600.0
 
 
 @dataclass(frozen=True)
-class Shift:
-    """Noise given by `log_density` (even, concave) and `tail` F̄, moved by `shift` > 0; |ℓ| ≤ `pure`."""
+class NoisePair:
+    """Noise given by `log_density` (even, concave) and `tail` F̄, and its shift by `shift` > 0.
+
+    `pure` bounds |ℓ|.
+    """
 
     log_density: Function
     tail: Function
@@ -39,7 +44,7 @@ class Shift:
 
     @property
     def reach(self) -> float:
-        """A distance beyond which the noise falls with negligible probability."""
+        """A distance that the noise exceeds with negligible probability."""
         distance = 1.0
         while self.tail(distance) > NEGLIGIBLE:
             distance *= 2
@@ -50,7 +55,7 @@ class Shift:
         return np.asarray(self.log_density(y - self.shift) - self.log_density(y), dtype=np.float64)
 
     def crossing(self, epsilon: Array) -> Array:
-        """y(ε): the largest output whose loss is at most ε, by bisection within the reach of the noise."""
+        """y(ε): the largest output whose loss is at most ε, by bisection within `reach`."""
         reach = self.reach
         low = np.full(np.shape(epsilon), -reach)
         high = np.full(np.shape(epsilon), self.shift + reach)
@@ -61,7 +66,7 @@ class Shift:
         return low
 
     def mass(self, low: Array, high: Array) -> Array:
-        """P(low < Z ≤ high), from the tail that is nearer so that small masses keep their digits."""
+        """P(low < Z ≤ high), from the nearer tail so that small masses keep their digits."""
         right = self.tail(low) - self.tail(high)
         left = self.tail(-high) - self.tail(-low)
         return np.asarray(np.maximum(np.where(low >= 0, right, left), 0.0))
@@ -73,5 +78,6 @@ class Shift:
         y = float(self.crossing(np.array(epsilon)))
         under_p = float(self.tail(y - self.shift))
         if epsilon > LARGEST_EXPONENT:
-            return under_p  # an upper bound: the subtrahend is left out
+            # An upper bound: the subtrahend is left out.
+            return under_p
         return max(under_p - math.exp(epsilon) * float(self.tail(y)), 0.0)
