@@ -8,7 +8,6 @@ import numpy as np
 
 from tacit.data.formats import idx
 from tacit.data.locate import locate
-from tacit.data.mnist_mini import TEST_PER_CLASS, TRAIN_PER_CLASS, choose
 from tacit.data.sources import SOURCES
 
 TARGET = Path(__file__).parents[1] / "src" / "tacit" / "data" / "files" / "mnist_mini.npz"
@@ -21,11 +20,10 @@ def mini_arrays(data: Path) -> dict[str, np.ndarray]:
         raise SystemExit(f"MNIST is not in {data}. Get it with `tacit data fetch mnist`.")
     whole = idx.read(files)
     arrays = {}
-    for name, split, per_class in (
-        ("train", whole.train, TRAIN_PER_CLASS),
-        ("test", whole.test, TEST_PER_CLASS),
-    ):
-        chosen = choose(split.y, per_class)
+    for name, split, per_class in (("train", whole.train, 400), ("test", whole.test, 100)):
+        # The first samples of each class, in their original order.
+        firsts = [np.flatnonzero(split.y == label)[:per_class] for label in range(10)]
+        chosen = np.sort(np.concatenate(firsts))
         arrays[f"{name}_x"] = split.x[chosen, 0]
         arrays[f"{name}_y"] = split.y[chosen].astype(np.uint8)
     return arrays

@@ -66,13 +66,13 @@ def test_failed_download(tacit_here, tmp_path, monkeypatch):
 
 def test_plugins_are_listed(tacit_here, monkeypatch, tmp_path):
     text = "def load(folder, *, leads=1):\n    '''Electrocardiograms.'''\n"
-    (tmp_path / "hearts_package.py").write_text(text)
+    (tmp_path / "listed_package.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    register_plugin(monkeypatch, loading, "DATASETS", "hearts", "hearts_package:load")
+    register_plugin(monkeypatch, loading, "DATASETS", "hearts", "listed_package:load")
     *_, last = json.loads(tacit_here("data", "list", "--json").out)
     assert (last["name"], last["options"]) == ("hearts", {"leads": "default 1"})
     assert "hearts" in tacit_here("data", "list").out
-    register_plugin(monkeypatch, loading, "DATASETS", "hearts", "hearts_package:missing")
+    register_plugin(monkeypatch, loading, "DATASETS", "hearts", "listed_package:missing")
     answer = tacit_here("data", "list")
     assert answer.code == 0
     assert "mnist-mini" in answer.out

@@ -21,7 +21,7 @@ from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
 from tacit.bench.benchmark import BenchOptions, BenchResult
-from tacit.models.convolutional import sigmoid_cnn
+from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 SUMMARY = "inversion steps per second of all victims as one batch / one victim after the other"

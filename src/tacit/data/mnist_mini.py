@@ -5,11 +5,9 @@ from __future__ import annotations
 from importlib import resources
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.data.formats.raw import RawDataset, RawSplit
 
-TRAIN_PER_CLASS, TEST_PER_CLASS = 400, 100
 NOTE = "MNIST, the first 400 training and 100 test digits of each class"
 
 
@@ -21,9 +19,3 @@ def read() -> RawDataset:
             for split in ("train", "test")
         )
     return RawDataset(train, test, NOTE)
-
-
-def choose(labels: NDArray[np.int64], per_class: int) -> NDArray[np.int64]:
-    """Indices of the first `per_class` samples of each class, ascending."""
-    firsts = [np.flatnonzero(labels == label)[:per_class] for label in np.unique(labels)]
-    return np.sort(np.concatenate(firsts))

@@ -12,8 +12,7 @@ from torch import nn
 
 from tacit.core.errors import Misuse, first_line, unknown_name
 from tacit.core.plugins import Registry
-from tacit.models.convolutional import lenet, sigmoid_cnn, two_layer_cnn
-from tacit.models.perceptron import linear, mlp
+from tacit.models.networks import lenet, linear, mlp, sigmoid_cnn, two_layer_cnn
 
 MODELS: Registry[Callable[..., nn.Module]] = Registry(
     "tacit.models",

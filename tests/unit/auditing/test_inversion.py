@@ -10,11 +10,11 @@ from torch.nn import functional
 from tacit import data
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, CosineDistance
+from tacit.auditing.attacks.matching_losses import L2, CosineDistance
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.signed_adam import SignedAdam
 from tacit.core.errors import Misuse
-from tacit.models.convolutional import sigmoid_cnn
+from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 SHAPE, CLASSES = (1, 4, 4), 3
@@ -39,7 +39,7 @@ def one_thread():
 
 def weights(*key, victims=2, flat=SMALL.flat):
     """Weights [V, P], twice as large as torch draws them."""
-    return 2 * torch.stack([flat.fresh_weights(*key, victim) for victim in range(victims)])
+    return 2 * torch.stack([flat.random_weights(*key, victim) for victim in range(victims)])
 
 
 def truth(*lead, seed=0):
@@ -66,7 +66,7 @@ def test_digits_come_back_from_exact_gradients_of_the_sigmoid_network():
     flat = FlatModule(sigmoid_cnn((1, 28, 28), 10, uniform=0.5))
     loss = ModuleLoss(flat, functional.cross_entropy)
     digits = data.load("mnist-mini", limit_train=3).train
-    theta = torch.stack([flat.fresh_weights("digits", victim) for victim in range(3)])
+    theta = torch.stack([flat.random_weights("digits", victim) for victim in range(3)])
     x, y = digits.x[:, None], digits.y[:, None]
     seen = Observation.gradient(theta, vmap(grad(loss))(theta, x, y))
     found = invert(
@@ -130,7 +130,7 @@ def test_recovered_labels_of_a_sum_are_dealt_anew_in_every_restart():
     found = attack(Observation.total(theta, values), labels="recover", restarts=8)
     assert torch.equal(found.labels, y)
     assert far(found, x).max() < 1e-4
-    assert "dealt to the clients at random" in found.assumptions[0]
+    assert "assigned to the clients at random" in found.assumptions[0]
 
 
 def test_a_batch_of_two_comes_back_in_some_order():
@@ -147,10 +147,10 @@ def test_a_batch_of_two_comes_back_in_some_order():
 def test_signed_adam_on_the_cosine_with_total_variation():
     theta, (x, y) = weights("a"), truth(2, 1)
     seen = Observation.gradient(theta, gradients(theta, x, y))
-    found = attack(seen, objective=CosineDistance(), optimiser=SignedAdam(iterations=200))
+    found = attack(seen, matching_loss=CosineDistance(), optimiser=SignedAdam(iterations=200))
     assert far(found, x).max() < 1e-3
     smooth = attack(
-        seen, objective=CosineDistance(total_variation=10.0), optimiser=SignedAdam(iterations=200)
+        seen, matching_loss=CosineDistance(total_variation=10.0), optimiser=SignedAdam(iterations=200)
     )
     assert smooth.inputs.diff(dim=-1).abs().mean() < 0.1 * found.inputs.diff(dim=-1).abs().mean()
 
@@ -232,7 +232,7 @@ def test_progress_and_the_end_of_the_budget_are_told():
     assert calls[-1][2].isfinite().all()
 
     short = attack(
-        seen, optimiser=LBFGS(iterations=10_000, enough=0, flat=0, gain=0), budget_seconds=0.05
+        seen, optimiser=LBFGS(iterations=10_000, value_tolerance=0, gradient_tolerance=0, change_tolerance=0), budget_seconds=0.05
     )
     assert "stopped by the budget of 0.05 s" in short.assumptions[-1]
     assert short.iterations.max() < 10_000

@@ -8,9 +8,9 @@ from torch.nn import functional
 
 from tacit import data
 from tacit.auditing.attacks.labels import label_counts, recover_labels
-from tacit.auditing.attacks.layers import activations, last_linear
+from tacit.auditing.attacks.linear_layers import activations, last_linear
 from tacit.auditing.attacks.observation import Observation
-from tacit.models.convolutional import sigmoid_cnn
+from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 SHAPE = (1, 28, 28)
@@ -29,7 +29,7 @@ def per_sample(flat, weights, x, y):
 @pytest.mark.parametrize("uniform", [0.5, None])
 def test_every_one_of_a_thousand_single_samples(digits, uniform):
     flat = FlatModule(sigmoid_cnn(SHAPE, 10, uniform=uniform))
-    weights = torch.stack([flat.fresh_weights(0, init) for init in range(20)]).repeat(50, 1)
+    weights = torch.stack([flat.random_weights(0, init) for init in range(20)]).repeat(50, 1)
     values = per_sample(flat, weights, digits.x[:, None], digits.y[:, None])
     found = recover_labels(flat, Observation.gradient(weights, values), shape=SHAPE)
     assert torch.equal(found.labels, digits.y[:, None])
@@ -46,7 +46,7 @@ def test_without_a_bias_by_the_longest_row(digits, classes, activation):
         )
     )
     x, y = digits.x[:200, None], digits.y[:200, None] % classes
-    weights = torch.stack([flat.fresh_weights(0, victim) for victim in range(200)])
+    weights = torch.stack([flat.random_weights(0, victim) for victim in range(200)])
     seen = Observation.gradient(weights, per_sample(flat, weights, x, y))
     right = (recover_labels(flat, seen, shape=SHAPE).labels == y).double().mean()
     if classes == 10 or isinstance(activation, nn.Sigmoid):
@@ -60,7 +60,7 @@ def test_counts_of_batches_near_the_initialisation(digits, batch):
     """Most labels of a batch; far more than chance, and those with negative gradients for certain."""
     flat = FlatModule(sigmoid_cnn(SHAPE, 10, uniform=0.5))
     count = 40
-    weights = torch.stack([flat.fresh_weights(1, victim) for victim in range(count)])
+    weights = torch.stack([flat.random_weights(1, victim) for victim in range(count)])
     x, y = (part[: count * batch].unflatten(0, (count, batch)) for part in (digits.x, digits.y))
     seen = Observation.gradient(weights, per_sample(flat, weights, x, y))
     found = recover_labels(flat, seen, shape=SHAPE, batch=batch)
@@ -74,7 +74,7 @@ def test_counts_of_batches_near_the_initialisation(digits, batch):
 
 def test_counts_of_a_sum_over_clients(digits):
     flat = FlatModule(sigmoid_cnn(SHAPE, 10, uniform=0.5))
-    weights = torch.stack([flat.fresh_weights(2, client) for client in range(30)])
+    weights = torch.stack([flat.random_weights(2, client) for client in range(30)])
     x, y = digits.x[:60].unflatten(0, (30, 2)), digits.y[:60].unflatten(0, (30, 2))
     sums = per_sample(flat, weights, x, y).unflatten(0, (10, 3)).sum(1)
     seen = Observation.total(weights.unflatten(0, (10, 3)), sums)
@@ -104,7 +104,7 @@ def test_counts_by_hand():
 def test_a_difference_tells_which_class_was_learnt(digits, lr, least):
     """After one step down the sample's own gradient; the plain arg max Δp is right in 40 %, 59 % and 100 %."""
     flat = FlatModule(sigmoid_cnn(SHAPE, 10, uniform=0.5))
-    earlier = torch.stack([flat.fresh_weights(3, victim) for victim in range(60)])
+    earlier = torch.stack([flat.random_weights(3, victim) for victim in range(60)])
     x, y = digits.x[:60, None], digits.y[:60, None]
     before = per_sample(flat, earlier, x, y)
     later = earlier - lr * before
@@ -117,7 +117,7 @@ def test_a_difference_tells_which_class_was_learnt(digits, lr, least):
 
 
 @pytest.mark.parametrize(
-    ("module", "kind", "batch", "said"),
+    ("module", "kind", "batch", "reason"),
     [
         (
             nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.ReLU()),
@@ -130,12 +130,12 @@ def test_a_difference_tells_which_class_was_learnt(digits, lr, least):
             nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False)),
             "difference",
             1,
-            "by its bias",
+            "by the bias",
         ),
         (nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False)), "gradient", 2, "bias"),
     ],
 )
-def test_what_cannot_be_recovered_says_why(module, kind, batch, said):
+def test_labels_that_are_not_recovered_have_a_reason(module, kind, batch, reason):
     flat = FlatModule(module)
     theta = flat.weights()[None]
     seen = {"gradient": Observation.gradient, "difference": Observation.difference}[kind](
@@ -144,7 +144,7 @@ def test_what_cannot_be_recovered_says_why(module, kind, batch, said):
     found = recover_labels(flat, seen, shape=SHAPE, batch=batch)
     assert found.labels is None
     assert found.assumption.startswith("labels not recovered: ")
-    assert said in found.assumption
+    assert reason in found.assumption
 
 
 class Backwards(nn.Module):

@@ -9,7 +9,7 @@ from torch.nn import functional
 from tacit import data
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.shortcuts import read_inputs
-from tacit.models.convolutional import sigmoid_cnn
+from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 SHAPE = (1, 28, 28)
@@ -42,7 +42,7 @@ class Scaled(nn.Module):
 def gradients(module, batch=1, key=0):
     """Weights [V, P], gradients [V, P] and inputs [V, batch, 1, 28, 28] of real digits."""
     flat = FlatModule(module)
-    weights = torch.stack([flat.fresh_weights(key, victim) for victim in range(VICTIMS)])
+    weights = torch.stack([flat.random_weights(key, victim) for victim in range(VICTIMS)])
     digits = data.load("mnist-mini", limit_train=VICTIMS * batch).train
     x, y = digits.x.unflatten(0, (VICTIMS, batch)), digits.y.unflatten(0, (VICTIMS, batch))
     loss = ModuleLoss(flat, functional.cross_entropy)

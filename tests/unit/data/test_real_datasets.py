@@ -129,7 +129,7 @@ def test_embedded_digits_are_those_of_mnist(real_data):
 
 def test_files_have_the_checksums_of_the_table(real_data):
     """What a download would be checked against is what really lies here."""
-    from tacit.data.checksums import mismatch
+    from tacit.data.download import mismatch
 
     checked = 0
     for source in SOURCES.values():

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import Misuse
-from tacit.data.formats.compressed import read_members
-from tacit.data.formats.raw import RawDataset, RawSplit, damaged
+from tacit.data.formats.raw import RawDataset, RawSplit, damaged, read_members
 from tacit.data.source import LocatedFiles
 
 BATCHES = 5

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.data.formats.compressed import read_bytes
-from tacit.data.formats.raw import RawDataset, RawSplit, damaged
+from tacit.data.formats.raw import RawDataset, RawSplit, damaged, read_bytes
 from tacit.data.source import LocatedFiles
 
 IMAGES_MAGIC = 2051

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tacit.data.formats.compressed import read_bytes, read_members
-from tacit.data.formats.raw import RawDataset, RawSplit, damaged
-from tacit.data.formats.tabular import integer_table, random_split, split_note
+from tacit.data.formats.raw import RawDataset, RawSplit, damaged, read_bytes, read_members
+from tacit.data.formats.tabular import check_range, integer_table, random_split, split_note
 from tacit.data.source import LocatedFiles
 
 FEATURES = 446
@@ -28,10 +27,8 @@ def read(files: LocatedFiles, *, seed: int, test_fraction: float = 0.2) -> RawDa
         text = members[MEMBER]
     table = integer_table(text.replace(b'"', b""), 1 + FEATURES, path)
     classes, flags = table[:, 0], table[:, 1:]
-    if classes.min() < 1 or classes.max() > CLASSES:
-        raise damaged(path, f"classes from {classes.min()} to {classes.max()}", f"1 to {CLASSES}")
-    if flags.min() < 0 or flags.max() > 1:
-        raise damaged(path, f"features from {flags.min()} to {flags.max()}", "0 or 1")
+    check_range(path, "classes", classes, 1, CLASSES)
+    check_range(path, "features", flags, 0, 1)
     train, test = (
         RawSplit(flags[rows].astype(np.float32), classes[rows] - 1)
         for rows in random_split(len(table), test_fraction, seed)

@@ -38,6 +38,11 @@ def integer_table(text: bytes, columns: int, path: Path) -> NDArray[np.int64]:
     return values.reshape(-1, columns)
 
 
+def check_range(path: Path, title: str, values: NDArray[np.int64], low: int, high: int) -> None:
+    if values.min() < low or values.max() > high:
+        raise damaged(path, f"{title} from {values.min()} to {values.max()}", f"{low} to {high}")
+
+
 def scale(
     train: NDArray[np.float64], test: NDArray[np.float64], how: object
 ) -> tuple[NDArray[np.float64], ...]:

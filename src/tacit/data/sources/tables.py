@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from tacit.data.formats import adult, covertype, location, rcv1
 from tacit.data.scikit_learn import write_rcv1
@@ -40,7 +41,7 @@ _COVTYPE = DatasetSource(
         ),
     ),
     options={"scale": SCALE, "test_fraction": TEST_FRACTION},
-    read=covertype.read_binary,
+    read=partial(covertype.read, binary=True),
 )
 
 TABLES = (

@@ -1,14 +1,17 @@
-"""Convolutional networks of the papers, for images [C, H, W]."""
+"""Convolutional networks for images [C, H, W] and fully connected ones for any inputs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from torch import nn
 
-from tacit.core.checks import check_positive
+from tacit.core.checks import check_choice, check_positive, is_count
 from tacit.core.errors import Misuse
-from tacit.models.perceptron import find_activation
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid, "tanh": nn.Tanh}
 
 
 def two_layer_cnn(
@@ -87,7 +90,7 @@ def _draw_uniform(layer: nn.Module, bound: float | None) -> None:
 def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn.Module:
     """LeNet-5: convolutions of 6 and 16 filters with pooling, then linear layers of 120 and 84."""
     channels, height, width = _check_image(shape, "lenet", least=16)
-    act = find_activation(activation)
+    act = _find_activation(activation)
     cells = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),
@@ -103,6 +106,30 @@ def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn
         act(),
         nn.Linear(84, classes),
     )
+
+
+def mlp(
+    shape: Sequence[int], classes: int, *, hidden: Sequence[int] = (64,), activation: str = "relu"
+) -> nn.Module:
+    """Linear layers of the `hidden` sizes with an activation after each, and a last linear one."""
+    act = _find_activation(activation)
+    if not hidden or not all(is_count(size) for size in hidden):
+        raise Misuse(f"hidden is {hidden!r}.", "Give a list of layer sizes such as [64].")
+    sizes = [math.prod(shape), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs, outputs in pairwise(sizes):
+        layers += [nn.Linear(inputs, outputs), act()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
+
+
+def linear(shape: Sequence[int], classes: int) -> nn.Module:
+    """Logistic regression."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+
+def _find_activation(name: str) -> type[nn.Module]:
+    check_choice("activation", name, list(ACTIVATIONS))
+    return ACTIVATIONS[name]
 
 
 def _check_image(shape: Sequence[int], model: str, least: int) -> tuple[int, int, int]:
