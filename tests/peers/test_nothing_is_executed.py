@@ -144,7 +144,9 @@ def test_classes_by_name_are_imported_in_one_place_and_for_three_callers():
             importing |= (
                 {(place, function.name)} if "import_module" in functions | attributes else set()
             )
-            callers |= {(place, function.name)} if "import_object" in functions | attributes else set()
+            callers |= (
+                {(place, function.name)} if "import_object" in functions | attributes else set()
+            )
     assert importing == {
         ("__init__.py", "__getattr__"),  # tacit's own rooms
         ("bench/__init__.py", "bench"),  # one of its own, by a name in its list
@@ -152,7 +154,7 @@ def test_classes_by_name_are_imported_in_one_place_and_for_three_callers():
     }
     assert callers == {
         ("config/options.py", "algorithm_class"),
-        ("config/build.py", "_make_own_model"),
+        ("config/tasks.py", "_make_own_model"),
         ("peer/own_data.py", "_made"),
     }
 
@@ -197,7 +199,9 @@ def test_what_a_manifest_names_is_not_imported_when_it_comes_in(home, trap, sect
     seat = Seat(home.node("n0"))
     for false in (b"", signature[::-1], sign(home.node("n1").credentials().key, manifest.text)):
         assert (
-            seat.state.receive_manifest(wire.SignedManifest(manifest=manifest.text, signature=false), "n1")
+            seat.state.receive_manifest(
+                wire.SignedManifest(manifest=manifest.text, signature=false), "n1"
+            )
             is not None
         )
     why = seat.state.receive_manifest(

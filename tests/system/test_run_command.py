@@ -10,6 +10,7 @@ OWN = """
 import torch
 from dataclasses import dataclass
 from torch import nn
+from tacit.algorithms import Algorithm
 from tacit.algorithms.tracking import Tracking, track
 
 class Tiny(nn.Module):
@@ -21,7 +22,7 @@ class Tiny(nn.Module):
         return self.last(torch.relu(self.first(x.flatten(1))))
 
 @dataclass(frozen=True)
-class Mine:
+class Mine(Algorithm):
     lr: float
     name = "mine"
     requires = ("doubly stochastic",)

@@ -1,45 +1,29 @@
-"""From a configuration to everything that a run needs: graph, data, task, algorithm, simulation."""
+"""From a configuration to an experiment: graph, task and algorithm, ready to simulate."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import reduce
-from operator import or_
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
 
-import torch
-from torch import Tensor, nn
-
-from tacit import data, models
 from tacit.algorithms.algorithm import Algorithm
 from tacit.config.graphs import make_graph
-from tacit.config.options import (
-    check_names,
-    import_object,
-    make_algorithm,
-    prefix_errors,
-    validate_value,
+from tacit.config.options import make_algorithm, prefix_errors
+from tacit.config.sections import Config
+from tacit.config.tasks import (
+    clip_gradients,
+    load_data,
+    make_partition,
+    make_task,
+    make_training_task,
 )
-from tacit.config.sections import Config, DataSection, ModelSection, TaskSection
 from tacit.core.devices import check_device
-from tacit.core.errors import Misuse, unknown_name
-from tacit.core.randomness import derive_key
-from tacit.data.partition import Partition, partition
+from tacit.data import Dataset, Partition
 from tacit.engines.group import Hosted
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation, check_fit
-from tacit.tasks import Task, adaptive_filtering, localization
+from tacit.tasks import Task
 from tacit.tasks.parts import Parts
-
-PARTITION_OPTIONS = {"alpha": float, "k": int, "indices": list[list[int]]}
-TASKS: dict[str, Callable[..., Task]] = {
-    "adaptive-filtering": adaptive_filtering,
-    "localization": localization,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +41,7 @@ class Experiment:
     task: Task
     algorithm: Algorithm
     round_length: int
-    dataset: data.Dataset | None
+    dataset: Dataset | None
     partition: Partition | None
 
     @property
@@ -81,18 +65,10 @@ class Experiment:
         hosted: Hosted | None = None,
     ) -> Simulation:
         """A simulation before its start; `gradients` overrides the configuration's."""
-        run = self.config.run
+        setting = self.setting
         return Simulation(
-            Setting(
-                self.algorithm,
-                self.task,
-                self.graph,
-                seed=run.seed,
-                device=run.device,
-                gradients=gradients or run.gradients,
-                prg=run.prg,
-            ),
-            allow_divergence=run.allow_divergence,
+            replace(setting, gradients=gradients or setting.gradients),
+            allow_divergence=self.config.run.allow_divergence,
             round_length=self.round_length,
             transcript=transcript,
             hosted=hosted,
@@ -114,9 +90,7 @@ class Experiment:
         )
 
 
-def build(
-    config: Config, folder: Path | None = None, dataset: data.Dataset | None = None
-) -> Experiment:
+def build(config: Config, folder: Path | None = None, dataset: Dataset | None = None) -> Experiment:
     """Make everything that a configuration describes; errors appear here, before anything runs.
 
     `folder` holds the datasets. Give the `dataset` if it is loaded already.
@@ -155,136 +129,3 @@ def make_algorithm_for(config: Config, task: Task) -> tuple[Algorithm, int]:
     round_length = config.run.iterations_per_round or epoch
     steps = round_length * config.run.rounds
     return make_algorithm(name, options, round_length, steps), round_length
-
-
-def make_training_task(
-    config: Config,
-    shape: Sequence[int],
-    classes: int,
-    parts: Parts | Sequence[tuple[Tensor, Tensor]],
-    test: tuple[Tensor, Tensor] | None,
-) -> Task:
-    """Make the task of training the configured model.
-
-    Args:
-        config: The configuration.
-        shape: Shape of one input.
-        classes: Number of classes.
-        parts: Inputs and classes of each client.
-        test: Inputs and classes to evaluate on; None: each client's own.
-    """
-    with prefix_errors("[model]"):
-        return Task.from_module(
-            make_model(config.model, shape, classes, config.run.seed),
-            parts,
-            batch_size=config.run.batch_size,
-            test=test,
-            init=config.model.init,
-        )
-
-
-def clip_gradients(config: Config, task: Task) -> Task:
-    """The task with the gradient clipping of run.clip, if that is set."""
-    clip = config.run.clip
-    return task if clip is None else task.clipped(clip.bound, clip.norm)
-
-
-def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
-    """Load the dataset of a section from the folder of the datasets."""
-    with prefix_errors("[data]"):
-        known = [*DataSection.model_fields, *data.describe(section.name).options]
-    check_names("data", section.options, known, section.name)
-    with prefix_errors("[data]"):
-        return data.load(
-            section.name,
-            folder,
-            seed=section.seed,
-            limit_train=section.limit_train,
-            limit_test=section.limit_test,
-            **section.options,
-        )
-
-
-def make_partition(config: Config, dataset: data.Dataset, clients: int) -> Partition:
-    """Divide the training samples; every client gets at least one batch."""
-    section = config.partition
-    for key, value in section.options.items():
-        validate_value(f"partition.{key}", value, PARTITION_OPTIONS.get(key, Any))
-    with prefix_errors("[partition]"):
-        return partition(
-            section.kind,
-            dataset.train.y.numpy(),
-            clients,
-            seed=config.run.seed if section.seed is None else section.seed,
-            minimum=config.run.batch_size,
-            **section.options,
-        )
-
-
-def make_task(section: TaskSection, clients: int) -> Task:
-    """Make a task that generates its own data, for a graph with this many clients."""
-    name = section.name
-    if name not in TASKS:
-        raise unknown_name(f"task.name = {name!r} is not a task.", name, TASKS)
-    if "clients" in section.options:
-        raise Misuse("task.clients is set.", "Remove it: the graph determines the clients.")
-    make = TASKS[name]
-    parameters, hints = inspect.signature(make).parameters, get_type_hints(make)
-    known = [name for name in parameters if name not in ("clients", "dtype")]
-    check_names("task", section.options, known, name)
-    options = {
-        key: validate_value(f"task.{key}", value, _without_tensors(hints[key]))
-        for key, value in section.options.items()
-    }
-    if "clients" in parameters:
-        options["clients"] = clients
-    with prefix_errors("[task]"):
-        task = make(**options)
-    if task.clients != clients:
-        raise Misuse(
-            f"[task]: {name} has {task.clients} clients, the graph has {clients}.",
-            f"Set graph.clients = {task.clients}, or give the task as many.",
-        )
-    return task
-
-
-def _without_tensors(hint: Any) -> Any:
-    """A type without Tensor among its alternatives: TOML has lists instead."""
-    kinds = [kind for kind in get_args(hint) if kind is not Tensor]
-    return reduce(or_, kinds) if len(kinds) < len(get_args(hint)) else hint
-
-
-def make_model(section: ModelSection, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
-    """Make a model for inputs of this shape; what its constructor draws depends on the seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(derive_key(seed, "model") >> 1)
-        if ":" not in section.name:
-            return models.build(section.name, shape, classes, **section.options)
-        return _make_own_model(section, shape, classes)
-
-
-def _make_own_model(section: ModelSection, shape: Sequence[int], classes: int) -> nn.Module:
-    """Make a user's model and check that it fits the data."""
-    key = f"name = {section.name!r}"
-    make = import_object(section.name, "name")
-    try:
-        module = make(**section.options)
-    except Exception as problem:  # whatever the user's code raises
-        raise Misuse(f"{key} cannot be made: {problem}.", "Check its options.") from None
-    if not isinstance(module, nn.Module):
-        raise Misuse(f"{key} is not a torch.nn.Module.", "Name a module class.")
-    x = torch.zeros(2, *shape, dtype=torch.float32)
-    try:
-        with torch.no_grad():
-            output = tuple(module(x).shape)
-    except Exception as problem:  # whatever the user's code raises
-        raise Misuse(
-            f"{key} fails on inputs of shape {tuple(x.shape)}: {problem}.",
-            "Make it take such inputs, or choose other data.",
-        ) from None
-    if output != (len(x), classes):
-        raise Misuse(
-            f"{key} gives an output of shape {output} for {len(x)} samples.",
-            f"The data have {classes} classes: make it ({len(x)}, {classes}).",
-        )
-    return module

@@ -78,11 +78,14 @@ def algorithm_class(name: str, key: str) -> type[Any]:
     remedy = "Write it in the shape that CONTRIBUTING.md shows."
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise Misuse(f"{key} = {name!r} is not a dataclass.", remedy)
-    missing = [part for part in ("name", "requires", "start", "step") if not hasattr(kind, part)]
+    if not issubclass(kind, Algorithm):
+        raise Misuse(f"{key} = {name!r} does not derive from tacit.algorithms.Algorithm.", remedy)
+    missing = [] if hasattr(kind, "name") else ["name"]
+    missing += sorted(kind.__abstractmethods__)
     if missing:
         raise Misuse(f"{key} = {name!r} has no {', no '.join(missing)}.", remedy)
     try:
-        state_type(cast(type[Algorithm], kind))
+        state_type(kind)
     except NameError as problem:
         raise Misuse(
             f"{key} = {name!r} has an annotation with an unknown name: {problem}.", remedy

@@ -15,34 +15,34 @@ from tacit.core.schedules import Constant, Cosine, Exponential, Inverse
 
 OWN = """
 from dataclasses import dataclass
+from tacit.algorithms import Algorithm
 from tacit.algorithms.tracking import Tracking
 
 @dataclass(frozen=True)
-class Whole:
+class Whole(Algorithm):
     lr: float
     times: int = 2
     name = "whole"
-    requires = ()
     def start(self, here) -> Tracking: ...
     def step(self, s, here): ...
 
-class Plain(Whole): ...
-
 @dataclass(frozen=True)
-class Bare:
+class Bare(Algorithm):
     lr: float
 
 @dataclass(frozen=True)
-class Stateless:
+class Foreign:
+    lr: float
+
+@dataclass(frozen=True)
+class Stateless(Algorithm):
     name = "stateless"
-    requires = ()
     def start(self, here): ...
     def step(self, s, here): ...
 
 @dataclass(frozen=True)
-class Lost:
+class Lost(Algorithm):
     name = "lost"
-    requires = ()
     def start(self, here) -> "Nowhere": ...
     def step(self, s, here): ...
 
@@ -118,7 +118,7 @@ def test_a_schedule_counts_in_rounds_or_in_the_run_unless_told(table, schedule):
             ["algorithm.lr.decai", "Known: start"],
         ),
         ({"lr": {"schedule": "constant", "start": "x"}}, ["algorithm.lr.start = 'x'", "number"]),
-        ({"lr": {"schedule": "constant", "start": -1}}, ["algorithm.lr", "-1.0", "positive"]),
+        ({"lr": {"schedule": "constant", "start": -1}}, ["algorithm.lr", "-1.0", "above 0"]),
         ({"lr": 0.1, "noize": 1}, ["algorithm.noize", "lppa", "Did you mean 'noise'?"]),
         ({"lr": 0.1, "inject": "every"}, ["algorithm.inject is not an option of lppa"]),
         ({"lr": 0.1, "fresh": 1}, ["algorithm.fresh = 1", "boolean"]),
@@ -175,7 +175,8 @@ def test_an_own_algorithm_gets_typed_options_too(own):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Bare", ["no name, no requires, no start, no step"]),
+        ("Bare", ["no name, no start, no step"]),
+        ("Foreign", ["does not derive from tacit.algorithms.Algorithm"]),
         ("Stateless", ["what its state is", "Annotate start"]),
         ("Lost", ["annotation", "Nowhere"]),
         ("function", ["is not a dataclass"]),
@@ -235,7 +236,7 @@ def test_parts_of_algorithms_are_made_from_tables_and_names():
     assert algorithm("admm", solver={"solver": "inner", "steps": 3}).solver == tacit.InnerSolver(
         steps=3
     )
-    assert algorithm("pdmm", solver="exact").minimises
+    assert algorithm("pdmm", solver="exact").needs_minimiser
     assert "algorithm.noise.scale" in refusal(
         algorithm, "pdmm", noise="gaussian"
     )  # a name that does not say it all

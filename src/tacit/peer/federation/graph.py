@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.config.build import make_model
+from tacit.config.tasks import make_model
 from tacit.config.graphs import TOPOLOGIES, make_graph
 from tacit.config.loading import make_config, with_keys
 from tacit.config.options import algorithm_class, make_algorithm, prefix_errors

@@ -1,4 +1,4 @@
-"""A node's share of the task: it loads its own data only."""
+"""The task of one node: it loads its own data only."""
 
 from __future__ import annotations
 
@@ -6,132 +6,105 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, PositiveInt
-
-from tacit import data
-from tacit.config.build import load_data, make_model, make_partition, make_task
-from tacit.config.options import import_object, prefix_errors, validate_value
+from tacit.config.tasks import (
+    clip_gradients,
+    load_data,
+    make_partition,
+    make_task,
+    make_training_task,
+)
+from tacit.config.options import import_object
 from tacit.config.sections import Config
-from tacit.core.errors import Misuse, unknown_name
-from tacit.peer.node.local_arrays import Pair, checked_samples, read_arrays
-from tacit.peer.wire.frames import raw_bytes
+from tacit.core.errors import Misuse
+from tacit.peer.federation.agreed_data import OWN_DATA, agreed_data
+from tacit.peer.node.local_arrays import Pair, check_samples, read_arrays
+from tacit.peer.wire.messages import raw_bytes
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 
-OWN = "own"  # what data.name says where every client brings its own data
 FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*")
-AGREED = {
-    "shape": Annotated[list[PositiveInt], Field(min_length=1)],
-    "classes": Annotated[int, Field(ge=2)],
-}
 
 
 @dataclass(frozen=True, eq=False)
 class LocalData:
-    """The task as one client holds it."""
+    """The task of one node; `index` is its part in task.parts, `note` describes it in the log."""
 
     task: Task
-    place: int  # where this client's part is in task.parts: 0 where only its own are here
-    note: str  # one line for the log: what was loaded
+    index: int
+    note: str
 
     def digest(self) -> str:
-        """By which other data are told apart; empty where a task makes its own."""
-        parts, total = self.task.parts, hashlib.sha256()
+        """Digest that identifies this node's data; empty if the task generates them."""
+        parts, digest = self.task.parts, hashlib.sha256()
         if not isinstance(parts, Parts | Sequence):
             return ""
-        for array in parts.of(self.place) if isinstance(parts, Parts) else parts[self.place]:
-            total.update(f"{array.dtype}:{tuple(array.shape)};".encode())
-            total.update(raw_bytes(array))
-        return total.hexdigest()
+        for array in parts.of(self.index) if isinstance(parts, Parts) else parts[self.index]:
+            digest.update(f"{array.dtype}:{tuple(array.shape)};".encode())
+            digest.update(raw_bytes(array))
+        return digest.hexdigest()
 
 
 def load_local_data(
     config: Config, clients: int, position: int, number: int, name: str, source: str | None
 ) -> LocalData:
-    """What the member `number`, at `position` among the `clients` of the graph, learns from.
+    """Load what a node trains on.
 
-    `source` is its own data: "package.module:function", a file .npz or .safetensors, or the folder of a dataset that
-    is dealt out for a trial; None where the federation's configuration says it all.
+    Args:
+        config: The federation's configuration.
+        clients: Number of nodes in the graph.
+        position: The node's row in the graph.
+        number: The node's permanent number, which keys its random draws.
+        name: The node's name.
+        source: The option --data: "package.module:function", a .npz or .safetensors file, or the
+            folder of the datasets; None if the configuration needs no data of the node.
     """
     if source is not None and FUNCTION.fullmatch(source):
-        share = _made(config, clients, number, name, source)
+        local = _from_function(config, clients, number, name, source)
     elif config.task is not None:
         if source is not None:
             raise Misuse(
-                f"--data {source} does not go with [task]: {config.task.name} makes its own data.",
-                'Leave it out, or give a "package.module:function" that returns a tacit.Task.',
+                f"--data {source} does not go with [task]: {config.task.name} generates its data.",
+                'Remove it, or give a "package.module:function" that returns a tacit.Task.',
             )
         task = make_task(config.task, clients)
-        share = LocalData(task, position, f"{config.task.name}: client {position} of {clients}")
-    elif source is not None and not Path(source).expanduser().is_dir():
-        share = _trained(config, f"--data {source}", *read_arrays(Path(source).expanduser()))
+        local = LocalData(task, position, f"{config.task.name}: client {position} of {clients}")
+    elif source is not None and not (path := Path(source).expanduser()).is_dir():
+        local = _from_arrays(config, f"--data {source}", *read_arrays(path))
     else:
-        share = _dealt(config, clients, position, source)
-    if (clip := config.run.clip) is None:
-        return share
-    return LocalData(share.task.clipped(clip.bound, clip.norm), share.place, share.note)
+        local = _from_partition(config, clients, position, source)
+    return replace(local, task=clip_gradients(config, local.task))
 
 
-def expected(config: Config) -> tuple[tuple[int, ...], int]:
-    """The shape of one input and the number of classes that the federation agreed on."""
-    section = config.data
-    if section.name != OWN:
-        with prefix_errors("[data]"):
-            known = data.describe(section.name)
-        if "features" in section.options and "features" in known.options:
-            return (
-                validate_value("data.features", section.options["features"], PositiveInt),
-            ), known.classes
-        return known.shape, known.classes
-    for key in section.options:
-        if key not in AGREED:
-            raise unknown_name(f"[data]: {key} is not an option of own data.", key, AGREED)
-    for key in ("limit_train", "limit_test"):
-        if getattr(section, key) is not None:
-            raise Misuse(
-                f"[data]: {key} is set for own data.", "Leave it out: each client decides itself."
-            )
-    for key in AGREED:
-        if key not in section.options:
-            raise Misuse(
-                f"[data]: own data need {key}, which is not set.",
-                "Add what all clients agree on, e.g. shape = [30] and classes = 2.",
-            )
-    shape, classes = (
-        validate_value(f"data.{key}", section.options[key], hint) for key, hint in AGREED.items()
-    )
-    return tuple(shape), classes
-
-
-def _made(config: Config, clients: int, number: int, name: str, source: str) -> LocalData:
-    """What the user's function returns: a task of one client, or its data."""
+def _from_function(config: Config, clients: int, number: int, name: str, source: str) -> LocalData:
+    """Use what a user's function returns: a task with one client, or arrays."""
     origin = f"--data {source}"
-    made = _called(import_object(source, "--data"), origin, name)
+    made = _call_user_function(import_object(source, "--data"), origin, name)
     if isinstance(made, Task):
         _check_task(made, config, clients, number, origin)
         return LocalData(made, 0, f"{source}: {made!r}")
     if config.task is not None:
         raise Misuse(
             f"{origin} returns a {type(made).__name__}, and [task] has no model to train.",
-            f"Return a tacit.Task with one client, or leave it out: {config.task.name} makes its own data.",
+            f"Return a tacit.Task with one client, or remove --data: {config.task.name} generates "
+            "its data.",
         )
-    both = list(made) if isinstance(made, tuple | list) else []
-    if len(both) == 2 and not any(isinstance(one, tuple | list) for one in both):
-        return _trained(config, origin, (both[0], both[1]), None)
-    if len(both) == 2 and all(isinstance(one, tuple | list) and len(one) == 2 for one in both):
-        return _trained(config, origin, tuple(both[0]), tuple(both[1]))
+    pair = list(made) if isinstance(made, tuple | list) else []
+    if len(pair) == 2 and not any(isinstance(one, tuple | list) for one in pair):
+        return _from_arrays(config, origin, (pair[0], pair[1]), None)
+    if len(pair) == 2 and all(isinstance(one, tuple | list) and len(one) == 2 for one in pair):
+        return _from_arrays(config, origin, tuple(pair[0]), tuple(pair[1]))
     raise Misuse(
-        f"{origin} returns a {type(made).__name__}, which is no data.",
-        "Return (x, y) or ((x, y), (x_test, y_test)) of tensors or arrays, or a tacit.Task with one client.",
+        f"{origin} returns a {type(made).__name__} that is not data.",
+        "Return (x, y) or ((x, y), (x_test, y_test)) of tensors or arrays, or a tacit.Task with "
+        "one client.",
     )
 
 
-def _called(make: Any, origin: str, name: str) -> Any:
-    """What the function returns, asked with the node's name if it takes an argument."""
+def _call_user_function(make: Any, origin: str, name: str) -> Any:
     if not callable(make):
         raise Misuse(
             f"{origin} is a {type(make).__name__}.",
@@ -149,24 +122,24 @@ def _called(make: Any, origin: str, name: str) -> Any:
 def _takes_argument(make: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions do not say
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return True
     return any(p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD) for p in parameters)
 
 
 def _check_task(task: Task, config: Config, clients: int, number: int, origin: str) -> None:
-    """Refuse a user's task that is not one client's, or not the federation's."""
+    """Check that a user's task has one client and fits the federation."""
     if task.clients != 1:
         raise Misuse(
             f"{origin} returns a task with {task.clients} clients.",
-            "Make it of this node's part only: one client.",
+            "Make it with this node's part only: one client.",
         )
     if config.task is not None:
         named = make_task(config.task, clients)
         if (task.parameters, task.dtype) != (named.parameters, named.dtype):
             raise Misuse(
                 f"{origin} returns a task of {task.parameters} parameters of type {task.dtype}.",
-                f"{config.task.name} has {named.parameters} of type {named.dtype}: make it alike.",
+                f"{config.task.name} has {named.parameters} of type {named.dtype}: use the same.",
             )
     try:
         task.initial(config.run.seed, [number])
@@ -177,55 +150,37 @@ def _check_task(task: Task, config: Config, clients: int, number: int, origin: s
         ) from None
 
 
-def _trained(config: Config, origin: str, train: Pair, test: Pair | None) -> LocalData:
-    """The federation's model on own data, after a look at them."""
-    shape, classes = expected(config)
-    x, y = checked_samples(origin, "", *train, shape, classes)
+def _from_arrays(config: Config, origin: str, train: Pair, test: Pair | None) -> LocalData:
+    """Train the federation's model on the node's own arrays."""
+    shape, classes = agreed_data(config)
+    x, y = check_samples(origin, "", *train, shape, classes)
     batch = config.run.batch_size
     if len(x) < batch:
         raise Misuse(
             f"{origin}: x has {len(x)} samples, fewer than one batch of {batch}.",
-            "Bring more, or agree on a smaller run.batch_size.",
+            "Provide more, or agree on a smaller run.batch_size.",
         )
-    held_out = None if test is None else checked_samples(origin, "_test", *test, shape, classes)
-    tested = "judged on the same" if held_out is None else f"{len(held_out[0]):,} to test on"
+    held_out = None if test is None else check_samples(origin, "_test", *test, shape, classes)
+    tested = "evaluated on the same" if held_out is None else f"{len(held_out[0]):,} to test on"
     note = f"{origin.removeprefix('--data ')}: {len(x):,} samples to train on, {tested}"
-    return LocalData(_training(config, shape, classes, (x, y), held_out), 0, note)
+    task = make_training_task(config, shape, classes, [(x, y)], held_out)
+    return LocalData(task, 0, note)
 
 
-def _dealt(config: Config, clients: int, position: int, folder: str | None) -> LocalData:
-    """For trials: what a client gets of a dataset that all of them know."""
-    if config.data.name == OWN:
-        given = "no --data are given" if folder is None else f"--data {folder} is a folder"
+def _from_partition(config: Config, clients: int, position: int, folder: str | None) -> LocalData:
+    """Use this node's part of a public dataset, for trials."""
+    if config.data.name == OWN_DATA:
+        given = "--data is not set" if folder is None else f"--data {folder} is a folder"
         raise Misuse(
             f"Every node brings its own data, and {given}.",
             "Give --data FILE.npz, FILE.safetensors or package.module:function.",
         )
-    train, test, classes, note = _part(config, clients, position, folder)
-    task = _training(config, tuple(train[0].shape[1:]), classes, train, test)
-    return LocalData(task, 0, f"{note}, {len(train[0]):,} samples of them")
-
-
-def _part(
-    config: Config, clients: int, position: int, folder: str | None
-) -> tuple[Pair, Pair, int, str]:
-    """Copies of one client's part and of the test set, so that the rest can be freed."""
     dataset = load_data(config.data, None if folder is None else Path(folder))
-    deal = make_partition(config, dataset, clients)
-    mine = deal.indices[position]
-    note = f"{dataset.note}: {deal.description}"
-    held_out = (dataset.test.x.clone(), dataset.test.y.clone())
-    return (dataset.train.x[mine], dataset.train.y[mine]), held_out, dataset.classes, note
-
-
-def _training(
-    config: Config, shape: tuple[int, ...], classes: int, train: Pair, test: Pair | None
-) -> Task:
-    with prefix_errors("[model]"):
-        return Task.from_module(
-            make_model(config.model, shape, classes, config.run.seed),
-            [train],
-            batch_size=config.run.batch_size,
-            test=test,
-            init=config.model.init,
-        )
+    partition = make_partition(config, dataset, clients)
+    indices = partition.indices[position]
+    # Copies, so that the rest of the dataset can be freed.
+    x, y = dataset.train.x[indices], dataset.train.y[indices]
+    test = (dataset.test.x.clone(), dataset.test.y.clone())
+    task = make_training_task(config, x.shape[1:], dataset.classes, [(x, y)], test)
+    note = f"{dataset.note}: {partition.description}, {len(x):,} samples for this node"
+    return LocalData(task, 0, note)
