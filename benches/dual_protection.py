@@ -62,7 +62,7 @@ def sliding_mean_error(
 ) -> float:
     """The worst relative error ‖mean of a client's last messages − w*‖/‖w*‖, in percent."""
     transcript = Transcript()
-    simulation = tacit.Simulation(algorithm, task, graph, transcript=transcript)
+    simulation = tacit.Simulation(tacit.Setting(algorithm, task, graph), transcript=transcript)
     simulation.start()
     for _ in range(steps):
         simulation.step()

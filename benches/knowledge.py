@@ -14,7 +14,7 @@ import numpy as np
 import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.exposure import LEVELS, exposure
+from tacit.auditing.symbolic.exposure import LEVELS, compute_exposure
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.symbols import run_on_symbols
 
@@ -47,7 +47,7 @@ def heat_map(name: str, graph_name: str, topology: tacit.Topology, steps: int) -
     """Every client as adversary of every other."""
     began = time.perf_counter()
     run = run_on_symbols(CASES[name], topology.mixing("metropolis"), steps)
-    levels = exposure(run).levels
+    levels = compute_exposure(run).levels
     seconds = time.perf_counter() - began
     found = {level: int((levels == k).sum()) for k, level in enumerate(LEVELS)}
     print(f"{name:12} heat map of {graph_name} × {steps}: {seconds:6.1f} s; {found}")

@@ -31,15 +31,17 @@ if TYPE_CHECKING:
     from tacit.algorithms.psgt import PSGT
     from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
     from tacit.auditing.adversary import Adversary
+    from tacit.auditing.result import Audit
     from tacit.compression import QSGD, Identity, RandK, SignBits
     from tacit.core.errors import Diverged, Misuse, TacitError
     from tacit.core.noise import Gaussian, Laplace
     from tacit.core.schedules import Constant, Cosine, Exponential, Inverse
+    from tacit.experiment.auditing import audit
     from tacit.graph import Graph, Topology
     from tacit.privacy.matrix_step import MatrixStep
     from tacit.privacy.protection import ErfVector, NormVector, TanhVector
     from tacit.record.transcript import Keep
-    from tacit.simulation import Run, Simulation, simulate
+    from tacit.simulation import Run, Setting, Simulation, simulate
     from tacit.tasks import Task, adaptive_filtering, least_squares, localization, quadratic
 
 __version__ = "0.1.0"
@@ -62,6 +64,7 @@ __all__ = [
     "PSGT",
     "QSGD",
     "Adversary",
+    "Audit",
     "Constant",
     "Cosine",
     "DeFLVP",
@@ -84,6 +87,7 @@ __all__ = [
     "QuadraticSolver",
     "RandK",
     "Run",
+    "Setting",
     "SignBits",
     "Simulation",
     "TacitError",
@@ -91,6 +95,7 @@ __all__ = [
     "Task",
     "Topology",
     "adaptive_filtering",
+    "audit",
     "least_squares",
     "localization",
     "quadratic",
@@ -123,6 +128,8 @@ _ROOMS = {
         "QuadraticSolver",
     ),
     "tacit.auditing.adversary": ("Adversary",),
+    "tacit.auditing.result": ("Audit",),
+    "tacit.experiment.auditing": ("audit",),
     "tacit.compression": (
         "QSGD",
         "Identity",
@@ -140,7 +147,7 @@ _ROOMS = {
     ),
     "tacit.record.transcript": ("Keep",),
     "tacit.core.schedules": ("Constant", "Cosine", "Exponential", "Inverse"),
-    "tacit.simulation": ("Run", "Simulation", "simulate"),
+    "tacit.simulation": ("Run", "Setting", "Simulation", "simulate"),
     "tacit.tasks": ("Task", "adaptive_filtering", "least_squares", "localization", "quadratic"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
@@ -148,7 +155,7 @@ _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     """Import a public name, or a room such as tacit.data, on first use."""
-    if name in ("audit", "compression", "data", "models"):
+    if name in ("compression", "data", "models"):
         return import_module(f"tacit.{name}")
     if name not in _ROOM_OF:
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 import tacit
-from tacit.algorithms.algorithm import gradients_per_step, tensors_of
-from tacit.core.here import Here
+from tacit.algorithms.algorithm import tensors_of
+from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox
 from tacit.core.rows import CodedRows, received
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Replayed:
 
 def run_together(algorithm, task, graph, steps, seed):
     """The states of all clients after 0, 1, …, `steps` iterations, and what was overheard."""
-    simulation = Simulation(algorithm, task, graph, seed=seed, gradients="looped")
+    simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="looped"))
     overheard = Overheard(simulation.net)
     simulation.here = replace(simulation.here, net=overheard)
     simulation.start()
@@ -101,12 +101,12 @@ def run_together(algorithm, task, graph, steps, seed):
 def run_apart(algorithm, task, graph, steps, seed, ids, overheard):
     """The states of clients `ids` after 0, 1, …, `steps` iterations, hosted without the others."""
     loader = task.loader(torch.tensor(ids), seed, "cpu")
-    here = Here(
+    here = HostedClients(
         Neighbourhood.of(graph.edges, np.array(ids), own_weight=graph.weights.diagonal()[ids]),
         Replayed(overheard, graph, ids),
         HostedObjective(task, ids, loader, "looped", seed, "cpu"),
         Philox(seed, task.parameters, task.dtype),
-        gradients_per_step(algorithm),
+        algorithm.gradients_per_step,
     )
     states = [algorithm.start(here)]
     for t in range(steps):

@@ -13,7 +13,17 @@ import pytest
 import torch
 
 import tacit
-from tacit import ALGORITHMS, Graph, Laplace, Misuse, Simulation, Topology, quadratic, simulate
+from tacit import (
+    ALGORITHMS,
+    Graph,
+    Laplace,
+    Misuse,
+    Setting,
+    Simulation,
+    Topology,
+    quadratic,
+    simulate,
+)
 from tacit.algorithms.algorithm import state_type, tensors_of
 from tacit.core.rows import received
 from tacit.record import checkpoint as checkpoints
@@ -95,7 +105,7 @@ def task():
 
 
 def advanced(algorithm, task, graph, steps, seed=1):
-    simulation = Simulation(algorithm, task, graph, seed=seed, gradients="batched")
+    simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="batched"))
     simulation.start()
     for _ in range(steps):
         simulation.step()
@@ -146,7 +156,7 @@ def test_resuming_from_a_checkpoint_changes_nothing(algorithm, task, graph, tmp_
     half = advanced(algorithm, task, graph, 3)
     checkpoints.save(tmp_path, Checkpoint(half.state, 3, half.net.bytes_sent, 0.0, "mark"))
     saved = checkpoints.load_latest(tmp_path, algorithm, "mark")
-    again = Simulation(algorithm, task, graph, seed=1, gradients="batched")
+    again = Simulation(Setting(algorithm, task, graph, seed=1, gradients="batched"))
     again.restore(saved.state, saved.step, saved.bytes_sent, saved.wall_seconds)
     for _ in range(4):
         again.step()
@@ -178,7 +188,7 @@ def test_clients_learn_of_each_other_through_the_network_only(algorithm, task, g
     other = replace(task, parts=parts)
     results = []
     for one in (task, other):
-        simulation = Simulation(algorithm, one, graph, seed=1, gradients="batched")
+        simulation = Simulation(Setting(algorithm, one, graph, seed=1, gradients="batched"))
         simulation.here = replace(simulation.here, net=Deaf(graph))
         simulation.start()
         for _ in range(3):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from recordable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
+from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 
 import tacit
 from tacit.algorithms.algorithm import tensors_of
@@ -10,7 +10,7 @@ from tacit.compression.subsets import random_subset
 from tacit.core.native import gpu_usable
 from tacit.core.randomness import derive_key, words
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 from tacit.tasks.batches import MiniBatchLoader
 from tacit.tasks.parts import Parts
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 def advanced(algorithm, device, steps=12, **options):
     simulation = Simulation(
-        algorithm, digits(), GRAPH, seed=3, device=device, gradients="batched", **options
+        Setting(algorithm, digits(), GRAPH, seed=3, device=device, gradients="batched"), **options
     )
     simulation.start()
     for _ in range(steps):
@@ -30,8 +30,8 @@ def advanced(algorithm, device, steps=12, **options):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_goes_where_the_processor_goes(name):
     there, here = advanced(VARIANTS[name], "cuda"), advanced(VARIANTS[name], "cpu")
-    assert there.recorded == (name not in CANNOT)
-    assert any("not recorded" in remark for remark in there.remarks) == (name in CANNOT)
+    assert there.captured == (name not in CANNOT)
+    assert any("not captured" in remark for remark in there.remarks) == (name in CANNOT)
     for field, rows in tensors_of(here.state).items():
         torch.testing.assert_close(getattr(there.state, field).cpu(), rows, rtol=1e-6, atol=1e-8)
     assert there.net.bytes_sent == here.net.bytes_sent
@@ -42,7 +42,7 @@ def test_goes_where_the_processor_goes(name):
 def test_a_recording_gives_the_bits_of_computing(name):
     algorithm = VARIANTS[name]
     straight = advanced(algorithm, "cuda", transcript=Transcript())
-    assert not straight.recorded  # somebody listens
+    assert not straight.captured  # somebody listens
     for field, rows in tensors_of(straight.state).items():
         torch.testing.assert_close(
             getattr(advanced(algorithm, "cuda").state, field), rows, rtol=1e-12, atol=1e-12
@@ -53,7 +53,7 @@ def test_a_recording_gives_the_bits_of_computing(name):
 def test_the_gpu_is_not_waited_for(name):
     """Epochs of unequal clients begin all the time; batches, noise and step sizes are the device's own business."""
     simulation = advanced(VARIANTS[name], "cuda")
-    assert simulation.recorded
+    assert simulation.captured
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(20):
@@ -83,7 +83,7 @@ def test_the_same_bits_twice(name):
 
 def test_what_was_taken_out_stays_as_it_was():
     simulation = advanced(tacit.DSGT(lr=FALLING), "cuda", 6)
-    assert simulation.recorded
+    assert simulation.captured
     taken = simulation.state
     before = taken.theta.clone()
     simulation.step()
@@ -98,7 +98,7 @@ def test_going_on_from_a_saved_state_is_recorded_again():
     again.restore(half.state, half.t, half.net.bytes_sent, 0.0)
     while again.t < 10:
         again.step()
-    assert again.recorded
+    assert again.captured
     torch.testing.assert_close(again.state.theta, straight.state.theta, rtol=1e-12, atol=1e-12)
     assert again.net.bytes_sent == straight.net.bytes_sent
 
@@ -107,11 +107,13 @@ def test_divergence_is_noticed_while_playing():
     task = tacit.quadratic(
         torch.eye(2, dtype=torch.float64).repeat(N, 1, 1), torch.ones(N, 2).double()
     )
-    simulation = Simulation(tacit.DSGT(lr=1e60), task, GRAPH, device="cuda", allow_divergence=True)
+    simulation = Simulation(
+        Setting(tacit.DSGT(lr=1e60), task, GRAPH, device="cuda"), allow_divergence=True
+    )
     simulation.start()
     for _ in range(9):
         simulation.step()
-    assert simulation.recorded
+    assert simulation.captured
     simulation.check()
     assert simulation.diverged is not None
     assert int(simulation.diverged.split()[-1]) > 3

@@ -36,7 +36,7 @@ from tacit.core.randomness import Philox
 from tacit.engines import product
 from tacit.privacy.matrix_step import MatrixStep
 from tacit.privacy.protection import ErfVector, NormVector, TanhVector
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 SEED = 6
 STEPS = 6
@@ -542,7 +542,7 @@ def test_every_algorithm_has_equations():
 @pytest.mark.parametrize("case", CASES)
 def test_stacked_rows_follow_the_equations(case, graph, batch_size, way):
     task = squares(batch_size)
-    simulation = Simulation(CASES[case], task, GRAPHS[graph], seed=SEED, gradients=way)
+    simulation = Simulation(Setting(CASES[case], task, GRAPHS[graph], seed=SEED, gradients=way))
     simulation.start()
     states = reference(case, graph, batch_size)
     compare(simulation.state, states[0])
@@ -561,7 +561,9 @@ FIRST = {
 def test_sparse_products_follow_the_equations_too(case, compiled, monkeypatch):
     """The same row by row, as larger and sparser graphs take it, by compiled loops and by neighbour slots."""
     graph = GRAPHS["random"]
-    simulation = Simulation(CASES[case], squares(BATCH), graph, seed=SEED, gradients="looped")
+    simulation = Simulation(
+        Setting(CASES[case], squares(BATCH), graph, seed=SEED, gradients="looped")
+    )
     with monkeypatch.context() as patch:
         patch.setattr(product, "DENSE", -1)
         patch.setattr(native, "supports", lambda rows: compiled)

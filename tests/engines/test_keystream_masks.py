@@ -14,14 +14,15 @@ from tacit import (
     Gaussian,
     Laplace,
     Misuse,
+    Setting,
     Simulation,
     Topology,
     quadratic,
     simulate,
 )
-from tacit.algorithms.algorithm import gradients_per_step, tensors_of
+from tacit.algorithms.algorithm import tensors_of
 from tacit.auditing import audit as auditing
-from tacit.core.here import Here
+from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.privacy.keystreams import KeyRing
@@ -57,7 +58,9 @@ def algorithm(request):
 
 def states(algorithm, graph=RING, steps=STEPS, **options):
     """The states after 0, 1, … iterations."""
-    simulation = Simulation(algorithm, TASK, graph, seed=SEED, gradients="looped", **options)
+    simulation = Simulation(
+        Setting(algorithm, TASK, graph, seed=SEED, gradients="looped", **options)
+    )
     simulation.start()
     yield simulation.state
     for _ in range(steps):
@@ -82,7 +85,7 @@ def test_every_algorithm_runs_on_keystreams(algorithm):
 def test_a_client_alone_needs_its_own_secret_only(algorithm):
     """What a peer does: the rows of one client, from its key and what the others say."""
     keys = KeyRing.from_seed(N, SEED)
-    simulation = Simulation(algorithm, TASK, RING, seed=SEED, gradients="looped", prg=keys)
+    simulation = Simulation(Setting(algorithm, TASK, RING, seed=SEED, gradients="looped", prg=keys))
     overheard = Overheard(simulation.net)
     simulation.here = replace(simulation.here, net=overheard)
     simulation.start()
@@ -91,14 +94,14 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
         simulation.step()
         together.append(simulation.state)
     ids = [2]
-    alone = Here(
+    alone = HostedClients(
         Neighbourhood.of(RING.edges, np.array(ids), own_weight=RING.weights.diagonal()[ids]),
         Replayed(overheard, RING, ids),
         HostedObjective(
             TASK, ids, TASK.loader(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"
         ),
         replace(keys, secrets={2: keys.secrets[2]}).randomness(P, torch.float64),
-        gradients_per_step(algorithm),
+        algorithm.gradients_per_step,
     )
     state = algorithm.start(alone)
     for t, everyone in enumerate(together):
@@ -114,7 +117,7 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
 @pytest.mark.parametrize("graph", [RING, DIRECTED], ids=["ring", "directed"])
 @pytest.mark.parametrize("law", [Laplace(1.0), Gaussian(1.0)])
 def test_the_noise_differences_of_all_clients_sum_to_zero(graph, law):
-    here = Simulation(LPPA(lr=0.1), TASK, graph, gradients="looped", prg="chacha20").here
+    here = Simulation(Setting(LPPA(lr=0.1), TASK, graph, gradients="looped", prg="chacha20")).here
     for tick in (0, 1, 2):
         difference = replace(here, tick=tick).graph.net_out(
             *replace(here, tick=tick).edge_noise("delta", law)
@@ -186,7 +189,7 @@ def test_noise_is_philox_s_unless_asked_otherwise():
             ["'chacha'", "Did you mean 'chacha20'?", "Known: philox, chacha20, or a KeyRing"],
         ),
         (None, ["NoneType", "Known: philox, chacha20, or a KeyRing"]),
-        (KeyRing.from_seed(N - 1, 0), ["of 5 clients", "the task has 6", "same number"]),
+        (KeyRing.from_seed(N - 1, 0), ["has 5 clients", "the task has 6", "same number"]),
         (replace(KeyRing.from_seed(N, 0), secrets={}), ["private keys of 0 of 6", "give all keys"]),
     ],
     ids=["unknown", "nothing", "too few", "without secrets"],
@@ -210,7 +213,7 @@ def test_a_run_remembers_its_keys_and_an_audit_hears_the_same_again(monkeypatch)
     assert run.setting.prg is keys
     heard, plain = [], auditing._record
     monkeypatch.setattr(auditing, "_record", lambda *given: heard.append(plain(*given)) or heard[0])
-    auditing.conduct(run.setting, ["curious(1)"], iterations=2, attacks=False, heat_map=False)
+    auditing.run_audit(run.setting, ["curious(1)"], iterations=2, attacks=False, heat_map=False)
     (again,) = heard
     assert len(again.messages) == len(run.transcript.messages) > 0
     for one, other in zip(again.messages, run.transcript.messages, strict=True):

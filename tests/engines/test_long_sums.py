@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tacit import DSGT, LPPA, Simulation, Topology, quadratic
+from tacit import DSGT, LPPA, Setting, Simulation, Topology, quadratic
 from tacit.engines.observation import consensus_distance, mean_row
 from tacit.engines.stacked import StackedNetwork
 
@@ -21,7 +21,9 @@ def long_run(algorithm, steps, dtype, clients=20, width=30):
     root = rng.normal(size=(clients, width, width))
     A = torch.tensor(root @ root.transpose(0, 2, 1) / width + np.eye(width), dtype=dtype)
     task = quadratic(A, torch.tensor(5 * rng.normal(size=(clients, width)), dtype=dtype))
-    run = Simulation(algorithm, task, Topology.ring(clients).mixing(), seed=2, gradients="batched")
+    run = Simulation(
+        Setting(algorithm, task, Topology.ring(clients).mixing(), seed=2, gradients="batched")
+    )
     run.start()
     size = float(run.state.gamma.double().abs().sum(0).max())  # Σᵢ|γᵢ⁰| of the largest coordinate
     for _ in range(steps):

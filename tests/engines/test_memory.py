@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch.autograd.profiler import profile
 
-from tacit import DSGT, LPPA, Simulation, Task, Topology, simulation
+from tacit import DSGT, LPPA, Setting, Simulation, Task, Topology, simulation
 from tacit.core import neighbourhood, randomness
 from tacit.core.workers import WorkerPool
+from tacit.engines import lazy
 from tacit.engines.gradients import objective as gradients
 
 CLIENTS = 80  # more than have a dense W
@@ -28,7 +29,7 @@ def most_bytes(algorithm, width, strategy):
     """What a run held at most, above what its task and graph take."""
     parts = [torch.full((1,), float(client)) for client in range(CLIENTS)]
     task = Task.from_loss(lambda theta, x: (theta - x).square().mean(), parts, torch.zeros(width))
-    run = Simulation(algorithm, task, Topology.ring(CLIENTS).mixing(), gradients=strategy)
+    run = Simulation(Setting(algorithm, task, Topology.ring(CLIENTS).mixing(), gradients=strategy))
     with profile(profile_memory=True) as told:
         run.start()
         for _ in range(2):
@@ -60,5 +61,5 @@ def test_lossless_aggregation_holds_four_tensors(fresh, local_steps):
 
 
 def test_the_count_sees_another_tensor(monkeypatch):
-    monkeypatch.setattr(simulation, "is_nobody_elses", lambda state: False)
+    monkeypatch.setattr(lazy, "is_only_reference", lambda tensor: False)
     assert tensors_held(DSGT(lr=0.01)) > 4.9

@@ -199,13 +199,15 @@ def test_a_run_of_ranks_leaves_what_one_process_leaves(group, ranks, tmp_path):
     ]
     assert names[0] == names[1]
     again = group.do("experiment", CONFIG, tmp_path / "ranks")
-    assert [one[:2] for one in again] == [("Misuse", 2)] + [("Elsewhere", 2)] * (ranks - 1)
+    assert [one[:2] for one in again] == [("Misuse", 2)] + [("ReportedElsewhere", 2)] * (ranks - 1)
     assert "holds another run" in again[0][2]
 
 
 def test_a_wish_to_stop_on_one_rank_stops_all_after_the_same_iteration(group, ranks, tmp_path):
     ends = group.do("experiment", CONFIG, tmp_path, stop=ranks - 1)
-    assert [one[:2] for one in ends] == [("Interrupted", 130)] + [("Elsewhere", 130)] * (ranks - 1)
+    assert [one[:2] for one in ends] == [("Interrupted", 130)] + [("ReportedElsewhere", 130)] * (
+        ranks - 1
+    )
     assert "Stopped after iteration 3 of 6" in ends[0][2]
     assert f"torchrun --nproc-per-node {ranks} -m tacit run" in ends[0][2]
     assert checkpoints.path_of(tmp_path / "checkpoints", 3).exists()
@@ -221,7 +223,7 @@ def test_when_a_rank_is_killed_the_others_say_so_and_a_checkpoint_is_left(die, t
         workers.close()
     assert ends.pop(die) == "died"
     for kind, code, said in ends:
-        assert (kind, code) == ("Lost", 1)
+        assert (kind, code) == ("RankLost", 1)
         assert "does not answer any more" in said
         assert (
             "stopped after iteration 3 of 6. The state after iteration 2 is saved. Continue with"
@@ -233,14 +235,14 @@ def test_when_a_rank_is_killed_the_others_say_so_and_a_checkpoint_is_left(die, t
 
 def test_what_the_first_process_finds_out_is_told_to_all(group, ranks):
     assert group.do("refused", False) == [{"answer": [1, None, "ä"]}] * ranks
-    assert group.do("refused", True) == [("Misuse", 2)] + [("Elsewhere", 2)] * (ranks - 1)
+    assert group.do("refused", True) == [("Misuse", 2)] + [("ReportedElsewhere", 2)] * (ranks - 1)
 
 
 def test_transcripts_are_refused(group, tmp_path):
     assert all("without torchrun" in answer for answer in group.do("transcribed"))
     ends = group.do("experiment", CONFIG | {"transcript": {}}, tmp_path / "out")
     assert "[transcript]" in ends[0][2]
-    assert {one[0] for one in ends[1:]} == {"Elsewhere"}
+    assert {one[0] for one in ends[1:]} == {"ReportedElsewhere"}
     assert not (tmp_path / "out").exists()
 
 

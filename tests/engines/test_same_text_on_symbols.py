@@ -11,7 +11,7 @@ import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.record.transcript import Keep, Transcript
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 CLIENTS, WIDTH, STEPS = 5, 4, 3
 GRAPH = tacit.Topology.erdos_renyi(CLIENTS, 0.6, seed=1).mixing("metropolis", lazy=True)
@@ -56,7 +56,7 @@ def on_numbers(algorithm):
     )
     transcript = Transcript(Keep(insides=tuple(range(CLIENTS))))
     simulation = Simulation(
-        algorithm, task, GRAPH, seed=2, gradients="looped", transcript=transcript
+        Setting(algorithm, task, GRAPH, seed=2, gradients="looped"), transcript=transcript
     )
     simulation.start()
     models = [simulation.state.theta.clone()]

@@ -11,7 +11,7 @@ import tacit
 from tacit.core import native
 from tacit.core.randomness import Philox
 from tacit.engines import product
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 SEED = 6
 STEPS = 6
@@ -165,7 +165,9 @@ def algorithm(request):
 
 @pytest.mark.parametrize(("batch_size", "way"), [(BATCH, "batched"), (None, "looped")])
 def test_stacked_rows_follow_the_equations(algorithm, graph, batch_size, way):
-    simulation = Simulation(algorithm, squares(batch_size), graph, seed=SEED, gradients=way)
+    simulation = Simulation(
+        Setting(algorithm, squares(batch_size), graph, seed=SEED, gradients=way)
+    )
     simulation.start()
     for t, (theta, gamma) in enumerate(reference(algorithm, graph, batch_size)):
         if t > 0:
@@ -177,7 +179,9 @@ def test_stacked_rows_follow_the_equations(algorithm, graph, batch_size, way):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_sparse_products_follow_the_equations_too(algorithm, graph, compiled, monkeypatch):
     """The same row by row, as larger and sparser graphs take it, by compiled loops and by neighbour slots."""
-    simulation = Simulation(algorithm, squares(BATCH), graph, seed=SEED, gradients="looped")
+    simulation = Simulation(
+        Setting(algorithm, squares(BATCH), graph, seed=SEED, gradients="looped")
+    )
     with monkeypatch.context() as patch:
         patch.setattr(product, "DENSE", -1)
         patch.setattr(native, "supports", lambda rows: compiled)

@@ -6,7 +6,7 @@ from torch import nn
 import tacit
 from tacit.engines.gradients import objective as gradients
 from tacit.graph import Graph
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 RING = tacit.Topology.ring(6).mixing("metropolis")
 
@@ -227,9 +227,7 @@ def begun(workspace=None, threads=None, steps=0):
         if threads is not None:
             torch.set_num_threads(threads)
         try:
-            simulation = Simulation(
-                ALGORITHMS[2], network_task(), RING, seed=2, gradients="batched"
-            )
+            simulation = Simulation(Setting(ALGORITHMS[2], network_task(), RING, seed=2, gradients="batched"))
             simulation.start()
             for _ in range(steps):
                 simulation.step()
@@ -267,7 +265,7 @@ def test_a_restored_simulation_goes_on_as_if_never_stopped():
 
 def test_a_step_never_writes_into_the_state_it_was_given():
     for algorithm in ALGORITHMS:
-        simulation = Simulation(algorithm, squares(), RING, seed=2)
+        simulation = Simulation(Setting(algorithm, squares(), RING, seed=2))
         simulation.start()
         for _ in range(2):
             given = simulation.state
@@ -332,10 +330,10 @@ def test_divergence_names_client_and_iteration_however_seldom_one_asks():
         for _ in range(50):
             simulation.step()
 
-    simulation = tacit.Simulation(tacit.DSGT(lr=1e200), squares(), RING)
+    simulation = tacit.Simulation(tacit.Setting(tacit.DSGT(lr=1e200), squares(), RING))
     simulation._check_every = 1000
     simulation.start()
-    plain = tacit.Simulation(tacit.DSGT(lr=1e200), squares(), RING)
+    plain = tacit.Simulation(tacit.Setting(tacit.DSGT(lr=1e200), squares(), RING))
     plain.start()
     with pytest.raises(tacit.Diverged) as at_once:
         advance(plain)
@@ -349,7 +347,7 @@ def test_divergence_names_client_and_iteration_however_seldom_one_asks():
 def test_deviations_are_from_the_optimum_of_the_last_gradients_batch(local_steps, jump):
     """Batch 6 is the first after the flip; with g gradients per step, step t ends with batch t·g."""
     task, still = (tacit.adaptive_filtering(6, exact=True, flip_at=at) for at in (6, None))
-    simulation = Simulation(tacit.DSGT(lr=0.001, local_steps=local_steps), task, RING)
+    simulation = Simulation(Setting(tacit.DSGT(lr=0.001, local_steps=local_steps), task, RING))
     simulation.start()
     for t in range(8):
         sign = 1 if t < jump else -1

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import REQUIRES
 from tacit.core.checks import check_choice, check_number
 from tacit.core.here import Here
@@ -22,7 +23,7 @@ class Moving:
 
 
 @dataclass(frozen=True)
-class DPSGD:
+class DPSGD(Algorithm):
     """Decentralized parallel SGD (Lian et al. 2017; Xiu et al. 2026, eq. 17 without its protections).
 
     mᵢ⁺ = β mᵢ + ∇Lᵢ(xᵢ)
@@ -53,13 +54,13 @@ class DPSGD:
 
     def step(self, s: Moving, here: Here) -> Moving:
         """One gradient, one message."""
-        momentum = here.grad(s.theta).add_(s.momentum, alpha=self.momentum)
+        momentum = here.grad(s.theta) + self.momentum * s.momentum
         descent = here.rate(self.lr) * momentum
         if self.order == "adapt-then-combine":
             (theta,) = here.net.mix(theta=s.theta - descent)
         else:
             (theta,) = here.net.mix(theta=s.theta)
-            theta.sub_(descent)
+            theta = theta - descent
         return Moving(theta, momentum)
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.d_psgd import check_momentum
 from tacit.algorithms.diffusion import REQUIRES
 from tacit.compression import Codec, RandK, check_codec, for_signs
@@ -28,7 +29,7 @@ class Varied:
 
 
 @dataclass(frozen=True)
-class DeFLVP:
+class DeFLVP(Algorithm):
     """Decentralized federated learning with variance reduction and privacy (Xiu et al. 2026, Algorithm 1).
 
     h̄ᵢ  = Σⱼ wᵢⱼ hⱼ;   vᵢ = gᵢ − hᵢ + h̄ᵢ       variance_reduction
@@ -108,15 +109,16 @@ class DeFLVP:
         update = grad
         if self.variance_reduction:
             (around,) = here.net.mix(variate=s.variate)
-            update = around.add_(grad).sub_(s.variate)
+            update = grad - s.variate + around
         codec = self.codec
         if self.randomized_response:
             update = RandomizedResponse(self.epsilon, self.zeros).respond("response", update, here)
             codec = for_signs(codec)
         theta, direction = here.net.mix(theta=s.theta, update=here.encoded("codec", codec, update))
-        momentum = direction.add_(s.momentum, alpha=self.momentum)
+        momentum = direction + self.momentum * s.momentum
         variate = s.variate
         if self.variance_reduction:
-            variate = variate.lerp(update if self.private_variates else grad, self.alpha)
-        here.add(theta, (-here.rate(self.lr), momentum))
+            new = update if self.private_variates else grad
+            variate = s.variate + self.alpha * (new - s.variate)
+        theta = theta - here.rate(self.lr) * momentum
         return Varied(theta, momentum, variate)

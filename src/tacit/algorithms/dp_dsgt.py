@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
 from tacit.core.checks import check_choice
 from tacit.core.here import Here
@@ -13,7 +14,7 @@ from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class DPDSGT:
+class DPDSGT(Algorithm):
     """Gradient tracking whose tracker carries independent noise (Miao et al. 2025, section 5.2, "DP method").
 
     γᵢ⁰   = ∇Lᵢ(θᵢ⁰) + ζᵢ
@@ -40,6 +41,10 @@ class DPDSGT:
         check_local_steps(self.local_steps)
         check_choice("inject", self.inject, {"start": "the paper's comparison", "every": ""})
 
+    @property
+    def gradients_per_step(self) -> int:
+        return self.local_steps
+
     def start(self, here: Here) -> Tracking:
         """γ⁰ is the gradient plus own noise."""
         theta = here.theta0
@@ -49,6 +54,6 @@ class DPDSGT:
     def step(self, s: Tracking, here: Here) -> Tracking:
         """As DSGT; new noise joins the tracker before it is sent again if asked for."""
         s = track(s, here, self.lr, self.local_steps)
-        if self.inject == "every":
-            s.gamma.add_(here.noise("zeta", self.noise))
-        return s
+        if self.inject == "start":
+            return s
+        return Tracking(s.theta, s.gamma + here.noise("zeta", self.noise), s.grad)

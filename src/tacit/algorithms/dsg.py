@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class DSG:
+class DSG(Algorithm):
     """Decentralized stochastic gradient (dual-protection paper, eq. 2; diffusion, Sayed 2014).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)

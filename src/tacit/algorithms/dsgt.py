@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class DSGT:
+class DSGT(Algorithm):
     """Distributed stochastic gradient tracking (Pu and Nedić 2021; as in Miao et al. 2025, eq. 2 and 3).
 
     γᵢ⁰   = ∇Lᵢ(θᵢ⁰)
@@ -31,13 +32,15 @@ class DSGT:
         check_rate("lr", self.lr)
         check_local_steps(self.local_steps)
 
+    @property
+    def gradients_per_step(self) -> int:
+        return self.local_steps
+
     def start(self, here: Here) -> Tracking:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(
-            theta, gamma=grad.clone(), grad=grad
-        )  # two tensors, so that each can be used again
+        return Tracking(theta, gamma=grad, grad=grad)
 
     def step(self, s: Tracking, here: Here) -> Tracking:
         """Mix models and trackers, descend, track."""

@@ -35,9 +35,7 @@ class DSGTRMS(DualProtection):
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(
-            theta, gamma=grad.clone(), grad=grad
-        )  # two tensors, so that each can be used again
+        return Tracking(theta, gamma=grad, grad=grad)
 
     def step(self, s: Tracking, here: Here) -> Tracking:
         """Mix what is shifted, descend by a random matrix, track."""
@@ -47,6 +45,6 @@ class DSGTRMS(DualProtection):
         gamma = mix_protected(
             "gamma", s.gamma, self.protection.vector("c/gamma", s.gamma, here), here
         )
-        here.add(theta, (-here.rate(self.lr), self.matrix.times(s.gamma, here)))
+        theta = theta - here.rate(self.lr) * self.matrix.times(s.gamma, here)
         grad = here.grad(theta)
-        return Tracking(theta, gamma.add_(grad).sub_(s.grad), grad)
+        return Tracking(theta, gamma + grad - s.grad, grad)

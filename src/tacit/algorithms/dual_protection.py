@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms import tau_bounds
+from tacit.algorithms.algorithm import Algorithm
 from tacit.core.schedules import Rate, check_rate
 from tacit.graph import Graph
 from tacit.privacy.matrix_step import MatrixStep, check_matrix
@@ -17,7 +18,7 @@ from tacit.privacy.protection import NormVector, Protection, check_protection
 
 
 @dataclass(frozen=True)
-class DualProtection:
+class DualProtection(Algorithm):
     """Step size, matrix and vector."""
 
     theorem: ClassVar[Literal[1, 2] | None]  # which of the paper's bounds τ

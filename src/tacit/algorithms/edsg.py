@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import REQUIRES_EXACT, Corrected, adapt
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class EDSG:
+class EDSG(Algorithm):
     """Exact diffusion (dual-protection paper, eq. 3; Sayed 2022).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)

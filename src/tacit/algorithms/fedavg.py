@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import Model
 from tacit.algorithms.tracking import check_local_steps
 from tacit.core.here import Here
@@ -12,7 +13,7 @@ from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(Algorithm):
     """Federated averaging of gradients by a server (Yu et al. 2025, eq. 1; McMahan et al. 2017).
 
     w⁺ = w − (μ/n) Σᵢ ∇fᵢ(w)
@@ -35,6 +36,10 @@ class FedAvg:
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_local_steps(self.local_steps)
+
+    @property
+    def gradients_per_step(self) -> int:
+        return self.local_steps
 
     def start(self, here: Here) -> Model:
         """One first model for all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
@@ -12,7 +13,7 @@ from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class MDSG:
+class MDSG(Algorithm):
     """Diffusion whose sent copy carries noise while the own term stays exact (after Han et al. 2025).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
@@ -43,5 +44,5 @@ class MDSG:
     def step(self, s: Model, here: Here) -> Model:
         """Descend, mix with noise, take the own noise back."""
         noise = here.noise("z", self.noise)
-        (theta,) = here.net.mix(psi=adapt(s.theta, here, self.lr).add_(noise))
-        return Model(theta.sub_(here.graph.own(noise)))
+        (theta,) = here.net.mix(psi=adapt(s.theta, here, self.lr) + noise)
+        return Model(theta - here.graph.own(noise))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import REQUIRES, Model, adapt
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
@@ -12,7 +13,7 @@ from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class PDLMS:
+class PDLMS(Algorithm):
     """Privatized diffusion (Rizk et al. 2023, in the local version of the dual-protection paper's footnote 3).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
@@ -41,6 +42,6 @@ class PDLMS:
 
     def step(self, s: Model, here: Here) -> Model:
         """Descend, add noise, mix."""
-        psi = adapt(s.theta, here, self.lr).add_(here.noise("z", self.noise))
+        psi = adapt(s.theta, here, self.lr) + here.noise("z", self.noise)
         (theta,) = here.net.mix(psi=psi)
         return Model(theta)

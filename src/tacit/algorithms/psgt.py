@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.tracking import REQUIRES, Tracking, track
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian
@@ -12,7 +13,7 @@ from tacit.core.schedules import Exponential, Rate, check_rate
 
 
 @dataclass(frozen=True)
-class PSGT:
+class PSGT(Algorithm):
     """Gradient tracking with fading noise on both messages (Ding et al. 2021, in gradient-tracking form).
 
     θᵢ⁺ = Σⱼ wᵢⱼ (θⱼ + ξⱼ) − λ (γᵢ + ζᵢ)
@@ -39,9 +40,7 @@ class PSGT:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(
-            theta, gamma=grad.clone(), grad=grad
-        )  # two tensors, so that each can be used again
+        return Tracking(theta, gamma=grad, grad=grad)
 
     def step(self, s: Tracking, here: Here) -> Tracking:
         """Perturb, then track."""

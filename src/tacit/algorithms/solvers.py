@@ -54,7 +54,8 @@ class QuadraticSolver:
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
         """One linear equation per coordinate."""
-        return (before / self.mu).sub_(here.grad(before)).sub_(linear).div_(1 / self.mu + curvature)
+        numerator = before / self.mu - here.grad(before) - linear
+        return numerator / (1 / self.mu + curvature)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
-"""Gradient tracking: the part that DSGT, its DP version and LPPA have in common (LPPA paper, eq. 2 and 3).
+"""Gradient tracking, which DSGT, DP-DSGT and LPPA share (LPPA paper, eq. 2 and 3).
 
     θᵢᵗ⁺¹ = Σⱼ wᵢⱼ θⱼᵗ − λ γᵢᵗ
     γᵢᵗ⁺¹ = Σⱼ wᵢⱼ γⱼᵗ + ∇Lᵢ(θᵢᵗ⁺¹) − ∇Lᵢ(θᵢᵗ)
 
-If Σᵢγᵢ⁰ = Σᵢ∇Lᵢ(θᵢ⁰) and the columns of W sum to one, then Σᵢγᵢᵗ = Σᵢ∇Lᵢ(θᵢᵗ) for ever: γ tracks the global
-gradient. With `local_steps` > 1 (the paper's local epochs, section 6.3) the exchange is followed by updates in
-which everybody only listens to itself: θ ← θ − λγ, γ ← γ + ∇L(θ_new) − ∇L(θ).
+If Σᵢγᵢ⁰ = Σᵢ∇Lᵢ(θᵢ⁰) and the columns of W sum to one, then Σᵢγᵢᵗ = Σᵢ∇Lᵢ(θᵢᵗ) in every
+iteration: γ tracks the global gradient. With `local_steps` > 1 (the paper's local epochs, section
+6.3) the exchange is followed by local updates θ ← θ − λγ, γ ← γ + ∇L(θ_new) − ∇L(θ).
 """
 
 from __future__ import annotations
@@ -33,18 +33,15 @@ class Tracking:
 def track(s: Tracking, here: Here, lr: Rate, local_steps: int = 1) -> Tracking:
     """One exchange and `local_steps` updates of model and tracker."""
     lam = here.rate(lr)
-    theta, gamma = here.net.mix(
-        theta=here.spent(s.theta), gamma=s.gamma
-    )  # ours: written in place below
-    here.add(theta, (-lam, s.gamma))
-    last, spent = s.grad, s.gamma
-    for local in range(local_steps):
-        if local > 0:
-            here.add(theta, (-lam, gamma))
-        grad = here.grad(theta, local, spent=spent)
-        here.add(gamma, (1.0, grad), (-1.0, last))
-        last, spent = grad, last
-    return Tracking(theta, gamma, last)
+    theta, gamma = here.net.mix(theta=s.theta, gamma=s.gamma)
+    theta = theta - lam * s.gamma
+    grad = here.grad(theta)
+    gamma = gamma + grad - s.grad
+    for local in range(1, local_steps):
+        theta = theta - lam * gamma
+        last, grad = grad, here.grad(theta, local)
+        gamma = gamma + grad - last
+    return Tracking(theta, gamma, grad)
 
 
 def check_local_steps(local_steps: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.core.rows import LazyRows, Rows
+from tacit.core.rows import EdgeRows, NoiseRows
 
 # See `slots`.
 Slots = list[tuple[Tensor, Tensor]]
@@ -107,21 +107,21 @@ class Neighbourhood:
         """[n, P] → [e, P]: the row of the client that each out-edge leaves."""
         return rows[self.out_row]
 
-    def total_out(self, edge_rows: Rows) -> Tensor:
+    def total_out(self, edge_rows: EdgeRows) -> Tensor:
         """[e, P] → [n, P]: the sum over each client's out-edges."""
         return self._add(self._zeros(edge_rows), edge_rows, self.out_degree, self._out_slots, 1)
 
-    def total_in(self, edge_rows: Rows) -> Tensor:
+    def total_in(self, edge_rows: EdgeRows) -> Tensor:
         """[f, P] → [n, P]: the sum over each client's in-edges."""
         return self._add(self._zeros(edge_rows), edge_rows, self.in_degree, self._in_slots, 1)
 
-    def net_out(self, sent: Rows, received: Rows) -> Tensor:
+    def net_out(self, sent: EdgeRows, received: EdgeRows) -> Tensor:
         """total_out(sent) − total_in(received), [n, P], without holding both sums."""
         onto = self._zeros(sent)
         self.add_net_out(onto, sent, received)
         return onto
 
-    def add_net_out(self, onto: Tensor, sent: Rows, received: Rows) -> None:
+    def add_net_out(self, onto: Tensor, sent: EdgeRows, received: EdgeRows) -> None:
         """Add `net_out` to rows [n, P] in place."""
         self._add(onto, sent, self.out_degree, self._out_slots, 1)
         self._add(onto, received, self.in_degree, self._in_slots, -1)
@@ -134,15 +134,15 @@ class Neighbourhood:
     def _in_slots(self) -> Slots:
         return list(slots(self.in_degree))
 
-    def _zeros(self, edge_rows: Rows) -> Tensor:
-        width = edge_rows.width if isinstance(edge_rows, LazyRows) else edge_rows.shape[1]
+    def _zeros(self, edge_rows: EdgeRows) -> Tensor:
+        width = edge_rows.width if isinstance(edge_rows, NoiseRows) else edge_rows.shape[1]
         return torch.zeros(len(self.ids), width, dtype=edge_rows.dtype, device=self.ids.device)
 
     def _add(
-        self, onto: Tensor, edge_rows: Rows, degree: Tensor, by_slot: Slots, sign: int
+        self, onto: Tensor, edge_rows: EdgeRows, degree: Tensor, by_slot: Slots, sign: int
     ) -> Tensor:
         """Add edges sorted by client: all the k-th edges together, k = 0, 1, … (a fixed order)."""
-        if isinstance(edge_rows, LazyRows):
+        if isinstance(edge_rows, NoiseRows):
             if edge_rows.add is not None:
                 begin = torch.nn.functional.pad(degree.cumsum(0), (1, 0))
                 edge_rows.add(onto, begin, sign)

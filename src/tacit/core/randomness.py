@@ -24,7 +24,7 @@ from torch import Tensor
 from tacit.core.devices import to_device
 from tacit.core.native import add_laplace, gpu_usable, is_compiled, supports, write_words
 from tacit.core.noise import Laplace, Noise
-from tacit.core.rows import LazyRows
+from tacit.core.rows import NoiseRows
 from tacit.core.workers import WorkerPool
 
 WORD_MASK = 0xFFFFFFFF
@@ -116,7 +116,7 @@ class Randomness(Protocol):
         source: Tensor,
         target: Tensor | None,
         width: int | None = None,
-    ) -> LazyRows:
+    ) -> NoiseRows:
         """Rows of noise of `source` alone, or shared by `source` and `target`; drawn when used.
 
         Args:
@@ -151,7 +151,7 @@ class Philox:
         source: Tensor,
         target: Tensor | None,
         width: int | None = None,
-    ) -> LazyRows:
+    ) -> NoiseRows:
         key = derive_key(self.seed, "noise", tag)
         other = torch.zeros_like(source) if target is None else target + 1
         columns = self.width if width is None else width
@@ -159,7 +159,7 @@ class Philox:
         def draw(index: Tensor) -> Tensor:
             return self._noise(key, law, tick, source[index], other[index], columns)
 
-        lazy = LazyRows(len(source), columns, self.dtype, source.device, draw)
+        lazy = NoiseRows(len(source), columns, self.dtype, source.device, draw)
         if not (type(law) is Laplace and self._compiled(source)):
             return lazy
 

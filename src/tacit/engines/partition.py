@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from tacit.core.errors import Misuse
-from tacit.graph.patterns import Edges
+from tacit.graph.edges import Edges
 
 DENSE = 0.25  # of all pairs are neighbours
 SWEEPS = 300  # of the iteration for the spectral order; long thin graphs, which need more, have other good orders

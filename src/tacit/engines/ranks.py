@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tacit.core.errors import RankLost
-from tacit.core.rows import Sent, Spent, received, row_bytes
+from tacit.core.rows import Sent, received, row_bytes
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
 from tacit.engines.partition import Division
@@ -80,8 +80,6 @@ class RanksNetwork:
         x = received(sent)
         out = self.buffers.take(x)
         self._here.write(out, x)
-        if isinstance(sent, Spent):
-            self.buffers.give(x)
         return out
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from tacit.core.rows import Sent, Spent, received, row_bytes
+from tacit.core.rows import Sent, received, row_bytes
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
 from tacit.engines.product import Product
@@ -34,16 +36,21 @@ class StackedNetwork:
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         """Σⱼ wᵢⱼ xⱼ for every client and tensor."""
-        self.bytes_sent += self._edges * sum(map(row_bytes, rows.values()))
-        return tuple(self._mixed(sent) for sent in rows.values())
+        self.count_mix(rows.values())
+        mixed = []
+        for sent in rows.values():
+            x = received(sent)
+            mixed.append(self.buffers.take(x))
+            self.mix_into(mixed[-1], x)
+        return tuple(mixed)
 
-    def _mixed(self, sent: Sent) -> Tensor:
-        x = received(sent)
-        out = self.buffers.take(x)
+    def count_mix(self, rows: Iterable[Sent]) -> None:
+        """Count the bytes of mixing these rows."""
+        self.bytes_sent += self._edges * sum(map(row_bytes, rows))
+
+    def mix_into(self, out: Tensor, x: Tensor) -> None:
+        """Write Σⱼ wᵢⱼ xⱼ of rows x [N, P] into `out`, without counting bytes."""
         self._weights.write(out, x)
-        if isinstance(sent, Spent):
-            self.buffers.give(x)
-        return out
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         """Rows in out-edge order arrive in in-edge order."""

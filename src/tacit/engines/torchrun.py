@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from tacit.core.devices import check_device
-from tacit.core.errors import RankLost, Misuse, ReportedElsewhere, TacitError
+from tacit.core.errors import Misuse, RankLost, ReportedElsewhere, TacitError
 from tacit.core.workers import WorkerPool
 from tacit.engines.group import CountingNetwork, ProcessGroup, SingleProcess, T
 from tacit.engines.partition import Division, divide

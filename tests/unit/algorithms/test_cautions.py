@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from tacit import DSGT, LPPA, Misuse, Topology, quadratic, simulate
-from tacit.algorithms.algorithm import cautions
 from tacit.core.errors import Caution
 
 
@@ -27,8 +26,8 @@ def test_lppa_says_which_clients_have_one_neighbour_who_knows_all_their_masks(to
 
 
 def test_with_two_neighbours_or_without_masks_there_is_nothing_to_say():
-    assert cautions(LPPA(lr=0.1), Topology.directed_ring(3).mixing("sinkhorn")) == []
-    assert cautions(DSGT(lr=0.1), Topology.star(4).mixing("metropolis")) == []
+    assert LPPA(lr=0.1).cautions(Topology.directed_ring(3).mixing("sinkhorn")) == []
+    assert DSGT(lr=0.1).cautions(Topology.star(4).mixing("metropolis")) == []
     graph = Topology.ring(4).mixing("metropolis")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -37,11 +36,11 @@ def test_with_two_neighbours_or_without_masks_there_is_nothing_to_say():
 
 def test_that_neighbour_really_can_subtract_the_masks():
     """The leaf of a star sends γ⁰; the hub knows both of its masks and is left with the gradient."""
-    from tacit import Simulation
+    from tacit import Setting, Simulation
 
     graph = Topology.star(4).mixing("metropolis")
     algorithm = LPPA(lr=0.1)
-    simulation = Simulation(algorithm, task(4), graph)
+    simulation = Simulation(Setting(algorithm, task(4), graph))
     simulation.start()
     rows = simulation.here.edge_noise("delta", algorithm.noise)[0].tensor()
     delta = dict(zip(map(tuple, graph.edges.tolist()), rows, strict=True))

@@ -7,7 +7,7 @@ import torch
 from tacit import DSGT, Topology, simulate
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
-from tacit.engines.gradients import choice as plan
+from tacit.engines.gradients import choice as backends
 from tacit.engines.gradients.choice import BackendChoice
 from tacit.engines.gradients.objective import GradientBackend, HostedObjective
 from tacit.tasks import Task
@@ -34,9 +34,11 @@ def task_of(loss, clients=3, width=4):
     return Task.from_loss(loss, parts, torch.ones(width))
 
 
-def planned(task, wish="auto"):
+def choice_for(task, requested="auto"):
     ids = list(range(task.clients))
-    return plan.plan(task, ids, task.loader(torch.tensor(ids), 0, "cpu"), 0, "cpu", wish)
+    return backends.choose_backend(
+        task, ids, task.loader(torch.tensor(ids), 0, "cpu"), 0, "cpu", requested
+    )
 
 
 def no_timing(*given):
@@ -44,46 +46,46 @@ def no_timing(*given):
 
 
 def test_a_choice_is_made_by_timing_and_says_so():
-    choice = planned(task_of(smooth))
+    choice = choice_for(task_of(smooth))
     assert choice.strategy in ("batched", "looped")
     assert "timed once" in choice.reason
 
 
 def test_a_choice_is_remembered(monkeypatch):
-    first = planned(task_of(smooth))
-    monkeypatch.setattr(plan, "_time_all", no_timing)
-    assert planned(task_of(smooth)) == first
+    first = choice_for(task_of(smooth))
+    monkeypatch.setattr(backends, "_time_all", no_timing)
+    assert choice_for(task_of(smooth)) == first
 
 
 @pytest.mark.parametrize("strategy", ["batched", "looped"])
 def test_what_was_remembered_is_taken_whatever_is_faster_now(strategy, monkeypatch):
-    monkeypatch.setattr(plan, "_time_all", lambda *given: BackendChoice(strategy, "pretended"))
-    planned(task_of(smooth))
-    monkeypatch.setattr(plan, "_time_all", no_timing)
-    assert planned(task_of(smooth)) == BackendChoice(strategy, "pretended")
+    monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice(strategy, "pretended"))
+    choice_for(task_of(smooth))
+    monkeypatch.setattr(backends, "_time_all", no_timing)
+    assert choice_for(task_of(smooth)) == BackendChoice(strategy, "pretended")
 
 
 def test_other_shapes_are_timed_on_their_own(monkeypatch):
-    planned(task_of(smooth))
-    monkeypatch.setattr(plan, "_time_all", lambda *given: BackendChoice("looped", "new shape"))
-    assert planned(task_of(smooth, width=7)).reason == "new shape"
+    choice_for(task_of(smooth))
+    monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice("looped", "new shape"))
+    assert choice_for(task_of(smooth, width=7)).reason == "new shape"
 
 
-def test_the_faster_way_is_chosen(monkeypatch):
+def test_the_faster_way_is_choice_for(monkeypatch):
     timings = iter([3.0, 4.0, 300.0, 4.0])  # batched, looped; batched, looped
-    monkeypatch.setattr(plan, "_seconds", lambda work, like: next(timings))
+    monkeypatch.setattr(backends, "_seconds", lambda work, like: next(timings))
     ways = {
         strategy: GradientBackend.of(task_of(smooth), strategy)
         for strategy in ("batched", "looped")
     }
     theta, x = torch.ones(3, 4), torch.ones(3, 4)
-    assert plan._time_all(ways, theta, (x,), WorkerPool(1)).strategy == "batched"
-    assert plan._time_all(ways, theta, (x,), WorkerPool(1)).strategy == "looped"
+    assert backends._time_all(ways, theta, (x,), WorkerPool(1)).strategy == "batched"
+    assert backends._time_all(ways, theta, (x,), WorkerPool(1)).strategy == "looped"
 
 
 def test_a_loss_that_cannot_be_batched_is_looped_and_right():
     task = task_of(forked)
-    choice = planned(task)
+    choice = choice_for(task)
     assert choice.strategy == "looped"
     assert "cannot be batched" in choice.reason
     loader = task.loader(torch.arange(3), 0, "cpu")
@@ -95,36 +97,36 @@ def test_a_loss_that_cannot_be_batched_is_looped_and_right():
 
 
 def test_a_choice_made_for_another_loss_of_the_same_name_does_no_harm(monkeypatch):
-    monkeypatch.setattr(plan, "_time_all", lambda *given: BackendChoice("batched", "pretended"))
+    monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice("batched", "pretended"))
 
     def loss(theta, x):
         return smooth(theta, x)
 
-    assert planned(task_of(loss)).strategy == "batched"
+    assert choice_for(task_of(loss)).strategy == "batched"
 
     def loss(theta, x):  # as when a notebook's cell is edited and run again
         return forked(theta, x)
 
-    assert planned(task_of(loss)).strategy == "looped"
+    assert choice_for(task_of(loss)).strategy == "looped"
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b"null"])
 def test_a_damaged_memory_only_means_timing_again(content, cache, monkeypatch):
-    planned(task_of(smooth))
+    choice_for(task_of(smooth))
     cache.write_bytes(content)
-    chosen = planned(task_of(smooth))
+    chosen = choice_for(task_of(smooth))
     assert "timed once" in chosen.reason
-    monkeypatch.setattr(plan, "_time_all", no_timing)
-    assert planned(task_of(smooth)) == chosen
+    monkeypatch.setattr(backends, "_time_all", no_timing)
+    assert choice_for(task_of(smooth)) == chosen
 
 
 @pytest.mark.parametrize("entry", ["batched", {"strategy": "magic"}, {}, None])
 def test_a_damaged_entry_is_replaced(entry, cache):
-    planned(task_of(smooth))
+    choice_for(task_of(smooth))
     known = json.loads(cache.read_text())
     assert len(known) == 1
     cache.write_text(json.dumps(dict.fromkeys(known, entry)))
-    assert "timed once" in planned(task_of(smooth)).reason
+    assert "timed once" in choice_for(task_of(smooth)).reason
     assert json.loads(cache.read_text()).keys() == known.keys()
 
 
@@ -132,28 +134,28 @@ def test_a_cache_that_cannot_be_written_only_means_timing_again(tmp_path, monkey
     in_the_way = tmp_path / "file"
     in_the_way.write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(in_the_way))
-    assert planned(task_of(smooth)).strategy in ("batched", "looped")
-    assert planned(task_of(smooth)).strategy in ("batched", "looped")
+    assert choice_for(task_of(smooth)).strategy in ("batched", "looped")
+    assert choice_for(task_of(smooth)).strategy in ("batched", "looped")
     assert in_the_way.read_text() == "not a folder"
 
 
 def test_nothing_else_is_left_in_the_cache(cache):
-    planned(task_of(smooth))
-    planned(task_of(smooth, width=9))
+    choice_for(task_of(smooth))
+    choice_for(task_of(smooth, width=9))
     assert os.listdir(cache.parent) == [cache.name]
 
 
 def test_without_a_setting_the_cache_is_in_the_home(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    planned(task_of(smooth))
+    choice_for(task_of(smooth))
     assert (tmp_path / ".cache" / "tacit" / "gradients.json").is_file()
 
 
 @pytest.mark.parametrize("wish", ["batched", "looped"])
-def test_a_wish_is_honoured_without_timing(wish, cache, monkeypatch):
-    monkeypatch.setattr(plan, "_time_all", no_timing)
-    assert planned(task_of(smooth), wish) == BackendChoice(wish, "as asked")
+def test_a_requested_backend_is_used_without_timing(wish, cache, monkeypatch):
+    monkeypatch.setattr(backends, "_time_all", no_timing)
+    assert choice_for(task_of(smooth), wish) == BackendChoice(wish, "as asked")
     assert not cache.exists()
 
 
@@ -161,17 +163,17 @@ def test_layers_are_refused_where_there_are_none():
     with pytest.raises(
         Misuse, match=r"\"layered\", but the loss is not that of a module.*\"batched\""
     ):
-        planned(task_of(smooth), "layered")
+        choice_for(task_of(smooth), "layered")
 
 
-def test_another_wish_is_refused():
+def test_an_unknown_backend_is_refused():
     with pytest.raises(Misuse, match=r"'fast'.*\"auto\", \"layered\", \"batched\" or \"looped\""):
-        planned(task_of(smooth), "fast")
+        choice_for(task_of(smooth), "fast")
 
 
 def test_one_client_needs_no_batching(monkeypatch):
-    monkeypatch.setattr(plan, "_time_all", no_timing)
-    assert planned(task_of(smooth, clients=1)).strategy == "looped"
+    monkeypatch.setattr(backends, "_time_all", no_timing)
+    assert choice_for(task_of(smooth, clients=1)).strategy == "looped"
 
 
 def test_a_loss_of_several_numbers_is_refused():

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import tacit
 from tacit.core.workers import WorkerPool, without_onednn
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 from tacit.tasks import Task
 from tacit.tasks.flat import thread_safe
 
@@ -35,7 +35,7 @@ def task(module, loss=functional.cross_entropy):
 
 
 def models(workers, task, way, steps=8):
-    run = Simulation(tacit.DSGT(lr=0.1), task, RING, gradients=way)
+    run = Simulation(Setting(tacit.DSGT(lr=0.1), task, RING, gradients=way))
     run.pool = pool = WorkerPool(workers)
     run.here.objective.__dict__["crew"] = pool
     run.start()
@@ -92,7 +92,9 @@ def test_an_iteration_that_is_broken_off_leaves_no_half_state():
             raise Broken
         return functional.cross_entropy(output, target)
 
-    run = Simulation(tacit.DSGT(lr=0.1), task(nn.Linear(6, 3), fragile), RING, gradients="looped")
+    run = Simulation(
+        Setting(tacit.DSGT(lr=0.1), task(nn.Linear(6, 3), fragile), RING, gradients="looped")
+    )
     run.start()
     for _ in range(3):
         run.step()
@@ -100,7 +102,7 @@ def test_an_iteration_that_is_broken_off_leaves_no_half_state():
     with pytest.raises(Broken):
         run.step()
     assert run.state is None
-    with pytest.raises(tacit.Misuse, match="broken off"):
+    with pytest.raises(tacit.Misuse, match="iteration failed"):
         run.step()
 
 
@@ -115,7 +117,7 @@ class Diary(tacit.DSG):
 def test_what_an_algorithm_keeps_of_a_state_stays_as_it_was():
     algorithm = Diary(lr=0.1)
     object.__setattr__(algorithm, "kept", [])
-    run = Simulation(algorithm, task(nn.Linear(6, 3)), RING, gradients="layered")
+    run = Simulation(Setting(algorithm, task(nn.Linear(6, 3)), RING, gradients="layered"))
     run.start()
     for _ in range(8):
         run.step()

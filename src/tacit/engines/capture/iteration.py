@@ -1,7 +1,8 @@
-"""A whole iteration recorded once on a GPU and played again: one launch instead of hundreds.
+"""A whole iteration captured once as a CUDA graph and replayed: one launch instead of hundreds.
 
-What differs from one iteration to the next is read on the device: the tick that keys noise, step sizes, and which
-samples are in the batches. An algorithm that asks for more than that, or that asks the GPU something, is not recorded.
+What differs from one iteration to the next is read on the device: the tick that keys noise, step
+sizes, and the samples of the batches. An algorithm that needs more than that, or that reads from
+the GPU, is not captured.
 """
 
 from __future__ import annotations
@@ -14,205 +15,200 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
-from tacit.core.here import Here
+from tacit.core.here import Network
+from tacit.core.hosted_clients import HostedClients
 from tacit.core.schedules import Rate, rate_at
 from tacit.engines.buffers import Buffers
-from tacit.engines.capture.graphs import Work, recorded
+from tacit.engines.capture.graphs import Work, captured
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.lazy import (
+    Computed,
+    Known,
+    LazyClients,
+    LazyNetwork,
+    Workspace,
+    evaluated_state,
+)
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 
 
-class Unrecordable(Exception):
+class NotCapturable(Exception):
     """An iteration that is not the same work every time."""
 
 
-class Moment:
-    """What the device is told of an iteration before it plays it."""
+class DeviceClock:
+    """What the device reads of an iteration: its tick, its step sizes, its batches."""
 
-    def __init__(self, algorithm: Algorithm, here: Here, like: Tensor) -> None:
+    def __init__(self, algorithm: Algorithm, here: LazyClients, like: Tensor) -> None:
         if not isinstance(here.objective, HostedObjective):
-            raise Unrecordable("its gradients are not taken here")
+            raise NotCapturable("its gradients are computed elsewhere")
         self._objective = here.objective
         self.tick = torch.zeros(1, dtype=torch.int64, device=like.device)
-        # Made before anything is recorded, or making them would be recorded too.
+        # Allocated before anything is captured, or the allocation would be captured too.
         self._rates = [
             (option, like.new_zeros(())) for option in vars(algorithm).values() if callable(option)
         ]
-        self._values: dict[
-            int, float
-        ] = {}  # of those that are asked for, as they are on the device
+        self._values: dict[int, float] = {}  # of the rates in use, as they are on the device
         first = [self._objective.samples(1 + local) for local in range(here.gradients_per_step)]
         self._samples = [None if index is None else index.clone() for index in first]
 
     def set(self, t: int) -> None:
-        """Before iteration t is played."""
+        """Prepare the device for iteration t."""
         self.tick.fill_(t + 1)
         for place, value in self._values.items():
-            schedule, there = self._rates[place]
+            schedule, on_device = self._rates[place]
             if (now := rate_at(schedule, t)) != value:
                 self._values[place] = now
-                there.fill_(now)
+                on_device.fill_(now)
         for local, index in enumerate(self._samples):
             if index is not None:
-                now_in_batch = self._objective.samples(1 + t * len(self._samples) + local)
-                assert now_in_batch is not None
-                index.copy_(now_in_batch)
+                batch = self._objective.samples(1 + t * len(self._samples) + local)
+                assert batch is not None
+                index.copy_(batch)
 
     def forget_passes(self) -> None:
-        """Give back the memory of gradients that were recorded on their own."""
-        self._objective.forget_recordings()
+        """Free the memory of gradient passes that were captured on their own."""
+        self._objective.forget_captures()
 
     def rate(self, rate: Rate) -> float | Tensor:
-        """A step size: on the device if it changes."""
+        """A step size, on the device if it changes."""
         if not callable(rate):
             return rate
-        for place, (schedule, there) in enumerate(self._rates):
+        for place, (schedule, on_device) in enumerate(self._rates):
             if schedule is rate:
                 self._values.setdefault(place, 0.0)
-                return there
-        raise Unrecordable("it has a step size that is none of its options")
+                return on_device
+        raise NotCapturable("it has a step size that is none of its options")
 
     def grad(self, theta: Tensor, local: int, out: Tensor) -> Tensor:
-        """Gradients on the batches of the moment."""
+        """Gradients on the current batches."""
         return self._objective.grad_on(theta, self._samples[local], out)
 
 
 @dataclass(frozen=True)
-class Anytime(Here):
-    """The clients at a moment that only the device knows."""
+class CapturedClients(LazyClients):
+    """Hosted clients at an iteration that only the device knows."""
 
-    moment: Moment | None = None
+    clock: DeviceClock | None = None
 
     @classmethod
-    def of(cls, here: Here, moment: Moment) -> Anytime:
-        """The same clients."""
-        parts = {field.name: getattr(here, field.name) for field in fields(Here)}
-        return cls(**parts | {"reuse": True}, moment=moment)
+    def of(cls, here: LazyClients, clock: DeviceClock, workspace: Workspace) -> CapturedClients:
+        """The same clients with their own memory."""
+        parts = {one.name: getattr(here, one.name) for one in fields(LazyClients)}
+        return cls(**parts | {"workspace": workspace, "net": _network(here)}, clock=clock)
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("t", "tick"):
-            raise Unrecordable("it asks which iteration it is")
+            raise NotCapturable("it depends on the number of the iteration")
         return super().__getattribute__(name)
 
     @property
-    def _now(self) -> int:
-        assert self.moment is not None
-        return self.moment.tick  # type: ignore[return-value]
+    def _tick(self) -> int:
+        assert self.clock is not None
+        return self.clock.tick  # type: ignore[return-value]
 
-    def grad(self, theta: Tensor, local: int = 0, *, spent: Tensor | None = None) -> Tensor:
-        """As `Clients.grad`."""
-        assert self.moment is not None
+    def grad(self, theta: Any, local: int = 0) -> Any:
+        assert self.clock is not None
         if not 0 <= local < self.gradients_per_step:
-            raise Unrecordable("it takes more gradients than it declares")
-        return self.moment.grad(theta, local, torch.empty_like(theta) if spent is None else spent)
+            raise NotCapturable("it computes more gradients than it declares")
+        clock, rows = self.clock, theta
+        if isinstance(theta, Tensor):
+            rows = Known(theta, self.workspace)
+        return Computed(lambda out, value: clock.grad(value, local, out), rows, self.workspace)
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
-        """Not recorded: it may iterate until it has converged."""
-        raise Unrecordable("it minimises")
+        raise NotCapturable("it minimises, which may iterate until it converges")
 
     def rate(self, rate: Rate) -> float:
-        """A number on the device, which can be used as one."""
-        assert self.moment is not None
-        return self.moment.rate(rate)  # type: ignore[return-value]
-
-    def add(self, onto: Tensor, *terms: tuple[float, Tensor]) -> None:
-        """As `Clients.add`; a weight may be on the device."""
-        for weight, rows in terms:
-            where: object = weight
-            if isinstance(where, Tensor):
-                onto.addcmul_(rows, where)
-            else:
-                onto.add_(rows, alpha=weight)
+        assert self.clock is not None
+        return self.clock.rate(rate)  # type: ignore[return-value]
 
 
 class CapturedStep:
-    """An iteration that is played. The rows of its state stay where they are, and are written over each time."""
+    """An iteration that is replayed. Its state stays in one place and is overwritten each time.
+
+    Args:
+        algorithm: What to capture.
+        here: The hosted clients.
+        state: The state to continue from; it is overwritten.
+        watchdog: Looks at every state.
+        capture: Turns work into its replay; capturing itself computes nothing.
+    """
 
     def __init__(
         self,
         algorithm: Algorithm,
-        here: Here,
+        here: LazyClients,
         state: Any,
         watchdog: Watchdog,
-        record: Callable[[Work, torch.device], Work] = recorded,
+        capture: Callable[[Work, torch.device], Work] = captured,
     ) -> None:
-        """From a state that nobody else sees; recording computes nothing."""
-        net = here.net
+        net = _network(here)
         if not isinstance(net, StackedNetwork):
-            raise Unrecordable("messages leave the process")
-        if here.apply is not Here.apply:
-            raise Unrecordable("somebody listens")
-        self.state = state
+            raise NotCapturable("messages leave the process")
+        if here.apply is not HostedClients.apply:
+            raise NotCapturable("a transcript is recorded")
         self._made_of = (algorithm, here)
-        self._net, self._watchdog, self._rows = net, watchdog, tensors_of(state)
+        self._net, self._watchdog = net, watchdog
+        self.state, self._rows = state, tensors_of(state)
         self._bytes, self._sizes = 0, torch.empty(0)
         theta = self._rows["theta"]
-        self._moment = Moment(algorithm, here, theta)
-        anytime = Anytime.of(here, self._moment)
+        self._clock = DeviceClock(algorithm, here, theta)
 
         def iteration() -> None:
-            begun, net.buffers = (
-                net.bytes_sent,
-                Buffers(),
-            )  # memory taken meanwhile belongs to the recording
-            move(tensors_of(algorithm.step(state, anytime)), self._rows)
+            begun = net.bytes_sent
+            # Memory taken during the capture belongs to the graph.
+            workspace = Workspace(Buffers(), here.workspace.pool)
+            clients = CapturedClients.of(here, self._clock, workspace)
+            after = [algorithm.step(clients.lazy_state(self.state), clients)]
+            overwrite(self._rows, tensors_of(evaluated_state(after.pop())))
             self._sizes = torch.cat([watchdog.sizes(rows) for rows in self._rows.values()])
-            net.buffers = Buffers()
             self._bytes, net.bytes_sent = net.bytes_sent - begun, begun
 
         before = net.bytes_sent
         try:
-            self._play = record(iteration, theta.device)
+            self._replay = capture(iteration, theta.device)
         finally:
-            net.bytes_sent, net.buffers = before, Buffers()
-        self._moment.forget_passes()
+            net.bytes_sent = before
+        self._clock.forget_passes()
 
-    def is_of(self, algorithm: Algorithm, here: Here) -> bool:
-        """Whether it is still what would be computed."""
+    def is_of(self, algorithm: Algorithm, here: LazyClients) -> bool:
+        """Whether this algorithm and these clients were captured."""
         return self._made_of[0] is algorithm and self._made_of[1] is here
 
-    def play(self, t: int) -> None:
-        """Iteration t."""
-        self._moment.set(t)
-        self._play()
+    def replay(self, t: int) -> None:
+        """Compute iteration t."""
+        self._clock.set(t)
+        self._replay()
         self._net.bytes_sent += self._bytes
-        self._watchdog.saw(
-            t + 1, {name: len(rows) for name, rows in self._rows.items()}, self._sizes.clone()
-        )
+        rows = {name: len(rows) for name, rows in self._rows.items()}
+        self._watchdog.saw(t + 1, rows, self._sizes.clone())
 
     def copy_of_state(self) -> Any:
-        """The state as it is now, in memory that is not written over."""
+        """The state as it is now, in memory that later iterations leave alone."""
         return replace(self.state, **{name: rows.clone() for name, rows in self._rows.items()})
 
 
-def move(source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
-    """Copy rows to where they belong; some may be where others belong, and are moved before they are written over."""
-    waiting = {
-        name: rows for name, rows in source.items() if _layout(rows) != _layout(target[name])
-    }
-    for name, rows in waiting.items():
-        if _place(rows) == _place(target[name]):  # the same numbers in another order
-            waiting[name] = rows.clone()
-    while waiting:
-        taken = {name: _place(rows) for name, rows in waiting.items()}
-        free = [
-            name
-            for name in waiting
-            if _place(target[name])
-            not in [place for other, place in taken.items() if other != name]
-        ]
-        if not free:  # they go round in a circle
-            name = next(iter(waiting))
-            waiting[name] = waiting[name].clone()
-            continue
-        for name in free:
-            target[name].copy_(waiting.pop(name))
+def _network(here: LazyClients) -> Network:
+    assert isinstance(here.net, LazyNetwork)
+    return here.net.network
+
+
+def overwrite(target: dict[str, Tensor], source: dict[str, Tensor]) -> None:
+    """Copy new rows over old ones. New rows may be old ones of another name, or views of them."""
+    places = {_storage(rows) for rows in target.values()}
+    copied = {}
+    for name, rows in source.items():
+        if _layout(rows) != _layout(target[name]):
+            copied[name] = rows.clone() if _storage(rows) in places else rows
+    for name, rows in copied.items():
+        target[name].copy_(rows)
 
 
 def _layout(rows: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
     return rows.data_ptr(), rows.shape, rows.stride()
 
 
-def _place(rows: Tensor) -> int:
+def _storage(rows: Tensor) -> int:
     return rows.untyped_storage().data_ptr()

@@ -1,7 +1,7 @@
-"""A recorded iteration, played again and again, goes where computing it anew goes; here it is played by a processor.
+"""A captured iteration gives what computing it gives; here it is replayed by the CPU.
 
-What a GPU would read on the device (tick, step sizes, samples) is read from the same tensors, so that anything an
-algorithm fixes while it is recorded would show.
+What a GPU would read on the device (tick, step sizes, samples) is read from the same tensors, so
+anything that an algorithm fixes during the capture would show.
 """
 
 from dataclasses import dataclass, replace
@@ -9,15 +9,15 @@ from typing import ClassVar
 
 import pytest
 import torch
-from recordable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
+from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 
 import tacit
-from tacit.algorithms.algorithm import tensors_of
+from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.tracking import REQUIRES, Tracking, track
 from tacit.core import native
-from tacit.engines.capture.iteration import CapturedStep, Unrecordable, move
+from tacit.engines.capture.iteration import CapturedStep, NotCapturable, overwrite
 from tacit.engines.watchdog import Finding, Watchdog
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 
 @pytest.fixture(autouse=True)
@@ -27,88 +27,88 @@ def tensor_operations(monkeypatch):
 
 
 def advanced(algorithm, task, steps):
-    simulation = Simulation(algorithm, task, GRAPH, seed=3, gradients="batched")
+    simulation = Simulation(Setting(algorithm, task, GRAPH, seed=3, gradients="batched"))
     simulation.start()
     for _ in range(steps):
         simulation.step()
     return simulation
 
 
-def recorded(simulation, algorithm, watchdog):
+def captured(simulation, algorithm, watchdog):
     state = replace(
         simulation.state, **{k: v.clone() for k, v in tensors_of(simulation.state).items()}
     )
 
-    def record(work, device):
-        """The text is gone through once, as when a GPU records it, and nothing is different afterwards."""
+    def capture(work, device):
+        """Run the text once, as a capture does, and undo its effects."""
         before = {name: rows.clone() for name, rows in tensors_of(state).items()}
         work()
         for name, rows in tensors_of(state).items():
             rows.copy_(before[name])
         return work
 
-    return CapturedStep(algorithm, simulation.here, state, watchdog, record)
+    return CapturedStep(algorithm, simulation.here, state, watchdog, capture)
 
 
 @pytest.mark.parametrize("uneven", [True, False], ids=["uneven", "alike"])
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name not in CANNOT])
-def test_playing_goes_where_computing_goes(name, uneven):
+def test_replaying_gives_what_computing_gives(name, uneven):
     algorithm, task = VARIANTS[name], digits(uneven=uneven)
     straight, other = advanced(algorithm, task, 9), advanced(algorithm, task, 2)
-    played = recorded(other, algorithm, Watchdog())
+    replayed = captured(other, algorithm, Watchdog())
     for t in range(2, 9):
-        played.play(t)
+        replayed.replay(t)
     for field, rows in tensors_of(straight.state).items():
-        torch.testing.assert_close(getattr(played.state, field), rows, rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(getattr(replayed.state, field), rows, rtol=1e-11, atol=1e-11)
     assert other.net.bytes_sent == straight.net.bytes_sent
 
 
-def test_whole_parts_are_played_too():
+def test_whole_parts_are_replayed_too():
     algorithm, task = tacit.LPPA(lr=FALLING, fresh=True), digits(batch_size=None)
     straight, other = advanced(algorithm, task, 6), advanced(algorithm, task, 2)
-    played = recorded(other, algorithm, Watchdog())
+    replayed = captured(other, algorithm, Watchdog())
     for t in range(2, 6):
-        played.play(t)
-    torch.testing.assert_close(played.state.theta, straight.state.theta, rtol=1e-11, atol=1e-11)
+        replayed.replay(t)
+    torch.testing.assert_close(replayed.state.theta, straight.state.theta, rtol=1e-11, atol=1e-11)
 
 
-def test_why_an_iteration_is_not_recorded_is_told(monkeypatch):
+def test_the_reason_why_an_iteration_is_not_captured_is_a_remark(monkeypatch):
     def cannot(*parts):
-        raise Unrecordable("it asks which iteration it is")
+        raise NotCapturable("it depends on the iteration")
 
-    monkeypatch.setattr("tacit.simulation.Recorded", cannot)
+    monkeypatch.setattr("tacit.engines.execution.CapturedStep", cannot)
     algorithm, task = tacit.DSGT(lr=FALLING), digits()
     straight, simulation = advanced(algorithm, task, 6), advanced(algorithm, task, 2)
-    simulation._trial_steps = 0  # as on a GPU after its trials
+    simulation._execution._warm_up = 0  # as on a GPU after its first iterations
     for _ in range(4):
         simulation.step()
     assert [remark for remark in simulation.remarks if remark not in straight.remarks] == [
-        "iterations are computed one by one, not recorded and played: it asks which iteration it is"
+        "iterations are computed one by one, not captured: it depends on the iteration"
     ]
     assert torch.equal(simulation.state.theta, straight.state.theta)
 
 
 def test_rows_stay_where_they_are_and_copies_are_left_alone():
     algorithm = tacit.DSGT(lr=FALLING)
-    played = recorded(advanced(algorithm, digits(), 2), algorithm, Watchdog())
-    where = {name: rows.data_ptr() for name, rows in tensors_of(played.state).items()}
-    kept = played.copy_of_state()
+    replayed = captured(advanced(algorithm, digits(), 2), algorithm, Watchdog())
+    where = {name: rows.data_ptr() for name, rows in tensors_of(replayed.state).items()}
+    kept = replayed.copy_of_state()
     before = {name: rows.clone() for name, rows in tensors_of(kept).items()}
     for t in range(2, 7):
-        played.play(t)
-    assert {name: rows.data_ptr() for name, rows in tensors_of(played.state).items()} == where
+        replayed.replay(t)
+    assert {name: rows.data_ptr() for name, rows in tensors_of(replayed.state).items()} == where
     assert all(torch.equal(rows, before[name]) for name, rows in tensors_of(kept).items())
-    assert not torch.equal(played.state.theta, kept.theta)
+    assert not torch.equal(replayed.state.theta, kept.theta)
 
 
-def test_the_watchdog_sees_every_iteration_that_is_played():
+def test_the_watchdog_sees_every_replayed_iteration():
     algorithm, watchdog = tacit.DSGT(lr=FALLING), Watchdog()
-    played = recorded(advanced(algorithm, digits(), 2), algorithm, watchdog)
-    played.play(2)
+    replayed = captured(advanced(algorithm, digits(), 2), algorithm, watchdog)
+    replayed.replay(2)
     assert watchdog.finding() is None
-    played.state.gamma[4, 1] = torch.nan
-    played.play(3)
-    played.play(4)
+    replayed.state.gamma[4, 1] = torch.nan
+    replayed.replay(3)
+    replayed.replay(4)
     found = watchdog.finding()
     assert (found.iteration, found.field) == (4, "theta")
     assert found.row in (3, 4, 5)  # the client and its neighbours on the ring
@@ -116,7 +116,7 @@ def test_the_watchdog_sees_every_iteration_that_is_played():
 
 
 @dataclass(frozen=True)
-class Odd:
+class Odd(Algorithm):
     """Asks for the number of the iteration, in one way or another."""
 
     name: ClassVar[str] = "odd"
@@ -136,37 +136,37 @@ class Odd:
 
 
 @pytest.mark.parametrize("by_tick", [False, True])
-def test_what_asks_for_the_iteration_is_not_recorded(by_tick):
+def test_an_algorithm_that_depends_on_the_iteration_is_not_captured(by_tick):
     algorithm = Odd(by_tick=by_tick)
-    with pytest.raises(Unrecordable, match="which iteration"):
-        recorded(advanced(algorithm, digits(), 2), algorithm, Watchdog())
+    with pytest.raises(NotCapturable, match="number of the iteration"):
+        captured(advanced(algorithm, digits(), 2), algorithm, Watchdog())
 
 
-def test_data_that_are_drawn_anew_are_not_recorded():
+def test_streams_are_not_captured():
     task = tacit.adaptive_filtering(N, 3)
     with pytest.raises(TypeError, match="drawn anew"):
-        recorded(advanced(tacit.DSGT(lr=0.01), task, 2), tacit.DSGT(lr=0.01), Watchdog())
+        captured(advanced(tacit.DSGT(lr=0.01), task, 2), tacit.DSGT(lr=0.01), Watchdog())
 
 
-def test_a_view_of_what_was_there_is_moved_too():
+def test_a_view_of_an_old_row_is_copied():
     target = {"x": torch.arange(4.0).view(2, 2)}
-    move({"x": target["x"].T}, target)
+    overwrite(target, {"x": target["x"].T})
     assert target["x"].tolist() == [[0.0, 2.0], [1.0, 3.0]]
 
 
-def test_who_listens_is_asked_every_time():
+def test_a_run_with_a_transcript_is_not_captured():
     simulation = advanced(tacit.DSGT(lr=FALLING), digits(), 2)
     simulation.here = replace(
         simulation.here, apply=lambda tag, function, rows, epsilon: function(rows)
     )
-    with pytest.raises(Unrecordable, match="listens"):
-        recorded(simulation, tacit.DSGT(lr=FALLING), Watchdog())
+    with pytest.raises(NotCapturable, match="transcript"):
+        captured(simulation, tacit.DSGT(lr=FALLING), Watchdog())
 
 
 @pytest.mark.parametrize("order", ["abc", "bca", "cab", "bac", "aab"])
-def test_rows_are_moved_before_they_are_written_over(order):
+def test_rows_are_copied_before_they_are_overwritten(order):
     target = {name: torch.full((2,), float(place)) for place, name in enumerate("abc")}
     source = {name: target[other] for name, other in zip("abc", order, strict=True)}
     wanted = {name: rows.clone() for name, rows in source.items()}
-    move(source, target)
+    overwrite(target, source)
     assert all(torch.equal(target[name], rows) for name, rows in wanted.items())

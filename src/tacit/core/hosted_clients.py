@@ -1,0 +1,101 @@
+"""The plain implementation of `Here`: every operation runs at once, on whole tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+from torch import Tensor
+
+from tacit.core.here import Function, Here, Network
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.noise import Noise
+from tacit.core.randomness import Randomness
+from tacit.core.rows import NoiseRows
+
+# (tag, function, rows, epsilon) → function(rows): see `Here.nonlinear`.
+Apply = Callable[[str, Function, Tensor, float | None], Tensor]
+
+
+class Objective(Protocol):
+    """What the hosted clients minimise."""
+
+    def theta0(self) -> Tensor:
+        """Initial models [n, P]; the caller owns the tensor."""
+        ...
+
+    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        """Each hosted client's stochastic gradient at its own row, on its batch `number`.
+
+        The result is written into `out` [n, P] if given; the caller owns it.
+        """
+        ...
+
+    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
+        """Each argmin_w fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], where it is known exactly."""
+        ...
+
+
+@dataclass(frozen=True)
+class HostedClients(Here):
+    """Hosted clients, from an objective, a network and a source of randomness.
+
+    `tick` tells all moments of a run apart: 0 in `start`, t + 1 in step t. It keys noise and
+    numbers the batches.
+    """
+
+    graph: Neighbourhood
+    net: Network
+    objective: Objective
+    randomness: Randomness
+    gradients_per_step: int = 1
+    apply: Apply = lambda tag, function, rows, epsilon: function(rows)
+    t: int = 0
+    tick: int = 0
+
+    def at(self, t: int) -> Self:
+        """The same clients in step t."""
+        return replace(self, t=t, tick=t + 1)
+
+    @property
+    def theta0(self) -> Tensor:
+        return self.objective.theta0()
+
+    def grad(self, theta: Tensor, local: int = 0) -> Tensor:
+        return self.objective.grad(theta, self.batch(local))
+
+    def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
+        return self.objective.minimise(linear, curvature, self.batch(0))
+
+    def batch(self, local: int) -> int:
+        """The number of the batch on which gradient `local` of this step is computed."""
+        if not 0 <= local < self.gradients_per_step:
+            raise ValueError(
+                f"gradient {local} of {self.gradients_per_step} in a step: "
+                "declare gradients_per_step"
+            )
+        first = 0 if self.tick == 0 else 1 + (self.tick - 1) * self.gradients_per_step
+        return first + local
+
+    def noise(self, tag: str, law: Noise, width: int | None = None) -> Tensor:
+        return self.randomness.rows(tag, law, self._tick, self.graph.ids, None, width).tensor()
+
+    def words(self, tag: str, width: int) -> Tensor:
+        return self.randomness.words(tag, self._tick, self.graph.ids, width)
+
+    def edge_noise(self, tag: str, law: Noise) -> tuple[NoiseRows, NoiseRows]:
+        graph, rows = self.graph, self.randomness.rows
+        sent = rows(tag, law, self._tick, graph.out_source, graph.out_target)
+        received = rows(tag, law, self._tick, graph.in_source, graph.in_target)
+        return sent, received
+
+    def nonlinear(
+        self, tag: str, function: Function, rows: Tensor, *, epsilon: float | None = None
+    ) -> Tensor:
+        return self.apply(tag, function, rows, epsilon)
+
+    @property
+    def _tick(self) -> int:
+        """The tick that keys noise; in a captured step it lives on the device."""
+        return self.tick

@@ -1,0 +1,413 @@
+"""Lazy rows: an algorithm's arithmetic builds expressions, which the engine evaluates in place.
+
+In PyTorch `theta - lr * gamma` allocates two tensors [n, P], and new memory costs as much time as
+the arithmetic. Here it only notes what to compute. A value is computed when something needs it: a
+network, a function of PyTorch, or the end of the iteration. By then it is known what is needed
+afterwards, so
+
+- a sum is one pass over memory, written into its first operand if nothing else refers to that;
+- tensors whose last use has passed are recycled, those of the previous state among them.
+
+"Nothing else refers to it" is decided by Python's reference counts, as NumPy does for temporaries.
+What is computed, and how it is rounded, never depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from sys import getrefcount
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from tacit.core import native
+from tacit.core.codec import Codec
+from tacit.core.here import Function, Network
+from tacit.core.hosted_clients import HostedClients
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.rows import CodedRows, EdgeRows, Sent, received
+from tacit.core.workers import WorkerPool
+from tacit.engines.buffers import Buffers, is_only_reference
+from tacit.engines.stacked import StackedNetwork
+
+SMALL = 1 << 14  # Below this many numbers a plain `add_` is faster than the worker pool.
+DEEPEST = 64  # Deeper expressions are evaluated at once: evaluation is recursive.
+State = TypeVar("State")
+Coefficient = float | Tensor  # A tensor without dimensions in a captured step, else a number.
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What evaluation uses: recycled memory, and the threads that share the work."""
+
+    buffers: Buffers = field(default_factory=Buffers)
+    pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
+
+    def add(self, out: Tensor, terms: list[tuple[Coefficient, Tensor]]) -> None:
+        """Add Σ coefficient · rows to `out` in place, term by term, two terms per pass."""
+        compiled = out.numel() >= SMALL and all(
+            isinstance(coefficient, float) and native.supports(rows)
+            for coefficient, rows in (*terms, (1.0, out))
+        )
+        if not compiled:
+            for coefficient, rows in terms:
+                if isinstance(coefficient, Tensor):
+                    out.addcmul_(rows, coefficient)
+                else:
+                    out.add_(rows, alpha=coefficient)
+            return
+        for k in range(0, len(terms), 2):
+            pair: Any = (*terms[k : k + 2], (0.0, None))
+            (a, x), (b, y), *_ = pair
+            self.pool.run(partial(native.add, out, a, x, b, y), self.pool.split(len(out)))
+
+
+class Rows:
+    """Rows [n, P] that are computed when needed; a tensor to arithmetic and to PyTorch."""
+
+    __slots__ = ("_depth", "_value", "_workspace", "device", "dtype", "shape")
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    def __init__(self, like: Tensor | Rows, workspace: Workspace, depth: int = 0) -> None:
+        self.shape, self.dtype, self.device = like.shape, like.dtype, like.device
+        self._workspace = workspace
+        self._value: Tensor | None = None
+        self._depth = depth
+
+    def tensor(self) -> Tensor:
+        """The value, computed at the first call."""
+        if self._value is None:
+            self._value = self._compute()
+            self._depth = 0
+        return self._value
+
+    def _compute(self) -> Tensor:
+        raise NotImplementedError
+
+    def _scaled(self) -> tuple[Coefficient, Rows]:
+        """This as coefficient · rows."""
+        return 1.0, self
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __add__(self, other: Any) -> Any:
+        return _sum(self, other, 1.0, self._workspace)
+
+    def __radd__(self, other: Any) -> Any:
+        return _sum(other, self, 1.0, self._workspace)
+
+    def __sub__(self, other: Any) -> Any:
+        return _sum(self, other, -1.0, self._workspace)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _sum(other, self, -1.0, self._workspace)
+
+    def __mul__(self, other: Any) -> Any:
+        if not _is_coefficient(other):
+            return self.tensor() * evaluated(other)
+        coefficient, rows = self._scaled()
+        return Combination([coefficient * other], [rows], self._workspace)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Any:
+        return self * -1.0
+
+    def __truediv__(self, other: Any) -> Any:
+        return self.tensor() / evaluated(other)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return self.tensor()[index]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.tensor(), name)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Arithmetic with a tensor on the left stays lazy; other functions get the values."""
+        lazy = _REFLECTED.get(getattr(function, "__name__", ""))
+        if lazy and not kwargs and len(args) == 2 and isinstance(args[1], Rows):
+            return getattr(args[1], lazy)(args[0])
+        named = {name: evaluated(value) for name, value in (kwargs or {}).items()}
+        return function(*map(evaluated, args), **named)
+
+
+_REFLECTED = {"add": "__radd__", "sub": "__rsub__", "mul": "__rmul__"} | {
+    f"__{name}__": f"__r{name}__" for name in ("add", "sub", "mul")
+}
+
+
+class Known(Rows):
+    """A tensor as rows."""
+
+    __slots__ = ()
+
+    def __init__(self, value: Tensor, workspace: Workspace) -> None:
+        super().__init__(value, workspace)
+        self._value = value
+
+
+class Computed(Rows):
+    """Rows that `write(out, value)` computes from the value of other rows of the same shape."""
+
+    __slots__ = ("_inputs", "_write")
+
+    def __init__(
+        self, write: Callable[[Tensor, Tensor], object], rows: Rows, workspace: Workspace
+    ) -> None:
+        super().__init__(rows, workspace, rows._depth + 1)
+        self._write = write
+        self._inputs = [rows]
+        if self._depth > DEEPEST:
+            self.tensor()
+
+    def _compute(self) -> Tensor:
+        self._inputs[0].tensor()
+        value, owned = _take(self._inputs)
+        out = self._workspace.buffers.take(value)
+        self._write(out, value)
+        if owned:
+            self._workspace.buffers.give(value)
+        return out
+
+
+class Added(Rows):
+    """Rows that `add_to(out)` adds in place, such as noise that is drawn while it is added."""
+
+    __slots__ = ("add_to",)
+
+    def __init__(
+        self,
+        add_to: Callable[[Tensor], object],
+        shape: tuple[int, int],
+        like: Any,
+        workspace: Workspace,
+    ) -> None:
+        super().__init__(like, workspace)
+        self.shape = torch.Size(shape)
+        self.add_to = add_to
+
+    def _compute(self) -> Tensor:
+        out = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        self.add_to(out)
+        return out
+
+
+class Combination(Rows):
+    """Σ coefficient · rows, added from left to right."""
+
+    __slots__ = ("_coefficients", "_rows")
+
+    def __init__(
+        self, coefficients: list[Coefficient], rows: list[Rows], workspace: Workspace
+    ) -> None:
+        super().__init__(rows[0], workspace, 1 + max(one._depth for one in rows))
+        self._coefficients, self._rows = coefficients, rows
+        if self._depth > DEEPEST:
+            self.tensor()
+
+    def _scaled(self) -> tuple[Coefficient, Rows]:
+        if self._value is None and len(self._rows) == 1:
+            return self._coefficients[0], self._rows[0]
+        return 1.0, self
+
+    def _compute(self) -> Tensor:
+        coefficients, rows = self._coefficients[::-1], self._rows[::-1]
+        self._coefficients, self._rows = [], []
+        # The first operand is a sum that is used nowhere else (the list and the argument refer to
+        # it): continue it, so that ((a + b) + c) is one pass.
+        while _is_one(coefficients[-1]) and _is_open(rows[-1]) and getrefcount(rows[-1]) == 2:
+            inner = cast(Combination, rows.pop())
+            coefficients[-1:] = reversed(inner._coefficients)
+            rows += reversed(inner._rows)
+            inner._rows = []
+            del inner
+        # The operands first: computing them may be the last other use of the first one.
+        for place in range(len(rows) - 1, -1, -1):
+            if not isinstance(rows[place], Added):
+                rows[place].tensor()
+        out = self._begin(coefficients.pop(), rows)
+        terms: list[tuple[Coefficient, Tensor]] = []
+        recycled = []
+        while rows:
+            if isinstance(added := rows[-1], Added) and _is_one(coefficients[-1]):
+                self._workspace.add(out, terms)
+                terms = []
+                rows.pop(), coefficients.pop()
+                added.add_to(out)
+                continue
+            del added
+            value, owned = _take(rows)
+            terms.append((coefficients.pop(), value))
+            if owned:
+                recycled.append(value)
+        self._workspace.add(out, terms)
+        for value in recycled:
+            self._workspace.buffers.give(value)
+        return out
+
+    def _begin(self, coefficient: Coefficient, rows: list[Rows]) -> Tensor:
+        """Coefficient times the last of `rows`, which is removed, in memory to write into."""
+        value, owned = _take(rows)
+        if owned and _is_one(coefficient):
+            return value
+        out = self._workspace.buffers.take(value)
+        if _is_one(coefficient):
+            out.copy_(value)
+        else:
+            torch.mul(value, coefficient, out=out)
+        if owned:
+            self._workspace.buffers.give(value)
+        return out
+
+
+def _take(rows: list[Rows]) -> tuple[Tensor, bool]:
+    """Remove the last rows of a list: their value, and whether nothing else refers to it."""
+    last = rows.pop()
+    value = last.tensor()
+    alone = getrefcount(last) == 2  # this variable and the argument
+    del last
+    alone = alone and is_only_reference(value)
+    return value, alone
+
+
+def _is_open(rows: Rows) -> bool:
+    return isinstance(rows, Combination) and rows._value is None
+
+
+def _is_one(coefficient: Coefficient) -> bool:
+    return isinstance(coefficient, float) and coefficient == 1.0
+
+
+def _is_coefficient(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return value.ndim == 0 and value.is_floating_point()
+    return isinstance(value, int | float)
+
+
+def _sum(left: Any, right: Any, sign: float, workspace: Workspace) -> Any:
+    operands = [Known(one, workspace) if isinstance(one, Tensor) else one for one in (left, right)]
+    if not all(isinstance(one, Rows) and one.shape == operands[0].shape for one in operands):
+        left, right = evaluated(left), evaluated(right)
+        return left + right if sign > 0 else left - right
+    pairs = [one._scaled() for one in operands]
+    coefficients = [pairs[0][0], sign * pairs[1][0]]
+    return Combination(coefficients, [rows for _, rows in pairs], workspace)
+
+
+def evaluated(value: Any) -> Any:
+    """The tensor of rows that are lazy; anything else as it is."""
+    return value.tensor() if isinstance(value, Rows) else value
+
+
+def evaluated_state(state: State) -> State:
+    """A state with all of its tensors computed. The caller must keep no reference to `state`."""
+    kind = type(state)
+    waiting = {one.name: getattr(state, one.name) for one in fields(cast(Any, state))}
+    del state
+    done = {}
+    for name in list(waiting):
+        done[name] = evaluated(waiting.pop(name))
+    return kind(**done)
+
+
+class LazyNetwork:
+    """A network that takes and gives lazy rows; mixing in one process is itself lazy."""
+
+    def __init__(self, network: Network, workspace: Workspace) -> None:
+        self.network, self._workspace = network, workspace
+
+    def mix(self, **rows: Sent) -> tuple[Any, ...]:
+        network, workspace = self.network, self._workspace
+        if not isinstance(network, StackedNetwork):
+            mixed = network.mix(**{tag: evaluated(sent) for tag, sent in rows.items()})
+            return tuple(Known(one, workspace) for one in mixed)
+        network.count_mix(rows.values())
+        return tuple(
+            Computed(network.mix_into, self._rows(sent), workspace) for sent in rows.values()
+        )
+
+    def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Any:
+        arrived = self.network.send(tag, evaluated(edge_rows), private=private)
+        return Known(arrived, self._workspace)
+
+    def average(self, **rows: Tensor) -> tuple[Any, ...]:
+        means = self.network.average(**{tag: evaluated(own) for tag, own in rows.items()})
+        return tuple(Known(one, self._workspace) for one in means)
+
+    def _rows(self, sent: Any) -> Rows:
+        if isinstance(sent, CodedRows):
+            sent = sent.rows
+        return sent if isinstance(sent, Rows) else Known(received(sent), self._workspace)
+
+
+@dataclass(frozen=True, eq=False)
+class LazyNeighbourhood(Neighbourhood):
+    """A neighbourhood whose sums of edge noise are drawn while they are added."""
+
+    workspace: Workspace = field(default_factory=Workspace)
+
+    def net_out(self, sent: EdgeRows, received: EdgeRows) -> Any:
+        add = partial(self.add_net_out, sent=sent, received=received)
+        return Added(add, (len(self.ids), sent.shape[1]), sent, self.workspace)
+
+
+@dataclass(frozen=True)
+class LazyClients(HostedClients):
+    """Hosted clients whose rows are lazy."""
+
+    workspace: Workspace = field(default_factory=Workspace)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.net, LazyNetwork):
+            object.__setattr__(self, "net", LazyNetwork(self.net, self.workspace))
+        if not isinstance(self.graph, LazyNeighbourhood):
+            parts = {one.name: getattr(self.graph, one.name) for one in fields(self.graph)}
+            lazy = LazyNeighbourhood(**parts, workspace=self.workspace)
+            object.__setattr__(self, "graph", lazy)
+
+    def start(self, algorithm: Any) -> Any:
+        """The state of an algorithm before the first iteration."""
+        return evaluated_state(algorithm.start(self))
+
+    def lazy_state(self, state: State) -> State:
+        """A state of tensors as one of lazy rows."""
+        known = {
+            one.name: Known(getattr(state, one.name), self.workspace)
+            for one in fields(cast(Any, state))
+        }
+        return cast(State, replace(cast(Any, state), **known))
+
+    def grad(self, theta: Any, local: int = 0) -> Any:
+        if isinstance(theta, Tensor):
+            theta = Known(theta, self.workspace)
+        number = self.batch(local)
+
+        def write(out: Tensor, value: Tensor) -> None:
+            gradients = self.objective.grad(value, number, out)
+            if gradients is not out:
+                out.copy_(gradients)
+
+        return Computed(write, theta, self.workspace)
+
+    def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
+        return super().minimise(evaluated(linear), evaluated(curvature))
+
+    def nonlinear(
+        self, tag: str, function: Function, rows: Tensor, *, epsilon: float | None = None
+    ) -> Tensor:
+        return super().nonlinear(tag, function, evaluated(rows), epsilon=epsilon)
+
+    def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
+        return super().encoded(tag, codec, evaluated(rows))
