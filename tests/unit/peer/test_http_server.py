@@ -12,7 +12,7 @@ import pytest
 
 from tacit.core.errors import Misuse
 from tacit.peer.monitoring import http_server
-from tacit.peer.monitoring.http_server import MAX_HEADER, MAX_THREADS, MonitoringServer
+from tacit.peer.monitoring.http_server import MAX_HEADER, MAX_THREADS, serve_monitoring
 from tacit.peer.monitoring.metrics import Metrics
 
 
@@ -42,9 +42,8 @@ def node():
 
 @pytest.fixture
 def port(node):
-    server = MonitoringServer(0, node.status, node.healthy, node.metrics)
-    yield server.start()
-    server.stop()
+    with serve_monitoring(0, node.status, node.healthy, node.metrics) as port:
+        yield port
 
 
 def fetch(port, path, method="GET", timeout=30, **headers):
@@ -244,54 +243,56 @@ def test_no_more_threads_than_allowed(node):
             here[0] -= 1
         return {}
 
-    server = MonitoringServer(0, status, node.healthy, node.metrics)
-    busy = server.start()
     answers = []
-    requesters = [
-        threading.Thread(target=lambda: answers.append(fetch(busy, "/status")[0].status))
-        for _ in range(MAX_THREADS + 8)
-    ]
-    for requester in requesters:
-        requester.start()
-    deadline = time.monotonic() + 20
-    while here[0] < MAX_THREADS and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.3)
-    assert here[0] == most[0] == MAX_THREADS
-    going.set()
-    for requester in requesters:
-        requester.join()
-    server.stop()
+    with serve_monitoring(0, status, node.healthy, node.metrics) as busy:
+        requesters = [
+            threading.Thread(target=lambda: answers.append(fetch(busy, "/status")[0].status))
+            for _ in range(MAX_THREADS + 8)
+        ]
+        for requester in requesters:
+            requester.start()
+        deadline = time.monotonic() + 20
+        while here[0] < MAX_THREADS and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        assert here[0] == most[0] == MAX_THREADS
+        going.set()
+        for requester in requesters:
+            requester.join()
     assert answers == [200] * (MAX_THREADS + 8)
     assert most[0] <= MAX_THREADS
 
 
-def test_it_listens_on_loopback_only(node):
-    server = MonitoringServer(0, node.status, node.healthy, node.metrics)
-    port = server.start()
-    assert server._server.socket.getsockname() == ("127.0.0.1", port)
-    server.stop()
+def test_it_listens_on_loopback_only(node, monkeypatch):
+    bound = []
+
+    class Server(http_server._Server):
+        def server_activate(self):
+            bound.append(self.socket.getsockname())
+            super().server_activate()
+
+    monkeypatch.setattr(http_server, "_Server", Server)
+    with serve_monitoring(0, node.status, node.healthy, node.metrics) as port:
+        assert bound == [("127.0.0.1", port)]
 
 
 def test_an_unusable_port_is_refused_with_a_remedy(node, port):
     for wanted in (port, 70_000, -1, "x"):
-        with pytest.raises(Misuse, match=rf"port {wanted!r} of 127.0.0.1.*another port"):
-            MonitoringServer(wanted, node.status, node.healthy, node.metrics).start()
+        with (
+            pytest.raises(Misuse, match=rf"port {wanted!r} of 127.0.0.1.*another port"),
+            serve_monitoring(wanted, node.status, node.healthy, node.metrics),
+        ):
+            pass
 
 
 def test_it_can_be_stopped_and_started_again(node):
-    server = MonitoringServer(0, node.status, node.healthy, node.metrics)
-    server.stop()
-    port = server.start()
-    assert fetch(port, "/status")[0].status == 200
-    server.stop()
-    server.stop()
+    with serve_monitoring(0, node.status, node.healthy, node.metrics) as port:
+        assert fetch(port, "/status")[0].status == 200
     with pytest.raises(ConnectionError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
-    again = MonitoringServer(port, node.status, node.healthy, node.metrics)
-    assert again.start() == port
-    assert fetch(port, "/status")[0].status == 200
-    again.stop()
+    with serve_monitoring(port, node.status, node.healthy, node.metrics) as again:
+        assert again == port
+        assert fetch(port, "/status")[0].status == 200
 
 
 def test_nothing_is_printed(port, capfd):

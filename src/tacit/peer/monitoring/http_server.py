@@ -9,8 +9,8 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -33,52 +33,36 @@ JSON = "application/json"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class MonitoringServer:
-    """Serves GET /metrics, /health and /status on the loopback interface."""
+@contextmanager
+def serve_monitoring(
+    port: int,
+    status: Callable[[], dict[str, Any]],
+    health: Callable[[], tuple[bool, str]],
+    metrics: Metrics,
+) -> Iterator[int]:
+    """Serve GET /metrics, /health and /status while the block runs; yield the port.
 
-    def __init__(
-        self,
-        port: int,
-        status: Callable[[], dict[str, Any]],
-        health: Callable[[], tuple[bool, str]],
-        metrics: Metrics,
-    ) -> None:
-        """`port` 0 means any free one; `health` returns whether the node is healthy, and why."""
-        self._port = port
-        self._pages: Pages = {
-            "/metrics": lambda: (HTTPStatus.OK, METRICS, metrics.text()),
-            "/status": lambda: (HTTPStatus.OK, JSON, _to_json(status())),
-            "/health": lambda: _health_response(health),
-        }
-        self._server: _Server | None = None
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> int:
-        """Start listening and return the port."""
+    `port` 0 means any free one. `health` returns whether the node is healthy, and why.
+    """
+    pages: Pages = {
+        "/metrics": lambda: (HTTPStatus.OK, METRICS, metrics.text()),
+        "/status": lambda: (HTTPStatus.OK, JSON, _to_json(status())),
+        "/health": lambda: _health_response(health),
+    }
+    try:
+        server = _Server(port, pages)
+    except (OSError, OverflowError, TypeError) as problem:
+        raise Misuse(
+            f"The monitoring server cannot listen on port {port!r} of {ADDRESS}: {problem}.",
+            "Choose another port, or 0 for any free one.",
+        ) from None
+    with server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
+        thread.start()
         try:
-            server = _Server(self._port, self._pages)
-        except (OSError, OverflowError, TypeError) as problem:
-            raise Misuse(
-                f"The monitoring server cannot listen on port {self._port!r} of {ADDRESS}: "
-                f"{problem}.",
-                "Choose another port, or 0 for any free one.",
-            ) from None
-        self._server = server
-        self._thread = threading.Thread(
-            target=server.serve_forever,
-            kwargs={"poll_interval": 0.1},
-            name="monitoring",
-            daemon=True,
-        )
-        self._thread.start()
-        return int(server.server_address[1])
-
-    def stop(self) -> None:
-        server, thread = self._server, self._thread
-        self._server = self._thread = None
-        if server is not None and thread is not None:
+            yield int(server.server_address[1])
+        finally:
             server.shutdown()
-            server.server_close()
             thread.join()
 
 
