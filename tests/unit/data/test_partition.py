@@ -7,15 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tacit.core.errors import Misuse
-from tacit.data import (
-    classes_per_client,
-    dirichlet,
-    explicit,
-    iid,
-    missing_classes,
-    partition,
-    quantity,
-)
+from tacit.data import classes_per_client, explicit, iid, missing_classes, partition, quantity
 from tacit.data.allocation import raise_to_minimum, split_proportionally, take_from_largest
 
 seeds = st.integers(0, 2**32)
@@ -44,29 +36,17 @@ def same(one, other) -> bool:
     return all(map(torch.equal, one.indices, other.indices))
 
 
-@given(cases())
-def test_iid(case):
-    labels, clients, seed, minimum = case
-    parts = iid(len(labels), clients, seed, minimum)
-    check(parts, len(labels), clients, minimum)
-    assert np.ptp(parts.sizes) <= 1
-    assert same(parts, iid(len(labels), clients, seed, minimum))
-
-
+@pytest.mark.parametrize("kind", ["iid", "quantity", "dirichlet"])
 @given(cases(), alphas)
-def test_quantity(case, alpha):
+def test_random_partitions(kind, case, alpha):
     labels, clients, seed, minimum = case
-    parts = quantity(len(labels), clients, alpha, seed, minimum)
+    options = {} if kind == "iid" else {"alpha": alpha}
+    parts, again = (
+        partition(kind, labels, clients, seed=seed, minimum=minimum, **options) for _ in range(2)
+    )
     check(parts, len(labels), clients, minimum)
-    assert same(parts, quantity(len(labels), clients, alpha, seed, minimum))
-
-
-@given(cases(), alphas)
-def test_dirichlet(case, alpha):
-    labels, clients, seed, minimum = case
-    parts = dirichlet(labels, clients, alpha, seed, minimum)
-    check(parts, len(labels), clients, minimum)
-    assert same(parts, dirichlet(labels, clients, alpha, seed, minimum))
+    assert same(parts, again)
+    assert kind != "iid" or np.ptp(parts.sizes) <= 1
 
 
 @given(cases(), st.integers(1, 8))
@@ -179,37 +159,36 @@ def test_minimum_that_a_class_cannot_fill():
 
 def test_small_alpha_is_more_uneven_than_large():
     labels = np.arange(5000) % 10
-    spread = [
-        dirichlet(labels, 20, alpha, seed=0).counts(labels, 10).std() for alpha in (0.1, 1, 100)
-    ]
+    skewed = [partition("dirichlet", labels, 20, alpha=alpha) for alpha in (0.1, 1, 100)]
+    spread = [parts.counts(labels, 10).std() for parts in skewed]
     assert spread[0] > 1.5 * spread[1] > 3 * spread[2]
     sizes = [quantity(5000, 20, alpha, seed=0).sizes.std() for alpha in (0.1, 1, 100)]
     assert sizes[0] > 1.5 * sizes[1] > 3 * sizes[2]
 
 
-def test_seeds_matter():
+KINDS = {
+    "iid": {},
+    "quantity": {"alpha": 0.3},
+    "dirichlet": {"alpha": 0.1},
+    "classes": {"k": 2},
+    "missing": {"k": 2},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_seeds_matter(kind):
     labels = np.arange(500) % 10
-    for kind, options in (
-        ("iid", {}),
-        ("quantity", {"alpha": 1}),
-        ("dirichlet", {"alpha": 1}),
-        ("classes", {"k": 2}),
-        ("missing", {"k": 2}),
-    ):
-        first, other = (partition(kind, labels, 10, seed=seed, **options) for seed in (0, 1))
-        assert first.kind == kind
-        assert not (np.array_equal(first.sizes, other.sizes) and same(first, other))
+    first, other = (partition(kind, labels, 10, seed=seed, **KINDS[kind]) for seed in (0, 1))
+    assert first.kind == kind
+    assert not (np.array_equal(first.sizes, other.sizes) and same(first, other))
 
 
-def test_many_clients():
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_clients(kind):
     labels = np.random.default_rng(0).integers(0, 10, 60_000)
-    for kind, options in (
-        ("iid", {}),
-        ("quantity", {"alpha": 0.3}),
-        ("dirichlet", {"alpha": 0.1}),
-        ("classes", {"k": 2}),
-    ):
-        check(partition(kind, labels, 10_000, minimum=5, **options), 60_000, 10_000, 5)
+    minimum = 0 if kind == "missing" else 5
+    parts = partition(kind, labels, 10_000, minimum=minimum, **KINDS[kind])
+    check(parts, 60_000, 10_000, minimum)
 
 
 def test_labels_may_be_tensors():

@@ -128,7 +128,7 @@ def test_embedded_digits_are_those_of_mnist(real_data):
 
 
 def test_files_have_the_checksums_of_the_table(real_data):
-    """What a download would be checked against is what really lies here."""
+    """The checksums of the sources are those of the real files."""
     from tacit.data.download import mismatch
 
     checked = 0
