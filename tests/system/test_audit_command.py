@@ -329,7 +329,7 @@ def test_missing_recordings_are_refused(refused, tacit_here, finished):
         ("[transcript]\ninsides = [3]", ["client 3", "0 to 2"]),
         ("[transcript]\nclients = [9]", ["client 9", "0 to 2"]),
         ("[transcript]\ninside = [1]", ["'transcript.inside'", "Did you mean 'insides'?"]),
-        ("[run.clip]\nbound = 0.0", ["clipping bound is 0.0", "above zero"]),
+        ("[run.clip]\nbound = 0.0", ["clipping bound is 0.0", "above 0"]),
         ("[run.clip]\nbound = -1.0", ["clipping bound is -1.0"]),
         ("[run.clip]\nbound = inf", ["clipping bound is inf"]),
         ('[run.clip]\nbound = "x"', ["run.clip.bound = 'x'"]),

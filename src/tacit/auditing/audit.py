@@ -1,117 +1,41 @@
-"""An audit from end to end: who learns what, proved, bounded and measured, for several adversaries of one run."""
+"""Runs an audit: who learns what, proved, bounded and measured, for several adversaries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from torch import Tensor
 
-import tacit
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.attackers import Attackers
-from tacit.auditing.attacks.memberships import Membership
-from tacit.auditing.attacks.reconstructions import Attack, Effort, Progress
-from tacit.auditing.bounds.ledger import Ledger, ledger
-from tacit.auditing.symbolic.exposure import Exposure, exposure
-from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.attacks.suite import AttackSuite
+from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.result import AdversaryResult, Audit
+from tacit.auditing.symbolic.exposure import compute_exposure
 from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.core.arguments import is_count
+from tacit.core.checks import check_count, is_count
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation
 
-MOST_IN_HEAT_MAP = 30  # clients, unless it is asked for
+MAX_HEAT_MAP = 30  # clients in a heat map, by default
 
 
-@dataclass(frozen=True, eq=False)
-class View:
-    """What one adversary learns."""
-
-    adversary: Adversary
-    findings: list[Findings]  # per victim
-    ledgers: list[Ledger]
-    attacks: list[Attack]
-    memberships: list[Membership]
-
-    def ledger_of(self, victim: int) -> Ledger:
-        """The ledger of one victim."""
-        (found,) = [one for one in self.ledgers if one.victim == victim]
-        return found
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Audit:
-    """What leaks in a run. Printed, it is the verdict; data of victims are in `views` and not shown."""
-
-    setting: Setting
-    iterations: int
-    victims: list[int]
-    views: list[View]
-    exposure: Exposure | None
-    notes: list[str] = field(default_factory=list)  # what was not measured, and why
-
-    def __repr__(self) -> str:
-        from tacit.auditing.verdict import verdict
-
-        lines = [f"Audit({self.setting.algorithm.name}, {self.iterations} iterations)"]
-        for view in self.views:
-            for found in view.findings:
-                words = verdict(view, found.victim)
-                lines.append(
-                    f"  {words.headline}: {words.summary}; {view.ledger_of(found.victim).upper.words}"
-                )
-        return "\n".join(lines)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, as audit.json has them."""
-        from tacit.auditing.verdict import ASSUMPTIONS, verdict
-
-        return {
-            "version": tacit.__version__,
-            "algorithm": self.setting.algorithm.name,
-            "options": repr(self.setting.algorithm),
-            "clip": None if self.setting.task.clip is None else asdict(self.setting.task.clip),
-            "batch_size": self.setting.task.batch_size,
-            "graph": self.setting.graph.describe(),
-            "clients": self.setting.graph.clients,
-            "parameters": self.setting.task.parameters,
-            "seed": self.setting.seed,
-            "iterations": self.iterations,
-            "victims": self.victims,
-            "adversaries": [
-                {
-                    "adversary": str(view.adversary),
-                    "verdict": [verdict(view, found.victim).as_dict() for found in view.findings],
-                    "proved": [found.as_dict() for found in view.findings],
-                    "bounded": [one.as_dict() for one in view.ledgers],
-                    "measured": {
-                        "inversion": [attack.as_dict() for attack in view.attacks],
-                        "membership": [one.as_dict() for one in view.memberships],
-                    },
-                }
-                for view in self.views
-            ],
-            "exposure": None if self.exposure is None else self.exposure.as_dict(),
-            "assumptions": list(ASSUMPTIONS),
-            "notes": self.notes,
-        }
-
-
-def usual_adversaries(setting: Setting, victim: int) -> list[Adversary]:
-    """A neighbour, all neighbours together, an eavesdropper; and a server where messages pass through one."""
+def default_adversaries(setting: Setting, victim: int) -> list[Adversary]:
+    """A neighbour, all neighbours together, an eavesdropper, and the server if there is one."""
     edges = setting.graph.edges.tolist()
-    near = sorted({t for s, t in edges if s == victim} | {s for s, t in edges if t == victim})
-    found = [Adversary.curious(near[0])] if near else []
-    if 1 < len(near) < setting.graph.clients:
-        found.append(Adversary.curious(*near))
-    found.append(Adversary.eavesdropper())
+    neighbours = sorted({t for s, t in edges if s == victim} | {s for s, t in edges if t == victim})
+    adversaries = [Adversary.curious(neighbours[0])] if neighbours else []
+    if 1 < len(neighbours) < setting.graph.clients:
+        adversaries.append(Adversary.curious(*neighbours))
+    adversaries.append(Adversary.eavesdropper())
     trial = run_on_symbols(setting.algorithm, setting.graph, 1)
     if any(message.verb == "average" for message in trial.transcript.messages):
-        found.append(Adversary.server())
-    return found
+        adversaries.append(Adversary.server())
+    return adversaries
 
 
 def run_audit(
@@ -121,7 +45,7 @@ def run_audit(
     victims: Sequence[int] = (0,),
     iterations: int = 10,
     delta: float = 1e-5,
-    effort: Effort | None = None,
+    attack_options: AttackOptions | None = None,
     attacks: bool = True,
     heat_map: bool | None = None,
     transcript: Transcript | None = None,
@@ -130,144 +54,138 @@ def run_audit(
 ) -> Audit:
     """Audit the first iterations of a run.
 
-    Messages are taken from a `transcript` that was recorded, or recorded now: the same setting says the same again.
-    `final` [N, P] are the trained models, for membership inference; without them it sees those of the iterations
-    audited. `heat_map` draws who learns what from whom; by default up to 30 clients.
+    Args:
+        setting: What determines the run.
+        adversaries: Adversaries or their text; by default those of `default_adversaries`.
+        victims: Clients whose data are at stake.
+        iterations: How many iterations the adversaries see.
+        delta: δ of the differential-privacy guarantee.
+        attack_options: How hard attacks try.
+        attacks: Whether to attack, or only to prove and bound.
+        heat_map: Whether to compute the exposure of all pairs; by default up to 30 clients.
+        transcript: Recorded messages. Without one the iterations run again, with equal messages.
+        final: Trained models [N, P] for membership inference; by default models of the audited
+            iterations are attacked.
+        progress: Called with a description, the steps done and the steps in all.
+
+    Raises:
+        Misuse: An adversary or a victim does not exist, or the transcript is too short.
     """
-    if not is_count(iterations):
-        raise Misuse(f"iterations is {iterations!r}.", "Give a whole number of at least 1.")
+    check_count("iterations", iterations)
     victims = list(victims)
-    _refuse_victims(victims, setting.graph.clients)
-    chosen = [Adversary.parse(a) if isinstance(a, str) else a for a in adversaries or ()]
     notes: list[str] = []
-    chosen = chosen or _recorded(usual_adversaries(setting, victims[0]), transcript, notes)
-    for adversary in chosen:
-        adversary.refuse(setting.graph.clients, [(s, t) for s, t in setting.graph.edges.tolist()])
-        if set(victims) <= adversary.corrupt:
-            raise Misuse(
-                f"All victims of {adversary} are corrupt themselves.", "Name an honest client."
-            )
-    said = progress or (lambda what, done, of: None)
+    _check_victims(victims, setting.graph.clients)
+    chosen = [Adversary.parse(a) if isinstance(a, str) else a for a in adversaries or ()]
+    if not chosen:
+        chosen = default_adversaries(setting, victims[0])
+        if transcript is not None:
+            chosen, notes = _split_recorded(chosen, transcript)
+    _check_adversaries(chosen, victims, setting)
+    report = progress or (lambda what, done, of: None)
     if transcript is None:
-        transcript = _record(setting, chosen, iterations, said)
-    else:
-        _refuse_unrecorded(transcript, iterations)
-    said("running the algorithm on symbols", 0, 1)
-    run = run_on_symbols(setting.algorithm, setting.graph, iterations, transcript.keep)
-    whole = run  # of what was said, not only kept
-    if transcript.keep != Keep(insides=transcript.keep.insides, theta0=transcript.keep.theta0):
-        whole = run_on_symbols(setting.algorithm, setting.graph, iterations)
-        if _size(whole.transcript) > _size(run.transcript):
+        transcript = _record(setting, chosen, iterations, report)
+    _check_recorded(transcript, iterations)
+    report("running the algorithm on symbols", 0, 1)
+    # Proofs and bounds are about all messages, attacks about the recorded ones.
+    run = run_on_symbols(setting.algorithm, setting.graph, iterations)
+    keep = transcript.keep
+    recorded = run
+    if keep != Keep(insides=keep.insides, theta0=keep.theta0):
+        recorded = run_on_symbols(setting.algorithm, setting.graph, iterations, keep)
+        if _row_count(run.transcript) > _row_count(recorded.transcript):
             notes.append("attacks on messages that the transcript did not keep")
-    heard = _cut(transcript, iterations)
-    attackers = None
+    suite = None
     if attacks:
-        attackers = Attackers.of(setting, victims, delta, effort or Effort(), final, said, notes)
-    views = []
+        options = attack_options or AttackOptions()
+        suite = AttackSuite.prepare(setting, victims, delta, options, final, report, notes)
+    messages = _first_iterations(transcript, iterations)
+    clip, parameters = setting.task.clip, setting.task.parameters
+    results = []
     for adversary in chosen:
-        said(f"what {adversary} knows", 0, 1)
-        know = Knowledge(whole, adversary)
-        if not know.seen:
+        report(f"computing what {adversary} knows", 0, 1)
+        knowledge = Knowledge(run, adversary)
+        if not knowledge.seen:
             raise Misuse(
                 f"{adversary} sees no message of this run.",
                 "Choose another, e.g. a neighbour of the victim.",
             )
         honest = [victim for victim in victims if victim not in adversary.corrupt]
-        found = [Findings(know, victim) for victim in honest]
-        clip, width = setting.task.clip, setting.task.parameters
+        leakage = [Leakage(knowledge, victim) for victim in honest]
         ledgers = [
-            ledger(whole, adversary, one.victim, clip=clip, parameters=width, delta=delta)
-            for one in found
+            compute_ledger(run, adversary, victim, clip=clip, parameters=parameters, delta=delta)
+            for victim in honest
         ]
-        inverted: list[Attack] = []
-        members: list[Membership] = []
-        if attackers is not None:
-            kept = (
-                found
-                if run is whole
-                else [Findings(Knowledge(run, adversary), victim) for victim in honest]
-            )
-            inverted, members = attackers.attack(kept, heard)
-        views.append(View(adversary, found, ledgers, inverted, members))
-    exposed = None
-    if heat_map or (heat_map is None and setting.graph.clients <= MOST_IN_HEAT_MAP):
-        clients = setting.graph.clients
-        exposed = exposure(
-            whole, progress=lambda a: said("who learns what from whom", a + 1, clients)
+        result = AdversaryResult(adversary, leakage, ledgers, [], [])
+        if suite is not None:
+            if recorded is not run:
+                partial = Knowledge(recorded, adversary)
+                leakage = [Leakage(partial, victim) for victim in honest]
+            reconstructions, memberships = suite.run(leakage, messages)
+            result = replace(result, reconstructions=reconstructions, memberships=memberships)
+        results.append(result)
+    exposure = None
+    clients = setting.graph.clients
+    if heat_map or (heat_map is None and clients <= MAX_HEAT_MAP):
+        exposure = compute_exposure(
+            run, progress=lambda client: report("computing exposure", client + 1, clients)
         )
-    return Audit(setting, iterations, victims, views, exposed, notes)
+    return Audit(setting, iterations, victims, results, exposure, notes)
 
 
 def _record(
-    setting: Setting, adversaries: Sequence[Adversary], iterations: int, said: Progress
+    setting: Setting, adversaries: Sequence[Adversary], iterations: int, report: Progress
 ) -> Transcript:
-    """Run and listen."""
     insides = sorted({client for adversary in adversaries for client in adversary.corrupt})
-    told = any(adversary.knows_theta0 for adversary in adversaries)
-    transcript = Transcript(Keep(insides=tuple(insides), theta0=told))
-    simulation = Simulation(
-        setting.algorithm,
-        setting.task,
-        setting.graph,
-        seed=setting.seed,
-        device=setting.device,
-        gradients=setting.gradients,
-        prg=setting.prg,
-        transcript=transcript,
-    )
+    theta0 = any(adversary.knows_theta0 for adversary in adversaries)
+    transcript = Transcript(Keep(insides=tuple(insides), theta0=theta0))
+    simulation = Simulation(setting, transcript=transcript)
     simulation.start()
     for iteration in range(iterations):
         simulation.step()
-        said("running and listening", iteration + 1, iterations)
+        report("recording messages", iteration + 1, iterations)
     return transcript
 
 
-def _recorded(
-    usual: list[Adversary], transcript: Transcript | None, notes: list[str]
-) -> list[Adversary]:
-    """Those of the usual adversaries whose insides were recorded, where that was done before."""
-    if transcript is None:
-        return usual
+def _split_recorded(
+    adversaries: list[Adversary], transcript: Transcript
+) -> tuple[list[Adversary], list[str]]:
+    """The adversaries whose own unknowns the transcript has, and a note on each of the others."""
     insides = set(transcript.keep.insides)
-    for adversary in usual:
-        if not adversary.corrupt <= insides:
-            notes.append(
-                f"what {adversary} learns: what it holds was not recorded (`insides` of the transcript)"
-            )
-    return [adversary for adversary in usual if adversary.corrupt <= insides]
+    recorded = [adversary for adversary in adversaries if adversary.corrupt <= insides]
+    notes = [
+        f"what {adversary} learns: its state was not recorded (`insides` of the transcript)"
+        for adversary in adversaries
+        if adversary not in recorded
+    ]
+    return recorded, notes
 
 
-def _size(transcript: Transcript) -> int:
+def _row_count(transcript: Transcript) -> int:
     return sum(len(message.rows) for message in transcript.messages)
 
 
-def _cut(transcript: Transcript, iterations: int) -> Transcript:
+def _first_iterations(transcript: Transcript, iterations: int) -> Transcript:
     """The messages up to an iteration, on the CPU."""
     messages = [message for message in transcript.messages if message.tick <= iterations]
-    return Transcript(
-        transcript.keep,
-        transcript.clients,
-        transcript.edges,
-        iterations,
-        [replace(message, rows=message.rows.cpu()) for message in messages],
-        {name: row.cpu() for name, row in transcript.held.items()},
+    return replace(
+        transcript,
+        steps=iterations,
+        messages=[replace(message, rows=message.rows.cpu()) for message in messages],
+        held={unknown: row.cpu() for unknown, row in transcript.held.items()},
     )
 
 
-def _refuse_unrecorded(transcript: Transcript, iterations: int) -> None:
-    last = (
-        transcript.steps
-        if transcript.keep.ticks is None
-        else min(transcript.steps, transcript.keep.ticks[1])
-    )
+def _check_recorded(transcript: Transcript, iterations: int) -> None:
+    ticks = transcript.keep.ticks
+    last = transcript.steps if ticks is None else min(transcript.steps, ticks[1])
     if last < iterations:
         raise Misuse(
-            f"The audit shall see {iterations} iterations, but the transcript ends with iteration {last}.",
-            f"Audit up to {last}, or record the run with more.",
+            f"The audit needs {iterations} iterations, but the transcript has {last}.",
+            f"Audit at most {last}, or record more.",
         )
 
 
-def _refuse_victims(victims: Sequence[int], clients: int) -> None:
+def _check_victims(victims: Sequence[int], clients: int) -> None:
     if not victims:
         raise Misuse("No victim is named.", "Name at least one client.")
     for victim in victims:
@@ -276,3 +194,13 @@ def _refuse_victims(victims: Sequence[int], clients: int) -> None:
                 f"There is no client {victim!r} to be the victim.",
                 f"Name one from 0 to {clients - 1}.",
             )
+
+
+def _check_adversaries(
+    adversaries: Sequence[Adversary], victims: Sequence[int], setting: Setting
+) -> None:
+    edges = [(s, t) for s, t in setting.graph.edges.tolist()]
+    for adversary in adversaries:
+        adversary.check_graph(setting.graph.clients, edges)
+        if adversary.corrupt.issuperset(victims):
+            raise Misuse(f"All victims of {adversary} are corrupt.", "Name an honest client.")

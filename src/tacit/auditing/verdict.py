@@ -1,34 +1,36 @@
-"""The verdict: what a manager can read, in words that a reviewer can check against the numbers beside them."""
+"""The verdict of an audit: short statements that a reviewer can check against the numbers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from tacit.auditing.scoring.lower_bound import verdict as compare_bounds
-from tacit.auditing.symbolic.findings import QUESTIONS, Findings, Question
-
-if TYPE_CHECKING:
-    from tacit.auditing.attacks.memberships import Membership
-    from tacit.auditing.audit import View
-    from tacit.auditing.bounds.ledger import Ledger
-    from tacit.auditing.scoring.reconstruction import ImageScores, ReconstructionScore
+from tacit.auditing.attacks.membership_attacks import MembershipResult
+from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
+from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.scoring.lower_bound import compare_bounds
+from tacit.auditing.scoring.reconstruction import ImageScores
+from tacit.auditing.symbolic.knowledge import Status
+from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question
 
 Headline = Literal["exposed", "partly exposed", "noisy", "nothing proved"]
 ASSUMPTIONS = (
-    "The adversary follows the protocol and knows the algorithm, its options, the graph and the model's architecture.",
-    "Proved: exact statements are linear combinations of what was really said, each with its proof; what is called "
-    "hidden is hidden from linear combinations only, and non-linear steps count as unknowns of their own.",
-    "Bounded: two runs are neighbours if all data of one client differ; the bound holds for the iterations audited, "
-    "not for those that follow.",
-    "Measured: an attack that fails proves nothing; another one may succeed.",
-    "Exact means in the algebra of what is sent; the rounding of messages is multiplied by the gain, at most.",
-    "Keys of masks and private channels are not broken.",
+    "The adversary follows the protocol. It knows the algorithm, its options, the graph and the "
+    "model's architecture.",
+    "Proved: exact statements are linear combinations of messages, each with its proof. Hidden "
+    "means hidden from linear combinations; results of non-linear steps count as unknowns.",
+    "Bounded: neighbouring runs differ in all data of one client. The bound covers the audited "
+    "iterations and no later ones.",
+    "Measured: a failed attack proves nothing; another attack may succeed.",
+    "Exact means exact in the algebra of messages. Rounding errors of messages grow by at most the "
+    "gain.",
+    "Keys of masks and private channels stay secret.",
 )
-ASKED = 12  # combinations looked at for the gain: what the rounding of messages is multiplied with
+GAINS = 12  # combinations that the printed range of gains is taken from
 NOUNS: dict[Question, str] = {
     "gradient": "gradients",
     "update": "updates of several gradients",
@@ -37,11 +39,17 @@ NOUNS: dict[Question, str] = {
     "model": "models",
     "image": "results of non-linear steps on gradients",
 }
+SHORT: dict[Question, str] = {
+    "gradient": "gradients",
+    "update": "updates",
+    "difference": "gradient differences",
+    "sum": "sum over honest clients",
+}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Three kinds of statements about one victim."""
+    """Statements about one victim: a headline, a summary, and three kinds of evidence."""
 
     victim: int
     headline: Headline
@@ -50,154 +58,128 @@ class Verdict:
     bounded: list[str]
     measured: list[str]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "victim": self.victim,
-            "headline": self.headline,
-            "summary": self.summary,
-            "proved": self.proved,
-            "bounded": self.bounded,
-            "measured": self.measured,
-        }
+    @classmethod
+    def of(
+        cls,
+        leakage: Leakage,
+        ledger: Ledger,
+        reconstructions: Sequence[ReconstructionResult],
+        memberships: Sequence[MembershipResult],
+    ) -> Verdict:
+        """The verdict on one victim; attacks on other victims are ignored."""
+        victim, upper = leakage.victim, ledger.upper
+        bounded = [f"{upper} for {ledger.scope}: {upper.why}"]
+        if ledger.single_message is not None:
+            bounded.append(f"for comparison, {ledger.single_message}")
+        measured = [
+            _reconstruction_statement(result, index)
+            for result in reconstructions
+            for index, evidence in enumerate(result.evidence)
+            if evidence.victim == victim
+        ]
+        measured += [_membership_statement(m, ledger) for m in memberships if m.victim == victim]
+        proved = [_proved_statement(leakage, q) for q in QUESTIONS if leakage.of(q).when]
+        return cls(victim, *_headline(leakage), proved, bounded, measured)
 
 
-def verdict(view: View, victim: int) -> Verdict:
-    """The words for one victim of one adversary."""
-    (found,) = [one for one in view.findings if one.victim == victim]
-    headline, summary = _headline(found)
-    (account,) = [one for one in view.ledgers if one.victim == victim]
-    bounded = [f"{account.upper.words} for {account.upper.scope}: {account.upper.why}"]
-    if account.alone is not None:
-        bounded.append(f"for comparison, {account.alone.words}")
-    measured = []
-    for attack in view.attacks:
-        for place, one in enumerate(attack.evidence):
-            if one.victim == victim:
-                measured.append(_inverted(attack.kind, attack.method, attack.score, place))
-    for member in view.memberships:
-        if member.victim == victim:
-            measured.append(_member(member, account))
-    return Verdict(
-        victim,
-        headline,
-        summary,
-        [_proved(found, q) for q in QUESTIONS if found.of(q).when],
-        bounded,
-        measured,
-    )
+def strongest_leak(leakage: Leakage) -> str:
+    """The most that the adversary learns about the victim's gradients, in a few words."""
+    question, status = _strongest(leakage)
+    if question is None:
+        return "no linear leak"
+    if question == "image":
+        return f"output of {_image_steps(leakage)}"
+    return f"{status} {SHORT[question]}"
 
 
-def _member(member: Membership, account: Ledger) -> str:
-    low, high = member.roc.interval
-    words = f"membership by {member.score}: AUC {member.roc.auc:.3f} ({low:.3f} to {high:.3f})"
-    lower, upper = member.lower, account.upper
-    if lower.epsilon > 0:
-        sure = f"{lower.confidence:.0%} sure"
-        words += f"; if samples were independent trials, ε ≥ {lower.epsilon:.2g} would be {sure}"
-    if member.comparable and upper.delta <= lower.delta and lower.epsilon > upper.epsilon:
-        words += f": {compare_bounds(lower, upper.epsilon)}"
-    return words
+def _strongest(leakage: Leakage) -> tuple[Question | None, Status]:
+    """The question with the most revealing answers, and their status."""
+    questions: tuple[Question, ...] = ("gradient", "update", "difference", "sum")
+    for question in questions:
+        if leakage.of(question).indices("exact"):
+            return question, "exact"
+    if leakage.of("gradient").indices("noisy"):
+        return "gradient", "noisy"
+    if leakage.of("image").indices("exact"):
+        return "image", "exact"
+    return None, "hidden"
 
 
-def in_short(found: Findings) -> str:
-    """The most that is known of the victim's gradients, in a few words."""
-    gradients = found.of("gradient")
-    if gradients.places("exact"):
-        return "gradients exactly"
-    if found.of("update").places("exact"):
-        return "updates of several gradients exactly"
-    if found.of("difference").places("exact"):
-        return "gradient differences exactly"
-    if found.of("sum").places("exact"):
-        return "the sum over honest clients exactly"
-    if gradients.places("noisy"):
-        return "gradients under noise"
-    if steps := _image_steps(found):
-        return f"what {steps} made of gradients"
-    return "nothing by linear means"
+def _image_steps(leakage: Leakage) -> str:
+    """The non-linear steps with exactly known results on the victim's gradients."""
+    exact = leakage.of("image").indices("exact")
+    return ", ".join(sorted({leakage.images[index].tag for index in exact}))
 
 
-def _image_steps(found: Findings) -> str:
-    """The non-linear steps whose results on the victim's gradients are exactly known."""
-    exact = found.of("image").places("exact")
-    return ", ".join(sorted({found.images[place].tag for place in exact}))
-
-
-def _headline(found: Findings) -> tuple[Headline, str]:
-    who, victim = found.knowledge.adversary, found.victim
-    gradients = found.of("gradient")
-    if exact := gradients.places("exact"):
-        return (
-            "exposed",
-            f"{who} computes {len(exact)} of {len(gradients.when)} gradients of client {victim} exactly",
-        )
-    if exact := found.of("update").places("exact"):
-        return (
-            "exposed",
-            f"{who} computes {len(exact)} of {len(found.updates)} updates of client {victim} exactly, each the sum of "
-            "the gradients of an iteration",
-        )
+def _headline(leakage: Leakage) -> tuple[Headline, str]:
+    """The headline and the summary."""
+    who, victim = leakage.knowledge.adversary, f"client {leakage.victim}"
+    question, _ = _strongest(leakage)
+    if question is None:
+        known = f"{who} computes no gradient of {victim} by linear combinations"
+        return "nothing proved", f"{known}; other attacks are not ruled out"
+    series = leakage.of(question)
+    exact, count = len(series.indices("exact")), len(series.when)
+    if question == "gradient" and exact:
+        return "exposed", f"{who} computes {exact} of {count} gradients of {victim} exactly"
+    if question == "update":
+        known = f"{who} computes {exact} of {count} updates of {victim} exactly"
+        return "exposed", f"{known}; an update is the sum of the gradients of one iteration"
+    if question == "image":
+        known = f"{who} knows the output of {_image_steps(leakage)} for gradients of {victim}"
+        return "partly exposed", f"{known} exactly; what it reveals depends on these steps"
     noise = ""
-    if noisy := gradients.places("noisy"):
+    gradients = leakage.of("gradient")
+    if noisy := gradients.indices("noisy"):
         least = math.sqrt(float(np.min(gradients.variances[noisy])))
-        noise = f"; gradients only with noise of deviation {least:.3g} or more"
-    if exact := found.of("difference").places("exact"):
-        return (
-            "partly exposed",
-            f"{who} computes {len(exact)} gradient differences of client {victim} exactly{noise}",
-        )
-    if len(found.component) > 1 and (exact := found.of("sum").places("exact")):
-        others = len(found.component) - 1
-        return (
-            "partly exposed",
-            f"{who} computes the sum of the gradients of client {victim} and {others} others exactly{noise}",
-        )
-    if noise:
-        return (
-            "noisy",
-            f"{who} computes no gradient, difference or sum of client {victim} exactly{noise}",
-        )
-    if steps := _image_steps(found):
-        return (
-            "partly exposed",
-            f"{who} knows exactly what the non-linear step {steps} made of gradients of client {victim}; how much "
-            "that tells depends on the step",
-        )
-    return (
-        "nothing proved",
-        f"{who} computes no gradient of client {victim} by linear combinations; that it cannot otherwise is not proved",
-    )
+        noise = f"; gradients only with noise of standard deviation {least:.3g} or more"
+    if question == "difference":
+        known = f"{who} computes {exact} gradient differences of {victim} exactly"
+        return "partly exposed", known + noise
+    if question == "sum":
+        others = len(leakage.honest_component) - 1
+        known = f"{who} computes the sum of the gradients of {victim} and {others} others exactly"
+        return "partly exposed", known + noise
+    return "noisy", f"{who} computes no gradient, difference or sum of {victim} exactly{noise}"
 
 
-def _proved(found: Findings, question: Question) -> str:
-    series = found.of(question)
-    exact, noisy, all_of_them = series.places("exact"), series.places("noisy"), len(series.when)
+def _proved_statement(leakage: Leakage, question: Question) -> str:
+    series = leakage.of(question)
+    exact, noisy, count = series.indices("exact"), series.indices("noisy"), len(series.when)
     parts = []
     if exact:
-        answers = [series.ask(place) for place in exact[:ASKED]]
+        answers = [series.answer(index) for index in exact[:GAINS]]
         gains = [answer.combination.gain for answer in answers if answer.combination is not None]
-        parts.append(
-            f"{len(exact)} of {all_of_them} exactly (gain {_range(min(gains), max(gains))})"
-        )
+        parts.append(f"{len(exact)} of {count} exactly (gain {_range(min(gains), max(gains))})")
     if noisy:
         deviations = np.sqrt(series.variances[noisy])
-        parts.append(
-            f"{len(noisy)} with noise of deviation {_range(deviations.min(), deviations.max())}"
-        )
-    return f"{NOUNS[question]}: {', '.join(parts) or f'none of {all_of_them}'}"
+        noise = _range(deviations.min(), deviations.max())
+        parts.append(f"{len(noisy)} with noise of standard deviation {noise}")
+    return f"{NOUNS[question]}: {', '.join(parts) or f'none of {count}'}"
 
 
 def _range(low: float, high: float) -> str:
     return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
 
 
-def _inverted(kind: str, method: str, score: ReconstructionScore, place: int) -> str:
+def _reconstruction_statement(result: ReconstructionResult, index: int) -> str:
     def numbers(scores: ImageScores) -> str:
-        similar = "" if scores.ssim is None else f", SSIM {float(scores.ssim[place]):.3f}"
-        return f"MSE {float(scores.mse[place]):.3g}{similar}"
+        ssim = "" if scores.ssim is None else f", SSIM {float(scores.ssim[index]):.3f}"
+        return f"MSE {float(scores.mse[index]):.3g}{ssim}"
 
-    return (
-        f"inversion of a {kind} ({method}): {numbers(score.attack)}; prior mean {numbers(score.prior_mean)}, "
-        f"same class {numbers(score.same_class)}: {score.levels[place]}"
-    )
+    score = result.score
+    baselines = f"prior mean {numbers(score.prior_mean)}, same class {numbers(score.same_class)}"
+    attack = f"inversion of a {result.kind} ({result.method}): {numbers(score.attack)}"
+    return f"{attack}; {baselines}: {score.levels[index]}"
+
+
+def _membership_statement(result: MembershipResult, ledger: Ledger) -> str:
+    low, high = result.roc.interval
+    text = f"membership by {result.score}: AUC {result.roc.auc:.3f} ({low:.3f} to {high:.3f})"
+    lower, upper = result.lower, ledger.upper
+    if lower.epsilon > 0:
+        text += f"; ε ≥ {lower.epsilon:.2g} with {lower.confidence:.0%} confidence"
+        text += " if samples were independent trials"
+    if result.comparable and upper.delta <= lower.delta and lower.epsilon > upper.epsilon:
+        text += f": {compare_bounds(lower, upper.epsilon)}"
+    return text

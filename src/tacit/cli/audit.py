@@ -1,4 +1,4 @@
-"""The verdict of an audit on a terminal."""
+"""Prints an audit to a terminal."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from tacit.auditing.audit import Audit
-    from tacit.auditing.symbolic.findings import AnswerSeries
+    from tacit.auditing.result import Audit
+    from tacit.auditing.symbolic.leakage import AnswerSeries
 
 COLOURS = {
     "exposed": "bold red",
@@ -22,24 +22,20 @@ COLOURS = {
 
 
 def print_audit(audit: Audit, console: Console) -> None:
-    """The table for who has a minute, and the statements behind it."""
-    from tacit.auditing.verdict import verdict
-
+    """Print an overview table, then the statements about each adversary and victim."""
     setting = audit.setting
-    what = f"Audit of {setting.algorithm.name}, {audit.iterations} iterations; {setting.graph.describe()}"
-    console.print(Text(what))
+    name = f"Audit of {setting.algorithm.name}, {audit.iterations} iterations"
+    console.print(Text(f"{name}; {setting.graph.describe()}"))
     console.print(_overview(audit))
-    for view in audit.views:
-        for found in view.findings:
-            words = verdict(view, found.victim)
+    for result in audit.results:
+        for verdict in result.verdicts:
             grid = Table.grid(padding=(0, 1))
             for kind in ("proved", "bounded", "measured"):
-                for number, line in enumerate(getattr(words, kind)):
-                    grid.add_row("" if number else f"  {kind}", Text(line))
-            head = Text.assemble(
-                "\n", (words.headline.upper(), COLOURS[words.headline]), ": ", words.summary
-            )
-            console.print(head, grid, highlight=False)
+                for number, statement in enumerate(getattr(verdict, kind)):
+                    grid.add_row("" if number else f"  {kind}", Text(statement))
+            headline = (verdict.headline.upper(), COLOURS[verdict.headline])
+            title = Text.assemble("\n", headline, ": ", verdict.summary)
+            console.print(title, grid, highlight=False)
     for note in audit.notes:
         console.print(f"\nNot measured: {note}.", highlight=False, markup=False)
     console.print(
@@ -49,30 +45,31 @@ def print_audit(audit: Audit, console: Console) -> None:
 
 
 def _overview(audit: Audit) -> Table:
-    """A row per adversary and victim: how many of each it computes exactly, or else with noise."""
-    from tacit.auditing.symbolic.findings import QUESTIONS
-    from tacit.auditing.verdict import verdict
+    """A row per adversary and victim: how much of each kind it computes, exactly or with noise."""
+    from tacit.auditing.symbolic.leakage import QUESTIONS
 
-    asked = [
-        q
-        for q in QUESTIONS
-        if any(found.of(q).when for view in audit.views for found in view.findings)
-    ]
-    table = Table(caption="how many of how many: = exactly, ~ with noise")
+    every = [leakage for result in audit.results for leakage in result.leakage]
+    asked = [q for q in QUESTIONS if any(leakage.of(q).when for leakage in every)]
+    table = Table(caption="computed / all: = exactly, ~ with noise")
     for name in ("adversary", "of", "verdict", *asked, "guarantee"):
         table.add_column({"difference": "diff."}.get(name, name), overflow="fold")
-    for view in audit.views:
-        for found, account in zip(view.findings, view.ledgers, strict=True):
-            headline = verdict(view, found.victim).headline
-            cells = [_cell(found.of(question)) for question in asked]
-            guarantee = "none" if math.isinf(account.upper.epsilon) else account.upper.words
-            who = (str(view.adversary), str(found.victim), Text(headline, COLOURS[headline]))
-            table.add_row(*who, *cells, guarantee)
+    for result in audit.results:
+        for leakage, ledger, verdict in zip(
+            result.leakage, result.ledgers, result.verdicts, strict=True
+        ):
+            table.add_row(
+                str(result.adversary),
+                str(leakage.victim),
+                Text(verdict.headline, COLOURS[verdict.headline]),
+                *(_cell(leakage.of(question)) for question in asked),
+                "none" if math.isinf(ledger.upper.epsilon) else str(ledger.upper),
+            )
     return table
 
 
 def _cell(series: AnswerSeries) -> str:
-    exact, noisy, count = len(series.places("exact")), len(series.places("noisy")), len(series.when)
-    if exact:
-        return f"= {exact}/{count}"
-    return f"~ {noisy}/{count}" if noisy else "–"
+    count = len(series.when)
+    if exact := series.indices("exact"):
+        return f"= {len(exact)}/{count}"
+    noisy = series.indices("noisy")
+    return f"~ {len(noisy)}/{count}" if noisy else "–"

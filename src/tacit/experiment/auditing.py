@@ -23,7 +23,7 @@ from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record import checkpoint as checkpoints
 from tacit.record import transcript_files
 from tacit.record.transcript import Transcript
-from tacit.simulation import Run, Setting
+from tacit.simulation import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +34,6 @@ class AuditSubject:
     folder: RunFolder | None = None
     transcript: Transcript | None = None
     final: Tensor | None = None  # trained models [N, P]
-
-    @property
-    def setting(self) -> Setting:
-        made, run = self.experiment, self.experiment.config.run
-        return Setting(
-            made.algorithm, made.task, made.graph, run.seed, run.device, run.gradients, run.prg
-        )
 
 
 def load_subject(
@@ -128,14 +121,15 @@ def audit(
         'curious(1) computes 3 of 5 gradients of client 0 exactly'
     """
     adversaries = [adversary] if isinstance(adversary, Adversary | str) else adversary
+    final: Tensor | None
     if isinstance(subject, Run):
-        setting, transcript, final = subject.setting, subject.transcript, subject.theta.cpu()
-        steps = subject.history[-1].step
+        setting, steps = subject.setting, subject.history[-1].step
+        transcript, final = subject.transcript, subject.theta.cpu()
     else:
         if not isinstance(subject, AuditSubject):
             subject = load_subject(subject, overrides, data_folder)
-        setting, transcript, final = subject.setting, subject.transcript, subject.final
-        steps = subject.experiment.steps
+        setting, steps = subject.experiment.setting, subject.experiment.steps
+        transcript, final = subject.transcript, subject.final
         _check_held(transcript, adversaries or ())
     if iterations is None:
         iterations = min(10, max(1, steps))

@@ -1,4 +1,4 @@
-"""Figures of an audit: who learns what from whom, what is known when, pictures beside originals, and ROC curves."""
+"""Figures of an audit: exposure of all pairs, what is known when, reconstructions, ROC curves."""
 
 from __future__ import annotations
 
@@ -13,89 +13,79 @@ from torch import Tensor
 
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
+from tacit.auditing.scoring.matching import match, reorder
 from tacit.auditing.symbolic.exposure import LEVELS, MEANING, Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
-from tacit.report.style import GRID, INK, MUTED, PALETTE, PAPER, series_style, plot_style
+from tacit.report.style import GRID, INK, MUTED, PALETTE, PAPER, plot_style, series_style
 
 LEVEL_COLOURS = dict(
     zip(LEVELS, (GRID, PALETTE[4], PALETTE[5], PALETTE[3], PALETTE[1]), strict=True)
 )
 STATUS_COLOURS = {"exact": PALETTE[1], "noisy": PALETTE[4], "hidden": GRID}
-STATUS_WORDS = {"exact": "known exactly", "noisy": "known with noise", "hidden": "not known"}
-NUMBERED = 16  # clients up to which cells of the heat map say how much noise is left
+STATUS_LABELS = {"exact": "known exactly", "noisy": "known with noise", "hidden": "not known"}
+MAX_NUMBERED = 16  # clients up to which cells of the heat map show the noise
 PICTURES = 10  # samples shown of an attack
 
 
 def exposure_figure(exposure: Exposure) -> Figure:
-    """A cell per pair: what the client of the row learns of the gradients of the client of the column."""
+    """A cell per pair: what the row's client learns about the gradients of the column's client."""
     levels = exposure.levels
     clients = len(levels)
     with plot_style():
-        figure = Figure(figsize=(5.6, 5.6), layout="constrained")
-        axes = figure.add_subplot()
-        axes.grid(False)
-        for row in range(clients):
-            for column in range(clients):
-                level = int(levels[row, column])
-                colour = PAPER if level < 0 else LEVEL_COLOURS[LEVELS[level]]
-                axes.add_patch(
-                    Rectangle(
-                        (column - 0.47, row - 0.47), 0.94, 0.94, facecolor=colour, edgecolor="none"
-                    )
-                )
-                deviation = float(exposure.deviations[row, column])
-                if clients <= NUMBERED and level >= 0 and 0 < deviation < np.inf:
-                    axes.text(
-                        column,
-                        row,
-                        f"{deviation:.2g}",
-                        ha="center",
-                        va="center",
-                        fontsize=8,
-                        color=INK,
-                    )
+        figure, axes = _empty_figure(5.6, 5.6)
+        for row, column in np.ndindex(clients, clients):
+            level = int(levels[row, column])
+            colour = PAPER if level < 0 else LEVEL_COLOURS[LEVELS[level]]
+            _cell(axes, column, row, 0.94, 0.94, colour)
+            deviation = float(exposure.deviations[row, column])
+            if clients <= MAX_NUMBERED and level >= 0 and 0 < deviation < np.inf:
+                style = {"ha": "center", "va": "center", "fontsize": 8, "color": INK}
+                axes.text(column, row, f"{deviation:.2g}", **style)
         axes.set_xlim(-0.5, clients - 0.5)
         axes.set_ylim(clients - 0.5, -0.5)
         axes.set_aspect("equal")
         axes.set_xlabel("victim")
         axes.set_ylabel("curious client")
-        step = max(1, clients // 15)
-        axes.set_xticks(range(0, clients, step))
-        axes.set_yticks(range(0, clients, step))
+        ticks = range(0, clients, max(1, clients // 15))
+        axes.set_xticks(ticks)
+        axes.set_yticks(ticks)
         present = [level for level in reversed(LEVELS) if (levels == LEVELS.index(level)).any()]
         handles = [Patch(facecolor=LEVEL_COLOURS[level], label=MEANING[level]) for level in present]
         figure.legend(handles=handles, loc="outside lower center", ncols=1)
     return figure
 
 
-def timeline_figure(found: Leakage) -> Figure:
+def timeline_figure(leakage: Leakage) -> Figure:
     """A row per question, a cell per iteration: exact, noisy or hidden."""
     with plot_style():
-        figure = Figure(figsize=(5.6, 2.2), layout="constrained")
-        axes = figure.add_subplot()
-        axes.grid(False)
-        asked = [question for question in QUESTIONS if found.of(question).when]
-        for row, question in enumerate(asked):
-            series = found.of(question)
+        figure, axes = _empty_figure(5.6, 2.2)
+        answered = [question for question in QUESTIONS if leakage.of(question).when]
+        for row, question in enumerate(answered):
+            series = leakage.of(question)
             for when, status in zip(series.when, series.statuses, strict=True):
-                cell = Rectangle(
-                    (when - 0.46, row - 0.4),
-                    0.92,
-                    0.8,
-                    facecolor=STATUS_COLOURS[status],
-                    edgecolor="none",
-                )
-                axes.add_patch(cell)
-        last = max(max(found.of(question).when) for question in asked)
+                _cell(axes, when, row, 0.92, 0.8, STATUS_COLOURS[status])
+        last = max(max(leakage.of(question).when) for question in answered)
         axes.set_xlim(-0.6, last + 0.6)
-        axes.set_ylim(len(asked) - 0.5, -0.5)
-        axes.set_yticks(range(len(asked)), asked)
+        axes.set_ylim(len(answered) - 0.5, -0.5)
+        axes.set_yticks(range(len(answered)), answered)
         axes.set_xlabel("iteration, or number of the batch")
         handles = [
-            Patch(facecolor=STATUS_COLOURS[s], label=STATUS_WORDS[s]) for s in STATUS_COLOURS
+            Patch(facecolor=STATUS_COLOURS[s], label=STATUS_LABELS[s]) for s in STATUS_COLOURS
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
+
+
+def _empty_figure(width: float, height: float) -> tuple[Figure, Any]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.grid(False)
+    return figure, axes
+
+
+def _cell(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
+    corner = (x - width / 2, y - height / 2)
+    axes.add_patch(Rectangle(corner, width, height, facecolor=colour, edgecolor="none"))
 
 
 def can_show(attack: ReconstructionResult) -> bool:
@@ -106,26 +96,22 @@ def can_show(attack: ReconstructionResult) -> bool:
 
 def pictures_figure(attack: ReconstructionResult) -> Figure:
     """Originals above, reconstructions below, in the order that fits best."""
-    from tacit.auditing.scoring.matching import match, reorder
-
     order = match(attack.guess.double(), attack.truth.double())
     guess = reorder(attack.guess, order).flatten(0, 1)[:PICTURES]
     truth = attack.truth.flatten(0, 1)[:PICTURES]
-    count = len(truth)
-    columns = max(count, 6)  # so that one picture is not as large as six
+    # Unused columns keep a few pictures from filling the width.
+    columns = max(len(truth), 6)
     with plot_style():
         figure = Figure(figsize=(0.75 * columns + 0.9, 1.9), layout="constrained")
         grid = figure.subplots(2, columns, squeeze=False)
-        for row in grid:
-            for axes in row[count:]:
-                axes.set_axis_off()
+        for axes in grid[:, len(truth) :].flat:
+            axes.set_axis_off()
         for row, (name, samples) in enumerate((("original", truth), ("attack", guess))):
-            for column in range(count):
-                axes = grid[row][column]
+            for axes, sample in zip(grid[row], samples, strict=False):
                 axes.set_xticks([])
                 axes.set_yticks([])
                 axes.grid(False)
-                _show(axes, samples[column], float(truth.min()), float(truth.max()))
+                _show(axes, sample, float(truth.min()), float(truth.max()))
             grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
     return figure
 
@@ -136,11 +122,10 @@ def roc_figure(memberships: Sequence[MembershipResult]) -> Figure:
         figure = Figure(figsize=(4.6, 4.4), layout="constrained")
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], color=MUTED, linestyle=":", linewidth=1)
-        for number, one in enumerate(memberships):
+        for number, result in enumerate(memberships):
             colour, _, _ = series_style(number)
-            axes.plot(
-                one.roc.fpr, one.roc.tpr, color=colour, label=f"{one.score}: AUC {one.roc.auc:.2f}"
-            )
+            label = f"{result.score}: AUC {result.roc.auc:.2f}"
+            axes.plot(result.roc.fpr, result.roc.tpr, color=colour, label=label)
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1)
         axes.set_aspect("equal")

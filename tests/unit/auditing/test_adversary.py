@@ -2,14 +2,15 @@ import pytest
 import torch
 
 import tacit
-from tacit.auditing.adversary import Adversary, view
+from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.record.transcript import SERVER, Message, Transcript
 from tacit.record.unknowns import Unknown
 
 PATH = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)]  # 0 – 1 – 2 – 3
-CURIOUS, EARS, HOST = Adversary.curious, Adversary.eavesdropper, Adversary.server
+CURIOUS, TAP = Adversary.curious, Adversary.eavesdropper
+OPERATOR = Adversary.server()
 
 
 def mixed(*source):
@@ -28,27 +29,24 @@ def up(*source):
 DOWN = Message(1, "broadcast", "g", torch.zeros(1, 2), torch.tensor([SERVER]))
 
 
-# --- Words ---------------------------------------------------------------------------------------------------
+# --- Parsing ---
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("eavesdropper", EARS()),
-        ("server", HOST()),
+        ("eavesdropper", TAP()),
+        ("server", OPERATOR),
         ("curious(3)", CURIOUS(3)),
-        (" curious( 0 ,12 )+ eavesdropper ", CURIOUS(0, 12) | EARS()),
+        (" curious( 0 ,12 )+ eavesdropper ", CURIOUS(0, 12) | TAP()),
         ("curious(1)+curious(2)", CURIOUS(1, 2)),
-        (
-            "eavesdropper+theta0",
-            Adversary(listens=True, knows_theta0=True),
-        ),
+        ("eavesdropper+theta0", Adversary(listens=True, knows_theta0=True)),
         ("theta0+server", Adversary(is_server=True, knows_theta0=True)),
     ],
 )
-def test_words_as_the_command_line_takes_them(text, expected):
+def test_parse(text, expected):
     assert Adversary.parse(text) == expected
-    assert Adversary.parse(str(expected)) == expected  # it says its own name
+    assert Adversary.parse(str(expected)) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,13 +62,13 @@ def test_words_as_the_command_line_takes_them(text, expected):
         "curious 1",
     ],
 )
-def test_other_words_are_refused_with_the_syntax(text):
+def test_a_parse_error_shows_the_syntax(text):
     with pytest.raises(Misuse, match=r'not understood.*Give e\.g\. "eavesdropper"'):
         Adversary.parse(text)
 
 
-def test_who_listens_to_nothing_is_no_adversary():
-    with pytest.raises(Misuse, match="listens to nothing"):
+def test_an_adversary_must_see_messages():
+    with pytest.raises(Misuse, match="sees no messages"):
         Adversary.parse("theta0")
 
 
@@ -80,21 +78,17 @@ def test_curious_needs_numbers_of_clients(clients):
         Adversary.curious(*clients)
 
 
-def test_the_union_shares_all():
-    both = CURIOUS(1) | EARS((0, 1)) | HOST()
+def test_union():
+    both = CURIOUS(1) | TAP((0, 1)) | OPERATOR
     assert both == Adversary(frozenset({1}), True, frozenset({(0, 1)}), True)
-    assert (EARS((0, 1)) | EARS((2, 3))).edges == {(0, 1), (2, 3)}
-    assert (
-        (EARS((0, 1)) | EARS()) == (EARS() | EARS((0, 1))) == EARS()
-    )  # all edges and some of them
-    assert (CURIOUS(1) | EARS((0, 1))).edges == {
-        (0, 1)
-    }  # who is curious hears no more edges than that
+    assert (TAP((0, 1)) | TAP((2, 3))).edges == {(0, 1), (2, 3)}
+    assert (TAP((0, 1)) | TAP()) == (TAP() | TAP((0, 1))) == TAP()  # all edges and some of them
+    assert (CURIOUS(1) | TAP((0, 1))).edges == {(0, 1)}  # curious clients tap no other edges
     assert (Adversary(knows_theta0=True) | CURIOUS(1)).knows_theta0
-    assert str(CURIOUS(2, 1) | EARS((0, 1))) == "curious(1,2)+eavesdropper on [(0, 1)]"
+    assert str(CURIOUS(2, 1) | TAP((0, 1))) == "curious(1,2)+eavesdropper on [(0, 1)]"
 
 
-# --- Who sees what -------------------------------------------------------------------------------------------
+# --- Visible messages ---
 
 
 @pytest.mark.parametrize(
@@ -103,23 +97,26 @@ def test_the_union_shares_all():
         (CURIOUS(1), [0, 1, 2]),  # its neighbours' and its own
         (CURIOUS(0), [0, 1]),
         (CURIOUS(0, 3), [0, 1, 2, 3]),
-        (EARS(), [0, 1, 2, 3]),
-        (EARS((2, 3)), [2]),
-        (EARS((2, 3)) | CURIOUS(0), [0, 1, 2]),
-        (HOST(), []),
+        (TAP(), [0, 1, 2, 3]),
+        (TAP((2, 3)), [2]),
+        (TAP((2, 3)) | CURIOUS(0), [0, 1, 2]),
+        (OPERATOR, []),
         (Adversary(knows_theta0=True), []),
     ],
 )
 def test_mixed_rows_go_to_all_neighbours(adversary, sources):
     assert adversary.sees(mixed(0, 1, 2, 3), PATH).nonzero().flatten().tolist() == sources
-    backwards = adversary.sees(mixed(3, 1), PATH).tolist()  # by whose they are, not by their place
+    backwards = adversary.sees(mixed(3, 1), PATH).tolist()  # by source, not by index
     assert backwards == [3 in sources, 1 in sources]
 
 
-def test_along_a_directed_edge_only_its_target_hears():
+def test_only_the_target_of_a_directed_edge_sees_a_message():
     assert CURIOUS(1).sees(mixed(0, 1), [(0, 1)]).tolist() == [True, True]
     assert CURIOUS(0).sees(mixed(0, 1), [(0, 1)]).tolist() == [True, False]
-    assert EARS().sees(mixed(0, 1), [(0, 1)]).tolist() == [True, False]  # client 1 tells nobody
+    assert TAP().sees(mixed(0, 1), [(0, 1)]).tolist() == [
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -127,11 +124,11 @@ def test_along_a_directed_edge_only_its_target_hears():
     [
         (CURIOUS(0), [(0, 1), (1, 0)], [(0, 1), (1, 0)]),
         (CURIOUS(1), PATH[:4], PATH[:4]),
-        (EARS(), PATH, []),
-        (EARS((1, 2)), [(1, 2)], []),
-        (CURIOUS(0) | EARS((1, 2)), [*PATH[:2], (1, 2)], PATH[:2]),
-        (CURIOUS(0) | EARS(), PATH, PATH[:2]),
-        (HOST(), [], []),
+        (TAP(), PATH, []),
+        (TAP((1, 2)), [(1, 2)], []),
+        (CURIOUS(0) | TAP((1, 2)), [*PATH[:2], (1, 2)], PATH[:2]),
+        (CURIOUS(0) | TAP(), PATH, PATH[:2]),
+        (OPERATOR, [], []),
     ],
 )
 def test_rows_sent_along_edges(adversary, clear, private):
@@ -140,8 +137,8 @@ def test_rows_sent_along_edges(adversary, clear, private):
         assert [edge for edge, hears in zip(PATH, seen, strict=True) if hears] == expected
 
 
-def test_what_goes_to_the_server_and_what_comes_back():
-    for everything in (HOST(), EARS(), HOST() | CURIOUS(1)):
+def test_messages_to_and_from_the_server():
+    for everything in (OPERATOR, TAP(), OPERATOR | CURIOUS(1)):
         assert everything.sees(up(0, 1, 2), PATH).tolist() == [True] * 3
         assert everything.sees(DOWN, PATH).tolist() == [True]
     assert CURIOUS(1).sees(up(0, 1, 2), PATH).tolist() == [False, True, False]  # no neighbour's
@@ -149,21 +146,21 @@ def test_what_goes_to_the_server_and_what_comes_back():
     assert Adversary(knows_theta0=True).sees(DOWN, PATH).tolist() == [False]
 
 
-def test_a_view_is_the_places_of_what_is_seen():
+def test_view():
     transcript = Transcript(
         clients=4, edges=PATH, messages=[mixed(0, 1, 2, 3), up(0, 2), sent(private=True), DOWN]
     )
-    seen = [(place, rows.tolist()) for place, rows in view(transcript, CURIOUS(3))]
+    seen = [(index, rows.tolist()) for index, rows in CURIOUS(3).view(transcript)]
     assert seen == [(0, [2, 3]), (2, [4, 5]), (3, [0])]
-    assert list(view(transcript, Adversary())) == []
+    assert list(Adversary().view(transcript)) == []
 
 
-def test_what_it_has_without_listening():
+def test_unknowns_that_are_known_without_messages():
     shared = Unknown("noise", 3, 0, 2, "delta")
     for unknown in (Unknown("gradient", 4, 2), Unknown("nonlinear", 1, 2, tag="sign"), shared):
         assert CURIOUS(2).knows(unknown)
         assert not CURIOUS(1).knows(unknown)
-        assert not (EARS() | Adversary(knows_theta0=True)).knows(unknown)
+        assert not (TAP() | Adversary(knows_theta0=True)).knows(unknown)
     assert CURIOUS(0).knows(shared)  # both ends have it
     first = Unknown("theta0", 0, 1)
     assert [a.knows(first) for a in (CURIOUS(1), CURIOUS(2), Adversary(knows_theta0=True))] == [
@@ -173,26 +170,26 @@ def test_what_it_has_without_listening():
     ]
 
 
-# --- On a graph ----------------------------------------------------------------------------------------------
+# --- On a graph ---
 
 
 def test_an_adversary_that_is_not_on_the_graph_is_refused():
     with pytest.raises(Misuse, match=r"corrupts client 4.*0 to 3"):
-        CURIOUS(4).refuse(4, PATH)
+        CURIOUS(4).check_graph(4, PATH)
     with pytest.raises(Misuse, match=r"every client.*at least one honest"):
-        CURIOUS(0, 1, 2, 3).refuse(4, PATH)
+        CURIOUS(0, 1, 2, 3).check_graph(4, PATH)
     with pytest.raises(Misuse, match=r"taps \(0, 2\), which is no edge"):
-        EARS((0, 1), (0, 2)).refuse(4, PATH)
-    (CURIOUS(0, 1, 2) | EARS((3, 2))).refuse(4, PATH)
+        TAP((0, 1), (0, 2)).check_graph(4, PATH)
+    (CURIOUS(0, 1, 2) | TAP((3, 2))).check_graph(4, PATH)
 
 
-def test_the_honest_component_is_what_the_corrupt_leave_connected():
+def test_honest_component():
     transcript = Transcript(clients=4, edges=PATH)
-    assert EARS().honest_component(2, transcript) == {0, 1, 2, 3}
+    assert TAP().honest_component(2, transcript) == {0, 1, 2, 3}
     assert CURIOUS(1).honest_component(0, transcript) == {0}
     assert CURIOUS(1).honest_component(3, transcript) == {2, 3}
     one_way = Transcript(clients=3, edges=[(0, 1), (1, 2), (2, 0)])
-    assert CURIOUS(1).honest_component(0, one_way) == {0, 2}  # connected, in whichever direction
+    assert CURIOUS(1).honest_component(0, one_way) == {0, 2}  # connected in either direction
 
 
 def test_a_server_connects_all_honest_clients():
@@ -201,7 +198,7 @@ def test_a_server_connects_all_honest_clients():
     assert [CURIOUS(0).honest_component(2, said) for said in pair] == [{1, 2, 3}, {2}]
 
 
-def test_who_taps_named_edges_does_not_hear_a_server():
+def test_an_eavesdropper_on_named_edges_does_not_see_the_server():
     up = Message(1, "average", "g", torch.zeros(3, 2), torch.tensor([0, 1, 2]))
     down = Message(1, "broadcast", "g", torch.zeros(1, 2), torch.tensor([-1]))
     for message in (up, down):

@@ -5,7 +5,7 @@ import pytest
 
 import tacit
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.exposure import LEVELS, MEANING, exposure
+from tacit.auditing.symbolic.exposure import LEVELS, MEANING, compute_exposure
 from tacit.auditing.symbolic.symbols import run_on_symbols
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
@@ -14,11 +14,11 @@ NEIGHBOUR, ACROSS = (1, 4), (2, 3)
 
 
 def table(algorithm, extra=None, steps=6):
-    return exposure(run_on_symbols(algorithm, RING, steps), extra)
+    return compute_exposure(run_on_symbols(algorithm, RING, steps), extra)
 
 
 def around(matrix, away):
-    """The entries of a matrix between clients that far apart on the ring."""
+    """The entries of a matrix between clients at these distances on the ring."""
     return {matrix[a, (a + step) % 5].item() for a in range(5) for step in away}
 
 
@@ -44,8 +44,8 @@ def test_levels_on_the_ring(algorithm, neighbour, across):
     assert found.steps == 6
 
 
-def test_deviations_count_the_masks_that_are_not_known():
-    """Of four masks a neighbour shares two; fresh ones add up, so the first gradient is known best."""
+def test_deviations_count_unknown_masks():
+    """A neighbour shares two of four masks; fresh ones add up, so the first is known best."""
     for fresh in (False, True):
         found = table(tacit.LPPA(lr=0.1, noise=MASK, fresh=fresh))
         assert around(found.deviations.round(9), NEIGHBOUR) == {1.0}  # √(2 · ½)
@@ -61,14 +61,14 @@ def test_an_accomplice_shares_what_it_knows():
     assert found.levels[1, 0] == LEVELS.index("gradient")  # 1 and 4 surround 0
     assert found.levels[2, 3] == LEVELS.index("gradient")
     assert found.levels[2, 0] == LEVELS.index("difference")
-    assert (found.levels[:, 4] == -1).all()  # the accomplice is nobody's victim
+    assert (found.levels[:, 4] == -1).all()  # the accomplice is not a victim
     assert (found.levels[4] == table(lppa).levels[4]).all()  # it gains nothing from itself
     diffusion = table(tacit.DSG(lr=0.1), Adversary.eavesdropper())
     assert around(diffusion.levels, (1, 2, 3, 4)) == {LEVELS.index("gradient")}
 
 
-def test_one_iteration_tells_less():
-    """Of one message of DSGT neighbours know the first gradient; the others hear nothing of it."""
+def test_one_iteration_reveals_less():
+    """After one message of DSGT only neighbours know the first gradient."""
     found = table(tacit.DSGT(lr=0.1), steps=1)
     assert around(found.levels, NEIGHBOUR) == {LEVELS.index("gradient")}
     assert around(found.levels, ACROSS) == {LEVELS.index("nothing")}
@@ -76,7 +76,7 @@ def test_one_iteration_tells_less():
 
 def test_plain_values_and_progress():
     done = []
-    found = exposure(
+    found = compute_exposure(
         run_on_symbols(tacit.DSG(lr=0.1), RING, 2), Adversary.eavesdropper(), done.append
     )
     assert done == [0, 1, 2, 3, 4]
@@ -87,6 +87,6 @@ def test_plain_values_and_progress():
     assert list(plain["meaning"]) == list(MEANING) == list(LEVELS)
 
 
-def test_before_the_first_gradient_nothing_is_learnt():
-    levels = exposure(run_on_symbols(tacit.DSG(lr=0.1), RING, 0)).levels
+def test_nothing_leaks_before_the_first_gradient():
+    levels = compute_exposure(run_on_symbols(tacit.DSG(lr=0.1), RING, 0)).levels
     assert (levels[~np.eye(5, dtype=bool)] == LEVELS.index("nothing")).all()

@@ -5,8 +5,8 @@ import pytest
 
 import tacit
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.findings import QUESTIONS, Findings
 from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
@@ -15,28 +15,26 @@ RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 RUN = run_on_symbols(tacit.LPPA(lr=0.1, noise=tacit.Laplace(0.5)), RING, 4)
 
 
-def found(adversary="curious(1)", victim=0, run=RUN):
-    return Findings(Knowledge(run, Adversary.parse(adversary)), victim)
+def leakage_of(adversary="curious(1)", victim=0, run=RUN):
+    return Leakage(Knowledge(run, Adversary.parse(adversary)), victim)
 
 
 @pytest.mark.parametrize("victim", [-1, 5])
-def test_a_victim_that_is_not_there_is_refused(victim):
+def test_a_victim_must_exist(victim):
     with pytest.raises(Misuse, match=rf"no client {victim} to be the victim.*0 to 4"):
-        found(victim=victim)
+        leakage_of(victim=victim)
 
 
 def test_a_corrupt_victim_is_refused():
-    with pytest.raises(
-        Misuse, match=r"Client 3 is corrupt itself.*curious\(1,3\).*Name an honest client"
-    ):
-        found("curious(1,3)", victim=3)
+    with pytest.raises(Misuse, match=r"Client 3 is corrupt.*curious\(1,3\).*Name an honest client"):
+        leakage_of("curious(1,3)", victim=3)
 
 
 def test_questions_over_time():
-    findings = found()
-    assert findings.component == {0, 2, 3, 4}
-    assert findings.taken == [Unknown("gradient", when, 0) for when in range(5)]
-    assert {q: findings.of(q).when for q in QUESTIONS} == {
+    leakage = leakage_of()
+    assert leakage.honest_component == {0, 2, 3, 4}
+    assert leakage.gradients == [Unknown("gradient", when, 0) for when in range(5)]
+    assert {q: leakage.of(q).when for q in QUESTIONS} == {
         "gradient": [0, 1, 2, 3, 4],
         "update": [],
         "difference": [1, 2, 3, 4],  # the later one
@@ -46,66 +44,66 @@ def test_questions_over_time():
     }
 
 
-def test_statuses_are_those_of_the_answers():
+def test_statuses_agree_with_answers():
     for adversary in ("curious(1)", "curious(1,4)", "eavesdropper"):
         for victim in (0, 2):
-            findings = found(adversary, victim)
+            leakage = leakage_of(adversary, victim)
             for question in QUESTIONS:
-                series = findings.of(question)
-                asked = [series.ask(place) for place in range(len(series.when))]
-                assert [answer.status for answer in asked] == series.statuses
+                series = leakage.of(question)
+                answers = [series.answer(index) for index in range(len(series.when))]
+                assert [answer.status for answer in answers] == series.statuses
                 variances = [
-                    np.inf if answer.variance is None else answer.variance for answer in asked
+                    np.inf if answer.variance is None else answer.variance for answer in answers
                 ]
                 np.testing.assert_allclose(variances, series.variances)
                 for status in ("exact", "noisy", "hidden"):
-                    assert [series.statuses[place] for place in series.places(status)] == [
+                    assert [series.statuses[index] for index in series.indices(status)] == [
                         status
                     ] * series.statuses.count(status)
 
 
-def test_terms_are_what_a_question_is_about():
-    findings = found()
+def test_terms_of_questions():
+    leakage = leakage_of()
     g = [Unknown("gradient", 2, client) for client in range(5)]
-    assert findings.terms("gradient", 2) == ((g[0],), (1.0,))
-    assert findings.terms("difference", 1) == ((g[0], Unknown("gradient", 1, 0)), (1.0, -1.0))
-    assert findings.terms("sum", 2) == ((g[0], g[2], g[3], g[4]), (1.0,) * 4)
-    assert findings.terms("model", 2) == ((), ())
+    assert leakage.terms("gradient", 2) == ((g[0],), (1.0,))
+    assert leakage.terms("difference", 1) == ((g[0], Unknown("gradient", 1, 0)), (1.0, -1.0))
+    assert leakage.terms("sum", 2) == ((g[0], g[2], g[3], g[4]), (1.0,) * 4)
+    assert leakage.terms("model", 2) == ((), ())
 
 
-def test_several_gradients_in_a_step_are_all_asked_for():
+def test_several_gradients_per_step():
     run = run_on_symbols(tacit.DSGT(lr=0.1, local_steps=3), RING, 2)
-    findings = found("eavesdropper", run=run)
-    assert findings.of("gradient").when == list(range(7))  # one at the start, three in each step
-    assert len(findings.of("difference").when) == 6
+    leakage = leakage_of("eavesdropper", run=run)
+    assert leakage.of("gradient").when == list(range(7))  # one at the start, three in each step
+    assert len(leakage.of("difference").when) == 6
 
 
-def test_images_are_what_nonlinear_steps_made_of_the_victims_gradients():
-    """Responses go into the private variates and on to the codec, whose rows are told in the same iteration."""
+def test_images_are_results_of_nonlinear_steps_on_gradients():
+    """Responses go into private variates and on to the codec, whose rows are sent at once."""
     run = run_on_symbols(tacit.DeFLVP(lr=0.1, private_variates=True), RING, 3)
-    findings = found(run=run)
-    assert [str(u) for u in findings.images] == [
+    leakage = leakage_of(run=run)
+    assert [str(u) for u in leakage.images] == [
         f"{tag}[0]({tick})" for tick in (1, 2, 3) for tag in ("response", "codec")
     ]
-    series = findings.of("image")
+    series = leakage.of("image")
     assert series.when == [1, 1, 2, 2, 3, 3]
     assert series.statuses == ["exact"] * 4 + [
         "hidden",
         "exact",
     ]  # the last variate is not sent any more
-    assert findings.terms("image", 3) == ((Unknown("nonlinear", 2, 0, tag="codec"),), (1.0,))
-    published = found(run=run_on_symbols(tacit.DeFLVP(lr=0.1), RING, 3)).of("image")
+    assert leakage.terms("image", 3) == ((Unknown("nonlinear", 2, 0, tag="codec"),), (1.0,))
+    published = leakage_of(run=run_on_symbols(tacit.DeFLVP(lr=0.1), RING, 3)).of("image")
     assert published.statuses == ["hidden", "exact"] * 3
 
 
-def test_a_step_on_first_models_only_is_no_image():
-    """Of the random protection of the first model nothing can be learned about gradients; of later ones it can."""
-    findings = found(run=run_on_symbols(tacit.DSGRMS(lr=0.1), RING, 2))
-    assert [(u.tag, u.when) for u in findings.images] == [("M", 1), ("M", 2), ("c", 2)]
+def test_a_step_on_first_models_is_no_image():
+    """Protection of the first model contains no gradients, that of later models does."""
+    leakage = leakage_of(run=run_on_symbols(tacit.DSGRMS(lr=0.1), RING, 2))
+    assert [(u.tag, u.when) for u in leakage.images] == [("M", 1), ("M", 2), ("c", 2)]
 
 
 def test_plain_values():
-    plain = json.loads(json.dumps(found().as_dict()))
+    plain = json.loads(json.dumps(leakage_of().as_dict()))
     assert (plain["victim"], plain["honest_component"]) == (0, [0, 2, 3, 4])
     assert plain["gradient"]["status"] == ["noisy", "noisy", "noisy", "hidden", "hidden"]
     assert (
@@ -114,21 +112,21 @@ def test_plain_values():
     assert plain["difference"]["noise_deviation"] == [0, 0, None, None]
 
 
-def test_the_proof_in_plain_values_is_the_combination():
-    """Taken term by term from the file, it gives the difference that it is of, and nothing else."""
-    findings = found()
-    plain = json.loads(json.dumps(findings.as_dict()))
+def test_the_proof_in_plain_values_is_a_proof():
+    """The terms in the file add up to the difference."""
+    leakage = leakage_of()
+    plain = json.loads(json.dumps(leakage.as_dict()))
     assert plain["gradient"]["proof"] is None  # noisy only
-    proof, run = plain["difference"]["proof"], findings.knowledge.run
+    proof, run = plain["difference"]["proof"], leakage.knowledge.run
     total = {}
     for term in proof["messages"]:
-        said = [
+        sent = [
             m for m in run.transcript.messages if (m.tag, m.tick) == (term["message"], term["tick"])
         ]
-        row = said[0].rows[said[0].source.tolist().index(term["source"])]
-        for place in row.nonzero()[:, 0].tolist():
-            name = str(run.unknowns[place])
-            total[name] = total.get(name, 0) + term["coefficient"] * float(row[place])
+        row = sent[0].rows[sent[0].source.tolist().index(term["source"])]
+        for index in row.nonzero()[:, 0].tolist():
+            name = str(run.unknowns[index])
+            total[name] = total.get(name, 0) + term["coefficient"] * float(row[index])
     for term in proof["own"]:
         total[term["holds"]] = total.get(term["holds"], 0) + term["coefficient"]
     left = {name: x for name, x in total.items() if abs(x) > 1e-6}
@@ -139,7 +137,7 @@ def test_the_proof_in_plain_values_is_the_combination():
     )
 
 
-def test_before_anything_happened_there_is_little_to_ask():
-    findings = found(run=run_on_symbols(tacit.DSG(lr=0.1), RING, 0))
-    assert [findings.of(question).when for question in QUESTIONS] == [[], [], [], [], [0], []]
-    assert findings.of("model").statuses == ["hidden"]
+def test_no_iterations():
+    leakage = leakage_of(run=run_on_symbols(tacit.DSG(lr=0.1), RING, 0))
+    assert [leakage.of(question).when for question in QUESTIONS] == [[], [], [], [], [0], []]
+    assert leakage.of("model").statuses == ["hidden"]

@@ -1,4 +1,4 @@
-"""The ledger: a number only where there is a proof of it, and then the number that follows by hand."""
+"""The ledger gives a number only with a proof, and then the number derived by hand."""
 
 import json
 import math
@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tacit
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import Model
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.evidence import applied, evidence
-from tacit.auditing.bounds.ledger import NO_GUARANTEE, ledger
-from tacit.auditing.scoring.lower_bound import lower_bound
-from tacit.auditing.scoring.lower_bound import verdict as compare_bounds
-from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.attacks.evidence import apply_combination, evidence
+from tacit.auditing.bounds.added_noise import NO_GUARANTEE
+from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.scoring.lower_bound import compare_bounds, lower_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian, Laplace, Noise
@@ -38,11 +39,10 @@ L1, L2 = Clip(1.5, "l1"), Clip(1.5, "l2")
 
 
 @dataclass(frozen=True)
-class Sum:
-    """Everyone sends its gradient with noise of its own and pairwise masks, and descends along what it hears."""
+class Sum(Algorithm):
+    """Clients send gradients with own noise and pairwise masks, and descend along the mixture."""
 
     name: ClassVar[str] = "sum"
-    requires: ClassVar[tuple[str, ...]] = ()
     own: tuple[Noise, ...] = ()
     mask: Noise = GAUSSIAN
     masked: bool = False
@@ -52,33 +52,33 @@ class Sum:
         return Model(here.theta0)
 
     def step(self, s, here):
-        said = here.grad(s.theta)
+        sent = here.grad(s.theta)
         for number, law in enumerate(self.own):
-            said = said + here.noise(f"own{number}", law)
+            sent = sent + here.noise(f"own{number}", law)
         if self.masked:
-            said = said + here.graph.net_out(*here.edge_noise("mask", self.mask))
-        (heard,) = here.net.mix(said=said)
-        return Model(s.theta - self.lr * heard)
+            sent = sent + here.graph.net_out(*here.edge_noise("mask", self.mask))
+        (mixed,) = here.net.mix(sent=sent)
+        return Model(s.theta - self.lr * mixed)
 
 
 @dataclass(frozen=True)
 class Signs(Sum):
-    """Also says something of the gradient that no noise is on, and no budget is declared for."""
+    """Also sends a function of the gradient without noise and without a budget."""
 
     def step(self, s, here):
         grad = here.grad(s.theta)
-        said = grad + here.noise("own", self.own[0]) + here.nonlinear("sign", torch.sign, grad)
-        here.net.mix(said=said)
+        sent = grad + here.noise("own", self.own[0]) + here.nonlinear("sign", torch.sign, grad)
+        here.net.mix(sent=sent)
         return s
 
 
 @dataclass(frozen=True)
 class Hot(Sum):
-    """Takes its gradient where its own noise has moved it, and sends both: the noise is not only added."""
+    """Moves the point of the gradient by its own noise, so the noise is not only added."""
 
     def step(self, s, here):
         noise = here.noise("own", self.own[0])
-        here.net.mix(said=noise + here.grad(s.theta + noise))
+        here.net.mix(sent=noise + here.grad(s.theta + noise))
         return s
 
 
@@ -87,24 +87,23 @@ def symbols(algorithm, steps, graph=RING):
     return run_on_symbols(algorithm, graph, steps)
 
 
-def account(
+def ledger_of(
     algorithm, adversary="eavesdropper", steps=3, *, clip=L1, victim=0, graph=RING, parameters=7
 ):
     listener = Adversary.parse(adversary) if isinstance(adversary, str) else adversary
     run = symbols(algorithm, steps, graph)
-    return ledger(run, listener, victim, clip=clip, parameters=parameters, delta=DELTA)
+    return compute_ledger(run, listener, victim, clip=clip, parameters=parameters, delta=DELTA)
 
 
-def check_none(entry):
-    """No number, anywhere."""
-    assert math.isinf(entry.epsilon)
-    assert entry.words == NO_GUARANTEE == "no differential-privacy guarantee"
-    plain = entry.as_dict()
+def check_no_guarantee(ledger):
+    assert math.isinf(ledger.upper.epsilon)
+    assert str(ledger.upper) == NO_GUARANTEE == "no differential-privacy guarantee"
+    plain = ledger.as_dict()
     assert (plain["epsilon"], plain["delta"], plain["guarantee"]) == (None, 0, NO_GUARANTEE)
-    assert "ε =" not in entry.why
+    assert "ε =" not in ledger.upper.why
 
 
-# --- No guarantee ----------------------------------------------------------------------------------------------
+# --- No guarantee ---
 
 
 @pytest.mark.parametrize("adversary", LISTENERS)
@@ -122,18 +121,18 @@ def check_none(entry):
     ],
     ids=lambda algorithm: algorithm.name,
 )
-def test_without_clipping_there_is_never_a_number(algorithm, adversary):
-    book = account(algorithm, adversary, clip=None)
-    assert book.alone is None
-    check_none(book.upper)
+def test_without_clipping_there_is_no_guarantee(algorithm, adversary):
+    ledger = ledger_of(algorithm, adversary, clip=None)
+    assert ledger.single_message is None
+    check_no_guarantee(ledger)
 
 
-def test_where_only_clipping_is_missing_the_ledger_says_so():
-    assert "not clipped" in account(tacit.DPDSGT(lr=0.1, inject="every"), clip=None).upper.why
-    assert "not clipped" in account(tacit.DPDSGT(lr=0.1), steps=1, clip=None).upper.why
-    finite = account(tacit.DPDSGT(lr=0.1), steps=1).upper
+def test_missing_clipping_is_named_as_the_reason():
+    assert "not clipped" in ledger_of(tacit.DPDSGT(lr=0.1, inject="every"), clip=None).upper.why
+    assert "not clipped" in ledger_of(tacit.DPDSGT(lr=0.1), steps=1, clip=None).upper.why
+    finite = ledger_of(tacit.DPDSGT(lr=0.1), steps=1).upper
     assert finite.delta == 0
-    assert finite.words == f"ε = {finite.epsilon:.4g}"
+    assert str(finite) == f"ε = {finite.epsilon:.4g}"
 
 
 @pytest.mark.parametrize("clip", [L1, L2], ids=["l1", "l2"])
@@ -147,18 +146,18 @@ def test_where_only_clipping_is_missing_the_ledger_says_so():
     ],
     ids=lambda given: getattr(given, "name", ""),
 )
-def test_gradients_that_are_sent_without_noise(algorithm, combination, clip):
+def test_gradients_sent_without_noise(algorithm, combination, clip):
     for adversary in LISTENERS:
-        book = account(algorithm, adversary, clip=clip)
-        check_none(book.upper)
-        assert "sent without noise" in book.upper.why
-        assert book.upper.why.endswith(f": {combination}")
-        assert book.alone is None or math.isinf(book.alone.epsilon)
+        ledger = ledger_of(algorithm, adversary, clip=clip)
+        check_no_guarantee(ledger)
+        assert "sent without noise" in ledger.upper.why
+        assert ledger.upper.why.endswith(f": {combination}")
+        assert ledger.single_message is None or math.isinf(ledger.single_message.epsilon)
 
 
 @pytest.mark.parametrize("masks", ["derived", "sent"])
 def test_masks_that_cancel_are_named(masks):
-    """Kept masks cancel in a difference; fresh ones only in the sum over the honest, so that is what is named."""
+    """Kept masks cancel in a difference, fresh masks only in the sum over honest clients."""
     kept = tacit.LPPA(lr=0.1, noise=LAPLACE, masks=masks)
     fresh = tacit.LPPA(lr=0.1, noise=LAPLACE, masks=masks, fresh=True)
     everyone = " ".join(f"+1·g[{i}](0)" for i in range(5))
@@ -171,50 +170,50 @@ def test_masks_that_cancel_are_named(masks):
         (kept, "curious(1,4)", 3, "+1·g[0](0)"),
         (fresh, "curious(1,4)", 3, "+1·g[0](0)"),
     ]:
-        entry = account(algorithm, adversary, steps).upper
-        check_none(entry)
-        assert entry.why.startswith("noise cancels in a combination of messages")
-        assert entry.why.endswith(f": {combination}")
-        assert adversary in entry.scope
-        assert f"{steps} iterations" in entry.scope
+        ledger = ledger_of(algorithm, adversary, steps)
+        check_no_guarantee(ledger)
+        assert ledger.upper.why.startswith("noise cancels in a combination of messages")
+        assert ledger.upper.why.endswith(f": {combination}")
+        assert adversary in ledger.scope
+        assert f"{steps} iterations" in ledger.scope
 
 
-def test_the_combination_that_is_named_gives_those_numbers():
-    """It is applied to a recorded run: what is left is the sum of the honest clients' gradients."""
+def test_the_named_combination_computes_what_it_claims():
+    """Applied to a recorded run it yields the sum of the honest clients' gradients."""
     algorithm = tacit.LPPA(lr=0.1, noise=LAPLACE, fresh=True)
-    entry = account(algorithm, "curious(1)", steps=2).upper
+    bound = ledger_of(algorithm, "curious(1)", steps=2).upper
     task = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.arange(15.0).view(5, 3))
-    said = tacit.simulate(
+    sent = tacit.simulate(
         algorithm, task, RING, steps=2, transcript=Keep(insides=(0, 1, 2, 3, 4), theta0=True)
     ).transcript
     stronger = replace(Adversary.parse("curious(1)+eavesdropper"), knows_theta0=True)
-    total = applied(entry.combination, Knowledge(symbols(algorithm, 2), stronger), said)
+    total = apply_combination(bound.combination, Knowledge(symbols(algorithm, 2), stronger), sent)
     truth = sum(
         row.double()
-        for u, row in said.held.items()
+        for u, row in sent.held.items()
         if (u.kind, u.when) == ("gradient", 0) and u.client != 1
     )
     torch.testing.assert_close(total, truth, rtol=1e-4, atol=1e-4)
 
 
-def test_noise_that_is_added_once_is_gone_after_the_second_message():
+def test_noise_added_once_cancels_after_the_second_message():
     algorithm = tacit.DPDSGT(lr=0.1, noise=LAPLACE)
-    assert account(algorithm, steps=1).upper.epsilon == pytest.approx(
+    assert ledger_of(algorithm, steps=1).upper.epsilon == pytest.approx(
         L1.sensitivity / LAPLACE.scale
     )
-    check_none(account(algorithm, steps=2).upper)
-    assert "+1·g[0](1) -1·g[0](0)" in account(algorithm, steps=2).upper.why
+    check_no_guarantee(ledger_of(algorithm, steps=2))
+    assert "+1·g[0](1) -1·g[0](0)" in ledger_of(algorithm, steps=2).upper.why
 
 
-def test_gradients_at_models_that_nobody_else_knows_give_no_bound():
-    """MDSG takes its own noise back: where the second gradient was taken depends on noise that is only in it."""
+def test_gradients_at_unknown_models_give_no_bound():
+    """MDSG removes its own noise: the second gradient's point depends on noise in no message."""
     for clip in (L1, L2):
-        entry = account(tacit.MDSG(lr=0.1), steps=2, clip=clip).upper
-        check_none(entry)
-        assert "g[0](2) depends on" in entry.why
-        assert "not seen" in entry.why
+        ledger = ledger_of(tacit.MDSG(lr=0.1), steps=2, clip=clip)
+        check_no_guarantee(ledger)
+        assert "g[0](2) depends non-linearly on" in ledger.upper.why
+        assert "not seen" in ledger.upper.why
     assert (
-        account(tacit.MDSG(lr=0.1), steps=1, clip=L2).upper.epsilon < math.inf
+        ledger_of(tacit.MDSG(lr=0.1), steps=1, clip=L2).upper.epsilon < math.inf
     )  # one gradient, at θ⁰
 
 
@@ -223,37 +222,37 @@ def test_gradients_at_models_that_nobody_else_knows_give_no_bound():
 )
 def test_non_linear_steps_without_a_budget_give_no_bound(algorithm):
     for clip in (None, L1, L2):
-        entry = account(algorithm, clip=clip).upper
-        check_none(entry)
-        assert "declares no budget" in entry.why
+        ledger = ledger_of(algorithm, clip=clip)
+        check_no_guarantee(ledger)
+        assert "declares no budget" in ledger.upper.why
 
 
-def test_nor_does_the_message_alone_with_such_a_step_in_it():
-    assert account(Signs(own=(LAPLACE,)), steps=1).alone is None
+def test_a_single_message_with_such_a_step_has_no_bound():
+    assert ledger_of(Signs(own=(LAPLACE,)), steps=1).single_message is None
 
 
-def test_noise_that_decides_where_the_gradient_is_taken_gives_no_bound():
-    """It may cancel what the gradient says, or show it: the gradient is any function of the noise."""
-    book = account(Hot(own=(LAPLACE,)), steps=1)
-    check_none(book.upper)
-    assert "not seen" in book.upper.why
-    assert book.alone is None
+def test_noise_in_the_point_of_a_gradient_gives_no_bound():
+    """The gradient is then any function of the noise: it may cancel or reveal it."""
+    ledger = ledger_of(Hot(own=(LAPLACE,)), steps=1)
+    check_no_guarantee(ledger)
+    assert "not seen" in ledger.upper.why
+    assert ledger.single_message is None
 
 
-def test_laplace_noise_wants_the_l1_norm():
-    entry = account(tacit.DPDSGT(lr=0.1, noise=LAPLACE, inject="every"), clip=L2).upper
-    check_none(entry)
-    assert "L1" in entry.why
+def test_laplace_noise_needs_the_l1_norm():
+    ledger = ledger_of(tacit.DPDSGT(lr=0.1, noise=LAPLACE, inject="every"), clip=L2)
+    check_no_guarantee(ledger)
+    assert "L1" in ledger.upper.why
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan])
 def test_a_delta_that_is_no_probability_is_refused(delta):
     run = symbols(tacit.DSGT(lr=0.1), 1)
     with pytest.raises(Misuse, match="delta is"):
-        ledger(run, Adversary.eavesdropper(), 0, clip=None, parameters=7, delta=delta)
+        compute_ledger(run, Adversary.eavesdropper(), 0, clip=None, parameters=7, delta=delta)
 
 
-# --- One message alone -----------------------------------------------------------------------------------------
+# --- A single message ---
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -263,31 +262,38 @@ def test_a_delta_that_is_no_probability_is_refused(delta):
      ("curious(2)+eavesdropper", 4), ("curious(1,4)", 0), ("curious(1,2,4)", 0)],
 )  # fmt: skip
 def test_one_message_of_lppa_on_a_ring(adversary, unknown, fresh):
-    book = account(tacit.LPPA(lr=0.1, noise=LAPLACE, fresh=fresh), adversary)
-    check_none(book.upper)
-    alone = book.alone
-    assert (alone.tag, alone.tick, alone.unknown_terms, alone.delta) == ("gamma", 1, unknown, DELTA)
+    ledger = ledger_of(tacit.LPPA(lr=0.1, noise=LAPLACE, fresh=fresh), adversary)
+    check_no_guarantee(ledger)
+    single = ledger.single_message
+    assert (single.tag, single.tick, single.unknown_terms, single.delta) == (
+        "gamma",
+        1,
+        unknown,
+        DELTA,
+    )
     if not unknown:
-        assert alone.epsilon == alone.epsilon_at_delta == math.inf
-        assert alone.words.endswith("no guarantee")
-        assert (alone.as_dict()["epsilon"], alone.as_dict()["epsilon_at_delta"]) == (None, None)
+        assert single.epsilon == single.epsilon_at_delta == math.inf
+        assert str(single).endswith("no guarantee")
+        assert (single.as_dict()["epsilon"], single.as_dict()["epsilon_at_delta"]) == (None, None)
         return
     ratio = L1.sensitivity / LAPLACE.scale
-    assert alone.epsilon == pytest.approx(ratio)
-    assert alone.epsilon_at_delta < alone.epsilon
-    assert sum_delta(alone.epsilon_at_delta, ratio, unknown) <= DELTA
-    assert sum_delta(0.99 * alone.epsilon_at_delta, ratio, unknown) > DELTA
-    assert f"ε = {alone.epsilon:.4g}, or {alone.epsilon_at_delta:.4g} at δ = 1e-05" in alone.words
+    assert single.epsilon == pytest.approx(ratio)
+    assert single.epsilon_at_delta < single.epsilon
+    assert sum_delta(single.epsilon_at_delta, ratio, unknown) <= DELTA
+    assert sum_delta(0.99 * single.epsilon_at_delta, ratio, unknown) > DELTA
+    assert f"ε = {single.epsilon:.4g}, or {single.epsilon_at_delta:.4g} at δ = 1e-05" in str(single)
 
 
-def test_who_does_not_hear_the_victim_has_no_message_of_it():
-    assert account(tacit.LPPA(lr=0.1), "curious(2)").alone is None
+def test_no_single_message_without_a_message_from_the_victim():
+    assert ledger_of(tacit.LPPA(lr=0.1), "curious(2)").single_message is None
 
 
-def test_no_number_for_one_message_whose_noise_is_not_laplace_in_the_l1_norm():
-    assert account(tacit.LPPA(lr=0.1, noise=LAPLACE), clip=L2).alone is None
-    assert account(tacit.LPPA(lr=0.1, noise=GAUSSIAN), clip=L1).alone is None
-    assert account(Sum(own=(Laplace(1.0), Laplace(2.0)))).alone is None  # terms of different laws
+def test_a_single_message_needs_laplace_noise_and_the_l1_norm():
+    assert ledger_of(tacit.LPPA(lr=0.1, noise=LAPLACE), clip=L2).single_message is None
+    assert ledger_of(tacit.LPPA(lr=0.1, noise=GAUSSIAN), clip=L1).single_message is None
+    assert (
+        ledger_of(Sum(own=(Laplace(1.0), Laplace(2.0)))).single_message is None
+    )  # terms of different laws
 
 
 @settings(max_examples=25)
@@ -308,75 +314,75 @@ def test_unknown_terms_are_the_masks_with_honest_ends(data):
     masks = [
         set(edge) for edge in graph.edges.tolist() if victim in edge and corrupt.isdisjoint(edge)
     ]
-    book = account(
+    ledger = ledger_of(
         tacit.LPPA(lr=0.1, noise=LAPLACE), adversary, steps=1, victim=victim, graph=graph
     )
-    check_none(book.upper)
-    assert book.alone.unknown_terms == len(masks)
-    assert book.alone.epsilon == (
+    check_no_guarantee(ledger)
+    assert ledger.single_message.unknown_terms == len(masks)
+    assert ledger.single_message.epsilon == (
         pytest.approx(L1.sensitivity / LAPLACE.scale) if masks else math.inf
     )
 
 
-# --- Laplace noise ---------------------------------------------------------------------------------------------
+# --- Laplace noise ---
 
 
 def test_one_gradient_under_laplace_noise():
     """ε = 2C/β."""
-    for bound, scale in [(1.0, 1.0), (0.25, 2.0), (3.0, 0.1)]:
+    for limit, scale in [(1.0, 1.0), (0.25, 2.0), (3.0, 0.1)]:
         algorithm = tacit.DPDSGT(lr=0.1, noise=Laplace(scale), inject="every")
         for adversary in LISTENERS:
-            entry = account(algorithm, adversary, 1, clip=Clip(bound, "l1")).upper
-            assert (entry.epsilon, entry.delta) == (pytest.approx(2 * bound / scale), 0)
-            assert entry.assumptions
+            bound = ledger_of(algorithm, adversary, 1, clip=Clip(limit, "l1")).upper
+            assert (bound.epsilon, bound.delta) == (pytest.approx(2 * limit / scale), 0)
+            assert bound.assumptions
 
 
 @pytest.mark.parametrize("law", [Laplace, Gaussian])
 def test_units_do_not_matter(law):
-    """Beside very much noise the gradient is small, but so is its share of a large bound."""
-    usual = account(Sum(own=(law(1.0),)), steps=2, clip=Clip(1.0, "l1")).upper
+    """Gradients, clipping and noise in another unit give the same ε."""
+    usual = ledger_of(Sum(own=(law(1.0),)), steps=2, clip=Clip(1.0, "l1")).upper
     for unit in (1e-8, 1e8):
-        entry = account(Sum(own=(law(unit),)), steps=2, clip=Clip(unit, "l1")).upper
-        assert entry.epsilon == pytest.approx(usual.epsilon, rel=1e-6)
+        bound = ledger_of(Sum(own=(law(unit),)), steps=2, clip=Clip(unit, "l1")).upper
+        assert bound.epsilon == pytest.approx(usual.epsilon, rel=1e-6)
 
 
 def test_a_small_step_size_does_not_make_gradients_disappear():
-    usual = account(tacit.MDSG(lr=1.0, noise=Gaussian(1.0)), steps=1).upper.epsilon
-    small = account(tacit.MDSG(lr=1e-8, noise=Gaussian(1e-8)), steps=1).upper.epsilon
+    usual = ledger_of(tacit.MDSG(lr=1.0, noise=Gaussian(1.0)), steps=1).upper.epsilon
+    small = ledger_of(tacit.MDSG(lr=1e-8, noise=Gaussian(1e-8)), steps=1).upper.epsilon
     assert small == pytest.approx(usual, rel=1e-6)
     assert usual > 1
 
 
 @pytest.mark.parametrize("law", [Laplace, Gaussian])
 @pytest.mark.parametrize("scale", [1e-3, 1e-6, 1e-9])
-def test_very_little_noise_is_not_taken_for_none_or_for_much(law, scale):
-    """Alone, or beside masks that cannot help: no number that is too small."""
-    least = account(Sum(own=(law(1.0),)), steps=1).upper.epsilon
+def test_very_small_noise_is_neither_ignored_nor_overrated(law, scale):
+    """Alone, or with masks that cannot help, ε is never too small."""
+    least = ledger_of(Sum(own=(law(1.0),)), steps=1).upper.epsilon
     for masked in (False, True):
-        entry = account(Sum(own=(law(scale),), mask=law(1.0), masked=masked), steps=1).upper
-        assert entry.epsilon > 0.999 * least / scale
+        bound = ledger_of(Sum(own=(law(scale),), mask=law(1.0), masked=masked), steps=1).upper
+        assert bound.epsilon > 0.999 * least / scale
 
 
-def test_zero_is_said_only_where_nothing_is_said():
-    assert account(tacit.DSGT(lr=0.1), steps=0).upper.epsilon == 0
-    assert account(tacit.DSGT(lr=0.1), steps=0).upper.why == "no message depends on its data"
-    assert account(Sum(own=(Laplace(1e9),)), steps=1).upper.epsilon == pytest.approx(3e-9)
+def test_epsilon_is_zero_only_without_messages():
+    assert ledger_of(tacit.DSGT(lr=0.1), steps=0).upper.epsilon == 0
+    assert (
+        ledger_of(tacit.DSGT(lr=0.1), steps=0).upper.why
+        == "no message depends on the victim's data"
+    )
+    assert ledger_of(Sum(own=(Laplace(1e9),)), steps=1).upper.epsilon == pytest.approx(3e-9)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 def test_tracking_under_laplace_noise(steps):
-    """What is said is g⁰ + ζ⁰, g¹ − g⁰ + ζ¹, …: every gradient but the last is under two noises."""
+    """Messages are g⁰ + ζ⁰, g¹ − g⁰ + ζ¹, …: two noise terms on each gradient but the last."""
     algorithm = tacit.DPDSGT(lr=0.1, noise=LAPLACE, inject="every")
     expected = (2 * steps - 1) * L1.sensitivity / LAPLACE.scale
-    for adversary in (
-        "eavesdropper",
-        "curious(1)",
-        "curious(2)",
-    ):  # all are taken to hear everything
-        entry = account(algorithm, adversary, steps).upper
-        assert entry.epsilon == pytest.approx(expected, rel=1e-6)
+    # All of them are assumed to read every message.
+    for adversary in ("eavesdropper", "curious(1)", "curious(2)"):
+        bound = ledger_of(algorithm, adversary, steps).upper
+        assert bound.epsilon == pytest.approx(expected, rel=1e-6)
     other = tacit.Topology.star(4).mixing("metropolis", lazy=True)
-    assert account(algorithm, steps=steps, graph=other).upper.epsilon == pytest.approx(
+    assert ledger_of(algorithm, steps=steps, graph=other).upper.epsilon == pytest.approx(
         expected, rel=1e-6
     )
 
@@ -394,7 +400,7 @@ def test_more_iterations_longer_gradients_and_less_noise_cost_more(
 ):
     def epsilon(steps, scale, bound):
         algorithm = tacit.DPDSGT(lr=0.1, noise=law(scale), inject="every")
-        return account(algorithm, steps=steps, clip=Clip(bound, "l1")).upper.epsilon
+        return ledger_of(algorithm, steps=steps, clip=Clip(bound, "l1")).upper.epsilon
 
     base = epsilon(steps, scale, bound)
     assert 0 < base < math.inf
@@ -405,33 +411,34 @@ def test_more_iterations_longer_gradients_and_less_noise_cost_more(
 
 
 def test_the_widest_of_several_noises_counts():
-    """A difference is hidden by shifting one of them: the one in which it is cheapest."""
+    """Shifting one of them hides a difference, so the cheapest one counts."""
     for scales in [(1.0, 2.0), (2.0, 1.0), (0.1, 0.2, 0.3)]:
-        entry = account(Sum(own=tuple(Laplace(scale) for scale in scales)), steps=1).upper
-        assert entry.epsilon == pytest.approx(L1.sensitivity / max(scales))
+        bound = ledger_of(Sum(own=tuple(Laplace(scale) for scale in scales)), steps=1).upper
+        assert bound.epsilon == pytest.approx(L1.sensitivity / max(scales))
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_masks_of_laplace_noise_do_not_help_against_who_knows_all_other_data(steps):
-    """The sum of all messages has own noise only, so a shift has to end in somebody's own noise."""
+def test_laplace_masks_do_not_help_if_all_other_data_are_known(steps):
+    """The sum of all messages has own noise only, so a shift must end in some own noise."""
     algorithm = Sum(own=(Laplace(0.5),), mask=Laplace(50.0), masked=True, lr=0.1)
-    entry = account(algorithm, steps=steps).upper
-    assert entry.epsilon == pytest.approx(steps * L1.sensitivity / 0.5, rel=1e-6)
+    bound = ledger_of(algorithm, steps=steps).upper
+    assert bound.epsilon == pytest.approx(steps * L1.sensitivity / 0.5, rel=1e-6)
 
 
-# --- Gaussian noise --------------------------------------------------------------------------------------------
+# --- Gaussian noise ---
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 5])
 def test_tracking_under_gaussian_noise(steps):
-    """Differences of 2Δ but for the first one's Δ: μ² = Δ²/σ² (1 + 4(T − 1)), reached when gradients alternate."""
+    """μ² = Δ²/σ² (1 + 4(T − 1)): differences of 2Δ after the first, if gradients alternate."""
     algorithm = tacit.DPDSGT(lr=0.1, noise=GAUSSIAN, inject="every")
     mu_one = 2 * L2.bound / GAUSSIAN.scale
     expected = gaussian_epsilon(DELTA, mu_one * math.sqrt(4 * steps - 3))
-    for clip in (L2, L1):  # no longer in one norm, no longer in the other
-        entry = account(algorithm, steps=steps, clip=clip).upper
-        assert (entry.epsilon, entry.delta) == (pytest.approx(expected, rel=1e-6), DELTA)
-    assert f"μ = {mu_one * math.sqrt(4 * steps - 3):.4g}" in entry.why
+    # A vector within the L1 bound is within the L2 bound too.
+    for clip in (L2, L1):
+        bound = ledger_of(algorithm, steps=steps, clip=clip).upper
+        assert (bound.epsilon, bound.delta) == (pytest.approx(expected, rel=1e-6), DELTA)
+    assert f"μ = {mu_one * math.sqrt(4 * steps - 3):.4g}" in bound.why
 
 
 GRAPHS = {
@@ -450,7 +457,7 @@ GRAPHS = {
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_pairwise_gaussian_masks_with_own_noise_are_correlated_noise(name, steps):
-    """The generic accountant must find μᵢ = 2C √[(σ²I + σ_cor²L)⁻¹]ᵢᵢ, which is known in closed form."""
+    """The ledger finds the closed form μᵢ = 2C √[(σ²I + σ_cor²L)⁻¹]ᵢᵢ."""
     topology, corrupt = GRAPHS[name]
     graph = topology.mixing("metropolis", lazy=True)
     sigma, sigma_mask = 0.7, 1.3
@@ -463,27 +470,27 @@ def test_pairwise_gaussian_masks_with_own_noise_are_correlated_noise(name, steps
     )
     adversary = Adversary(corrupt=frozenset(corrupt), listens=True)
     for victim in honest:
-        found = account(algorithm, adversary, steps, clip=L2, victim=victim, graph=graph).upper
+        found = ledger_of(algorithm, adversary, steps, clip=L2, victim=victim, graph=graph).upper
         expected = gaussian_epsilon(DELTA, gaussian_compose([each[victim]] * steps))
         assert found.epsilon == pytest.approx(expected, rel=1e-6)
     assert each[honest].min() < 2 * L2.bound / sigma * 0.99 or name == "alone"  # masks do help here
 
 
-def test_masks_alone_are_none():
-    check_none(account(Sum(mask=GAUSSIAN, masked=True), steps=1, clip=L2).upper)
+def test_masks_alone_give_no_guarantee():
+    check_no_guarantee(ledger_of(Sum(mask=GAUSSIAN, masked=True), steps=1, clip=L2))
 
 
-def test_of_two_laws_the_better_bound_is_taken():
-    """Each covers the gradient; the other is given away."""
+def test_the_better_bound_of_two_laws_counts():
+    """Each law covers the gradient; the other is treated as known."""
     wide, narrow = Laplace(10.0), Laplace(1e-3)
-    pure = account(Sum(own=(wide, Gaussian(0.5))), steps=1).upper
+    pure = ledger_of(Sum(own=(wide, Gaussian(0.5))), steps=1).upper
     assert (pure.epsilon, pure.delta) == (pytest.approx(L1.sensitivity / 10.0), 0)
-    with_delta = account(Sum(own=(narrow, Gaussian(0.5))), steps=1).upper
+    with_delta = ledger_of(Sum(own=(narrow, Gaussian(0.5))), steps=1).upper
     expected = gaussian_epsilon(DELTA, L1.sensitivity / 0.5)
     assert (with_delta.epsilon, with_delta.delta) == (pytest.approx(expected), DELTA)
 
 
-# --- Randomized response ---------------------------------------------------------------------------------------
+# --- Randomized response ---
 
 
 @pytest.mark.parametrize("clip", [None, L1], ids=["unclipped", "l1"])  # budgets need no clipping
@@ -493,27 +500,27 @@ def test_of_two_laws_the_better_bound_is_taken():
 def test_private_variates_spend_their_budget_in_every_coordinate(steps, epsilon, parameters, clip):
     algorithm = tacit.DeFLVP(lr=0.1, epsilon=epsilon, private_variates=True)
     for adversary in LISTENERS:
-        book = account(algorithm, adversary, steps, clip=clip, parameters=parameters)
-        assert book.alone is None
-        entry = book.upper
+        ledger = ledger_of(algorithm, adversary, steps, clip=clip, parameters=parameters)
+        assert ledger.single_message is None
+        bound = ledger.upper
         pure = steps * parameters * epsilon
-        assert f"pure ε = {pure:.4g}" in entry.why
-        assert entry.delta == DELTA
-        assert entry.epsilon < pure
-        assert entry.epsilon == pytest.approx(response_epsilon(DELTA, epsilon, steps * parameters))
+        assert f"pure ε = {pure:.4g}" in bound.why
+        assert bound.delta == DELTA
+        assert bound.epsilon < pure
+        assert bound.epsilon == pytest.approx(response_epsilon(DELTA, epsilon, steps * parameters))
 
 
 def test_published_variates_undo_it_from_the_second_message_on():
     algorithm = tacit.DeFLVP(lr=0.1, epsilon=0.5)
-    assert account(algorithm, steps=1).upper.epsilon <= 0.5 * 7  # the first variate is zero
-    check_none(account(algorithm, steps=2).upper)
+    assert ledger_of(algorithm, steps=1).upper.epsilon <= 0.5 * 7  # the first variate is zero
+    check_no_guarantee(ledger_of(algorithm, steps=2))
 
 
-# --- Against attacks -------------------------------------------------------------------------------------------
+# --- Against attacks ---
 
 
 def said_of(gradient, algorithm, parameters, seed):
-    """The first message of client 0 whose gradient is `gradient` in every coordinate: as many trials."""
+    """The first message of client 0 if every coordinate of its gradient is `gradient`."""
     parts = [
         torch.full((parameters,), value, dtype=torch.float64)
         for value in (gradient, 0.3, -0.2, 0.1, 0.0)
@@ -522,7 +529,7 @@ def said_of(gradient, algorithm, parameters, seed):
         lambda theta, c: theta @ c, parts, torch.zeros(parameters, dtype=torch.float64)
     )
     run = tacit.simulate(algorithm, task, RING, steps=1, seed=seed, transcript=Keep(insides=(1,)))
-    found = Findings(Knowledge(symbols(algorithm, 1), Adversary.curious(1)), 0)
+    found = Leakage(Knowledge(symbols(algorithm, 1), Adversary.curious(1)), 0)
     held = evidence(found, "gradient", 0, run.transcript)
     torch.testing.assert_close(held.points[0], torch.zeros(parameters, dtype=torch.float64))
     return held.values.numpy()
@@ -533,21 +540,20 @@ def said_of(gradient, algorithm, parameters, seed):
     [(tacit.DPDSGT(lr=0.1, noise=Laplace(1.0)), 1), (tacit.LPPA(lr=0.1, noise=Laplace(1.0)), 2)],
     ids=["own noise", "two unknown masks"],
 )
-def test_the_best_attack_on_one_message_shows_no_more_than_the_ledger_says(algorithm, unknown):
-    """Two neighbouring gradients, ±C; the likelihood ratio is the best test between them.
+def test_the_best_attack_on_one_message_stays_within_the_bound(algorithm, unknown):
+    """Neighbouring gradients are ±C; the likelihood ratio is the best test between them.
 
-    Half of what the ledger says would be contradicted: the law of one term reaches it, the tail of two nearly so.
+    The attack contradicts half of the claimed ε, so the bound is nearly tight.
     """
     bound, trials = 0.5, 40_000
-    book = account(algorithm, "curious(1)", 1, clip=Clip(bound, "l1"))
-    claimed = book.alone
+    ledger = ledger_of(algorithm, "curious(1)", 1, clip=Clip(bound, "l1"))
+    claimed = ledger.single_message
     assert (claimed.epsilon, claimed.unknown_terms) == (pytest.approx(1.0), unknown)
 
     def ratio(values):
         ratios = sum_log_density(unknown, values - bound) - sum_log_density(unknown, values + bound)
-        return ratios.round(
-            9
-        )  # the last bits of ±C + z tell the sign: the ledger assumes a continuous law
+        # The last bits of ±C + z reveal the sign: the ledger assumes a continuous law.
+        return ratios.round(9)
 
     ones = ratio(said_of(bound, algorithm, trials, seed=1))
     others = ratio(said_of(-bound, algorithm, trials, seed=2))
@@ -557,8 +563,8 @@ def test_the_best_attack_on_one_message_shows_no_more_than_the_ledger_says(algor
     assert compare_bounds(shown, claimed.epsilon / 2).startswith("a defect of the analysis")
 
 
-def test_a_book_as_plain_values():
-    plain = account(tacit.LPPA(lr=0.1, noise=LAPLACE), "curious(1)").as_dict()
+def test_plain_values():
+    plain = ledger_of(tacit.LPPA(lr=0.1, noise=LAPLACE), "curious(1)").as_dict()
     assert (plain["victim"], plain["adversary"]) == (0, "curious(1)")
     assert (plain["epsilon"], plain["delta"], plain["guarantee"]) == (None, 0, NO_GUARANTEE)
     assert plain["one_message_alone"]["message"] == "gamma(1)"

@@ -1,4 +1,4 @@
-"""Algorithms made to fool the ledger: each leaks in a way that must not be covered by a number."""
+"""Algorithms made to mislead the ledger: each has a leak, so none may get a guarantee."""
 
 import math
 from collections.abc import Callable
@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import pytest
 
 import tacit
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import Model
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.bounds.ledger import ledger
-from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.noise import Gaussian, Laplace
 from tacit.privacy.clipping import Clip
@@ -21,12 +22,11 @@ RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Algorithm):
     """An algorithm of one step function."""
 
     does: Callable[..., Any]
     name: ClassVar[str] = "rule"
-    requires: ClassVar[tuple[str, ...]] = ()
 
     def start(self, here) -> Model:
         return Model(here.theta0)
@@ -37,7 +37,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Rounded(Laplace):
-    """Noise in whole numbers, which hides no fraction."""
+    """Noise in whole numbers, which hides no fractions."""
 
     def quantile(self, u):
         return super().quantile(u).round()
@@ -45,12 +45,12 @@ class Rounded(Laplace):
 
 def upper(does, *, steps=2, clip=Clip(1.0, "l1"), adversary="eavesdropper"):  # noqa: B008 (frozen)
     run = run_on_symbols(Rule(does), RING, steps)
-    return ledger(run, Adversary.parse(adversary), 0, clip=clip, parameters=7).upper
+    return compute_ledger(run, Adversary.parse(adversary), 0, clip=clip, parameters=7).upper
 
 
-def noise_told_in_disguise(s, here):
+def noise_sent_in_disguise(s, here):
     n = here.noise("own", Laplace(1.0))
-    here.net.mix(said=here.grad(s.theta) + n, aux=here.nonlinear("cube", lambda x: x**3, n))
+    here.net.mix(sent=here.grad(s.theta) + n, aux=here.nonlinear("cube", lambda x: x**3, n))
 
 
 def published_by_another(s, here):
@@ -75,37 +75,37 @@ def published_by_a_gradient_elsewhere(s, here):
 
 def noise_in_the_point_beside_louder_noise(s, here):
     loud, own = here.noise("loud", Laplace(3e6)), here.noise("own", Laplace(1.0))
-    here.net.mix(loud=loud, said=here.grad(s.theta + loud + own) + own)
+    here.net.mix(loud=loud, sent=here.grad(s.theta + loud + own) + own)
 
 
 def noise_of_a_law_unknown(s, here):
-    here.net.mix(said=here.grad(s.theta) + here.noise("own", Rounded(1.0)))
+    here.net.mix(sent=here.grad(s.theta) + here.noise("own", Rounded(1.0)))
 
 
-def noise_that_is_told_as_well(s, here):
+def noise_sent_as_well(s, here):
     n = here.noise("own", Laplace(1e10))
     here.net.mix(a=here.grad(s.theta) + n, b=n)
 
 
 RULES = [
-    noise_told_in_disguise,
+    noise_sent_in_disguise,
     published_by_another,
     published_by_way_of_a_model,
     published_by_a_gradient_elsewhere,
     noise_in_the_point_beside_louder_noise,
     noise_of_a_law_unknown,
-    noise_that_is_told_as_well,
+    noise_sent_as_well,
 ]
 
 
 @pytest.mark.parametrize("does", RULES, ids=lambda does: does.__name__)
-def test_there_is_no_number_where_something_else_leaks(does):
-    entry = upper(does)
-    assert math.isinf(entry.epsilon), entry
-    assert entry.words == "no differential-privacy guarantee"
+def test_other_leaks_leave_no_guarantee(does):
+    bound = upper(does)
+    assert math.isinf(bound.epsilon), bound
+    assert str(bound) == "no differential-privacy guarantee"
 
 
-def test_what_is_covered_by_one_law_each_is_covered_by_neither_alone():
+def test_each_law_must_cover_all_gradients():
     def by_turns(s, here):
         g = here.grad(s.theta)
         law = here.noise("l", Laplace(1.0)) if here.t == 0 else here.noise("g", Gaussian(1.0))
@@ -115,36 +115,36 @@ def test_what_is_covered_by_one_law_each_is_covered_by_neither_alone():
     assert upper(by_turns, steps=1).epsilon == pytest.approx(2.0)
 
 
-def test_the_same_without_the_leak_has_a_number():
+def test_without_the_leak_there_is_a_guarantee():
     def honest(s, here):
-        here.net.mix(said=here.grad(s.theta) + here.noise("own", Laplace(1.0)))
+        here.net.mix(sent=here.grad(s.theta) + here.noise("own", Laplace(1.0)))
 
     assert upper(honest, steps=1).epsilon == pytest.approx(2.0)
     assert upper(honest, steps=3).epsilon == pytest.approx(6.0)  # fresh noise: uses add up
 
 
 @pytest.mark.parametrize("masks", [1.0, 1e4, 1e6, 1e8])
-def test_large_masks_do_not_drown_the_noise_that_stays(masks):
-    """Secure aggregation with a little noise of one's own: the sum stays noisy, and the guarantee stays."""
+def test_large_masks_do_not_hide_own_noise_from_the_audit(masks):
+    """Secure aggregation with a little own noise: the sum is noisy, and there is a guarantee."""
 
     def secure_sum(s, here):
         shared = here.graph.net_out(*here.edge_noise("mask", Gaussian(masks)))
-        here.net.mix(said=here.grad(s.theta) + here.noise("own", Gaussian(0.5)) + shared)
+        here.net.mix(sent=here.grad(s.theta) + here.noise("own", Gaussian(0.5)) + shared)
 
     run = run_on_symbols(Rule(secure_sum), RING, 1)
-    sums = Findings(Knowledge(run, Adversary.eavesdropper()), 0).of("sum")
+    sums = Leakage(Knowledge(run, Adversary.eavesdropper()), 0).of("sum")
     assert sums.statuses == ["noisy"]
     assert sums.variances[0] == pytest.approx(5 * 0.25)
-    entry = ledger(run, Adversary.eavesdropper(), 0, clip=Clip(1.0), parameters=3).upper
-    assert math.isfinite(entry.epsilon)
+    bound = compute_ledger(run, Adversary.eavesdropper(), 0, clip=Clip(1.0), parameters=3).upper
+    assert math.isfinite(bound.epsilon)
 
 
-def test_updates_of_several_local_steps_are_asked_for():
+def test_updates_of_several_local_steps_are_audited():
     run = run_on_symbols(tacit.FedAvg(lr=0.1, local_steps=3), RING, 2)
-    found = Findings(Knowledge(run, Adversary.server()), 0)
-    assert found.of("gradient").places("exact") == []
+    found = Leakage(Knowledge(run, Adversary.server()), 0)
+    assert found.of("gradient").indices("exact") == []
     assert found.of("update").statuses == ["exact", "exact"]
     assert (
         "+1·g[0](1) +1·g[0](2) +1·g[0](3)"
-        in ledger(run, Adversary.server(), 0, clip=None, parameters=3).upper.why
+        in compute_ledger(run, Adversary.server(), 0, clip=None, parameters=3).upper.why
     )

@@ -256,13 +256,14 @@ def short_lbfgs(**options):
 
 def test_exact_evidence_is_inverted_once_for_all_adversaries(monkeypatch):
     inverted = []
-    invert = reconstruction_attacks._invert
+    attacks = reconstruction_attacks.ReconstructionAttacks
+    invert = attacks._invert
 
-    def counting(task, truth, kind, held, *rest):
-        inverted.append((kind, tuple(one.victim for one in held)))
-        return invert(task, truth, kind, held, *rest)
+    def counting(self, kind, group):
+        inverted.append((kind, tuple(one.victim for one in group)))
+        return invert(self, kind, group)
 
-    monkeypatch.setattr(reconstruction_attacks, "_invert", counting)
+    monkeypatch.setattr(attacks, "_invert", counting)
     found = audited(
         LPPA, ["curious(1)", "curious(1,4)", "curious(1,4,2)", "eavesdropper"], ONE_DIGIT
     )

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import tacit
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import Model
 from tacit.auditing.symbolic import symbols
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -17,13 +18,12 @@ RING = tacit.Topology.ring(4).mixing("metropolis", lazy=True)
 
 
 @dataclass(frozen=True)
-class Toy:
-    """Any step, on the first models."""
+class Toy(Algorithm):
+    """An algorithm with any step, starting from the first models."""
 
     does: object
-    local_steps: int = 1
+    gradients_per_step: int = 1
     name: ClassVar[str] = "toy"
-    requires: ClassVar[tuple[str, ...]] = ()
 
     def start(self, here):
         return Model(here.theta0)
@@ -40,7 +40,7 @@ def words_inside(theta, here):
     return here.nonlinear("coin", lambda rows: rows * (here.words("w", rows.shape[1]) % 2), theta)
 
 
-# --- What is refused, and what is not ------------------------------------------------------------------------
+# --- Errors ---
 
 
 @pytest.mark.parametrize(
@@ -48,17 +48,17 @@ def words_inside(theta, here):
     [
         (
             lambda theta, here: here.grad(theta) + here.grad(2 * theta),
-            "gradient 1.*of one batch twice.*local_steps",
+            "gradient on batch 1 twice.*gradients_per_step",
         ),
         (
             lambda theta, here: here.grad(theta) + here.minimise(theta, torch.ones(4, 1)),
-            "gradient 1.*of one batch twice",
+            "gradient on batch 1 twice",
         ),
-        (nonlinear_twice, "non-linear step 'sign' twice in an iteration; give them different tags"),
+        (nonlinear_twice, "non-linear step 'sign' twice in one iteration.*different tags"),
         (lambda theta, here: theta * here.words("w", 1), "words 'w' outside of here.nonlinear"),
     ],
 )
-def test_what_would_be_audited_wrongly_is_refused(does, words):
+def test_steps_that_symbols_cannot_express(does, words):
     with pytest.raises(Misuse, match=words):
         run_on_symbols(Toy(does), RING, 2)
 
@@ -67,17 +67,17 @@ def test_what_would_be_audited_wrongly_is_refused(does, words):
     "toy",
     [
         Toy(lambda theta, here: here.grad(theta)),  # a batch per iteration
-        Toy(lambda theta, here: here.grad(theta) + here.grad(theta, 1), local_steps=2),
+        Toy(lambda theta, here: here.grad(theta) + here.grad(theta, 1), gradients_per_step=2),
         Toy(partial(nonlinear_twice, tags=("sign", "again"))),
         Toy(words_inside),
     ],
 )
-def test_what_differs_is_not_refused(toy):
+def test_steps_that_symbols_can_express(toy):
     assert run_on_symbols(toy, RING, 3).steps == 3
 
 
-def test_a_run_that_is_too_large_is_refused_before_it_takes_memory(monkeypatch):
-    monkeypatch.setattr(symbols, "LARGEST", 2e5)
+def test_a_run_that_is_too_large_is_refused_early(monkeypatch):
+    monkeypatch.setattr(symbols, "MAX_BYTES", 2e5)
     run_on_symbols(tacit.DSGT(lr=0.1), RING, 5)
     with pytest.raises(
         Misuse, match=r"100 iterations of 4 clients have 408 unknowns.*Audit fewer.*about 27 fit"
@@ -85,53 +85,50 @@ def test_a_run_that_is_too_large_is_refused_before_it_takes_memory(monkeypatch):
         run_on_symbols(tacit.DSGT(lr=0.1), RING, 100)  # 8 · 408 unknowns · 100 · 2 · 4 rows
 
 
-def test_a_graph_that_the_algorithm_cannot_use_is_refused():
+def test_an_unsuitable_graph_is_refused():
     plain = tacit.Topology.star(4).mixing("metropolis")
     with pytest.raises(Misuse, match="edsg"):
         run_on_symbols(tacit.EDSG(lr=0.1), plain, 1)
 
 
-# --- What symbols there are ----------------------------------------------------------------------------------
+# --- Unknowns ---
 
 
-def test_every_first_model_gradient_and_shared_mask_is_one_unknown():
+def test_unknowns_of_lppa():
     run = run_on_symbols(tacit.LPPA(lr=0.1, fresh=True), RING, 3)
     count = {
         kind: sum(u.kind == kind for u in run.unknowns) for kind in ("theta0", "gradient", "noise")
     }
-    assert count == {
-        "theta0": 4,
-        "gradient": 4 * 4,
-        "noise": 8 * 4,
-    }  # 8 directed edges, start and 3 steps
-    assert len(run.places) == len(run.unknowns)
+    # 8 directed edges, `start` and 3 steps.
+    assert count == {"theta0": 4, "gradient": 4 * 4, "noise": 8 * 4}
+    assert len(run.columns) == len(run.unknowns)
     assert set(run.laws) == {u for u in run.unknowns if u.kind == "noise"}
     assert run.gradients(2) == [Unknown("gradient", when, 2) for when in range(4)]
     assert (run.clients, run.steps) == (4, 3)
     assert {u.when for u in run.laws} == {0, 1, 2, 3}
 
 
-def test_noise_is_of_one_size_whatever_its_deviation_and_none_is_no_unknown():
+def test_noise_has_unit_coefficients_and_zero_noise_is_no_unknown():
     def first_tracker(scale):
         run = run_on_symbols(tacit.DPDSGT(lr=0.1, noise=tacit.Laplace(scale)), RING, 1)
         return run, run.transcript.of("gamma")[0].rows[0]
 
     run, row = first_tracker(0.5)
-    assert row[run.places[Unknown("noise", 0, 0, tag="zeta")]] == 1
-    assert row[run.places[Unknown("gradient", 0, 0)]] == 1
+    assert row[run.columns[Unknown("noise", 0, 0, tag="zeta")]] == 1
+    assert row[run.columns[Unknown("gradient", 0, 0)]] == 1
     assert float(row.abs().sum()) == 2  # and nothing else
     run, row = first_tracker(0.0)
     assert run.laws == {}
     assert float(row.abs().sum()) == 1
 
 
-def test_where_gradients_were_taken_and_what_went_into_a_nonlinear_step():
+def test_points_of_gradients_and_inputs_of_nonlinear_steps():
     run = run_on_symbols(tacit.DSG(lr=0.25), RING, 2)
     torch.testing.assert_close(run.points[1], run.models[0][:, : run.points[1].shape[1]])
     after = run.models[1]
     torch.testing.assert_close(run.points[2][:, : after.shape[1]], after)
-    said = run.transcript.of("psi")[0].rows
-    assert said[1, run.places[Unknown("gradient", 1, 1)]] == -0.25
+    sent = run.transcript.of("psi")[0].rows
+    assert sent[1, run.columns[Unknown("gradient", 1, 1)]] == -0.25
 
     def halved(theta, here):
         return here.nonlinear("sign", torch.sign, theta / 2, epsilon=0.7)
@@ -140,7 +137,7 @@ def test_where_gradients_were_taken_and_what_went_into_a_nonlinear_step():
         Unknown("nonlinear", 1, 3, tag="sign")
     ]
     assert step.epsilon == 0.7
-    assert step.rows.tolist()[3] == 0.5
+    assert step.input.tolist()[3] == 0.5
 
 
 def test_a_minimiser_is_linear_in_the_gradient_at_it():
@@ -150,12 +147,12 @@ def test_a_minimiser_is_linear_in_the_gradient_at_it():
     )
     run = run_on_symbols(toy, RING, 1)
     w = run.models[1][0]
-    assert w[run.places[Unknown("theta0", 0, 0)]] == -1.5
-    assert w[run.places[Unknown("gradient", 1, 0)]] == -0.5
+    assert w[run.columns[Unknown("theta0", 0, 0)]] == -1.5
+    assert w[run.columns[Unknown("gradient", 1, 0)]] == -0.5
     assert torch.equal(run.points[1], run.models[1])
 
 
-def test_names_for_people():
+def test_unknowns_as_text():
     names = [
         Unknown("theta0", 0, 3),
         Unknown("gradient", 2, 1),
@@ -165,7 +162,7 @@ def test_names_for_people():
     assert [str(name) for name in names] == ["θ⁰[3]", "g[1](2)", "delta[0→2](4)", "sign[5](1)"]
 
 
-# --- What is kept --------------------------------------------------------------------------------------------
+# --- Recording ---
 
 
 @pytest.mark.parametrize(
@@ -180,13 +177,13 @@ def test_names_for_people():
         Keep((0, 2), (1, 2)),
     ],
 )
-def test_a_bounded_transcript_has_the_same_rows_of_fewer_messages(algorithm, keep):
+def test_a_partial_transcript_has_the_same_rows(algorithm, keep):
     whole = run_on_symbols(algorithm, RING, 4)
     part = run_on_symbols(algorithm, RING, 4, keep)
     assert part.unknowns == whole.unknowns
     assert all(torch.equal(a, b) for a, b in zip(part.models, whole.models, strict=True))
 
-    def said(run):
+    def sent(run):
         rows = {}
         for m in run.transcript.messages:
             target = [None] * len(m.rows) if m.target is None else m.target.tolist()
@@ -195,18 +192,18 @@ def test_a_bounded_transcript_has_the_same_rows_of_fewer_messages(algorithm, kee
         return rows
 
     def wanted(tick, verb, tag, source, to):
-        hears = {source, to} if verb == "send" else {source, (source + 1) % 4, (source - 1) % 4}
-        hears = {source} if verb == "average" else hears
-        near = keep.clients is None or verb == "broadcast" or hears & set(keep.clients)
-        return near and keep.at(tick) and (keep.tags is None or tag in keep.tags)
+        ends = {source, to} if verb == "send" else {source, (source + 1) % 4, (source - 1) % 4}
+        ends = {source} if verb == "average" else ends
+        near = keep.clients is None or verb == "broadcast" or ends & set(keep.clients)
+        return near and keep.includes(tick) and (keep.tags is None or tag in keep.tags)
 
-    everything, kept = said(whole), said(part)
+    everything, kept = sent(whole), sent(part)
     assert list(kept) == [name for name in everything if wanted(*name)]
     assert kept
     for name, row in kept.items():
         assert torch.equal(row, everything[name]), name
 
 
-def test_a_number_of_steps_that_is_none_is_refused():
+def test_negative_steps_are_refused():
     with pytest.raises(Misuse, match="steps is -1"):
         run_on_symbols(tacit.DSG(lr=0.1), RING, -1)

@@ -69,4 +69,4 @@ def test_keystreams_are_used_and_kept_when_a_run_is_resumed(go):
 
 @pytest.mark.parametrize("prg", ["philox", "chacha20"])
 def test_an_audit_runs_a_configuration_with_its_own_generator(tiny, prg):
-    assert load_subject(tiny(f"run.prg={prg}")).setting.prg == prg
+    assert load_subject(tiny(f"run.prg={prg}")).experiment.setting.prg == prg

@@ -1,6 +1,6 @@
-"""Who learns whose gradients: every client as an adversary of every other, after T iterations.
+"""Which client learns whose gradients: every client as an adversary of every other.
 
-One factorization per adversary answers for all its victims.
+One factorization per adversary serves all its victims.
 """
 
 from __future__ import annotations
@@ -12,27 +12,30 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.echelon import Matrix
-from tacit.auditing.symbolic.findings import Findings
 from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage, Question
+from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 
 Level = Literal["nothing", "noisy", "sum", "difference", "gradient"]
 LEVELS: tuple[Level, ...] = ("nothing", "noisy", "sum", "difference", "gradient")
 MEANING = {
-    "nothing": "no gradient by linear means",
-    "noisy": "gradients with noise on them",
-    "sum": "exact sums over all honest clients it is connected with",
-    "difference": "exact differences of gradients",
-    "gradient": "exact gradients, or updates of several local steps",
+    "nothing": "no gradient by linear combinations",
+    "noisy": "noisy gradients",
+    "sum": "exact sums over the honest component",
+    "difference": "exact gradient differences",
+    "gradient": "exact gradients, or exact sums of local steps",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Exposure:
-    """levels[a, v]: the most that client a learns of client v's gradients, as a place in LEVELS; −1 for a = v.
+    """What client a learns about client v after `steps` iterations.
 
-    deviations[a, v] is the noise that is left on the gradient that a knows best, infinite where none is seen.
+    Attributes:
+        levels: [N, N]; levels[a, v] is an index into LEVELS, or −1 for a = v.
+        deviations: [N, N]; standard deviation of the noise on the gradient of v that a knows best,
+            infinite if it sees none.
     """
 
     levels: np.ndarray[Any, np.dtype[np.int64]]
@@ -40,54 +43,56 @@ class Exposure:
     steps: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        shown = [
-            [None if level < 0 else LEVELS[level] for level in row] for row in self.levels.tolist()
-        ]
-        noise = [[None if np.isinf(x) else float(x) for x in row] for row in self.deviations]
+        levels = self.levels.tolist()
         return {
             "iterations": self.steps,
-            "learns": shown,
-            "noise_deviation": noise,
+            "learns": [[None if level < 0 else LEVELS[level] for level in row] for row in levels],
+            "noise_deviation": [
+                [None if np.isinf(x) else float(x) for x in row] for row in self.deviations
+            ],
             "meaning": MEANING,
         }
 
 
-def exposure(
+def compute_exposure(
     run: SymbolicRun,
-    extra: Adversary | None = None,
-    progress: Callable[[int], None] = lambda adversary: None,
+    accomplice: Adversary | None = None,
+    progress: Callable[[int], None] = lambda client: None,
 ) -> Exposure:
-    """The matrix for a run on symbols; each client may have an accomplice, such as an eavesdropper."""
+    """The exposure of all pairs of clients, each adversary with an optional accomplice."""
     clients = run.clients
     levels = np.full((clients, clients), -1, dtype=np.int64)
     deviations = np.full((clients, clients), np.inf)
     for a in range(clients):
-        adversary = Adversary.curious(a) if extra is None else Adversary.curious(a) | extra
-        know = Knowledge(run, adversary)
+        adversary = Adversary.curious(a) | (accomplice or Adversary())
+        knowledge = Knowledge(run, adversary)
         for v in range(clients):
             if v not in adversary.corrupt:
-                levels[a, v], deviations[a, v] = _most(know, v)
+                levels[a, v], deviations[a, v] = _highest_level(Leakage(knowledge, v))
         progress(a)
     return Exposure(levels, deviations, run.steps)
 
 
-def _most(know: Knowledge, victim: int) -> tuple[int, float]:
-    """The level and the least noise on any gradient of the victim."""
-    taken = know.run.gradients(victim)
-    if not taken:
+def _highest_level(leakage: Leakage) -> tuple[int, float]:
+    """The level, and the least noise on any gradient of the victim.
+
+    Asks no more than it needs: `Leakage.of` would answer all questions.
+    """
+    know, gradients = leakage.knowledge, leakage.gradients
+    if not gradients:
         return LEVELS.index("nothing"), np.inf
-    gradients = np.stack([know.vector((u, 1.0)) for u in taken])
-    found = Findings(know, victim)
-    updates = [know.vector(*zip(u, (1.0,) * len(u), strict=True)) for u in found.updates]
-    if know.exact(np.concatenate((gradients, *(update[None] for update in updates)))).any():
+
+    def vectors(question: Question, count: int) -> list[Matrix]:
+        terms = [leakage.terms(question, index) for index in range(count)]
+        return [know.vector(*zip(*pair, strict=True)) for pair in terms]
+
+    count = len(gradients)
+    single, updates = vectors("gradient", count), vectors("update", len(leakage.updates))
+    if know.exact(np.stack(single + updates)).any():
         return LEVELS.index("gradient"), 0.0
-    best = float(np.sqrt(know.variances(gradients).min()))
-    if len(taken) > 1 and know.exact(gradients[1:] - gradients[:-1]).any():
-        return LEVELS.index("difference"), best
-    sums = np.stack(
-        [know.vector(*[(u._replace(client=i), 1.0) for i in found.component]) for u in taken]
-    )
-    if know.exact(sums).any():
-        return LEVELS.index("sum"), best
-    return LEVELS.index("nothing" if np.isinf(best) else "noisy"), best
+    least = float(np.sqrt(know.variances(np.stack(single)).min()))
+    if count > 1 and know.exact(np.stack(vectors("difference", count - 1))).any():
+        return LEVELS.index("difference"), least
+    if know.exact(np.stack(vectors("sum", count))).any():
+        return LEVELS.index("sum"), least
+    return LEVELS.index("nothing" if np.isinf(least) else "noisy"), least

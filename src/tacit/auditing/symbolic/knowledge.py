@@ -1,23 +1,27 @@
-"""What an adversary knows: linear algebra over the messages it saw.
+"""What an adversary knows: linear algebra over the messages it sees.
 
-A run on symbols gives each message as coefficients over the unknowns. Those that the adversary has by itself are taken
-away; the rest are hidden. A quantity c (a gradient, a difference, a sum, a model) is
+A run on symbols gives each message as coefficients over the unknowns. The adversary's own unknowns
+are subtracted; the others are hidden. A quantity c (a gradient, a difference, a sum, a model) is
 
     exact    if c is a combination of messages: c = aᵀA
-    noisy    if some combination is c plus noise only; then the best linear unbiased estimate is the one with the
-             least variance among them
-    hidden   if every combination that contains it also contains other secrets
+    noisy    if some combination equals c plus noise; the best linear unbiased estimate is the one
+             with the least variance
+    hidden   if every combination that contains c also contains other secrets
 
-For the second, A = L Q with orthonormal rows Q = [S N] over secrets and noise, the noise of deviations D. Of all
-combinations with Sᵀa = c_S the best has the least ‖D(Nᵀa − c_N)‖². With S = UΣVᵀ it is a = UΣ⁻¹Vᵀc_S + Z b, the columns
-of Z being orthogonal to those of U, and b the solution of a least-squares problem. Where all noise is of one deviation,
-no problem is left: as S Sᵀ + N Nᵀ = I, the singular vectors of S also diagonalize the noise, and b = ZᵀN c_N.
+For noisy quantities, A = L Q with orthonormal rows Q = [S N] over secrets and noise, where D are
+the standard deviations of the noise. Among all combinations with Sᵀa = c_S the best one minimises
+‖D(Nᵀa − c_N)‖². With S = UΣVᵀ it is a = UΣ⁻¹Vᵀc_S + Z b, where the columns of Z are orthogonal to
+those of U and b solves a least-squares problem. If all noise has one standard deviation, the
+solution is explicit: S Sᵀ + N Nᵀ = I, so the singular vectors of S also diagonalize the noise, and
+b = ZᵀN c_N.
 
-Tolerances: a coefficient below 10⁻⁷ of the largest, or a message that adds less than 10⁻⁹ of its size to earlier ones,
-is below the rounding of what is sent in float32 and counts as nothing: a step size of 10⁻⁷ hides gradients in models.
+Tolerances: a coefficient below 10⁻⁷ of the largest, or a message that adds less than 10⁻⁹ of its
+size to earlier ones, is below the rounding of float32 messages and counts as zero. A step size of
+10⁻⁷ therefore hides gradients in models.
 
-Linear knowledge is a lower bound on knowledge: what is exact here is known for certain; what is hidden here is hidden
-from linear combinations. Non-linear steps count as unknowns of their own, about which nothing is assumed.
+Linear knowledge is a lower bound on knowledge: what is exact here is known for certain, what is
+hidden here is hidden from linear combinations. Results of non-linear steps are unknowns of their
+own, with no assumption about them.
 """
 
 from __future__ import annotations
@@ -31,8 +35,8 @@ import numpy.typing as npt
 from scipy import linalg
 from torch import Tensor
 
-from tacit.auditing.adversary import Adversary, view
-from tacit.auditing.symbolic.echelon import Echelon, Matrix
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.symbolic.row_space import Matrix, RowSpace
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
@@ -40,14 +44,14 @@ from tacit.record.unknowns import Unknown
 Status = Literal["exact", "noisy", "hidden"]
 Flags = npt.NDArray[np.bool_]
 EXACT = 1e-7  # ‖c − aᵀA‖ / ‖c‖ below which c is a combination of messages
-VISIBLE = 1e-6  # singular values of S below this are secrets that are not seen
-CANDIDATE = 1e-12  # of ‖c‖², what may be missing in a first look
+VISIBLE = 1e-6  # singular values of S below this belong to secrets that no message contains
+CANDIDATE = 1e-12  # share of ‖c‖² that may be missing in the fast first check
 NEGLIGIBLE = 1e-12  # coefficients left out of a combination, relative to its largest
-BLOCK = 256  # rows taken in at a time
+BLOCK = 256  # rows added to the basis at a time
 
 
-class Seen(NamedTuple):
-    """One row of one message, by their places in the transcript."""
+class MessageRow(NamedTuple):
+    """One row of one message, as indices into the transcript."""
 
     message: int
     row: int
@@ -57,194 +61,187 @@ class Seen(NamedTuple):
 class Combination:
     """Σ coefficients · messages − Σ coefficients · own: the same for every coordinate."""
 
-    messages: tuple[tuple[Seen, float], ...]
-    own: tuple[tuple[Unknown, float], ...]  # what the adversary has itself
+    messages: tuple[tuple[MessageRow, float], ...]
+    own: tuple[tuple[Unknown, float], ...]  # unknowns that the adversary has itself
 
     @property
     def gain(self) -> float:
-        """The sum of the sizes of the coefficients: what the rounding of messages is multiplied with, at most."""
+        """Σ |coefficients|: an upper bound on how much rounding errors of messages grow."""
         return sum(abs(coefficient) for _, coefficient in self.messages)
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What is known of one quantity."""
+    """What an adversary knows about one quantity."""
 
     status: Status
-    variance: (
-        float | None
-    )  # of the noise in the best estimate, per coordinate; 0 if exact, None if hidden
+    variance: float | None  # of the noise per coordinate; 0 if exact, None if hidden
     combination: Combination | None  # the estimate; None if hidden
-    noise: tuple[tuple[Unknown, float], ...] = ()  # what is left in it
+    noise: tuple[tuple[Unknown, float], ...] = ()  # what remains in the estimate
+
+
+HIDDEN = Answer("hidden", None, None)
 
 
 class Knowledge:
-    """One adversary's view of one run, factorized once; every question after that is a product."""
+    """One adversary's view of one run, factorized once; every query after that is a product."""
 
     def __init__(self, run: SymbolicRun, adversary: Adversary) -> None:
-        adversary.refuse(run.clients, run.transcript.edges)
+        adversary.check_graph(run.clients, run.transcript.edges)
         self.run = run
         self.adversary = adversary
-        hidden = np.array([not adversary.knows(unknown) for unknown in run.unknowns], dtype=bool)
-        self._columns = np.flatnonzero(hidden)
-        self._own = np.flatnonzero(~hidden)
-        kinds = [run.unknowns[column].kind for column in self._columns]
-        self._is_noise = np.array([kind == "noise" for kind in kinds], dtype=bool)
-        self.seen: list[Seen] = []
-        self._echelon = Echelon(len(self._columns))
-        waiting: list[Matrix] = []
-        for message, rows in view(run.transcript, adversary):
-            said = run.transcript.messages[message].rows
-            self.seen += [Seen(message, row) for row in rows.tolist()]
-            waiting.append(said[rows].numpy()[:, self._columns[self._columns < said.shape[1]]])
-            if sum(map(len, waiting)) >= BLOCK:
-                self._take(waiting)
-        self._take(waiting)
-
-    @property
-    def hidden(self) -> list[Unknown]:
-        """The unknowns that the adversary does not have by itself: the columns of `basis`."""
-        return [self.run.unknowns[column] for column in self._columns]
+        is_own = np.array([adversary.knows(unknown) for unknown in run.unknowns], dtype=bool)
+        self._own_columns = np.flatnonzero(is_own)
+        self._hidden_columns = np.flatnonzero(~is_own)
+        self.hidden = [run.unknowns[column] for column in self._hidden_columns]
+        self._is_noise = np.array([unknown.kind == "noise" for unknown in self.hidden], dtype=bool)
+        self.seen: list[MessageRow] = []
+        self._space = RowSpace(len(self.hidden))
+        block: list[Matrix] = []
+        for message, rows in adversary.view(run.transcript):
+            self.seen += [MessageRow(message, row) for row in rows.tolist()]
+            sent = run.transcript.messages[message].rows
+            columns = self._hidden_columns[self._hidden_columns < sent.shape[1]]
+            block.append(sent[rows].numpy()[:, columns])
+            if sum(map(len, block)) >= BLOCK:
+                self._space.add(_stacked(block))
+                block = []
+        if block:
+            self._space.add(_stacked(block))
 
     @property
     def basis(self) -> Matrix:
-        """Orthonormal rows [rank, hidden] that span what the messages say."""
-        return self._echelon.basis
+        """Orthonormal rows [rank, hidden] that span the messages over the hidden unknowns."""
+        return self._space.basis
 
     @property
     def rank(self) -> int:
-        """How many independent things the messages say."""
-        return self._echelon.rank
+        """Number of linearly independent messages."""
+        return self._space.rank
 
     def vector(self, *terms: tuple[Unknown, float]) -> Matrix:
         """A combination of unknowns as coefficients over all of them [U]."""
         vector = np.zeros(len(self.run.unknowns))
         for unknown, coefficient in terms:
-            if unknown not in self.run.places:
+            if unknown not in self.run.columns:
                 raise Misuse(
-                    f"{unknown} does not occur in the run.", "Ask about what happened in it."
+                    f"{unknown} does not occur in the run.", "Name an unknown of `run.unknowns`."
                 )
-            vector[self.run.places[unknown]] += coefficient
+            vector[self.run.columns[unknown]] += coefficient
         return vector
 
-    def widened(self, row: Tensor) -> Matrix:
-        """Coefficients over the first unknowns of the run, such as a model's, over all of them [U]."""
+    def pad(self, row: Tensor) -> Matrix:
+        """Coefficients over the first unknowns, such as a model's, as coefficients over all [U]."""
         vector = np.zeros(len(self.run.unknowns))
         vector[: len(row)] = row.numpy()
         return vector
 
     def hidden_part(self, vectors: Matrix) -> Matrix:
-        """The coefficients [c, hidden] of vectors [c, U] over what the adversary does not have by itself."""
-        return vectors[:, self._columns]
+        """The coefficients [c, hidden] of vectors [c, U] over the hidden unknowns."""
+        return vectors[:, self._hidden_columns]
 
     def exact(self, vectors: Matrix) -> Flags:
         """Which of the vectors [c, U] the adversary can compute."""
         hidden = self.hidden_part(vectors)
         size = np.square(hidden).sum(axis=1)
-        filled = np.flatnonzero(hidden.any(axis=0))  # most questions are about a few unknowns
-        inside = hidden[:, filled] @ self.basis[:, filled].T
-        exact: Flags = size - np.square(inside).sum(axis=1) <= CANDIDATE * size
-        (likely,) = np.nonzero(
-            exact
-        )  # only these are worth the long product, which does not cancel
-        missing = np.linalg.norm(hidden[likely] - inside[likely] @ self.basis, axis=1)
+        # Most vectors contain few unknowns.
+        nonzero = np.flatnonzero(hidden.any(axis=0))
+        coordinates = hidden[:, nonzero] @ self.basis[:, nonzero].T
+        exact: Flags = size - np.square(coordinates).sum(axis=1) <= CANDIDATE * size
+        # Only these are worth the long product, which does not cancel.
+        (likely,) = np.nonzero(exact)
+        missing = np.linalg.norm(hidden[likely] - coordinates[likely] @ self.basis, axis=1)
         exact[likely] = missing <= EXACT * np.sqrt(size[likely])
         return exact
 
     def variances(self, vectors: Matrix) -> Matrix:
-        """The variance [c] of the best estimate of each: 0 where it is exact, infinite where it is hidden."""
+        """Variance [c] of the best estimate of each vector: 0 if exact, infinite if hidden."""
         exact = self.exact(vectors)
         variances = np.where(exact, 0.0, np.inf)
-        if (
-            exact.all() or not self._is_noise.any()
-        ):  # without noise there is nothing between exact and hidden
+        # Without noise a vector is either exact or hidden.
+        if exact.all() or not self._is_noise.any():
             return variances
         rest = self.hidden_part(vectors[~exact])
-        inside, visible = self._estimate(rest)
-        if self._alike and not rest[:, self._is_noise].any():
+        coordinates, visible = self._estimate(rest)
+        if self._same_deviation and not rest[:, self._is_noise].any():
             # ‖Nᵀa‖² = ‖a‖² − ‖Sᵀa‖², as the rows of Q are orthonormal: no long product is needed.
-            found = np.square(inside).sum(axis=1) - np.square(rest).sum(axis=1)
+            found = np.square(coordinates).sum(axis=1) - np.square(rest).sum(axis=1)
             found = np.maximum(found, 0.0) * self._deviations[0] ** 2
         else:
-            found = np.square(self._error(inside, rest)).sum(axis=1)
+            found = np.square(self._error(coordinates, rest) * self._deviations).sum(axis=1)
         variances[~exact] = np.where(visible, found, np.inf)
         return variances
 
-    def ask(self, vector: Matrix) -> Answer:
-        """What is known of one vector [U], and how."""
+    def answer(self, vector: Matrix) -> Answer:
+        """What is known about one vector [U], with the combination that proves it."""
         hidden = self.hidden_part(vector[None])
         if self.exact(vector[None])[0]:
             return Answer("exact", 0.0, self._combination(self.basis @ hidden[0], vector))
         if not self._is_noise.any():
-            return Answer("hidden", None, None)
-        inside, visible = self._estimate(hidden)
+            return HIDDEN
+        coordinates, visible = self._estimate(hidden)
         if not visible[0]:
-            return Answer("hidden", None, None)
-        error = self._error(inside, hidden)[0]
-        left = inside[0] @ self._noise - hidden[0, self._is_noise]
-        names = [self.run.unknowns[column] for column in self._columns[self._is_noise]]
-        rest = tuple((u, float(x)) for u, x in zip(names, left, strict=True) if abs(x) > EXACT)
-        return Answer(
-            "noisy", float(np.square(error).sum()), self._combination(inside[0], vector), rest
+            return HIDDEN
+        error = self._error(coordinates, hidden)[0]
+        variance = float(np.square(error * self._deviations).sum())
+        noise = [unknown for unknown in self.hidden if unknown.kind == "noise"]
+        remaining = tuple(
+            (unknown, float(x)) for unknown, x in zip(noise, error, strict=True) if abs(x) > EXACT
         )
+        return Answer("noisy", variance, self._combination(coordinates[0], vector), remaining)
 
     @cached_property
-    def _secrets(self) -> Matrix:
-        """S [rank, secrets]."""
-        return self.basis[:, ~self._is_noise]
-
-    @cached_property
-    def _noise(self) -> Matrix:
+    def _noise_basis(self) -> Matrix:
         """N [rank, noise]."""
         return self.basis[:, self._is_noise]
 
     @property
-    def _alike(self) -> bool:
-        """Whether all hidden noise is of one deviation."""
+    def _same_deviation(self) -> bool:
         return bool(np.ptp(self._deviations) <= EXACT * self._deviations.max())
 
     @cached_property
     def _deviations(self) -> Matrix:
-        """Of the hidden noise."""
-        names = [self.run.unknowns[column] for column in self._columns[self._is_noise]]
-        deviations: Matrix = np.sqrt(np.array([self.run.laws[name].variance for name in names]))
+        """Standard deviations [noise] of the hidden noise."""
+        laws = [self.run.laws[unknown] for unknown in self.hidden if unknown.kind == "noise"]
+        deviations: Matrix = np.sqrt(np.array([law.variance for law in laws]))
         return deviations
 
     @cached_property
     def _decomposition(self) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-        """U [rank, k], σ [k], V [k, secrets] of S for the σ that are not zero, and Z [rank, rank − k]."""
-        secrets = self._secrets
+        """U [rank, k], σ [k], V [k, secrets] of S for nonzero σ, and Z [rank, rank − k]."""
+        secrets = self.basis[:, ~self._is_noise]
         squares, vectors = linalg.eigh(secrets @ secrets.T, check_finite=False)
         kept = squares > VISIBLE**2
         left, sigma = vectors[:, kept], np.sqrt(np.minimum(squares[kept], 1.0))
         return left, sigma, (left.T @ secrets) / sigma[:, None], vectors[:, ~kept]
 
     def _estimate(self, hidden: Matrix) -> tuple[Matrix, Flags]:
-        """The best estimates as combinations [c, rank] of the basis, and whether all secrets in them are visible."""
+        """Best estimates as combinations [c, rank] of the basis, and which of them are unbiased."""
         left, sigma, right, free = self._decomposition
         secrets = hidden[:, ~self._is_noise]
         along = secrets @ right.T
         missing = np.linalg.norm(secrets - along @ right, axis=1)
         visible: Flags = missing <= EXACT * np.linalg.norm(secrets, axis=1)
-        inside = (along / sigma) @ left.T
-        if self._alike:
+        coordinates = (along / sigma) @ left.T
+        if self._same_deviation:
             if (noise := hidden[:, self._is_noise]).any():
-                inside += (noise @ self._noise.T) @ free @ free.T
+                coordinates += (noise @ self._noise_basis.T) @ free @ free.T
         elif free.shape[1]:
-            moves = (free.T @ self._noise) * self._deviations
-            best, *_ = linalg.lstsq(moves.T, -self._error(inside, hidden).T, lapack_driver="gelsy")
-            inside += (free @ best).T
-        return inside, visible
+            moves = (free.T @ self._noise_basis) * self._deviations
+            error = self._error(coordinates, hidden) * self._deviations
+            best, *_ = linalg.lstsq(moves.T, -error.T, lapack_driver="gelsy")
+            coordinates += (free @ best).T
+        return coordinates, visible
 
-    def _error(self, inside: Matrix, hidden: Matrix) -> Matrix:
-        """The noise [c, noise] that an estimate adds to what was asked, each term by its deviation."""
-        error: Matrix = inside @ self._noise - hidden[:, self._is_noise]
-        return error * self._deviations
+    def _error(self, coordinates: Matrix, hidden: Matrix) -> Matrix:
+        """Coefficients [c, noise] of the noise that an estimate adds to the quantity."""
+        error: Matrix = coordinates @ self._noise_basis - hidden[:, self._is_noise]
+        return error
 
-    def _combination(self, inside: Matrix, target: Matrix) -> Combination:
-        """The combination that gives insideᵀQ over the hidden unknowns, and over its own ones the target's share."""
-        coefficients = self._echelon.combination(inside[None])[0]
-        rows = [self.seen[pivot] for pivot in self._echelon.pivots]
+    def _combination(self, coordinates: Matrix, target: Matrix) -> Combination:
+        """The combination with these coordinates whose own unknowns add up to the target's."""
+        coefficients = self._space.combination(coordinates[None])[0]
+        rows = [self.seen[pivot] for pivot in self._space.pivots]
         negligible = NEGLIGIBLE * max(1.0, float(np.abs(coefficients).max(initial=0.0)))
         used = [
             (seen, float(a))
@@ -257,15 +254,13 @@ class Knowledge:
             total[: len(row)] += a * row
         own = [
             (self.run.unknowns[column], float(total[column]))
-            for column in self._own
+            for column in self._own_columns
             if abs(total[column]) > NEGLIGIBLE
         ]
         return Combination(tuple(sorted(used)), tuple(own))
 
-    def _take(self, waiting: list[Matrix]) -> None:
-        if not waiting:
-            return
-        width = max(rows.shape[1] for rows in waiting)
-        padded = [np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in waiting]
-        self._echelon.add(np.concatenate(padded))
-        waiting.clear()
+
+def _stacked(blocks: list[Matrix]) -> Matrix:
+    """Rows of different lengths, padded with zeros to the longest."""
+    width = max(rows.shape[1] for rows in blocks)
+    return np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in blocks])

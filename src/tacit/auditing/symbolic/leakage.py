@@ -1,12 +1,12 @@
-"""What an adversary knows of one client, question by question and iteration by iteration.
+"""What an adversary learns about one victim, question by question and iteration by iteration.
 
-gradient     gᵢᵏ, of each batch k
-update       Σ gᵢᵏ over the batches of one iteration, where there are several: what local steps add up to
+gradient     gᵢᵏ, for each batch k
+update       Σ gᵢᵏ over the batches of one iteration, if it has several: the sum of local steps
 difference   gᵢᵏ⁺¹ − gᵢᵏ
-sum          Σⱼ gⱼᵏ over the victim's honest component: all that is left of it when the corrupt are taken away
+sum          Σⱼ gⱼᵏ over the victim's honest component
 model        θᵢᵗ after each iteration t
-image        what a declared non-linear step made of rows with a gradient of the victim in them: how much that tells of
-             the gradient depends on the step, and is not judged here
+image        the result of a declared non-linear step on rows that contain a gradient of the victim;
+             what it reveals about the gradient depends on the step and is not judged here
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tacit.auditing.symbolic.echelon import Matrix
-from tacit.auditing.symbolic.knowledge import Answer, Knowledge, Status
+from tacit.auditing.symbolic.knowledge import HIDDEN, Answer, Knowledge, Status
+from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
 
@@ -34,26 +34,24 @@ class AnswerSeries:
     question: Question
     when: list[int]  # number of the batch (the later one of a difference), or iteration
     variances: Matrix  # of the best estimate; 0 exact, infinite hidden
-    ask: Callable[[int], Answer]  # the answer at a place, with its combination
+    answer: Callable[[int], Answer]  # the answer at an index, with its combination
 
     @property
     def statuses(self) -> list[Status]:
-        """exact, noisy or hidden."""
         return ["exact" if v == 0 else "hidden" if np.isinf(v) else "noisy" for v in self.variances]
 
-    def places(self, status: Status) -> list[int]:
-        """Where an answer has this status."""
-        return [place for place, found in enumerate(self.statuses) if found == status]
+    def indices(self, status: Status) -> list[int]:
+        """The indices of the answers with this status."""
+        return [index for index, found in enumerate(self.statuses) if found == status]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
         deviations = [None if np.isinf(v) else float(np.sqrt(v)) for v in self.variances]
         return {"when": self.when, "status": self.statuses, "noise_deviation": deviations}
 
 
 @dataclass(frozen=True, eq=False)
-class Findings:
-    """All questions about one victim."""
+class Leakage:
+    """The answers to all questions about one victim."""
 
     knowledge: Knowledge
     victim: int
@@ -67,39 +65,43 @@ class Findings:
             )
         if self.victim in adversary.corrupt:
             raise Misuse(
-                f"Client {self.victim} is corrupt itself, so it cannot be the victim of {adversary}.",
+                f"Client {self.victim} is corrupt and cannot be the victim of {adversary}.",
                 "Name an honest client.",
             )
 
     @cached_property
-    def component(self) -> frozenset[int]:
-        """The victim and the honest clients it is connected with."""
+    def honest_component(self) -> frozenset[int]:
+        """The victim and the honest clients it stays connected to."""
         return self.knowledge.adversary.honest_component(self.victim, self.knowledge.run.transcript)
 
     @cached_property
-    def taken(self) -> list[Unknown]:
+    def gradients(self) -> list[Unknown]:
         """The victim's gradients."""
         return self.knowledge.run.gradients(self.victim)
 
     @cached_property
     def updates(self) -> list[tuple[Unknown, ...]]:
-        """The victim's gradients of each iteration, where an iteration takes several."""
-        each = self.knowledge.run.gradients_per_step
-        later = [u for u in self.taken if u.when > 0]  # the one of the start stands alone
-        return [tuple(later[k : k + each]) for k in range(0, len(later), each)] if each > 1 else []
+        """The victim's gradients of each iteration, if iterations have several."""
+        count = self.knowledge.run.gradients_per_step
+        if count == 1:
+            return []
+        # `start` takes a single gradient, on batch 0.
+        later = [u for u in self.gradients if u.when > 0]
+        return [tuple(later[k : k + count]) for k in range(0, len(later), count)]
 
     @cached_property
     def images(self) -> list[Unknown]:
-        """What non-linear steps made of the victim's gradients, or of what other steps had made of them."""
+        """Results of non-linear steps on the victim's gradients, or on other such results."""
         run = self.knowledge.run
-        made_of = {run.places[u] for u in self.taken}
-        found = []
-        for unknown, step in run.nonlinear_steps.items():  # in the order in which they were taken
-            inputs = set(step.rows.nonzero()[:, 0].tolist())
-            if unknown.client == self.victim and not made_of.isdisjoint(inputs):
-                made_of.add(run.places[unknown])
-                found.append(unknown)
-        return found
+        relevant = {run.columns[u] for u in self.gradients}
+        images = []
+        # In the order in which the steps were taken.
+        for unknown, step in run.nonlinear_steps.items():
+            inputs = step.input.nonzero()[:, 0].tolist()
+            if unknown.client == self.victim and not relevant.isdisjoint(inputs):
+                relevant.add(run.columns[unknown])
+                images.append(unknown)
+        return images
 
     def of(self, question: Question) -> AnswerSeries:
         """The answers to one question."""
@@ -108,58 +110,54 @@ class Findings:
     @cached_property
     def _series(self) -> dict[Question, AnswerSeries]:
         know = self.knowledge
-        numbers = [u.when for u in self.taken]
-        models = [know.widened(rows[self.victim]) for rows in know.run.models]
-        series: dict[Question, AnswerSeries] = {
-            "model": self._answers("model", list(range(know.run.steps + 1)), models)
+        numbers = [u.when for u in self.gradients]
+        when: dict[Question, list[int]] = {
+            "gradient": numbers,
+            "update": [batches[0].when for batches in self.updates],
+            "difference": numbers[1:],
+            "sum": numbers,
+            "image": [u.when for u in self.images],
         }
-        asked: tuple[tuple[Question, list[int]], ...] = (
-            ("gradient", numbers),
-            ("update", [steps[0].when for steps in self.updates]),
-            ("difference", numbers[1:]),
-            ("sum", numbers),
-            ("image", [u.when for u in self.images]),
-        )
-        for question, when in asked:
-            terms = [self.terms(question, place) for place in range(len(when))]
+        series = {}
+        for question, moments in when.items():
+            terms = [self.terms(question, index) for index in range(len(moments))]
             vectors = [know.vector(*zip(*pair, strict=True)) for pair in terms]
-            series[question] = self._answers(question, when, vectors)
+            series[question] = self._answers(question, moments, vectors)
+        models = [know.pad(rows[self.victim]) for rows in know.run.models]
+        series["model"] = self._answers("model", list(range(len(models))), models)
         return series
 
     def terms(
-        self, question: Question, place: int
+        self, question: Question, index: int
     ) -> tuple[tuple[Unknown, ...], tuple[float, ...]]:
-        """The unknowns that a question is about, gradients or images of them, and their coefficients."""
-        taken = self.taken
+        """The unknowns that an answer is about and their coefficients; none for a model."""
+        gradients = self.gradients
         if question == "gradient":
-            return (taken[place],), (1.0,)
+            return (gradients[index],), (1.0,)
         if question == "update":
-            return self.updates[place], (1.0,) * len(self.updates[place])
+            return self.updates[index], (1.0,) * len(self.updates[index])
         if question == "difference":
-            return (taken[place + 1], taken[place]), (1.0, -1.0)
+            return (gradients[index + 1], gradients[index]), (1.0, -1.0)
         if question == "sum":
-            everyone = tuple(taken[place]._replace(client=i) for i in sorted(self.component))
-            return everyone, (1.0,) * len(everyone)
+            clients = sorted(self.honest_component)
+            return tuple(gradients[index]._replace(client=i) for i in clients), (1.0,) * len(
+                clients
+            )
         if question == "image":
-            return (self.images[place],), (1.0,)
+            return (self.images[index],), (1.0,)
         return (), ()
 
     def _answers(self, question: Question, when: list[int], vectors: list[Matrix]) -> AnswerSeries:
         know = self.knowledge
         if not vectors:
-            return AnswerSeries(
-                question, [], np.zeros(0), lambda place: Answer("hidden", None, None)
-            )
-        stacked = np.stack(vectors)
-        return AnswerSeries(
-            question, when, know.variances(stacked), lambda place: know.ask(stacked[place])
-        )
+            return AnswerSeries(question, [], np.zeros(0), lambda index: HIDDEN)
+        variances = know.variances(np.stack(vectors))
+        return AnswerSeries(question, when, variances, lambda index: know.answer(vectors[index]))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {
             "victim": self.victim,
-            "honest_component": sorted(self.component),
+            "honest_component": sorted(self.honest_component),
             **{
                 question: self.of(question).as_dict() | {"proof": self.proof(question)}
                 for question in QUESTIONS
@@ -167,29 +165,25 @@ class Findings:
         }
 
     def proof(self, question: Question) -> dict[str, Any] | None:
-        """The combination of messages that gives the first exact answer to a question, as plain values."""
+        """The combination of messages that proves the first exact answer, as plain values."""
         series = self.of(question)
-        exact = series.places("exact")
-        if not exact or (combination := series.ask(exact[0]).combination) is None:
+        exact = series.indices("exact")
+        if not exact or (combination := series.answer(exact[0]).combination) is None:
             return None
         messages = self.knowledge.run.transcript.messages
         terms = [
             {
                 "coefficient": coefficient,
-                "message": messages[place].tag,
-                "tick": messages[place].tick,
-                "source": int(messages[place].source[row]),
-                "target": None if (to := messages[place].target) is None else int(to[row]),
+                "message": messages[index].tag,
+                "tick": messages[index].tick,
+                "source": int(messages[index].source[row]),
+                "target": None if (to := messages[index].target) is None else int(to[row]),
             }
-            for (place, row), coefficient in combination.messages
+            for (index, row), coefficient in combination.messages
         ]
         own = [
             {"coefficient": -coefficient, "holds": str(unknown)}
             for unknown, coefficient in combination.own
         ]
-        return {
-            "of": series.when[exact[0]],
-            "messages": terms,
-            "own": own,
-            "gain": combination.gain,
-        }
+        gain = combination.gain
+        return {"of": series.when[exact[0]], "messages": terms, "own": own, "gain": gain}

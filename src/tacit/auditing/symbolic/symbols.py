@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm, gradients_per_step
+from tacit.algorithms.algorithm import Algorithm
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.core.here import Function, Here
+from tacit.core.here import Function
+from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
-from tacit.core.rows import LazyRows, Sent, received
+from tacit.core.rows import NoiseRows, Sent, received
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
 from tacit.record.unknowns import Unknown, client_unknowns, noise_unknowns
@@ -125,13 +126,15 @@ def _run(
     hood = Neighbourhood.of(graph.edges, np.arange(graph.clients), "cpu", graph.weights.diagonal())
     recorder = TranscriptRecorder(_Network(graph), transcript, hood)
     clients = SymbolicClients(table, hood.ids)
-    here = Here(hood, recorder, clients, clients, gradients_per_step(algorithm), clients.nonlinear)
+    here = HostedClients(
+        hood, recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
+    )
     state = algorithm.start(here)
     models = [table.trim(state.theta)]
     trimmed = 0
     for t in range(steps):
-        recorder.at(t + 1)
-        clients.at(t + 1)
+        recorder.set_tick(t + 1)
+        clients.set_tick(t + 1)
         state = algorithm.step(state, here.at(t))
         models.append(table.trim(state.theta))
         for message in transcript.messages[trimmed:]:
@@ -159,15 +162,17 @@ class SymbolicClients:
         self.points: dict[int, Tensor] = {}
         self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
 
-    def at(self, tick: int) -> None:
+    def set_tick(self, tick: int) -> None:
         self.tick = tick
         self._used.clear()
 
     def theta0(self) -> Tensor:
         return self._table.rows(client_unknowns("theta0", 0, self._ids))
 
-    def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
-        self._check_first_use(f"a gradient on batch {number}", "Declare local_steps for more.")
+    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        self._check_first_use(
+            f"a gradient on batch {number}", "Declare gradients_per_step to take several."
+        )
         self.points[number] = self._table.trim(theta)
         return self._table.rows(client_unknowns("gradient", number, self._ids))
 
@@ -185,7 +190,7 @@ class SymbolicClients:
         source: Tensor,
         target: Tensor | None,
         width: int | None = None,
-    ) -> LazyRows:
+    ) -> NoiseRows:
         unknowns = noise_unknowns(tag, tick, source, target)
         table, is_zero = self._table, law.variance == 0
         if not is_zero:
@@ -203,7 +208,7 @@ class SymbolicClients:
                 return torch.zeros(len(index), table.width, dtype=torch.float64)
             return table.rows([unknowns[k] for k in index.tolist()])
 
-        return LazyRows(len(unknowns), table.width, torch.float64, source.device, draw)
+        return NoiseRows(len(unknowns), table.width, torch.float64, source.device, draw)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         raise Misuse(
