@@ -1,7 +1,7 @@
-"""The two promises of every codec, E[C(u)] = u and E‖C(u) − u‖² ≤ β‖u‖², as properties over vectors.
+"""Every codec is unbiased and bounded: E[C(u)] = u and E‖C(u) − u‖² ≤ β‖u‖².
 
-Means over many independent draws are compared with what is promised. How far such a mean may stray is bounded
-by Bernstein's inequality, which holds for rare large values too: each comparison fails by chance once in 10⁹.
+Means over many independent draws are compared with these. Bernstein's inequality, which holds for
+rare large values too, bounds their deviation: each comparison fails by chance once in 10⁹.
 """
 
 import math
@@ -55,7 +55,7 @@ def received(codec, u, seed):
 
 
 def strays(variance, reach):
-    """How far a mean of DRAWS numbers may be from its expectation; `reach` bounds how far one of them is."""
+    """The largest deviation of a mean of DRAWS numbers; `reach` bounds that of one of them."""
     surprise = math.log(2 / 1e-9)
     return math.sqrt(2 * variance * surprise / DRAWS) + reach * surprise / (3 * DRAWS)
 
@@ -168,7 +168,7 @@ def test_subsets_are_uniform_in_single_columns_and_in_pairs(width, data, seed):
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_subsets_of_more_columns_are_uniform_in_single_columns_and_in_pairs(width, k, seed):
-    """Also those of the permutation for fewer columns than it is used for, where it would fail first."""
+    """Also for fewer columns than the permutation is used for, where it would fail first."""
     is_uniform_in_single_columns_and_in_pairs(random_subset(random_seeds(seed), width, k), width)
     if width >= 40:
         is_uniform_in_single_columns_and_in_pairs(_permuted(random_seeds(seed), width, k), width)
@@ -242,7 +242,7 @@ def test_all_pairs_are_equally_likely_in_the_permutation(width, k, varies):
 
 @pytest.mark.parametrize("width", [256, 1000, 1_000_003])
 def test_columns_next_to_each_other_in_the_permutation_are_unrelated(width):
-    """π(i), and π(i + 1) − π(i) modulo the width, in 16 equal parts each: chi-square over 256 cells, over seeds."""
+    """π(i), and π(i + 1) − π(i) modulo the width, in 16 parts each: chi-square over 256 cells."""
     columns = _permuted(random_seeds(4), width, 8)
     differences = (columns[:, 1:] - columns[:, :-1]) % width
     cells = columns[:, :-1] * 16 // width * 16 + differences * 16 // width

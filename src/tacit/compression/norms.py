@@ -16,7 +16,7 @@ STRIDE = 1 << 17
 
 
 def extremes(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """min|uᵢ| and max|uᵢ| of each row, both [n, 1]; the maximum is NaN if a number is not finite."""
+    """min|uᵢ| and max|uᵢ| of each row, both [n, 1]; the second NaN if a number is not finite."""
     low = rows.new_full((len(rows), 1), torch.inf)
     high = rows.new_zeros(len(rows), 1)
     for band, part in blocks(*rows.shape):

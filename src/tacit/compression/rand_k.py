@@ -13,7 +13,7 @@ from tacit.compression.subsets import MAX_WIDTH, random_subset
 from tacit.core.checks import check_count, check_number
 from tacit.core.codec import Codec, Draw, check_codec
 from tacit.core.errors import Misuse
-from tacit.core.randomness import WORD
+from tacit.core.randomness import WORD_MASK
 
 SEED_BYTES = 8
 
@@ -103,7 +103,7 @@ class RandK:
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         content = messages.payload(wire, "rand-k", width, dtype, self.size(width, dtype))
         joined = messages.as_numbers(content[:, :SEED_BYTES], torch.int64)
-        seed = torch.cat([joined & WORD, joined >> 32 & WORD], dim=1)
+        seed = torch.cat([joined & WORD_MASK, joined >> 32 & WORD_MASK], dim=1)
         k = self.kept(width)
         kept = self.values.decode(content[:, SEED_BYTES:], k, dtype)
         return _spread(kept, random_subset(seed, width, k), width)

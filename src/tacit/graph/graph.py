@@ -1,4 +1,4 @@
-"""Topologies (who can send to whom) and graphs (topologies with mixing weights)."""
+"""Topologies (which clients can send to which) and graphs (topologies with mixing weights)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DENSE_LIMIT = 5_000
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """Who can send to whom, without weights.
+    """Which clients can send messages to which, without weights.
 
     Args:
         clients: The number of clients N.
@@ -306,7 +306,7 @@ class Graph(MixingProperties):
     """A topology with mixing weights; `Topology.mixing` and `from_matrix` make them.
 
     Args:
-        topology: Who can send to whom.
+        topology: Which clients can send to which.
         weights: Sparse float64 `[N, N]`. weights[i, j] is the weight that i gives to the message
             of j, so it may be non-zero only for i = j or where (j, i) is an edge.
         rule: What the weights are called in messages and reports.
@@ -327,7 +327,7 @@ class Graph(MixingProperties):
 
         Args:
             matrix: A NumPy, torch or SciPy matrix `[N, N]`; row i has the weights that i gives.
-            topology: Who can send to whom; by default, where the matrix has non-zero entries.
+            topology: By default, there is an edge where the matrix has a non-zero entry.
 
         Returns:
             The graph. What its weights are good for is checked by the algorithms that use it.

@@ -41,7 +41,7 @@ both_floats = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 
 
 def drawing(source, seed=0, device="cpu"):
-    """Words for the message rows `source` (a count: the first ones), as the simulator draws them."""
+    """Words for the message rows `source`, or for that many rows, as the simulator draws them."""
     source = torch.arange(source, device=device) if isinstance(source, int) else source
     return lambda purpose, count: words(
         derive_key(seed, purpose), 3, source, torch.zeros_like(source), range(count)
@@ -178,7 +178,7 @@ def test_identity_is_a_header_and_the_numbers():
 def test_sign_bits_are_a_header_a_scale_and_bits():
     rows = 0.5 * torch.tensor([[1.0, -1, 1, 1, -1, -1, -1, 1, 1]])
     wire = SignBits().encode(rows, never)
-    # Nine bits in two bytes: the even coordinates 1, 1, −, −, 1 in the first, the odd −, 1, −, 1 in the second.
+    # Nine bits in two bytes: even coordinates 1, 1, −, −, 1 in the first, odd ones in the second.
     assert bytes(wire[0].tolist()) == struct.pack("<BBBBIf2B", 4, 0, 1, 1, 9, 0.5, 0b10011, 0b1010)
 
 
@@ -199,7 +199,7 @@ def test_qsgd_is_a_header_a_norm_and_integers(bits, number, column):
 
 
 def planes(fields, bits):
-    """The packing's layout, spelled out: field i lies in byte i mod Q, in its ⌊i/Q⌋-th place from below."""
+    """The layout by hand: field i is in byte i mod Q, in its ⌊i/Q⌋-th place from below."""
     packed = [0] * packed_size(len(fields), bits)
     for at, value in enumerate(fields):
         packed[at % len(packed)] |= value << at // len(packed) * bits
@@ -277,7 +277,7 @@ def test_sign_vectors_arrive_exactly_with_and_without_words(dtype):
 @pytest.mark.parametrize("bits", [2, 4, 8, 16])
 @both_floats
 def test_no_level_is_beyond_the_last(bits, word, dtype):
-    """The norm, rounded as it travels, is never smaller than the largest number, even beside tiny ones."""
+    """The rounded norm is never smaller than the largest number, even next to tiny ones."""
     rows = torch.full((40, 30), 1e-9, dtype=dtype)
     rows[:, 0] = torch.linspace(0.1, 1.0, 40, dtype=dtype) * torch.tensor([1, -1]).repeat(20)
     out = QSGD(bits).received(rows, constant(word, 40))
@@ -525,7 +525,7 @@ def test_every_codec_is_registered_frozen_and_can_be_compared():
             codec.k = 3
 
 
-# Refusals
+# Errors
 
 
 @pytest.mark.parametrize(

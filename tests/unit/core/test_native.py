@@ -242,7 +242,7 @@ def test_compiled_words_are_those_of_tensor_operations(key, tick, ends, block, w
 @compiled
 @pytest.mark.parametrize(("dtype", "few"), [(torch.float32, 0.0), (torch.float64, 4.0)])
 def test_compiled_laplace_noise_is_that_of_tensor_operations(dtype, few, monkeypatch):
-    """A million numbers, of which the smallest and largest are far apart; float32 is rounded from float64."""
+    """A million numbers of very different sizes; float32 is rounded from float64."""
     drawn = Philox(3, 100_001, dtype).rows(
         "delta", Laplace(0.7), 5, torch.arange(10), torch.arange(10) + 3
     )

@@ -8,7 +8,7 @@ from tacit.core import neighbourhood
 from tacit.core.neighbourhood import Neighbourhood, slots
 from tacit.core.noise import Laplace
 from tacit.core.randomness import Philox
-from tacit.core.rows import LazyRows
+from tacit.core.rows import NoiseRows
 from tacit.graph import Topology
 
 WIDTH = 3
@@ -111,7 +111,7 @@ def test_a_small_workspace_never_draws_more_rows_than_fit(monkeypatch):
         asked.append(len(index))
         return whole_numbers(30)[index]
 
-    total = here.total_out(LazyRows(30, WIDTH, torch.float64, torch.device("cpu"), draw))
+    total = here.total_out(NoiseRows(30, WIDTH, torch.float64, torch.device("cpu"), draw))
     assert torch.equal(total, whole_numbers(30).reshape(6, 5, WIDTH).sum(1))
     assert max(asked) <= 2
     assert sum(asked) == 30

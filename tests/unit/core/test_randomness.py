@@ -127,7 +127,7 @@ def test_every_part_of_the_address_changes_every_row():
         "seed": noise(target=(5, 6, 7), seed=1).tensor(),
         "source": noise(target=(5, 6, 7), source=(10, 11, 12)).tensor(),
         "target": noise(target=(8, 9, 10)).tensor(),
-        "nobody": noise().tensor(),
+        "own": noise().tensor(),
     }
     for what, other in others.items():
         assert not bool((base == other).any()), what

@@ -32,7 +32,7 @@ def test_pieces_are_small_enough_alike_and_as_many_as_keep_all_busy(count, size,
 
 
 @given(st.integers(1, 300), st.integers(1, 7))
-def test_without_a_limit_everybody_gets_one_piece(count, size):
+def test_without_a_limit_every_worker_gets_one_piece(count, size):
     assert len(WorkerPool(size).split(count)) == min(count, size)
 
 
@@ -146,8 +146,8 @@ print("as set", torch.get_num_threads())
 """
 
 
-def test_workers_have_one_thread_each_and_nobody_else_has_fewer():
-    told = subprocess.run(
+def test_workers_have_one_thread_each_and_no_other_has_fewer():
+    done = subprocess.run(
         [sys.executable, "-c", THREADS],
         env=os.environ | {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"},
         capture_output=True,
@@ -155,8 +155,8 @@ def test_workers_have_one_thread_each_and_nobody_else_has_fewer():
         timeout=120,
         check=False,
     )
-    assert told.stderr == ""
-    assert told.stdout.splitlines() == [
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
         "each 2 {1}",
         "afterwards 2 2",
         "alone 1",

@@ -289,7 +289,7 @@ def test_the_period_of_graphs_without_own_weight(matrix, period):
             graph.require("primitive", by="DSGT")
 
 
-# --- given matrices -----------------------------------------------------------------------
+# --- given matrices ------------------------------------------------------------------------------
 
 
 def test_a_matrix_brings_its_edges_from_speaker_to_listener():
@@ -308,7 +308,7 @@ def test_a_matrix_brings_its_edges_from_speaker_to_listener():
 def test_a_matrix_on_a_topology_keeps_the_topology():
     graph = Graph.from_matrix(np.eye(4), Topology.ring(4))
     assert len(graph.edges) == 8
-    assert not graph.connected  # nobody listens
+    assert not graph.connected  # no client gives weight to another
     assert graph.topology.is_connected()
 
 
@@ -335,7 +335,7 @@ def test_bad_matrices_are_refused(matrix, topology, message):
         Graph.from_matrix(matrix, topology)
 
 
-# --- refusals ------------------------------------------------------------------------------------
+# --- errors ------------------------------------------------------------------------------------
 
 THREE_TO_ONE = [[0.5, 0.5, 0], [0.5, 0.33, 0.17], [0, 0, 1]]
 

@@ -103,7 +103,7 @@ def test_precision_is_the_inverse_of_the_covariance():
 
 
 def test_budget_of_masks_is_that_of_their_covariance():
-    """The divergence of two Gaussians whose means differ by 2C in the victim's message, from samples of the law."""
+    """The divergence of two Gaussians whose means differ by 2C in one message, from samples."""
     clip, sigma, sigma_cor = 0.7, 0.5, 1.5
     generator = np.random.default_rng(4)
     masks = sigma_cor * generator.standard_normal((400_000, 4))
@@ -182,7 +182,7 @@ def test_gaussian_information_is_a_log_determinant():
         lambda: gaussian_information([[1.0, 2.0], [0.0, 1.0]], np.eye(2)),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_remedy(call):
-    with pytest.raises(Misuse) as refusal:
+def test_invalid_arguments_raise_misuse_with_a_remedy(call):
+    with pytest.raises(Misuse) as caught:
         call()
-    assert refusal.value.remedy
+    assert caught.value.remedy

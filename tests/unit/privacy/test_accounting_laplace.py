@@ -176,7 +176,7 @@ def test_the_ledger_has_a_sentence_for_what_is_proved_and_assumed():
         lambda: sum_tail(True, 1.0),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_remedy(call):
-    with pytest.raises(Misuse) as refusal:
+def test_invalid_arguments_raise_misuse_with_a_remedy(call):
+    with pytest.raises(Misuse) as caught:
         call()
-    assert refusal.value.remedy
+    assert caught.value.remedy

@@ -230,7 +230,7 @@ def test_extreme_ratios_stay_upper_bounds():
         lambda: PrivacyLoss.randomized_response(0.1, step=-1.0),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_remedy(call):
-    with pytest.raises(Misuse) as refusal:
+def test_invalid_arguments_raise_misuse_with_a_remedy(call):
+    with pytest.raises(Misuse) as caught:
         call()
-    assert refusal.value.remedy
+    assert caught.value.remedy

@@ -42,11 +42,11 @@ def test_few_uses_are_the_sum_over_all_answers():
     each, uses, epsilon = 0.8, 6, 1.3
     p = 1 / (1 + math.exp(-each))
     total = 0.0
-    for told in itertools.product([True, False], repeat=uses):
-        truly = sum(told)
+    for kept in itertools.product([True, False], repeat=uses):
+        count = sum(kept)
         likely, unlikely = (
-            p**truly * (1 - p) ** (uses - truly),
-            (1 - p) ** truly * p ** (uses - truly),
+            p**count * (1 - p) ** (uses - count),
+            (1 - p) ** count * p ** (uses - count),
         )
         total += max(likely - math.exp(epsilon) * unlikely, 0.0)
     assert response_delta(epsilon, each, uses) == pytest.approx(total, rel=1e-8)
@@ -96,7 +96,7 @@ def test_bounds_move_the_right_way(each, uses, part, log):
 
 
 def test_many_coordinates_and_rounds_stay_exact():
-    """With small budgets the losses are nearly normal, so the exact answer is near that of one Gaussian."""
+    """With small budgets the losses are nearly normal, so the answer is near that of a Gaussian."""
     for each, uses in ((0.01, 10**6), (1e-4, 10**9)):
         expected = gaussian_epsilon(1e-5, each * math.sqrt(uses))
         assert response_epsilon(1e-5, each, uses) == pytest.approx(expected, rel=1e-3)
@@ -150,7 +150,7 @@ def test_beyond_the_exact_range_the_renyi_bound_is_used_and_named(monkeypatch):
         lambda: response_method(2.5),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_remedy(call):
-    with pytest.raises(Misuse) as refusal:
+def test_invalid_arguments_raise_misuse_with_a_remedy(call):
+    with pytest.raises(Misuse) as caught:
         call()
-    assert refusal.value.remedy
+    assert caught.value.remedy

@@ -102,7 +102,7 @@ def test_another_norm_is_refused(norm):
         tacit.quadratic(torch.eye(2).repeat(2, 1, 1), torch.ones(2, 2)).clipped(1.0, norm)
 
 
-# --- Tasks ---------------------------------------------------------------------------------------------------
+# --- Tasks ---------------------------------------------------------------------------------------
 
 
 def steep():
@@ -140,7 +140,7 @@ def test_every_gradient_of_a_run_is_bounded(make, gradients, bound, norm):
     assert len(clipped) == 4 * 7
     assert float(sizes(plain, norm).max()) > bound
     assert float(sizes(clipped, norm).max()) <= bound * (1 + 1e-6)
-    assert torch.equal(run.transcript.of("gamma")[0].rows, clipped[:4])  # and nothing else is told
+    assert torch.equal(run.transcript.of("gamma")[0].rows, clipped[:4])  # and nothing else is sent
     start = task.initial(0, range(4))
     assert not torch.equal(run.theta, start)
 

@@ -1,4 +1,4 @@
-"""Keystreams against published answers, against vectors kept here, and against a derivation by hand."""
+"""Keystreams against published answers, stored vectors, and a derivation by hand."""
 
 import hashlib
 import hmac
@@ -60,7 +60,7 @@ def noise(
     )
 
 
-# --- Published answers -------------------------------------------------------------------------------------
+# --- Published answers ---------------------------------------------------------------------------
 
 # RFC 8439, appendix A.1: key, block, keystream of that block under a nonce of zeros.
 CHACHA20 = [
@@ -117,7 +117,7 @@ def test_hkdf_gives_the_published_answers(ikm, salt, info, expected):
     assert hkdf(ikm, salt, info, len(expected) // 2).hex() == expected
 
 
-# --- By hand: nothing here uses the package or a library of ciphers ----------------------------------------
+# --- By hand: without the package or a cipher library --------------------------------------------
 
 
 def x25519_by_hand(secret, public):
@@ -184,7 +184,7 @@ def laplace_by_hand(word, scale):
     return -math.copysign(scale, centred) * math.log1p(-2 * abs(centred))
 
 
-# --- Vectors -----------------------------------------------------------------------------------------------
+# --- Vectors -------------------------------------------------------------------------------------
 
 
 def drawn(vector):
@@ -195,7 +195,7 @@ def drawn(vector):
 
 
 def title(vector):
-    other = vector["target"] or "nobody"
+    other = vector["target"] or "none"
     return f"{vector['purpose']} {vector['tag']} {vector['tick']} {vector['source']} to {other}"
 
 
@@ -268,17 +268,17 @@ def test_keys_made_from_a_seed_stay_what_they_are():
     assert len({*keys.publics, *KeyRing.from_seed(3, made["seed"] + 1).publics}) == 6
 
 
-# --- Who can derive what -----------------------------------------------------------------------------------
+# --- Which secrets derive what -------------------------------------------------------------------
 
 
 def test_both_ends_of_an_edge_derive_the_same_and_so_does_a_simulation():
     for tick in (0, 7):
         sent = noise(ring(0), [0, 0], [1, 2], tick=tick).tensor()
-        heard = noise(ring(1), [0, 2], [1, 1], tick=tick).tensor()
+        received = noise(ring(1), [0, 2], [1, 1], tick=tick).tensor()
         everyone = noise(ring(), [0, 0, 2], [1, 2, 1], tick=tick).tensor()
-        assert torch.equal(sent[0], heard[0])
+        assert torch.equal(sent[0], received[0])
         assert torch.equal(everyone[:2], sent)
-        assert torch.equal(everyone[2], heard[1])
+        assert torch.equal(everyone[2], received[1])
 
 
 def test_one_client_alone_draws_its_rows_of_all():
@@ -304,14 +304,14 @@ def test_what_no_key_here_derives_is_not_drawn():
 
 
 def test_another_secret_gives_another_stream():
-    """A peer that is not an end of the edge has nothing to derive its noise from but its own secrets."""
+    """A peer that is not an end of the edge can derive noise only from its own secrets."""
     outsider = ring(
         0, names=[NAMES[0], "c", "Köln"]
     )  # who takes another's name has still another key
     assert not bool((noise(outsider, [0], [1]).tensor() == noise(ring(), [0], [2]).tensor()).any())
 
 
-# --- No stream is used twice -------------------------------------------------------------------------------
+# --- No stream is used twice ---------------------------------------------------------------------
 
 
 def test_every_part_of_the_address_changes_every_number():
@@ -364,7 +364,7 @@ def test_what_lies_between_two_parts_counts():
     assert encode_parts("é") == b"\x00\x00\x00\x02\xc3\xa9"
 
 
-# --- Rows --------------------------------------------------------------------------------------------------
+# --- Rows ----------------------------------------------------------------------------------------
 
 
 @settings(max_examples=25)
@@ -409,9 +409,9 @@ def test_rows_know_their_shape():
     assert wide.tensor().shape == (2, 9)
     assert noise(ring(), [0], width=3, columns=0).tensor().shape == (1, 0)
     none = ring().randomness(5, torch.float32)
-    nobody = torch.arange(0)
-    assert none.rows("delta", Laplace(1.0), 0, nobody, nobody).tensor().shape == (0, 5)
-    assert none.words("rr", 0, nobody, 4).shape == (0, 4)
+    empty = torch.arange(0)
+    assert none.rows("delta", Laplace(1.0), 0, empty, empty).tensor().shape == (0, 5)
+    assert none.words("rr", 0, empty, 4).shape == (0, 4)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -441,7 +441,7 @@ def test_a_pair_of_clients_is_computed_once(monkeypatch):
     assert len(asked) == 3  # nothing is kept outside the ring
 
 
-# --- Laws --------------------------------------------------------------------------------------------------
+# --- Laws ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("law", "fourth"), [(Laplace(0.025), 6.0), (Gaussian(0.3), 3.0)])
@@ -479,7 +479,7 @@ def test_noise_is_finite_even_for_the_outermost_words():
     assert bool(torch.isfinite(Gaussian(1.0).quantile(ends)).all())
 
 
-# --- Keys --------------------------------------------------------------------------------------------------
+# --- Keys ----------------------------------------------------------------------------------------
 
 
 def test_nothing_printed_shows_a_secret():
@@ -519,15 +519,21 @@ def test_a_public_key_of_low_order_is_refused_by_the_client_s_name(bad):
         ({"publics": PUBLICS[:2]}, "3 names and 2 public keys"),
         ({"names": ["a", "b", "a"]}, "empty or not unique"),
         ({"names": ["a", "b", ""]}, "empty or not unique"),
-        ({"publics": [PUBLICS[0], PUBLICS[1][:-1], PUBLICS[2]]}, "public key of client 'Köln' is not 32 bytes"),
-        ({"publics": [PUBLICS[0], PUBLICS[1], PUBLICS[2].hex()]}, "public key of client 'c' is not 32 bytes"),
+        (
+            {"publics": [PUBLICS[0], PUBLICS[1][:-1], PUBLICS[2]]},
+            "public key of client 'Köln' is not 32 bytes",
+        ),
+        (
+            {"publics": [PUBLICS[0], PUBLICS[1], PUBLICS[2].hex()]},
+            "public key of client 'c' is not 32 bytes",
+        ),
         ({"secrets": {1: SECRETS[1] + b"x"}}, "private key of client 'Köln' is not 32 bytes"),
         ({"secrets": {1: SECRETS[2]}}, "private key of client 'Köln' does not belong"),
         ({"secrets": {3: SECRETS[2]}}, "private key of client 3"),
         ({"generation": -1}, "generation of the keys is -1"),
         ({"generation": "1"}, "generation of the keys is '1'"),
     ],
-)  # fmt: skip
+)
 def test_keys_that_do_not_go_together_are_refused(changes, words):
     with pytest.raises(Misuse, match=words) as caught:
         ring(**changes)

@@ -51,7 +51,7 @@ def test_structures_have_as_many_entries_as_they_say(structure, count, hosted):
         assert torch.equal(M, M.triu().tril(1))
     if structure == "sparse":
         places = (M[:, ~torch.eye(6, dtype=torch.bool)] != 0).any(0)
-        assert bool(places.all())  # every place off the diagonal is drawn by somebody
+        assert bool(places.all())  # every place off the diagonal is drawn
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
@@ -81,12 +81,12 @@ def test_the_product_is_declared_not_linear(hosted):
     """So that the audit does not take M∇J for the gradient."""
     from dataclasses import replace
 
-    told = []
+    declared = []
     here = replace(
-        hosted(3, 4), apply=lambda tag, function, rows, epsilon: told.append(tag) or rows
+        hosted(3, 4), apply=lambda tag, function, rows, epsilon: declared.append(tag) or rows
     )
     MatrixStep("dense").times(torch.ones(3, 4), here)
-    assert told == ["M"]
+    assert declared == ["M"]
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_the_product_is_declared_not_linear(hosted):
     ],
 )
 def test_bad_options_are_refused(options, word):
-    with pytest.raises(Misuse, match=word) as refusal:
+    with pytest.raises(Misuse, match=word) as caught:
         MatrixStep(**options)
-    assert refusal.value.remedy
+    assert caught.value.remedy
 
 
 def test_dense_is_for_small_models_only():
     MatrixStep("dense").check_width(DENSE_LIMIT)
     for structure in ("diagonal", "upper", "sparse"):
         MatrixStep(structure).check_width(10**9)
-    with pytest.raises(Misuse, match="1,000,000 entries") as refusal:
+    with pytest.raises(Misuse, match="1,000,000 entries") as caught:
         MatrixStep("dense").check_width(1000)
-    assert "upper" in refusal.value.remedy
+    assert "upper" in caught.value.remedy

@@ -10,9 +10,9 @@ from tacit.privacy.randomized_response import WORDS, RandomizedResponse
 def test_signs_are_told_with_one_size(hosted):
     v = torch.tensor([[3.0, -0.5, 0.0, -1e-300]], dtype=torch.float64).repeat(4, 1)
     response = RandomizedResponse(50.0)  # so large that nothing is flipped here
-    told = response.respond("rr", v, hosted(4, 4))
+    answer = response.respond("rr", v, hosted(4, 4))
     assert torch.equal(
-        told,
+        answer,
         torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64).repeat(4, 1) * response.scale,
     )
 
@@ -37,7 +37,7 @@ def test_what_decides_for_zeros_is_one_of_two():
 
 
 def test_the_budget_is_never_exceeded():
-    """The likelihood ratio of the two answers is what the 32-bit threshold gives: at most e^ε, and nearly that."""
+    """The 32-bit threshold gives a likelihood ratio of at most e^ε, and nearly that."""
     for epsilon in (1e-6, 0.01, 0.5, 1.0, 4.0, 8.0, 20.0):
         response = RandomizedResponse(epsilon)
         ratio = response.threshold / (WORDS - response.threshold)
@@ -60,12 +60,12 @@ def test_flips_are_keyed_by_client_and_iteration(hosted):
 
 def test_not_a_number_is_not_hidden(hosted):
     v = torch.tensor([[1.0, math.nan]], dtype=torch.float64).repeat(3, 1)
-    told = RandomizedResponse(1.0).respond("rr", v, hosted(3, 2))
-    assert told.isnan().tolist() == [[False, True]] * 3
+    answer = RandomizedResponse(1.0).respond("rr", v, hosted(3, 2))
+    assert answer.isnan().tolist() == [[False, True]] * 3
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf, "4", True, 1e-9])
 def test_a_budget_must_be_positive(epsilon):
-    with pytest.raises(Misuse, match="epsilon") as refusal:
+    with pytest.raises(Misuse, match="epsilon") as caught:
         RandomizedResponse(epsilon)
-    assert refusal.value.remedy
+    assert caught.value.remedy

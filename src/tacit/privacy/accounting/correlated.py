@@ -1,10 +1,10 @@
 """Correlated noise: Gaussian pairwise masks plus independent Gaussian noise (Allouah et al. 2024).
 
 In each coordinate, client i sends x_i + Σ_{j ~ i} m_ij + n_i: the masks m_ij = −m_ji ~
-N(0, σ_cor²) cancel in the sum over clients, the noise n_i ~ N(0, σ²) does not. To an adversary who knows every
-mask but those between honest clients, their noise has covariance σ²I + σ_cor² L, with L the
-Laplacian of the honest subgraph. Replacing one client's data moves its x_i by at most 2C in L2, C
-the clip norm, so for victim i and one release
+N(0, σ_cor²) cancel in the sum over clients, the noise n_i ~ N(0, σ²) does not. To an adversary who
+knows every mask but those between honest clients, their noise has covariance σ²I + σ_cor² L, with L
+the Laplacian of the honest subgraph. Replacing one client's data moves its x_i by at most 2C in L2,
+C the clip norm, so for victim i and one release
 
     μ_i = 2C √[(σ²I + σ_cor² L)⁻¹]_ii,   D_α = 2αC² max_i [(σ²I + σ_cor² L)⁻¹]_ii
 
