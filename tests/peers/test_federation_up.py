@@ -1,4 +1,4 @@
-"""`tacit federation create`, `up`, `status` and Ctrl-C, as a user would."""
+"""`tacit federation create`, `up`, `status` and Ctrl-C, as a user runs them."""
 
 import json
 import os
@@ -10,15 +10,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from chaos import LONG, Forked, ForkedFederation
+from chaos import LONG, ForkedCommand, ForkedFederation
 from federations import free_ports
 from typer.testing import CliRunner
 
 from tacit.cli import main
 from tacit.cli.app import app
-from tacit.peer.federation import local_processes as local
-from tacit.peer.federation.client import FederationClient
-from tacit.peer.federation.operator import FederationFolder
+from tacit.peer.federation import local_processes
+from tacit.peer.federation.federation_client import FederationClient
+from tacit.peer.federation.federation_folder import FederationFolder
 
 NAMES = ("north", "south", "west")
 STEPS = 800
@@ -44,28 +44,33 @@ evaluate_every = 20
 """
 
 
-def tacit(*words):
-    return [sys.executable, "-m", "tacit", *map(str, words)]
+def command_line(*arguments):
+    return [sys.executable, "-m", "tacit", *map(str, arguments)]
 
 
-def run(log, *words):
-    """The same in a process that is forked from one that has imported everything; what it said is in a file."""
-    process = Forked([str(word) for word in words], log)
-    return SimpleNamespace(returncode=process.wait(LONG), said=log.read_text())
+def run_forked(log, *arguments):
+    """Run `tacit` in a process forked from one with all imports done; its output goes to `log`."""
+    process = ForkedCommand([str(argument) for argument in arguments], log)
+    return SimpleNamespace(returncode=process.wait(LONG), output=log.read_text())
 
 
-def here(*words):
-    """The same in this process, which has imported everything already."""
-    return CliRunner().invoke(app, [str(word) for word in words])
+def node_addresses():
+    ports = zip(NAMES, free_ports(3), strict=True)
+    return ",".join(f"{name}=127.0.0.1:{port}" for name, port in ports)
+
+
+def run_here(*arguments):
+    """Run `tacit` in this process."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
 def up(monkeypatch, capsys):
-    """`tacit federation up` in this process, with nodes that are forked."""
-    monkeypatch.setattr(local, "LocalFederation", ForkedFederation)
+    """`tacit federation up` in this process, with forked nodes."""
+    monkeypatch.setattr(local_processes, "LocalFederation", ForkedFederation)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
-    def going(folder, data):
+    def invoke(folder, data):
         monkeypatch.setattr(
             sys, "argv", ["tacit", "federation", "up", str(folder), "--data", str(data)]
         )
@@ -74,34 +79,31 @@ def up(monkeypatch, capsys):
             main()
         except SystemExit as end:
             code = end.code or 0
-        said = capsys.readouterr()
-        return SimpleNamespace(returncode=code, stdout=said.out, stderr=said.err)
+        captured = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=captured.out, stderr=captured.err)
 
-    yield going
+    yield invoke
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A federation of three, each with data of its own."""
+    """A federation of three nodes, each with its own data."""
     base = tmp_path_factory.mktemp("up")
     (base / "plan.toml").write_text(CONFIG)
     rng = np.random.default_rng(0)
     for name in NAMES:
         x = rng.normal(size=(40, 6)).astype(np.float32)
         np.savez(base / f"{name}.npz", x=x, y=(x[:, 0] > 0).astype(np.int64))
-    nodes = ",".join(
-        f"{name}=127.0.0.1:{port}" for name, port in zip(NAMES, free_ports(3), strict=True)
-    )
-    made = here(
+    made = run_here(
         "federation",
         "create",
         base / "f",
         "--config",
         base / "plan.toml",
         "--nodes",
-        nodes,
+        node_addresses(),
         "--graph",
         "ring",
     )
@@ -109,16 +111,17 @@ def place(tmp_path_factory):
     return base
 
 
-def test_stopped_and_brought_up_again(place, up):
+def test_stopped_and_restarted(place, up):
     data = f"{place}/{{name}}.npz"
-    command = tacit("federation", "up", place / "f", "--data", data)
+    command = command_line("federation", "up", place / "f", "--data", data)
     first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for_training(place / "f")
-        told = json.loads(here("federation", "status", place / "f", "--json").stdout)
-        assert {one["name"] for one in told} == set(NAMES)
+        reports = json.loads(run_here("federation", "status", place / "f", "--json").stdout)
+        assert {report["name"] for report in reports} == set(NAMES)
         assert all(
-            one["steps"] == STEPS and one["loss"] > 0 and one["generation"] == 1 for one in told
+            report["steps"] == STEPS and report["loss"] > 0 and report["generation"] == 1
+            for report in reports
         )
         metrics = json.loads((place / "f/nodes/north/run/ports.json").read_text())["metrics"]
         assert "tacit_step " in fetch(f"http://127.0.0.1:{metrics}/metrics")
@@ -130,7 +133,7 @@ def test_stopped_and_brought_up_again(place, up):
             first.kill()
             first.wait()
     assert first.returncode == 130, stderr
-    assert "Go on with" in stderr
+    assert "continue with" in stderr
     assert not (place / "f/nodes/north/run/summary.json").exists()
 
     second = up(place / "f", data)
@@ -144,14 +147,14 @@ def test_stopped_and_brought_up_again(place, up):
         ]
         assert events.count("resumed") == 1
         assert events.count("stopped") == 1
-        assert events[-1] == "ended"
+        assert events[-1] == "finished"
         steps = [
             json.loads(line)["step"] for line in (node / "history.jsonl").read_text().splitlines()
         ]
         assert steps == sorted(set(steps))
 
 
-def test_brought_up_after_the_end_nothing_changes(place, up):
+def test_a_restart_after_the_end_changes_nothing(place, up):
     summaries = {name: place / "f" / "nodes" / name / "run" / "summary.json" for name in NAMES}
     before = {name: path.read_text() for name, path in summaries.items()}
     again = up(place / "f", f"{place}/{{name}}.npz")
@@ -159,31 +162,32 @@ def test_brought_up_after_the_end_nothing_changes(place, up):
     assert {name: path.read_text() for name, path in summaries.items()} == before
 
 
-def test_other_data_than_those_it_began_with_are_refused(place, tmp_path):
-    other = run(tmp_path / "log", "node", place / "f/nodes/west", "--data", place / "north.npz")
+def test_a_node_refuses_to_continue_with_other_data(place, tmp_path):
+    other = run_forked(
+        tmp_path / "log", "node", place / "f/nodes/west", "--data", place / "north.npz"
+    )
     assert other.returncode == 2
-    assert "The data are not those" in other.said
+    assert "The data are not those" in other.output
 
 
-def test_a_node_runs_once_and_ends_when_it_is_told_to(place, tmp_path):
-    """Alone it waits for its neighbours. With several threads of numerics, as by default, signals reach any of them."""
-    made = here(
+def test_a_node_runs_once_and_stops_on_a_signal(place, tmp_path):
+    """With several threads, as by default, a signal may reach any of them."""
+    made = run_here(
         "federation", "create", place / "alone", "--config", place / "plan.toml", "--nodes",
-        ",".join(f"{name}=127.0.0.1:{port}" for name, port in zip(NAMES, free_ports(3), strict=True)),
+        node_addresses(),
     )  # fmt: skip
     assert made.exit_code == 0, made.output
     folder, command = place / "alone/nodes/west", ["--data", place / "west.npz"]
     environment = {**os.environ, "OMP_NUM_THREADS": "2"}
     first = subprocess.Popen(
-        tacit("node", folder, *command), stderr=subprocess.PIPE, text=True, env=environment
+        command_line("node", folder, *command), stderr=subprocess.PIPE, text=True, env=environment
     )
     try:
-        said = [json.loads(first.stderr.readline())]
-        while said[-1]["event"] != "neighbour not reached":
-            said.append(json.loads(first.stderr.readline()))
-        second = run(tmp_path / "log", "node", folder, *command)
+        while json.loads(first.stderr.readline())["event"] != "neighbour not reached":
+            pass
+        second = run_forked(tmp_path / "log", "node", folder, *command)
         assert second.returncode == 2
-        assert "is running already" in second.said
+        assert "is running already" in second.output
         assert (folder / "run").stat().st_mode & 0o077 == 0
         first.send_signal(signal.SIGTERM)
         _, rest = first.communicate(timeout=60)
@@ -195,45 +199,45 @@ def test_a_node_runs_once_and_ends_when_it_is_told_to(place, tmp_path):
     assert json.loads(rest.splitlines()[-1])["event"] == "stopped"
 
 
-def test_nobody_answers_when_nobody_runs(place):
-    asked = here("federation", "status", place / "f", "--timeout", "1")
-    assert asked.exit_code == 1
-    assert "not reached" in asked.stdout
+def test_status_without_running_nodes(place):
+    status = run_here("federation", "status", place / "f", "--timeout", "1")
+    assert status.exit_code == 1
+    assert "not reached" in status.stdout
 
 
-def test_a_node_without_data_ends_all_with_the_reason(place, up):
+def test_a_failed_node_stops_all_with_the_reason(place, up):
     failed = up(place / "f", f"{place}/nothing-{{name}}.npz")
     assert failed.returncode == 1
     assert "A node failed" in failed.stderr
     assert "nothing-" in failed.stderr
 
 
-def test_a_node_says_what_is_wrong_with_its_folder(place, tmp_path):
-    lost = run(tmp_path / "lost", "node", tmp_path)
+def test_a_node_reports_what_is_wrong_with_its_folder(place, tmp_path):
+    lost = run_forked(tmp_path / "lost", "node", tmp_path)
     assert lost.returncode == 2
-    assert "Traceback" not in lost.said
+    assert "Traceback" not in lost.output
     os.chmod(place / "f/nodes/west/node.key", 0o644)
     try:
-        loose = run(
+        loose = run_forked(
             tmp_path / "loose", "node", place / "f/nodes/west", "--data", place / "west.npz"
         )
     finally:
         os.chmod(place / "f/nodes/west/node.key", 0o600)
     assert loose.returncode == 2
-    assert "chmod 600" in loose.said
+    assert "chmod 600" in loose.output
 
 
 def wait_for_training(folder):
     home = FederationFolder(folder)
-    enquiry = FederationClient(home.manifest(), home.operator(), home.ca())
+    client = FederationClient(home.manifest(), home.operator_credentials(), home.ca())
     limit = time.monotonic() + 90
     while time.monotonic() < limit:
-        answers = enquiry.status(1.0)
-        if all(answer.status is not None and answer.status.step > 0 for answer in answers):
-            enquiry.close()
+        reports = client.status(1.0)
+        if all(report.status is not None and report.status.step > 0 for report in reports):
+            client.close()
             return
         time.sleep(0.1)
-    raise AssertionError([answer.problem for answer in answers])
+    raise AssertionError([report.problem for report in reports])
 
 
 def fetch(url):
