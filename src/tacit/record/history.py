@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -78,9 +78,6 @@ class History(Sequence[Record]):
             f"History({len(self)} records to step {last.step}: "
             f"loss {last.loss.mean:.4g}{accuracy}{deviation})"
         )
-
-    def __iter__(self) -> Iterator[Record]:
-        return iter(self.records)
 
     def __getitem__(self, index: Any) -> Any:
         return self.records[index]

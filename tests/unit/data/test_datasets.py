@@ -247,6 +247,15 @@ def test_function_of_a_plugin(register, tmp_path):
         data.load("hearts", lead=1)
 
 
+def test_dataset_of_a_plugin_in_a_configuration(register, tiny):
+    from tacit.config.tasks import load_data
+
+    register("load")
+    assert load_data(tiny("data.name=hearts", "data.leads=3").data, None).train.x.shape == (4, 3)
+    with pytest.raises(Misuse, match="lead"):
+        load_data(tiny("data.name=hearts", "data.lead=3").data, None)
+
+
 def test_source_of_a_plugin(register):
     register("described")
     described = data.describe("hearts")
