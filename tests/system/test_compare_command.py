@@ -4,7 +4,7 @@ import json
 import statistics
 
 
-def test_a_comparison_is_tabled_paired_and_stored(tacit, config, tmp_path):
+def test_a_comparison_is_printed_paired_and_stored(tacit, config, tmp_path):
     names = "dsgt,lppa,lppa+fresh=true"
     answer = tacit(
         "compare",
@@ -76,7 +76,7 @@ def test_without_noise_lppa_is_dsgt_and_finished_runs_are_not_run_again(
     assert json.loads((tmp_path / "c" / "compare.json").read_text()) == json.loads(again.out)
 
 
-def test_a_run_that_diverges_ends_the_comparison_by_name(tacit_here, config):
+def test_a_diverged_run_ends_the_comparison_and_is_named(tacit_here, config):
     answer = tacit_here(
         "compare", config, "--algorithms", "lppa", "--out", "c", "--set", "algorithm.lr=1e20"
     )

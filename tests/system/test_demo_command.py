@@ -2,6 +2,8 @@
 
 import json
 
+from support.misuse import assert_mentions
+
 
 def test_the_demonstration_shows_that_masks_cost_no_accuracy(tacit, tmp_path):
     (tmp_path / "tacit-demo").mkdir()  # as if it had been run before: nothing is overwritten
@@ -12,18 +14,18 @@ def test_the_demonstration_shows_that_masks_cost_no_accuracy(tacit, tmp_path):
     assert shown["report"] == "tacit-demo-2/report.html"
     assert "What a neighbour sees" in (tmp_path / shown["report"]).read_text()
     assert (tmp_path / "tacit-demo" / "report.html").read_text() == "mine"
-    dsgt, dp, lppa = shown["rules"]
-    assert [rule["label"] for rule in shown["rules"]] == ["dsgt", "dp-dsgt", "lppa"]
+    dsgt, dp, lppa = shown["algorithms"]
+    assert [row["label"] for row in shown["algorithms"]] == ["dsgt", "dp-dsgt", "lppa"]
     assert dsgt["first_message_error"] == 0
     assert min(dp["first_message_error"], lppa["first_message_error"]) > 0.5
-    accuracy = {rule["label"]: rule["accuracy"]["mean"] for rule in shown["rules"]}
+    accuracy = {row["label"]: row["accuracy"]["mean"] for row in shown["algorithms"]}
     assert abs(accuracy["lppa"] - accuracy["dsgt"]) <= 2
     assert accuracy["dsgt"] - accuracy["dp-dsgt"] > 3
     assert accuracy["lppa"] - accuracy["dp-dsgt"] > 3
     assert accuracy["dsgt"] > 80
 
 
-def test_the_demonstration_is_tabled(tacit_here, monkeypatch, tmp_path):
+def test_the_demonstration_prints_a_table(tacit_here, monkeypatch, tmp_path):
     from tacit.config.loading import with_keys
     from tacit.experiment import demo
 
@@ -33,8 +35,9 @@ def test_the_demonstration_is_tabled(tacit_here, monkeypatch, tmp_path):
     monkeypatch.setattr(demo, "demo_config", lambda: short)
     answer = tacit_here("demo", "--out", "shown")
     assert answer.code == 0, answer.err
-    for word in ("dsgt", "dp-dsgt", "lppa", "sees it all", "Report: shown/report.html"):
-        assert word in answer.out
+    assert_mentions(
+        answer.out, "dsgt", "dp-dsgt", "lppa", "sees it all", "Report: shown/report.html"
+    )
     assert (tmp_path / "shown" / "report.html").exists()
     again = tacit_here("demo", "--out", "shown")
     assert again.code == 2

@@ -95,7 +95,10 @@ def test_an_example_is_compared_with_algorithms_that_lack_its_options(tacit_here
     ]
     answer = tacit_here(*command, "--out", "c")
     assert answer.code == 0
-    assert "Left out, as none of these has it: algorithm.matrix, algorithm.protection" in answer.err
+    assert (
+        "Not used, because none of these algorithms has it: algorithm.matrix, algorithm.protection"
+        in answer.err
+    )
     answer = tacit_here(*command, "--set", "algorithm.fresh=true", "--out", "d")
     assert answer.code == 2
     assert "algorithm.fresh is an option of none of" in answer.err

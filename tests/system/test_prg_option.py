@@ -1,7 +1,9 @@
 """`--set run.prg=chacha20` from the command line."""
 
 
-def test_a_run_on_keystreams_goes_on_as_it_began(tacit_here, config, tmp_path, history, newest):
+def test_a_run_with_keystreams_resumes_to_the_same_bits(
+    tacit_here, config, tmp_path, history, newest
+):
     for out, options in (("philox", ()), ("keys", ("--set", "run.prg=chacha20"))):
         answer = tacit_here("run", config, "--out", out, *options)
         assert answer.code == 0, answer.err

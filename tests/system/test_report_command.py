@@ -1,7 +1,7 @@
 """`tacit report`: of one run, of several, elsewhere."""
 
 
-def test_reports_are_written_where_asked(tacit_here, config, tmp_path):
+def test_reports_are_written_to_the_requested_path(tacit_here, config, tmp_path):
     for seed in (0, 1):
         done = tacit_here(
             "run",
@@ -32,7 +32,7 @@ def test_reports_are_written_where_asked(tacit_here, config, tmp_path):
     assert "2 runs" in (tmp_path / "both.html").read_text()
 
 
-def test_a_run_that_has_not_ended_is_refused_with_the_remedy(tacit_here, config, tmp_path):
+def test_an_unfinished_run_cannot_be_reported(tacit_here, config, tmp_path):
     tacit_here("run", config, "--out", "out", "--set", "run.rounds=1")
     (tmp_path / "out" / "summary.json").unlink()
     answer = tacit_here("report", "out")

@@ -62,7 +62,7 @@ def signalled(start, gated, tmp_path):
     return going
 
 
-def test_stopping_and_killing_lose_nothing(
+def test_stopped_and_killed_runs_resume_to_the_same_bits(
     signalled, tacit, tacit_here, gated, tmp_path, history, newest
 ):
     assert tacit_here("run", gated, "--out", "whole").code == 0
@@ -96,7 +96,7 @@ def test_stopping_and_killing_lose_nothing(
         assert set(newest("whole")) == {"theta", "gamma", "grad"}
 
 
-def test_a_damaged_checkpoint_is_passed_over(tacit_here, config, tmp_path, history, newest):
+def test_a_damaged_checkpoint_is_skipped(tacit_here, config, tmp_path, history, newest):
     tacit_here("run", config, "--out", "out")
     records, tensors = history("out"), newest("out")
     last = max((tmp_path / "out" / "checkpoints").iterdir())

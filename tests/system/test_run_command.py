@@ -6,6 +6,8 @@ import tomllib
 
 import pytest
 
+from support.misuse import assert_mentions
+
 OWN = """
 import torch
 from dataclasses import dataclass
@@ -86,7 +88,7 @@ def test_a_run_and_its_own_configuration_give_the_same_bits(
     assert "Report: two/report.html" in again.out
 
 
-def test_own_classes_come_by_dotted_path(tacit_here, config, tmp_path, history, monkeypatch):
+def test_own_classes_are_named_by_their_path(tacit_here, config, tmp_path, history, monkeypatch):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "own_things.py").write_text(OWN)
     text = (tmp_path / config).read_text()
@@ -120,14 +122,14 @@ def test_masks_cost_bytes_only_where_they_are_sent(tacit_here, config):
 def test_divergence_ends_with_exit_code_1_and_what_to_try(tacit_here, config, tmp_path, history):
     answer = tacit_here("run", config, "--out", "out", "--set", "algorithm.lr=1e20")
     assert (answer.code, answer.out) == (1, "")
-    for word in (
+    assert_mentions(
+        answer.err,
         "client 0",
         "at iteration",
         "smaller step size",
         "allow_divergence",
         "out/history.jsonl",
-    ):
-        assert word in answer.err
+    )
     assert [record["step"] for record in history("out")] == [0]
     assert "diverged" in json.loads((tmp_path / "out" / "summary.json").read_text())
 
@@ -146,7 +148,7 @@ def test_help_is_printed(tacit_here, arguments):
     assert "Usage: tacit" in answer.out
 
 
-def test_the_command_alone_shows_its_verbs(tacit_here):
+def test_the_command_alone_lists_its_commands(tacit_here):
     answer = tacit_here()
     shown = answer.out + answer.err
     for verb in ("demo", "run", "compare", "report", "data", "algorithms"):

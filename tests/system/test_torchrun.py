@@ -40,7 +40,7 @@ def mortal(tmp_path, config, environment, monkeypatch):
     return config
 
 
-def test_torchrun_goes_on_after_a_rank_was_killed(
+def test_torchrun_continues_after_a_rank_was_killed(
     tacit_here, mortal, environment, tmp_path, history
 ):
     assert tacit_here("run", mortal, "--out", "whole").code == 0
@@ -92,7 +92,7 @@ def test_torchrun_goes_on_after_a_rank_was_killed(
         np.testing.assert_allclose(last[0][name], rows, rtol=0, atol=1e-5 * abs(rows).max())
 
 
-def test_other_commands_are_refused_under_torchrun(tacit_here, config, monkeypatch):
+def test_other_commands_fail_under_torchrun(tacit_here, config, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     answer = tacit_here("compare", config, "--algorithms", "dsgt")
@@ -100,7 +100,7 @@ def test_other_commands_are_refused_under_torchrun(tacit_here, config, monkeypat
     assert "without torchrun" in answer.err
 
 
-def test_a_gpu_that_is_not_there_is_refused(tacit_here, config, monkeypatch, tmp_path):
+def test_a_missing_gpu_is_refused(tacit_here, config, monkeypatch, tmp_path):
     launched = {
         "RANK": 63,
         "WORLD_SIZE": 64,

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import torch
 
+from support.misuse import assert_mentions, misuse_message
 from tacit import data
 from tacit.config.build import build
 from tacit.config.graphs import TOPOLOGIES, make_graph
 from tacit.config.loading import make_config
 from tacit.config.sections import GraphSection
 from tacit.core.devices import check_device
-from tacit.core.errors import Misuse
 
 OPTIONS = {
     "grid": {"rows": 2, "columns": 3},
@@ -44,13 +44,6 @@ def graph(run_seed=0, **keys):
     return make_graph(GraphSection(**keys), run_seed)
 
 
-def refusal(call, *arguments, **options):
-    with pytest.raises(Misuse) as caught:
-        call(*arguments, **options)
-    assert caught.value.remedy
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("kind", [kind for kind in TOPOLOGIES if kind != "edge-file"])
 def test_every_kind_of_graph_is_made_from_its_options(kind):
     made = graph(kind=kind, mixing="sinkhorn", **OPTIONS.get(kind, {"clients": 6}))
@@ -64,7 +57,7 @@ def test_edges_come_from_a_file_too(tmp_path):
     assert graph(kind="edge-file", path=str(path)).clients == 3
 
 
-def test_a_random_graph_is_drawn_by_its_own_seed_or_the_runs():
+def test_a_random_graph_uses_its_own_seed_or_the_runs():
     keys = {"kind": "erdos-renyi", "clients": 12, "p": 0.4}
     edges = [graph(s, **keys).edges.tolist() for s in (1, 1, 2)]
     assert edges[0] == edges[1] != edges[2]
@@ -108,21 +101,25 @@ def test_a_matrix_that_cannot_be_used_is_refused_by_file(tmp_path, contents, wor
     path = tmp_path / "W.csv"
     if contents is not None:
         path.write_bytes(contents)
-    message = refusal(graph, clients=3, mixing="matrix", matrix=str(path))
-    for word in [f"graph.matrix = {str(path)!r}", *words]:
-        assert word in message
+    assert_mentions(
+        misuse_message(graph, clients=3, mixing="matrix", matrix=str(path)),
+        f"graph.matrix = {str(path)!r}",
+        *words,
+    )
 
 
 def test_a_damaged_numpy_file_is_refused(tmp_path):
     path = tmp_path / "W.npy"
     for contents in (b"", b"\x93NUMPYxx"):
         path.write_bytes(contents)
-        assert "cannot be read" in refusal(graph, clients=3, mixing="matrix", matrix=str(path))
+        assert "cannot be read" in misuse_message(
+            graph, clients=3, mixing="matrix", matrix=str(path)
+        )
 
 
-def test_a_matrix_and_the_wish_to_use_it_belong_together():
-    assert "graph.matrix" in refusal(graph, clients=3, mixing="matrix")
-    assert 'mixing = "matrix"' in refusal(graph, clients=3, matrix="W.csv")
+def test_a_matrix_file_and_matrix_mixing_go_together():
+    assert "graph.matrix" in misuse_message(graph, clients=3, mixing="matrix")
+    assert 'mixing = "matrix"' in misuse_message(graph, clients=3, matrix="W.csv")
 
 
 @pytest.mark.parametrize(
@@ -148,10 +145,8 @@ def test_a_matrix_and_the_wish_to_use_it_belong_together():
         ({"kind": "directed-ring", "clients": 3}, ["[graph]", "metropolis"]),
     ],
 )
-def test_a_graph_that_cannot_be_is_refused_by_key_value_and_remedy(keys, words):
-    message = refusal(graph, **keys)
-    for word in words:
-        assert word in message
+def test_errors_of_graphs_name_key_value_and_remedy(keys, words):
+    assert_mentions(misuse_message(graph, **keys), *words)
 
 
 def test_everything_is_made_from_one_configuration(tiny):
@@ -164,7 +159,7 @@ def test_everything_is_made_from_one_configuration(tiny):
     assert made.algorithm.lr == 0.1
 
 
-def test_a_round_is_a_pass_however_local_steps_cut_it(tiny):
+def test_a_round_is_one_pass_over_the_data_with_any_number_of_local_steps(tiny):
     assert build(tiny("algorithm.local_steps=2")).round_length == 2
     assert build(tiny("run.iterations_per_round=12")).round_length == 12
     assert build(tiny("run.iterations_per_round=12", "algorithm.local_steps=5")).round_length == 12
@@ -176,7 +171,7 @@ def test_a_schedule_gets_the_lengths_of_this_run(tiny):
     assert build(tiny('algorithm.lr={schedule="cosine", start=0.1}')).algorithm.lr.steps == 15
 
 
-def test_the_partition_is_drawn_by_its_own_seed_or_the_runs(tiny):
+def test_the_partition_uses_its_own_seed_or_the_runs(tiny):
     def owned(*overrides):
         return build(tiny(*overrides)).partition.indices[0].tolist()
 
@@ -219,7 +214,7 @@ def test_an_own_model_is_made_with_its_options(tiny, nets):
     ],
 )
 def test_an_own_model_that_does_not_fit_is_refused(tiny, nets, name, options, words):
-    message = refusal(build, with_model(tiny, f"{nets}:{name}", **options))
+    message = misuse_message(build, with_model(tiny, f"{nets}:{name}", **options))
     for word in ["[model]", *words]:
         assert word in message
 
@@ -244,47 +239,47 @@ def test_an_own_model_that_does_not_fit_is_refused(tiny, nets, name, options, wo
         ("run.device=gpu", ["run.device = 'gpu'", '"cpu" or "cuda"']),
     ],
 )
-def test_what_does_not_fit_together_is_refused_by_key_value_and_remedy(tiny, override, words):
-    message = refusal(build, tiny(override))
-    for word in words:
-        assert word in message
+def test_errors_of_parts_that_do_not_fit_name_key_value_and_remedy(tiny, override, words):
+    assert_mentions(misuse_message(build, tiny(override)), *words)
 
 
 def test_more_classes_per_client_than_there_are_is_refused(tiny):
-    message = refusal(build, tiny("partition.kind=classes", "partition.k=11"))
+    message = misuse_message(build, tiny("partition.kind=classes", "partition.k=11"))
     assert "[partition]: k=11" in message
     assert "at most 10" in message
-    assert "partition.k = 2.5" in refusal(build, tiny("partition.kind=classes", "partition.k=2.5"))
+    assert "partition.k = 2.5" in misuse_message(
+        build, tiny("partition.kind=classes", "partition.k=2.5")
+    )
 
 
 def test_weights_that_the_algorithm_cannot_use_are_refused(tiny, tmp_path):
     path = tmp_path / "W.csv"
     path.write_text("0.6,0.2,0.2\n0.2,0.6,0.1\n0.2,0.2,0.7\n")
-    message = refusal(build, tiny("graph.mixing=matrix", f"graph.matrix={path}"))
+    message = misuse_message(build, tiny("graph.mixing=matrix", f"graph.matrix={path}"))
     assert "[graph]: lppa needs a graph that is doubly stochastic" in message
     assert "row 1 sums to 0.9" in message
 
 
-def test_what_is_wrong_with_the_algorithm_shows_before_data_is_looked_for(tiny, tmp_path):
+def test_errors_of_the_algorithm_come_before_data_are_loaded(tiny, tmp_path):
     config = tiny("data.name=mnist", "algorithm.lr=0")
-    assert "[algorithm]" in refusal(build, config, tmp_path)
+    assert "[algorithm]" in misuse_message(build, config, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("device", ["gpu", "meta", "mps", "", "cuda:x"])
-def test_only_devices_that_work_are_taken(device):
-    assert f"run.device = {device!r}" in refusal(check_device, device, "run.device")
+def test_only_supported_devices_are_accepted(device):
+    assert f"run.device = {device!r}" in misuse_message(check_device, device, "run.device")
 
 
-def test_a_cuda_device_must_be_here(monkeypatch):
+def test_a_cuda_device_must_exist(monkeypatch):
     check_device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "no CUDA devices" in refusal(check_device, "cuda")
+    assert "no CUDA devices" in misuse_message(check_device, "cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     check_device("cuda")
     check_device("cuda:1")
-    assert "2 CUDA devices" in refusal(check_device, "cuda:2")
+    assert "2 CUDA devices" in misuse_message(check_device, "cuda:2")
 
 
 def test_a_graph_can_be_the_pattern_of_its_matrix(tmp_path):
@@ -293,10 +288,10 @@ def test_a_graph_can_be_the_pattern_of_its_matrix(tmp_path):
     made = graph(kind="matrix", matrix=str(path))
     assert made.edges.tolist() == [[0, 2], [1, 0], [2, 1]]
     assert made.directed
-    assert "is not an option of kind 'matrix'" in refusal(
+    assert "is not an option of kind 'matrix'" in misuse_message(
         graph, kind="matrix", matrix=str(path), clients=3
     )
-    assert "graph.matrix is not set" in refusal(graph, kind="matrix")
+    assert "graph.matrix is not set" in misuse_message(graph, kind="matrix")
 
 
 class Noisy(torch.nn.Module):
@@ -312,7 +307,7 @@ class Noisy(torch.nn.Module):
         return self.last(x.flatten(1) * self.fixed) + self.shift
 
 
-def test_what_a_models_constructor_draws_is_keyed_by_the_seed(tiny):
+def test_random_draws_of_a_models_constructor_depend_on_the_seed(tiny):
     name = f"model.name={__name__}:Noisy"
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -326,8 +321,8 @@ def test_what_a_models_constructor_draws_is_keyed_by_the_seed(tiny):
     assert not torch.equal(fixed[0], fixed[2])
 
 
-def test_a_parameter_no_layer_can_draw_is_refused_with_a_remedy_that_works(tiny):
-    message = refusal(
+def test_a_parameter_outside_layers_is_refused_with_a_remedy_that_works(tiny):
+    message = misuse_message(
         build,
         tiny(f"model.name={__name__}:Noisy"),
     )

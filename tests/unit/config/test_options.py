@@ -1,6 +1,7 @@
 import pytest
 
 import tacit
+from support.misuse import assert_mentions, misuse_message
 from tacit.config.options import (
     import_object,
     make_algorithm,
@@ -59,13 +60,6 @@ def algorithm(name="lppa", **options):
     return make_algorithm(name, options, round_length=10, steps=200)
 
 
-def refusal(call, *arguments, **options):
-    with pytest.raises(Misuse) as caught:
-        call(*arguments, **options)
-    assert caught.value.remedy
-    return str(caught.value)
-
-
 def test_a_registered_algorithm_gets_typed_options():
     made = algorithm(
         lr=1, noise={"law": "gaussian", "scale": 2}, fresh=True, masks="sent", local_steps=3
@@ -92,7 +86,7 @@ def test_options_that_are_not_given_have_the_defaults_of_the_class():
         ({"schedule": "cosine", "start": 0.1, "steps": 7}, Cosine(0.1, 7)),
     ],
 )
-def test_a_schedule_counts_in_rounds_or_in_the_run_unless_told(table, schedule):
+def test_a_schedule_defaults_to_the_length_of_a_round_or_of_the_run(table, schedule):
     assert make_rate("algorithm.lr", table, round_length=10, steps=200) == schedule
     assert algorithm(lr=table).lr == schedule
 
@@ -146,19 +140,17 @@ def test_a_schedule_counts_in_rounds_or_in_the_run_unless_told(table, schedule):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_by_key_value_and_remedy(options, words):
-    message = refusal(algorithm, **options)
-    for word in words:
-        assert word in message
+def test_errors_name_key_value_and_remedy(options, words):
+    assert_mentions(misuse_message(algorithm, **options), *words)
 
 
 def test_an_unknown_algorithm_is_refused_with_the_closest():
-    message = refusal(algorithm, "lpa", lr=0.1)
+    message = misuse_message(algorithm, "lpa", lr=0.1)
     assert "algorithm.name" in message
     assert "Did you mean 'lppa'? Known: dsgt, dp-dsgt, lppa" in message
 
 
-def test_noise_is_made_alone():
+def test_noise_is_made_from_a_table():
     assert make_option("algorithm.noise", {"law": "laplace", "scale": 0}, Noise) == tacit.Laplace(
         0.0
     )
@@ -168,8 +160,8 @@ def test_an_own_algorithm_gets_typed_options_too(own):
     made = algorithm(f"{own}:Whole", lr=1, times=5)
     assert type(made).__name__ == "Whole"
     assert (made.lr, made.times) == (1.0, 5)
-    assert "times = 'x'" in refusal(algorithm, f"{own}:Whole", lr=1, times="x")
-    assert "Known: lr, times" in refusal(algorithm, f"{own}:Whole", rate=1)
+    assert "times = 'x'" in misuse_message(algorithm, f"{own}:Whole", lr=1, times="x")
+    assert "Known: lr, times" in misuse_message(algorithm, f"{own}:Whole", rate=1)
 
 
 @pytest.mark.parametrize(
@@ -183,10 +175,12 @@ def test_an_own_algorithm_gets_typed_options_too(own):
         ("Missing", ["cannot be imported", "Missing"]),
     ],
 )
-def test_an_own_algorithm_that_cannot_work_is_refused(own, name, words):
-    message = refusal(algorithm, f"{own}:{name}", lr=0.1)
-    for word in [f"algorithm.name = '{own}:{name}'", *words]:
-        assert word in message
+def test_an_own_algorithm_that_is_incomplete_is_refused(own, name, words):
+    assert_mentions(
+        misuse_message(algorithm, f"{own}:{name}", lr=0.1),
+        f"algorithm.name = '{own}:{name}'",
+        *words,
+    )
 
 
 def test_a_dotted_path_names_any_object(own):
@@ -194,25 +188,25 @@ def test_a_dotted_path_names_any_object(own):
 
 
 @pytest.mark.parametrize("path", ["no_such_module_here:A", "json:nothing", ":A", "json:", "..x:A"])
-def test_a_path_to_nothing_is_refused(path):
-    message = refusal(import_object, path, "model.name")
+def test_a_path_that_cannot_be_imported_is_refused(path):
+    message = misuse_message(import_object, path, "model.name")
     assert f"model.name = {path!r} cannot be imported" in message
     assert "package.module:Name" in message
 
 
-def test_code_of_the_users_that_fails_on_import_is_refused_with_its_reason(own_module):
+def test_an_error_during_an_import_is_reported(own_module):
     bad = own_module("own_module_that_fails", "raise RuntimeError('no licence')")
-    assert "RuntimeError: no licence" in refusal(import_object, f"{bad}:A", "model.name")
+    assert "RuntimeError: no licence" in misuse_message(import_object, f"{bad}:A", "model.name")
 
 
-def test_typed_is_strict():
+def test_validate_value_is_strict():
     assert validate_value("k", 3, int) == 3
     assert validate_value("k", 3, float) == 3.0
     for value, hint in [("3", int), (3.0, int), (True, int), (1, bool), (1, str)]:
-        assert f"k = {value!r}" in refusal(validate_value, "k", value, hint)
+        assert f"k = {value!r}" in misuse_message(validate_value, "k", value, hint)
 
 
-def test_said_of_puts_the_place_before_a_refusal_and_lets_the_rest_through():
+def test_prefix_errors_changes_misuse_only():
     with pytest.raises(Misuse) as caught, prefix_errors("[graph]"):
         raise Misuse("Too few.", "Add one.")
     assert str(caught.value) == "[graph]: Too few. Add one."
@@ -237,6 +231,6 @@ def test_parts_of_algorithms_are_made_from_tables_and_names():
         steps=3
     )
     assert algorithm("pdmm", solver="exact").needs_minimiser
-    assert "algorithm.noise.scale" in refusal(
+    assert "algorithm.noise.scale" in misuse_message(
         algorithm, "pdmm", noise="gaussian"
     )  # a name that does not say it all

@@ -19,14 +19,14 @@ SECTIONS = st.dictionaries(
 
 
 @given(SECTIONS)
-def test_what_is_written_reads_back_the_same(sections):
+def test_everything_round_trips(sections):
     assert tomllib.loads(to_toml(sections)) == sections
 
 
 @pytest.mark.parametrize(
     "text", ["\x7f", "\x00\x1f", 'a "quoted" \\ word', "zwei\nZeilen\t", "γᵢ ≤ 1", "🙂"]
 )
-def test_text_that_needs_escapes_reads_back_the_same(text):
+def test_text_that_needs_escapes_round_trips(text):
     assert tomllib.loads(to_toml({"a": {text: text}})) == {"a": {text: text}}
 
 
@@ -45,6 +45,6 @@ def test_whole_numbers_stay_whole_and_booleans_stay_booleans():
     assert [type(item) for item in read["pair"]] == [int, float]
 
 
-def test_what_has_no_toml_form_is_refused():
+def test_values_without_a_toml_form_are_refused():
     with pytest.raises(TypeError, match="None"):
         to_toml({"a": {"x": None}})

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from support.misuse import assert_mentions, misuse_message
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.compare import compare, make_variant, split_outside_brackets
 from tacit.experiment.run import ProgressListener
@@ -18,13 +19,6 @@ def options(config, label, *others):
 @pytest.fixture
 def small(tiny):
     return lambda *overrides: tiny("run.rounds=1", *overrides)
-
-
-def refusal(*arguments, **options):
-    with pytest.raises(Misuse) as caught:
-        compare(*arguments, **options)
-    assert caught.value.remedy
-    return str(caught.value)
 
 
 def test_a_variant_keeps_the_options_its_algorithm_has(tiny):
@@ -128,7 +122,7 @@ def test_resuming_runs_only_what_has_not_ended(small, tmp_path):
     assert json.loads((out / "compare.json").read_text()) == second.as_dict()
 
 
-def test_a_comparison_that_is_stopped_says_where_and_how_to_go_on(small, tmp_path):
+def test_a_stopped_comparison_names_the_run_and_how_to_resume(small, tmp_path):
     def listener_for(label, seed):
         return ProgressListener(
             on_step=lambda simulation: (
@@ -144,7 +138,7 @@ def test_a_comparison_that_is_stopped_says_where_and_how_to_go_on(small, tmp_pat
     assert resumed.rows == compare(small(), ["dsgt", "lppa"], 1, tmp_path / "whole").rows
 
 
-def test_a_run_that_diverges_is_named_and_is_not_taken_for_ended(small, tmp_path):
+def test_a_diverged_run_is_named_and_does_not_count_as_finished(small, tmp_path):
     for resume in (False, True):
         with pytest.raises(Diverged, match="lppa, seed 0"):
             compare(small("algorithm.lr=1e20"), ["lppa"], 1, tmp_path / "out", resume=resume)
@@ -177,18 +171,18 @@ def test_runs_that_may_diverge_are_counted(small, tmp_path):
         (("data.name=mnst",), ["dsgt", "lppa"], 1, ["[data]", "'mnst'"]),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_is_written(
+def test_errors_of_a_comparison_come_before_anything_is_written(
     small, tmp_path, overrides, labels, seeds, words
 ):
-    message = refusal(small(*overrides), labels, seeds, tmp_path / "out")
-    for word in words:
-        assert word in message
+    assert_mentions(
+        misuse_message(compare, small(*overrides), labels, seeds, tmp_path / "out"), *words
+    )
     assert not (tmp_path / "out").exists()
 
 
-def test_a_folder_that_is_taken_is_refused(small, tmp_path):
+def test_a_folder_that_is_not_empty_is_refused(small, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    assert "not empty" in refusal(small(), ["dsgt"], 1, tmp_path)
+    assert "not empty" in misuse_message(compare, small(), ["dsgt"], 1, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 

@@ -22,7 +22,7 @@ def short(monkeypatch):
     return config
 
 
-def test_the_three_rules_are_shown_with_what_a_neighbour_sees(short, tmp_path):
+def test_the_three_algorithms_are_shown_with_what_a_neighbour_sees(short, tmp_path):
     shown = demo.run_demo(tmp_path / "out", quiet)
     assert [line.row.label for line in shown.rows] == ["dsgt", "dp-dsgt", "lppa"]
     assert [line.protection for line in shown.rows] == [
@@ -49,13 +49,13 @@ def test_the_error_grows_with_the_noise(short):
         assert many == pytest.approx(10 * few, rel=1e-3)
 
 
-def test_a_folder_that_is_taken_is_refused_before_training(tmp_path):
+def test_a_folder_that_is_not_empty_is_refused_before_training(tmp_path):
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(Misuse, match="not empty"):
         demo.run_demo(tmp_path, quiet)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
-def test_percent_is_what_people_write():
+def test_percent_is_formatted_with_one_digit():
     assert demo.percent(ComparisonRow("a", (90.06, 0.1), None, (1.0, 0.1), 8, 0)) == "90.1 %"
     assert demo.percent(ComparisonRow("a", None, None, (1.0, 0.1), 8, 0)) == "–"

@@ -15,7 +15,7 @@ def record(step):
     return Record(step, step, None, spread, 0.1, 8 * step, 0.25)
 
 
-def test_a_new_or_empty_folder_is_taken_with_the_configuration(tmp_path, tiny):
+def test_a_new_or_empty_folder_gets_the_configuration(tmp_path, tiny):
     for folder in (RunFolder(tmp_path), RunFolder(tmp_path / "a" / "b")):
         folder.create(tiny())
         assert folder.read_config() == tiny()
@@ -30,7 +30,7 @@ def test_a_new_or_empty_folder_is_taken_with_the_configuration(tmp_path, tiny):
         (lambda path: (path.mkdir(), (path / "config.toml").write_text("x")), "holds another run"),
     ],
 )
-def test_a_place_that_is_taken_is_refused_and_left_alone(tmp_path, tiny, make, word):
+def test_a_used_path_is_refused_and_not_changed(tmp_path, tiny, make, word):
     path = tmp_path / "out"
     make(path)
     before = {file: file.read_text() for file in [path, *path.glob("*")] if file.is_file()}
@@ -55,7 +55,7 @@ def test_a_folder_without_a_readable_configuration_is_not_a_run(tmp_path, conten
         RunFolder(tmp_path).read_config()
 
 
-def test_the_history_is_read_as_far_as_it_was_written(tmp_path):
+def test_an_incomplete_last_line_of_the_history_is_ignored(tmp_path):
     folder = RunFolder(tmp_path)
     assert list(folder.read_history()) == []
     text = History([record(0), record(5)]).to_jsonl()
@@ -103,7 +103,7 @@ def test_a_graph_of_too_many_edges_is_not_drawn(tmp_path):
     ["run.seed=1", "run.rounds=4", "run.batch_size=8", "algorithm.lr=0.2", "algorithm.noise.scale=0.02",
      "graph.clients=4", "data.limit_train=200", "data.seed=1", "model.init=independent", "partition.seed=0"],
 )  # fmt: skip
-def test_the_fingerprint_tells_trajectories_apart(tiny, override):
+def test_the_fingerprint_depends_on_what_changes_the_states(tiny, override):
     assert fingerprint(tiny()) != fingerprint(tiny(override))
 
 
@@ -112,11 +112,11 @@ def test_the_fingerprint_tells_trajectories_apart(tiny, override):
     ["run.device=cuda", "run.evaluate_every=2", "run.checkpoint_every=7", "run.keep_checkpoints=5",
      "run.gradients=looped", "run.allow_divergence=true"],
 )  # fmt: skip
-def test_the_fingerprint_does_not_depend_on_where_and_how_often(tiny, override):
+def test_the_fingerprint_ignores_device_and_intervals(tiny, override):
     assert fingerprint(tiny()) == fingerprint(tiny(override))
 
 
-def test_the_fingerprint_survives_the_file(tmp_path, tiny):
+def test_the_fingerprint_is_the_same_after_writing_and_reading(tmp_path, tiny):
     folder = RunFolder(tmp_path)
     config = tiny('algorithm.lr={schedule="cosine", start=0.30000000000000004}')
     folder.create(config)

@@ -29,7 +29,7 @@ def go(tiny, dataset, tmp_path):
     return going
 
 
-def test_the_default_has_the_fingerprint_of_runs_before_there_was_a_choice(tiny):
+def test_the_default_generator_keeps_the_fingerprint_of_older_runs(tiny):
     assert fingerprint(tiny()) == fingerprint(tiny("run.prg=philox")) == BEFORE
     assert fingerprint(tiny("run.prg=chacha20")) != BEFORE
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from support.misuse import assert_mentions
 from tacit import data
 from tacit.config.loading import make_config
 from tacit.core.errors import Diverged, Interrupted, Misuse
@@ -109,7 +110,7 @@ def test_masks_cost_no_bytes_unless_they_are_sent(go, tiny, dataset, tmp_path):
     assert sent == derived + row
 
 
-def test_looking_and_saving_are_as_often_as_asked_and_at_the_end(go, tmp_path):
+def test_evaluations_and_checkpoints_follow_the_configuration(go, tmp_path):
     outcome = go(
         "run.rounds=5", "run.evaluate_every=2", "run.checkpoint_every=2", "run.keep_checkpoints=5"
     )
@@ -123,7 +124,7 @@ def test_only_the_newest_checkpoints_are_kept(go):
     assert kept == ["step-000000010.safetensors", "step-000000015.safetensors"]
 
 
-def test_a_listener_sees_the_beginning_every_step_and_every_record(go):
+def test_a_listener_is_called_at_the_start_every_step_and_every_record(go):
     seen = []
     go(
         "run.rounds=1",
@@ -137,7 +138,7 @@ def test_a_listener_sees_the_beginning_every_step_and_every_record(go):
     assert seen == [("began", 0, 5), ("recorded", 0), *steps, ("recorded", 5)]
 
 
-# --- stopping and going on -----------------------------------------------------------------------------
+# --- stopping and going on ---
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -165,7 +166,7 @@ def test_a_run_that_was_stopped_has_no_summary_yet(go, tmp_path):
     assert not (tmp_path / "out" / "summary.json").exists()
 
 
-def test_a_wish_that_comes_while_a_checkpoint_is_written_is_not_lost(go, monkeypatch, tmp_path):
+def test_a_stop_request_during_a_checkpoint_is_not_lost(go, monkeypatch, tmp_path):
     save, wished = run_module.checkpoints.save, []
 
     def save_and_stop(*arguments):
@@ -227,7 +228,7 @@ def killed(outcome, keep):
 
 
 @pytest.mark.parametrize("keep", [0, 1])
-def test_a_killed_run_goes_on_from_its_checkpoint_or_from_the_start(go, keep):
+def test_a_killed_run_continues_from_its_checkpoint_or_from_the_start(go, keep):
     whole = go("run.keep_checkpoints=1", out="whole")
     broken = go()
     killed(broken, keep)
@@ -236,7 +237,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint_or_from_the_start(go, keep):
     assert same(state(resumed), state(whole))
 
 
-def test_a_truncated_newest_checkpoint_is_passed_over(go):
+def test_a_truncated_newest_checkpoint_is_skipped(go):
     whole = go()
     history, last = numbers(whole), state(whole)
     newest = max(whole.folder.checkpoints.iterdir())
@@ -261,7 +262,7 @@ def test_resuming_where_no_checkpoint_can_be_read_is_refused(go):
     assert outcome.folder.history.read_bytes() == history
 
 
-def test_resuming_with_another_configuration_is_refused_and_nothing_is_touched(go, tmp_path):
+def test_resuming_with_another_configuration_is_refused_and_changes_nothing(go, tmp_path):
     outcome = go("run.rounds=1")
     before = {path: path.read_bytes() for path in outcome.folder.path.rglob("*") if path.is_file()}
     with pytest.raises(Misuse, match="another configuration") as caught:
@@ -272,7 +273,7 @@ def test_resuming_with_another_configuration_is_refused_and_nothing_is_touched(g
     } == before
 
 
-def test_resuming_may_look_and_save_otherwise(go):
+def test_resuming_may_evaluate_and_save_at_other_intervals(go):
     with pytest.raises(Interrupted):
         go(listener=stop_at(7))
     resumed = go("run.evaluate_every=3", "run.keep_checkpoints=1", resume=True)
@@ -297,15 +298,16 @@ def test_the_command_to_resume_can_be_pasted_into_a_shell(tmp_path):
     )
 
 
-# --- divergence ----------------------------------------------------------------------------------------
+# --- divergence ---
 
 
 def test_divergence_stops_the_run_and_keeps_what_was_recorded(go, tmp_path):
     with pytest.raises(Diverged) as caught:
         go("algorithm.lr=1e20")
     message = str(caught.value)
-    for word in ("client 0", "iteration", "smaller step size", "allow_divergence", "history.jsonl"):
-        assert word in message
+    assert_mentions(
+        message, "client 0", "iteration", "smaller step size", "allow_divergence", "history.jsonl"
+    )
     lines = (tmp_path / "out" / "history.jsonl").read_text().splitlines()
     assert len(lines) == len(caught.value.history) == 1
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -325,7 +327,7 @@ def test_divergence_may_be_allowed_also_when_resuming(go):
     assert numbers(resumed) == numbers(allowed)
 
 
-def test_the_summary_of_a_run_that_diverged_goes_when_the_run_goes_on(go, tmp_path):
+def test_resuming_a_diverged_run_removes_its_summary(go, tmp_path):
     with pytest.raises(Diverged):
         go("algorithm.lr=1e20")
     with pytest.raises(Interrupted):
@@ -333,7 +335,7 @@ def test_the_summary_of_a_run_that_diverged_goes_when_the_run_goes_on(go, tmp_pa
     assert not (tmp_path / "out" / "summary.json").exists()
 
 
-def test_what_cannot_be_built_writes_nothing(go, tmp_path):
+def test_a_configuration_that_cannot_be_built_writes_nothing(go, tmp_path):
     with pytest.raises(Misuse):
         go("graph.clients=1000")
     assert not (tmp_path / "out").exists()

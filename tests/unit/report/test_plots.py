@@ -88,7 +88,7 @@ def test_seeds_are_compared_in_the_rounds_they_share():
     np.testing.assert_allclose(line.get_ydata(), [2, 4, 6])
 
 
-def test_what_is_not_finite_is_a_gap():
+def test_values_that_are_not_finite_are_gaps():
     losses = [3.0, 2.0, math.nan, 1.5, 1.4, math.inf, 1.2]
     figure = plots.loss_figure([Series("lppa", (history(losses),))])
     (line,) = means(figure)
@@ -144,14 +144,14 @@ def test_seeds_are_averaged_before_they_become_decibels():
     assert "range over seeds" in texts(figure)
 
 
-def test_a_crowd_of_runs_shows_only_means():
+def test_many_runs_show_only_means():
     series = [Series(f"run {k}", (history([1, 2]),)) for k in range(plots.MAX_RANGES + 1)]
     assert len(axes_of(plots.loss_figure(series)).lines) == len(series)
     assert not axes_of(plots.loss_figure(series)).collections
     assert len(axes_of(plots.loss_figure(series[:-1])).lines) == 2 * len(series[:-1])
 
 
-def test_bytes_are_an_axis_of_their_own():
+def test_bytes_have_their_own_axis():
     series = [Series("a", (history([1, 1, 1], [10, 20, 30]),))]
     np.testing.assert_allclose(means(plots.bytes_figure(series))[0].get_ydata(), [0, 1000, 2000])
     np.testing.assert_allclose(
@@ -168,7 +168,7 @@ def test_long_and_empty_histories():
     assert "<svg" in svg(plots.loss_figure([Series("empty", (History(),)), long]))
 
 
-# --- graphs and partitions -----------------------------------------------------------------------------
+# --- graphs and partitions ---
 
 
 def graph(clients=3, edges=((0, 1), (1, 2), (2, 0)), directed=False, positions=None):
@@ -216,7 +216,7 @@ def test_an_edge_goes_around_a_client_in_its_way():
     assert (path.codes == path.CURVE3).sum() == 2
 
 
-def test_too_many_edges_are_refused():
+def test_too_many_edges_cannot_be_drawn():
     assert can_draw(graph())
     assert not can_draw(graph(edges=None))
     crowded = graph(70, [(a, b) for a in range(70) for b in range(a)])
@@ -245,7 +245,7 @@ def test_many_clients_are_sampled_and_many_classes_named_in_part():
     assert {"c0", "c99"} <= set(texts(figure))
 
 
-# --- svg -----------------------------------------------------------------------------------------------
+# --- svg ---
 
 
 def test_svg_is_the_same_each_time_and_leaves_settings_alone():
@@ -259,7 +259,7 @@ def test_svg_is_the_same_each_time_and_leaves_settings_alone():
     assert dict(matplotlib.rcParams) == before
 
 
-def test_svg_texts_are_kept_word_for_word():
+def test_svg_texts_are_kept_exactly():
     labels = ["lr=0.00125 #0072b2", "cost $5$ <b>&amp;", "_hidden", "学習"]
     drawing = svg(plots.loss_figure([Series(label, (history([1, 2]),)) for label in labels]))
     assert ">lr=0.00125 #0072b2<" in drawing
@@ -268,7 +268,7 @@ def test_svg_texts_are_kept_word_for_word():
     assert "学習" in drawing
 
 
-def test_svg_has_title_theme_and_no_size_of_its_own():
+def test_svg_has_title_theme_and_no_fixed_size():
     drawing = svg(plots.loss_figure([Series("a", (history([1, 2]),))]), "Loss of <a>", "falls")
     opening = drawing[: drawing.index(">")]
     assert 'role="img"' in opening

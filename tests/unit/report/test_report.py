@@ -148,7 +148,7 @@ def test_one_run(one):
     assert "script" not in one.tags
 
 
-def test_every_figure_has_words_for_who_cannot_see_it(one):
+def test_every_figure_has_a_title_for_screen_readers(one):
     assert len(one.all("title")) == 1 + one.tags.count("svg")
     assert "Loss: lppa" in one.all("title")
 
@@ -162,7 +162,7 @@ def test_several_runs_have_a_row_and_a_line_each(three):
     assert {"algorithm.lr", "0.0025", "0.025", "0.25"} <= set(three.all("th", "td"))
 
 
-def test_a_page_asks_the_network_for_nothing(three):
+def test_a_page_loads_nothing(three):
     assert all(address.startswith(("#", "data:")) for address in three.addresses)
     assert "url(http" not in three.source
     assert "@import" not in three.source
@@ -320,7 +320,7 @@ def test_accuracy_is_drawn_over_bytes_where_algorithms_differ_in_them(report, tm
     assert "Accuracy for its communication" not in report(runs[0]).all("h3")
 
 
-def test_sections_of_other_rooms(report, tmp_path):
+def test_further_sections(report, tmp_path):
     page = report(
         make_run(tmp_path / "a"), sections=[PageSection("Audit & more", "<p>Nothing leaked.</p>")]
     )
@@ -347,7 +347,7 @@ def test_fifty_rounds_stay_small_and_nothing_else_is_left(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
 
 
-# --- what is wrong with a folder -----------------------------------------------------------------------
+# --- what is wrong with a folder ---
 
 
 def test_not_a_run_folder(tmp_path):
@@ -395,13 +395,13 @@ def test_a_damaged_file_is_named(name, text, told, tmp_path):
     assert "Rerun" in caught.value.remedy
 
 
-def test_a_place_that_cannot_be_written(tmp_path):
+def test_a_report_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(Misuse, match="Cannot write"):
         write_report([make_run(tmp_path / "a")], tmp_path / "file" / "x.html", title="x")
 
 
-# --- numbers for people --------------------------------------------------------------------------------
+# --- numbers for people ---
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
         (None, "–"),
     ],
 )
-def test_amounts(count, text):
+def test_bytes_as_text(count, text):
     assert format_bytes(count) == text
 
 
@@ -430,5 +430,5 @@ def test_amounts(count, text):
         (None, "–"),
     ],
 )
-def test_durations(seconds, text):
+def test_durations_as_text(seconds, text):
     assert format_duration(seconds) == text
