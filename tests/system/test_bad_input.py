@@ -1,4 +1,4 @@
-"""Each mistake gets one clear message with key, value and remedy, exit code 2, and nothing on disk."""
+"""Mistakes give one message with key, value and remedy, exit code 2, and leave no files."""
 
 import gzip
 
@@ -24,35 +24,43 @@ MISTAKES = {
     "wrong type": (["run.rounds=soon"], ["run.rounds = 'soon'", "integer"]),
     "fraction": (["run.batch_size=1.5"], ["run.batch_size = 1.5", "integer"]),
     "table expected": (["algorithm.lr.start=1"], ["'algorithm.lr.start=1'", "no table"]),
-    "too many clients": (["graph.clients=241"], ["241 clients", "240", "Lower the number of clients"]),
+    "too many clients": (["graph.clients=241"],
+        ["241 clients", "240", "Lower the number of clients"]),
     "disconnected graph": (EDGES, ["[graph]", "not connected", "Add edges"]),
     "negative noise": (["algorithm.noise.scale=-0.5"], ["algorithm.noise", "-0.5", "at least 0"]),
     "lr of zero": (["algorithm.lr=0"], ["[algorithm]", "lr", "positive"]),
     "negative lr": (["algorithm.lr=-1"], ["[algorithm]", "lr", "-1.0", "positive"]),
     "too many classes": (CLASSES, ["[partition]", "k=11", "at most 10"]),
-    "bad weights": ([*MATRIX, "graph.matrix=bad.csv"], ["doubly stochastic", "row 1 sums to 0.9", "metropolis"]),
-    "no matrix": ([*MATRIX, "graph.matrix=no.csv"], ["graph.matrix = ", "no.csv'", "No such file", "row per line"]),
-    "corrupt matrix": ([*MATRIX, "graph.matrix=corrupt.csv"], ["corrupt.csv'", "'x'", "row per line"]),
+    "bad weights": ([*MATRIX, "graph.matrix=bad.csv"],
+        ["doubly stochastic", "row 1 sums to 0.9", "metropolis"]),
+    "no matrix": ([*MATRIX, "graph.matrix=no.csv"],
+        ["graph.matrix = ", "no.csv'", "No such file", "row per line"]),
+    "corrupt matrix": ([*MATRIX, "graph.matrix=corrupt.csv"],
+        ["corrupt.csv'", "'x'", "row per line"]),
     "wrong shape": ([*MATRIX, "graph.matrix=two.csv"], ["two.csv'", "(2, 2)", "3 × 3"]),
     "matrix not named": (MATRIX, ["graph.matrix", "Name a file"]),
     "unknown dataset": (["data.name=mnst"], ["[data]", "'mnst'", "Did you mean 'mnist'?"]),
     "unknown model": (["model.name=mpl"], ["[model]", "'mpl'", "Did you mean 'mlp'?"]),
-    "unknown algorithm": (["algorithm.name=lpa"], ["algorithm.name", "'lpa'", "Did you mean 'lppa'?"]),
+    "unknown algorithm": (["algorithm.name=lpa"],
+        ["algorithm.name", "'lpa'", "Did you mean 'lppa'?"]),
     "unknown graph": (["graph.kind=rign"], ["graph.kind = 'rign'", "Did you mean 'ring'?"]),
     "unknown partition": (["partition.kind=dirichle"], ["[partition]", "'dirichle'", "dirichlet"]),
     "unknown mixing": (["graph.mixing=metro"], ["graph.mixing = 'metro'", "'metropolis'"]),
     "option of another graph": (["graph.p=0.5"], ["graph.p", "'ring'", "Known: clients"]),
     "option of another partition": (["partition.alpha=1"], ["[partition]", "iid", "'alpha'"]),
-    "option of another algorithm": (["algorithm.inject=every"], ["algorithm.inject", "lppa", "Known: lr"]),
+    "option of another algorithm": (["algorithm.inject=every"],
+        ["algorithm.inject", "lppa", "Known: lr"]),
     "option of another model": (["model.channels=3"], ["[model]", "channels"]),
     "option of another dataset": (["data.test_fraction=0.5"], ["data.test_fraction", "mnist-mini"]),
     "missing option of a graph": (["graph.kind=erdos-renyi"], ["'erdos-renyi' needs graph.p"]),
     "batch too large": (["run.batch_size=81"], ["81 each", "batch size", "Lower"]),
     "no cuda": (["run.device=cuda"], ["run.device = 'cuda'", '"cpu"']),
     "unknown device": (["run.device=gpu"], ["run.device = 'gpu'", '"cpu" or "cuda"']),
-    "model not found": (["model.name=nopkg.nets:Tiny"], ["'nopkg.nets:Tiny'", "No module", "PYTHONPATH"]),
+    "model not found": (["model.name=nopkg.nets:Tiny"],
+        ["'nopkg.nets:Tiny'", "No module", "PYTHONPATH"]),
     "class not found": (["model.name=bad_nets:Tiny"], ["'bad_nets:Tiny'", "no attribute 'Tiny'"]),
-    "algorithm not found": (["algorithm.name=nopkg:A"], ["algorithm.name = 'nopkg:A'", "No module"]),
+    "algorithm not found": (["algorithm.name=nopkg:A"],
+        ["algorithm.name = 'nopkg:A'", "No module"]),
     "not an algorithm": (["algorithm.name=json:loads"], ["'json:loads'", "not a dataclass"]),
     "negative seed": (["run.seed=-1"], ["run.seed = -1", "greater than or equal to 0"]),
 }  # fmt: skip
@@ -69,7 +77,7 @@ def files(tmp_path, config, monkeypatch):
 
 @pytest.fixture
 def refused(tacit_here, contents):
-    """Run a command that must be refused, and leave nothing; returns its message."""
+    """Run a command that must fail and leave no files; returns its message."""
 
     def running(*arguments):
         before = {name: text for name, text in contents().items() if "__pycache__" not in name}
@@ -104,16 +112,22 @@ ALGORITHM_MISTAKES = [
     (DEFL + "epsilon = -1.0", ["epsilon is -1.0", "at least 1e-06"]),
     (DEFL + "alpha = 1.5", ["alpha is 1.5", "at most 1"]),
     (DEFL + "alpha = 0.0", ["alpha is 0.0", "above 0"]),
-    (DEFL + 'codec = { codec = "rand-k", k = 10000 }', ["[algorithm]", "k = 10000", "6370 numbers", "up to 6370"]),
-    (DEFL + 'codec = { codec = "rand-k", k = 10, fraction = 0.1 }', ["both of fraction and k", "Give one"]),
-    (DEFL + 'codec = { codec = "rand-k", fraction = 0.0 }', ["algorithm.codec", "fraction", "above 0 and at most 1"]),
-    (DEFL + 'codec = { codec = "rand-k", k = 9, values = "qsdg" }', ["algorithm.codec.values", "Did you mean 'qsgd'?"]),
+    (DEFL + 'codec = { codec = "rand-k", k = 10000 }',
+     ["[algorithm]", "k = 10000", "6370 numbers", "up to 6370"]),
+    (DEFL + 'codec = { codec = "rand-k", k = 10, fraction = 0.1 }',
+     ["both of fraction and k", "Give one"]),
+    (DEFL + 'codec = { codec = "rand-k", fraction = 0.0 }',
+     ["algorithm.codec", "fraction", "above 0 and at most 1"]),
+    (DEFL + 'codec = { codec = "rand-k", k = 9, values = "qsdg" }',
+     ["algorithm.codec.values", "Did you mean 'qsgd'?"]),
     (DEFL + 'codec = "qsdg"', ["algorithm.codec.codec = 'qsdg'", "Did you mean 'qsgd'?"]),
     (DEFL + 'codec = { codec = "qsgd", bits = 3 }', ["algorithm.codec", "bits", "2, 4, 8 or 16"]),
-    (DEFL + "private_variates = true\nrandomized_response = false", ["private_variates", "nothing private"]),
+    (DEFL + "private_variates = true\nrandomized_response = false",
+     ["private_variates", "nothing private"]),
     (DEFL + "momentum = 1.0", ["momentum is 1.0", "below 1"]),
     (PDMM + "rho = 0.0", ["rho is 0.0", "above 0"]),
-    (PDMM + 'noise = { law = "gaussian", scale = -1.0 }', ["algorithm.noise", "-1.0", "at least 0"]),
+    (PDMM + 'noise = { law = "gaussian", scale = -1.0 }',
+     ["algorithm.noise", "-1.0", "at least 0"]),
     (PDMM + 'solver = "exakt"', ["algorithm.solver.solver", "Did you mean 'exact'?"]),
     (PDMM + 'solver = "exact"', ["[algorithm]", "minimisers", "quadratic"]),
     (PDMM + 'solver = { solver = "inner", mu = 0.0 }', ["algorithm.solver", "mu", "above 0"]),
@@ -122,9 +136,11 @@ ALGORITHM_MISTAKES = [
     (RMS + "matrix = { deviation = -0.1 }", ["algorithm.matrix", "-0.1", "at least 0"]),
     (RMS + "matrix = 0.1", ["algorithm.matrix = 0.1", "not a table"]),
     (RMS + "protection = 0.1", ["algorithm.protection = 0.1", 'kind = "norm"']),
-    (RMS + 'protection = { kind = "norm", tau = "x" }', ["algorithm.protection.tau = 'x'", "number"]),
+    (RMS + 'protection = { kind = "norm", tau = "x" }',
+     ["algorithm.protection.tau = 'x'", "number"]),
     ('name = "edsg"\nlr = 0.1', ["[graph]", "edsg", "positive definite", "lazy=True"]),
-    ('name = "d-psgd"\nlr = 0.1\norder = "both"', ["algorithm.order = 'both'", "'combine-then-adapt'"]),
+    ('name = "d-psgd"\nlr = 0.1\norder = "both"',
+     ["algorithm.order = 'both'", "'combine-then-adapt'"]),
 ]  # fmt: skip
 
 
@@ -137,7 +153,7 @@ def test_a_mistake_in_an_option_of_an_algorithm(refused, config, tmp_path, secti
     message = refused("run", path.name, "--out", "out")
     assert message.startswith("Error: ")
     assert_mentions(message, *words)
-    # A comparison refuses it before its first run, too.
+    # A comparison fails before its first run, too.
     if "not an option" not in message:
         assert refused("compare", path.name, "--algorithms", section.split('"')[1], "--out", "out")
 

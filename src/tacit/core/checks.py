@@ -52,20 +52,23 @@ def check_number(
     bounds = []
     for words, bound, holds in (
         ("above", above, operator.gt),
-        ("of at least", at_least, operator.ge),
+        ("at least", at_least, operator.ge),
         ("below", below, operator.lt),
-        ("of at most", at_most, operator.le),
+        ("at most", at_most, operator.le),
     ):
         if bound is not None:
-            bounds.append(f" {words} {bound:g}")
+            bounds.append(f"{words} {bound:g}")
             number = number and holds(value, bound)
-    if not number:
-        sample = "" if example is None else f", e.g. {example:g}"
-        meaning = f" ({hint})" if hint else ""
-        kind = "number" if infinite else "finite number"
-        raise Misuse(
-            f"{name} is {value!r}.", f"Give a {kind}{' and'.join(bounds)}{sample}{meaning}."
-        )
+    if number:
+        return
+    remedy = "Give a number" if infinite else "Give a finite number"
+    if bounds:
+        remedy += f"{' of' if bounds[0].startswith('at') else ''} {' and '.join(bounds)}"
+    if example is not None:
+        remedy += f", e.g. {example:g}"
+    if hint:
+        remedy += f" ({hint})"
+    raise Misuse(f"{name} is {value!r}.", f"{remedy}.")
 
 
 def check_positive(name: str, value: object, example: float | None = None) -> None:

@@ -228,7 +228,7 @@ def test_layouts_follow_the_family():
         (lambda: Topology.random_regular(5, 3), "n · degree even"),
         (lambda: Topology.random_regular(6, 1), "cannot connect"),
         (lambda: Topology.random_regular(6, 3, seed=-1), "seed is -1"),
-        (lambda: Topology.erdos_renyi(5, 1.2), "p is 1.2.*at least 0 and of at most 1.*prob"),
+        (lambda: Topology.erdos_renyi(5, 1.2), "p is 1.2.*at least 0 and at most 1.*prob"),
         (lambda: Topology.erdos_renyi(5, math.nan), "p is nan"),
         (lambda: Topology.random_directed(5, -0.1), "p is -0.1"),
         (
