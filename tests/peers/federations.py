@@ -77,7 +77,11 @@ def simulated(home):
         [member.mask_key for member in manifest.members],
         {i: home.node(member.name).mask_secret() for i, member in enumerate(manifest.members)},
     )
-    simulation = Simulation(Setting(experiment.algorithm, experiment.task, manifest.graph, seed=manifest.config.run.seed, gradients="looped", prg=keys))  # fmt: skip
+    seed = manifest.config.run.seed
+    setting = Setting(
+        experiment.algorithm, experiment.task, manifest.graph, seed, gradients="looped", prg=keys
+    )
+    simulation = Simulation(setting)
     simulation.start()
     for _ in range(experiment.steps):
         simulation.step()

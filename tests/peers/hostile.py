@@ -1,4 +1,4 @@
-"""What attacks need: nodes without training, false certificates and manifests, servers that answer by script."""
+"""Parts of attacks: nodes without training, false certificates and manifests, scripted servers."""
 
 import dataclasses
 import hashlib
@@ -20,26 +20,24 @@ from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.keys import sign
 from tacit.peer.federation.manifest import make_manifest
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.monitoring.metrics import Metrics
-from tacit.peer.node.outbox import Outbox
-from tacit.peer.node.node_state import ActiveRoster, NodeState
-from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import split_message
 from tacit.peer.node.neighbour_client import NeighbourClient
+from tacit.peer.node.node_state import ActiveRoster, NodeState
 from tacit.peer.node.service import PeerService
+from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire.chunks import split_message, to_wire
 
-# Not imported by itself: gRPC must not be imported before tacit.peer has said which suites it may use.
+# Not imported directly: tacit.peer must choose the TLS ciphers before grpc is imported.
 from tacit.peer.wire.transport import CHUNK_BYTES, SERVICE, grpc, start_server
 
-PATIENCE = 60  # seconds, only against hanging for ever
+TIMEOUT = 60  # seconds; only against tests that hang
 PARAMETERS, DTYPE = 6, "torch.float32"
 
 
-# --- a node without its training ----------------------------------------------------------------------------
+# --- a node without its training ------------------------------------------------------------------
 
 
 class Log(io.StringIO):
-    """The stream of a journal, whose lines can be waited for."""
+    """The stream of an event log, with a way to wait for a line."""
 
     def __init__(self):
         super().__init__()
@@ -52,47 +50,44 @@ class Log(io.StringIO):
         return len(text)
 
     def lines(self, event, **fields):
-        """What was said of an event, as far as it has these fields."""
+        """The lines about an event that have these fields."""
         with self._grown:
-            said = [json.loads(line) for line in self.getvalue().splitlines()]
-        return [line for line in said if line["event"] == event and fields.items() <= line.items()]
+            lines = [json.loads(line) for line in self.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == event and fields.items() <= line.items()]
 
     def wait_for(self, event, **fields):
-        """The first such line, as soon as it is there."""
+        """The first such line, as soon as it exists."""
         with self._grown:
-            there = self._grown.wait_for(lambda: self.lines(event, **fields), PATIENCE)
-        assert there, f"nothing was said of {event} {fields}:\n{self.getvalue()}"
-        return there[0]
+            found = self._grown.wait_for(lambda: self.lines(event, **fields), TIMEOUT)
+        assert found, f"no line about {event} {fields}:\n{self.getvalue()}"
+        return found[0]
 
 
-class Seat:
-    """A node's state without its training: what it serves, counts and logs."""
+class IdleNode:
+    """The state of a node that does not train: it serves, counts and logs."""
 
-    def __init__(self, node, parameters=PARAMETERS, dtype=DTYPE):
-        manifest = node.manifest()
-        self.node, self.log = node, Log()
-        readers = [member.name for member in manifest.out_neighbours(node.name)]
-        active = ActiveRoster(manifest, Outbox(readers))
-        event_log = EventLog(self.log, node.name)
-        self.state = NodeState(node, node.name, active, Metrics(), event_log, parameters, dtype)
+    def __init__(self, folder, parameters=PARAMETERS, dtype=DTYPE):
+        self.folder, self.log, name = folder, Log(), folder.name
+        active = ActiveRoster.load(folder, name, folder.manifest())
+        self.state = NodeState(folder, name, active, EventLog(self.log, name), parameters, dtype)
         self.state.report(steps=100)
 
     def rejected(self, reason=None):
-        """How many messages and callers were refused, for one reason or in all."""
+        """How many messages and callers were rejected, for one reason or in total."""
         metrics = self.state.metrics
         if reason is None:
             return metrics.total("tacit_rejected_total")
         return metrics.value("tacit_rejected_total", reason=reason)
 
     def retries(self, neighbour):
-        """How often a neighbour was asked again."""
         return self.state.metrics.value("tacit_retries_total", neighbour=neighbour)
 
     @contextmanager
-    def served(self, own=None, ca=None):
-        """Its port, while it is served."""
-        own, ca = own or self.node.credentials(), ca or self.node.ca()
-        server, port = start_server("127.0.0.1:0", [PeerService(self.state).handlers()], 16, own, ca)
+    def served(self):
+        """Serve the node; yields its port."""
+        own, ca = self.folder.credentials(), self.folder.ca()
+        handlers = [PeerService(self.state).handlers()]
+        server, port = start_server("127.0.0.1:0", handlers, 16, own, ca)
         try:
             yield port
         finally:
@@ -100,59 +95,50 @@ class Seat:
             server.stop(0).wait()
 
     @contextmanager
-    def line(self, neighbour, port):
-        """Its line to a neighbour that is reached at a port."""
-        member = dataclasses.replace(
-            self.state.manifest.member(neighbour), address=f"127.0.0.1:{port}"
-        )
-        line = NeighbourClient(self.state, member, self.node.credentials(), self.node.ca())
+    def client(self, neighbour, port):
+        """The node's client of a neighbour that listens on a port."""
+        member = self.state.manifest.member(neighbour)
+        member = dataclasses.replace(member, address=f"127.0.0.1:{port}")
+        own, ca = self.folder.credentials(), self.folder.ca()
+        client = NeighbourClient(self.state, member, own, ca)
         try:
-            yield line
+            yield client
         finally:
-            line.close()
+            client.close()
 
 
-def plain(found):
-    """For a line that has nothing to check beyond the frame."""
-    return found
-
-
-def idle():
-    """For a line whose waiting nobody watches."""
-
-
-def receive(line, address, expected, check=plain, waiting=idle):
-    """Ask for a letter and wait until it comes."""
-    return line.receive(line.ask(address, -1), address, expected, check, waiting)
+def receive(client, expected, on_wait=lambda: None):
+    """Request a message and wait until it arrives."""
+    client.request(expected.envelope.exchange, -1)
+    return client.receive(expected, lambda found: found, on_wait)
 
 
 class Receiving(threading.Thread):
-    """`receive` on a thread of its own, for letters that may never come."""
+    """`receive` in a thread, for messages that may never arrive."""
 
-    def __init__(self, *what):
+    def __init__(self, *arguments):
         super().__init__(daemon=True)
-        self._what, self.found, self.problem = what, None, None
+        self._arguments, self._result = arguments, None
         self.start()
 
     def run(self):
-        """Receive; what came or why nothing did is kept."""
         try:
-            self.found = receive(*self._what)
+            self._result = receive(*self._arguments)
         except Exception as problem:
-            self.problem = problem
+            self._result = problem
 
-    def ended(self):
-        """What came, or the exception; only once it is over."""
-        self.join(PATIENCE)
-        assert not self.is_alive(), "the line is still waiting"
-        return self.found if self.problem is None else self.problem
+    def result(self):
+        """The message or the exception, when the thread has ended."""
+        self.join(TIMEOUT)
+        assert not self.is_alive(), "the client still waits"
+        return self._result
 
 
 @contextmanager
 def peak_memory():
-    """By how many bytes the memory of this process grows meanwhile, at its peak."""
+    """Yield a function: the bytes by which this process has grown at its peak."""
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = memory("self", "VmRSS")
     yield lambda: memory("self", "VmHWM") - before
 
@@ -163,13 +149,13 @@ def memory(process, kind="VmRSS"):
     return 1024 * int(status[status.index(f"{kind}:") + 1])
 
 
-# --- certificates and manifests -----------------------------------------------------------------------------
+# --- certificates and manifests -------------------------------------------------------------------
 
 
 def expired(ca, name, federation):
-    """Credentials as the authority issues them, but out of date since yesterday."""
-    made = issue_credentials(ca, name, federation)
-    old = x509.load_pem_x509_certificate(made.certificate)
+    """Credentials as the authority issues them, but expired since yesterday."""
+    issued = issue_credentials(ca, name, federation)
+    old = x509.load_pem_x509_certificate(issued.certificate)
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder(
         issuer_name=old.issuer,
@@ -182,25 +168,29 @@ def expired(ca, name, federation):
     )
     key = serialization.load_pem_private_key(ca.key, password=None)
     certificate = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-    return Credentials(certificate, made.key)
+    return Credentials(certificate, issued.key)
 
 
 def rewritten(home, **changes):
-    """The manifest of a federation with some of its parts replaced, and the operator's signature of it."""
+    """A federation's manifest with some parts replaced, and the operator's signature."""
     old = home.manifest()
     parts = ("federation", "generation", "previous", "members", "graph", "config", "next_number")
     new = make_manifest(**{part: getattr(old, part) for part in parts} | changes)
     return new, sign(home.operator_key(), new.text)
 
 
-def put(node, manifest, signature):
-    """Leave a manifest in a node's folder, as if the operator had handed out that one."""
+def install(node, manifest, signature):
+    """Write a manifest into a node's folder without any check."""
     (node.path / "federation.sig").write_text(signature.hex() + "\n")
     (node.path / "federation.toml").write_bytes(manifest.text)
 
 
+def signed_manifest(text, signature=b""):
+    return wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+
+
 def tls(own=None, side=ssl.PROTOCOL_TLS_CLIENT):
-    """The standard library's TLS with somebody's credentials, which believes whatever the other end shows."""
+    """TLS of the standard library with some credentials, without any verification."""
     context = ssl.SSLContext(side)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -212,103 +202,94 @@ def tls(own=None, side=ssl.PROTOCOL_TLS_CLIENT):
     return context
 
 
-def knock(port, context):
-    """What a server says first to a TLS client (a server of HTTP/2 speaks first); nothing if it hangs up."""
-    with socket.create_connection(("127.0.0.1", port), PATIENCE) as raw:
+def first_bytes(port, context):
+    """What a server sends first over TLS (in HTTP/2 it starts); b"" if it hangs up."""
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT) as raw:
         try:
             with context.wrap_socket(raw) as secure:
                 return secure.recv(1000)
         except TimeoutError:
             raise
-        except OSError:  # also of TLS
+        except OSError:  # includes TLS errors
             return b""
 
 
-# --- servers that answer as they are told -------------------------------------------------------------------
+# --- scripted servers -----------------------------------------------------------------------------
 
 
-class Impostor:
-    """A server with somebody's certificate that answers by script.
+class ScriptedServer:
+    """A server with some node's certificate that answers by script.
 
-    `letters` is called with the number of the stream (0, 1, …) and the Wants that come in, and yields messages;
-    `hello`, `roster`, `announce` and `tell` are called with the raw question. All that was asked is in `asked`.
+    `messages` is called with the number of the stream (0, 1, …) and its requests; it yields chunks.
+    `answers` has functions of the raw request for the other methods. `calls` lists all calls.
     """
 
-    def __init__(self, own, ca, hello, letters, roster=None, announce=None, tell=None):
-        self.hello, self.letters, self.roster, self.announce, self.tell = (
-            hello,
-            letters,
-            roster,
-            announce,
-            tell,
-        )
-        self.asked, self.compression = [], grpc.Compression.NoCompression
+    def __init__(self, own, ca, messages=None, **answers):
+        self.messages, self.answers = messages, answers
+        self.calls, self.compression = [], grpc.Compression.NoCompression
         self._streams = 0
-        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
-        calls = {
-            name: unary(self._unary(name.lower()))
-            for name in ("Hello", "GetManifest", "AnnounceManifest", "GetStatus")
+        methods = ("Hello", "GetManifest", "AnnounceManifest", "GetStatus")
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(self._unary(name)) for name in methods
         }
-        handlers = grpc.method_handlers_generic_handler(
-            SERVICE, {**calls, "FetchMessages": stream(self._stream)}
-        )
-        self._server, self.port = start_server("127.0.0.1:0", [handlers], 16, own, ca)
+        handlers["FetchMessages"] = grpc.stream_stream_rpc_method_handler(self._stream)
+        generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
+        self._server, self.port = start_server("127.0.0.1:0", [generic], 16, own, ca)
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *problem):
+    def __exit__(self, *_):
         self._server.stop(0).wait()
 
-    def begin(self, letters):
-        """Follow another script from its beginning."""
-        self.letters, self._streams = letters, 0
+    def follow(self, messages):
+        """Follow another script from its start."""
+        self.messages, self._streams = messages, 0
 
     def _unary(self, name):
         def answer(raw, context):
-            self.asked.append(name)
-            return getattr(self, name)(raw)
+            self.calls.append(name)
+            return self.answers[name](raw)
 
         return answer
 
-    def _stream(self, wants, context):
-        self.asked.append("letters")
+    def _stream(self, requests, context):
+        self.calls.append("FetchMessages")
         context.set_compression(self.compression)
         number, self._streams = self._streams, self._streams + 1
-        yield from self.letters(number, wants)
+        yield from self.messages(number, requests)
 
 
-def always(letter):
-    """A script: every Want is answered by this letter."""
-    return once(None, letter)
+def always(message):
+    """A script that answers every request with a message."""
+    return once(None, message)
 
 
-def once(messages, letter):
-    """A script: these messages to the first Want and the end of that stream, then this letter to every Want."""
+def once(chunks, message):
+    """A script: these chunks as answer to the first request, after that always a message."""
 
-    def script(number, wants):
-        for _ in wants:
-            if number == 0 and messages is not None:
-                yield from messages
+    def script(number, requests):
+        for _ in requests:
+            if number == 0 and chunks is not None:
+                yield from chunks
                 return
-            yield from split_message(letter, CHUNK_BYTES)
+            yield from split_message(message, CHUNK_BYTES)
 
     return script
 
 
-def head_of(letter, **changes):
-    """The head of a letter, or a false one."""
-    at = letter.envelope.exchange
-    address = wire.ExchangeId(generation=at.generation, tick=at.tick, exchange=at.exchange)
-    values = {"address": address, "size": len(letter.frame), "sha256": letter.sha256} | changes
-    return wire.MessageHeader(**values)
+def header_of(message, **changes):
+    """The header of a message, or a false one."""
+    exchange = to_wire(message.envelope.exchange)
+    values = {"exchange": exchange, "size": len(message.frame), "sha256": message.sha256}
+    return wire.MessageHeader(**values | changes)
 
 
-def piece(**parts):
-    """A message of the stream."""
+def chunk(**parts):
     return wire.MessageChunk(**parts).SerializeToString()
 
 
-def forged(letter, frame):
-    """One message: another frame under the head of a letter, with a checksum that fits."""
-    return piece(header=head_of(letter, sha256=hashlib.sha256(frame).digest()), data=bytes(frame))
+def forged(message, frame):
+    """Another frame under the header of a message, with a correct checksum."""
+    header = header_of(message, sha256=hashlib.sha256(frame).digest())
+    return chunk(header=header, data=bytes(frame))

@@ -1,4 +1,4 @@
-"""Live federations under thousands of mutated messages: nothing breaks, nothing grows, and the result is the same."""
+"""Federations under thousands of mutated requests: nothing breaks or grows, no number changes."""
 
 import contextlib
 import json
@@ -9,71 +9,61 @@ import time
 from types import SimpleNamespace
 
 import pytest
-import torch
 from chaos import ForkedFederation
-from federations import federation, free_ports, models, plan, simulated
+from federations import (
+    federation,
+    free_ports,
+    log_of,
+    models,
+    plan,
+    relative_distance,
+    simulated,
+)
 from fuzzer import Fuzzer
-from hostile import PATIENCE, knock, memory, tls
-from middleman import Middleman, Spoiler
+from hostile import TIMEOUT, first_bytes, memory, tls
+from mitm import Corrupter, MitmProxy
 
-from tacit.peer.federation.client import FederationClient
+from tacit.peer.federation.federation_client import FederationClient
 
-MESSAGES, BURST = 10_000, 500
+REQUESTS, BURST = 10_000, 500
 LIMIT = 120  # seconds for all of them
-STEPS, RESERVE = (
-    600,
-    350,
-)  # while fewer iterations than these are left, bursts hit a federation that cannot go on
+STEPS = 600
+RESERVE = 350  # iterations at the end during which training pauses while a burst is sent
 MEGABYTE = 1 << 20
-
-
-def log_of(home, name):
-    """The lines of a node's log: nothing in it but JSON."""
-    text = (home.node(name).run / "log.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
 
 
 def files_of(home):
     return {path for path in home.path.rglob("*") if not path.is_dir()}
 
 
-def is_simulated(home):
-    """Whether the nodes have left the models of the simulator."""
-    found, expected = models(home).double(), simulated(home).double()
-    distance = torch.linalg.norm(found - expected, dim=1) / torch.linalg.norm(expected, dim=1)
-    return bool(distance.max() < 1e-6)
-
-
 class Watch:
-    """Asks n0 how it is."""
+    """Queries the status of n0."""
 
     def __init__(self, home, local):
         self._local = local
-        self._enquiry = FederationClient(home.manifest(), home.operator(), home.ca())
+        self._client = FederationClient(home.manifest(), home.operator_credentials(), home.ca())
 
     def wait_for(self, condition):
-        """Its status, as soon as a condition holds."""
-        limit = time.monotonic() + 2 * PATIENCE
-        while time.monotonic() < limit:
-            status = self._enquiry.status(PATIENCE)[0].status
+        """The status, as soon as a condition holds."""
+        deadline = time.monotonic() + 2 * TIMEOUT
+        while time.monotonic() < deadline:
+            status = self._client.status(TIMEOUT)[0].status
             if status is not None and condition(status):
                 return status
-            assert not self._local.failed(), [node.last_words() for node in self._local.failed()]
+            assert not self._local.failed(), [node.last_error() for node in self._local.failed()]
             time.sleep(0.02)
-        raise AssertionError(f"n0 does not come so far: {status}")
+        raise AssertionError(f"n0 makes no progress: {status}")
 
-    def step(self):
-        """How far it is."""
-        return self.wait_for(lambda status: True).step
+    def status(self):
+        return self.wait_for(lambda status: True)
 
     def close(self):
-        """Ask no more."""
-        self._enquiry.close()
+        self._client.close()
 
 
 @contextlib.contextmanager
-def held(process, really):
-    """A process that stands still meanwhile, if it is to."""
+def paused(process, really):
+    """Stop a process for the time of the block, if `really`."""
     if really:
         process.send_signal(signal.SIGSTOP)
     try:
@@ -83,153 +73,142 @@ def held(process, really):
             process.send_signal(signal.SIGCONT)
 
 
-# --- n0 under fire --------------------------------------------------------------------------------------------
+# --- mutated requests to n0 -----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory):
-    """Three nodes that train while one of them is fuzzed, and what was seen of it."""
-    algorithm = {"name": "lppa", "lr": 0.02, "fresh": True}
+    """Three nodes that train while one of them is fuzzed, and what was observed."""
+    rounds = STEPS // 20
     config = plan(
-        algorithm,
-        rounds=STEPS // 20,
-        iterations=20,
-        hidden=2,
-        clients=3,
-        evaluate_every=STEPS // 20,
-    )
+        {"name": "lppa", "lr": 0.02, "fresh": True},
+        rounds, iterations=20, hidden=2, clients=3, evaluate_every=rounds,
+    )  # fmt: skip
     home = federation(tmp_path_factory.mktemp("fuzz") / "f", config, clients=3)
     seen = SimpleNamespace(home=home, fuzzer=Fuzzer(home, "n0", "n1", STEPS, seed=5), advanced=0)
     before = files_of(home)
     with ForkedFederation(home, save_seconds=0.5) as local:
         watch = Watch(home, local)
         watch.wait_for(lambda status: status.step > 5)
-        fire(seen, watch, local)
-        seen.status = watch.wait_for(lambda status: True)
+        send_requests(seen, watch, local)
+        seen.status = watch.status()
         watch.close()
         seen.fuzzer.close()
-        seen.ended = local.wait(2 * PATIENCE)
+        seen.finished = local.wait(2 * TIMEOUT)
         seen.exits = {name: node.process.poll() for name, node in local.nodes.items()}
     seen.files = files_of(home) - before
     return seen
 
 
-def fire(seen, watch, local):
-    """All messages, in bursts between which n0 must make progress."""
-    fuzzer, others = seen.fuzzer, local.nodes["n2"].process
-    neighbour, old = (tls(seen.home.node("n1").credentials()) for _ in range(2))
+def send_requests(seen, watch, local):
+    """Send all requests, in bursts between which n0 must make progress."""
+    fuzzer, n2 = seen.fuzzer, local.nodes["n2"].process
+    new, old = (tls(seen.home.node("n1").credentials()) for _ in range(2))
     old.maximum_version = ssl.TLSVersion.TLSv1_2
-    seen.tls_1_2, seen.tls_1_3 = knock(fuzzer.port, old), knock(fuzzer.port, neighbour)
-    began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", fuzzer.port), PATIENCE) as silent:
-        while fuzzer.sent < MESSAGES:
-            step = watch.step()
-            with held(others, step > STEPS - RESERVE):
+    seen.tls_1_2, seen.tls_1_3 = first_bytes(fuzzer.port, old), first_bytes(fuzzer.port, new)
+    begin = time.monotonic()
+    with socket.create_connection(("127.0.0.1", fuzzer.port), TIMEOUT) as silent:
+        while fuzzer.sent < REQUESTS:
+            step = watch.status().step
+            with paused(n2, step > STEPS - RESERVE):
                 fuzzer.burst(BURST, step)
-            seen.advanced += (
-                watch.wait_for(lambda status, step=step: status.step > step).step - step
-            )
-            if fuzzer.sent == MESSAGES // 5:  # by now everything has been used
+            after = watch.wait_for(lambda status, step=step: status.step > step)
+            seen.advanced += after.step - step
+            if fuzzer.sent == REQUESTS // 5:  # everything has been used by now
                 seen.memory = memory(local.nodes["n0"].process.pid)
-            seconds = time.monotonic() - began
-            assert seconds < LIMIT, f"{fuzzer.sent} messages took {seconds:.0f} s: {fuzzer.codes}"
-        seen.grown = memory(local.nodes["n0"].process.pid) - seen.memory
-        seen.said_to_silence = silent.recv(100)
+            seconds = time.monotonic() - begin
+            assert seconds < LIMIT, f"{fuzzer.sent} requests took {seconds:.0f} s: {fuzzer.codes}"
+        seen.growth = memory(local.nodes["n0"].process.pid) - seen.memory
+        seen.answer_to_silence = silent.recv(100)
 
 
-def test_all_messages_were_sent_while_n0_trained(fuzzed):
-    assert fuzzed.fuzzer.sent == MESSAGES
-    assert fuzzed.fuzzer.answers > MESSAGES / 1000  # of those that were not mutated beyond sense
-    assert fuzzed.advanced >= MESSAGES / BURST
+def test_all_requests_were_sent_while_n0_trained(fuzzed):
+    assert fuzzed.fuzzer.sent == REQUESTS
+    assert fuzzed.fuzzer.answers > REQUESTS / 1000
+    assert fuzzed.advanced >= REQUESTS / BURST
     assert fuzzed.status.step < STEPS
 
 
-def test_no_message_made_a_call_fail_or_hang(fuzzed):
+def test_no_request_made_a_call_fail_or_hang(fuzzed):
     codes = fuzzed.fuzzer.codes
-    # A connection may have 16 streams: those that were just cancelled count for a moment.
-    assert len(fuzzed.fuzzer.lost) < MESSAGES / 100, fuzzed.fuzzer.lost[:3]
-    for failure in (
-        "UNKNOWN",
-        "INTERNAL",
-        "DEADLINE_EXCEEDED",
-        "stream UNKNOWN",
-        "stream INTERNAL",
-    ):
-        assert failure not in codes, codes
+    # A connection may have 16 streams, and cancelled ones count for a moment.
+    assert len(fuzzed.fuzzer.lost) < REQUESTS / 100, fuzzed.fuzzer.lost[:3]
+    failures = {"UNKNOWN", "INTERNAL", "DEADLINE_EXCEEDED", "stream UNKNOWN", "stream INTERNAL"}
+    assert not failures & set(codes), codes
     assert not [line for line in log_of(fuzzed.home, "n0") if line["level"] == "error"]
     answers = {"OK", "INVALID_ARGUMENT", "FAILED_PRECONDITION"}
     assert set(codes) >= answers | {"stream INVALID_ARGUMENT", "stream PERMISSION_DENIED"}
 
 
-def test_refusals_were_counted_and_logged(fuzzed):
-    refused = [line for line in log_of(fuzzed.home, "n0") if line["event"] == "rejected"]
-    assert fuzzed.status.rejected > MESSAGES / 10
-    assert {line["sender"] for line in refused} == {"n1", "operator"}
-    reasons = {"malformed", "manifest", "configuration", "farewell", "not a neighbour"}
-    assert {line["reason"] for line in refused} >= reasons
-    assert len(refused) < MESSAGES / 10  # a flood of messages is no flood of lines
+def test_rejections_were_counted_and_logged(fuzzed):
+    rejected = [line for line in log_of(fuzzed.home, "n0") if line["event"] == "rejected"]
+    assert fuzzed.status.rejected > REQUESTS / 10
+    assert {line["sender"] for line in rejected} == {"n1", "operator"}
+    reasons = {"malformed", "manifest", "configuration", "not finished", "not a neighbour"}
+    assert {line["reason"] for line in rejected} >= reasons
+    assert len(rejected) < REQUESTS / 10  # the log is throttled
 
 
 def test_memory_did_not_grow(fuzzed):
-    assert fuzzed.grown < 64 * MEGABYTE
+    assert fuzzed.growth < 64 * MEGABYTE
 
 
-def test_a_real_node_refuses_tls_1_2(fuzzed):
+def test_a_node_refuses_tls_1_2(fuzzed):
     assert fuzzed.tls_1_2 == b""
     assert fuzzed.tls_1_3
 
 
-def test_a_caller_that_says_nothing_is_hung_up_on(fuzzed):
-    assert fuzzed.said_to_silence == b""
+def test_a_silent_connection_is_closed(fuzzed):
+    assert fuzzed.answer_to_silence == b""
 
 
-def test_all_nodes_ended_with_the_models_of_the_simulator(fuzzed):
-    assert fuzzed.ended, fuzzed.exits
+def test_all_nodes_finished_with_the_models_of_the_simulator(fuzzed):
+    assert fuzzed.finished, fuzzed.exits
     assert set(fuzzed.exits.values()) == {0}
-    assert is_simulated(fuzzed.home)
+    assert relative_distance(models(fuzzed.home), simulated(fuzzed.home)) < 1e-6
 
 
 def test_nodes_wrote_into_their_own_folders_only(fuzzed):
     runs = {fuzzed.home.node(member.name).run for member in fuzzed.home.members}
-    assert {
-        next((run for run in runs if run in path.parents), path) for path in fuzzed.files
-    } == runs
+    folders = {next((run for run in runs if run in path.parents), path) for path in fuzzed.files}
+    assert folders == runs
 
 
-# --- a man in the middle --------------------------------------------------------------------------------------
+# --- a man in the middle --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def spoilt(tmp_path_factory):
-    """Three nodes; before n1 stands somebody with its own key, who spoils half of the letters to n0."""
+def corrupted(tmp_path_factory):
+    """Three nodes; a proxy with the key of n1 corrupts half of its messages to n0."""
     algorithm = {"name": "lppa", "lr": 0.05, "fresh": True, "masks": "sent"}
     config = plan(algorithm, rounds=4, iterations=10, clients=3)
-    home = federation(tmp_path_factory.mktemp("spoilt") / "f", config, clients=3)
-    address, hidden = home.manifest().member("n1").address, f"127.0.0.1:{free_ports(1)[0]}"
-    spoiler = Spoiler("n0", seed=7)
+    home = federation(tmp_path_factory.mktemp("corrupted") / "f", config, clients=3)
+    address, backend = home.manifest().member("n1").address, f"127.0.0.1:{free_ports(1)[0]}"
+    corrupter = Corrupter("n0", seed=7)
     with (
-        Middleman(home, "n1", address, hidden, spoiler),
-        ForkedFederation(home, listen={"n1": hidden}) as local,
+        MitmProxy(home, "n1", address, backend, corrupter),
+        ForkedFederation(home, listen={"n1": backend}) as local,
     ):
-        ended = local.wait(2 * PATIENCE)
-        words = {node.name: node.last_words() for node in local.failed()}
-    return SimpleNamespace(home=home, ways=spoiler.spoilt, ended=ended, words=words)
+        finished = local.wait(2 * TIMEOUT)
+        errors = {node.name: node.last_error() for node in local.failed()}
+    return SimpleNamespace(home=home, counts=corrupter.counts, finished=finished, errors=errors)
 
 
-def test_spoilt_letters_do_not_change_the_result(spoilt):
-    assert spoilt.ended, spoilt.words
-    assert is_simulated(spoilt.home)
+def test_corrupted_messages_do_not_change_the_result(corrupted):
+    assert corrupted.finished, corrupted.errors
+    assert relative_distance(models(corrupted.home), simulated(corrupted.home)) < 1e-6
 
 
-def test_spoilt_letters_were_refused(spoilt):
-    assert min(spoilt.ways.values()) > 0, spoilt.ways
-    run = {name: spoilt.home.node(name).run for name in ("n0", "n2")}
-    refused = {
-        name: json.loads((run[name] / "summary.json").read_text())["rejected"] for name in run
+def test_corrupted_messages_were_rejected(corrupted):
+    assert min(corrupted.counts.values()) > 0, corrupted.counts
+    runs = {name: corrupted.home.node(name).run for name in ("n0", "n2")}
+    rejected = {
+        name: json.loads((run / "summary.json").read_text())["rejected"]
+        for name, run in runs.items()
     }
-    # Twice the same letter, or a notice of another generation, does no harm.
-    assert refused["n0"] >= sum(spoilt.ways.values()) / 2
-    assert refused["n2"] == 0  # whose letters nobody spoilt
-    lines = [line for line in log_of(spoilt.home, "n0") if line["event"] == "rejected"]
+    # A repeated message, or a notice of another generation, is harmless.
+    assert rejected["n0"] >= sum(corrupted.counts.values()) / 2
+    assert rejected["n2"] == 0
+    lines = [line for line in log_of(corrupted.home, "n0") if line["event"] == "rejected"]
     assert {line["sender"] for line in lines} == {"n1"}
     assert {line["reason"] for line in lines} >= {"malformed", "iteration", "checksum", "truncated"}

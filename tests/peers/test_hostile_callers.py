@@ -39,7 +39,14 @@ from tacit.peer.wire.messages import ExchangeId, Envelope, ExpectedMessage, pack
 from tacit.peer.node.neighbour_client import Stopped
 from tacit.peer.wire.transport import SERVICE, open_channel
 
-METHODS = ("Hello", "FetchMessages", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest")
+METHODS = (
+    "Hello",
+    "FetchMessages",
+    "NotifyFinished",
+    "GetStatus",
+    "GetManifest",
+    "AnnounceManifest",
+)
 ADDRESS = ExchangeId(1, 7, 0)
 ROWS = {"theta": torch.arange(6.0)}
 
@@ -74,7 +81,9 @@ def letter_of(home, sender):
 
 
 def want(manifest, address=ADDRESS, saved=-1):
-    at = wire.ExchangeId(generation=address.generation, tick=address.tick, exchange=address.exchange)
+    at = wire.ExchangeId(
+        generation=address.generation, tick=address.tick, exchange=address.exchange
+    )
     return wire.FetchRequest(address=at, manifest=manifest.hash, saved=saved).SerializeToString()
 
 
@@ -186,7 +195,9 @@ def test_only_neighbours_get_letters(home, seat, port, who):
     assert seat.log.lines("rejected", sender=who, reason="not a neighbour", why=refusal.why)
     assert (told.name, told.rejected) == ("n0", 1)  # how it is going, they may know
     with calling(port, home, home.node("n1").credentials()) as one:
-        assert ROWS["theta"].numpy().tobytes() in outcome(one, "FetchMessages", want(home.manifest()))
+        assert ROWS["theta"].numpy().tobytes() in outcome(
+            one, "FetchMessages", want(home.manifest())
+        )
 
 
 def test_who_was_removed_gets_nothing_but_the_roster(home, tmp_path):
@@ -196,7 +207,10 @@ def test_who_was_removed_gets_nothing_but_the_roster(home, tmp_path):
     seat.state.active.outbox.put(letter_of(later, "n0"))
     with seat.served() as port, calling(port, later, later.node("n1").credentials()) as one:
         letters = outcome(one, "FetchMessages", want(later.manifest()))
-        status, farewell = outcome(one, "GetStatus"), outcome(one, "NotifyFinished", b"\x08\x02\x10\x64")
+        status, farewell = (
+            outcome(one, "GetStatus"),
+            outcome(one, "NotifyFinished", b"\x08\x02\x10\x64"),
+        )
         roster = wire.SignedManifest.FromString(outcome(one, "GetManifest"))
     assert letters.code == status.code == grpc.StatusCode.PERMISSION_DENIED
     assert letters.why == "n1 gets no letters from n0 in generation 2"
@@ -553,7 +567,9 @@ def test_callers_that_hang_up_again_and_again_get_through_again(home, seat, port
                     next(call)
                 call.cancel()
             limit = time.monotonic() + PATIENCE / 2
-            while not isinstance(found := outcome(one, "FetchMessages", want(home.manifest())), bytes):
+            while not isinstance(
+                found := outcome(one, "FetchMessages", want(home.manifest())), bytes
+            ):
                 assert time.monotonic() < limit, found.why
                 time.sleep(0.05)
             assert letter.frame in found
@@ -595,7 +611,7 @@ def test_a_status_does_nothing_to_the_terminal_that_shows_it(home):
 @pytest.mark.parametrize("raw", [b"\xff", b"\x0a\x02\xff\xfe", bytes(50)])
 def test_a_status_that_is_none_is_said_to_be_so(home, raw):
     answer, _ = asked(home, lambda _: raw)
-    assert (answer.status, answer.problem) == (None, "its answer cannot be read")
+    assert (answer.status, answer.problem) == (None, "its answer cannot be parsed")
 
 
 def test_a_refusal_does_nothing_to_the_terminal_either(home):

@@ -1,20 +1,20 @@
-"""One process per client: peers that talk over gRPC with mutual TLS 1.3, and no server."""
+"""Real federations: one process per client, connected by gRPC with mutual TLS 1.3."""
 
 import os
 import sys
 
 from tacit.core.errors import Misuse
 
-SUITES = "ECDHE-RSA-AES256-GCM-SHA384"
+TLS_1_2_CIPHERS = "ECDHE-RSA-AES256-GCM-SHA384"
 
-# gRPC reads its environment when it is imported, whichever module of this package is the first to do so: hence here.
-# It offers no way to ask for TLS 1.3 alone. It reads here which suites it may use with TLS 1.2, and 1.3 has its own.
-# Our certificates have ECDSA keys (identity.py) and this suite needs RSA, so that no handshake of 1.2 can succeed.
-if "grpc" in sys.modules and os.environ.get("GRPC_SSL_CIPHER_SUITES") != SUITES:
+# gRPC has no option for "TLS 1.3 only", but it lets us choose the ciphers of TLS 1.2. We allow one
+# that needs an RSA certificate. All our certificates have ECDSA keys, so no TLS 1.2 handshake can
+# succeed. gRPC reads its environment on import, so this must happen before that.
+if "grpc" in sys.modules and os.environ.get("GRPC_SSL_CIPHER_SUITES") != TLS_1_2_CIPHERS:
     raise Misuse(
-        "grpc was imported before tacit.peer, and would allow TLS 1.2.",
+        "grpc was imported before tacit.peer and would allow TLS 1.2.",
         "Import tacit.peer before grpc.",
     )
-os.environ["GRPC_SSL_CIPHER_SUITES"] = SUITES
-# The log of a node is lines of JSON; what gRPC's core prints to the same stream is not.
+os.environ["GRPC_SSL_CIPHER_SUITES"] = TLS_1_2_CIPHERS
+# gRPC's core would print plain text into the log of the node, which has only lines of JSON.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -6,82 +6,89 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import Assembly, cut, from_wire, notice_piece, read_piece, to_wire
-from tacit.peer.wire.frames import Address, Envelope, Rejected, pack
+from tacit.peer.wire.chunks import (
+    MessageAssembler,
+    from_wire,
+    notice_chunk,
+    parse_chunk,
+    split_message,
+    to_wire,
+)
+from tacit.peer.wire.messages import Envelope, ExchangeId, Rejected, pack
 
-ADDRESS = Address(2, 5, 1)
-LETTER = pack(Envelope("f", "a", "", ADDRESS), {"x": torch.arange(1000.0)})
-
-
-def assembled(messages):
-    assembly, complete = None, False
-    for raw in messages:
-        piece = read_piece(raw)
-        if piece.head is not None:
-            assembly = Assembly(piece.head, ADDRESS, len(LETTER.frame))
-        complete = assembly.add(piece.data)
-    return assembly, complete
+EXCHANGE = ExchangeId(2, 5, 1)
+MESSAGE = pack(Envelope("f", "a", "", EXCHANGE), {"x": torch.arange(1000.0)})
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 128, 1000, 1 << 20])
-def test_what_is_cut_can_be_put_together(chunk):
-    assembly, complete = assembled(cut(LETTER, chunk))
+def assembled(chunks):
+    assembler, complete = None, False
+    for raw in chunks:
+        chunk = parse_chunk(raw)
+        if chunk.header is not None:
+            assembler = MessageAssembler(chunk.header, EXCHANGE, len(MESSAGE.frame))
+        complete = assembler.add(chunk.data)
+    return assembler, complete
+
+
+@pytest.mark.parametrize("size", [1, 7, 128, 1000, 1 << 20])
+def test_a_split_message_can_be_reassembled(size):
+    assembler, complete = assembled(split_message(MESSAGE, size))
     assert complete
-    assert assembly.frame == LETTER.frame
+    assert assembler.frame == MESSAGE.frame
 
 
-@pytest.mark.parametrize("chunk", [1, 100, 200, 20_000, 1 << 20])
-def test_pieces_written_by_hand_are_those_of_protobuf(chunk):
-    for raw in cut(LETTER, chunk):
-        assert raw == wire.Piece.FromString(raw).SerializeToString()
-    notice = wire.Notice(generation=2, tick=7, waiting_for=["b"])
-    assert notice_piece(notice) == wire.Piece(notice=notice).SerializeToString()
-    assert read_piece(notice_piece(notice)).notice == notice
+@pytest.mark.parametrize("size", [1, 100, 200, 20_000, 1 << 20])
+def test_chunks_are_encoded_as_protobuf_encodes_them(size):
+    for raw in split_message(MESSAGE, size):
+        assert raw == wire.MessageChunk.FromString(raw).SerializeToString()
+    notice = wire.ProgressNotice(generation=2, tick=7, waiting_for=["b"])
+    assert notice_chunk(notice) == wire.MessageChunk(notice=notice).SerializeToString()
+    assert parse_chunk(notice_chunk(notice)).notice == notice
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_piece_as_protobuf_sees_it_or_rejected(raw):
+def test_any_bytes_are_parsed_as_protobuf_parses_them_or_rejected(raw):
     try:
-        piece = read_piece(raw)
+        chunk = parse_chunk(raw)
     except Rejected:
         return
-    expected = wire.Piece.FromString(raw)
-    assert bytes(piece.data or b"") == expected.data
-    assert (piece.head is not None) == expected.HasField("head")
-    assert (piece.notice is not None) == expected.HasField("notice")
+    expected = wire.MessageChunk.FromString(raw)
+    assert bytes(chunk.data or b"") == expected.data
+    assert (chunk.header is not None) == expected.HasField("header")
+    assert (chunk.notice is not None) == expected.HasField("notice")
 
 
 @given(st.data())
-def test_a_mutated_piece_is_a_piece_or_rejected(data):
-    raw = bytearray(next(cut(LETTER, 64)))
+def test_a_mutated_chunk_is_parsed_or_rejected(data):
+    raw = bytearray(next(split_message(MESSAGE, 64)))
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(Rejected):
-        read_piece(bytes(raw))
+        parse_chunk(bytes(raw))
 
 
-def test_what_does_not_belong_to_the_letter_is_rejected():
-    messages = list(cut(LETTER, 512))
-    head = read_piece(messages[0]).head
+def test_chunks_of_another_message_are_rejected():
+    chunks = list(split_message(MESSAGE, 512))
+    header = parse_chunk(chunks[0]).header
     with pytest.raises(Rejected, match="iteration 5"):
-        Assembly(head, Address(2, 6, 1), len(LETTER.frame))
+        MessageAssembler(header, ExchangeId(2, 6, 1), len(MESSAGE.frame))
     with pytest.raises(Rejected, match="bytes, not 10"):
-        Assembly(head, ADDRESS, 10)
-    assembly, complete = assembled(messages[:-1])
+        MessageAssembler(header, EXCHANGE, 10)
+    assembler, complete = assembled(chunks[:-1])
     assert not complete
     with pytest.raises(Rejected, match="more bytes"):
-        assembly.add(memoryview(bytes(1000)))
-    with pytest.raises(Rejected, match="without bytes"):
-        assembly.add(memoryview(b""))
+        assembler.add(memoryview(bytes(1000)))
+    with pytest.raises(Rejected, match="empty data"):
+        assembler.add(memoryview(b""))
 
 
 def test_a_flipped_bit_does_not_match_the_checksum():
-    (message,) = cut(LETTER, 1 << 20)
-    spoilt = bytearray(message)
-    spoilt[-1] ^= 1
+    (raw,) = split_message(MESSAGE, 1 << 20)
+    damaged = bytearray(raw)
+    damaged[-1] ^= 1
     with pytest.raises(Rejected, match="checksum"):
-        assembled([bytes(spoilt)])
+        assembled([bytes(damaged)])
 
 
-def test_addresses_travel():
-    assert from_wire(to_wire(ADDRESS)) == ADDRESS
+def test_exchange_ids_survive_the_wire():
+    assert from_wire(to_wire(EXCHANGE)) == EXCHANGE

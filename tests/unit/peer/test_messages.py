@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load
 
-from tacit.peer.wire.frames import Address, Envelope, Expected, Rejected, pack
+from tacit.peer.wire.messages import ExchangeId, Envelope, ExpectedMessage, Rejected, pack
 
-ENVELOPE = Envelope("clinics-1234", "a", "", Address(1, 7, 0))
+ENVELOPE = Envelope("clinics-1234", "a", "", ExchangeId(1, 7, 0))
 TENSORS = {
     "update": torch.arange(5, dtype=torch.uint8),
     "theta": torch.linspace(-1, 1, 7),
@@ -23,32 +23,34 @@ def changed(frame, at, value):
     return out
 
 
-def test_a_letter_comes_out_as_it_went_in():
-    letter = pack(ENVELOPE, TENSORS)
-    found = Expected(ENVELOPE, TENSORS).unpack(bytearray(letter.frame))
+def test_a_message_is_unpacked_as_it_was_packed():
+    message = pack(ENVELOPE, TENSORS)
+    found = ExpectedMessage(ENVELOPE, TENSORS).unpack(bytearray(message.frame))
     assert list(found) == list(TENSORS)
     assert all(torch.equal(found[tag], TENSORS[tag]) for tag in TENSORS)
-    assert letter.sha256 == hashlib.sha256(letter.frame).digest()
-    assert len(letter.frame) == Expected(ENVELOPE, TENSORS).size
+    assert message.sha256 == hashlib.sha256(message.frame).digest()
+    assert len(message.frame) == ExpectedMessage(ENVELOPE, TENSORS).size
 
 
-def test_a_letter_is_a_safetensors_file():
+def test_a_message_is_a_safetensors_file():
     found = load(pack(ENVELOPE, TENSORS).frame)
     assert all(torch.equal(found[tag], TENSORS[tag]) for tag in TENSORS)
 
 
-def test_rows_that_do_not_lie_in_order_travel_as_they_read():
+def test_rows_that_are_not_contiguous_are_packed_in_order():
     rows = torch.arange(12.0).reshape(3, 4).T[1]  # a view with gaps
-    found = Expected(ENVELOPE, {"x": rows}).unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame))
+    found = ExpectedMessage(ENVELOPE, {"x": rows}).unpack(
+        bytearray(pack(ENVELOPE, {"x": rows}).frame)
+    )
     assert torch.equal(found["x"], rows)
 
 
 @pytest.mark.parametrize(
     ("other", "like", "reason"),
     [
-        (replace(ENVELOPE, address=Address(1, 6, 0)), TENSORS, "iteration"),
-        (replace(ENVELOPE, address=Address(1, 8, 0)), TENSORS, "iteration"),
-        (replace(ENVELOPE, address=Address(2, 7, 0)), TENSORS, "iteration"),
+        (replace(ENVELOPE, exchange=ExchangeId(1, 6, 0)), TENSORS, "iteration"),
+        (replace(ENVELOPE, exchange=ExchangeId(1, 8, 0)), TENSORS, "iteration"),
+        (replace(ENVELOPE, exchange=ExchangeId(2, 7, 0)), TENSORS, "iteration"),
         (replace(ENVELOPE, sender="b"), TENSORS, "sender"),
         (replace(ENVELOPE, receiver="c"), TENSORS, "envelope"),
         (replace(ENVELOPE, federation="banks-1234"), TENSORS, "envelope"),
@@ -57,10 +59,10 @@ def test_rows_that_do_not_lie_in_order_travel_as_they_read():
         (ENVELOPE, {"theta": TENSORS["theta"]}, "tensors"),
     ],
 )
-def test_another_letter_is_rejected_with_the_reason(other, like, reason):
+def test_another_message_is_rejected_with_the_reason(other, like, reason):
     frame = bytearray(pack(other, like).frame)
     with pytest.raises(Rejected) as caught:
-        Expected(ENVELOPE, TENSORS).unpack(frame)
+        ExpectedMessage(ENVELOPE, TENSORS).unpack(frame)
     assert caught.value.reason == reason
 
 
@@ -69,14 +71,18 @@ def test_numbers_that_are_not_finite_are_rejected(value):
     rows = torch.ones(4)
     rows[2] = value
     with pytest.raises(Rejected, match="theta holds NaN or infinity") as caught:
-        Expected(ENVELOPE, {"theta": rows}).unpack(bytearray(pack(ENVELOPE, {"theta": rows}).frame))
+        ExpectedMessage(ENVELOPE, {"theta": rows}).unpack(
+            bytearray(pack(ENVELOPE, {"theta": rows}).frame)
+        )
     assert caught.value.reason == "not finite"
 
 
 def test_large_numbers_whose_sum_overflows_are_finite():
     rows = torch.full((4,), 3e38)
     assert torch.equal(
-        Expected(ENVELOPE, {"x": rows}).unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame))["x"],
+        ExpectedMessage(ENVELOPE, {"x": rows}).unpack(bytearray(pack(ENVELOPE, {"x": rows}).frame))[
+            "x"
+        ],
         rows,
     )
 
@@ -84,7 +90,7 @@ def test_large_numbers_whose_sum_overflows_are_finite():
 @given(st.data())
 def test_a_changed_header_or_length_never_passes_and_never_breaks(data):
     frame = pack(ENVELOPE, TENSORS).frame
-    header = Expected(ENVELOPE, TENSORS).size - sum(
+    header = ExpectedMessage(ENVELOPE, TENSORS).size - sum(
         x.numel() * x.element_size() for x in TENSORS.values()
     )
     kind = data.draw(st.sampled_from(["flip", "cut", "grow", "garbage"]))
@@ -100,10 +106,10 @@ def test_a_changed_header_or_length_never_passes_and_never_breaks(data):
     else:
         mutated = bytearray(data.draw(st.binary(max_size=300)))
     with pytest.raises(Rejected):
-        Expected(ENVELOPE, TENSORS).unpack(mutated)
+        ExpectedMessage(ENVELOPE, TENSORS).unpack(mutated)
 
 
 def test_a_header_nested_too_deeply_is_rejected():
     deep = b'{"a":' * 10_000
-    with pytest.raises(Rejected, match="not the header of a letter"):
-        Expected(ENVELOPE, TENSORS).unpack(bytearray(len(deep).to_bytes(8, "little") + deep))
+    with pytest.raises(Rejected, match="without a valid header"):
+        ExpectedMessage(ENVELOPE, TENSORS).unpack(bytearray(len(deep).to_bytes(8, "little") + deep))

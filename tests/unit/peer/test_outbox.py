@@ -5,119 +5,121 @@ import pytest
 import torch
 
 from tacit.peer.node.outbox import Outbox
-from tacit.peer.wire.frames import Address, Envelope, Rejected, pack
+from tacit.peer.wire.messages import Envelope, ExchangeId, Rejected, pack
 
 
-def letter(tick, receiver="", exchange=0, numbers=4):
-    return pack(
-        Envelope("f", "me", receiver, Address(1, tick, exchange)),
-        {"x": torch.full((numbers,), float(tick))},
-    )
+def message(tick, receiver="", index=0, numbers=4):
+    envelope = Envelope("f", "me", receiver, ExchangeId(1, tick, index))
+    return pack(envelope, {"x": torch.full((numbers,), float(tick))})
 
 
-def take(outbox, tick, reader, exchange=0, patience=0.0):
-    return outbox.take(Address(1, tick, exchange), reader, lambda: True, patience)
+def get(outbox, tick, reader, index=0, timeout=0.0):
+    return outbox.get(ExchangeId(1, tick, index), reader, lambda: True, timeout)
 
 
-def test_a_letter_to_all_is_for_all_and_one_to_one_for_that_one():
-    outbox = Outbox.to(1, ["a", "b"])
-    everybody, private = letter(1), letter(1, "a", exchange=1)
-    outbox.post(everybody)
-    outbox.post(private)
-    assert take(outbox, 1, "a") is everybody
-    assert take(outbox, 1, "b") is everybody
-    assert take(outbox, 1, "a", exchange=1) is private
-    assert take(outbox, 1, "b", exchange=1) is None
+def ticks(outbox):
+    return [kept.envelope.exchange.tick for kept in outbox.messages()]
 
 
-def test_waiting_ends_when_the_letter_is_written():
-    outbox = Outbox.to(1, ["a"])
-    threading.Timer(0.1, lambda: outbox.post(letter(3))).start()
-    assert take(outbox, 3, "a", patience=10) is not None
+def test_a_message_without_receiver_is_for_all_readers():
+    outbox = Outbox(["a", "b"])
+    public, private = message(1), message(1, "a", index=1)
+    outbox.put(public)
+    outbox.put(private)
+    assert get(outbox, 1, "a") is public
+    assert get(outbox, 1, "b") is public
+    assert get(outbox, 1, "a", index=1) is private
+    assert get(outbox, 1, "b", index=1) is None
 
 
-def test_waiting_ends_when_the_reader_goes_or_the_outbox_closes():
-    outbox = Outbox.to(1, ["a"])
-    alive = threading.Event()
-    alive.set()
+def test_waiting_ends_when_the_message_exists():
+    outbox = Outbox(["a"])
+    threading.Timer(0.1, lambda: outbox.put(message(3))).start()
+    assert get(outbox, 3, "a", timeout=10) is not None
 
-    def leave():
-        alive.clear()
+
+def test_waiting_ends_when_the_reader_hangs_up_or_the_outbox_closes():
+    outbox = Outbox(["a"])
+    active = threading.Event()
+    active.set()
+
+    def hang_up():
+        active.clear()
         outbox.wake()
 
-    threading.Timer(0.1, leave).start()
-    began = time.monotonic()
-    assert outbox.take(Address(1, 1, 0), "a", alive.is_set, 30) is None
+    threading.Timer(0.1, hang_up).start()
+    begin = time.monotonic()
+    assert outbox.get(ExchangeId(1, 1, 0), "a", active.is_set, 30) is None
     threading.Timer(0.1, outbox.close).start()
-    assert take(outbox, 1, "a", patience=30) is None
-    assert time.monotonic() - began < 20
+    assert get(outbox, 1, "a", timeout=30) is None
+    assert time.monotonic() - begin < 20
 
 
-def test_a_letter_stays_until_everybody_has_saved_what_follows():
-    outbox = Outbox.to(1, ["a", "b"])
+def test_a_message_stays_until_all_readers_have_saved_a_later_iteration():
+    outbox = Outbox(["a", "b"])
     for tick in range(1, 6):
-        outbox.post(letter(tick))
+        outbox.put(message(tick))
     for reader in "ab":
-        outbox.delivered(reader, 5)
-    outbox.saved("a", 3)
-    assert take(outbox, 1, "b") is not None
-    outbox.saved("b", 2)
-    assert [kept.envelope.address.tick for kept in outbox.held()] == [3, 4, 5]
-    assert take(outbox, 3, "b") is not None
+        outbox.mark_delivered(reader, 5)
+    outbox.mark_saved("a", 3)
+    assert get(outbox, 1, "b") is not None
+    outbox.mark_saved("b", 2)
+    assert ticks(outbox) == [3, 4, 5]
+    assert get(outbox, 3, "b") is not None
     with pytest.raises(Rejected, match="saved iteration 3") as caught:
-        take(outbox, 2, "a")
+        get(outbox, 2, "a")
     assert caught.value.reason == "past"
 
 
-def test_nobody_can_have_saved_what_it_was_not_given():
-    outbox = Outbox.to(1, ["a"])
-    outbox.post(letter(1))
-    outbox.post(letter(2))
-    outbox.saved("a", 1_000_000)
-    assert len(outbox.held()) == 2
-    outbox.delivered("a", 1)
-    outbox.saved("a", 1_000_000)
-    assert [kept.envelope.address.tick for kept in outbox.held()] == [2]
+def test_a_reader_cannot_have_saved_what_was_not_delivered():
+    outbox = Outbox(["a"])
+    outbox.put(message(1))
+    outbox.put(message(2))
+    outbox.mark_saved("a", 1_000_000)
+    assert ticks(outbox) == [1, 2]
+    outbox.mark_delivered("a", 1)
+    outbox.mark_saved("a", 1_000_000)
+    assert ticks(outbox) == [2]
 
 
-def test_a_letter_to_one_goes_when_that_one_has_saved():
-    outbox = Outbox.to(1, ["a", "b"])
-    outbox.post(letter(1, "a"))
-    outbox.post(letter(1, "b"))
-    outbox.delivered("a", 1)
-    outbox.saved("a", 1)
-    assert [kept.envelope.receiver for kept in outbox.held()] == ["b"]
+def test_a_message_to_one_reader_is_dropped_when_that_one_has_saved():
+    outbox = Outbox(["a", "b"])
+    outbox.put(message(1, "a"))
+    outbox.put(message(1, "b"))
+    outbox.mark_delivered("a", 1)
+    outbox.mark_saved("a", 1)
+    assert [kept.envelope.receiver for kept in outbox.messages()] == ["b"]
 
 
-def test_without_room_those_are_named_for_whom_too_much_is_kept():
-    outbox = Outbox.to(1, ["a", "b"])
+def test_readers_with_too_many_bytes_are_named():
+    outbox = Outbox(["a", "b"])
     for tick in range(1, 5):
-        outbox.post(letter(tick, numbers=1000))
+        outbox.put(message(tick, numbers=1000))
         for reader in "ab":
-            outbox.delivered(reader, tick)
-    assert outbox.wait_for_room(10**6, 0) == []
-    assert outbox.wait_for_room(1000, 0) == ["a", "b"]
+            outbox.mark_delivered(reader, tick)
+    assert outbox.wait_for_space(10**6, 0) == []
+    assert outbox.wait_for_space(1000, 0) == ["a", "b"]
     for reader in "ab":
-        outbox.saved(reader, 3)
-    assert outbox.wait_for_room(1000, 0) == []
-    assert outbox.bytes == sum(len(kept.frame) for kept in outbox.held())
+        outbox.mark_saved(reader, 3)
+    assert outbox.wait_for_space(1000, 0) == []
+    assert outbox.size == sum(len(kept.frame) for kept in outbox.messages())
 
 
-def test_what_is_kept_for_others_does_not_count():
-    """Readers save when enough has come over one edge: if the sum over edges counted, all would wait for ever."""
-    outbox = Outbox.to(1, ["a", "b", "c"])
+def test_bytes_for_other_readers_do_not_count():
+    """Readers save when enough has come over one edge: with the sum over edges, all would hang."""
+    outbox = Outbox(["a", "b", "c"])
     for tick in range(1, 5):
         for reader in "abc":
-            outbox.post(letter(tick, reader, numbers=1000 if reader == "a" else 100))
-    assert outbox.wait_for_room(10_000, 0) == ["a"]
-    assert outbox.wait_for_room(20_000, 0) == []
-    outbox.delivered("a", 4)
-    outbox.saved("a", 3)
-    assert outbox.wait_for_room(10_000, 0) == []
+            outbox.put(message(tick, reader, numbers=1000 if reader == "a" else 100))
+    assert outbox.wait_for_space(10_000, 0) == ["a"]
+    assert outbox.wait_for_space(20_000, 0) == []
+    outbox.mark_delivered("a", 4)
+    outbox.mark_saved("a", 3)
+    assert outbox.wait_for_space(10_000, 0) == []
 
 
-def test_a_few_letters_are_kept_however_large():
-    outbox = Outbox.to(1, ["a"])
-    outbox.post(letter(1, numbers=1000))
-    outbox.post(letter(2, numbers=1000))
-    assert outbox.wait_for_room(10, 0) == []
+def test_two_iterations_are_kept_whatever_their_size():
+    outbox = Outbox(["a"])
+    outbox.put(message(1, numbers=1000))
+    outbox.put(message(2, numbers=1000))
+    assert outbox.wait_for_space(10, 0) == []

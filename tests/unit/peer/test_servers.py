@@ -1,6 +1,6 @@
 import pytest
 
-from tacit.peer.node.serving import bind_address
+from tacit.peer.node.servers import bind_address
 
 
 @pytest.mark.parametrize(

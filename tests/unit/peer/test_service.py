@@ -1,10 +1,10 @@
-"""The handlers of a node, called without a network: what each answers to whom."""
+"""The handlers of a node, called without a network: what each answers to which caller."""
 
-import errno
 import functools
 import io
 import itertools
 import json
+import os
 import shutil
 import threading
 from datetime import UTC, datetime, timedelta
@@ -17,32 +17,40 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tacit.config.sections import make_config
+from tacit.config.loading import make_config
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.monitoring.metrics import Metrics
+from tacit.peer.node import finished_peers, service
+from tacit.peer.node.node_state import ActiveRoster, NodeState
 from tacit.peer.node.outbox import Outbox
-from tacit.peer.node.state import ActiveRoster, NodeState
-from tacit.peer.wire import server
+from tacit.peer.node.service import MAX_CALLS, PeerService, threads_for
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import read_piece
-from tacit.peer.wire.frames import Address, Envelope, pack
-from tacit.peer.wire.server import CALLS, Service, threads_for
-from tacit.peer.wire.transport import MANIFEST, SERVICE, SMALL, caller_of, grpc
+from tacit.peer.wire.chunks import parse_chunk
+from tacit.peer.wire.messages import Envelope, ExchangeId, pack
+from tacit.peer.wire.transport import (
+    MAX_MANIFEST_BYTES,
+    MAX_REQUEST_BYTES,
+    SERVICE,
+    caller_name,
+    grpc,
+)
 
 CONFIG = make_config(
     {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
 )
-METHODS = ("Hello", "Letters", "Farewell", "Tell", "Roster", "Announce")
+METHODS = (
+    "Hello", "FetchMessages", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest",
+)  # fmt: skip
+StatusCode = grpc.StatusCode
 
 
 @functools.cache
 def certificate(*names):
-    """A certificate (PEM) for these names; that gRPC has checked it is taken for granted here."""
+    """A certificate (PEM) for these names; the tests assume that gRPC has verified it."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    whoever = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "whoever")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "any")])
     builder = x509.CertificateBuilder(
-        whoever, whoever, key.public_key(), 1, now, now + timedelta(days=1)
+        subject, subject, key.public_key(), 1, now, now + timedelta(days=1)
     )
     if names:
         builder = builder.add_extension(
@@ -52,29 +60,23 @@ def certificate(*names):
 
 
 class Aborted(Exception):
-    """What `abort` raises."""
-
     def __init__(self, code, why):
         super().__init__(why)
         self.code = code
 
 
-class Context:
-    """A call, as gRPC shows it to a handler; without gRPC."""
+class FakeContext:
+    """A call as gRPC shows it to a handler."""
 
     def __init__(self, *names):
-        self._certificate, self._code = certificate(*names), None
+        self._certificate = certificate(*names)
         self._active, self._callbacks = True, []
 
     def auth_context(self):
         return {"x509_pem_cert": [self._certificate]}
 
     def abort(self, code, why):
-        self._code = code
         raise Aborted(code, why)
-
-    def code(self):
-        return self._code
 
     def is_active(self):
         return self._active
@@ -88,75 +90,95 @@ class Context:
             callback()
 
 
-class Node:
-    """The desk and the service of a node, and ways to call it."""
+class ServedNode:
+    """The state and the service of a node, and ways to call it."""
 
     def __init__(self, home, name="a"):
         self.folder = home.node(name)
-        manifest = self.folder.manifest()
-        readers = [member.name for member in manifest.out_neighbours(name)]
-        self.log, self.metrics = io.StringIO(), Metrics()
-        standing = ActiveRoster(manifest, Outbox.to(manifest.generation, readers))
+        active = ActiveRoster.load(self.folder, name, self.folder.manifest())
+        self.log = io.StringIO()
         event_log = EventLog(self.log, name)
-        self.desk = NodeState(
-            self.folder, name, standing, self.metrics, event_log, 6, "torch.float32"
-        )
-        self.desk.report(steps=100)
-        self.service = Service(self.desk).handlers()
+        self.state = NodeState(self.folder, name, active, event_log, 6, "torch.float32")
+        self.state.report(steps=100)
+        self.metrics = self.state.metrics
+        self.handlers = PeerService(self.state).handlers()
 
-    def context(self, who):
-        return Context(f"{who}.{self.desk.manifest.federation}.tacit")
+    @property
+    def outbox(self):
+        return self.state.active.outbox
 
-    def call(self, method, raw=b"", who="b", context=None):
-        """What a method answers; a list where it answers by a stream."""
-        handler = self.service.service(SimpleNamespace(method=f"/{SERVICE}/{method}"))
-        context = context or self.context(who)
-        if method == "Letters":
+    def context(self, caller):
+        return FakeContext(f"{caller}.{self.state.manifest.federation}.tacit")
+
+    def handler(self, method):
+        return self.handlers.service(SimpleNamespace(method=f"/{SERVICE}/{method}"))
+
+    def call(self, method, raw=b"", caller="b", context=None):
+        """The answer of a method; for FetchMessages an iterator."""
+        handler, context = self.handler(method), context or self.context(caller)
+        if method == "FetchMessages":
             return handler.stream_stream(iter(raw if isinstance(raw, list) else [raw]), context)
         return handler.stream_unary(iter([raw]), context)
 
-    def refusal(self, method, raw=b"", who="b"):
+    def fetch(self, *requests, caller="b"):
+        return self.call("FetchMessages", list(requests), caller)
+
+    def refusal(self, method, raw=b"", caller="b"):
         with pytest.raises(Aborted) as caught:
-            list(self.call(method, raw, who))
+            list(self.call(method, raw, caller))
         return caught.value.code, str(caught.value)
 
     def rejected(self, reason):
         return self.metrics.value("tacit_rejected_total", reason=reason)
 
-    def post(self, tick, receiver=""):
-        envelope = Envelope(self.desk.manifest.federation, "a", receiver, Address(1, tick, 0))
-        letter = pack(envelope, {"x": torch.full((4,), float(tick))})
-        self.desk.standing.outbox.post(letter)
-        return letter
+    def put(self, tick, receiver=""):
+        exchange = ExchangeId(1, tick, 0)
+        envelope = Envelope(self.state.manifest.federation, "a", receiver, exchange)
+        message = pack(envelope, {"x": torch.full((4,), float(tick))})
+        self.outbox.put(message)
+        return message
 
-    def want(self, tick, saved=-1, generation=1, manifest=None):
-        address = wire.Address(generation=generation, tick=tick)
-        told = self.desk.manifest.hash if manifest is None else manifest
-        return wire.Want(address=address, manifest=told, saved=saved).SerializeToString()
+    def request(self, tick, saved=-1, generation=1, manifest=None):
+        return wire.FetchRequest(
+            exchange=wire.ExchangeId(generation=generation, tick=tick),
+            manifest_sha256=self.state.manifest.hash if manifest is None else manifest,
+            saved_tick=saved,
+        ).SerializeToString()
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     """a, b, c, d on a ring: b and d are neighbours of a."""
-    nodes = {name: f"127.0.0.1:{7400 + at}" for at, name in enumerate("abcd")}
+    nodes = {name: f"127.0.0.1:{7400 + i}" for i, name in enumerate("abcd")}
     return create(tmp_path_factory.mktemp("served") / "f", "clinics", nodes, CONFIG)
 
 
 @pytest.fixture
 def node(home):
-    return Node(home)
+    served = ServedNode(home)
+    yield served
+    shutil.rmtree(served.folder.run, ignore_errors=True)
 
 
-def frame(messages):
-    """The bytes of the letter in some messages."""
-    return b"".join(bytes(read_piece(raw).data or b"") for raw in messages)
+@pytest.fixture
+def later(home, tmp_path):
+    """The federation after c was removed."""
+    changed = type(home)(tmp_path / "later")
+    shutil.copytree(home.path, changed.path)
+    remove(changed.path, "c")
+    return changed
 
 
-def notices(messages):
-    return [piece.notice for piece in map(read_piece, messages) if piece.notice is not None]
+def frame(chunks):
+    """The data of some chunks."""
+    return b"".join(bytes(parse_chunk(raw).data or b"") for raw in chunks)
 
 
-# --- who calls ------------------------------------------------------------------------------------------------
+def notices(chunks):
+    return [chunk.notice for chunk in map(parse_chunk, chunks) if chunk.notice is not None]
+
+
+# --- callers ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -168,83 +190,76 @@ def notices(messages):
         (["bclinics-01234567.tacit"], None),
         (["b.clinics-01234567.tacit.example.org"], None),
         (["b.CLINICS-01234567.tacit"], None),
-        (["x.b.clinics-01234567.tacit"], "x.b"),  # nobody is called so
-        (["b.clinics-01234567.tacit", "c.clinics-01234567.tacit"], None),  # one of them, but which?
+        (["x.b.clinics-01234567.tacit"], "x.b"),  # no node can have this name
+        (["b.clinics-01234567.tacit", "c.clinics-01234567.tacit"], None),  # ambiguous
         ([], None),
     ],
 )
-def test_a_caller_is_who_the_certificate_names_in_this_federation(names, caller):
-    assert caller_of(Context(*names), "clinics-01234567") == caller
+def test_the_certificate_names_the_caller_in_this_federation(names, caller):
+    assert caller_name(FakeContext(*names), "clinics-01234567") == caller
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_certificate_of_another_federation_opens_nothing(node, method):
+def test_a_certificate_of_another_federation_is_refused_everything(node, method):
     with pytest.raises(Aborted, match="not of federation clinics") as caught:
-        list(node.call(method, context=Context("b.banks-01234567.tacit")))
-    assert caught.value.code == grpc.StatusCode.PERMISSION_DENIED
+        list(node.call(method, context=FakeContext("b.banks-01234567.tacit")))
+    assert caught.value.code == StatusCode.PERMISSION_DENIED
     assert node.rejected("another federation") == 1
 
 
-@pytest.mark.parametrize("who", ["c", "operator", "x.b", ""])
-def test_who_is_no_neighbour_gets_no_letters(node, who):
-    node.post(1)
-    assert node.refusal("Letters", node.want(1), who)[0] == grpc.StatusCode.PERMISSION_DENIED
+@pytest.mark.parametrize("caller", ["c", "operator", "x.b", ""])
+def test_only_neighbours_get_messages(node, caller):
+    node.put(1)
+    code, _ = node.refusal("FetchMessages", node.request(1), caller)
+    assert code == StatusCode.PERMISSION_DENIED
     assert node.rejected("not a neighbour") == 1
-    assert json.loads(node.log.getvalue())["sender"] == who
+    assert json.loads(node.log.getvalue())["sender"] == caller
+
+
+@pytest.mark.parametrize("caller", ["b", "c", "operator"])
+def test_members_and_the_operator_get_the_status(node, caller):
+    assert wire.Status.FromString(node.call("GetStatus", caller=caller)).steps == 100
+
+
+def test_others_do_not_get_the_status(node):
+    refusal = (StatusCode.PERMISSION_DENIED, "z is not a member")
+    assert node.refusal("GetStatus", caller="z") == refusal
+
+
+# --- errors of the node ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("who", "allowed"), [("b", True), ("c", True), ("operator", True), ("z", False)]
+    ("method", "part"),
+    [("GetStatus", "status"), ("Hello", "node_info"), ("FetchMessages", "progress_notice")],
 )
-def test_status_is_for_members_and_the_operator(node, who, allowed):
-    if allowed:
-        assert wire.Status.FromString(node.call("Tell", who=who)).steps == 100
-    else:
-        assert node.refusal("Tell", who=who) == (
-            grpc.StatusCode.PERMISSION_DENIED,
-            "z is not a member",
-        )
+def test_an_internal_error_is_logged_but_not_shown_to_the_caller(node, monkeypatch, method, part):
+    def broken(*_):
+        raise ZeroDivisionError("something internal")
 
-
-# --- our own mistakes -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("method", "part"), [("Tell", "status"), ("Hello", "greeting"), ("Letters", "notice")]
-)
-def test_a_mistake_of_ours_is_logged_and_not_told(node, monkeypatch, method, part):
-    def broken(*what):
-        raise ZeroDivisionError("something of our own")
-
-    monkeypatch.setattr(node.desk, part, broken)
-    raw = {"Letters": node.want(1, generation=2)}.get(method, b"")
+    monkeypatch.setattr(node.state, part, broken)
+    raw = node.request(1, generation=2) if method == "FetchMessages" else b""
     code, why = node.refusal(method, raw)
-    assert (code, why) == (grpc.StatusCode.INTERNAL, "a mistake in this node; its log says more")
-    logged = json.loads(node.log.getvalue())
-    assert (logged["event"], logged["level"], logged["caller"]) == (
-        "mistake in an answer",
-        "error",
-        "b",
-    )
-    assert "something of our own" in logged["why"]
+    assert (code, why) == (StatusCode.INTERNAL, "internal error of this node: see its log")
+    line = json.loads(node.log.getvalue())
+    assert (line["event"], line["level"], line["caller"]) == ("internal error", "error", "b")
+    assert "something internal" in line["why"]
 
 
-# --- too many calls --------------------------------------------------------------------------------------------
+# --- too many calls -----------------------------------------------------------------------------
 
 
-def silent(node, who):
-    """A call of somebody who does not ask the question; it ends when the event is set."""
+def silent_call(node, caller):
+    """Open a call that sends no request; return a function that ends it."""
     begun, end = threading.Event(), threading.Event()
 
-    def questions():
+    def requests():
         begun.set()
         assert end.wait(60)
         yield b""
 
-    handler = node.service.service(SimpleNamespace(method=f"/{SERVICE}/Roster"))
-    thread = threading.Thread(
-        target=handler.stream_unary, args=(questions(), node.context(who)), daemon=True
-    )
+    handle = node.handler("GetManifest").stream_unary
+    thread = threading.Thread(target=handle, args=(requests(), node.context(caller)), daemon=True)
     thread.start()
     assert begun.wait(60)
 
@@ -256,311 +271,300 @@ def silent(node, who):
 
 
 @pytest.mark.parametrize(
-    ("who", "others"), [("b", ["c", "operator", "z"]), ("z", ["b", "c", "operator"])]
+    ("caller", "others"), [("b", ["c", "operator", "z"]), ("z", ["b", "c", "operator"])]
 )
-def test_calls_that_say_nothing_do_not_take_the_place_of_others(node, who, others):
-    finish = [silent(node, who) for _ in range(CALLS)]
-    code, why = node.refusal("Hello", node.desk.greeting().SerializeToString(), who)
-    assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert why == f"4 calls of {'others' if who == 'z' else who} are under way"
+def test_silent_calls_do_not_block_other_callers(node, caller, others):
+    finish = [silent_call(node, caller) for _ in range(MAX_CALLS)]
+    code, why = node.refusal("Hello", node.state.node_info().SerializeToString(), caller)
+    assert code == StatusCode.RESOURCE_EXHAUSTED
+    assert why == f"4 calls of {'others' if caller == 'z' else caller} are running already"
     assert node.rejected("too many calls") == 1
     for other in others:
-        assert node.call("Roster", who=other)
+        assert node.call("GetManifest", caller=other)
     finish[0]()
-    assert node.call("Roster", who=who)  # there is room again
+    assert node.call("GetManifest", caller=caller)
     for one in finish:
         one()
 
 
-def test_those_who_are_not_members_have_their_calls_together(node):
-    for who in ("y", "x"):
-        silent(node, who), silent(node, who)
-    assert node.refusal("Roster", who="w")[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert node.call("Roster", who="b")
+def test_callers_that_are_not_members_share_one_limit(node):
+    finish = [silent_call(node, caller) for caller in ("y", "y", "x", "x")]
+    assert node.refusal("GetManifest", caller="w")[0] == StatusCode.RESOURCE_EXHAUSTED
+    assert node.call("GetManifest", caller="b")
+    for one in finish:
+        one()
 
 
-def test_there_are_threads_for_all_who_may_call():
+def test_there_are_threads_for_all_allowed_calls():
     for members in (2, 5, 20):
-        streams, everybody = members, members + 2  # the operator, and those who are not members
-        assert threads_for(members) > streams + CALLS * everybody
+        streams, callers = members, members + 2
+        assert threads_for(members) > streams + MAX_CALLS * callers
 
 
-# --- what cannot be read --------------------------------------------------------------------------------------
+# --- malformed requests -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("raw", [b"\x0a\xff", b"\xff" * 30, b"\x08", b"\x0f"])
 def test_what_cannot_be_parsed_is_refused_and_counted(node, method, raw):
     code, why = node.refusal(method, raw)
-    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert code == StatusCode.INVALID_ARGUMENT
     assert why.startswith(f"{len(raw)} bytes that are no ")
     assert node.rejected("malformed") == 1
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if method != "Letters"])
-def test_a_call_without_a_question_is_refused(node, method):
-    handler = node.service.service(SimpleNamespace(method=f"/{SERVICE}/{method}"))
-    with pytest.raises(Aborted, match="without a question"):
-        handler.stream_unary(iter([]), node.context("b"))
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "FetchMessages"])
+def test_a_call_without_a_request_is_refused(node, method):
+    with pytest.raises(Aborted, match="without a request"):
+        node.handler(method).stream_unary(iter([]), node.context("b"))
     assert node.rejected("malformed") == 1
 
 
-def test_a_caller_who_goes_before_it_asks_is_not_counted(node):
+def test_a_caller_that_hangs_up_before_its_request_is_not_counted(node):
     context = node.context("b")
     context.cancel()
-    handler = node.service.service(SimpleNamespace(method=f"/{SERVICE}/Tell"))
-    assert handler.stream_unary(iter([]), context) == b""
+    assert node.handler("GetStatus").stream_unary(iter([]), context) == b""
     assert node.metrics.total("tacit_rejected_total") == 0
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_only_a_manifest_may_be_long(node, method):
-    unknown = b"\x7a" + b"\x80\x80\x02" + bytes(1 << 15)  # a field that everybody skips
-    assert SMALL < len(unknown) < MANIFEST
-    code, _ = node.refusal(method, unknown)
-    expected = "FAILED_PRECONDITION" if method == "Announce" else "INVALID_ARGUMENT"
+    unknown_field = b"\x7a" + b"\x80\x80\x02" + bytes(1 << 15)
+    assert MAX_REQUEST_BYTES < len(unknown_field) < MAX_MANIFEST_BYTES
+    code, _ = node.refusal(method, unknown_field)
+    expected = "FAILED_PRECONDITION" if method == "AnnounceManifest" else "INVALID_ARGUMENT"
     assert code.name == expected
 
 
-# --- letters --------------------------------------------------------------------------------------------------
+# --- messages -----------------------------------------------------------------------------------
 
 
-def test_letters_are_given_in_the_order_of_the_wants(node):
-    letters = {tick: node.post(tick) for tick in (1, 2)}
-    messages = list(node.call("Letters", [node.want(2), node.want(1), node.want(2)]))
-    assert frame(messages) == letters[2].frame + letters[1].frame + letters[2].frame
-    assert node.desk.standing.outbox.readers["b"].delivered == 2
-    assert node.metrics.value("tacit_letters_sent_total", neighbour="b") == 3
-    sent = 2 * len(letters[2].frame) + len(letters[1].frame)
+def test_messages_are_sent_in_the_order_of_the_requests(node):
+    messages = {tick: node.put(tick) for tick in (1, 2)}
+    chunks = list(node.fetch(node.request(2), node.request(1), node.request(2)))
+    assert frame(chunks) == messages[2].frame + messages[1].frame + messages[2].frame
+    assert node.outbox.readers["b"].delivered == 2
+    assert node.metrics.value("tacit_messages_sent_total", neighbour="b") == 3
+    sent = 2 * len(messages[2].frame) + len(messages[1].frame)
     assert node.metrics.value("tacit_sent_bytes_total", neighbour="b") == sent
 
 
-def test_a_letter_counts_as_given_only_after_its_last_byte(node):
-    node.post(1)
-    answers = node.call("Letters", [node.want(1)])
+def test_a_message_counts_as_delivered_only_after_its_last_byte(node):
+    node.put(1)
+    answers = node.fetch(node.request(1))
     next(answers)
-    assert node.desk.standing.outbox.readers["b"].delivered == -1
+    assert node.outbox.readers["b"].delivered == -1
     assert list(answers) == []
-    assert node.desk.standing.outbox.readers["b"].delivered == 1
+    assert node.outbox.readers["b"].delivered == 1
 
 
-def test_notices_come_while_the_letter_is_not_written(node, monkeypatch):
-    monkeypatch.setattr(server, "PATIENCE", 0.01)
-    node.desk.report(step=4, waiting_for=("b (at iteration 4)",), blamed=("c",))
-    answers = node.call("Letters", [node.want(5)])
-    told = notices(itertools.islice(answers, 3))
-    assert [(one.generation, one.tick, list(one.waiting_for)) for one in told] == [
-        (1, 4, ["c"])
-    ] * 3
-    letter = node.post(5)
-    assert frame(answers) == letter.frame
+def test_notices_come_until_the_message_exists(node, monkeypatch):
+    monkeypatch.setattr(service, "NOTICE_SECONDS", 0.01)
+    node.state.report(step=4, waiting_for=("b (at iteration 4)",), blocked_by=("c",))
+    answers = node.fetch(node.request(5))
+    for notice in notices(itertools.islice(answers, 3)):
+        assert (notice.generation, notice.tick, list(notice.waiting_for)) == (1, 4, ["c"])
+    message = node.put(5)
+    assert frame(answers) == message.frame
 
 
-def test_a_letter_of_another_generation_is_answered_by_where_we_are_and_the_stream_goes_on(node):
-    letter = node.post(1)
-    messages = list(node.call("Letters", [node.want(1, generation=2), node.want(1)]))
-    assert [one.generation for one in notices(messages[:1])] == [1]
-    assert frame(messages[1:]) == letter.frame
+def test_a_request_of_another_generation_is_answered_by_a_notice(node):
+    message = node.put(1)
+    chunks = list(node.fetch(node.request(1, generation=2), node.request(1)))
+    assert [notice.generation for notice in notices(chunks[:1])] == [1]
+    assert frame(chunks[1:]) == message.frame
 
 
-def test_a_want_under_another_manifest_is_refused(node):
-    node.post(1)
-    code, why = node.refusal("Letters", node.want(1, manifest=b"x" * 32))
-    assert (code, why) == (grpc.StatusCode.FAILED_PRECONDITION, "another manifest for generation 1")
+def test_a_request_under_another_manifest_is_refused(node):
+    node.put(1)
+    code, why = node.refusal("FetchMessages", node.request(1, manifest=b"x" * 32))
+    assert (code, why) == (StatusCode.FAILED_PRECONDITION, "another manifest for generation 1")
     assert node.rejected("configuration") == 1
-    assert node.desk.standing.outbox.readers["b"].delivered == -1
+    assert node.outbox.readers["b"].delivered == -1
 
 
 @pytest.mark.parametrize("tick", [101, 2**64 - 1])
-def test_a_letter_that_will_never_be_is_refused(node, tick):
-    assert node.refusal("Letters", node.want(tick)) == (
-        grpc.StatusCode.OUT_OF_RANGE,
-        f"iteration {tick} of 100",
-    )
+def test_a_message_after_the_end_is_refused(node, tick):
+    refusal = (StatusCode.OUT_OF_RANGE, f"iteration {tick} of 100")
+    assert node.refusal("FetchMessages", node.request(tick)) == refusal
     assert node.rejected("future") == 1
 
 
-def test_the_newest_stream_of_a_neighbour_ends_the_one_before(node, monkeypatch):
-    monkeypatch.setattr(
-        server, "PATIENCE", 3600
-    )  # nothing but the end of the stream ends the waiting
-    node.post(1)
+def test_a_new_stream_of_a_neighbour_ends_its_previous_one(node, monkeypatch):
+    monkeypatch.setattr(service, "NOTICE_SECONDS", 3600)
+    node.put(1)
     first, second, other = node.context("b"), node.context("b"), node.context("d")
     begun, ended = threading.Event(), threading.Event()
 
     def read():
-        for _ in node.call("Letters", [node.want(1), node.want(9)], context=first):
+        requests = [node.request(1), node.request(9)]
+        for _ in node.call("FetchMessages", requests, context=first):
             begun.set()
         ended.set()
 
     threading.Thread(target=read, daemon=True).start()
     assert begun.wait(60)
-    list(node.call("Letters", [node.want(1)], context=other))
+    list(node.call("FetchMessages", [node.request(1)], context=other))
     assert first.is_active()
-    list(node.call("Letters", [node.want(1)], context=second))
+    list(node.call("FetchMessages", [node.request(1)], context=second))
     assert not first.is_active()
     assert ended.wait(60)
     assert second.is_active()
     assert other.is_active()
 
 
-def test_a_node_that_stops_leaves_those_who_wait(node):
-    answers = node.call("Letters", [node.want(9)])
-    node.desk.stop.set()
+def test_a_node_that_stops_ends_its_streams(node):
+    answers = node.fetch(node.request(9))
+    node.state.stop.set()
     assert list(answers) == []
 
 
-# --- what neighbours have saved -------------------------------------------------------------------------------
+# --- what neighbours have saved -------------------------------------------------------------------
 
 
-def test_what_a_neighbour_says_that_it_saved_costs_nobody_else_a_letter(node):
-    letters = [node.post(tick) for tick in (1, 2, 3)]
-    list(node.call("Letters", [node.want(3)], who="b"))
-    list(node.call("Letters", [node.want(3, saved=2**62)], who="b"))  # a lie
-    assert frame(
-        node.call("Letters", [node.want(tick) for tick in (1, 2, 3)], who="d")
-    ) == b"".join(letter.frame for letter in letters)
-    assert frame(node.call("Letters", [node.want(2)], who="b")) == letters[1].frame  # kept for d
+def test_a_false_claim_to_have_saved_costs_no_other_neighbour_a_message(node):
+    messages = [node.put(tick) for tick in (1, 2, 3)]
+    list(node.fetch(node.request(3)))
+    list(node.fetch(node.request(3, saved=2**62)))
+    found = frame(node.fetch(*map(node.request, (1, 2, 3)), caller="d"))
+    assert found == b"".join(message.frame for message in messages)
+    # It is kept for d, so b can have it again too.
+    assert frame(node.fetch(node.request(2))) == messages[1].frame
 
 
-def test_nobody_has_saved_what_it_was_not_given(node):
-    node.post(1, receiver="b")
-    node.post(2, receiver="b")
-    list(node.call("Letters", [node.want(1, saved=2**62)]))
-    list(node.call("Letters", [node.want(2, saved=2**62)]))
-    assert [letter.envelope.address.tick for letter in node.desk.standing.outbox.held()] == [2]
+def test_only_delivered_messages_count_as_saved(node):
+    node.put(1, receiver="b")
+    node.put(2, receiver="b")
+    list(node.fetch(node.request(1, saved=2**62)))
+    list(node.fetch(node.request(2, saved=2**62)))
+    assert [message.envelope.exchange.tick for message in node.outbox.messages()] == [2]
 
 
-def test_a_letter_that_was_saved_is_gone(node, monkeypatch):
-    monkeypatch.setattr(server, "PATIENCE", 0.01)
-    node.post(1, receiver="b")
-    list(node.call("Letters", [node.want(1)]))
-    code, why = node.refusal("Letters", [node.want(1, saved=1)])
-    assert (code, why) == (grpc.StatusCode.OUT_OF_RANGE, "b has said that it saved iteration 1")
+def test_a_saved_message_is_gone(node, monkeypatch):
+    monkeypatch.setattr(service, "NOTICE_SECONDS", 0.01)
+    node.put(1, receiver="b")
+    list(node.fetch(node.request(1)))
+    code, why = node.refusal("FetchMessages", [node.request(1, saved=1)])
+    assert (code, why) == (StatusCode.OUT_OF_RANGE, "b has already saved iteration 1")
     assert node.rejected("past") == 1
 
 
-def test_a_negative_save_beyond_all_does_no_harm(node):
-    letter = node.post(1)
-    assert frame(node.call("Letters", [node.want(1, saved=-(2**63))])) == letter.frame
-    assert node.desk.standing.outbox.readers["b"].saved == -1
+def test_the_smallest_saved_tick_does_no_harm(node):
+    message = node.put(1)
+    assert frame(node.fetch(node.request(1, saved=-(2**63)))) == message.frame
+    assert node.outbox.readers["b"].saved == -1
 
 
-# --- farewells, rosters, greetings ----------------------------------------------------------------------------
+# --- finished neighbours, manifests, Hello --------------------------------------------------------
+
+
+def finished(tick=100, generation=1):
+    return wire.Finished(generation=generation, tick=tick).SerializeToString()
+
+
+def test_a_neighbour_can_finish_at_the_end(node):
+    node.folder.run.mkdir()
+    assert node.call("NotifyFinished", finished()) == b""
+    assert node.state.active.finished_peers.finished == {"b"}
 
 
 @pytest.mark.parametrize(
-    ("who", "generation", "tick", "allowed"),
+    ("caller", "generation", "tick"),
     [
-        ("b", 1, 100, True),
-        ("b", 1, 99, False),
-        ("b", 1, 2**64 - 1, False),
-        ("b", 2, 100, False),
-        ("b", 0, 0, False),
-        ("c", 1, 100, False),
-        ("operator", 1, 100, False),
+        ("b", 1, 99),
+        ("b", 1, 2**64 - 1),
+        ("b", 2, 100),
+        ("b", 0, 0),
+        ("c", 1, 100),
+        ("operator", 1, 100),
     ],
 )
-def test_a_farewell_is_of_a_neighbour_at_the_end(node, who, generation, tick, allowed):
-    said = []
-    node.desk.farewell = said.append
-    raw = wire.Ended(generation=generation, tick=tick).SerializeToString()
-    if allowed:
-        assert node.call("Farewell", raw, who) == b""
-        assert said == [who]
-    else:
-        assert node.refusal("Farewell", raw, who)[0] == grpc.StatusCode.FAILED_PRECONDITION
-        assert said == []
-        assert node.rejected("farewell") == 1
+def test_others_or_earlier_ones_cannot_finish(node, caller, generation, tick):
+    node.folder.run.mkdir()
+    code, _ = node.refusal("NotifyFinished", finished(tick, generation), caller)
+    assert code == StatusCode.FAILED_PRECONDITION
+    assert node.state.active.finished_peers.finished == frozenset()
+    assert node.rejected("not finished") == 1
 
 
-def test_a_farewell_that_cannot_be_noted_must_be_said_again(node):
-    def full(name):
-        raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_notification_that_cannot_be_saved_must_be_repeated(node, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, os.strerror(28))
 
-    node.desk.farewell = full
-    code, why = node.refusal("Farewell", wire.Ended(generation=1, tick=100).SerializeToString())
-    assert code == grpc.StatusCode.UNAVAILABLE
+    monkeypatch.setattr(finished_peers, "write_text", full)
+    code, why = node.refusal("NotifyFinished", finished())
+    assert code == StatusCode.UNAVAILABLE
     assert "No space left" in why
+    assert node.metrics.total("tacit_rejected_total") == 0
 
 
-def test_a_farewell_before_anybody_can_note_it_must_be_said_again(node):
-    code, _ = node.refusal("Farewell", wire.Ended(generation=1, tick=100).SerializeToString())
-    assert code == grpc.StatusCode.UNAVAILABLE
+def test_a_notification_before_the_run_folder_exists_must_be_repeated(node):
+    assert not node.folder.run.exists()
+    code, _ = node.refusal("NotifyFinished", finished())
+    assert code == StatusCode.UNAVAILABLE
 
 
-def test_greetings_are_exchanged(node):
-    ours = node.desk.greeting()
-    assert wire.Greeting.FromString(node.call("Hello", ours.SerializeToString())) == ours
-    ours.sections["algorithm"], ours.manifest = "0" * 16, b"x" * 32
+def test_hello_answers_with_our_own_info(node):
+    ours = node.state.node_info()
+    assert wire.NodeInfo.FromString(node.call("Hello", ours.SerializeToString())) == ours
+    ours.sections["algorithm"], ours.manifest_sha256 = "0" * 16, b"x" * 32
     code, why = node.refusal("Hello", ours.SerializeToString())
-    assert code == grpc.StatusCode.FAILED_PRECONDITION
+    assert code == StatusCode.FAILED_PRECONDITION
     assert why == "another manifest for generation 1, which differs in algorithm"
     assert node.rejected("configuration") == 1
 
 
-def test_a_newer_roster_is_taken_once_and_passed_on(home, node, tmp_path):
-    later = type(home)(tmp_path / "later")
-    shutil.copytree(home.path, later.path)
-    remove(later.path, "c")
-    text, signature = later.signed()
+def test_a_newer_manifest_is_taken_once_and_passed_on(node, later):
+    text, signature = later.signed_manifest()
     raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
     interrupted = []
-    node.desk.on_interrupt(lambda: interrupted.append(True))
+    node.state.on_interrupt(lambda: interrupted.append(True))
     for _ in range(2):
-        assert node.call("Announce", raw, "c") == b""
+        assert node.call("AnnounceManifest", raw, "c") == b""
     assert interrupted == [True]
-    assert wire.SignedManifest.FromString(node.call("Roster", who="z")).manifest == text
+    assert wire.SignedManifest.FromString(node.call("GetManifest", caller="z")).manifest == text
     forged = wire.SignedManifest(manifest=text + b"\n", signature=signature).SerializeToString()
-    assert "not signed by our operator" in node.refusal("Announce", forged, "operator")[1]
+    assert "not signed by" in node.refusal("AnnounceManifest", forged, "operator")[1]
     assert node.rejected("manifest") == 1
-    assert (node.desk.newer.text, node.desk.newer.signature) == (text, signature)
+    announced = node.state.announced
+    assert (announced.text, announced.signature) == (text, signature)
 
 
-def test_a_roster_that_the_node_goes_over_to_meanwhile_is_no_news(
-    home, node, tmp_path, monkeypatch
-):
-    """Two bring the same news at once: the second one is still being looked over when the node has entered it."""
-    later = type(home)(tmp_path / "later")
-    shutil.copytree(home.path, later.path)
-    remove(later.path, "c")
-    text, signature = later.signed()
+def test_a_manifest_that_became_active_while_it_was_checked_is_not_new(node, later, monkeypatch):
+    text, signature = later.signed_manifest()
     manifest, interrupted = later.manifest(), []
 
-    def slowly(self, text, signature):
-        node.desk.enter(ActiveRoster(manifest, Outbox.to(manifest.generation, ["b"])))
+    def check_update(self, text, signature):
+        node.state.activate(ActiveRoster.load(node.folder, "a", manifest))
         return manifest
 
-    node.desk.on_interrupt(lambda: interrupted.append(True))
-    monkeypatch.setattr(type(node.desk.folder), "accept", slowly)
-    assert node.desk.consider(text, signature) is False
-    assert node.desk.newer is None
+    node.state.on_interrupt(lambda: interrupted.append(True))
+    monkeypatch.setattr(type(node.folder), "check_update", check_update)
+    assert node.state.consider_manifest(text, signature) is False
+    assert node.state.announced is None
     assert interrupted == []
-    assert not node.desk.interrupted
+    assert not node.state.interrupted
 
 
-def test_a_reason_to_leave_that_came_before_the_wait_is_not_missed(home, node, tmp_path):
-    later = type(home)(tmp_path / "later")
-    shutil.copytree(home.path, later.path)
-    remove(later.path, "c")
-    assert node.desk.consider(*later.signed()) is True
-    left = []
-    node.desk.on_interrupt(lambda: left.append("for the roster"))
-    assert left == ["for the roster"]
-    manifest = later.manifest()
-    node.desk.enter(ActiveRoster(manifest, Outbox.to(manifest.generation, ["b"])))
-    node.desk.on_interrupt(lambda: left.append("to end"))
-    assert left == ["for the roster"]
-    node.desk.end()
-    assert left == ["for the roster", "to end"]
+def test_an_interruption_before_the_wait_is_not_missed(node, later):
+    assert node.state.consider_manifest(*later.signed_manifest()) is True
+    cancelled = []
+    node.state.on_interrupt(lambda: cancelled.append("new roster"))
+    assert cancelled == ["new roster"]
+    node.state.activate(ActiveRoster.load(node.folder, "a", later.manifest()))
+    node.state.on_interrupt(lambda: cancelled.append("stop"))
+    assert cancelled == ["new roster"]
+    node.state.request_stop()
+    assert cancelled == ["new roster", "stop"]
 
 
-def test_who_left_the_roster_meanwhile_gets_nothing_more(home, node):
-    """The stream was opened as a neighbour; then the outbox is one for others."""
-    node.post(1)
-    answers = node.call("Letters", [node.want(1), node.want(1)])
+def test_a_neighbour_that_leaves_the_roster_gets_nothing_more(node):
+    """The stream was opened by a neighbour; then the outbox has other readers."""
+    node.put(1)
+    answers = node.fetch(node.request(1), node.request(1))
     assert next(answers)
-    node.desk.standing = ActiveRoster(node.desk.manifest, Outbox.to(1, ["d"]))
-    node.post(1)
+    active = node.state.active
+    node.state.active = ActiveRoster(active.manifest, Outbox(["d"]), active.finished_peers)
+    node.put(1)
     assert list(answers) == []
-    assert node.metrics.value("tacit_letters_sent_total", neighbour="b") == 1
+    assert node.metrics.value("tacit_messages_sent_total", neighbour="b") == 1

@@ -1,4 +1,4 @@
-"""Keeping a node's state: when to save, what if the disk is full, and what neighbours may forget."""
+"""When a node saves, what it does if the disk is full, and what neighbours may drop after it."""
 
 from __future__ import annotations
 
@@ -7,98 +7,111 @@ from pathlib import Path
 
 from tacit.core.errors import Misuse
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.node.checkpoint_store import KEPT, CheckpointStore, Saved, order
-from tacit.peer.node.disk import complain, persist
-from tacit.peer.node.state import NodeState
+from tacit.peer.node.checkpoint_store import (
+    KEPT,
+    CheckpointStore,
+    NodeCheckpoint,
+    generation_and_step,
+)
+from tacit.peer.node.disk_retry import report_failure, write_with_retry
+from tacit.peer.node.node_state import NodeState
 
-ENOUGH = 1 << 26  # bytes that one neighbour keeps for us before we save, so that it may forget them
+# Bytes that one neighbour keeps for this node. At this size the node saves, to let it drop them.
+MAX_UNSAVED_BYTES = 1 << 26
 
-LOST = "Let the operator remove this node, and add it under another name."
+REPLACE_NODE = "Ask the operator to remove this node and to add it under another name."
 
 
 class CheckpointPolicy:
-    """Saves the states of one node below a folder."""
+    """Saves the checkpoints of one node in a folder, at least every `seconds` seconds."""
 
-    def __init__(self, folder: Path, desk: NodeState, seconds: float) -> None:
-        self._folder, self._desk, self._seconds = folder, desk, seconds
-        self._saves = CheckpointStore(folder)
-        self._steps: list[int] = []  # of the checkpoints of this generation that are kept
-        self._last = time.monotonic()
+    def __init__(self, folder: Path, state: NodeState, seconds: float) -> None:
+        self._folder, self._state, self._seconds = folder, state, seconds
+        self._store = CheckpointStore(folder)
+        self._steps: list[int] = []  # of the kept checkpoints of this generation
+        self._last_save = time.monotonic()
 
     @property
     def acknowledged(self) -> int:
-        """Up to where neighbours may forget: the older of the two checkpoints that are kept, −1 for nothing yet.
+        """The step up to which neighbours may drop messages, −1 for none.
 
-        Not the newer: if that one turns out to be damaged, the node asks again for everything since the older one.
+        That of the older checkpoint: if the newer one is damaged, the node continues from the older
+        one and fetches all messages since then again.
         """
         return self._steps[-KEPT] if len(self._steps) >= KEPT else -1
 
-    def due(self, received: int) -> bool:
-        """Whether to save now, when neighbours keep so many bytes for us."""
-        return received >= ENOUGH or time.monotonic() - self._last >= self._seconds
+    def is_due(self, unsaved_bytes: int) -> bool:
+        """Whether to save now, if each neighbour keeps this many bytes for this node."""
+        elapsed = time.monotonic() - self._last_save
+        return unsaved_bytes >= MAX_UNSAVED_BYTES or elapsed >= self._seconds
 
-    def has(self, step: int) -> bool:
-        """Whether a state of this generation and iteration is saved."""
+    def has_saved(self, step: int) -> bool:
+        """Whether this generation has a checkpoint of an iteration."""
         return step in self._steps
 
-    def write(self, saved: Saved, insist: bool = True) -> None:
-        """Save; without room on the disk wait for it, because going on would promise what is not kept."""
-        if insist:
-            persist(self._desk, "the state", lambda: self._saves.save(saved))
+    def save(self, checkpoint: NodeCheckpoint, *, retry: bool = True) -> None:
+        """Save a checkpoint; with `retry`, wait as long as the disk is full.
+
+        The node must not continue without: neighbours would drop messages that it still needs.
+        """
+        if retry:
+            write_with_retry(self._state, "the state", lambda: self._store.save(checkpoint))
         else:
             try:
-                self._saves.save(saved)
+                self._store.save(checkpoint)
             except OSError as problem:
-                complain(self._desk, "the state", problem)
+                report_failure(self._state, "the state", problem)
                 return
-        self._steps = [] if saved.meeting else [*self._steps, saved.step][-KEPT:]
-        self._last = time.monotonic()
-        self._measure(saved.step)
+        self._steps = [] if checkpoint.rejoin else [*self._steps, checkpoint.step][-KEPT:]
+        self._last_save = time.monotonic()
+        self._report(checkpoint.step)
 
-    def load(self, manifest: Manifest, data: str) -> Saved | None:
-        """The newest state that is whole, if there is any; what is damaged is put aside."""
-        saved, problems = self._saves.load(manifest.federation)
+    def load(self, manifest: Manifest, data_digest: str) -> NodeCheckpoint | None:
+        """Load the newest undamaged checkpoint, if there is one; rename damaged ones.
+
+        Raises Misuse if the node cannot continue from it.
+        """
+        checkpoint, problems = self._store.load(manifest.federation)
         for problem in problems:
-            self._desk.event_log.write("checkpoint passed over", "warning", why=problem)
-        if saved is None and problems:
-            raise Misuse(
-                f"No checkpoint in {self._folder} can be used ({'; '.join(problems)}).", LOST
-            )
-        if saved is None:
+            self._state.event_log.write("checkpoint skipped", "warning", why=problem)
+        if checkpoint is None:
+            if problems:
+                text = f"No checkpoint in {self._folder} can be used ({'; '.join(problems)})."
+                raise Misuse(text, REPLACE_NODE)
             return None
-        if saved.generation > manifest.generation:
+        if checkpoint.generation > manifest.generation:
             raise Misuse(
-                f"{self._folder} holds a state of generation {saved.generation}, but the manifest is of generation {manifest.generation}.",
+                f"{self._folder} has a checkpoint of generation {checkpoint.generation}, but the "
+                f"manifest is of generation {manifest.generation}.",
                 "Put the newer federation.toml and federation.sig into the node's folder.",
             )
-        damaged = self._saves.newer_than(saved)
-        if saved.generation < manifest.generation and any(
-            order(path)[0] == manifest.generation for path in damaged
-        ):
-            # What this node said when it went over is gone, and the others go by it.
+        damaged = self._store.newer_than(checkpoint)
+        generations = [generation_and_step(path)[0] for path in damaged]
+        # Neighbours rely on what this node sent after it switched to the generation.
+        if checkpoint.generation < manifest.generation and manifest.generation in generations:
             raise Misuse(
-                f"The states of generation {manifest.generation} in {self._folder} are damaged.",
-                LOST,
+                f"The checkpoints of generation {manifest.generation} in {self._folder} are "
+                "damaged.",
+                REPLACE_NODE,
             )
         for path in damaged:
             path.rename(path.with_suffix(".damaged"))
-        if saved.generation == manifest.generation:
-            self._refuse_other_data(saved, data)
-            self._steps = [] if saved.meeting else [saved.step]
-        return saved
+        if checkpoint.generation == manifest.generation:
+            # A repeated message must equal the first one, so the data must be the same.
+            if checkpoint.data_digest != data_digest:
+                raise Misuse(
+                    "The data are not those that this node used up to iteration "
+                    f"{checkpoint.step}.",
+                    "Start it with the same data. To continue with other data: "
+                    f"{REPLACE_NODE[0].lower()}{REPLACE_NODE[1:]}",
+                )
+            self._steps = [] if checkpoint.rejoin else [checkpoint.step]
+        return checkpoint
 
-    def _refuse_other_data(self, saved: Saved, data: str) -> None:
-        """Within a generation a node trains on the same data: what it says again must be what it said."""
-        if saved.data != data:
-            raise Misuse(
-                f"The data are not those with which this node went through iteration {saved.step}.",
-                f"Give it the same again. To go on with other data: {LOST[0].lower()}{LOST[1:]}",
-            )
-
-    def _measure(self, step: int) -> None:
-        desk, outbox = self._desk, self._desk.standing.outbox
-        desk.report(saved=step)
-        desk.metrics.count("tacit_checkpoints_total")
-        desk.metrics.set("tacit_checkpoint_step", step)
-        desk.metrics.set("tacit_outbox_bytes", outbox.bytes)
-        desk.metrics.set("tacit_outbox_letters", len(outbox.held()))
+    def _report(self, step: int) -> None:
+        metrics, outbox = self._state.metrics, self._state.active.outbox
+        self._state.report(saved=step)
+        metrics.count("tacit_checkpoints_total")
+        metrics.set("tacit_checkpoint_step", step)
+        metrics.set("tacit_outbox_bytes", outbox.size)
+        metrics.set("tacit_outbox_messages", len(outbox.messages()))

@@ -1,12 +1,13 @@
-"""A node's checkpoints: state and outbox together, so that a node that comes back answers for what it said.
+"""Checkpoint files of a node: the algorithm's state together with the outbox.
 
-    generation-000001-step-000000120.safetensors    a state, and where each letter of the outbox is
-    generation-000002-meeting.safetensors           the model with which a node went over to a new roster
-    letters-000001-000000120.bin               the letters that were new in that checkpoint, one after the other
+    generation-000001-step-000000120.safetensors   state, and where each message of the outbox is
+    generation-000002-rejoin.safetensors           model at the switch to a new roster
+    messages-000001-000000120.bin                  messages that were new in that checkpoint
 
-Letters are written once, although they stay in the outbox for several checkpoints. A checkpoint is there once its
-safetensors file is, which is written last, aside, flushed and renamed. The two newest are kept: if one is damaged,
-the one before is taken, and neighbours still have what happened since.
+A message is written once, although it stays in the outbox for several checkpoints. The safetensors
+file is written last and in one step, so a checkpoint exists completely or not at all. The two
+newest are kept: if one is damaged, the node continues from the other, and its neighbours still have
+all messages since then.
 """
 
 from __future__ import annotations
@@ -22,36 +23,44 @@ from typing import Any
 from torch import Tensor
 
 from tacit.core import storage
-from tacit.peer.wire.frames import Address, Envelope, WireMessage, raw_bytes
+from tacit.peer.wire.messages import Envelope, ExchangeId, Tensors, WireMessage, raw_bytes
 
 FORMAT = "tacit-node-1"
-NAME = re.compile(r"generation-(\d{6})-(?:meeting|step-(\d{9}))\.safetensors")
-LETTERS = re.compile(r"letters-\d{6}-\d{9}\.bin")
-KEPT = 2
+CHECKPOINT_FILE = re.compile(r"generation-(\d{6})-(?:rejoin|step-(\d{9}))\.safetensors")
+MESSAGES_FILE = re.compile(r"messages-\d{6}-\d{9}\.bin")
+KEPT = 2  # checkpoints
+
+# What broken files raise.
+UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 
 
 @dataclass(frozen=True, eq=False)
-class Saved:
-    """What a node needs to go on as if it had never stopped."""
+class NodeCheckpoint:
+    """Everything that a node needs to continue to the same bits.
+
+    Attributes:
+        rejoin: The roster has just changed; `state` has only the model, if there is one.
+        data_digest: Identifies the data that the node trains on.
+    """
 
     federation: str
     generation: int
     step: int
-    meeting: bool  # the roster has just changed: `state` holds the model alone, if there is one
-    state: Mapping[str, Tensor]
-    letters: list[WireMessage]
+    rejoin: bool
+    state: Tensors
+    messages: list[WireMessage]
     wall_seconds: float
-    data: str = ""  # a digest of what the node trains on
+    data_digest: str = ""
 
     @property
     def file(self) -> str:
-        """What it is called on the disk."""
-        return f"generation-{self.generation:06d}-{'meeting' if self.meeting else f'step-{self.step:09d}'}.safetensors"
+        part = "rejoin" if self.rejoin else f"step-{self.step:09d}"
+        return f"generation-{self.generation:06d}-{part}.safetensors"
 
 
 @dataclass(frozen=True)
-class CheckpointKey:
-    """Where a letter is on the disk."""
+class MessageLocation:
+    """Where a message is on disk."""
 
     file: str
     offset: int
@@ -64,172 +73,168 @@ class CheckpointStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._places: dict[Envelope, CheckpointKey] = {}  # of the letters of the newest checkpoint
+        self._locations: dict[Envelope, MessageLocation] = {}  # in the newest checkpoint
 
-    def save(self, saved: Saved) -> None:
-        """Write a checkpoint, and forget all but the newest two."""
+    def save(self, checkpoint: NodeCheckpoint) -> None:
+        """Write a checkpoint and remove all but the newest two."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        # A killed node may have left part of a file, which would keep its room on the disk.
+        # A killed node may have left partial files, which would use up the disk.
         for stale in self._folder.glob("*.part"):
             stale.unlink(missing_ok=True)
-        places = self._write_letters(saved)
-        tensors = {name: rows.detach().cpu().clone() for name, rows in saved.state.items()}
-        facts: dict[str, Any] = {
+        locations = self._write_messages(checkpoint)
+        tensors = {tag: rows.detach().cpu().clone() for tag, rows in checkpoint.state.items()}
+        metadata: dict[str, Any] = {
             "format": FORMAT,
-            "federation": saved.federation,
-            "generation": saved.generation,
-            "step": saved.step,
-            "meeting": saved.meeting,
-            "wall_seconds": saved.wall_seconds,
-            "data": saved.data,
-            "letters": [
-                {**envelope.as_dict(), **asdict(place)} for envelope, place in places.items()
+            "federation": checkpoint.federation,
+            "generation": checkpoint.generation,
+            "step": checkpoint.step,
+            "rejoin": checkpoint.rejoin,
+            "wall_seconds": checkpoint.wall_seconds,
+            "data_digest": checkpoint.data_digest,
+            "messages": [
+                {"envelope": asdict(envelope), "location": asdict(location)}
+                for envelope, location in locations.items()
             ],
         }
-        facts["sha256"] = _digest(facts, tensors)
-        with storage.replacing(self._folder / saved.file, durable=True) as part:
-            _write_state(part, tensors, facts)
-        self._places = places
-        self._forget()
+        metadata["sha256"] = _digest(metadata, tensors)
+        with storage.replacing(self._folder / checkpoint.file, durable=True) as part:
+            _write_tensors(part, tensors, metadata)
+        self._locations = locations
+        self._remove_old()
 
-    def load(self, federation: str) -> tuple[Saved | None, list[str]]:
-        """The newest checkpoint that is whole, if there is any, and what was wrong with those passed over."""
+    def load(self, federation: str) -> tuple[NodeCheckpoint | None, list[str]]:
+        """Load the newest usable checkpoint, if any; also return why newer ones were skipped."""
         problems = []
         for path in self.newest_first():
             try:
-                saved, places = self._load(path)
-            except (OSError, ValueError, KeyError, TypeError) as problem:
+                checkpoint, locations = self._load(path)
+            except UNREADABLE as problem:
                 problems.append(f"{path.name}: {problem}")
                 continue
-            if saved.federation != federation:
-                problems.append(f"{path.name}: it belongs to federation {saved.federation}")
+            if checkpoint.federation != federation:
+                problems.append(f"{path.name}: it belongs to federation {checkpoint.federation}")
                 continue
-            self._places = places
-            return saved, problems
+            self._locations = locations
+            return checkpoint, problems
         return None, problems
 
-    def newer_than(self, saved: Saved) -> list[Path]:
-        """The files of checkpoints that are newer than one that was loaded: they are damaged."""
-        return [path for path in self.newest_first() if order(path) > order(Path(saved.file))]
+    def newer_than(self, checkpoint: NodeCheckpoint) -> list[Path]:
+        """The files of newer checkpoints; if this one was loaded, they are damaged."""
+        limit = generation_and_step(Path(checkpoint.file))
+        return [path for path in self.newest_first() if generation_and_step(path) > limit]
 
     def newest_first(self) -> list[Path]:
-        """The files of the checkpoints."""
+        """The checkpoint files."""
         if not self._folder.is_dir():
             return []
-        files = (path for path in self._folder.iterdir() if NAME.fullmatch(path.name))
-        return sorted(files, key=order, reverse=True)
+        files = (path for path in self._folder.iterdir() if CHECKPOINT_FILE.fullmatch(path.name))
+        return sorted(files, key=generation_and_step, reverse=True)
 
-    def _write_letters(self, saved: Saved) -> dict[Envelope, CheckpointKey]:
-        """Put the letters that are not on the disk yet into one file; where all of them are."""
-        file = f"letters-{saved.generation:06d}-{saved.step:09d}.bin"
-        places, new, at = {}, [], 0
-        for letter in saved.letters:
-            known = self._places.get(letter.envelope)
-            # A file of this name is written anew below: what was in it goes there again.
-            if known is None or known.file == file:
-                known = CheckpointKey(file, at, len(letter.frame), letter.sha256.hex())
-                new.append(letter.frame)
-                at += len(letter.frame)
-            places[letter.envelope] = known
-        if new:
-            with (
-                storage.replacing(self._folder / file, durable=True) as part,
-                part.open("wb") as out,
-            ):
-                out.writelines(new)
-        return places
+    def _write_messages(self, checkpoint: NodeCheckpoint) -> dict[Envelope, MessageLocation]:
+        """Write the messages that are not on disk yet; return where all of them are."""
+        file = f"messages-{checkpoint.generation:06d}-{checkpoint.step:09d}.bin"
+        locations, frames, offset = {}, [], 0
+        for message in checkpoint.messages:
+            location = self._locations.get(message.envelope)
+            # A file of the same name is about to be replaced.
+            if location is None or location.file == file:
+                size = len(message.frame)
+                location = MessageLocation(file, offset, size, message.sha256.hex())
+                frames.append(message.frame)
+                offset += size
+            locations[message.envelope] = location
+        if frames:
+            path = self._folder / file
+            with storage.replacing(path, durable=True) as part, part.open("wb") as out:
+                out.writelines(frames)
+        return locations
 
-    def _forget(self) -> None:
-        """Remove all but the newest two checkpoints, and letters that none of these has."""
+    def _remove_old(self) -> None:
+        """Remove old checkpoints, and files of messages that no kept checkpoint needs."""
         files = self.newest_first()
         for old in files[KEPT:]:
             old.unlink()
-        needed = {place.file for place in self._places.values()}
+        needed = {location.file for location in self._locations.values()}
         for path in files[1:KEPT]:
             try:
-                needed |= {told["file"] for told in _facts(path)["letters"]}
-            except (OSError, ValueError, KeyError, TypeError):
-                return  # it is damaged, and nobody knows what it needs
+                needed |= {entry["location"]["file"] for entry in _metadata(path)["messages"]}
+            except UNREADABLE:
+                return  # a damaged checkpoint: what it needs is unknown
         for path in self._folder.iterdir():
-            if LETTERS.fullmatch(path.name) and path.name not in needed:
+            if MESSAGES_FILE.fullmatch(path.name) and path.name not in needed:
                 path.unlink()
 
-    def _load(self, path: Path) -> tuple[Saved, dict[Envelope, CheckpointKey]]:
-        facts = _facts(path)
-        tensors = _tensors(path)
-        if facts["format"] != FORMAT:
-            raise ValueError(f"unknown format {facts['format']!r}")
-        if (
-            _digest({name: told for name, told in facts.items() if name != "sha256"}, tensors)
-            != facts["sha256"]
-        ):
+    def _load(self, path: Path) -> tuple[NodeCheckpoint, dict[Envelope, MessageLocation]]:
+        metadata, tensors = _metadata(path), _read_tensors(path)
+        if metadata["format"] != FORMAT:
+            raise ValueError(f"unknown format {metadata['format']!r}")
+        sha256 = metadata.pop("sha256")
+        if _digest(metadata, tensors) != sha256:
             raise ValueError("its checksum does not match")
-        letters, places = [], {}
-        for told in facts["letters"]:
-            envelope = Envelope(
-                told["federation"], told["sender"], told["receiver"], Address(**told["address"])
-            )
-            place = CheckpointKey(told["file"], told["offset"], told["size"], told["sha256"])
-            letters.append(self._read_letter(envelope, place))
-            places[envelope] = place
-        names = ("federation", "generation", "step", "meeting", "wall_seconds", "data")
-        saved = Saved(**{name: facts[name] for name in names}, state=tensors, letters=letters)
-        if saved.file != path.name:
-            raise ValueError(f"it is {saved.file} under another name")
-        return saved, places
+        messages, locations = [], {}
+        for entry in metadata.pop("messages"):
+            exchange = ExchangeId(**entry["envelope"].pop("exchange"))
+            envelope = Envelope(**entry["envelope"], exchange=exchange)
+            locations[envelope] = MessageLocation(**entry["location"])
+            messages.append(self._read_message(envelope, locations[envelope]))
+        del metadata["format"]
+        checkpoint = NodeCheckpoint(**metadata, state=tensors, messages=messages)
+        if checkpoint.file != path.name:
+            raise ValueError(f"it is {checkpoint.file} under another name")
+        return checkpoint, locations
 
-    def _read_letter(self, envelope: Envelope, place: CheckpointKey) -> WireMessage:
-        if not LETTERS.fullmatch(place.file):
-            raise ValueError(f"{place.file!r} is no file of letters")
-        with (self._folder / place.file).open("rb") as file:
-            file.seek(place.offset)
-            frame = file.read(place.size)
+    def _read_message(self, envelope: Envelope, location: MessageLocation) -> WireMessage:
+        if not MESSAGES_FILE.fullmatch(location.file):
+            raise ValueError(f"{location.file!r} is not a file of messages")
+        with (self._folder / location.file).open("rb") as file:
+            file.seek(location.offset)
+            frame = file.read(location.size)
         digest = hashlib.sha256(frame).digest()
-        if digest.hex() != place.sha256:
-            raise ValueError(f"a letter in {place.file} does not match its checksum")
+        if digest.hex() != location.sha256:
+            raise ValueError(f"a message in {location.file} does not match its checksum")
         return WireMessage(envelope, frame, digest)
 
 
-def _write_state(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+def generation_and_step(path: Path) -> tuple[int, int]:
+    """Generation and step of a checkpoint file, which order them; a rejoin has step −1."""
+    found = CHECKPOINT_FILE.fullmatch(path.name)
+    assert found is not None
+    return int(found[1]), -1 if found[2] is None else int(found[2])
+
+
+def _write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     try:
-        save_file(tensors, path, metadata={"tacit": json.dumps(facts)})
-    except SafetensorError as problem:  # how it says that the disk is full
+        save_file(tensors, path, metadata={"tacit": json.dumps(metadata)})
+    except SafetensorError as problem:  # raised instead of OSError if the disk is full
         raise OSError(str(problem)) from None
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _metadata(path: Path) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            facts: dict[str, Any] = json.loads((file.metadata() or {})["tacit"])
+            metadata: dict[str, Any] = json.loads((file.metadata() or {})["tacit"])
     except SafetensorError as problem:
         raise ValueError(str(problem)) from None
-    return facts
+    return metadata
 
 
-def _tensors(path: Path) -> dict[str, Tensor]:
+def _read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        # Cloned: what the file hands out is mapped from it, and would change with it.
-        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+        # Cloned, because the tensors are mapped from the file and would change with it.
+        return {tag: file.get_tensor(tag).clone() for tag in file.keys()}  # noqa: SIM118 (not a dict)
 
 
-def _digest(facts: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    total = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    for name in sorted(tensors):
-        rows = tensors[name]
-        total.update(f"{name}:{rows.dtype}:{tuple(rows.shape)};".encode())
-        total.update(raw_bytes(rows))
-    return total.hexdigest()
-
-
-def order(path: Path) -> tuple[int, int]:
-    """By what checkpoints are newer: the generation, then the step; a generation begins with its meeting."""
-    found = NAME.fullmatch(path.name)
-    assert found is not None
-    return int(found[1]), -1 if found[2] is None else int(found[2])
+def _digest(metadata: Mapping[str, Any], tensors: Tensors) -> str:
+    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for tag in sorted(tensors):
+        rows = tensors[tag]
+        digest.update(f"{tag}:{rows.dtype}:{tuple(rows.shape)};".encode())
+        digest.update(raw_bytes(rows))
+    return digest.hexdigest()

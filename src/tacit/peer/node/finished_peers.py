@@ -1,4 +1,4 @@
-"""Who needs nothing more: written down, because a node that comes back must still know."""
+"""Which neighbours have finished, on disk so that a restarted node still has it."""
 
 from __future__ import annotations
 
@@ -9,49 +9,52 @@ from pathlib import Path
 
 from tacit.core.storage import write_text
 
-GONE = 30.0  # seconds after which a neighbour that said farewell and does not answer is taken to be gone
+SILENCE_SECONDS = 30.0  # without answer, after which a finished neighbour counts as stopped
 
 
 class FinishedPeers:
-    """At the end of a generation: the neighbours that have saved it (`names`), and those that we have told so (`told`)."""
+    """Neighbours that have finished a generation, and neighbours that know that this node has."""
 
     def __init__(self, path: Path, generation: int) -> None:
         self._path, self._generation = path, generation
         self._lock = threading.Lock()
-        self._since: dict[str, float] = {}
-        self.names, self.told = (frozenset(self._read(key)) for key in ("names", "told"))
+        self._unanswered_since: dict[str, float] = {}
+        self.finished, self.notified = (
+            frozenset(self._read(key)) for key in ("finished", "notified")
+        )
 
     def add(self, name: str) -> None:
-        """Note that a neighbour has ended; it is on the disk when this returns."""
+        """Note that a neighbour has finished; it is on disk when this returns."""
         with self._lock:
-            if name not in self.names:
-                self._write(self.names | {name}, self.told)
-                self.names |= {name}
+            if name not in self.finished:
+                self._write(self.finished | {name}, self.notified)
+                self.finished |= {name}
 
-    def add_told(self, name: str) -> None:
-        """Note that a neighbour knows that we have ended."""
+    def add_notified(self, name: str) -> None:
+        """Note that a neighbour knows that this node has finished."""
         with self._lock:
-            self._write(self.names, self.told | {name})
-            self.told |= {name}
+            self._write(self.finished, self.notified | {name})
+            self.notified |= {name}
 
-    def gone(self, name: str) -> bool:
-        """Whether a neighbour that does not answer has ended: it said farewell, and has been silent for long since."""
-        if name not in self.names:
+    def has_stopped(self, name: str) -> bool:
+        """Whether a neighbour that does not answer has stopped: finished, and silent for long."""
+        if name not in self.finished:
             return False
-        first = self._since.setdefault(name, time.monotonic())
-        return time.monotonic() - first > GONE
+        first = self._unanswered_since.setdefault(name, time.monotonic())
+        return time.monotonic() - first > SILENCE_SECONDS
 
-    def _write(self, names: frozenset[str], told: frozenset[str]) -> None:
-        facts = {"generation": self._generation, "names": sorted(names), "told": sorted(told)}
-        write_text(self._path, json.dumps(facts), durable=True)
+    def _write(self, finished: frozenset[str], notified: frozenset[str]) -> None:
+        content = {
+            "generation": self._generation,
+            "finished": sorted(finished),
+            "notified": sorted(notified),
+        }
+        write_text(self._path, json.dumps(content), durable=True)
 
     def _read(self, key: str) -> list[str]:
         try:
-            facts = json.loads(self._path.read_text(encoding="utf-8"))
-            return (
-                [str(name) for name in facts[key]]
-                if facts["generation"] == self._generation
-                else []
-            )
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+            same = content["generation"] == self._generation
+            return [str(name) for name in content[key]] if same else []
         except (OSError, ValueError, KeyError, TypeError):
             return []

@@ -1,4 +1,4 @@
-"""Arrays that a node brings itself: read from a file, and looked at before they are learnt from."""
+"""Arrays that a node brings itself: read from a file and checked."""
 
 from __future__ import annotations
 
@@ -18,33 +18,32 @@ Pair = tuple[Any, Any]  # inputs and classes
 
 
 def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
-    """The arrays of a file: to train on, and to test on if there are any."""
+    """Read the arrays to train on and, if the file has them, those to test on."""
     readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
     if not path.is_file():
         raise Misuse(f"--data: there is no file or folder {path}.", "Check the name.")
     if path.suffix not in readers:
         raise Misuse(
-            f"--data: {path} is no file of arrays that is read.",
-            'Give a file .npz or .safetensors with arrays x and y, or a "package.module:function".',
+            f"--data: {path} is not a file of arrays.",
+            'Give a .npz or .safetensors file with arrays x and y, or a "package.module:function".',
         )
     try:
         arrays = readers[path.suffix](path)
-    except (
-        Exception
-    ) as problem:  # a damaged file fails in many ways: zip, header, sizes, pickled objects
+    except Exception as problem:  # damaged files fail in many ways: zip, header, sizes, pickles
         raise Misuse(
             f"--data: {path} cannot be read: {type(problem).__name__}: {problem}.",
-            "Write plain arrays x and y (of numbers, not of objects) with numpy.savez or safetensors.",
+            "Write plain arrays x and y (numbers, not objects) with numpy.savez or safetensors.",
         ) from None
     for key in arrays:
         if key not in ARRAYS:
             raise unknown_name(f"--data: {path} holds an array {key!r}.", key, ARRAYS)
-    for key in ("x", "y", *(("x_test", "y_test") if arrays.keys() & {"x_test", "y_test"} else ())):
+    tested = "x_test" in arrays or "y_test" in arrays
+    for key in ARRAYS if tested else ("x", "y"):
         if key not in arrays:
             raise Misuse(
                 f"--data: {path} holds no array {key!r}.", f"It has {', '.join(arrays)}: add it."
             )
-    test = (arrays["x_test"], arrays["y_test"]) if "x_test" in arrays else None
+    test = (arrays["x_test"], arrays["y_test"]) if tested else None
     return (arrays["x"], arrays["y"]), test
 
 
@@ -60,36 +59,49 @@ def _read_safetensors(path: Path) -> Mapping[str, Any]:
     return arrays
 
 
-def checked_samples(
-    origin: str, which: str, x: Any, y: Any, shape: tuple[int, ...], classes: int
+def check_samples(
+    origin: str, suffix: str, x: Any, y: Any, shape: tuple[int, ...], classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Inputs [n, *shape] as finite float32 and classes [n] as int64; `which` is "" or "_test"."""
-    inputs, labels = f"{origin}: x{which}", f"{origin}: y{which}"
-    wanted = f"[n, {', '.join(map(str, shape))}]"
+    """Check samples and convert them.
+
+    Args:
+        origin: Where they come from, for error messages.
+        suffix: "" or "_test", for error messages.
+        x: Inputs [n, *shape]; bytes are scaled to 0…1.
+        y: Classes [n] as whole numbers.
+        shape: Shape of one input.
+        classes: Number of classes.
+
+    Returns:
+        Inputs as finite float32, and classes as int64.
+    """
+    inputs, labels = f"{origin}: x{suffix}", f"{origin}: y{suffix}"
     for what, array in ((inputs, x), (labels, y)):
         if not isinstance(array, Tensor | np.ndarray):
             raise Misuse(f"{what} is a {type(array).__name__}.", "Give a tensor or a numpy array.")
     if tuple(x.shape[1:]) != shape:
         raise Misuse(
-            f"{inputs} has shape {tuple(x.shape)}, the federation's inputs are {wanted}.",
-            "Bring them into that shape, or agree on another data.shape.",
+            f"{inputs} has shape {tuple(x.shape)}, the federation's inputs have "
+            f"[n, {', '.join(map(str, shape))}].",
+            "Reshape it, or agree on another data.shape.",
         )
     if tuple(y.shape) != (len(x),) or not len(x):
         raise Misuse(
             f"{labels} has shape {tuple(y.shape)} for {len(x)} inputs.",
             "Give one class number per input, shape [n], of at least one.",
         )
-    numbers, values = _tensor(inputs, x), _tensor(labels, y)
+    numbers, values = _to_tensor(inputs, x), _to_tensor(labels, y)
     if numbers.is_complex():
-        raise Misuse(f"{inputs} holds {numbers.dtype} numbers.", "Give real ones.")
+        raise Misuse(f"{inputs} holds {numbers.dtype} numbers.", "Give real numbers.")
     as_float = numbers.float()
     if numbers.dtype == torch.uint8:
-        as_float /= 255  # bytes of pictures, as all datasets of pictures are read
-    if not bool(torch.isfinite(as_float).all()):
-        sample = int(torch.isfinite(as_float).logical_not().flatten(1).any(1).nonzero()[0])
+        as_float /= 255  # like the pictures of the public datasets
+    finite = torch.isfinite(as_float)
+    if not bool(finite.all()):
+        sample = int(finite.logical_not().flatten(1).any(1).nonzero()[0])
         raise Misuse(
             f"{inputs} is not finite (as float32) in sample {sample}.",
-            "Leave such samples out, or fill them in.",
+            "Remove such samples, or fill in their values.",
         )
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
         raise Misuse(
@@ -101,22 +113,20 @@ def checked_samples(
     if low < 0 or high >= classes:
         raise Misuse(
             f"{labels} goes from {low} to {high}, the federation has {classes} classes.",
-            f"Number them from 0 to {classes - 1}, in the order that all agreed on.",
+            f"Number them from 0 to {classes - 1}, in the order that all nodes agreed on.",
         )
     return as_float, values
 
 
-def _tensor(what: str, array: Tensor | np.ndarray[Any, Any]) -> Tensor:
-    """The array as a tensor in memory, without a graph behind it."""
+def _to_tensor(what: str, array: Tensor | np.ndarray[Any, Any]) -> Tensor:
+    """The array as a dense tensor in main memory, without gradients."""
     if isinstance(array, Tensor):
-        return (
-            array.detach().cpu().to_dense()
-            if array.layout is not torch.strided
-            else array.detach().cpu()
-        )
+        array = array.detach().cpu()
+        return array if array.layout is torch.strided else array.to_dense()
     if array.dtype.kind not in "biufc":
         raise Misuse(f"{what} holds {array.dtype} values.", "Give numbers.")
     native = array.dtype.newbyteorder("=")
-    if native.itemsize > (16 if native.kind == "c" else 8):  # what torch does not know
+    # Torch has no wider types than these.
+    if native.itemsize > (16 if native.kind == "c" else 8):
         native = np.dtype(np.complex128 if native.kind == "c" else np.float64)
     return torch.from_numpy(np.require(array, native, ["C", "W", "A"]))

@@ -1,4 +1,4 @@
-"""The line to one neighbour: asks for its letters until they come, through whatever the network does meanwhile."""
+"""Fetches the messages of one neighbour, and retries until they arrive."""
 
 from __future__ import annotations
 
@@ -6,259 +6,257 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from torch import Tensor
 
-from tacit.peer.federation.identity import Credentials
-from tacit.peer.federation.manifest import Member
-from tacit.peer.node.state import NodeState
+from tacit.peer.federation.certificates import Credentials
+from tacit.peer.federation.roster import Member
+from tacit.peer.node.node_state import NodeState, Stopped
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import Assembly, read_piece, to_wire
-from tacit.peer.wire.frames import Address, Expected, Rejected
-from tacit.peer.wire.transport import SERVICE, channel
+from tacit.peer.wire.chunks import MessageAssembler, parse_chunk, to_wire
+from tacit.peer.wire.messages import ExchangeId, ExpectedMessage, Rejected, Tensors
+from tacit.peer.wire.transport import SERVICE, open_channel
 
-QUICK, SLOW = 0.05, 3.0  # seconds between attempts: doubled from the one to the other
-HELLO_PATIENCE = 10.0  # seconds for an answer to a short question
-FAREWELL_PATIENCE = 2.0
-AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+MIN_PAUSE, MAX_PAUSE = 0.05, 3.0  # seconds between attempts, doubled each time
+CALL_TIMEOUT = 10.0  # seconds
+FINISHED_TIMEOUT = 2.0
+UNREACHABLE = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED,
+)
 
-RECEIVED = Mapping[str, Tensor]
-Check = Callable[[dict[str, Tensor]], RECEIVED]
-
-
-class Stopped(Exception):
-    """The node was asked to stop, or to go over to another roster, while it waited."""
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 
 class RosterChanged(Exception):
-    """The neighbour goes by the roster of another generation."""
+    """The neighbour uses the roster of another generation."""
 
 
 class NeighbourClient:
-    """One in-neighbour of this node. One thread asks and receives; `cancel` may come from any."""
+    """Client of one in-neighbour. One thread calls `request` and `receive`, any may `cancel`."""
 
-    def __init__(self, desk: NodeState, member: Member, own: Credentials, ca: bytes) -> None:
+    def __init__(self, state: NodeState, member: Member, own: Credentials, ca: bytes) -> None:
         self.member = member
-        self.heard = ""  # what the neighbour last said of itself while we waited
-        self.blames: tuple[str, ...] = ()  # for whom it waits itself, as it says
-        self._desk = desk
-        self._channel = channel(member.address, member.name, desk.manifest.federation, own, ca)
+        self.report = ""  # what is known about a neighbour that this node waits for
+        self.blocked_by: tuple[str, ...] = ()  # the nodes that it waits for itself
+        self._state = state
+        self._channel = open_channel(
+            member.address, member.name, state.manifest.federation, own, ca
+        )
         self._stream: Any = None
-        self._wants: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._asked: bytes | None = None  # the Want that the neighbour is about to answer
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._wanted = b""  # the request that `receive` waits for
+        self._sent: bytes | None = None  # the request that the neighbour has not answered yet
         self._cancelled = threading.Event()
 
-    def ask(self, address: Address, saved: int) -> bytes:
-        """Say which letter is wanted next, if the connection stands: `receive` is where it is waited for."""
-        want = wire.Want(address=to_wire(address), manifest=self._desk.manifest.hash, saved=saved)
-        raw: bytes = want.SerializeToString()
+    def request(self, exchange: ExchangeId, saved: int) -> None:
+        """Request a message, without waiting. Those up to tick `saved` are not needed again."""
+        self._wanted = wire.FetchRequest(
+            exchange=to_wire(exchange),
+            manifest_sha256=self._state.manifest.hash,
+            saved_tick=saved,
+        ).SerializeToString()
         if self._stream is not None:
-            self._put(raw)
-        return raw
+            self._send(self._wanted)
 
     def receive(
         self,
-        want: bytes,
-        address: Address,
-        expected: Expected,
-        check: Check,
-        waiting: Callable[[], None],
-    ) -> RECEIVED:
-        """The tensors of the letter that was asked for, asked for again until it comes and is what it must be.
+        expected: ExpectedMessage,
+        decode: Callable[[dict[str, Tensor]], Tensors],
+        on_wait: Callable[[], None],
+    ) -> Tensors:
+        """Wait for the requested message, retrying as long as necessary.
 
-        `check` may look further into it, raise Rejected, and turn it into what it stands for; `waiting` is called now
-        and then while nothing comes.
+        Raises Stopped after `cancel`.
+
+        Args:
+            expected: The message that was requested.
+            decode: Turns its tensors into the result; may raise Rejected.
+            on_wait: Called from time to time while nothing arrives.
         """
-        failures, begun = 0, time.monotonic()
-        while True:
-            if self._cancelled.is_set():
-                raise Stopped
-            try:
-                frame = self._letter(want, address, expected.size, waiting)
-                found = check(expected.unpack(frame))
-            except Rejected as problem:
-                self._desk.reject(problem.reason, self.member.name, str(problem))
-            except RosterChanged:
-                pass  # settled by the next Hello
-            except grpc.RpcError as problem:
-                self._note(problem)
-            else:
-                self._arrived(expected.size, time.monotonic() - begun)
+        failures, begin = 0, time.monotonic()
+        while not self._cancelled.is_set():
+            found = self._attempt(lambda: decode(expected.unpack(self._fetch(expected, on_wait))))
+            if found is not None:
+                self._count_received(expected.size, time.monotonic() - begin)
                 return found
-            self._close()
-            waiting()
+            self._close_stream()
+            on_wait()
             self._pause(failures)
             failures += 1
+        raise Stopped
 
-    def say_farewell(self, generation: int, tick: int) -> bool:
-        """Tell the neighbour that we need nothing more; whether it has noted that."""
-        ended = wire.Ended(generation=generation, tick=tick).SerializeToString()
+    def notify_finished(self, generation: int, tick: int) -> bool:
+        """Say that this node needs nothing more; return whether the neighbour has noted that."""
+        request = wire.Finished(generation=generation, tick=tick)
         try:
-            self._call("Farewell", ended, FAREWELL_PATIENCE)
+            self._call("NotifyFinished", request, FINISHED_TIMEOUT)
         except grpc.RpcError as problem:
-            self._note(problem)
+            self._log_failure(problem)
             if problem.code() == grpc.StatusCode.FAILED_PRECONDITION:
-                self._ask_for_news()
+                self._attempt(self._hello)  # the neighbour may use a newer roster
             return False
         return True
 
-    def _ask_for_news(self) -> None:
-        """The neighbour sees things otherwise: it may go by a newer roster."""
-        try:
-            self._hello()
-        except Rejected as problem:
-            self._desk.reject(problem.reason, self.member.name, str(problem))
-        except grpc.RpcError as problem:
-            self._note(problem)
-        except RosterChanged:
-            pass  # the news is told, one way or the other
-
     def cancel(self) -> None:
-        """Make `receive` leave with Left, now and from now on."""
+        """Make `receive` raise Stopped, now and in future."""
         self._cancelled.set()
-        stream = self._stream
-        if stream is not None:
+        if (stream := self._stream) is not None:
             stream.cancel()
 
     def close(self) -> None:
-        """Give the connection up."""
         self.cancel()
-        self._close()
+        self._close_stream()
         self._channel.close()
 
-    def _letter(
-        self, want: bytes, address: Address, size: int, waiting: Callable[[], None]
-    ) -> bytearray:
+    def _attempt(self, call: Callable[[], T]) -> T | None:
+        """The result of a call, or None if it failed, which is logged."""
+        try:
+            return call()
+        except Rejected as problem:
+            self._state.reject(problem.reason, self.member.name, str(problem))
+        except grpc.RpcError as problem:
+            self._log_failure(problem)
+        except RosterChanged:
+            pass  # the next Hello brings both nodes to the same roster
+        return None
+
+    def _fetch(self, expected: ExpectedMessage, on_wait: Callable[[], None]) -> bytearray:
+        exchange = expected.envelope.exchange
         if self._stream is None:
             self._hello()
-            self._open()
-        if self._asked != want:
-            self._put(want)
-        assembly: Assembly | None = None
+            self._open_stream()
+        if self._sent != self._wanted:
+            self._send(self._wanted)
+        assembler: MessageAssembler | None = None
         for raw in self._stream:
-            piece = read_piece(raw)
-            if piece.notice is not None:
-                self._heard(piece.notice, address)
-                waiting()
-            if piece.head is not None:
-                if assembly is not None:
-                    raise Rejected("malformed", "a second head within one letter")
-                assembly = Assembly(piece.head, address, size)
-            if piece.data is not None:
-                if assembly is None:
-                    raise Rejected("malformed", "bytes of a letter before its head")
-                if assembly.add(piece.data):
-                    self._asked = None
-                    return assembly.frame
-        raise Rejected("truncated", "the stream ended within a letter")
+            chunk = parse_chunk(raw)
+            if chunk.notice is not None:
+                self._note_progress(chunk.notice, exchange)
+                on_wait()
+            if chunk.header is not None:
+                if assembler is not None:
+                    raise Rejected("malformed", "a second header within one message")
+                assembler = MessageAssembler(chunk.header, exchange, expected.size)
+            if chunk.data is not None:
+                if assembler is None:
+                    raise Rejected("malformed", "data of a message before its header")
+                if assembler.add(chunk.data):
+                    self._sent = None
+                    return assembler.frame
+        raise Rejected("truncated", "the stream ended within a message")
 
-    def _heard(self, notice: wire.Notice, address: Address) -> None:
-        if notice.generation != address.generation:
+    def _note_progress(self, notice: wire.ProgressNotice, exchange: ExchangeId) -> None:
+        if notice.generation != exchange.generation:
             raise RosterChanged
-        self.blames = tuple(name[:40] for name in notice.waiting_for[:4] if name != self._desk.name)
-        others = f", waiting for {', '.join(self.blames)}" if self.blames else ""
-        self.heard = f"at iteration {notice.tick}{others}"
+        names = [name[:40] for name in notice.waiting_for[:4] if name != self._state.name]
+        self.blocked_by = tuple(names)
+        others = f", waiting for {', '.join(names)}" if names else ""
+        self.report = f"at iteration {notice.tick}{others}"
 
-    def _open(self) -> None:
-        wants: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    def _open_stream(self) -> None:
+        requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
-        def asked() -> Iterator[bytes]:
-            while (raw := wants.get()) is not None:
+        def pending() -> Iterator[bytes]:
+            while (raw := requests.get()) is not None:
                 yield raw
 
-        self._wants, self._asked = wants, None
-        self._stream = self._channel.stream_stream(f"/{SERVICE}/Letters")(asked())
+        self._requests, self._sent = requests, None
+        self._stream = self._channel.stream_stream(f"/{SERVICE}/FetchMessages")(pending())
         if self._cancelled.is_set():
             self._stream.cancel()
 
-    def _put(self, want: bytes) -> None:
-        self._asked = want
-        self._wants.put(want)
+    def _send(self, request: bytes) -> None:
+        self._sent = request
+        self._requests.put(request)
 
-    def _close(self) -> None:
+    def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
-        self._asked = None
-        self._wants.put(None)
+        self._sent = None
+        self._requests.put(None)
         if stream is not None:
             stream.cancel()
 
     def _hello(self) -> None:
-        """Make sure that both go by the same manifest; whoever has the older one is given the newer."""
-        desk = self._desk
-        ours = desk.greeting()
-        try:
-            theirs = wire.Greeting.FromString(self._call("Hello", ours.SerializeToString()))
-        except DecodeError:
-            raise Rejected("malformed", "an answer to Hello that is no Greeting") from None
-        if why := desk.mismatch(theirs):
+        """Check that both nodes have the same manifest; the one with the older gets the newer."""
+        state, name = self._state, self.member.name
+        ours = state.node_info()
+        theirs = _parse(wire.NodeInfo, self._call("Hello", ours))
+        if why := state.find_mismatch(theirs):
             raise Rejected("configuration", why)
         if theirs.generation > ours.generation:
-            self._learn()
+            self._fetch_manifest()
             raise RosterChanged
         if theirs.generation < ours.generation:
-            text, signature = desk.folder.signed()
-            self._call(
-                "Announce",
-                wire.SignedManifest(manifest=text, signature=signature).SerializeToString(),
-            )
+            text, signature = state.folder.signed_manifest()
+            signed = wire.SignedManifest(manifest=text, signature=signature)
+            self._call("AnnounceManifest", signed)
             raise RosterChanged
-        desk.metrics.set("tacit_neighbour_up", 1, neighbour=self.member.name)
-        desk.event_log.write_throttled(
-            60, ("connected", self.member.name), "connected", neighbour=self.member.name
-        )
+        state.metrics.set("tacit_neighbour_up", 1, neighbour=name)
+        state.event_log.write_throttled(60, ("connected", name), "connected", neighbour=name)
 
-    def _learn(self) -> None:
-        """Ask the neighbour for the newer manifest that it goes by."""
-        try:
-            signed = wire.SignedManifest.FromString(self._call("Roster", b""))
-        except DecodeError:
-            raise Rejected("malformed", "an answer to Roster that is no manifest") from None
-        if signed.manifest == self._desk.manifest.text:
-            raise Rejected(
-                "manifest", "it says that it goes by a newer manifest, and gives us our own"
-            )
-        self._desk.told(signed, self.member.name)
+    def _fetch_manifest(self) -> None:
+        """Get the newer manifest from the neighbour."""
+        signed = _parse(wire.SignedManifest, self._call("GetManifest", wire.Empty()))
+        if signed.manifest == self._state.manifest.text:
+            raise Rejected("manifest", "it claims a newer manifest but sends the one we have")
+        self._state.receive_manifest(signed, self.member.name)
 
-    def _call(self, method: str, raw: bytes, patience: float = HELLO_PATIENCE) -> bytes:
-        answer: bytes = self._channel.unary_unary(f"/{SERVICE}/{method}")(raw, timeout=patience)
+    def _call(self, method: str, request: Message, timeout: float = CALL_TIMEOUT) -> bytes:
+        call = self._channel.unary_unary(f"/{SERVICE}/{method}")
+        answer: bytes = call(request.SerializeToString(), timeout=timeout)
         return answer
 
-    def _arrived(self, size: int, seconds: float) -> None:
-        metrics, name = self._desk.metrics, self.member.name
-        self.heard, self.blames = "", ()
+    def _count_received(self, size: int, seconds: float) -> None:
+        metrics, name = self._state.metrics, self.member.name
+        self.report, self.blocked_by = "", ()
         metrics.count("tacit_received_bytes_total", size, neighbour=name)
-        metrics.count("tacit_letters_received_total", neighbour=name)
+        metrics.count("tacit_messages_received_total", neighbour=name)
         metrics.count("tacit_wait_seconds_total", seconds, neighbour=name)
 
-    def _note(self, problem: Any) -> None:
-        """Log why a call failed; a neighbour that is away is no error."""
+    def _log_failure(self, problem: Any) -> None:
+        """Log why a call failed. An unreachable neighbour is no error: it may start later."""
         if self._cancelled.is_set():
             return
-        code, why = problem.code(), str(problem.details())[:500]
-        name, desk = self.member.name, self._desk
-        desk.metrics.set("tacit_neighbour_up", 0, neighbour=name)
+        code, why, name = problem.code(), str(problem.details())[:500], self.member.name
+        fields = {"neighbour": name, "why": why}
+        event, level = "neighbour not reached", "info"
         if "CERTIFICATE_VERIFY_FAILED" in why:
-            self.heard = f"its certificate {'has expired' if 'expired' in why else 'is not of our authority'}"
-            desk.event_log.write_throttled(
-                30, ("certificate", name), "certificate refused", "warning", neighbour=name, why=why
-            )
-        elif code in AWAY:
-            self.heard = "not reached"
-            desk.event_log.write_throttled(
-                30, ("away", name), "neighbour not reached", neighbour=name, why=why
-            )
+            event, level = "certificate rejected", "warning"
+            if "expired" in why:
+                self.report = "its certificate has expired"
+                fields["remedy"] = (
+                    f"Renew it: the operator runs `tacit federation renew` for {name}."
+                )
+            else:
+                self.report = "its certificate is not of our authority"
+                fields["remedy"] = f"Check that {name} is at {self.member.address}."
+        elif code in UNREACHABLE:
+            self.report = "not reached"
+            fields["remedy"] = f"Check that {name} runs at {self.member.address}; we keep trying."
         else:
-            self.heard = f"refuses us: {why[:200]}"
-            key = ("refused", name, code)
-            facts = {"neighbour": name, "code": code.name, "why": why}
-            desk.event_log.write_throttled(30, key, "refused by neighbour", "warning", **facts)
+            self.report = f"rejects us: {why[:200]}"
+            event, level = "rejected by neighbour", "warning"
+            fields |= {"code": code.name, "remedy": f"Compare the logs of this node and {name}."}
+        self._state.metrics.set("tacit_neighbour_up", 0, neighbour=name)
+        key = (event, name, fields.get("code"))
+        self._state.event_log.write_throttled(30, key, event, level, **fields)
 
     def _pause(self, failures: int) -> None:
-        """Wait before the next attempt: longer each time, and never all at once."""
-        self._desk.metrics.count("tacit_retries_total", neighbour=self.member.name)
-        longest = min(SLOW, QUICK * 2 ** min(failures, 20))
+        """Wait before the next attempt: longer each time, and randomly so that nodes spread out."""
+        self._state.metrics.count("tacit_retries_total", neighbour=self.member.name)
+        longest = min(MAX_PAUSE, MIN_PAUSE * 2 ** min(failures, 20))
         self._cancelled.wait(longest * random.uniform(0.5, 1.0))
+
+
+def _parse(kind: type[M], raw: bytes) -> M:
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise Rejected("malformed", f"an answer that is no {kind.DESCRIPTOR.name}") from None

@@ -1,7 +1,8 @@
-"""What a node has written and others may still ask for.
+"""Messages that a node has produced and its neighbours may still fetch.
 
-A letter stays until everybody who may want it has saved, for good, an iteration that comes after it: until then a
-neighbour that crashes asks for it again. Nothing is ever pushed, so that asking twice does no harm.
+A message stays until every reader has saved a later iteration: a neighbour that crashes before that
+fetches the message again. Neighbours pull and the node never pushes, so a repeated request does no
+harm.
 """
 
 from __future__ import annotations
@@ -9,130 +10,122 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from tacit.peer.wire.frames import Address, Rejected, WireMessage
-
-
-@dataclass
-class Readers:
-    """How far one neighbour is: what it was given, and what it has saved."""
-
-    delivered: int = -1  # tick of the newest letter that it was given to the end
-    saved: int = -1  # tick up to which it will never ask again
+from tacit.peer.wire.messages import ExchangeId, Rejected, WireMessage
 
 
 @dataclass
+class ReaderProgress:
+    """The newest tick that a neighbour has received completely, and the newest it has saved."""
+
+    delivered: int = -1
+    saved: int = -1
+
+
 class Outbox:
-    """The letters of the current generation, for the neighbours `readers`. Safe for threads."""
+    """The messages of one generation for the neighbours `readers`. Safe for threads."""
 
-    generation: int
-    readers: dict[str, Readers]
-    _letters: dict[tuple[Address, str], WireMessage] = field(default_factory=dict)
-    _sizes: Counter[str] = field(
-        default_factory=Counter
-    )  # bytes of the letters to each; to all, under ""
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _closed: bool = False
+    def __init__(self, readers: Iterable[str]) -> None:
+        self.readers = {name: ReaderProgress() for name in readers}
+        # By exchange and receiver; the receiver of a message to all neighbours is "".
+        self._messages: dict[tuple[ExchangeId, str], WireMessage] = {}
+        self._sizes: Counter[str] = Counter()  # bytes by receiver
+        self._changed = threading.Condition()
+        self._closed = False
 
-    @classmethod
-    def to(cls, generation: int, names: Iterable[str]) -> Outbox:
-        """An empty outbox of a generation."""
-        return cls(generation, {name: Readers() for name in names})
-
-    def post(self, letter: WireMessage) -> None:
-        """Put a letter out; one that is there already, as after a restart, is replaced."""
-        key = (letter.envelope.address, letter.envelope.receiver)
+    def put(self, message: WireMessage) -> None:
+        """Add a message. After a restart it may replace the same message."""
+        key = (message.envelope.exchange, message.envelope.receiver)
         with self._changed:
             self._drop(key)
-            self._letters[key] = letter
-            self._sizes[letter.envelope.receiver] += len(letter.frame)
+            self._messages[key] = message
+            self._sizes[message.envelope.receiver] += len(message.frame)
             self._changed.notify_all()
 
-    def take(
-        self, address: Address, reader: str, alive: Callable[[], bool], patience: float
+    def get(
+        self, exchange: ExchangeId, reader: str, is_active: Callable[[], bool], timeout: float
     ) -> WireMessage | None:
-        """The letter at an address for a reader, waiting for it up to `patience` seconds.
+        """Wait up to `timeout` seconds for a reader's message.
 
-        None if it is not written yet, or the outbox is closed, or the reader is not `alive` any more. A letter that is
-        gone for good is refused.
+        Returns None if the message does not exist yet, the outbox is closed or the reader's call is
+        no longer active. Raises Rejected if the message was dropped because the reader saved it.
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: self._closed or not alive() or self._find(address, reader) is not None,
-                patience,
+                lambda: self._closed or not is_active() or self._find(exchange, reader) is not None,
+                timeout,
             )
-            letter = self._find(address, reader)
-            if letter is None and address.tick <= self.readers[reader].saved:
-                raise Rejected(
-                    "past",
-                    f"{reader} has said that it saved iteration {self.readers[reader].saved}",
-                )
-            return letter
+            message = self._find(exchange, reader)
+            saved = self.readers[reader].saved
+            if message is None and exchange.tick <= saved:
+                raise Rejected("past", f"{reader} has already saved iteration {saved}")
+            return message
 
-    def delivered(self, reader: str, tick: int) -> None:
-        """A reader was given all of a letter."""
+    def mark_delivered(self, reader: str, tick: int) -> None:
+        """Note that a reader has received a whole message."""
         with self._changed:
-            state = self.readers[reader]
-            state.delivered = max(state.delivered, tick)
+            progress = self.readers[reader]
+            progress.delivered = max(progress.delivered, tick)
 
-    def saved(self, reader: str, tick: int) -> None:
-        """A reader has saved an iteration; it cannot have saved one whose letters it was not given."""
+    def mark_saved(self, reader: str, tick: int) -> None:
+        """Note that a reader has saved an iteration, at most the newest it has received."""
         with self._changed:
-            state = self.readers[reader]
-            said = min(tick, state.delivered)
-            if said > state.saved:
-                state.saved = said
+            progress = self.readers[reader]
+            saved = min(tick, progress.delivered)
+            if saved > progress.saved:
+                progress.saved = saved
                 self._prune()
                 self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Make every waiting thread check again whether its reader is active."""
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let nobody wait any longer."""
+        """End all waiting."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
-    def held(self) -> list[WireMessage]:
-        """All letters, in order of address."""
+    def messages(self) -> list[WireMessage]:
+        """All messages in the order of their exchanges."""
         with self._changed:
-            return [self._letters[key] for key in sorted(self._letters)]
+            return [self._messages[key] for key in sorted(self._messages)]
 
     @property
-    def bytes(self) -> int:
-        """How much memory the letters take."""
+    def size(self) -> int:
+        """Bytes of all messages."""
         with self._changed:
             return self._sizes.total()
 
-    def wait_for_room(self, limit: int, patience: float) -> list[str]:
-        """Wait until we keep less than `limit` bytes for every reader, or few letters; for whom it is more.
+    def wait_for_space(self, limit: int, timeout: float) -> list[str]:
+        """Wait until less than `limit` bytes are kept for each reader; return the readers above it.
 
-        For each of them alone, because each saves when enough has come from one neighbour: it knows of no other edge.
+        The limit is per reader, because a reader saves when it has received enough over one edge
+        and cannot see the others. Messages of two ticks are kept whatever their size.
         """
 
         def crowded() -> list[str]:
-            if len({address.tick for address, _ in self._letters}) <= 2:
+            if len({exchange.tick for exchange, _ in self._messages}) <= 2:
                 return []
             return [name for name in self.readers if self._sizes[""] + self._sizes[name] >= limit]
 
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or not crowded(), patience)
+            self._changed.wait_for(lambda: self._closed or not crowded(), timeout)
             return [] if self._closed else crowded()
 
-    def _find(self, address: Address, reader: str) -> WireMessage | None:
-        return self._letters.get((address, reader)) or self._letters.get((address, ""))
+    def _find(self, exchange: ExchangeId, reader: str) -> WireMessage | None:
+        return self._messages.get((exchange, reader)) or self._messages.get((exchange, ""))
 
     def _prune(self) -> None:
-        everybody = min(state.saved for state in self.readers.values())
-        for address, receiver in list(self._letters):
-            limit = self.readers[receiver].saved if receiver else everybody
-            if address.tick <= limit:
-                self._drop((address, receiver))
+        saved_by_all = min(progress.saved for progress in self.readers.values())
+        for exchange, receiver in list(self._messages):
+            saved = self.readers[receiver].saved if receiver else saved_by_all
+            if exchange.tick <= saved:
+                self._drop((exchange, receiver))
 
-    def _drop(self, key: tuple[Address, str]) -> None:
-        if (letter := self._letters.pop(key, None)) is not None:
-            self._sizes[letter.envelope.receiver] -= len(letter.frame)
+    def _drop(self, key: tuple[ExchangeId, str]) -> None:
+        if (message := self._messages.pop(key, None)) is not None:
+            self._sizes[message.envelope.receiver] -= len(message.frame)

@@ -1,7 +1,8 @@
-"""What a node answers, and to whom: the service of wire.proto behind mutual TLS.
+"""The RPC handlers of a node, and who may call them.
 
-TLS has checked that a caller holds a certificate of the federation's authority. Here it is decided what that name may
-ask: neighbours for letters, members and the operator for status, all for the signed manifest.
+TLS has checked that a caller has a certificate of the federation's authority. The handlers decide
+what that name may request: neighbours messages, members and the operator the status, and everyone
+the signed manifest.
 """
 
 from __future__ import annotations
@@ -10,252 +11,245 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
+from grpc import StatusCode
 
-from tacit.peer.federation.identity import OPERATOR
-from tacit.peer.node.state import NodeState
+from tacit.peer.federation.certificates import OPERATOR
+from tacit.peer.node.node_state import NodeState
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.chunks import cut, from_wire, notice_piece
-from tacit.peer.wire.frames import Address, Rejected
-from tacit.peer.wire.transport import CHUNK, SERVICE, SMALL, caller_of
+from tacit.peer.wire.chunks import from_wire, notice_chunk, split_message
+from tacit.peer.wire.messages import ExchangeId, Rejected
+from tacit.peer.wire.transport import (
+    CHUNK_BYTES,
+    MAX_MANIFEST_BYTES,
+    MAX_REQUEST_BYTES,
+    SERVICE,
+    caller_name,
+)
 
-PATIENCE = 2.0  # seconds after which a neighbour that waits for a letter hears how far we are
-CALLS = 4  # of one caller at a time, beside its stream of letters
+NOTICE_SECONDS = 2.0  # between two notices to a neighbour that waits for a message
+MAX_CALLS = 4  # of one caller at a time, besides its stream of messages
 
 M = TypeVar("M", bound=Message)
 
 
+class Refused(Exception):
+    """Ends a call with an error; `reason` is a label for the metrics, None to count nothing."""
+
+    def __init__(self, code: StatusCode, reason: str | None, text: str) -> None:
+        super().__init__(text)
+        self.code, self.reason = code, reason
+
+
 def threads_for(members: int) -> int:
-    """As many as all members, the operator and the others can keep busy at once, and some to refuse what is more."""
-    return (CALLS + 1) * (members + 2) + 8
+    """Enough threads for every member, the operator and all others together to use their calls."""
+    return (MAX_CALLS + 1) * (members + 2) + 8
 
 
-class Service:
+class PeerService:
     """The handlers of one node."""
 
-    def __init__(self, desk: NodeState) -> None:
-        self._desk = desk
-        self._streams: dict[str, Any] = {}  # one stream of letters per neighbour: the newest
-        self._calls: Counter[str] = Counter()  # under way, of each member; of all others together
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self._streams: dict[str, Any] = {}  # the newest stream of each neighbour
+        self._calls: Counter[str] = Counter()  # running calls by member; all others together
         self._lock = threading.Lock()
 
     def handlers(self) -> Any:
-        """For a gRPC server; bytes in and out, because what cannot be parsed is ours to count."""
-        unary, stream = self._unary, grpc.stream_stream_rpc_method_handler
+        """Generic handlers for a gRPC server. They parse requests, to count malformed ones."""
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "Hello": unary(self._hello),
-                "Letters": stream(self._letters),
-                "Farewell": unary(self._farewell),
-                "Tell": unary(self._tell),
-                "Roster": unary(self._roster),
-                "Announce": unary(self._announce),
+                "Hello": self._unary(wire.NodeInfo, self._hello),
+                "FetchMessages": grpc.stream_stream_rpc_method_handler(self._fetch_messages),
+                "NotifyFinished": self._unary(wire.Finished, self._notify_finished),
+                "GetStatus": self._unary(wire.Empty, self._get_status),
+                "GetManifest": self._unary(wire.Empty, self._get_manifest),
+                "AnnounceManifest": self._unary(
+                    wire.SignedManifest, self._announce_manifest, MAX_MANIFEST_BYTES
+                ),
             },
         )
 
-    def _unary(self, answer: Callable[[bytes, Any], bytes]) -> Any:
-        """A call with one question; who asks is looked at before the question, which may never come."""
+    def _unary(
+        self,
+        kind: Callable[[], M],
+        answer: Callable[[M, str], Message],
+        limit: int = MAX_REQUEST_BYTES,
+    ) -> Any:
+        """A handler of single requests; it checks the caller first, as a request may never come."""
 
-        def handle(questions: Iterator[bytes], context: Any) -> bytes:
-            who = self._caller(context)
-            known = who == OPERATOR or self._desk.manifest.position(who) is not None
-            with (
-                self._under_way(who if known else "others", context),
-                self._no_silence(who, context),
-            ):
-                raw = next(_until_gone(questions), None)
-                if raw is None:
-                    if not context.is_active():
-                        return b""  # to nobody
-                    why = "a call without a question"
-                    self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "malformed", who, why)
-                return answer(raw, context)
+        def handle(requests: Iterator[bytes], context: Any) -> bytes:
+            with self._guard(context) as caller, self._count_call(caller):
+                raw = next(_until_hangup(requests), None)
+                if raw is not None:
+                    return answer(_parse(kind, raw, limit), caller).SerializeToString()
+                if context.is_active():
+                    text = "a call without a request"
+                    raise Refused(StatusCode.INVALID_ARGUMENT, "malformed", text)
+                return b""
 
         return grpc.stream_unary_rpc_method_handler(handle)
 
     @contextmanager
-    def _under_way(self, who: str, context: Any) -> Iterator[None]:
-        """A call of somebody, refused where it is one too many: nobody may take the threads of all others."""
+    def _guard(self, context: Any) -> Iterator[str]:
+        """Yield the caller's name; log errors of the block and end the call with them."""
+        federation = self._state.manifest.federation
+        caller = caller_name(context, federation)
+        try:
+            if caller is None:
+                text = f"the caller's certificate is not of federation {federation}"
+                raise Refused(StatusCode.PERMISSION_DENIED, "another federation", text)
+            yield caller
+        except Refused as refusal:
+            if refusal.reason is not None:
+                sender = "unknown" if caller is None else caller
+                self._state.reject(refusal.reason, sender, str(refusal))
+            context.abort(refusal.code, str(refusal))
+        except Exception as problem:
+            if not context.is_active():
+                raise  # the caller hung up
+            key, fields = (
+                ("internal error", type(problem)),
+                {"caller": caller, "why": repr(problem)},
+            )
+            self._state.event_log.write_throttled(30, key, "internal error", "error", **fields)
+            context.abort(StatusCode.INTERNAL, "internal error of this node: see its log")
+
+    @contextmanager
+    def _count_call(self, caller: str) -> Iterator[None]:
+        """Limit the calls of one caller, so that it cannot take the threads of all others."""
+        caller = caller if self._is_member_or_operator(caller) else "others"
         with self._lock:
-            self._calls[who] += 1
-            too_many = self._calls[who] > CALLS
+            self._calls[caller] += 1
+            too_many = self._calls[caller] > MAX_CALLS
         try:
             if too_many:
-                why = f"{CALLS} calls of {who} are under way"
-                self._refuse(
-                    context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls", who, why
-                )
+                text = f"{MAX_CALLS} calls of {caller} are running already"
+                raise Refused(StatusCode.RESOURCE_EXHAUSTED, "too many calls", text)
             yield
         finally:
             with self._lock:
-                self._calls[who] -= 1
+                self._calls[caller] -= 1
 
-    @contextmanager
-    def _no_silence(self, who: str, context: Any) -> Iterator[None]:
-        """Log what goes wrong here, and tell the caller no more than that something did."""
-        try:
-            yield
-        except Exception as problem:
-            if not context.is_active() or context.code() is not None:
-                raise  # refused on purpose, or the caller has gone
-            self._desk.event_log.write_throttled(
-                30,
-                ("mistake", type(problem)),
-                "mistake in an answer",
-                "error",
-                caller=who,
-                why=repr(problem),
-            )
-            context.abort(grpc.StatusCode.INTERNAL, "a mistake in this node; its log says more")
+    def _is_member_or_operator(self, caller: str) -> bool:
+        return caller == OPERATOR or self._state.manifest.position(caller) is not None
 
-    def _hello(self, raw: bytes, context: Any) -> bytes:
-        who = self._caller(context)
-        theirs = self._parsed(wire.Greeting, raw, who, context)
-        if why := self._desk.mismatch(theirs):
-            self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, "configuration", who, why)
-        return self._desk.greeting().SerializeToString()
+    def _hello(self, theirs: wire.NodeInfo, caller: str) -> wire.NodeInfo:
+        if why := self._state.find_mismatch(theirs):
+            raise Refused(StatusCode.FAILED_PRECONDITION, "configuration", why)
+        return self._state.node_info()
 
-    def _letters(self, wants: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        who = self._caller(context)
-        if who not in self._desk.standing.outbox.readers:
-            self._refuse(
-                context, grpc.StatusCode.PERMISSION_DENIED, "not a neighbour", who,
-                f"{who} gets no letters from {self._desk.name} in generation {self._desk.manifest.generation}",
-            )  # fmt: skip
-        with self._lock:
-            before, self._streams[who] = self._streams.get(who), context
-        if before is not None:
-            before.cancel()  # a neighbour has one stream: the older one is left over from a broken connection
-        context.add_callback(lambda: self._desk.standing.outbox.wake())
-        with self._no_silence(who, context):
-            for raw in _until_gone(wants):
-                want = self._parsed(wire.Want, raw, who, context)
-                yield from self._answer(want, who, context)
-
-    def _answer(self, want: wire.Want, who: str, context: Any) -> Iterator[bytes]:
-        """Notices until the letter is there, then the letter."""
-        address = from_wire(want.address)
-        while context.is_active() and not self._desk.stop.is_set():
-            standing = self._desk.standing
-            if address.generation != standing.manifest.generation:
-                yield notice_piece(self._desk.notice())
-                return
-            if 0 < self._desk.progress.steps < address.tick:
-                why = f"iteration {address.tick} of {self._desk.progress.steps}"
-                self._refuse(context, grpc.StatusCode.OUT_OF_RANGE, "future", who, why)
-            if want.manifest != standing.manifest.hash:
-                why = f"another manifest for generation {address.generation}"
-                self._refuse(
-                    context, grpc.StatusCode.FAILED_PRECONDITION, "configuration", who, why
+    def _fetch_messages(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        state = self._state
+        with self._guard(context) as caller:
+            if caller not in state.active.outbox.readers:
+                text = (
+                    f"{caller} gets no messages from {state.name} in generation "
+                    f"{state.manifest.generation}"
                 )
+                raise Refused(StatusCode.PERMISSION_DENIED, "not a neighbour", text)
+            with self._lock:
+                previous, self._streams[caller] = self._streams.get(caller), context
+            if previous is not None:
+                previous.cancel()  # left over from a broken connection: a neighbour uses one stream
+            context.add_callback(lambda: state.active.outbox.wake())
+            for raw in _until_hangup(requests):
+                request = _parse(wire.FetchRequest, raw, MAX_REQUEST_BYTES)
+                yield from self._send_message(request, caller, context)
+
+    def _send_message(
+        self, request: wire.FetchRequest, caller: str, context: Any
+    ) -> Iterator[bytes]:
+        """Yield notices until the message exists, then the message."""
+        exchange, state = from_wire(request.exchange), self._state
+        while context.is_active() and not state.stop.is_set():
+            active, steps = state.active, state.progress.steps
+            if exchange.generation != active.manifest.generation:
+                yield notice_chunk(state.progress_notice())
+                return
+            if 0 < steps < exchange.tick:
+                text = f"iteration {exchange.tick} of {steps}"
+                raise Refused(StatusCode.OUT_OF_RANGE, "future", text)
+            if request.manifest_sha256 != active.manifest.hash:
+                text = f"another manifest for generation {exchange.generation}"
+                raise Refused(StatusCode.FAILED_PRECONDITION, "configuration", text)
             try:
-                standing.outbox.saved(who, want.saved)
-                letter = standing.outbox.take(address, who, context.is_active, PATIENCE)
+                active.outbox.mark_saved(caller, request.saved_tick)
+                message = active.outbox.get(exchange, caller, context.is_active, NOTICE_SECONDS)
             except Rejected as problem:
-                self._refuse(
-                    context, grpc.StatusCode.OUT_OF_RANGE, problem.reason, who, str(problem)
-                )
-            except KeyError:  # the roster changed in between
+                raise Refused(StatusCode.OUT_OF_RANGE, problem.reason, str(problem)) from None
+            except KeyError:  # the roster changed after the caller was checked
                 return
-            if letter is not None:
-                yield from cut(letter, CHUNK)
-                self._sent(who, address, len(letter.frame))
+            if message is not None:
+                yield from split_message(message, CHUNK_BYTES)
+                self._count_sent(caller, exchange, len(message.frame))
                 return
-            yield notice_piece(self._desk.notice())
+            yield notice_chunk(state.progress_notice())
 
-    def _sent(self, who: str, address: Address, size: int) -> None:
-        standing, metrics = self._desk.standing, self._desk.metrics
-        if address.generation == standing.manifest.generation and who in standing.outbox.readers:
-            standing.outbox.delivered(who, address.tick)
-        metrics.count("tacit_sent_bytes_total", size, neighbour=who)
-        metrics.count("tacit_letters_sent_total", neighbour=who)
+    def _count_sent(self, caller: str, exchange: ExchangeId, size: int) -> None:
+        active, metrics = self._state.active, self._state.metrics
+        same_generation = exchange.generation == active.manifest.generation
+        if same_generation and caller in active.outbox.readers:
+            active.outbox.mark_delivered(caller, exchange.tick)
+        metrics.count("tacit_sent_bytes_total", size, neighbour=caller)
+        metrics.count("tacit_messages_sent_total", neighbour=caller)
 
-    def _farewell(self, raw: bytes, context: Any) -> bytes:
-        who = self._caller(context)
-        ended = self._parsed(wire.Ended, raw, who, context)
-        standing, steps = self._desk.standing, self._desk.progress.steps
-        if who not in standing.outbox.readers or (ended.generation, ended.tick) != (
-            standing.manifest.generation,
-            steps,
-        ):
-            self._refuse(
-                context, grpc.StatusCode.FAILED_PRECONDITION, "farewell", who,
-                f"a farewell from {who} after iteration {ended.tick} of generation {ended.generation}, which is not the end",
-            )  # fmt: skip
+    def _notify_finished(self, end: wire.Finished, caller: str) -> wire.Empty:
+        active, steps = self._state.active, self._state.progress.steps
+        at_end = (end.generation, end.tick) == (active.manifest.generation, steps)
+        if caller not in active.outbox.readers or not at_end:
+            text = (
+                f"{caller} cannot have finished at iteration {end.tick} of generation "
+                f"{end.generation}"
+            )
+            raise Refused(StatusCode.FAILED_PRECONDITION, "not finished", text)
         try:
-            self._desk.farewell(who)
-        except OSError as problem:  # the neighbour says it again until there is room
-            context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"the farewell cannot be noted: {problem.strerror}"
-            )
-        return wire.Noted().SerializeToString()
+            active.finished_peers.add(caller)
+        except OSError as problem:  # the neighbour repeats the call until the disk has space
+            text = f"cannot be saved: {problem.strerror}"
+            raise Refused(StatusCode.UNAVAILABLE, None, text) from None
+        return wire.Empty()
 
-    def _tell(self, raw: bytes, context: Any) -> bytes:
-        who = self._caller(context)
-        self._parsed(wire.Question, raw, who, context)
-        if who != OPERATOR and self._desk.manifest.position(who) is None:
-            self._refuse(
-                context,
-                grpc.StatusCode.PERMISSION_DENIED,
-                "not a member",
-                who,
-                f"{who} is not a member",
-            )
-        return self._desk.status().SerializeToString()
+    def _get_status(self, _: wire.Empty, caller: str) -> wire.Status:
+        if not self._is_member_or_operator(caller):
+            text = f"{caller} is not a member"
+            raise Refused(StatusCode.PERMISSION_DENIED, "not a member", text)
+        return self._state.status()
 
-    def _roster(self, raw: bytes, context: Any) -> bytes:
-        self._parsed(wire.Question, raw, self._caller(context), context)
-        newer = self._desk.newer
-        text, signature = (newer.text, newer.signature) if newer else self._desk.folder.signed()
-        return wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+    def _get_manifest(self, _: wire.Empty, caller: str) -> wire.SignedManifest:
+        newer, folder = self._state.announced, self._state.folder
+        text, signature = (newer.text, newer.signature) if newer else folder.signed_manifest()
+        return wire.SignedManifest(manifest=text, signature=signature)
 
-    def _announce(self, raw: bytes, context: Any) -> bytes:
-        who = self._caller(context)
-        signed = self._parsed(wire.SignedManifest, raw, who, context, limit=len(raw))
-        if why := self._desk.told(signed, who):
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
-        return wire.Noted().SerializeToString()
-
-    def _caller(self, context: Any) -> str:
-        """Who calls, by the certificate; one of another federation under the same authority is refused."""
-        who = caller_of(context, self._desk.manifest.federation)
-        if who is None:
-            why = f"the caller's certificate is not of federation {self._desk.manifest.federation}"
-            self._refuse(
-                context, grpc.StatusCode.PERMISSION_DENIED, "another federation", "unknown", why
-            )
-        return who
-
-    def _parsed(
-        self, kind: Callable[[], M], raw: bytes, who: str, context: Any, limit: int = SMALL
-    ) -> M:
-        message = kind()
-        try:
-            if len(raw) > limit:
-                raise DecodeError(f"{len(raw)} bytes")
-            message.ParseFromString(raw)
-        except DecodeError:
-            why = f"{len(raw)} bytes that are no {message.DESCRIPTOR.name}"
-            self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "malformed", who, why)
-        return message
-
-    def _refuse(self, context: Any, code: Any, reason: str, who: str, why: str) -> NoReturn:
-        self._desk.reject(reason, who, why)
-        context.abort(code, why)
-        raise AssertionError("abort raises")
+    def _announce_manifest(self, signed: wire.SignedManifest, caller: str) -> wire.Empty:
+        if why := self._state.receive_manifest(signed, caller):
+            raise Refused(StatusCode.FAILED_PRECONDITION, None, why)
+        return wire.Empty()
 
 
-def _until_gone(questions: Iterator[bytes]) -> Iterator[bytes]:
-    """What a caller asks, until it hangs up.
+def _parse(kind: Callable[[], M], raw: bytes, limit: int) -> M:
+    message = kind()
+    try:
+        if len(raw) > limit:
+            raise DecodeError(f"{len(raw)} bytes")
+        message.ParseFromString(raw)
+    except DecodeError:
+        text = f"{len(raw)} bytes that are no {message.DESCRIPTOR.name}"
+        raise Refused(StatusCode.INVALID_ARGUMENT, "malformed", text) from None
+    return message
 
-    gRPC keeps the exception by which it says so, and that, through its traceback, the call: until the next garbage
-    collection, which is far away in a node that waits, it would be one of those that a connection may have open.
+
+def _until_hangup(requests: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield requests until the caller hangs up.
+
+    gRPC keeps the exception that it raises then. Through its traceback the exception would keep the
+    call open until the next garbage collection, and a connection may have few open calls.
     """
     try:
-        yield from questions
-    except grpc.RpcError as gone:
-        gone.__traceback__ = None
+        yield from requests
+    except grpc.RpcError as hangup:
+        hangup.__traceback__ = None

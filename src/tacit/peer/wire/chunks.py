@@ -1,7 +1,7 @@
-"""Letters cut into messages of the stream, and put together again within known bounds.
+"""Messages split into the chunks of a stream, and reassembled within known bounds.
 
-The bytes of a letter are most of what travels. The messages around them are written and read by hand, exactly as
-protobuf does it, because its classes would copy them four times more.
+Chunks are encoded and decoded by hand, byte for byte as protobuf does it. The generated classes
+would copy the data four more times.
 """
 
 from __future__ import annotations
@@ -13,113 +13,119 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.frames import Address, Rejected, WireMessage
+from tacit.peer.wire.messages import ExchangeId, Rejected, WireMessage
 
-HEAD, DATA, NOTICE = 0x0A, 0x12, 0x1A  # fields 1, 2 and 3 of Piece, length-delimited
+HEADER, DATA, NOTICE = 0x0A, 0x12, 0x1A  # fields 1, 2 and 3 of MessageChunk, length-delimited
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a message of the stream holds."""
+    """A decoded MessageChunk; `data` is a view of the received bytes."""
 
-    head: wire.Head | None
+    header: wire.MessageHeader | None
     data: memoryview | None
-    notice: wire.Notice | None
+    notice: wire.ProgressNotice | None
 
 
-def cut(letter: WireMessage, chunk: int) -> Iterator[bytes]:
-    """A letter as messages: its head with its first bytes, then the others."""
-    head = wire.Head(
-        address=to_wire(letter.envelope.address), size=len(letter.frame), sha256=letter.sha256
+def split_message(message: WireMessage, chunk_bytes: int) -> Iterator[bytes]:
+    """Encode a message as chunks; the first one has the header too."""
+    header = wire.MessageHeader(
+        exchange=to_wire(message.envelope.exchange),
+        size=len(message.frame),
+        sha256=message.sha256,
     )
-    view = memoryview(letter.frame)
-    yield _field(HEAD, memoryview(head.SerializeToString())) + _field(DATA, view[:chunk])
-    for at in range(chunk, len(view), chunk):
-        yield _field(DATA, view[at : at + chunk])
+    view = memoryview(message.frame)
+    encoded = _encode_field(HEADER, memoryview(header.SerializeToString()))
+    yield encoded + _encode_field(DATA, view[:chunk_bytes])
+    for start in range(chunk_bytes, len(view), chunk_bytes):
+        yield _encode_field(DATA, view[start : start + chunk_bytes])
 
 
-def notice_piece(notice: wire.Notice) -> bytes:
-    """A message that says how far the sender is."""
-    return _field(NOTICE, memoryview(notice.SerializeToString()))
+def notice_chunk(notice: wire.ProgressNotice) -> bytes:
+    """Encode a chunk with a notice only."""
+    return _encode_field(NOTICE, memoryview(notice.SerializeToString()))
 
 
-def read_piece(raw: bytes) -> Chunk:
-    """Take a message apart; the bytes of the letter are not copied."""
+def parse_chunk(raw: bytes) -> Chunk:
+    """Decode a chunk without copying its data; raise Rejected if it is malformed."""
     fields: dict[int, memoryview] = {}
-    view, at = memoryview(raw), 0
-    while at < len(raw):
-        tag = raw[at]
-        length, at = _length(raw, at + 1)
-        if tag not in (HEAD, DATA, NOTICE) or tag in fields or at + length > len(raw):
-            raise Rejected("malformed", "a message that is no piece of a letter")
-        fields[tag] = view[at : at + length]
-        at += length
+    view, position = memoryview(raw), 0
+    while position < len(raw):
+        tag = raw[position]
+        length, position = _decode_length(raw, position + 1)
+        end = position + length
+        if tag not in (HEADER, DATA, NOTICE) or tag in fields or end > len(raw):
+            raise Rejected("malformed", "bytes that are not a message chunk")
+        fields[tag] = view[position:end]
+        position = end
     if not fields:
-        raise Rejected("malformed", "an empty message")
+        raise Rejected("malformed", "an empty chunk")
+    header = notice = None
     try:
-        head = wire.Head.FromString(bytes(fields[HEAD])) if HEAD in fields else None
-        notice = wire.Notice.FromString(bytes(fields[NOTICE])) if NOTICE in fields else None
+        if HEADER in fields:
+            header = wire.MessageHeader.FromString(bytes(fields[HEADER]))
+        if NOTICE in fields:
+            notice = wire.ProgressNotice.FromString(bytes(fields[NOTICE]))
     except DecodeError:
-        raise Rejected("malformed", "a message that is no piece of a letter") from None
-    return Chunk(head, fields.get(DATA), notice)
+        raise Rejected("malformed", "bytes that are not a message chunk") from None
+    return Chunk(header, fields.get(DATA), notice)
 
 
-class Assembly:
-    """The bytes of one letter as they come in: never more than the size that is known before."""
+class MessageAssembler:
+    """Collects the data of one message of a known exchange and size, and checks it."""
 
-    def __init__(self, head: wire.Head, address: Address, size: int) -> None:
-        if from_wire(head.address) != address:
-            raise Rejected("iteration", f"a letter of {from_wire(head.address)}, not of {address}")
-        if head.size != size:
-            raise Rejected("size", f"a letter of {head.size} bytes, not {size}")
+    def __init__(self, header: wire.MessageHeader, exchange: ExchangeId, size: int) -> None:
+        found = from_wire(header.exchange)
+        if found != exchange:
+            raise Rejected("iteration", f"a message of {found}, not of {exchange}")
+        if header.size != size:
+            raise Rejected("size", f"a message of {header.size} bytes, not {size}")
         self.frame = bytearray()
-        self._size, self._sha256 = size, head.sha256
+        self._size, self._sha256 = size, header.sha256
         self._hash = hashlib.sha256()
 
     def add(self, data: memoryview) -> bool:
-        """Put further bytes where they belong; whether the letter is complete."""
+        """Append data; return whether the message is complete."""
         if len(self.frame) + len(data) > self._size:
-            raise Rejected("size", f"more bytes than the {self._size} of the letter")
+            raise Rejected("size", f"more bytes than the {self._size} of the message")
         if not len(data):
-            raise Rejected("malformed", "a piece of a letter without bytes")
+            raise Rejected("malformed", "a chunk with empty data")
         self.frame += data
         self._hash.update(data)
         if len(self.frame) < self._size:
             return False
         if self._hash.digest() != self._sha256:
-            raise Rejected("checksum", "a letter whose bytes do not match its checksum")
+            raise Rejected("checksum", "a message that does not match its checksum")
         return True
 
 
-def to_wire(address: Address) -> wire.Address:
-    """An address as it travels."""
-    return wire.Address(generation=address.generation, tick=address.tick, exchange=address.exchange)
+def to_wire(exchange: ExchangeId) -> wire.ExchangeId:
+    return wire.ExchangeId(generation=exchange.generation, tick=exchange.tick, index=exchange.index)
 
 
-def from_wire(address: wire.Address) -> Address:
-    """An address that came in."""
-    return Address(address.generation, address.tick, address.exchange)
+def from_wire(exchange: wire.ExchangeId) -> ExchangeId:
+    return ExchangeId(exchange.generation, exchange.tick, exchange.index)
 
 
-def _field(tag: int, content: memoryview) -> bytes:
-    """A length-delimited field: its tag, its length in sevens of bits, its bytes."""
-    begin, length = bytearray((tag,)), len(content)
+def _encode_field(tag: int, content: memoryview) -> bytes:
+    """A length-delimited field: tag, length as a varint, content."""
+    prefix, length = bytearray((tag,)), len(content)
     while length > 127:
-        begin.append(length & 127 | 128)
+        prefix.append(length & 127 | 128)
         length >>= 7
-    begin.append(length)
-    return b"".join((begin, content))
+    prefix.append(length)
+    return b"".join((prefix, content))
 
 
-def _length(raw: bytes, at: int) -> tuple[int, int]:
-    """The length that is written at a place, and the place behind it."""
+def _decode_length(raw: bytes, position: int) -> tuple[int, int]:
+    """Decode the varint at a position; return it and the position after it."""
     length = 0
     for shift in range(0, 35, 7):
-        if at >= len(raw):
+        if position >= len(raw):
             break
-        byte = raw[at]
+        byte = raw[position]
         length |= (byte & 127) << shift
-        at += 1
+        position += 1
         if byte < 128:
-            return length, at
-    raise Rejected("malformed", "a message that is cut off")
+            return length, position
+    raise Rejected("malformed", "a truncated chunk")

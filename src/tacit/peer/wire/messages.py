@@ -1,9 +1,9 @@
-"""Letters: the tensors of one exchange in one safetensors frame, and nothing that the receiver does not expect.
+"""Messages between nodes: the tensors of one exchange in one safetensors frame.
 
-The receiver of a letter knows what it must be: who wrote it, for which iteration, with which tensors of which type
-and shape, because it sends the same kind itself. So it writes the header that it expects and compares bytes: what a
-peer sends is never parsed, and takes no memory beyond the size known before. Only the numbers come from outside;
-they must be finite.
+A receiver sends the same kind of message itself, so it knows the header of each message it accepts:
+sender, exchange, and the name, type and shape of every tensor. It builds that header and compares
+bytes. It never parses what a peer sends and never allocates more than the size it knows. Only the
+numbers come from outside, and they must be finite.
 """
 
 from __future__ import annotations
@@ -12,51 +12,43 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-KINDS = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.uint8: "U8"}
-LENGTH = 8  # bytes of the header's length, with which a safetensors file begins
-DIAGNOSED = 1 << 16  # bytes of a wrong header that are looked into, to say what is wrong with it
+Tensors = Mapping[str, Tensor]
+
+DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.uint8: "U8"}
+LENGTH_BYTES = 8  # a safetensors file starts with the length of its header
+MAX_DIAGNOSED_BYTES = 1 << 16  # of a wrong header, to say what is wrong
 
 
 @dataclass(frozen=True, order=True)
-class Address:
-    """Where in a run a letter belongs: every exchange of a federation has its own."""
+class ExchangeId:
+    """Identifies one exchange of messages in a run; `index` counts the exchanges of one tick."""
 
     generation: int
     tick: int
-    exchange: int
+    index: int
 
     def __str__(self) -> str:
-        return f"generation {self.generation}, iteration {self.tick}, exchange {self.exchange}"
+        return f"generation {self.generation}, iteration {self.tick}, exchange {self.index}"
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """What stands on a letter."""
+    """Sender, receiver and exchange of a message."""
 
     federation: str
     sender: str
-    receiver: str  # empty for a letter to all neighbours
-    address: Address
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        at = self.address
-        return {
-            "federation": self.federation,
-            "sender": self.sender,
-            "receiver": self.receiver,
-            "address": {"generation": at.generation, "tick": at.tick, "exchange": at.exchange},
-        }
+    receiver: str  # empty: all neighbours
+    exchange: ExchangeId
 
 
 class Rejected(Exception):
-    """A message that is not what it must be: `reason` is for counting, the text for reading."""
+    """A message or answer is not what it must be; `reason` is a label for the metrics."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -65,52 +57,53 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, eq=False)
 class WireMessage:
-    """A packed letter and its checksum."""
+    """A packed message and its checksum."""
 
     envelope: Envelope
     frame: bytes
     sha256: bytes
 
 
-def pack(envelope: Envelope, tensors: Mapping[str, Tensor]) -> WireMessage:
-    """The letter with these tensors."""
+def pack(envelope: Envelope, tensors: Tensors) -> WireMessage:
+    """Pack tensors into a message."""
     parts: list[bytes | memoryview] = [_header(envelope, tensors)]
     parts += [raw_bytes(tensors[tag]) for tag in _order(tensors)]
     frame = b"".join(parts)
     return WireMessage(envelope, frame, hashlib.sha256(frame).digest())
 
 
-class Expected:
-    """The only letter that fits: with this envelope, and tensors of these types and shapes."""
+class ExpectedMessage:
+    """The only acceptable message: this envelope, and tensors of the types and shapes of `like`."""
 
-    def __init__(self, envelope: Envelope, like: Mapping[str, Tensor]) -> None:
+    def __init__(self, envelope: Envelope, like: Tensors) -> None:
+        self.envelope = envelope
         self._like = like
         self._header = _header(envelope, like)
-        numbers = sum(rows.numel() * rows.element_size() for rows in like.values())
-        self.size = len(self._header) + numbers  # bytes
+        self.size = len(self._header) + sum(rows.nbytes for rows in like.values())  # bytes
 
     def unpack(self, frame: bytearray) -> dict[str, Tensor]:
-        """Its tensors, which lie in the memory of the frame."""
+        """Return the tensors, which share the memory of the frame; raise Rejected otherwise."""
         if not frame.startswith(self._header):
-            raise _difference(bytes(frame[: LENGTH + DIAGNOSED]), self._header)
+            found = bytes(frame[: LENGTH_BYTES + MAX_DIAGNOSED_BYTES])
+            raise _header_difference(found, self._header)
         if len(frame) != self.size:
-            raise Rejected("size", f"a letter of {len(frame)} bytes, not {self.size}")
-        found: dict[str, Tensor] = {}
-        at = len(self._header)
+            raise Rejected("size", f"a message of {len(frame)} bytes, not {self.size}")
+        tensors: dict[str, Tensor] = {}
+        offset = len(self._header)
         for tag in _order(self._like):
-            model = self._like[tag]
-            flat = torch.frombuffer(frame, dtype=model.dtype, count=model.numel(), offset=at)
-            found[tag] = flat.view(model.shape)
-            at += model.numel() * model.element_size()
-        for tag, rows in found.items():
+            like = self._like[tag]
+            flat = torch.frombuffer(frame, dtype=like.dtype, count=like.numel(), offset=offset)
+            tensors[tag] = flat.view(like.shape)
+            offset += like.nbytes
+        for tag, rows in tensors.items():
             if not is_finite(rows):
                 raise Rejected("not finite", f"{tag} holds NaN or infinity")
-        return {tag: found[tag] for tag in self._like}
+        return {tag: tensors[tag] for tag in self._like}
 
 
 def is_finite(rows: Tensor) -> bool:
-    """Whether no number is NaN or infinite: one of them would spread to everybody."""
-    # A sum is finite unless a term is not or it overflows: one pass without a mask, and a second look in doubt.
+    """Whether no number is NaN or infinite."""
+    # The sum is finite unless a term is not, or the sum overflows. Only then look at every number.
     return (
         not rows.is_floating_point()
         or math.isfinite(float(rows.sum()))
@@ -118,63 +111,66 @@ def is_finite(rows: Tensor) -> bool:
     )
 
 
-def _order(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Widest numbers first, so that all lie at multiples of their size."""
-    return sorted(tensors, key=lambda tag: (-tensors[tag].element_size(), tag))
-
-
-def _header(envelope: Envelope, tensors: Mapping[str, Tensor]) -> bytes:
-    """The beginning of the frame, up to the first number."""
-    facts = json.dumps(envelope.as_dict(), sort_keys=True)
-    table: dict[str, object] = {"__metadata__": {"tacit": facts}}
-    at = 0
-    for tag in _order(tensors):
-        rows = tensors[tag]
-        end = at + rows.numel() * rows.element_size()
-        table[tag] = {
-            "dtype": KINDS[rows.dtype],
-            "shape": list(rows.shape),
-            "data_offsets": [at, end],
-        }
-        at = end
-    text = json.dumps(table, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(LENGTH, "little") + text
-
-
 def raw_bytes(rows: Tensor) -> memoryview:
-    """The bytes of a tensor as they lie in memory."""
+    """The bytes of a tensor in row-major order."""
     flat = rows.detach().cpu().contiguous().view(-1).view(torch.uint8)
     return flat.numpy().data
 
 
-def _difference(found: bytes, expected: bytes) -> Rejected:
-    """What is wrong with a header; for a person, so as much is read of it as can be."""
+def _order(tensors: Tensors) -> list[str]:
+    """Tags with the widest numbers first, so that every tensor is aligned."""
+    return sorted(tensors, key=lambda tag: (-tensors[tag].element_size(), tag))
+
+
+def _header(envelope: Envelope, tensors: Tensors) -> bytes:
+    """The frame up to the first number."""
+    table: dict[str, object] = {
+        "__metadata__": {"tacit": json.dumps(asdict(envelope), sort_keys=True)}
+    }
+    offset = 0
+    for tag in _order(tensors):
+        rows = tensors[tag]
+        end = offset + rows.nbytes
+        table[tag] = {
+            "dtype": DTYPES[rows.dtype],
+            "shape": list(rows.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(table, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
+
+
+def _header_difference(found: bytes, expected: bytes) -> Rejected:
+    """Describe, as far as it can be parsed, how a header differs from the expected one."""
     try:
-        # Nesting deep enough to exhaust the stack raises RecursionError.
-        table = json.loads(found[LENGTH : LENGTH + int.from_bytes(found[:LENGTH], "little")])
-        facts = json.loads(table.pop("__metadata__")["tacit"])
+        length = int.from_bytes(found[:LENGTH_BYTES], "little")
+        # Deep nesting raises RecursionError.
+        table = json.loads(found[LENGTH_BYTES : LENGTH_BYTES + length])
+        envelope = json.loads(table.pop("__metadata__")["tacit"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Rejected("malformed", "a letter whose beginning is not the header of a letter")
-    ours = json.loads(expected[LENGTH:])
-    own_facts = json.loads(ours.pop("__metadata__")["tacit"])
-    if facts != own_facts:
-        keys = sorted(facts) if isinstance(facts, dict) else []
-        wrong = next(
-            (key for key in own_facts if key not in keys or facts[key] != own_facts[key]),
-            "envelope",
-        )
-        told = str(facts.get(wrong))[:200] if isinstance(facts, dict) else "nothing"
-        reason = {"address": "iteration", "sender": "sender"}.get(wrong, "envelope")
-        return Rejected(reason, f"a letter with {wrong} {told}, not {own_facts.get(wrong)}")
+        return Rejected("malformed", "a message without a valid header")
+    ours = json.loads(expected[LENGTH_BYTES:])
+    own_envelope = json.loads(ours.pop("__metadata__")["tacit"])
+    if envelope != own_envelope:
+        return _envelope_difference(envelope, own_envelope)
     if sorted(map(str, table)) != sorted(ours):
-        return Rejected(
-            "tensors",
-            f"a letter with tensors {str(sorted(map(str, table)))[:200]}, not {sorted(ours)}",
-        )
+        tags = str(sorted(map(str, table)))[:200]
+        return Rejected("tensors", f"a message with tensors {tags}, not {sorted(ours)}")
     for tag, own in ours.items():
         for key in ("dtype", "shape"):
-            said = table[tag].get(key) if isinstance(table[tag], dict) else None
-            if said != own[key]:
-                return Rejected(key, f"{tag} has {key} {str(said)[:100]}, not {own[key]}")
-    return Rejected("malformed", "a letter with a header that is written otherwise than ours")
+            value = table[tag].get(key) if isinstance(table[tag], dict) else None
+            if value != own[key]:
+                return Rejected(key, f"{tag} has {key} {str(value)[:100]}, not {own[key]}")
+    return Rejected("malformed", "a message with a header that is formatted differently")
+
+
+def _envelope_difference(found: Any, own: dict[str, Any]) -> Rejected:
+    if not isinstance(found, dict):
+        return Rejected("envelope", "a message without an envelope")
+    wrong = next((key for key in own if key not in found or found[key] != own[key]), "envelope")
+    reason = {"exchange": "iteration", "sender": "sender"}.get(wrong, "envelope")
+    return Rejected(
+        reason, f"a message with {wrong} {str(found.get(wrong))[:200]}, not {own.get(wrong)}"
+    )

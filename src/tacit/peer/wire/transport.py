@@ -1,4 +1,4 @@
-"""Channels and servers with mutual TLS 1.3."""
+"""gRPC channels and servers with mutual TLS 1.3."""
 
 from __future__ import annotations
 
@@ -9,53 +9,70 @@ from typing import Any
 import grpc
 
 from tacit.core.errors import Misuse
-from tacit.peer.federation.identity import Credentials, describe, server_name
+from tacit.peer.federation.certificates import Credentials, certificate_info, server_name
 
 SERVICE = "tacit.peer.v1.Peer"
-CHUNK = 1 << 20  # bytes of a letter per message
-SMALL = 1 << 14  # bytes that a request may have, but for a manifest
-MANIFEST = 1 << 24
+CHUNK_BYTES = 1 << 20  # of a message
+MAX_REQUEST_BYTES = 1 << 14  # of all requests but manifests
+MAX_MANIFEST_BYTES = 1 << 24
 KEEP_ALIVE = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
-SERVING = [
+SERVER_OPTIONS = [
     *KEEP_ALIVE,
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.max_receive_message_length", MANIFEST),
+    ("grpc.max_receive_message_length", MAX_MANIFEST_BYTES),
     ("grpc.max_concurrent_streams", 16),  # per connection
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),  # two nodes on one port are a mistake
 ]
-CALLING = [
+CHANNEL_OPTIONS = [
     *KEEP_ALIVE,
-    ("grpc.max_receive_message_length", MANIFEST),
+    ("grpc.max_receive_message_length", MAX_MANIFEST_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    (
-        "grpc.min_reconnect_backoff_ms",
-        10_000,
-    ),  # in truth the time that a connection may take to come about
+    # Despite its name, the time limit for one attempt to connect.
+    ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 3_000),
-    ("grpc.enable_retries", 0),  # we retry ourselves
+    ("grpc.enable_retries", 0),  # the callers retry
 ]
 
 
-def channel(address: str, name: str, federation: str, own: Credentials, ca: bytes) -> Any:
-    """A channel to the node `name`: whoever answers at the address must hold that node's certificate."""
+def open_channel(address: str, name: str, federation: str, own: Credentials, ca: bytes) -> Any:
+    """Open a channel to a node, which must show the certificate of its name.
+
+    Args:
+        address: host:port of the node.
+        name: The node's name.
+        federation: The federation's name.
+        own: Certificate and key of the caller.
+        ca: Certificate of the federation's authority, as PEM.
+    """
     tls = grpc.ssl_channel_credentials(ca, own.key, own.certificate)
-    options = [*CALLING, ("grpc.ssl_target_name_override", server_name(name, federation))]
+    options = [*CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", server_name(name, federation))]
     return grpc.secure_channel(address, tls, options)
 
 
-def listen(
+def start_server(
     address: str, handlers: Iterable[Any], threads: int, own: Credentials, ca: bytes
 ) -> tuple[Any, int]:
-    """A started server that only talks to holders of a certificate of `ca`, and its port."""
+    """Start a server that accepts only certificates of the federation's authority.
+
+    Args:
+        address: host:port to listen on; port 0 chooses a free one.
+        handlers: Generic RPC handlers of gRPC.
+        threads: Calls served at a time.
+        own: Certificate and key of the node.
+        ca: Certificate of the federation's authority, as PEM.
+
+    Returns:
+        The server and its port.
+    """
     server = grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="serve"),
-        options=SERVING,
+        options=SERVER_OPTIONS,
         maximum_concurrent_rpcs=threads,
     )
     server.add_generic_rpc_handlers(tuple(handlers))
@@ -66,20 +83,22 @@ def listen(
         port = 0
     if port == 0:
         raise Misuse(
-            f"Cannot listen on {address}.",
-            "Is the port taken, or the address another machine's? Give one of this machine's with --listen.",
+            f"Cannot listen on {address}: another program uses the port, or this machine does not "
+            "have the address.",
+            "Give a free address of this machine with --listen host:port.",
         )
     server.start()
     return server, port
 
 
-def caller_of(context: Any, federation: str) -> str | None:
-    """The name in the certificate of who is calling, if it is one of this federation.
+def caller_name(context: Any, federation: str) -> str | None:
+    """The caller's name from its certificate; None if the certificate is not of this federation.
 
-    Only DNS names count, and exactly one of the federation: what else a certificate says may be its holder's choice.
+    Only DNS names count, and exactly one must be of the federation: whoever requested the
+    certificate may have chosen everything else in it.
     """
     suffix = server_name("", federation)
     for pem in context.auth_context().get("x509_pem_cert", ()):
-        names = [name for name in describe(pem).server_names if name.endswith(suffix)]
+        names = [name for name in certificate_info(pem).server_names if name.endswith(suffix)]
         return names[0].removesuffix(suffix) if len(names) == 1 else None
     return None

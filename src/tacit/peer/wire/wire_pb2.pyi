@@ -6,8 +6,8 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Greeting(_message.Message):
-    __slots__ = ("protocol", "federation", "generation", "manifest", "sections", "parameters", "dtype", "version")
+class NodeInfo(_message.Message):
+    __slots__ = ("protocol", "federation", "generation", "manifest_sha256", "sections", "parameters", "dtype", "version")
     class SectionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -18,7 +18,7 @@ class Greeting(_message.Message):
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
-    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
     SECTIONS_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     DTYPE_FIELD_NUMBER: _ClassVar[int]
@@ -26,54 +26,54 @@ class Greeting(_message.Message):
     protocol: int
     federation: str
     generation: int
-    manifest: bytes
+    manifest_sha256: bytes
     sections: _containers.ScalarMap[str, str]
     parameters: int
     dtype: str
     version: str
-    def __init__(self, protocol: _Optional[int] = ..., federation: _Optional[str] = ..., generation: _Optional[int] = ..., manifest: _Optional[bytes] = ..., sections: _Optional[_Mapping[str, str]] = ..., parameters: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., federation: _Optional[str] = ..., generation: _Optional[int] = ..., manifest_sha256: _Optional[bytes] = ..., sections: _Optional[_Mapping[str, str]] = ..., parameters: _Optional[int] = ..., dtype: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
-class Address(_message.Message):
-    __slots__ = ("generation", "tick", "exchange")
+class ExchangeId(_message.Message):
+    __slots__ = ("generation", "tick", "index")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
-    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
     generation: int
     tick: int
-    exchange: int
-    def __init__(self, generation: _Optional[int] = ..., tick: _Optional[int] = ..., exchange: _Optional[int] = ...) -> None: ...
+    index: int
+    def __init__(self, generation: _Optional[int] = ..., tick: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
-class Want(_message.Message):
-    __slots__ = ("address", "manifest", "saved")
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    MANIFEST_FIELD_NUMBER: _ClassVar[int]
-    SAVED_FIELD_NUMBER: _ClassVar[int]
-    address: Address
-    manifest: bytes
-    saved: int
-    def __init__(self, address: _Optional[_Union[Address, _Mapping]] = ..., manifest: _Optional[bytes] = ..., saved: _Optional[int] = ...) -> None: ...
+class FetchRequest(_message.Message):
+    __slots__ = ("exchange", "manifest_sha256", "saved_tick")
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SAVED_TICK_FIELD_NUMBER: _ClassVar[int]
+    exchange: ExchangeId
+    manifest_sha256: bytes
+    saved_tick: int
+    def __init__(self, exchange: _Optional[_Union[ExchangeId, _Mapping]] = ..., manifest_sha256: _Optional[bytes] = ..., saved_tick: _Optional[int] = ...) -> None: ...
 
-class Piece(_message.Message):
-    __slots__ = ("head", "data", "notice")
-    HEAD_FIELD_NUMBER: _ClassVar[int]
+class MessageChunk(_message.Message):
+    __slots__ = ("header", "data", "notice")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     NOTICE_FIELD_NUMBER: _ClassVar[int]
-    head: Head
+    header: MessageHeader
     data: bytes
-    notice: Notice
-    def __init__(self, head: _Optional[_Union[Head, _Mapping]] = ..., data: _Optional[bytes] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ...) -> None: ...
+    notice: ProgressNotice
+    def __init__(self, header: _Optional[_Union[MessageHeader, _Mapping]] = ..., data: _Optional[bytes] = ..., notice: _Optional[_Union[ProgressNotice, _Mapping]] = ...) -> None: ...
 
-class Head(_message.Message):
-    __slots__ = ("address", "size", "sha256")
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+class MessageHeader(_message.Message):
+    __slots__ = ("exchange", "size", "sha256")
+    EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
-    address: Address
+    exchange: ExchangeId
     size: int
     sha256: bytes
-    def __init__(self, address: _Optional[_Union[Address, _Mapping]] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, exchange: _Optional[_Union[ExchangeId, _Mapping]] = ..., size: _Optional[int] = ..., sha256: _Optional[bytes] = ...) -> None: ...
 
-class Notice(_message.Message):
+class ProgressNotice(_message.Message):
     __slots__ = ("generation", "tick", "waiting_for")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
@@ -83,7 +83,7 @@ class Notice(_message.Message):
     waiting_for: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, generation: _Optional[int] = ..., tick: _Optional[int] = ..., waiting_for: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class Ended(_message.Message):
+class Finished(_message.Message):
     __slots__ = ("generation", "tick")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
@@ -91,11 +91,7 @@ class Ended(_message.Message):
     tick: int
     def __init__(self, generation: _Optional[int] = ..., tick: _Optional[int] = ...) -> None: ...
 
-class Noted(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
-class Question(_message.Message):
+class Empty(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
