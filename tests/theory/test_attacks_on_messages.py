@@ -1,7 +1,7 @@
-"""What the theorems of what leaks are worth: inverting the messages of a run, with all that was proved of them.
+"""Inversion of the messages of a run with the combinations that the symbolic audit found.
 
-Five clients on a ring hold one digit each. The attacker gets a transcript, what it holds itself, and the combination
-that the knowledge audit found; the digits are used to judge only.
+Five clients on a ring hold one digit each. The attacker gets a transcript, its own state and the
+combination. The digits are used for scores only.
 """
 
 from functools import cache
@@ -18,8 +18,8 @@ from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.shortcuts import read_inputs
 from tacit.auditing.scoring.reconstruction import score_reconstruction
-from tacit.auditing.symbolic.findings import Findings
 from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.record.transcript import Keep
 
@@ -63,7 +63,7 @@ def held(algorithm, training, adversary, question="gradient", place=0, victim=0,
     said = tacit.simulate(
         algorithm, training, RING, steps=steps, seed=7, transcript=keep
     ).transcript
-    found = Findings(Knowledge(run_on_symbols(algorithm, RING, steps), listener), victim)
+    found = Leakage(Knowledge(run_on_symbols(algorithm, RING, steps), listener), victim)
     return found, evidence(found, question, place, said)
 
 
@@ -76,7 +76,7 @@ def observation(*parts):
 
 @cache
 def inverted(training):
-    """Views of the first message of client 0, inverted alike: without masks, two of them unknown, none unknown."""
+    """The first message of client 0, inverted without masks, with two unknown masks, and none."""
     seen = {
         "dsgt": held(DSGT, training, "curious(1)")[1],
         "neighbour": held(LPPA, training, "curious(1)")[1],
@@ -101,7 +101,7 @@ def inverted(training):
 
 @pytest.mark.parametrize("training", [LENET, LARGE], ids=["usual weights", "large weights"])
 def test_the_first_message_of_gradient_tracking_shows_the_digit(training):
-    """DLG (Zhu et al. 2019): labels read off the last layer, inputs by L-BFGS from random starts."""
+    """DLG (Zhu et al. 2019): labels from the last layer, inputs by L-BFGS from random starts."""
     seen, ssim, prior, levels = inverted(training)
     assert (seen["dsgt"].kind, seen["dsgt"].deviation) == ("gradient", 0)
     assert ssim["dsgt"] > 0.9 > prior + 0.1
@@ -118,7 +118,7 @@ def test_masks_hide_it_from_one_neighbour():
 
 
 def test_the_same_masks_only_blur_it_where_gradients_are_larger():
-    """Weights uniform in ±½ give gradients twice as large: the digit can be made out, but is not recovered."""
+    """Weights uniform in ±½ double the gradients: the digit is legible, but not recovered."""
     seen, ssim, prior, levels = inverted(LARGE)
     assert float(seen["dsgt"].values.std()) > 2 * seen["neighbour"].deviation
     assert prior + 0.1 < ssim["neighbour"] < 0.9 * ssim["dsgt"]
@@ -141,11 +141,11 @@ def far(shortcut, victim=0):
 
 @pytest.mark.parametrize(("adversary", "victim"), [("curious(1)", 0), ("eavesdropper", 3)])
 def test_kept_masks_leave_differences_and_those_give_the_input_itself(adversary, victim):
-    """Input = ΔG_W[k] / ΔG_b[k]: the masks are gone, whatever their scale, with no collusion and no search."""
+    """Input = ΔG_W[k] / ΔG_b[k] without masks of any scale, collusion or search."""
     for scale in (0.025, 25.0):
         algorithm = tacit.LPPA(lr=0.1, noise=tacit.Laplace(scale))
         found, change = held(algorithm, PERCEPTRON, adversary, "difference", 0, victim, steps=3)
-        assert found.of("gradient").places("exact") == []
+        assert found.of("gradient").indices("exact") == []
         assert (change.kind, change.deviation) == ("difference", 0)
         shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)
         assert bool(shortcut.exact().all())
@@ -155,8 +155,8 @@ def test_kept_masks_leave_differences_and_those_give_the_input_itself(adversary,
 def test_fresh_masks_leave_no_difference():
     for adversary in ("curious(1)", "eavesdropper"):
         found, change = held(FRESH, PERCEPTRON, adversary, "difference", 0, steps=3)
-        assert found.of("difference").places("exact") == []
-        assert found.of("gradient").places("exact") == []
+        assert found.of("difference").indices("exact") == []
+        assert found.of("gradient").indices("exact") == []
         assert change.deviation > 0
         shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)
         assert not bool(shortcut.exact().any())

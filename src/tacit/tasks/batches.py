@@ -16,9 +16,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from tacit.core.errors import Misuse
-from tacit.core.randomness import TILE, derive_key, same_size_permutations, permutations, concatenated_ranges
 from tacit.core.devices import to_device
+from tacit.core.errors import Misuse
+from tacit.core.randomness import (
+    TILE,
+    concatenated_ranges,
+    derive_key,
+    permutations,
+    same_size_permutations,
+)
 from tacit.tasks.parts import Part, Parts
 
 # A number of clients → the ranges of clients to process together.
@@ -225,8 +231,9 @@ class MiniBatchLoader:
         size, slots = int(self._sizes[0]), int(self._slots[0])
         step = max(1, TILE // size)
         for rows in (slice(low, low + step) for low in range(0, len(self._ids), step)):
-            order = same_size_permutations(self._key, epoch, self._device_ids[rows], size)[:, : slots * self._batch]
-            batches = self._order[self._device_first[rows] + order].view(-1, self._batch)
+            order = same_size_permutations(self._key, epoch, self._device_ids[rows], size)
+            used = order[:, : slots * self._batch]
+            batches = self._order[self._device_first[rows] + used].view(-1, self._batch)
             self._batches[rows.start * slots : rows.start * slots + len(batches)] = batches
 
     def _shuffle(self, clients: Tensor, epochs: Tensor) -> None:

@@ -5,9 +5,9 @@ import torch
 
 import tacit
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.evidence import applied, evidence, telescoped
-from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.attacks.evidence import apply_combination, evidence, telescoped_difference
 from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep
@@ -34,7 +34,7 @@ def numbers(algorithm, insides, steps=STEPS, graph=RING, **keep):
 
 def found(algorithm, adversary, victim=0, **keep):
     run = run_on_symbols(algorithm, RING, STEPS, Keep(**keep))
-    return Findings(Knowledge(run, Adversary.parse(adversary)), victim)
+    return Leakage(Knowledge(run, Adversary.parse(adversary)), victim)
 
 
 def gradient(algorithm, when, client=0):
@@ -115,9 +115,9 @@ def test_what_is_said_in_float32_gives_evidence_in_double_precision():
 
 def test_telescoping_differences_leave_the_first_gradient_and_the_last_known():
     findings, said = found(LPPA, "curious(1)"), numbers(LPPA, [1])
-    known = findings.of("difference").places("exact")
+    known = findings.of("difference").indices("exact")
     assert known == [0, 1, 2]
-    chain = telescoped(findings, said)
+    chain = telescoped_difference(findings, said)
     torch.testing.assert_close(chain.values, gradient(LPPA, 0) - gradient(LPPA, 3))
     assert [term.when for term in chain.terms] == [0, 3]
     assert (chain.kind, chain.coefficients, chain.deviation) == ("difference", (1.0, -1.0), 0.0)
@@ -130,13 +130,13 @@ def test_telescoping_differences_leave_the_first_gradient_and_the_last_known():
 def test_telescoping_begins_where_differences_are_known():
     """Of PDMM the first gradient is hidden, and of fresh masks every difference is noisy."""
     algorithm = tacit.PDMM(noise=tacit.Gaussian(1.0))
-    chain = telescoped(found(algorithm, "eavesdropper"), numbers(algorithm, []))
+    chain = telescoped_difference(found(algorithm, "eavesdropper"), numbers(algorithm, []))
     assert [term.when for term in chain.terms] == [2, STEPS]
     torch.testing.assert_close(
         chain.values, gradient(algorithm, 2) - gradient(algorithm, STEPS), rtol=1e-6, atol=1e-6
     )
     fresh = tacit.LPPA(lr=0.1, noise=tacit.Laplace(0.5), fresh=True)
-    assert telescoped(found(fresh, "curious(1)"), numbers(fresh, [1])) is None
+    assert telescoped_difference(found(fresh, "curious(1)"), numbers(fresh, [1])) is None
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,8 @@ def test_bounds_that_are_the_same_are_no_obstacle():
 @pytest.mark.parametrize("insides", [(), (2,)])
 def test_what_corrupt_clients_hold_must_have_been_recorded(insides):
     words = re.escape(
-        "but the transcript does not have it. Record what corrupt clients hold: name them in `insides`"
+        "but the transcript does not have it. Record what corrupt clients hold: name them in "
+        "`insides`"
     )
     with pytest.raises(Misuse, match=words):
         evidence(found(LPPA, "curious(1)"), "gradient", 0, numbers(LPPA, insides))
@@ -183,9 +184,9 @@ def test_first_models_that_are_known_must_have_been_recorded():
 
 def test_nothing_but_zero_is_made_of_nothing():
     know = found(LPPA, "curious(1)").knowledge
-    zero = know.ask(know.vector()).combination
+    zero = know.answer(know.vector()).combination
     assert (zero.messages, zero.own) == ((), ())
-    assert applied(zero, know, numbers(LPPA, [1])).item() == 0
+    assert apply_combination(zero, know, numbers(LPPA, [1])).item() == 0
 
 
 def test_a_transcript_of_another_graph_is_refused():
@@ -206,5 +207,5 @@ def test_a_model_is_called_one():
 
 
 def test_telescoped_evidence_has_a_point_per_gradient():
-    proof = telescoped(found(LPPA, "curious(1)"), numbers(LPPA, [1]))
+    proof = telescoped_difference(found(LPPA, "curious(1)"), numbers(LPPA, [1]))
     assert len(proof.points) == len(proof.terms) == 2

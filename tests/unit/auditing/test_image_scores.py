@@ -111,7 +111,7 @@ def test_no_window_fits(shape):
         (lambda x: ssim(x, x, math.nan), "data_range is nan"),
         (lambda x: ssim(x, x, 1.0, "triangular"), "Choose one of: gaussian, uniform"),
         (lambda x: ssim(x[:, :, :8], x[:, :, :8], 1.0), "at least 11×11"),
-        (lambda x: ssim(x.flatten(1), x.flatten(1), 1.0), "take mse and psnr"),
+        (lambda x: ssim(x.flatten(1), x.flatten(1), 1.0), "use mse, psnr"),
         (lambda x: mse(x.flatten(), x.flatten()[:2]), "one row per sample"),
     ],
 )

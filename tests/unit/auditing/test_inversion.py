@@ -1,4 +1,4 @@
-"""Inversion end to end; the truth is used to make observations and to judge, never handed to the attack."""
+"""Inversion end to end; the truth makes observations and scores, the attack never gets it."""
 
 import pytest
 import torch
@@ -122,7 +122,7 @@ def test_a_sum_over_two_clients_with_a_sample_each():
 
 
 def test_recovered_labels_of_a_sum_are_dealt_anew_in_every_restart():
-    """At weights of their own, the labels of the two clients are told apart by the attacker's own loss."""
+    """At different weights, the matching loss assigns the labels to the two clients."""
     theta = torch.stack((weights("a"), weights("b")), 1)
     x, _ = truth(2, 2, 1)
     y = torch.tensor([[[0], [2]], [[1], [0]]])
@@ -150,13 +150,15 @@ def test_signed_adam_on_the_cosine_with_total_variation():
     found = attack(seen, matching_loss=CosineDistance(), optimiser=SignedAdam(iterations=200))
     assert far(found, x).max() < 1e-3
     smooth = attack(
-        seen, matching_loss=CosineDistance(total_variation=10.0), optimiser=SignedAdam(iterations=200)
+        seen,
+        matching_loss=CosineDistance(total_variation=10.0),
+        optimiser=SignedAdam(iterations=200),
     )
     assert smooth.inputs.diff(dim=-1).abs().mean() < 0.1 * found.inputs.diff(dim=-1).abs().mean()
 
 
 def test_signed_adam_by_hand():
-    """The first step of Adam on signs is lr in every coordinate; the best point is kept, and in the box."""
+    """The first step of Adam on signs is lr in every coordinate; the best point is in the box."""
     start = torch.tensor([[0.5, 0.95], [0.2, 0.2]], dtype=torch.float64)
 
     def function(x, which):
@@ -232,7 +234,11 @@ def test_progress_and_the_end_of_the_budget_are_told():
     assert calls[-1][2].isfinite().all()
 
     short = attack(
-        seen, optimiser=LBFGS(iterations=10_000, value_tolerance=0, gradient_tolerance=0, change_tolerance=0), budget_seconds=0.05
+        seen,
+        optimiser=LBFGS(
+            iterations=10_000, value_tolerance=0, gradient_tolerance=0, change_tolerance=0
+        ),
+        budget_seconds=0.05,
     )
     assert "stopped by the budget of 0.05 s" in short.assumptions[-1]
     assert short.iterations.max() < 10_000
@@ -269,7 +275,7 @@ def test_a_loss_that_is_no_modules_needs_labels_or_optimises_them():
         ({"chunk": 0}, "chunk is 0"),
         ({"box": (1.0, 0.0)}, "box is (1.0, 0.0)"),
         ({"budget_seconds": 0}, "budget_seconds is 0"),
-        ({"objective": L2(total_variation=1.0), "shape": (16,)}, "Total variation"),
+        ({"matching_loss": L2(total_variation=1.0), "shape": (16,)}, "Total variation"),
     ],
 )
 def test_refusals(options, said):

@@ -6,11 +6,11 @@ from torch import nn
 from torch.func import grad
 from torch.nn import functional
 
-from tacit.auditing.attacks.gradient_matching import Matching
-from tacit.auditing.attacks.guesses import Layout
+from tacit.auditing.attacks.gradient_matching import MatchingProblems
+from tacit.auditing.attacks.guesses import GuessLayout
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, CosineDistance
+from tacit.auditing.attacks.matching_losses import L2, CosineDistance
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import FlatModule, ModuleLoss
@@ -33,7 +33,7 @@ def one_thread():
 
 def weights(name):
     """[V, K, P], another for each client."""
-    drawn = [LOSS.flat.fresh_weights(name, place) for place in range(VICTIMS * CLIENTS)]
+    drawn = [LOSS.flat.random_weights(name, place) for place in range(VICTIMS * CLIENTS)]
     return 2 * torch.stack(drawn).view(VICTIMS, CLIENTS, -1)
 
 
@@ -60,12 +60,12 @@ def seen():
     )
 
 
-LAYOUT = Layout(CLIENTS, BATCH, SHAPE, CLASSES, soft=False)
+LAYOUT = GuessLayout(CLIENTS, BATCH, SHAPE, CLASSES, soft=False)
 
 
 def matching(objective):
     labels = truth()[1][:, None]
-    return Matching(LOSS, seen(), objective, LAYOUT, labels, torch.arange(VICTIMS), 1)
+    return MatchingProblems(LOSS, seen(), objective, LAYOUT, labels, torch.arange(VICTIMS), 1)
 
 
 def guess():
@@ -114,7 +114,7 @@ def test_the_truth_matches_and_is_found():
     assert float(at_truth.max()) < 1e-25
     found = invert(
         LOSS, seen(), shape=SHAPE, batch=BATCH, classes=CLASSES, labels=y, restarts=2,
-        objective=L2(relative=True), optimiser=LBFGS(300),
+        matching_loss=L2(relative=True), optimiser=LBFGS(300),
     )  # fmt: skip
     assert found.inputs.shape == x.shape
     assert "3 values known together, of 4 gradients of 2 batches" in found.assumptions
@@ -142,7 +142,7 @@ def test_labels_are_searched_where_they_are_not_given():
         "optimiser": LBFGS(2),
     }
     assert invert(LOSS, seen(), **options).labels.shape == (VICTIMS, CLIENTS, BATCH)
-    with pytest.raises(Misuse, match="not off several"):
+    with pytest.raises(Misuse, match="not several"):
         invert(LOSS, seen(), labels="recover", **options)
 
 

@@ -1,4 +1,4 @@
-"""Labels from the last layer's gradient: certain for one sample, likely for batches and differences."""
+"""Labels from the last layer: exact for one sample, likely for batches and differences."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def test_every_one_of_a_thousand_single_samples(digits, uniform):
 @pytest.mark.parametrize("classes", [10, 2])
 @pytest.mark.parametrize("activation", [nn.Tanh(), nn.Sigmoid()])
 def test_without_a_bias_by_the_longest_row(digits, classes, activation):
-    """Features of either sign will do, except with two classes, where both rows are equally long."""
+    """Features may have any sign, except with two classes, where both rows have one length."""
     flat = FlatModule(
         nn.Sequential(
             nn.Flatten(), nn.Linear(784, 16), activation, nn.Linear(16, classes, bias=False)
@@ -57,7 +57,7 @@ def test_without_a_bias_by_the_longest_row(digits, classes, activation):
 
 @pytest.mark.parametrize("batch", [4, 16])
 def test_counts_of_batches_near_the_initialisation(digits, batch):
-    """Most labels of a batch; far more than chance, and those with negative gradients for certain."""
+    """Most labels of a batch, far more than chance; those with negative gradients always."""
     flat = FlatModule(sigmoid_cnn(SHAPE, 10, uniform=0.5))
     count = 40
     weights = torch.stack([flat.random_weights(1, victim) for victim in range(count)])
@@ -87,7 +87,7 @@ def test_counts_of_a_sum_over_clients(digits):
 
 
 def test_counts_by_hand():
-    """Four samples: n = 4·(p̄ − G_b); the second class is there for certain, whatever is expected."""
+    """Four samples: n = 4·(p̄ − G_b); the second class occurs for any expectation."""
     predicted = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
     true = torch.tensor([[1, 3, 0, 0]])
     assert torch.equal(label_counts(predicted - true / 4, predicted, batch=4), true)
@@ -102,7 +102,7 @@ def test_counts_by_hand():
 
 @pytest.mark.parametrize(("lr", "least"), [(0.001, 0.7), (0.01, 0.97), (0.1, 0.97)])
 def test_a_difference_tells_which_class_was_learnt(digits, lr, least):
-    """After one step down the sample's own gradient; the plain arg max Δp is right in 40 %, 59 % and 100 %."""
+    """After one step along the sample's gradient; plain arg max Δp finds 40 %, 59 % and 100 %."""
     flat = FlatModule(sigmoid_cnn(SHAPE, 10, uniform=0.5))
     earlier = torch.stack([flat.random_weights(3, victim) for victim in range(60)])
     x, y = digits.x[:60, None], digits.y[:60, None]

@@ -1,11 +1,11 @@
-"""The batched L-BFGS against closed forms, against torch's own, and against itself with other batch mates."""
+"""The batched L-BFGS against closed forms, torch's L-BFGS, and itself in other batches."""
 
 from itertools import pairwise
 
 import pytest
 import torch
 
-from tacit.auditing.attacks.curvature import Curvature
+from tacit.auditing.attacks.inverse_hessian import InverseHessians
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.core.errors import Misuse
 
@@ -60,7 +60,7 @@ def regressions(count, n):
     return with_autograd(function)
 
 
-EXACT = LBFGS(iterations=400, enough=0.0, flat=1e-12, gain=0.0)
+EXACT = LBFGS(iterations=400, value_tolerance=0.0, gradient_tolerance=1e-12, change_tolerance=0.0)
 
 
 def test_quadratics_end_at_their_minimisers():
@@ -90,9 +90,13 @@ def test_the_same_path_as_torchs_own(kind, history):
         (regressions(8, 15), 15) if kind == "regressions" else (with_autograd(rosenbrock), 6)
     )
     start = normal(8, n, seed=5)
-    mine = LBFGS(iterations=25, history=history, enough=0.0, flat=0.0, gain=0.0).minimise(
-        start, function
-    )
+    mine = LBFGS(
+        iterations=25,
+        history=history,
+        value_tolerance=0.0,
+        gradient_tolerance=0.0,
+        change_tolerance=0.0,
+    ).minimise(start, function)
     for row in range(len(start)):
         which, calls = torch.tensor([row]), []
         point = start[row].clone().requires_grad_()
@@ -129,9 +133,9 @@ def test_the_result_does_not_depend_on_batch_mates():
 
 @pytest.mark.parametrize("stored", [1, 3, 7, 19])
 def test_the_compact_form_is_the_two_loop_recursion(stored):
-    """With rings that are empty, filling and overwritten, of problems that stored different numbers of pairs."""
+    """With ring buffers that are empty, filling and overwritten, different for each problem."""
     history, count, n = 7, 3, 30
-    curvature, kept = Curvature(normal(count, n), history), [[] for _ in range(count)]
+    curvature, kept = InverseHessians(normal(count, n), history), [[] for _ in range(count)]
     for step in range(stored):
         s = normal(count, n, seed=10 + step)
         y = s * torch.linspace(0.5, 3, n).double() + 0.1 * normal(count, n, seed=100 + step)
@@ -153,14 +157,14 @@ def test_the_compact_form_is_the_two_loop_recursion(stored):
 
 
 def test_pairs_of_negative_curvature_are_not_stored():
-    curvature, s = Curvature(normal(2, 5), 4), normal(2, 5)
+    curvature, s = InverseHessians(normal(2, 5), 4), normal(2, 5)
     curvature.store(torch.tensor([True, True]), s, s * torch.tensor([[1.0], [-1.0]]))
     assert curvature.pairs.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(("value", "slope"), [("nan", "nan"), ("-inf", "1"), ("-1e9", "nan")])
 def test_points_that_are_not_finite_are_backed_off_from(value, slope):
-    """The function x/1000 − log x is not defined left of 0; from far right the long first steps lead there."""
+    """x/1000 − log x is not defined left of 0, where long first steps from the far right lead."""
     plain, left = with_autograd(lambda x, which: (1e-3 * x - x.clamp_min(1e-9).log()).sum(1)), []
 
     def function(x, which):
@@ -211,8 +215,10 @@ def test_a_gradient_that_lies_ends_as_stuck():
 
 
 def test_steps_satisfy_the_strong_wolfe_conditions():
-    """Along one direction from the start: the first accepted point is low enough and level enough."""
-    search = LBFGS(iterations=1, enough=0.0, flat=0.0, gain=0.0, c2=0.1)
+    """The first accepted point along a direction satisfies both Wolfe conditions."""
+    search = LBFGS(
+        iterations=1, value_tolerance=0.0, gradient_tolerance=0.0, change_tolerance=0.0, c2=0.1
+    )
     start, function = normal(20, 4, seed=8), with_autograd(rosenbrock)
     found = search.minimise(start, function)
     value, slope = function(start, torch.arange(20))
@@ -224,22 +230,22 @@ def test_steps_satisfy_the_strong_wolfe_conditions():
     )
 
 
-def test_values_only_fall_and_the_watch_can_end_it():
+def test_values_only_fall_and_the_callback_can_end_the_search():
     calls = []
 
     def watch(iteration, values):
         calls.append((iteration, values.clone()))
         return iteration >= 5
 
-    found = EXACT.minimise(normal(3, 4), with_autograd(rosenbrock), watch=watch)
+    found = EXACT.minimise(normal(3, 4), with_autograd(rosenbrock), callback=watch)
     for (_, before), (_, after) in pairwise(calls):
         assert bool((after <= before).all())
     assert found.iterations.max() == 5
     torch.testing.assert_close(found.values, rosenbrock(found.x, None))
 
 
-def test_enough_is_relative_to_the_first_value():
-    found = LBFGS(enough=1e-2).minimise(normal(6, 4), with_autograd(rosenbrock))
+def test_the_value_tolerance_is_relative_to_the_first_value():
+    found = LBFGS(value_tolerance=1e-2).minimise(normal(6, 4), with_autograd(rosenbrock))
     first = rosenbrock(normal(6, 4), None)
     assert bool((found.values <= 1e-2 * first).all())
     assert bool((found.values > 1e-9 * first).any())
@@ -258,10 +264,10 @@ def test_a_projection_is_applied_to_the_result_and_its_value():
     [
         {"iterations": 0},
         {"history": 1.5},
-        {"trials": True},
-        {"gain": -1},
+        {"line_search_steps": True},
+        {"change_tolerance": -1},
         {"c1": 0.95},
-        {"enough": "a"},
+        {"value_tolerance": "a"},
     ],
 )
 def test_bad_settings_are_refused(wrong):

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from tacit.auditing.scoring import lower_bound as module
-from tacit.auditing.scoring.lower_bound import LowerBound, lower_bound, verdict
+from tacit.auditing.scoring.lower_bound import LowerBound, compare_bounds, lower_bound
 from tacit.core.errors import Misuse
 from tacit.privacy.accounting.laplace import laplace_delta
 
@@ -18,7 +18,7 @@ def responses(generator, epsilon, members, others):
 
 @pytest.mark.parametrize("size", [(60, 60), (300, 90)])
 def test_randomized_response_is_seldom_overestimated(size):
-    """The true ε must lie above the bound in 80 % of experiments, up to what 250 of them can tell."""
+    """The true ε is above the bound in 80 % of 250 experiments, up to their own error."""
     generator, trials = np.random.default_rng(1), 250
     wrong = sum(
         lower_bound(*responses(generator, 1.0, *size), delta=0.0, confidence=0.8).epsilon > 1.0
@@ -111,8 +111,8 @@ def test_a_larger_delta_and_confidence_show_less():
 
 def test_so_many_scores_can_show_so_much():
     perfect = lower_bound(np.ones(200), np.zeros(200), 0.0)
-    assert perfect.epsilon == pytest.approx(perfect.most)
-    assert 3 < perfect.most < 4
+    assert perfect.epsilon == pytest.approx(perfect.max_epsilon)
+    assert 3 < perfect.max_epsilon < 4
     assert lower_bound([1.0, 1.0], [0.0, 0.0], 0.0).epsilon == 0
 
 
@@ -123,20 +123,20 @@ def test_infinite_scores_are_scores():
 def test_a_wrong_upper_bound_is_called_a_defect():
     members, others = responses(np.random.default_rng(6), 3.0, 5000, 5000)
     found = lower_bound(members, others, 1e-5)
-    words = verdict(found, 1.0)
+    words = compare_bounds(found, 1.0)
     assert words.startswith("a defect of the analysis")
     assert f"{found.epsilon:.4g}" in words
     assert "epsilon <= 1" in words
-    right = verdict(found, 3.0)
+    right = compare_bounds(found, 3.0)
     assert right.startswith("no contradiction")
     assert "proves nothing" in right
-    assert "no differential-privacy guarantee" in verdict(found, math.inf)
+    assert "no differential-privacy guarantee" in compare_bounds(found, math.inf)
 
 
 def test_the_edge_between_defect_and_none():
     at = LowerBound(1.0, 0.0, 0.5, (0.5, 0.6), (0.1, 0.2), 0.95, 10, 10)
-    assert not verdict(at, 1.0).startswith("a defect")
-    assert verdict(at, 0.999).startswith("a defect")
+    assert not compare_bounds(at, 1.0).startswith("a defect")
+    assert compare_bounds(at, 0.999).startswith("a defect")
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_the_edge_between_defect_and_none():
         lambda: lower_bound([[1.0, 2.0]], [0.0, 0.0], 0.0),
         lambda: lower_bound([1.0, 1.0], [0.0, 0.0], 1.0),
         lambda: lower_bound([1.0, 1.0], [0.0, 0.0], 0.0, confidence=1.0),
-        lambda: verdict(lower_bound([1.0, 1.0], [0.0, 0.0], 0.0), math.nan),
-        lambda: verdict(lower_bound([1.0, 1.0], [0.0, 0.0], 0.0), -1.0),
+        lambda: compare_bounds(lower_bound([1.0, 1.0], [0.0, 0.0], 0.0), math.nan),
+        lambda: compare_bounds(lower_bound([1.0, 1.0], [0.0, 0.0], 0.0), -1.0),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_a_remedy(call):

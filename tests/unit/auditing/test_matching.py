@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from tacit.auditing.scoring.matching import match, pairwise_mse, rearranged
+from tacit.auditing.scoring.matching import match, pairwise_mse, reorder
 from tacit.core.errors import Misuse
 
 
@@ -39,10 +39,10 @@ def test_shuffled_batches_are_put_in_order_victim_by_victim():
     shuffles = torch.stack(
         [torch.randperm(6, generator=torch.Generator().manual_seed(v)) for v in range(3)]
     )
-    guess = rearranged(truth, shuffles) + 0.01 * draw(3, 6, 2, 4, seed=9)
+    guess = reorder(truth, shuffles) + 0.01 * draw(3, 6, 2, 4, seed=9)
     order = match(guess, truth)
-    assert torch.equal(rearranged(shuffles, order), torch.arange(6).expand(3, 6))
-    assert torch.allclose(rearranged(guess, order), truth, atol=0.1)
+    assert torch.equal(reorder(shuffles, order), torch.arange(6).expand(3, 6))
+    assert torch.allclose(reorder(guess, order), truth, atol=0.1)
 
 
 def test_nearly_exact_guesses_are_told_apart():

@@ -1,4 +1,4 @@
-"""Every objective against plain loops, and its gradient against finite differences in double precision."""
+"""Every matching loss against plain loops, and its gradient against finite differences."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from tacit.tasks.flat import FlatModule, ModuleLoss
 SHAPE, CLASSES, BATCH = (1, 4, 4), 3, 2
 DENSE = nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.Sigmoid(), nn.Linear(6, CLASSES))
 CONVOLUTIONS = sigmoid_cnn(SHAPE, CLASSES, filters=2, uniform=0.5)
-OBJECTIVES = [
+MATCHING_LOSSES = [
     L2(),
     L2(relative=True),
     L2(total_variation=0.1),
@@ -43,7 +43,7 @@ def observation(kind, flat):
     }[kind]()
 
 
-def problem(kind, objective, soft, guesses, module=DENSE):
+def problem(kind, matching_loss, soft, guesses, module=DENSE):
     flat = FlatModule(module.double())
     loss, seen = ModuleLoss(flat, functional.cross_entropy), observation(kind, flat)
     layout = GuessLayout(seen.batches, BATCH, SHAPE, CLASSES, soft)
@@ -52,16 +52,18 @@ def problem(kind, objective, soft, guesses, module=DENSE):
     return (
         seen,
         layout,
-        MatchingProblems(loss, seen, objective, layout, labels, torch.arange(2 * guesses), guesses),
+        MatchingProblems(
+            loss, seen, matching_loss, layout, labels, torch.arange(2 * guesses), guesses
+        ),
     )
 
 
-def check_by_differences(kind, objective, soft, module=DENSE):
-    """All central differences of a guess as rows of one evaluation; guesses of the second victim only."""
-    _, layout, _ = problem(kind, objective, soft, 1, module)
+def check_by_differences(kind, matching_loss, soft, module=DENSE):
+    """All central differences of one guess in one evaluation, for the second victim."""
+    _, layout, _ = problem(kind, matching_loss, soft, 1, module)
     n, step = layout.width, 1e-5
     assert n == layout.batches * BATCH * (16 + 3 * soft)
-    _, _, matching = problem(kind, objective, soft, 2 * n + 1, module)
+    _, _, matching = problem(kind, matching_loss, soft, 2 * n + 1, module)
     row = torch.rand(n, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     shifts = step * torch.eye(n, dtype=torch.float64)
     rows = torch.cat((row[None], row + shifts, row - shifts))
@@ -72,10 +74,10 @@ def check_by_differences(kind, objective, soft, module=DENSE):
 
 
 @pytest.mark.parametrize("soft", [False, True], ids=["given", "optimised"])
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=str)
+@pytest.mark.parametrize("matching_loss", MATCHING_LOSSES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_against_finite_differences(kind, objective, soft):
-    check_by_differences(kind, objective, soft)
+def test_gradients_against_finite_differences(kind, matching_loss, soft):
+    check_by_differences(kind, matching_loss, soft)
 
 
 def test_gradients_through_convolutions():
@@ -108,8 +110,8 @@ def test_values_against_plain_loops(kind, soft):
         cosine = 1 - functional.cosine_similarity(combination, v, dim=0)
         tv = total_variation(images)
         expected = [square, square / v.square().sum(), square + 0.1 * tv, cosine, cosine + 0.1 * tv]
-        for objective, value in zip(OBJECTIVES, expected, strict=True):
-            found, _ = problem(kind, objective, soft, 1)[2](
+        for matching_loss, value in zip(MATCHING_LOSSES, expected, strict=True):
+            found, _ = problem(kind, matching_loss, soft, 1)[2](
                 rows[victim][None], torch.tensor([victim])
             )
             torch.testing.assert_close(found[0], value, atol=1e-12, rtol=1e-10)

@@ -5,7 +5,11 @@ from torch.func import grad
 from torch.nn import functional
 
 from tacit import models
-from tacit.auditing.attacks.membership_scores import gradient_cosine_score, gradient_norm_score, loss_score
+from tacit.auditing.attacks.membership_scores import (
+    gradient_cosine_score,
+    gradient_norm_score,
+    loss_score,
+)
 from tacit.auditing.scoring.roc import Roc
 from tacit.core.errors import Misuse
 from tacit.data import mnist_mini as mini
@@ -139,7 +143,7 @@ def test_an_overfitted_model_gives_its_members_away(digits, overfitted, score):
 
 @pytest.mark.parametrize("score", [loss_score, gradient_norm_score])
 def test_an_untrained_model_gives_nothing_away(digits, score):
-    """Whichever half of the candidates are called members: the interval holds ½ in 19 of 20 cases or so."""
+    """For any half of the candidates as members, the interval holds ½ in about 19 of 20 cases."""
     loss, x, y = digits
     scores = score(loss, loss.flat.random_weights(0), x, y)
     assert len(scores.unique()) > MEMBERS  # they tell samples apart, but not members
@@ -151,7 +155,7 @@ def test_an_untrained_model_gives_nothing_away(digits, score):
 
 
 def test_a_batch_gradient_gives_its_samples_away(digits):
-    """Even of an untrained model, to which loss and norm are blind; several batches give more than one."""
+    """Even for an untrained model, where loss and norm fail; more batches reveal more."""
     loss, x, y = digits
     theta = torch.stack([loss.flat.random_weights(0)] * 5)
     batches = torch.arange(MEMBERS).view(5, 40)
@@ -187,7 +191,7 @@ def test_a_sample_in_the_batch_has_the_higher_cosine(digits):
         (lambda l, w, x, y: gradient_cosine_score(l, w[None].repeat(2, 1), w, x, y), "1 observed"),
         (lambda l, w, x, y: gradient_cosine_score(l, w, w, x, y, before=w[:2]), "before has shape"),
         (lambda l, w, x, y: gradient_cosine_score(l, w, w / 0, x, y), "not finite"),
-        (lambda l, w, x, y: gradient_cosine_score(l, w, w, x, y, over="median"), "mean, max"),
+        (lambda l, w, x, y: gradient_cosine_score(l, w, w, x, y, over="median"), "mean.*max"),
     ],
 )
 def test_bad_input_is_refused(call, words):

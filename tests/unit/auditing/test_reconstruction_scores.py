@@ -13,7 +13,7 @@ VICTIMS, BATCH = 3, 4
 
 @pytest.fixture(scope="module")
 def digits():
-    """Victims' digits [3, 4, 1, 28, 28], two of one class in each batch, and a public pool of others."""
+    """Victims' digits [3, 4, 1, 28, 28], two of one class in each batch, and a public pool."""
     raw = mini.read()
     x, y = torch.from_numpy(raw.train.x).double() / 255, torch.from_numpy(raw.train.y)
     first = [torch.nonzero(y == label).flatten() for label in range(10)]

@@ -111,7 +111,7 @@ def test_true_positives_where_few_are_accused():
     assert (at.fpr, at.tpr, at.reason) == (0.01, 0.5, None)
     assert at.interval == clopper_pearson(50, 100)
     assert rarer.tpr is rarer.interval is None
-    assert "1,000 non-members are too few for a rate of 0.001: it takes 10,000" in rarer.reason
+    assert "1,000 non-members are too few for a rate of 0.001: it needs 10,000" in rarer.reason
     tied = np.where(others >= 989, 989.0, others)  # eleven in one step: taking it would be too many
     assert Roc.from_scores(members, tied).at[0].tpr == 0.5
     assert Roc.from_scores(np.full(9, 989.0), tied).at[0].tpr == 0.0
@@ -148,11 +148,11 @@ def test_plain_values_for_json():
 @pytest.mark.parametrize(
     ("members", "others", "options", "words"),
     [
-        ([1.0, math.nan], [0.0, 1.0], {}, "members .* some NaN"),
+        ([1.0, math.nan], [0.0, 1.0], {}, "member scores .* some NaN"),
         ([1.0], [0.0, 1.0], {}, "at least two"),
         ([1.0, 2.0], [[0.0, 1.0]], {}, "one number per candidate"),
-        ([1.0, 2.0], [0.0, 1.0], {"level": 1.0}, "level has 1.0"),
-        ([1.0, 2.0], [0.0, 1.0], {"rates": [0.0]}, "rates has 0.0"),
+        ([1.0, 2.0], [0.0, 1.0], {"level": 1.0}, "level is 1.0"),
+        ([1.0, 2.0], [0.0, 1.0], {"rates": [0.0]}, "rates is 0.0"),
     ],
 )
 def test_bad_input_is_refused(members, others, options, words):

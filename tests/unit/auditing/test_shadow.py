@@ -9,7 +9,12 @@ from torch.nn import functional
 
 from tacit import models
 from tacit.auditing.attacks.membership_scores import loss_score
-from tacit.auditing.attacks.shadow import ShadowModels, confidence, likelihood_ratio_score, train_shadow_models
+from tacit.auditing.attacks.shadow import (
+    ShadowModels,
+    confidence,
+    likelihood_ratio_score,
+    train_shadow_models,
+)
 from tacit.auditing.scoring.roc import Roc
 from tacit.core.errors import Misuse
 from tacit.data import mnist_mini as mini
@@ -138,7 +143,8 @@ def test_training_is_keyed_and_leaves_the_global_stream_alone():
     loss, x, y = small()
     before = torch.get_rng_state()
     one, again, other = (
-        train_shadow_models(loss, x, y, seed=seed, models=4, steps=3, batch_size=2) for seed in (1, 1, 2)
+        train_shadow_models(loss, x, y, seed=seed, models=4, steps=3, batch_size=2)
+        for seed in (1, 1, 2)
     )
     assert torch.equal(one.theta, again.theta)
     assert not torch.equal(one.held, other.held)
@@ -231,18 +237,22 @@ def test_the_likelihood_ratio_beats_the_loss_on_an_overfitted_model(digits, over
 
 
 def test_the_likelihood_ratio_of_an_untrained_model_tells_nothing(digits, shadows):
-    """For this split; that the interval fails for one in twenty splits is the business of test_roc."""
+    """For this split; test_roc covers that the interval fails for one in twenty splits."""
     loss, x, y, *_ = digits
     for variant in ("online", "offline"):
         roc = roc_of(
-            likelihood_ratio_score(loss, loss.flat.random_weights(0), shadows, x, y, variant=variant)
+            likelihood_ratio_score(
+                loss, loss.flat.random_weights(0), shadows, x, y, variant=variant
+            )
         )
         assert roc.interval[0] < 0.5 < roc.interval[1]
 
 
 def test_offline_shadows_need_not_know_the_candidates(digits, overfitted):
     loss, x, y, *public = digits
-    trained = train_shadow_models(loss, *public, seed=6, models=8, steps=STEPS, lr=1.0).for_other_candidates(len(x))
+    trained = train_shadow_models(
+        loss, *public, seed=6, models=8, steps=STEPS, lr=1.0
+    ).for_other_candidates(len(x))
     offline = roc_of(likelihood_ratio_score(loss, overfitted, trained, x, y, variant="offline"))
     assert offline.interval[0] > roc_of(loss_score(loss, overfitted, x, y)).auc
     with pytest.raises(Misuse, match=r'0 shadow models with it.*variant = "offline"'):
@@ -255,9 +265,9 @@ def test_offline_shadows_need_not_know_the_candidates(digits, overfitted):
         ({"models": 3}, "models come in pairs"),
         ({"models": 0}, "models is 0"),
         ({"steps": 0}, "steps is 0"),
-        ({"batch_size": 0}, "batch_size 0"),
+        ({"batch_size": 0}, "batch_size is 0"),
         ({"lr": -1.0}, "lr is -1.0"),
-        ({"momentum": 1.0}, r"momentum in \[0, 1\)"),
+        ({"momentum": 1.0}, "momentum is 1.0"),
         ({"weight_decay": -0.1}, "weight_decay is -0.1"),
         ({"budget_seconds": 0}, "budget_seconds is 0"),
         ({"start": torch.zeros(3)}, r"start has shape \(3,\)"),
@@ -273,12 +283,12 @@ def test_bad_training_is_refused(change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"variant": "both"}, "online or offline"),
-        ({"variance": "none"}, "auto, each or shared"),
+        ({"variant": "both"}, "online.*offline"),
+        ({"variance": "none"}, "auto.*each.*shared"),
         ({"theta": torch.zeros(2, 43).double()}, r"Give one model \[P\]"),
         (
             {"x": torch.zeros(9, 4).double(), "y": torch.zeros(9, dtype=torch.int64)},
-            "shadows know 10 candidates",
+            "shadow models have 10 candidates",
         ),
         ({"y": torch.zeros(10).double()}, "class logits"),
     ],

@@ -1,4 +1,4 @@
-"""Inputs read off a fully connected first layer: exact where they should be, and known not to be elsewhere."""
+"""Inputs from a fully connected first layer: exact for one sample, and detected otherwise."""
 
 import pytest
 import torch

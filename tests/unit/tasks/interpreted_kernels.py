@@ -11,8 +11,7 @@ import torch
 from torch.nn import functional
 
 from tacit.compression.subsets import KEY, ROUNDS, feistel_sizes, random_subset
-from tacit.core.native import gpu_integers
-from tacit.core.native.on_gpu import KNOWN
+from tacit.core.native import KNOWN_WORDS, gpu_integers
 from tacit.core.randomness import philox, words
 from tacit.tasks.layers import gpu
 from tacit.tasks.layers.convolution import Convolution
@@ -87,7 +86,7 @@ def compare_words(key, tick, rows, first, last):
     counters = torch.randint(0, 1 << 32, (4, 300))
     assert torch.equal(gpu_integers.philox(counters, key), philox(tuple(counters), key))
     nobody = torch.zeros(2, dtype=torch.int64)
-    assert gpu_integers.words(0, torch.arange(2), nobody, nobody, range(4)).tolist() == KNOWN
+    assert gpu_integers.words(0, torch.arange(2), nobody, nobody, range(4)).tolist() == KNOWN_WORDS
 
 
 def compare_subsets(rows, width, k):

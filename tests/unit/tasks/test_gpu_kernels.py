@@ -24,14 +24,14 @@ def test_our_kernels_do_what_tensor_operations_do():
 
 
 @pytest.mark.parametrize("together", [1, 2, 7])
-def test_recorded_passes_are_one_per_size(together, monkeypatch):
-    recorded = []
+def test_one_pass_is_captured_per_size(together, monkeypatch):
+    captured = []
 
-    def capture(work, theta, index):  # as on a GPU, without recording anything
-        recorded.append(len(theta))
+    def capture(work, theta, index):  # as on a GPU, without capturing anything
+        captured.append(len(theta))
         return work
 
-    monkeypatch.setattr(gradients, "recorded_pass", capture)
+    monkeypatch.setattr(gradients, "captured_pass", capture)
     generator = torch.Generator().manual_seed(0)
     parts = [(torch.rand(12, 6, generator=generator), torch.arange(12) % 3) for _ in range(7)]
     task = Task.from_module(
@@ -40,9 +40,9 @@ def test_recorded_passes_are_one_per_size(together, monkeypatch):
     hosted = HostedObjective(
         task, range(7), task.loader(torch.arange(7), 0, "cpu"), "layered", 0, "cpu"
     )
-    monkeypatch.setitem(gradients.WORKSPACE, "cpu", together * hosted._way.numbers)
+    monkeypatch.setitem(gradients.WORKSPACE, "cpu", together * hosted._backend.numbers)
     theta, out = hosted.theta0(), torch.full_like(hosted.theta0(), torch.nan)
     for number in range(3):
-        hosted._play(theta, hosted.loader.indices(number), out)
+        hosted._replay(theta, hosted.loader.indices(number), out)
         assert torch.equal(out, hosted.grad(theta, number))
-    assert recorded == {1: [1], 2: [1, 2], 7: [7]}[together]
+    assert captured == {1: [1], 2: [1, 2], 7: [7]}[together]

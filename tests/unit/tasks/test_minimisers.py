@@ -5,7 +5,7 @@ import torch
 
 import tacit
 from tacit.core.errors import Misuse
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 
 def draw(*shape, seed=0):
@@ -14,7 +14,7 @@ def draw(*shape, seed=0):
 
 def objective(task):
     graph = tacit.Topology.ring(task.clients).mixing("metropolis")
-    return Simulation(tacit.PDMM(), task, graph, gradients="looped").here.objective
+    return Simulation(Setting(tacit.PDMM(), task, graph, gradients="looped")).here.objective
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ def batch(source, number, ids=None, positions=None, seed=0, chunk=100):
     loader = source.loader(ids, ids if positions is None else torch.tensor(positions), seed, "cpu")
     pool = WorkerPool(1)
     groups = [
-        (rows, load()) for rows, load in loader.chunks(number, lambda count: pool.split(count, chunk))
+        (rows, load())
+        for rows, load in loader.chunks(number, lambda count: pool.split(count, chunk))
     ]
     assert torch.equal(
         torch.cat([torch.arange(len(ids))[rows] for rows, _ in groups]), torch.arange(len(ids))

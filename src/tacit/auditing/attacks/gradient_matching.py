@@ -1,4 +1,4 @@
-"""The matching loss of many guesses and its gradient: a gradient of a gradient, all guesses as one batch."""
+"""The matching loss of many guesses and its gradient, with all guesses in one batch."""
 
 from __future__ import annotations
 
@@ -8,53 +8,64 @@ import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
-from tacit.auditing.attacks.guesses import Layout
-from tacit.auditing.attacks.objectives import MatchingLoss
+from tacit.auditing.attacks.guesses import GuessLayout
+from tacit.auditing.attacks.matching_losses import MatchingLoss
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.tasks.flat import Loss
 
-# (row [n], weights [K, P], value [P] or [M, P], labels [T, batch, ...] or None) -> scalar
-OneLoss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+# (row [n], weights [K, P], value [P] or [M, P], labels [T, batch, ...] or None) → scalar
+GuessLoss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
-class Matching:
-    """D(Σₖ cₖ∇L(θₖ; xₖ, yₖ), v) of guesses as rows, the mean over values known together, and its gradient.
+class MatchingProblems:
+    """Value and gradient of D(Σₖ cₖ∇L(θₖ; xₖ, yₖ), v) of many guesses.
 
-    `problems` [B] are the numbers of the guesses that it is of; guess i belongs to victim i // guesses. One `vmap`
-    over everything is the fastest on a CPU too (0.7 ms per guess of a small sigmoid network on two cores, 8 ms
-    alone), although convolutions with weights of their own become grouped ones.
+    Of a joint observation it is the mean over its values. One `vmap` over all guesses is the
+    fastest way on a CPU too (0.7 ms per guess of a small sigmoid network on two cores, 8 ms one by
+    one), although it turns convolutions into grouped ones.
     """
 
     def __init__(
         self,
         loss: Loss,
         observation: Observation | JointObservation,
-        objective: MatchingLoss,
-        layout: Layout,
+        matching_loss: MatchingLoss,
+        layout: GuessLayout,
         labels: Tensor | None,
         problems: Tensor,
         guesses: int,
     ) -> None:
+        """Prepare the problems.
+
+        Args:
+            loss: The loss of the attacked model.
+            observation: The observed values of V victims.
+            matching_loss: The distance D.
+            layout: How inputs and labels are stored in a row.
+            labels: Labels of all guesses, [V, R, T, batch, ...]; None if rows contain them.
+            problems: Numbers [B] of the guesses in question. Guess i is of victim i // guesses.
+            guesses: Guesses R per victim.
+        """
         self.observation = observation
         self.problems, self.guesses = problems, guesses
         self.labels = None if labels is None else labels.flatten(0, 1)  # [V·R, T, batch, ...]
-        one = (
-            joint_loss(loss, observation, objective, layout)
-            if isinstance(observation, JointObservation)
-            else matching_loss(loss, observation, objective, layout)
-        )
+        if isinstance(observation, JointObservation):
+            one = _joint_loss(loss, observation, matching_loss, layout)
+        else:
+            one = _single_loss(loss, observation, matching_loss, layout)
         in_dims = (0, 0, 0, None if labels is None else 0)
         self._each: Callable[..., tuple[Tensor, Tensor]] = vmap(
             grad_and_value(one), in_dims=in_dims
         )
-        self._asked: Tensor | None = None
+        self._which: Tensor | None = None
 
     def __call__(self, rows: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        """Values [A] and gradients [A, n] of rows [A, n], which are guesses problems[which]."""
-        if self._asked is not which:  # optimisers ask for the same problems many times
-            self._asked, self._known = which, self._gather(self.problems[which])
-        slopes, values = self._each(rows, *self._known)
-        return values.detach(), slopes.detach()
+        """Values [A] and gradients [A, n] of rows [A, n], guesses number problems[which]."""
+        # Optimisers evaluate the same problems many times in a row.
+        if self._which is not which:
+            self._which, self._arguments = which, self._gather(self.problems[which])
+        gradients, values = self._each(rows, *self._arguments)
+        return values.detach(), gradients.detach()
 
     def _gather(self, guesses: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         victim = guesses // self.guesses
@@ -62,10 +73,9 @@ class Matching:
         return self.observation.weights[victim], self.observation.values[victim], labels
 
 
-def matching_loss(
-    loss: Loss, observation: Observation, objective: MatchingLoss, layout: Layout
-) -> OneLoss:
-    """The loss of one guess by one value."""
+def _single_loss(
+    loss: Loss, observation: Observation, matching_loss: MatchingLoss, layout: GuessLayout
+) -> GuessLoss:
     coefficients = observation.coefficients
     each = vmap(grad(loss), in_dims=(0, None, None) if observation.same_data else (0, 0, 0))
 
@@ -78,18 +88,17 @@ def matching_loss(
             combination = coefficients @ each(weights, inputs[0], targets[0])
         else:
             combination = coefficients @ each(weights, inputs, targets)
-        return objective(combination, value, inputs.flatten(0, 1))
+        return matching_loss(combination, value, inputs.flatten(0, 1))
 
     return one
 
 
-def joint_loss(
-    loss: Loss, observation: JointObservation, objective: MatchingLoss, layout: Layout
-) -> OneLoss:
-    """The loss of one guess by all values that are known together: the mean of their objectives."""
+def _joint_loss(
+    loss: Loss, observation: JointObservation, matching_loss: MatchingLoss, layout: GuessLayout
+) -> GuessLoss:
     data = torch.tensor(observation.data, device=observation.weights.device)
     gradients = vmap(grad(loss))
-    distances = vmap(objective, in_dims=(0, 0, None))
+    distances = vmap(matching_loss, in_dims=(0, 0, None))
 
     def one(row: Tensor, weights: Tensor, values: Tensor, labels: Tensor | None) -> Tensor:
         inputs = layout.inputs(row)

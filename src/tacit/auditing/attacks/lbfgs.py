@@ -8,55 +8,59 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.curvature import Curvature
-from tacit.auditing.attacks.optimiser import Minimum, Project, ValueAndGrad, Watch
-from tacit.core.arguments import is_count, is_number
+from tacit.auditing.attacks.inverse_hessian import InverseHessians
+from tacit.auditing.attacks.optimiser import Callback, Minimum, Project, ValueAndGrad
+from tacit.core.checks import check_count, check_number
 from tacit.core.errors import Misuse
 
-GROW = 10.0  # of the step at most, as long as no upper end of the bracket is known
-MARGIN = 0.1  # a trial stays this part of the bracket away from both of its ends
+MAX_GROWTH = 10.0  # of the step from trial to trial while the bracket has no upper end
+MARGIN = 0.1  # a trial stays this share of the bracket away from both of its ends
 
 
 @dataclass(frozen=True)
 class LBFGS:
-    """Limited-memory BFGS with a strong-Wolfe line search; no problem waits for another.
+    """Limited-memory BFGS with a strong-Wolfe line search.
 
-    Iteration of one problem, H its inverse Hessian as its last steps tell it (`Curvature`):
+    An iteration of one problem, with an inverse Hessian H from its last steps, is
 
         d = −H ∇f(x),   x ← x + t·d   with   f(x + t·d) ≤ f(x) + c₁·t·dᵀ∇f(x)   and
                                               |dᵀ∇f(x + t·d)| ≤ c₂·|dᵀ∇f(x)|
 
-    Every evaluation is one of all problems that still run, each at its own trial point, whether that is the first
-    trial of a new direction or the tenth of an old one. A problem ends when its value is at most `enough` times
-    the first one (zero: never), its largest slope at most `flat` times the first one, an iteration gains less than
-    `gain` of the value, or when no step helps along steepest descent either.
+    Every evaluation covers all problems that still run, each at its own trial point. No problem
+    waits until another has finished its line search.
+
+    A problem ends when no step improves it along steepest descent, or by one of the tolerances.
+
+    Attributes:
+        iterations: Maximum number of iterations.
+        history: Steps that H remembers.
+        value_tolerance: Ends when the value is at most this share of the first one; 0: never.
+        gradient_tolerance: Ends when the largest slope is at most this share of the first one.
+        change_tolerance: Ends when an iteration improves the value by less than this share.
+        line_search_steps: Trial points along one direction.
+        c1: Constant of sufficient decrease.
+        c2: Constant of curvature.
     """
 
     iterations: int = 300
     history: int = 100
-    enough: float = 1e-9
-    flat: float = 1e-10
-    gain: float = 1e-9
-    trials: int = 20
+    value_tolerance: float = 1e-9
+    gradient_tolerance: float = 1e-10
+    change_tolerance: float = 1e-9
+    line_search_steps: int = 20
     c1: float = 1e-4
     c2: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "history", "trials"):
-            if not is_count(getattr(self, name)):
-                raise Misuse(
-                    f"{name} of L-BFGS is {getattr(self, name)!r}.", "Give a whole number from 1."
-                )
-        for name in ("enough", "flat", "gain"):
-            if not is_number(getattr(self, name)) or getattr(self, name) < 0:
-                raise Misuse(
-                    f"{name} of L-BFGS is {getattr(self, name)!r}.", "Give a number from 0."
-                )
+        for name in ("iterations", "history", "line_search_steps"):
+            check_count(f"{name} of L-BFGS", getattr(self, name))
+        for name in ("value_tolerance", "gradient_tolerance", "change_tolerance"):
+            check_number(f"{name} of L-BFGS", getattr(self, name), at_least=0)
         if not 0 < self.c1 < self.c2 < 1:
             raise Misuse(f"c1 is {self.c1} and c2 is {self.c2}.", "They need 0 < c1 < c2 < 1.")
 
     def workspace(self, n: int) -> int:
-        """Two vectors for every pair of the history, and their inner products."""
+        # Two vectors for every pair of the history, and their inner products.
         return 2 * self.history * (n + 3 * self.history) + 8 * n
 
     def minimise(
@@ -65,94 +69,115 @@ class LBFGS:
         value_and_grad: ValueAndGrad,
         *,
         project: Project | None = None,
-        watch: Watch | None = None,
+        callback: Callback | None = None,
     ) -> Minimum:
         """The best points found from `start` [B, n]; `project` is applied to the result only."""
-        live = _first(start, value_and_grad, self.history)
-        found = Minimum(
-            start.clone(), live.f.clone(), torch.zeros_like(live.which), torch.ones_like(live.which)
-        )
-        live = live.only(live.f.isfinite() & (live.top > 0))
-        live.restart(torch.ones_like(live.which, dtype=torch.bool))
+        active = _Active.at(start, value_and_grad, self.history)
+        zeros = torch.zeros_like(active.which)
+        found = Minimum(start.clone(), active.f.clone(), zeros, torch.ones_like(zeros))
+        active = active.select(active.f.isfinite() & (active.first_slope > 0))
+        active.restart(torch.ones_like(active.which, dtype=torch.bool))
         iteration = 0
-        while len(live.which):
-            if watch is not None and watch(iteration, found.values):
+        while len(active.which):
+            if callback is not None and callback(iteration, found.values):
                 break
-            ended = self._tick(live, value_and_grad)
-            found.x[live.which], found.values[live.which] = live.x, live.f
-            found.iterations[live.which] = live.iterations
-            found.evaluations[live.which] += 1
-            iteration = max(iteration, int(live.iterations.max()))
+            ended = self._evaluate(active, value_and_grad)
+            found.x[active.which], found.values[active.which] = active.x, active.f
+            found.iterations[active.which] = active.iterations
+            found.evaluations[active.which] += 1
+            iteration = max(iteration, int(active.iterations.max()))
             if bool(ended.any()):
-                live = live.only(~ended)
+                active = active.select(~ended)
         if project is None:
             return found
         x = project(found.x)
         values, _ = value_and_grad(x, torch.arange(len(x), device=x.device))
-        return Minimum(x, _finite(values), found.iterations, found.evaluations + 1)
+        values = torch.where(values.isfinite(), values, torch.inf)
+        return Minimum(x, values, found.iterations, found.evaluations + 1)
 
-    def _tick(self, live: _Live, value_and_grad: ValueAndGrad) -> Tensor:
-        """One evaluation of every live problem, in place; which of them ended [A]."""
-        x = live.x + live.t[:, None] * live.d
-        f, g = value_and_grad(x, live.which)
-        f = torch.where(g.isfinite().all(1), _finite(f), torch.inf)
-        slope = torch.where(f.isfinite(), (g * live.d).sum(1), torch.nan)
-        live.trials += 1
-        lower = f <= live.f + self.c1 * live.t * live.slope
-        level = slope.abs() <= self.c2 * live.slope.abs()
-        last = live.trials >= self.trials
+    def _evaluate(self, active: _Active, value_and_grad: ValueAndGrad) -> Tensor:
+        """Evaluate every active problem once, in place; returns which of them ended [A]."""
+        x = active.x + active.t[:, None] * active.d
+        f, g = _finite(value_and_grad(x, active.which))
+        slope = torch.where(f.isfinite(), (g * active.d).sum(1), torch.nan)
+        active.trials += 1
+        lower = f <= active.f + self.c1 * active.t * active.slope
+        level = slope.abs() <= self.c2 * active.slope.abs()
+        last = active.trials >= self.line_search_steps
         accepted = lower & (level | last)
-        live.bracket(f, slope, too_far=~lower | (slope > 0))
-        failed = ~accepted & (last | live.narrow())
+        active.update_bracket(f, slope, too_far=~lower | (slope > 0))
+        failed = ~accepted & (last | active.bracket_is_narrow())
 
-        before = live.f
-        live.accept(accepted, x, f, g)
+        before = active.f
+        active.accept(accepted, x, f, g)
+        target = self.value_tolerance * active.first_value if self.value_tolerance else -math.inf
         ended = accepted & (
-            (live.f <= (self.enough * live.first if self.enough else -math.inf))
-            | (live.g.abs().amax(1) <= self.flat * live.top)
-            | (before - live.f <= self.gain * before.abs())
-            | (live.iterations >= self.iterations)
+            (active.f <= target)
+            | (active.g.abs().amax(1) <= self.gradient_tolerance * active.first_slope)
+            | (before - active.f <= self.change_tolerance * before.abs())
+            | (active.iterations >= self.iterations)
         )
-        stuck = failed & (live.curvature.pairs == 0)
-        live.turn(accepted & ~ended)
-        live.restart(failed & ~stuck)
+        stuck = failed & (active.hessians.pairs == 0)
+        active.new_directions(accepted & ~ended)
+        active.restart(failed & ~stuck)
         return ended | stuck
 
 
 @dataclass(eq=False)
-class _Live:
-    """The problems that still run: where each is, its direction, its bracket of steps and its history."""
+class _Active:
+    """The A problems that still run."""
 
-    which: Tensor  # [A] their numbers
+    which: Tensor  # their numbers [A]
     x: Tensor  # [A, n]
     f: Tensor
     g: Tensor  # [A, n]
-    first: Tensor  # value and largest slope at the start
-    top: Tensor
+    first_value: Tensor
+    first_slope: Tensor  # largest component of the first gradient
     iterations: Tensor
-    d: Tensor  # [A, n]
+    d: Tensor  # direction [A, n]
     slope: Tensor  # dᵀg
-    t: Tensor  # the next trial
+    t: Tensor  # the next trial step
     trials: Tensor
-    low: Tensor  # [A, 3]: a step, its value and its slope; still going down there
-    high: Tensor  # [A, 3] going up, or not low enough; an infinite step as long as there is none
-    curvature: Curvature
+    low: Tensor  # [A, 3]: a step, its value and its slope; f still falls there
+    high: Tensor  # [A, 3]: f rises or is not low enough; an infinite step if there is none yet
+    hessians: InverseHessians
 
-    def only(self, chosen: Tensor) -> _Live:
-        """The problems chosen [A] alone."""
+    @classmethod
+    def at(cls, start: Tensor, value_and_grad: ValueAndGrad, history: int) -> _Active:
+        which = torch.arange(len(start), device=start.device)
+        f, g = _finite(value_and_grad(start, which))
+        return cls(
+            which=which,
+            x=start.clone(),
+            f=f,
+            g=g,
+            first_value=f,
+            first_slope=g.abs().amax(1),
+            iterations=torch.zeros_like(which),
+            d=torch.zeros_like(g),
+            slope=torch.zeros_like(f),
+            t=torch.zeros_like(f),
+            trials=torch.zeros_like(which),
+            low=f.new_zeros(len(f), 3),
+            high=f.new_zeros(len(f), 3),
+            hessians=InverseHessians(g, history),
+        )
+
+    def select(self, chosen: Tensor) -> _Active:
+        """Only the problems chosen [A]."""
         index = chosen.nonzero()[:, 0]
         tensors = {
             field.name: getattr(self, field.name)[index]
             for field in fields(self)
-            if field.name != "curvature"
+            if field.name != "hessians"
         }
-        return _Live(**tensors, curvature=self.curvature.only(index))
+        return _Active(**tensors, hessians=self.hessians.select(index))
 
-    def bracket(self, f: Tensor, slope: Tensor, too_far: Tensor) -> None:
-        """Narrow the bracket by what was found at the trial, and choose the next trial.
+    def update_bracket(self, f: Tensor, slope: Tensor, too_far: Tensor) -> None:
+        """Narrow the bracket with the result of a trial, and choose the next trial.
 
-        The low end goes down steeply and satisfies the first condition, the high end violates it or goes up:
-        between them is a step that satisfies both.
+        At the low end f falls steeply and satisfies the first condition; at the high end f
+        violates it or rises. So a step between them satisfies both conditions.
         """
         tried = torch.stack((self.t, f, slope), 1)
         onward = torch.nan_to_num(_cubic(self.low, tried), nan=torch.inf)
@@ -164,39 +189,40 @@ class _Live:
         inward = torch.where(inward.isfinite(), inward, (low + high) / 2)
         inward = torch.where(self.high[:, 1].isfinite(), inward, low)
         inward = inward.clamp(low + margin, high - margin)
-        self.t = torch.where(high.isfinite(), inward, onward.clamp(1.01 * self.t, GROW * self.t))
+        onward = onward.clamp(1.01 * self.t, MAX_GROWTH * self.t)
+        self.t = torch.where(high.isfinite(), inward, onward)
 
-    def narrow(self) -> Tensor:
-        """Where the bracket is too narrow to matter in this precision [A]."""
+    def bracket_is_narrow(self) -> Tensor:
+        """Whether the bracket is below the precision of x [A]."""
         step = (self.high[:, 0] - self.low[:, 0]) * self.d.abs().amax(1)
         return step <= torch.finfo(step.dtype).eps * self.x.abs().amax(1).clamp_min(1e-3)
 
     def accept(self, accepted: Tensor, x: Tensor, f: Tensor, g: Tensor) -> None:
-        """Move to the trial points, and remember the curvature seen on the way."""
-        self.curvature.store(accepted, x - self.x, g - self.g)
+        """Move to the trial points, and store the curvature along the steps."""
+        self.hessians.store(accepted, x - self.x, g - self.g)
         self.iterations += accepted
         self.x = torch.where(accepted[:, None], x, self.x)
         self.g = torch.where(accepted[:, None], g, self.g)
         self.f = torch.where(accepted, f, self.f)
 
-    def turn(self, chosen: Tensor) -> None:
-        """New directions −Hg for the problems chosen [A]; steepest descent where that is not downward."""
+    def new_directions(self, chosen: Tensor) -> None:
+        """Directions −Hg for the problems chosen [A]; steepest descent if that is not downward."""
         if not bool(chosen.any()):
             return
-        d = -self.curvature.times(self.g)
-        downward = (self.curvature.pairs > 0) & ((d * self.g).sum(1) < 0) & d.isfinite().all(1)
+        d = -self.hessians.times(self.g)
+        downward = (self.hessians.pairs > 0) & ((d * self.g).sum(1) < 0) & d.isfinite().all(1)
         rows = (chosen & downward).nonzero()[:, 0]
-        self._aim(rows, d[rows], torch.ones_like(self.t[rows]))
+        self._set_direction(rows, d[rows], torch.ones_like(self.t[rows]))
         self.restart(chosen & ~downward)
 
     def restart(self, chosen: Tensor) -> None:
-        """Steepest descent without memory, with a first step of length at most 1."""
+        """Steepest descent without history, with a first step of length at most 1."""
         rows = chosen.nonzero()[:, 0]
-        self.curvature.clear(rows)
+        self.hessians.clear(rows)
         g = self.g[rows]
-        self._aim(rows, -g, (1 / g.abs().sum(1)).clamp_max(1.0))
+        self._set_direction(rows, -g, (1 / g.abs().sum(1)).clamp_max(1.0))
 
-    def _aim(self, rows: Tensor, d: Tensor, t: Tensor) -> None:
+    def _set_direction(self, rows: Tensor, d: Tensor, t: Tensor) -> None:
         slope, f = (d * self.g[rows]).sum(1), self.f[rows]
         self.d[rows], self.slope[rows], self.t[rows] = d, slope, t
         self.trials[rows] = 0
@@ -204,37 +230,15 @@ class _Live:
         self.high[rows] = math.inf
 
 
-def _first(start: Tensor, value_and_grad: ValueAndGrad, history: int) -> _Live:
-    count = len(start)
-    which = torch.arange(count, device=start.device)
-    f, g = value_and_grad(start, which)
-    f = torch.where(g.isfinite().all(1), _finite(f), torch.inf)
-    none, zero = torch.zeros_like(which), torch.zeros_like(f)
-    return _Live(
-        which=which,
-        x=start.clone(),
-        f=f,
-        g=g,
-        first=f,
-        top=g.abs().amax(1),
-        iterations=none.clone(),
-        d=torch.zeros_like(g),
-        slope=zero.clone(),
-        t=zero.clone(),
-        trials=none.clone(),
-        low=f.new_zeros(count, 3),
-        high=f.new_zeros(count, 3),
-        curvature=Curvature(g, history),
-    )
-
-
 def _cubic(a: Tensor, b: Tensor) -> Tensor:
-    """The minimum of the cubic through two steps [A, 3] with their values and slopes (equation 3.59)."""
+    """The minimum of the cubic through two steps [A, 3], their values and slopes (eq. 3.59)."""
     (ta, fa, da), (tb, fb, db) = a.unbind(1), b.unbind(1)
     d1 = da + db - 3 * (fa - fb) / (ta - tb)
     d2 = (d1.square() - da * db).sqrt()
     return tb - (tb - ta) * (db + d2 - d1) / (db - da + 2 * d2)
 
 
-def _finite(values: Tensor) -> Tensor:
-    return torch.where(values.isfinite(), values, torch.inf)
+def _finite(evaluated: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Values and gradients, with infinite values where either is not finite."""
+    f, g = evaluated
+    return torch.where(f.isfinite() & g.isfinite().all(1), f, torch.inf), g

@@ -1,4 +1,4 @@
-"""Where in a flat vector the first and the last linear layer are, found by running the module once."""
+"""The first and the last linear layer of a flat module, found by running it once."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ class LinearLayer:
     bias: slice | None
 
     def weight_of(self, rows: Tensor) -> Tensor:
-        """The part of W in rows [..., P]: [..., outputs, inputs]."""
+        """The weight in rows [..., P]: [..., outputs, inputs]."""
         return rows[..., self.weight].reshape(*rows.shape[:-1], self.outputs, self.inputs)
 
     def bias_of(self, rows: Tensor) -> Tensor | None:
-        """The part of b in rows [..., P]: [..., outputs]; None if it has none or does not train it."""
+        """The bias in rows [..., P]: [..., outputs]; None if there is none or it is frozen."""
         return None if self.bias is None else rows[..., self.bias]
 
 
 def first_linear(flat: FlatModule, shape: Sequence[int]) -> LinearLayer | None:
-    """The first layer with trained parameters if it is linear and sees the inputs themselves, else None."""
-    calls, given, _ = _run(flat, shape)
+    """The first trained layer if it is linear and gets the module's input, else None."""
+    calls, given, _ = _trace(flat, shape)
     if not calls:
         return None
     name, seen, _ = calls[0]
-    untouched = seen.numel() == given.numel() and torch.equal(seen.reshape(-1), given.reshape(-1))
-    layer = _linear(flat, name, calls) if untouched else None
+    unchanged = seen.numel() == given.numel() and torch.equal(seen.reshape(-1), given.reshape(-1))
+    layer = _linear(flat, name, calls) if unchanged else None
     return layer if layer is not None and layer.inputs == given.numel() else None
 
 
 def last_linear(flat: FlatModule, shape: Sequence[int]) -> LinearLayer | None:
-    """The last layer with trained parameters if it is linear and gives the module's outputs, else None."""
-    calls, _, result = _run(flat, shape)
+    """The last trained layer if it is linear and returns the module's output, else None."""
+    calls, _, result = _trace(flat, shape)
     if not calls:
         return None
-    name, _, given = calls[-1]
-    untouched = given.ndim == 2 and given.shape == result.shape and torch.equal(given, result)
-    return _linear(flat, name, calls) if untouched else None
+    name, _, output = calls[-1]
+    unchanged = output.ndim == 2 and output.shape == result.shape and torch.equal(output, result)
+    return _linear(flat, name, calls) if unchanged else None
 
 
 def activations(module: nn.Module) -> list[str]:
@@ -59,26 +59,27 @@ def activations(module: nn.Module) -> list[str]:
     return sorted({kind.__name__ for kind in kinds})
 
 
-Call = tuple[str, Tensor, Tensor]  # the layer's name, what went in and what came out
+Call = tuple[str, Tensor, Tensor]  # the layer's name, its input and its output
 
 
-def _run(flat: FlatModule, shape: Sequence[int]) -> tuple[list[Call], Tensor, Tensor]:
-    """The layers with trained parameters of their own in the order of their calls on one random input."""
+def _trace(flat: FlatModule, shape: Sequence[int]) -> tuple[list[Call], Tensor, Tensor]:
+    """The calls of trained layers on one random input, that input, and the module's output."""
     owners = {name.rpartition(".")[0] for name in flat.names}
     calls: list[Call] = []
     handles = []
     for name, layer in flat.module.named_modules():
         if name in owners:
 
-            def note(
+            def record(
                 _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor, name: str = name
             ) -> None:
                 calls.append((name, inputs[0].clone(), output.clone()))
 
-            handles.append(layer.register_forward_hook(note))
+            handles.append(layer.register_forward_hook(record))
     device = next(flat.module.parameters()).device
-    draw = torch.Generator().manual_seed(0)
-    given = torch.rand(1, *shape, generator=draw, dtype=torch.float64).to(device, flat.dtype)
+    generator = torch.Generator().manual_seed(0)
+    given = torch.rand(1, *shape, generator=generator, dtype=torch.float64)
+    given = given.to(device, flat.dtype)
     try:
         with torch.no_grad():
             result: Tensor = flat.module(given)
@@ -89,7 +90,7 @@ def _run(flat: FlatModule, shape: Sequence[int]) -> tuple[list[Call], Tensor, Te
 
 
 def _linear(flat: FlatModule, name: str, calls: list[Call]) -> LinearLayer | None:
-    """Its place in the vector if this layer is linear, called once and shares its weights with no other."""
+    """The layer if it is linear, called once, and shares no weights."""
     layer = flat.module.get_submodule(name)
     if not isinstance(layer, nn.Linear) or sum(called == name for called, _, _ in calls) > 1:
         return None
@@ -98,11 +99,11 @@ def _linear(flat: FlatModule, name: str, calls: list[Call]) -> LinearLayer | Non
         return None
     prefix = f"{name}." if name else ""
     ends = torch.tensor(flat.sizes).cumsum(0).tolist()
-    places = {
+    columns = {
         own: slice(end - size, end)
         for own, size, end in zip(flat.names, flat.sizes, ends, strict=True)
     }
-    if f"{prefix}weight" not in places:
+    weight, bias = (columns.get(f"{prefix}{kind}") for kind in ("weight", "bias"))
+    if weight is None:
         return None
-    bias = places.get(f"{prefix}bias")
-    return LinearLayer(name, layer.out_features, layer.in_features, places[f"{prefix}weight"], bias)
+    return LinearLayer(name, layer.out_features, layer.in_features, weight, bias)

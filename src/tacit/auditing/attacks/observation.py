@@ -1,4 +1,4 @@
-"""What an adversary holds on its victims: a combination of gradients, and where each was taken."""
+"""Observations: combinations of gradients, and the models at which each was taken."""
 
 from __future__ import annotations
 
@@ -12,18 +12,15 @@ from tacit.core.errors import Misuse
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """Σₖ cₖ ∇L(θₖ; xₖ, yₖ) of V victims, as far as an adversary knows it."""
+    """Σₖ cₖ ∇L(θₖ; xₖ, yₖ) of V victims, as an adversary knows it."""
 
-    weights: Tensor  # [V, K, P] where each gradient was taken
+    weights: Tensor  # [V, K, P] models at which the gradients were taken
     coefficients: Tensor  # [K]: (1,) a gradient; (1, −1) a difference; (1, …, 1) a sum over clients
     values: Tensor  # [V, P]
-    same_data: (
-        bool  # True: all K gradients are of one batch (differences); False: each has its own (sums)
-    )
+    same_data: bool  # whether all K gradients are of one batch (differences), not one each (sums)
 
     def __post_init__(self) -> None:
-        _refuse_other_than_three(self.weights)
-        victims, terms, width = self.weights.shape
+        victims, terms, width = _sizes(self.weights)
         _check(self.weights, self.coefficients, (terms,), self.values, (victims, width))
 
     @classmethod
@@ -38,38 +35,38 @@ class Observation:
         """∇L(θ¹; x, y) − ∇L(θ⁰; x, y) of one batch, θ¹ `later` and θ⁰ `earlier`, each [V, P]."""
         if _rows(later, "later weights").shape != _rows(earlier, "earlier weights").shape:
             raise Misuse(
-                f"The later weights have shape {tuple(later.shape)}, the earlier {tuple(earlier.shape)}.",
+                f"The later weights have shape {tuple(later.shape)}, the earlier "
+                f"{tuple(earlier.shape)}.",
                 "Both are [victims, parameters] of the same victims.",
             )
         return cls(torch.stack((later, earlier), 1), later.new_tensor([1.0, -1.0]), values, True)
 
     @classmethod
     def total(cls, weights: Tensor, values: Tensor) -> Observation:
-        """Σₖ ∇L(θₖ; xₖ, yₖ) over K clients with data of their own: weights [V, K, P], values [V, P]."""
-        terms = weights.shape[1] if weights.ndim == 3 else 0  # refused above
-        return cls(weights, weights.new_ones(terms), values, False)
+        """Σₖ ∇L(θₖ; xₖ, yₖ) of K clients with different data: weights [V, K, P], values [V, P]."""
+        _sizes(weights)
+        return cls(weights, weights.new_ones(weights.shape[1]), values, False)
 
     @property
     def batches(self) -> int:
-        """How many batches are behind one value: one, or one per gradient."""
+        """Number of batches behind one value: one, or one per gradient."""
         return 1 if self.same_data else self.weights.shape[1]
 
 
 @dataclass(frozen=True, eq=False)
 class JointObservation:
-    """M values Σₖ Cₘₖ ∇L(θₖ; x, y) of V victims that are known together, gradient k of batch data[k]."""
+    """M values Σₖ Cₘₖ ∇L(θₖ; x, y) of V victims, where gradient k is of batch data[k]."""
 
-    weights: Tensor  # [V, K, P] where each gradient was taken
+    weights: Tensor  # [V, K, P] models at which the gradients were taken
     coefficients: Tensor  # [M, K]: a row for each value
     values: Tensor  # [V, M, P]
     data: tuple[int, ...]  # K numbers of batches, from 0; every batch is in some gradient
 
     def __post_init__(self) -> None:
-        _refuse_other_than_three(self.weights)
-        victims, terms, width = self.weights.shape
-        known = self.values.shape[1] if self.values.ndim == 3 else 1
+        victims, terms, width = _sizes(self.weights)
+        count = self.values.shape[1] if self.values.ndim == 3 else 1
         _check(
-            self.weights, self.coefficients, (known, terms), self.values, (victims, known, width)
+            self.weights, self.coefficients, (count, terms), self.values, (victims, count, width)
         )
         if len(self.data) != terms or sorted(set(self.data)) != list(range(self.batches)):
             raise Misuse(
@@ -83,7 +80,7 @@ class JointObservation:
     ) -> JointObservation:
         """∇L(θₖ¹; xₖ, yₖ) − ∇L(θₖ⁰; xₖ, yₖ) of each of K clients, and Σₖ ∇L(θₖ⁰; xₖ, yₖ).
 
-        Weights `later` θ¹ and `earlier` θ⁰ and changes are [V, K, P], the total [V, P].
+        Weights `later` θ¹ and `earlier` θ⁰ and changes are [V, K, P], the total is [V, P].
         """
         if not later.shape == earlier.shape == changes.shape or later.ndim != 3:
             raise Misuse(
@@ -99,7 +96,7 @@ class JointObservation:
 
     @property
     def batches(self) -> int:
-        """How many batches are behind the values."""
+        """Number of batches behind the values."""
         return max(self.data, default=0) + 1
 
     @property
@@ -108,29 +105,34 @@ class JointObservation:
         return self.batches == 1
 
 
-def _refuse_other_than_three(weights: Tensor) -> None:
+def _sizes(weights: Tensor) -> tuple[int, int, int]:
     if weights.ndim != 3 or min(weights.shape) < 1:
         raise Misuse(
             f"The weights of an observation have shape {tuple(weights.shape)}.",
             "They are [victims, gradients, parameters], with at least one of each.",
         )
+    victims, terms, width = weights.shape
+    return victims, terms, width
 
 
 def _check(
     weights: Tensor,
     coefficients: Tensor,
-    needed: tuple[int, ...],
+    coefficients_shape: tuple[int, ...],
     values: Tensor,
-    wanted: tuple[int, ...],
+    values_shape: tuple[int, ...],
 ) -> None:
-    """Shapes, types, devices, and that numbers are finite."""
-    for name, tensor, shape in (("coefficients", coefficients, needed), ("values", values, wanted)):
+    """Check shapes, types and devices, and that numbers are finite."""
+    for name, tensor, shape in (
+        ("weights", weights, weights.shape),
+        ("coefficients", coefficients, coefficients_shape),
+        ("values", values, values_shape),
+    ):
         if tensor.shape != shape:
             raise Misuse(
                 f"The {name} of an observation have shape {tuple(tensor.shape)}.",
                 f"Weights {tuple(weights.shape)} need {shape}.",
             )
-    for name, tensor in (("weights", weights), ("coefficients", coefficients), ("values", values)):
         if tensor.dtype != weights.dtype or not tensor.is_floating_point():
             raise Misuse(
                 f"The {name} are {tensor.dtype}, the weights {weights.dtype}.",

@@ -1,4 +1,4 @@
-"""What an optimiser of many independent problems is given, and what it gives."""
+"""The protocol of optimisers that solve many independent problems at once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 ValueAndGrad = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """`f(x [A, n], which [A]) -> (values [A], gradients [A, n])`: row i is the problem number which[i].
 
-Only problems that still run are asked for, so that finished ones cost nothing.
+Optimisers evaluate only problems that still run, so finished ones cost nothing.
 """
 
-Watch = Callable[[int, Tensor], bool]
-"""`watch(iteration, values [B]) -> bool`: called with the best values so far; True ends the search."""
+Callback = Callable[[int, Tensor], bool]
+"""`callback(iteration, values [B]) -> bool`: gets the best values so far; True ends the search."""
 
 Project = Callable[[Tensor], Tensor]
 """Points [A, n] ↦ the nearest allowed points [A, n]."""
@@ -24,16 +24,16 @@ Project = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Where B problems ended: the best point of each, its value, and what was spent on it."""
+    """The best points of B problems, their values and costs."""
 
     x: Tensor  # [B, n]
-    values: Tensor  # [B]; infinite where not even the start had a finite value
+    values: Tensor  # [B]; infinite if not even the start had a finite value
     iterations: Tensor  # [B]
     evaluations: Tensor  # [B]
 
     @classmethod
-    def joined(cls, parts: Sequence[Minimum]) -> Minimum:
-        """Those of several groups of problems, one after the other."""
+    def concatenate(cls, parts: Sequence[Minimum]) -> Minimum:
+        """The minima of several groups of problems, one after the other."""
         names = ("x", "values", "iterations", "evaluations")
         return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
@@ -43,11 +43,11 @@ class Optimiser(Protocol):
 
     @property
     def iterations(self) -> int:
-        """The most iterations any problem gets."""
+        """Maximum number of iterations of a problem."""
         ...
 
     def workspace(self, n: int) -> int:
-        """About how many numbers it keeps for a problem of n unknowns."""
+        """About how many numbers it stores for a problem of n unknowns."""
         ...
 
     def minimise(
@@ -56,7 +56,7 @@ class Optimiser(Protocol):
         value_and_grad: ValueAndGrad,
         *,
         project: Project | None = None,
-        watch: Watch | None = None,
+        callback: Callback | None = None,
     ) -> Minimum:
         """The best points found from `start` [B, n]."""
         ...

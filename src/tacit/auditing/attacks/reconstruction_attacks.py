@@ -1,4 +1,4 @@
-"""Inversion of what an adversary knows: from evidence to pictures, and their scores beside two baselines."""
+"""Reconstruction attacks: from evidence to guessed inputs and their scores."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from torch import Tensor
 
 from tacit.auditing.attacks.evidence import Evidence, Kind, evidence
 from tacit.auditing.attacks.inversion import invert
-from tacit.auditing.attacks.layers import activations
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, CosineDistance
+from tacit.auditing.attacks.linear_layers import activations
+from tacit.auditing.attacks.matching_losses import L2, CosineDistance
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.shortcuts import read_inputs
 from tacit.auditing.attacks.signed_adam import SignedAdam
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
-from tacit.auditing.symbolic.findings import Findings, Question
-from tacit.privacy.clipping import Clip
+from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
+from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
-from tacit.tasks.source import FullParts, SampledParts
 from tacit.tasks.task import Task
 
-Progress = Callable[[str, int, int], None]  # what, how far, of how much
+Progress = Callable[[str, int, int], None]  # (activity, steps done, steps in all)
+EXACT_ONLY: tuple[Question, ...] = ("update", "difference")
 
 
 @dataclass(frozen=True, eq=False)
-class Effort:
+class AttackOptions:
     """How hard attacks try."""
 
     restarts: int = 8
@@ -41,20 +41,20 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
-class Attack:
-    """One inversion of evidence of one kind about several victims, and what came of it."""
+class ReconstructionResult:
+    """The inversion of one kind of evidence about several victims, and its scores."""
 
     kind: Kind
-    evidence: list[Evidence]  # per victim
+    evidence: list[Evidence]  # one per victim
     method: str
     guess: Tensor  # [V, b, *shape]
-    truth: Tensor
+    truth: Tensor  # [V, b, *shape]
     score: ReconstructionScore
     assumptions: list[str]
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, without the pictures."""
+        """JSON values, without the images."""
         return {
             "evidence": self.kind,
             "victims": [one.victim for one in self.evidence],
@@ -70,84 +70,81 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What an attacker is told about the data."""
+class DataSpec:
+    """What an attacker knows about the data."""
 
     shape: tuple[int, ...]
     batch: int
     classes: int
-    box: tuple[float, float]
+    box: tuple[float, float]  # lowest and highest value of an input
 
     @classmethod
-    def of(cls, task: Task, victim: int, pool: tuple[Tensor, Tensor]) -> Told:
+    def of(cls, task: Task, victim: int, public: tuple[Tensor, Tensor]) -> DataSpec:
         """From the protocol and from public data of the same kind."""
-        x, _ = pool
-        assert isinstance(task.loss, ModuleLoss)  # see not_invertible
+        x, _ = public
+        assert isinstance(task.loss, ModuleLoss)  # checked by why_not_invertible
         flat = task.loss.flat
         classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
-        return cls(
-            tuple(x.shape[1:]), batch_size(task, victim), classes, (float(x.min()), float(x.max()))
-        )
+        box = float(x.min()), float(x.max())
+        return cls(tuple(x.shape[1:]), batch_size(task, victim), classes, box)
 
 
-EXACT_ONLY: tuple[Question, ...] = ("update", "difference")
-
-
-def best_evidence(found: Findings, transcript: Transcript) -> list[Evidence]:
-    """The first of each kind of evidence: an exact gradient, or else the least noisy one; a difference; a sum."""
-    chosen: list[Evidence | None] = []
-    gradients = found.of("gradient")
-    if exact := gradients.places("exact"):
-        chosen.append(evidence(found, "gradient", exact[0], transcript))
-    elif noisy := gradients.places("noisy"):
-        best = min(noisy, key=lambda place: float(gradients.variances[place]))
-        chosen.append(evidence(found, "gradient", best, transcript))
+def best_evidence(leakage: Leakage, transcript: Transcript) -> list[Evidence]:
+    """The first of each kind of evidence: a gradient (the least noisy), a difference, a sum."""
+    chosen: list[tuple[Question, int]] = []
+    gradients = leakage.of("gradient")
+    if exact := gradients.indices("exact"):
+        chosen.append(("gradient", exact[0]))
+    elif noisy := gradients.indices("noisy"):
+        best = min(noisy, key=lambda index: float(gradients.variances[index]))
+        chosen.append(("gradient", best))
     for question in EXACT_ONLY:
-        if exact := found.of(question).places("exact"):
-            chosen.append(evidence(found, question, exact[0], transcript))
-    if len(found.component) > 1 and (exact := found.of("sum").places("exact")):
-        chosen.append(evidence(found, "sum", exact[0], transcript))
-    return [one for one in chosen if one is not None]
+        if exact := leakage.of(question).indices("exact"):
+            chosen.append((question, exact[0]))
+    if len(leakage.honest_component) > 1 and (exact := leakage.of("sum").indices("exact")):
+        chosen.append(("sum", exact[0]))
+    found = [evidence(leakage, question, index, transcript) for question, index in chosen]
+    return [one for one in found if one is not None]
 
 
-def not_invertible(task: Task) -> str | None:
-    """Why gradients of a task are not inverted here; None if they are."""
+def why_not_invertible(task: Task) -> str | None:
+    """Why the gradients of a task cannot be inverted; None if they can."""
     if not isinstance(task.loss, ModuleLoss):
-        return "gradients are inverted where a model classifies inputs; this task has a loss of its own"
-    if not isinstance(task.source, FullParts | SampledParts):
-        return "gradients are inverted where clients hold data; this task is a stream"
+        return "inversion needs a model that classifies inputs; this task has a loss of its own"
+    if not isinstance(task.source, FullBatchSource | MiniBatchSource):
+        return "inversion needs clients that hold data; this task is a stream"
     truth = Truth(task, 0)
-    pool = truth.outsiders(0)
-    if pool is None:
+    public = truth.non_members(0)
+    if public is None:
         return "there is no public data of the same kind to compare with"
-    if pool[1].is_floating_point() or pool[1].ndim != 1:
-        return "gradients are inverted where a model classifies inputs; the targets here are not classes"
+    if public[1].is_floating_point() or public[1].ndim != 1:
+        return "inversion needs a model that classifies inputs; the targets here are not classes"
     held = [truth.members(client) for client in range(task.clients)]
     classes = {label for part in held if part is not None for label in part[1].tolist()}
-    if missing := sorted(classes - set(pool[1].tolist())):
+    if missing := sorted(classes - set(public[1].tolist())):
         return f"the public data to compare with have no sample of class {missing[0]}"
     return None
 
 
-class Inversions:
-    """Attacks on one run: what is exactly known is inverted once, whoever knows it."""
+class ReconstructionAttacks:
+    """Attacks on one run; the same exact evidence of several adversaries is inverted once."""
 
     def __init__(
-        self, task: Task, truth: Truth, effort: Effort, progress: Progress | None = None
+        self, task: Task, truth: Truth, options: AttackOptions, progress: Progress | None = None
     ) -> None:
-        self._task, self._truth, self._effort, self._progress = task, truth, effort, progress
-        self._done: dict[tuple[tuple[Unknown, ...], ...], Attack] = {}
+        self._task, self._truth, self._options, self._progress = task, truth, options, progress
+        self._done: dict[tuple[tuple[Unknown, ...], ...], ReconstructionResult] = {}
 
-    def of(self, held: list[Evidence]) -> list[Attack]:
-        """Invert all evidence, that of one kind and size together in one batch."""
+    def run(self, found: list[Evidence]) -> list[ReconstructionResult]:
+        """Invert all evidence, each kind and size as one batch."""
         groups: dict[tuple[Kind, int, int], list[Evidence]] = {}
-        for one in held:
-            if one.points is not None and self.passes_over(one) is None:
+        for one in found:
+            if one.points is not None and self.skip_reason(one) is None:
                 size = batch_size(self._task, one.terms[0].client)
                 groups.setdefault((one.kind, len(one.points), size), []).append(one)
         return [self._attack(kind, group) for (kind, *_), group in groups.items()]
 
-    def passes_over(self, one: Evidence) -> str | None:
+    def skip_reason(self, one: Evidence) -> str | None:
         """Why evidence is not inverted; None if it is."""
         if one.points is None:
             return "where its gradients were taken is not known"
@@ -155,133 +152,116 @@ class Inversions:
             return "its gradients are of batches of different sizes"
         return None
 
-    def _attack(self, kind: Kind, held: list[Evidence]) -> Attack:
-        what = tuple(one.terms for one in held)
-        exact = not any(one.deviation for one in held)
-        if exact and what in self._done:
-            return replace(self._done[what], evidence=held)
-        attack = _invert(self._task, self._truth, kind, held, self._effort, self._progress)
+    def _attack(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
+        terms = tuple(one.terms for one in group)
+        exact = not any(one.deviation for one in group)
+        if exact and terms in self._done:
+            return replace(self._done[terms], evidence=group)
+        result = self._invert(kind, group)
         if exact:
-            self._done[what] = attack
-        return attack
+            self._done[terms] = result
+        return result
 
-
-def _invert(
-    task: Task,
-    truth: Truth,
-    kind: Kind,
-    held: list[Evidence],
-    effort: Effort,
-    progress: Progress | None,
-) -> Attack:
-    loss = task.loss
-    assert isinstance(loss, ModuleLoss)
-    pool = truth.outsiders(held[0].victim)
-    assert pool is not None  # see not_invertible
-    told = Told.of(task, held[0].victim, pool)
-    dtype = loss.flat.dtype
-    points = torch.stack([one.points for one in held if one.points is not None])
-    values = torch.stack([one.values for one in held])
-    coefficients = torch.tensor(held[0].coefficients)
-    one_batch = kind != "sum" and (len(coefficients) == 1 or repeats(task))
-    where, what, value = (
-        array.to(effort.device, dtype) for array in (points, coefficients, values)
-    )
-    observation = Observation(where, what, value, one_batch)
-    terms = [one.terms[: 1 if one_batch else None] for one in held]
-    guess, guessed, method, assumptions, seconds = _guess(
-        loss, observation, told, task.clip, effort, progress, kind
-    )
-    assumptions = [*assumptions, *_said_of(held, task)]
-    true = [torch.cat([truth.batch(u.client, u.when)[0] for u in each]) for each in terms]
-    labels = [torch.cat([truth.batch(u.client, u.when)[1] for u in each]) for each in terms]
-    score = score_reconstruction(
-        guess,
-        torch.stack(true),
-        torch.stack(labels),
-        *pool,
-        effort.seed,
-        guess_labels=None if guessed is None else guessed.reshape(guess.shape[:2]),
-    )
-    return Attack(kind, held, method, guess, torch.stack(true), score, assumptions, seconds)
-
-
-def _said_of(held: list[Evidence], task: Task) -> list[str]:
-    """What else a reader must know about the evidence."""
-    said = []
-    if noise := max(one.deviation for one in held):
-        said.append(
-            f"noise of deviation {noise:.3g} is on every coordinate; the attack does not model it"
+    def _invert(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
+        task, truth, options = self._task, self._truth, self._options
+        assert isinstance(task.loss, ModuleLoss)
+        public = truth.non_members(group[0].victim)
+        assert public is not None  # checked by why_not_invertible
+        spec = DataSpec.of(task, group[0].victim, public)
+        points = torch.stack([one.points for one in group if one.points is not None])
+        values = torch.stack([one.values for one in group])
+        coefficients = torch.tensor(group[0].coefficients)
+        one_batch = kind != "sum" and (len(coefficients) == 1 or reuses_batches(task))
+        points, coefficients, values = (
+            array.to(options.device, task.loss.flat.dtype)
+            for array in (points, coefficients, values)
         )
-    if task.clip is not None:
-        said.append(
-            "gradients were clipped by factors that are not known; the attack matches directions"
+        observation = Observation(points, coefficients, values, same_data=one_batch)
+        guess, labels, method, assumptions, seconds = self._guess(observation, spec, kind)
+        batches = [
+            [truth.batch(u.client, u.when) for u in one.terms[: 1 if one_batch else None]]
+            for one in group
+        ]
+        true, true_labels = (
+            torch.stack([torch.cat([batch[array] for batch in each]) for each in batches])
+            for array in (0, 1)
         )
-    if (lost := max(one.rounding for one in held)) > 0.01:
-        said.append(f"the rounding of messages is about {lost:.0%} of the evidence")
-    return said
-
-
-def _guess(
-    loss: ModuleLoss,
-    observation: Observation,
-    told: Told,
-    clip: Clip | None,
-    effort: Effort,
-    progress: Progress | None,
-    kind: Kind,
-) -> tuple[Tensor, Tensor | None, str, list[str], float]:
-    """Inputs [V, b, *shape], labels, how they were found and under which assumptions: the attacker's part."""
-    shape, batch = told.shape, told.batch
-    victims = len(observation.values)
-    short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
-    if short.inputs is not None and bool(short.exact().all()):
-        return (
-            short.inputs.cpu(),
-            None,
-            "exact shortcut",
-            [short.note, f"batch size known: {batch}"],
-            0.0,
+        score = score_reconstruction(
+            guess,
+            true,
+            true_labels,
+            *public,
+            options.seed,
+            guess_labels=None if labels is None else labels.reshape(guess.shape[:2]),
         )
-    single = batch == 1 and observation.batches == 1
-    smooth = 0.0 if single or len(shape) != 3 else 1e-2  # total variation is for pictures
-    plain = clip is None and (
-        single or "ReLU" not in activations(loss.flat.module)
-    )  # L-BFGS wants it smooth
-    found = invert(
-        loss,
-        observation,
-        shape=shape,
-        batch=batch,
-        classes=told.classes,
-        objective=L2() if plain else CosineDistance(total_variation=smooth),
-        optimiser=LBFGS() if plain or single else SignedAdam(),
-        restarts=effort.restarts,
-        seed=effort.seed,
-        box=told.box,
-        budget_seconds=effort.seconds,
-        progress=None
-        if progress is None
-        else lambda i, of, _: progress(f"inverting the {kind}", i, of),
-    )
-    search = "L-BFGS" if plain or single else "signed Adam"
-    search = f"total variation, {search}" if smooth and not plain else search
-    method = f"{'L2' if plain else 'cosine'}, {search}"
-    guess = found.inputs.reshape(victims, -1, *shape).cpu()
-    return guess, found.labels.cpu(), method, found.assumptions, found.seconds
+        assumptions = [*assumptions, *self._caveats(group)]
+        return ReconstructionResult(kind, group, method, guess, true, score, assumptions, seconds)
+
+    def _guess(
+        self, observation: Observation, spec: DataSpec, kind: Kind
+    ) -> tuple[Tensor, Tensor | None, str, list[str], float]:
+        """Inputs [V, b, *shape], labels, method, assumptions and seconds, without the truth."""
+        loss, options, progress = self._task.loss, self._options, self._progress
+        assert isinstance(loss, ModuleLoss)
+        shape, batch = spec.shape, spec.batch
+        short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
+        if short.inputs is not None and bool(short.exact().all()):
+            assumptions = [short.note, f"batch size known: {batch}"]
+            return short.inputs.cpu(), None, "exact shortcut", assumptions, 0.0
+        single = batch == 1 and observation.batches == 1
+        # Total variation is defined for images only.
+        smooth = 0.0 if single or len(shape) != 3 else 1e-2
+        # L-BFGS on the squared distance needs a smooth loss and known lengths of gradients.
+        plain = self._task.clip is None and (single or "ReLU" not in activations(loss.flat.module))
+        found = invert(
+            loss,
+            observation,
+            shape=shape,
+            batch=batch,
+            classes=spec.classes,
+            matching_loss=L2() if plain else CosineDistance(total_variation=smooth),
+            optimiser=LBFGS() if plain or single else SignedAdam(),
+            restarts=options.restarts,
+            seed=options.seed,
+            box=spec.box,
+            budget_seconds=options.seconds,
+            progress=None
+            if progress is None
+            else lambda i, of, _: progress(f"inverting the {kind}", i, of),
+        )
+        search = "L-BFGS" if plain or single else "signed Adam"
+        search = f"total variation, {search}" if smooth and not plain else search
+        method = f"{'L2' if plain else 'cosine'}, {search}"
+        guess = found.inputs.reshape(len(observation.values), -1, *shape).cpu()
+        return guess, found.labels.cpu(), method, found.assumptions, found.seconds
+
+    def _caveats(self, group: list[Evidence]) -> list[str]:
+        """What else a reader must know about the evidence."""
+        caveats = []
+        if noise := max(one.deviation for one in group):
+            caveats.append(
+                f"every coordinate has noise of deviation {noise:.3g}, which the attack ignores"
+            )
+        if self._task.clip is not None:
+            caveats.append(
+                "gradients were clipped by unknown factors; the attack matches directions"
+            )
+        if (lost := max(one.rounding for one in group)) > 0.01:
+            caveats.append(f"the rounding of messages is about {lost:.0%} of the evidence")
+        return caveats
 
 
 def batch_size(task: Task, client: int) -> int:
-    """How many samples a gradient of a client sees; the protocol says so."""
+    """Number of samples behind a gradient of a client, which the protocol makes public."""
     source = task.source
-    if isinstance(source, SampledParts):
+    if isinstance(source, MiniBatchSource):
         return source.batch_size
-    return len(source.parts[client][0]) if isinstance(source, FullParts) else 0
+    return len(source.parts[client][0]) if isinstance(source, FullBatchSource) else 0
 
 
-def repeats(task: Task) -> bool:
-    """Whether every gradient of a client sees the same data."""
+def reuses_batches(task: Task) -> bool:
+    """Whether all gradients of a client see the same data."""
     source = task.source
-    if isinstance(source, SampledParts):
+    if isinstance(source, MiniBatchSource):
         return bool((source.parts.sizes == source.batch_size).all())
-    return isinstance(source, FullParts)
+    return isinstance(source, FullBatchSource)

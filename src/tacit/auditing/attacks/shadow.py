@@ -165,7 +165,7 @@ def confidence(
     size = candidates_per_pass(theta, x, chunk)
 
     def at(one: Tensor) -> Tensor:
-        batches = zip(x.split(size), y.split(size), strict=True)
+        batches = zip(torch.split(x, size), torch.split(y, size), strict=True)
         return torch.cat([_logit_confidence(loss.flat(one, a), b) for a, b in batches])
 
     with torch.no_grad():
@@ -221,7 +221,7 @@ class _Normal:
     variance: Tensor
 
     def log_density(self, value: Tensor) -> Tensor:
-        """log N(value; mean, variance) up to a constant."""
+        """Log N(value; mean, variance) up to a constant."""
         return -0.5 * ((value - self.mean) ** 2 / self.variance + self.variance.log())
 
 
@@ -230,8 +230,8 @@ def _fit(side: str, phi: Tensor, chosen: Tensor, variance: str) -> _Normal:
     count = chosen.sum(0)
     if int(count.min()) < 2:
         raise Misuse(
-            f"Candidate {int(count.argmin())} has {int(count.min())} shadow models {side} it; a fit "
-            "needs 2.",
+            f"Candidate {int(count.argmin())} has {int(count.min())} shadow models {side} it; "
+            "a fit needs 2.",
             "Train at least 4 models; for models that were not trained on the candidates use "
             'variant = "offline".',
         )

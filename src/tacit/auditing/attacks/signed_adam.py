@@ -7,41 +7,34 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.optimiser import Minimum, Project, ValueAndGrad, Watch
-from tacit.core.arguments import is_count, is_number
-from tacit.core.errors import Misuse
+from tacit.auditing.attacks.optimiser import Callback, Minimum, Project, ValueAndGrad
+from tacit.core.checks import check_count, check_number, check_positive
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
-DROPS = (3 / 8, 5 / 8, 7 / 8)  # of the iterations; the rate falls to a tenth at each
+DROPS = (3 / 8, 5 / 8, 7 / 8)  # shares of the iterations after which the rate falls to a tenth
 
 
 @dataclass(frozen=True)
 class SignedAdam:
-    """Adam fed with sign(∇f), projected after every step; each problem keeps the best point it saw.
+    """Adam on sign(∇f), projected after every step; returns the best point of each problem.
 
         s = sign ∇f(xᵏ),  m ← β₁m + (1 − β₁)s,  v ← β₂v + (1 − β₂)s²
         xᵏ⁺¹ = Π( xᵏ − lr · m̂ / (√v̂ + ε) ),  m̂ = m/(1 − β₁ᵏ), v̂ = v/(1 − β₂ᵏ)
 
-    A problem whose value is no longer finite ends; so does one below `enough` times its first value.
+    A problem ends when its value is not finite, or at most `value_tolerance` times the first one.
     """
 
     iterations: int = 1000
     lr: float = 0.1
-    enough: float = 0.0
+    value_tolerance: float = 0.0
 
     def __post_init__(self) -> None:
-        if not is_count(self.iterations):
-            raise Misuse(
-                f"iterations of Adam is {self.iterations!r}.", "Give a whole number from 1."
-            )
-        if not is_number(self.lr) or self.lr <= 0:
-            raise Misuse(f"lr of Adam is {self.lr!r}.", "Give a positive number, such as 0.1.")
-        if not is_number(self.enough) or self.enough < 0:
-            raise Misuse(f"enough of Adam is {self.enough!r}.", "Give a number from 0.")
+        check_count("iterations of Adam", self.iterations)
+        check_positive("lr of Adam", self.lr, example=0.1)
+        check_number("value_tolerance of Adam", self.value_tolerance, at_least=0)
 
     def workspace(self, n: int) -> int:
-        """The point, the best one, the gradient, two moments and what is computed from them."""
         return 8 * n
 
     def minimise(
@@ -50,32 +43,29 @@ class SignedAdam:
         value_and_grad: ValueAndGrad,
         *,
         project: Project | None = None,
-        watch: Watch | None = None,
+        callback: Callback | None = None,
     ) -> Minimum:
-        """The best points seen on the way from `start` [B, n]."""
         which = torch.arange(len(start), device=start.device)
         x = start.clone() if project is None else project(start)
         best, first = x.clone(), start.new_full((len(start),), torch.inf)
-        values, iterations, evaluations = (
-            first.clone(),
-            torch.zeros_like(which),
-            torch.zeros_like(which),
-        )
+        values = first.clone()
+        iterations, evaluations = torch.zeros_like(which), torch.zeros_like(which)
         m, v = torch.zeros_like(x), torch.zeros_like(x)
         for step in range(self.iterations + 1):
             f, g = value_and_grad(x, which)
-            fine = f.isfinite() & g.isfinite().all(1)
-            f = torch.where(fine, f, torch.inf)
+            finite = f.isfinite() & g.isfinite().all(1)
+            f = torch.where(finite, f, torch.inf)
             first = f if step == 0 else first
             better = f < values[which]
             best[which[better]], values[which[better]] = x[better], f[better]
             evaluations[which] += 1
-            kept = fine & ~(f <= (self.enough * first if self.enough else -torch.inf))
-            if step == self.iterations or not bool(kept.any()):
+            target = self.value_tolerance * first if self.value_tolerance else -torch.inf
+            active = finite & ~(f <= target)
+            if step == self.iterations or not bool(active.any()):
                 break
-            if watch is not None and watch(step, values):
+            if callback is not None and callback(step, values):
                 break
-            which, x, g, m, v, first = (tensor[kept] for tensor in (which, x, g, m, v, first))
+            which, x, g, m, v, first = (tensor[active] for tensor in (which, x, g, m, v, first))
             sign = g.sign()
             m.lerp_(sign, 1 - BETAS[0])
             v.lerp_(sign.square(), 1 - BETAS[1])

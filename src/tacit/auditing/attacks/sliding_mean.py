@@ -1,18 +1,18 @@
-"""An eavesdropper's sliding mean: zero-mean masks shrink with the window, what stays put does not."""
+"""An eavesdropper's sliding mean, in which zero-mean masks shrink as the window grows."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from tacit.core.arguments import is_count
+from tacit.core.checks import is_count
 from tacit.core.errors import Misuse
 
 
 def sliding_mean(rows: Tensor, window: int) -> Tensor:
     """(1/w) Σ_{s = t}^{t+w−1} rows[s] for every t: rows [T, P] ↦ [T − w + 1, P], in O(T·P).
 
-    The running sums are kept in double precision, so that a long transcript does not blur its end.
+    Running sums are in float64, so that the end of a long transcript stays accurate.
 
     >>> sliding_mean(torch.tensor([[1.0], [3.0], [5.0]]), 2)
     tensor([[2.],

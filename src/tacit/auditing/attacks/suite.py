@@ -1,4 +1,4 @@
-"""All attacks on the victims of one adversary, from what it knows to scores."""
+"""All attacks on the victims of one adversary, from its knowledge to scores."""
 
 from __future__ import annotations
 
@@ -8,118 +8,128 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit.auditing.attacks.evidence import evidence
-from tacit.auditing.attacks.memberships import Membership, MembershipAttacks
-from tacit.auditing.attacks.reconstructions import (
-    Attack,
-    Effort,
-    Inversions,
+from tacit.auditing.attacks.membership_attacks import MembershipAttacks, MembershipResult
+from tacit.auditing.attacks.reconstruction_attacks import (
+    AttackOptions,
     Progress,
+    ReconstructionAttacks,
+    ReconstructionResult,
     best_evidence,
-    not_invertible,
+    why_not_invertible,
 )
 from tacit.auditing.scoring.truth import Truth
-from tacit.auditing.symbolic.findings import Findings
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.record.transcript import Transcript
 from tacit.simulation import Setting
 from tacit.tasks.flat import ModuleLoss
 
-COSINES = 5  # gradients that a membership attack compares with
+MAX_GRADIENTS = 5  # gradients that a membership attack compares samples with
 
 
 @dataclass(frozen=True, eq=False)
-class Attackers:
-    """What is needed to measure, for all adversaries."""
+class AttackSuite:
+    """The attacks on one run, for all adversaries."""
 
-    inversions: Inversions
-    memberships: dict[int, MembershipAttacks]  # by victim
+    reconstruction: ReconstructionAttacks
+    membership: dict[int, MembershipAttacks]  # by victim
     final: Tensor | None  # trained models [N, P]
     notes: list[str]
 
     @classmethod
-    def of(
+    def prepare(
         cls,
         setting: Setting,
         victims: Sequence[int],
         delta: float,
-        effort: Effort,
+        options: AttackOptions,
         final: Tensor | None,
         progress: Progress,
         notes: list[str],
-    ) -> Attackers | None:
-        """None, with a note, where gradients of this task are not attacked."""
+    ) -> AttackSuite | None:
+        """The attacks on the victims of a run; None if its task cannot be attacked.
+
+        Args:
+            setting: The run.
+            victims: Clients to attack.
+            delta: The δ at which membership attacks bound ε.
+            options: How hard attacks try.
+            final: Trained models [N, P] if they are known.
+            progress: Called with the activity, the steps done and the steps in all.
+            notes: Gets a note for each attack that cannot be made.
+        """
         task = setting.task
-        if (reason := not_invertible(task)) is not None:
+        if (reason := why_not_invertible(task)) is not None:
             notes.append(reason)
             return None
         assert isinstance(task.loss, ModuleLoss)
         truth = Truth(task, setting.seed)
-        members = {
+        membership = {
             victim: MembershipAttacks(
-                task.loss, truth, victim, delta=delta, effort=effort, progress=progress
+                task.loss, truth, victim, delta=delta, options=options, progress=progress
             )
             for victim in victims
         }
-        for victim, attacks in members.items():
-            if attacks.candidates is None:
-                notes.append(
-                    f"client {victim} has too few samples of its own for membership inference"
-                )
-        return cls(Inversions(task, truth, effort, progress), members, final, notes)
+        notes += [
+            f"client {victim} has too few samples of its own for membership inference"
+            for victim, attacks in membership.items()
+            if attacks.candidates is None
+        ]
+        return cls(ReconstructionAttacks(task, truth, options, progress), membership, final, notes)
 
-    def attack(
-        self, found: list[Findings], transcript: Transcript
-    ) -> tuple[list[Attack], list[Membership]]:
-        """Everything on all victims of one adversary."""
-        held = [held for one in found for held in best_evidence(one, transcript)]
-        for one in held:
-            if (reason := self.inversions.passes_over(one)) is not None:
-                self._note(
-                    f"the {one.kind} that {found[0].knowledge.adversary} has of client {one.victim}: {reason}"
-                )
-        inverted = self.inversions.of(held)
-        members = []
-        for each in found:
-            attacks = self.memberships[each.victim]
-            known = self._model(each, transcript)
-            if known is None:
-                self._note(
-                    f"{each.knowledge.adversary} knows no model: no membership inference by models"
-                )
-            else:
-                theta, words, audited = known
-                members += attacks.on_model(theta, words, comparable=audited)
-            series = each.of("gradient")
-            places = (series.places("exact") or series.places("noisy"))[:COSINES]
-            gradients = [evidence(each, "gradient", place, transcript) for place in places]
-            by_gradients = attacks.on_gradients([held for held in gradients if held is not None])
-            if gradients and not by_gradients:
-                self._note(
-                    f"membership by gradients that {each.knowledge.adversary} knows: too few samples in their batches"
-                )
-            members += by_gradients
-        return inverted, members
+    def run(
+        self, leakages: list[Leakage], transcript: Transcript
+    ) -> tuple[list[ReconstructionResult], list[MembershipResult]]:
+        """All attacks of one adversary on all its victims."""
+        found = [one for leakage in leakages for one in best_evidence(leakage, transcript)]
+        for one in found:
+            if (reason := self.reconstruction.skip_reason(one)) is not None:
+                adversary = leakages[0].knowledge.adversary
+                self._note(f"the {one.kind} that {adversary} has of client {one.victim}: {reason}")
+        reconstructions = self.reconstruction.run(found)
+        members = [
+            result for leakage in leakages for result in self._membership(leakage, transcript)
+        ]
+        return reconstructions, members
 
-    def _model(self, found: Findings, transcript: Transcript) -> tuple[Tensor, str, bool] | None:
-        """A model that the adversary has, the later the better; which it is; and whether it is one of those audited."""
-        series, own = found.of("model"), sorted(found.knowledge.adversary.corrupt)
-        exact = series.places("exact")
-        to_the_end = (
-            bool(exact) and exact[-1] >= found.knowledge.run.steps - 1
-        )  # the last may be sent next time
-        if self.final is not None and to_the_end:
-            words = "the victim's trained model, taken to be known as its models were in the iterations audited"
-            return self.final[found.victim], words, False
+    def _membership(self, leakage: Leakage, transcript: Transcript) -> list[MembershipResult]:
+        attacks, adversary = self.membership[leakage.victim], leakage.knowledge.adversary
+        results: list[MembershipResult] = []
+        known = self._model(leakage, transcript)
+        if known is None:
+            self._note(f"{adversary} knows no model: no membership inference by models")
+        else:
+            theta, description, audited = known
+            results += attacks.on_model(theta, description, comparable=audited)
+        series = leakage.of("gradient")
+        indices = (series.indices("exact") or series.indices("noisy"))[:MAX_GRADIENTS]
+        gradients = [evidence(leakage, "gradient", index, transcript) for index in indices]
+        by_gradients = attacks.on_gradients([one for one in gradients if one is not None])
+        if gradients and not by_gradients:
+            self._note(
+                f"membership by gradients that {adversary} knows: too few samples in their batches"
+            )
+        return results + by_gradients
+
+    def _model(self, leakage: Leakage, transcript: Transcript) -> tuple[Tensor, str, bool] | None:
+        """The latest model that the adversary has, its description, and whether it was audited."""
+        own = sorted(leakage.knowledge.adversary.corrupt)
+        exact = leakage.of("model").indices("exact")
+        # The last model may be sent in the next iteration.
+        known_to_end = bool(exact) and exact[-1] >= leakage.knowledge.run.steps - 1
+        if self.final is not None and known_to_end:
+            description = (
+                "the victim's trained model, assumed known as its models were in the iterations "
+                "audited"
+            )
+            return self.final[leakage.victim], description, False
         if self.final is not None and own:
-            words = f"the trained model of corrupt client {own[0]}, in place of the victim's"
-            return self.final[own[0]], words, False
-        if not exact or (last := evidence(found, "model", exact[-1], transcript)) is None:
+            description = f"the trained model of corrupt client {own[0]}, in place of the victim's"
+            return self.final[own[0]], description, False
+        if not exact or (last := evidence(leakage, "model", exact[-1], transcript)) is None:
             return None
-        return (
-            last.values,
-            f"the victim's model after {exact[-1]} iterations: early in training",
-            True,
-        )
+        description = f"the victim's model after {exact[-1]} iterations: early in training"
+        return last.values, description, True
 
-    def _note(self, words: str) -> None:
-        if words not in self.notes:
-            self.notes.append(words)
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)

@@ -1,1 +1,1 @@
-"""Scores of attacks: the only place that holds the truth."""
+"""Scores of attacks: the only part of an audit that uses the true data."""

@@ -1,8 +1,9 @@
-"""Guesses that use nothing of the victim's: from a public pool, and from the true classes at most.
+"""Baseline guesses from a public pool, without any data of the victim.
 
-prior mean   the mean of the pool, whoever the victim is
+prior mean   the mean of the pool
 same class   a random sample of the pool of each true class
-class mean   the mean of the pool's samples of each true class: of all who know only the classes, the best in MSE
+class mean   the mean of the pool's samples of each true class: the best guess in MSE that uses the
+             classes only
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tacit.core.errors import Misuse
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class PublicPool:
     """Public samples x [n, *shape], float64, and their classes y [n]."""
 
     x: Tensor
@@ -38,13 +39,12 @@ class Pool:
         out = self._empty(labels)
         for label in torch.unique(labels):
             own, wanted = torch.nonzero(self.y == label).flatten(), labels == label
-            out[wanted] = self.x[
-                own[torch.randint(len(own), (int(wanted.sum()),), generator=generator)]
-            ]
+            drawn = torch.randint(len(own), (int(wanted.sum()),), generator=generator)
+            out[wanted] = self.x[own[drawn]]
         return out
 
-    def holds(self, truth: Tensor) -> int:
-        """How many of the true samples [V, b, *shape] are in the pool, to the last bit."""
+    def count(self, truth: Tensor) -> int:
+        """How many of the true samples [V, b, *shape] are in the pool, bit by bit."""
         known = {row.contiguous().numpy().tobytes() for row in self.x}
         return sum(row.contiguous().numpy().tobytes() in known for row in truth.flatten(0, 1))
 
@@ -52,10 +52,13 @@ class Pool:
         return torch.empty(*labels.shape, *self.x.shape[1:], dtype=self.x.dtype)
 
 
-def pool_for(
+def public_pool(
     truth: Tensor, labels: Tensor | None, x: Tensor, y: Tensor | None
-) -> tuple[Pool, Tensor]:
-    """The pool, checked against the truth [V, b, *shape], and the labels [V, b]: all one class without any."""
+) -> tuple[PublicPool, Tensor]:
+    """The pool and the labels [V, b], checked against the truth [V, b, *shape].
+
+    Without labels all samples are of one class.
+    """
     if (labels is None) != (y is None):
         raise Misuse(
             "Only one of the true labels and the pool's labels is given.", "Give both or neither."
@@ -67,13 +70,14 @@ def pool_for(
         raise Misuse(
             f"The truth is {tuple(truth.shape)} with labels {tuple(labels.shape)}, "
             f"the pool {tuple(x.shape)} with labels {tuple(y.shape)}.",
-            "Give labels [victims, batch], and a pool [n, *shape] of samples of the same shape with labels [n].",
+            "Give labels [victims, batch], and a pool [n, *shape] of samples of the same shape "
+            "with labels [n].",
         )
     if missing := sorted(set(labels.flatten().tolist()) - set(y.tolist())):
         raise Misuse(
             f"The public pool has no sample of class {missing[0]}.",
-            "Give a pool with every class of the victims, or no labels at all where targets are no classes.",
+            "Give a pool with every class of the victims, or no labels if targets are not classes.",
         )
     if not x.isfinite().all():
         raise Misuse("The public pool has NaN or infinite values.", "Give numbers.")
-    return Pool(x.detach().double().cpu(), y), labels
+    return PublicPool(x.detach().double().cpu(), y), labels

@@ -1,11 +1,11 @@
-"""How far a guess is from the truth: MSE and PSNR of anything, SSIM of images, one number per sample.
+"""Distances of guesses from the truth: MSE and PSNR of any data, SSIM of images, per sample.
 
     MSE  = mean over all numbers of a sample of (guess − truth)²
     PSNR = 10 log₁₀(R²/MSE) in dB, R the range of the data; ∞ for an exact copy
     SSIM = mean over windows of (2μₓμᵧ + C₁)(2σₓᵧ + C₂) / ((μₓ² + μᵧ² + C₁)(σₓ² + σᵧ² + C₂)),
            C₁ = (0.01 R)², C₂ = (0.03 R)²   (Wang, Bovik, Sheikh, Simoncelli 2004)
 
-All are computed in float64 whatever comes in.
+All are computed in float64.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.core.arguments import is_number
+from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 
 Window = Literal["gaussian", "uniform"]
@@ -31,7 +31,7 @@ def mse(guess: Tensor, truth: Tensor) -> Tensor:
 
 
 def psnr(guess: Tensor, truth: Tensor, data_range: float) -> Tensor:
-    """Peak signal-to-noise ratio [N] in dB of samples [N, *shape]; infinite where they are equal."""
+    """Peak signal-to-noise ratio [N] in dB of samples [N, *shape]; infinite if equal."""
     check_range(data_range)
     return 10 * torch.log10(data_range**2 / mse(guess, truth))
 
@@ -39,9 +39,9 @@ def psnr(guess: Tensor, truth: Tensor, data_range: float) -> Tensor:
 def ssim(guess: Tensor, truth: Tensor, data_range: float, window: Window = "gaussian") -> Tensor:
     """Structural similarity [N] of images [N, C, H, W], the mean over channels and whole windows.
 
-    "gaussian" is the paper's: 11×11, σ = 1.5, moments weighted by the window. "uniform" is 7×7 with unbiased
-    (co)variances, for smaller images and for comparison with software that has it as default. Windows that
-    reach over the edge do not count.
+    "gaussian" is the paper's window: 11×11, σ = 1.5, weighted moments. "uniform" is 7×7 with
+    unbiased (co)variances, for smaller images and for comparison with software that has it as
+    default. Windows that cross the edge do not count.
     """
     check_range(data_range)
     guess, truth = _pair(guess, truth)
@@ -51,16 +51,14 @@ def ssim(guess: Tensor, truth: Tensor, data_range: float, window: Window = "gaus
     if guess.ndim != 4 or min(guess.shape[2:]) < side:
         raise Misuse(
             f"SSIM with the {window} window got samples of shape {tuple(guess.shape[1:])}.",
-            f"It needs images [C, H, W] of at least {side}×{side}; of other data take mse and psnr.",
+            f"It needs images [C, H, W] of at least {side}×{side}; for other data use mse, psnr.",
         )
     taps = _taps(window).to(guess.device)
 
     def local(x: Tensor) -> Tensor:
-        """The weighted mean of each window."""
-        flat = x.flatten(0, 1)[:, None]  # channels are images of their own
-        return functional.conv2d(
-            functional.conv2d(flat, taps[None, None, :, None]), taps[None, None, None, :]
-        )
+        """The weighted mean of each window, in each channel."""
+        rows = functional.conv2d(x.flatten(0, 1)[:, None], taps[None, None, :, None])
+        return functional.conv2d(rows, taps[None, None, None, :])
 
     bias = side**2 / (side**2 - 1) if window == "uniform" else 1.0
     c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
@@ -72,19 +70,16 @@ def ssim(guess: Tensor, truth: Tensor, data_range: float, window: Window = "gaus
 
 
 def window_for(shape: torch.Size | tuple[int, ...]) -> Window | None:
-    """The window for samples of this shape: the paper's, the smaller one for small images, none for no images."""
+    """The largest window for samples of this shape; None if they are not images, or too small."""
     if len(shape) != 3:
         return None
     return next((window for window, side in SIDES.items() if min(shape[1:]) >= side), None)
 
 
 def check_range(data_range: float) -> None:
-    """Refuse a range that is not a positive number."""
-    if not (is_number(data_range) and data_range > 0):
-        raise Misuse(
-            f"data_range is {data_range!r}.",
-            "Give largest minus smallest possible value, 1.0 for [0, 1].",
-        )
+    check_number(
+        "data_range", data_range, above=0, hint="largest minus smallest value, 1.0 for [0, 1]"
+    )
 
 
 def _taps(window: Window) -> Tensor:

@@ -1,9 +1,9 @@
-"""Scores of reconstructed samples, beside those of guesses that used nothing of the victim's.
+"""Scores of reconstructed samples, next to those of baselines that use no data of the victim.
 
-A number such as "PSNR 14 dB" says nothing alone: the mean of all digits scores 12 dB against a digit. So the guesses
-of `baselines` go through the same matching and the same measures: the prior mean, a random sample of the same class
-(averaged over several draws), and the class mean, without which an attack that found the classes and nothing else
-would look like more.
+"PSNR 14 dB" alone says nothing: the mean of all digits scores 12 dB against a digit. So the guesses
+of `baselines` go through the same matching and the same measures: the prior mean, a random sample
+of the same class (averaged over several draws), and the class mean, without which an attack that
+found only the classes would look better than it is.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 
-CEILING = 120.0  # dB: an error of a millionth of the range; beyond it float32 rounding is what is measured
-LEGIBLE = 0.1  # of SSIM, above every baseline
-MARGIN = 0.9
-RECOVERED = 0.1
+MAX_PSNR = 120.0  # dB: an error of a millionth of the range; beyond it PSNR measures rounding
+LEGIBLE = 0.1  # SSIM above every baseline
+MARGIN = 0.9  # share of a baseline's MSE from which a guess is no better
+RECOVERED = 0.1  # share of the best baseline's MSE up to which a sample is recovered
 LEVELS = (
     "no better than the prior mean",
     "no better than knowing the class",
@@ -36,17 +36,15 @@ LEVELS = (
 
 @dataclass(frozen=True, eq=False)
 class ImageScores:
-    """Scores per victim [V], each the mean over its batch; no SSIM where samples are not images."""
+    """Scores per victim [V], each the mean over its batch."""
 
     mse: Tensor
-    psnr: Tensor
-    """Mean of the samples' PSNR, each counted as 120 dB at most."""
-    ssim: Tensor | None
-    sample_mse: Tensor
-    """MSE [V, b] of each true sample with the guess matched to it."""
+    psnr: Tensor  # each sample counts at most 120 dB
+    ssim: Tensor | None  # None if samples are not images
+    sample_mse: Tensor  # [V, b]: of each true sample and the guess matched to it
 
     def as_dict(self) -> dict[str, float | list[float] | None]:
-        """Means over victims, and the values per victim."""
+        """JSON values: means over victims, and the values per victim."""
         out: dict[str, float | list[float] | None] = {}
         for name, value in (("mse", self.mse), ("psnr", self.psnr), ("ssim", self.ssim)):
             out[name] = None if value is None else float(value.mean())
@@ -56,31 +54,31 @@ class ImageScores:
 
 @dataclass(frozen=True, eq=False)
 class ReconstructionScore:
-    """What an attack reconstructed, what the baselines would have, and how to read the two together."""
+    """The scores of an attack and of the baselines, and how to read them together."""
 
     attack: ImageScores
     prior_mean: ImageScores
     same_class: ImageScores
     class_mean: ImageScores
     data_range: float
-    label_accuracy: Tensor | None
-    """Share [V] of the matched samples whose guessed label is right."""
+    label_accuracy: Tensor | None  # [V]: share of matched samples with the right label
+    # [V]: share of labels found in any order, Σ over classes of min(guessed, true)/b
     label_overlap: Tensor | None
-    """Share [V] of the labels found when order does not count: Σ over classes of min(guessed, true)/b."""
+    # True samples that are also in the public pool; with more than a few, baselines mean nothing.
     in_pool: int
-    """True samples that are in the public pool too: more than a few, and the baselines are not baselines."""
 
     @property
     def levels(self) -> list[str]:
-        """The reading of each victim; with m its MSE and B the smallest MSE of the three baselines:
+        """The level of each victim, from its MSE m and the smallest MSE B of the baselines.
 
         - no better than the prior mean: m ≥ 0.9 · MSE of the prior mean
         - no better than knowing the class: otherwise, m ≥ 0.9 B
         - closer than every baseline: otherwise, m > 0.1 B
-        - recovered in part: any of these, but for some sample of the batch m ≤ 0.1 B
-        - recovered: m ≤ 0.1 B, that is 10 dB closer than any of them
+        - recovered in part: any of these, but some sample of the batch has m ≤ 0.1 B
+        - recovered: m ≤ 0.1 B, that is 10 dB closer than any baseline
 
-        A noisy picture that can be read is far in MSE: one whose SSIM is 0.1 above every baseline's is "closer", too.
+        A noisy but legible image has a large MSE, so an SSIM of 0.1 above every baseline's is
+        "closer", too.
         """
         others = (self.prior_mean, self.same_class, self.class_mean)
         m = self.attack.mse
@@ -102,8 +100,9 @@ class ReconstructionScore:
     def reading(self) -> str:
         """How many victims reach each level (see `levels`), the worst for the victims first.
 
-        One victim, or all alike, gives the bare level, e.g. "no better than the prior mean". Nothing is averaged over
-        victims, so one victim laid open is never hidden by many failures. It is about this attack: another may succeed.
+        If all have one level, only that, e.g. "no better than the prior mean". It does not average
+        over victims, so many failures do not hide one success. It is about this attack; another may
+        succeed.
         """
         found = self.levels
         counts = [(level, found.count(level)) for level in reversed(LEVELS) if level in found]
@@ -112,7 +111,7 @@ class ReconstructionScore:
         return "; ".join(f"{level} for {count} of {len(found)} victims" for level, count in counts)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values, for JSON."""
+        """JSON values."""
         labels = {"label_accuracy": self.label_accuracy, "label_overlap": self.label_overlap}
         return {
             "attack": self.attack.as_dict(),
@@ -142,10 +141,18 @@ def score_reconstruction(
     data_range: float | None = None,
     draws: int = 16,
 ) -> ReconstructionScore:
-    """Score guesses [V, b, *shape] of V victims against the truth, labels [V, b], with a pool [n, *shape], [n].
+    """Score guesses for V victims against the truth and the baselines.
 
-    The pool is public data of the same kind, never the victims'. Without labels (regression) all samples are of one
-    class. `data_range` is the pool's largest minus smallest value unless given.
+    Args:
+        guess: Guessed samples, [V, b, *shape].
+        truth: True samples, [V, b, *shape].
+        truth_labels: Classes of the true samples, [V, b]; None for regression.
+        pool_x: Public samples of the same kind, [n, *shape]; none of the victims'.
+        pool_y: Classes of the public samples, [n].
+        seed: Draws the samples of the same class.
+        guess_labels: Guessed classes, [V, b].
+        data_range: Largest minus smallest value; by default that of the pool.
+        draws: Random samples of the same class to average over.
     """
     check_batches(guess, truth)
     guess, truth = (x.detach().double().cpu() for x in (guess, truth))
@@ -153,8 +160,8 @@ def score_reconstruction(
     check_count("draws", draws)
     if guess_labels is not None and (truth_labels is None or guess_labels.shape != labels.shape):
         raise Misuse(
-            f"guess_labels has shape {tuple(guess_labels.shape)}; true labels: {tuple(labels.shape)}"
-            f"{' (none given)' if truth_labels is None else ''}.",
+            f"guess_labels has shape {tuple(guess_labels.shape)}; true labels: "
+            f"{'none' if truth_labels is None else tuple(labels.shape)}.",
             "Give one label per guess, [victims, batch], and the true ones.",
         )
     width = float(pool.x.max() - pool.x.min()) if data_range is None else data_range
@@ -163,25 +170,27 @@ def score_reconstruction(
     order = match(guess, truth)
     generator = torch.Generator().manual_seed(derive_key(seed, "same class") >> 1)
     drawn = [_scored(pool.same_class(labels, generator), truth, width) for _ in range(draws)]
-    named = None if guess_labels is None else guess_labels.cpu()
+    accuracy = overlap = None
+    if guess_labels is not None:
+        guessed = guess_labels.cpu()
+        accuracy = (reorder(guessed, order) == labels).double().mean(1)
+        overlap = _overlap(guessed, labels)
     return ReconstructionScore(
         attack=_scored(guess, truth, width, order),
         prior_mean=_scored(pool.prior_mean(labels), truth, width),
         same_class=_mean_scores(drawn),
         class_mean=_scored(pool.class_means(labels), truth, width),
         data_range=width,
-        label_accuracy=None
-        if named is None
-        else (reorder(named, order) == labels).double().mean(1),
-        label_overlap=None if named is None else _overlap(named, labels),
-        in_pool=pool.holds(truth),
+        label_accuracy=accuracy,
+        label_overlap=overlap,
+        in_pool=pool.count(truth),
     )
 
 
 def _scored(
     guess: Tensor, truth: Tensor, data_range: float, order: Tensor | None = None
 ) -> ImageScores:
-    """The scores of a guess in its best order: a baseline has the same kindness as an attack."""
+    """The scores of a guess in its best order; baselines get the best order as well."""
     order = match(guess, truth) if order is None else order
     found, true = reorder(guess, order).flatten(0, 1), truth.flatten(0, 1)
     window = window_for(truth.shape[2:])
@@ -192,7 +201,7 @@ def _scored(
     error = mse(found, true)
     return ImageScores(
         mse=by_victim(error),
-        psnr=by_victim(psnr(found, true, data_range).clamp(max=CEILING)),
+        psnr=by_victim(psnr(found, true, data_range).clamp(max=MAX_PSNR)),
         ssim=None if window is None else by_victim(ssim(found, true, data_range, window)),
         sample_mse=error.view(truth.shape[:2]),
     )

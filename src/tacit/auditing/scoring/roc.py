@@ -1,15 +1,16 @@
-"""How well scores tell members from non-members: ROC curve, its area, and the true positives at few false ones.
+"""How well scores distinguish members from non-members: ROC curve, AUC, and TPR at low FPR.
 
     AUC = P(s⁺ > s⁻) + ½ P(s⁺ = s⁻), estimated by Mann–Whitney over all pairs
 
-The interval is DeLong's (DeLong, DeLong, Clarke-Pearson 1988) on the logit scale. With m members, n non-members,
-V⁺ᵢ the AUC of member i alone against all non-members and V⁻ⱼ likewise,
+The interval is DeLong's (DeLong, DeLong, Clarke-Pearson 1988) on the logit scale. With m members, n
+non-members, V⁺ᵢ the AUC of member i alone against all non-members and V⁻ⱼ likewise,
 
     var = S²(V⁺)/m + S²(V⁻)/n,   logit(AUC) ± z √var / (AUC (1 − AUC)).
 
-Where that variance is zero (all members above all non-members, all scores equal) it would be a point; there it is
-Newcombe's score interval (2006, method 5): all A with (AUC − A)² ≤ z² A(1−A)/(mn) · [1 + ν((1−A)/(2−A) + A/(1+A))],
-ν = (m + n)/2 − 1. Both are over candidates for the one trained model; another training would give another AUC.
+If that variance is zero (all members above all non-members, or all scores equal), the interval is
+Newcombe's score interval (2006, method 5): all A with
+(AUC − A)² ≤ z² A(1−A)/(mn) · [1 + ν((1−A)/(2−A) + A/(1+A))], ν = (m + n)/2 − 1. Both describe the
+choice of candidates for one trained model. Another training would give another AUC.
 """
 
 from __future__ import annotations
@@ -25,29 +26,28 @@ from scipy.special import expit, logit
 from scipy.stats import beta, norm, rankdata
 from torch import Tensor
 
-from tacit.core.arguments import is_number
+from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 
 Array = NDArray[np.float64]
 RATES = (0.01, 0.001)
-EXPECTED_FALSE = 10  # non-members beyond the threshold, for its rate to mean something
+MIN_FALSE = 10  # expected non-members above a threshold that make its rate meaningful
 
 
 @dataclass(frozen=True)
-class Operating:
-    """The share of members found while at most a share `fpr` of non-members is accused."""
+class OperatingPoint:
+    """The true-positive rate at a false-positive rate of at most `fpr`."""
 
     fpr: float
-    tpr: float | None
-    """None where there are too few non-members; `reason` says how many it takes."""
+    tpr: float | None  # None if there are too few non-members
+    # Clopper–Pearson for the given threshold, without the uncertainty of its choice.
     interval: tuple[float, float] | None
-    """Clopper–Pearson for the threshold as it was set, whose own uncertainty it leaves out."""
-    reason: str | None = None
+    reason: str | None = None  # why tpr is None
 
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """The curve from (0, 0) to (1, 1), corners only, and what is read off it."""
+    """The corners of the ROC curve from (0, 0) to (1, 1), its area and operating points."""
 
     auc: float
     interval: tuple[float, float]
@@ -56,7 +56,7 @@ class Roc:
     tpr: Array
     members: int
     non_members: int
-    at: tuple[Operating, ...]
+    at: tuple[OperatingPoint, ...]
 
     @classmethod
     def from_scores(
@@ -67,13 +67,10 @@ class Roc:
         level: float = 0.95,
         rates: Sequence[float] = RATES,
     ) -> Roc:
-        """From the scores of members and of non-members; a higher score says "member". ±∞ are allowed."""
-        positive, negative = _scores("members", members), _scores("non-members", non_members)
+        """The curve of scores [m] of members and [n] of non-members; ±∞ are allowed."""
+        positive, negative = as_scores("member", members), as_scores("non-member", non_members)
         for name, value in (("level", level), *(("rates", rate) for rate in rates)):
-            if not (is_number(value) and 0 < value < 1):
-                raise Misuse(
-                    f"{name} has {value!r}.", "Give a share between 0 and 1, e.g. level = 0.95."
-                )
+            check_number(name, value, above=0, below=1, example=0.95)
         auc, variance = _delong(positive, negative)
         true, false = _counts(positive, negative)
         corner = _corners(true, false)
@@ -90,7 +87,7 @@ class Roc:
 
     @property
     def tells_apart(self) -> bool:
-        """The interval is above ½: these scores do tell members from non-members."""
+        """Whether the scores distinguish members from non-members: the interval is above ½."""
         return self.interval[0] > 0.5
 
     def as_dict(self) -> dict[str, object]:
@@ -99,7 +96,7 @@ class Roc:
             "auc": self.auc,
             "interval": list(self.interval),
             "level": self.level,
-            "method": "DeLong on the logit scale; Newcombe's score interval where its variance is zero",
+            "method": "DeLong on the logit scale; Newcombe's score interval if its variance is 0",
             "members": self.members,
             "non_members": self.non_members,
             "fpr": self.fpr.tolist(),
@@ -117,20 +114,22 @@ class Roc:
 
 
 def clopper_pearson(found: int, of: int, level: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a share of which `found` among `of` were seen."""
+    """The exact interval of a probability after `found` successes in `of` trials."""
     tail = (1 - level) / 2
     low = 0.0 if found == 0 else float(beta.ppf(tail, found, of - found + 1))
     high = 1.0 if found == of else float(beta.ppf(1 - tail, found + 1, of - found))
     return low, high
 
 
-def _scores(name: str, given: Tensor | ArrayLike) -> Array:
+def as_scores(name: str, given: Tensor | ArrayLike) -> Array:
+    """At least two scores as a vector of numbers; raises Misuse for anything else."""
     if isinstance(given, Tensor):
         given = given.detach().cpu().numpy()
     scores = np.asarray(given, dtype=np.float64)
     if scores.ndim != 1 or len(scores) < 2 or np.isnan(scores).any():
+        nan = ", some NaN" if np.isnan(scores).any() else ""
         raise Misuse(
-            f"The scores of {name} have shape {scores.shape}{', some NaN' if np.isnan(scores).any() else ''}.",
+            f"The {name} scores have shape {scores.shape}{nan}.",
             "Give one number per candidate, [n], and at least two candidates of each kind.",
         )
     return scores
@@ -139,10 +138,11 @@ def _scores(name: str, given: Tensor | ArrayLike) -> Array:
 def _delong(positive: Array, negative: Array) -> tuple[float, float]:
     """AUC and its variance, V⁺ and V⁻ from mid-ranks (Sun and Xu 2014)."""
     m, n = len(positive), len(negative)
-    together = rankdata(np.concatenate([positive, negative]))
-    of_member = (together[:m] - rankdata(positive)) / n
-    of_non_member = 1 - (together[m:] - rankdata(negative)) / m
-    auc = float((together[:m].sum() - m * (m + 1) / 2) / (m * n))  # one rounding: a half is a half
+    ranks = rankdata(np.concatenate([positive, negative]))
+    of_member = (ranks[:m] - rankdata(positive)) / n
+    of_non_member = 1 - (ranks[m:] - rankdata(negative)) / m
+    # Rounded once, so that an AUC of one half is exact.
+    auc = float((ranks[:m].sum() - m * (m + 1) / 2) / (m * n))
     return auc, float(of_member.var(ddof=1) / m + of_non_member.var(ddof=1) / n)
 
 
@@ -163,7 +163,7 @@ def _interval(auc: float, variance: float, m: int, n: int, level: float) -> tupl
 
 
 def _counts(positive: Array, negative: Array) -> tuple[Array, Array]:
-    """Members and non-members at or above each distinct score, from the highest, after a (0, 0)."""
+    """Members and non-members at or above each distinct score from the highest, after (0, 0)."""
     steps = np.unique(np.concatenate([positive, negative]))[::-1]
     found = [len(s) - np.searchsorted(np.sort(s), steps, side="left") for s in (positive, negative)]
     true, false = (np.concatenate([[0.0], counts.astype(np.float64)]) for counts in found)
@@ -171,20 +171,20 @@ def _counts(positive: Array, negative: Array) -> tuple[Array, Array]:
 
 
 def _corners(true: Array, false: Array) -> NDArray[np.bool_]:
-    """The points where the curve turns: the others lie on the line between their neighbours."""
+    """The points where the curve turns."""
     right, up = np.diff(false), np.diff(true)
     turns = right[1:] * up[:-1] != right[:-1] * up[1:]
     return np.concatenate([[True], turns, [True]])
 
 
-def _operating(rate: float, true: Array, false: Array, level: float) -> Operating:
+def _operating(rate: float, true: Array, false: Array, level: float) -> OperatingPoint:
     members, non_members = int(true[-1]), int(false[-1])
-    needed = math.ceil(EXPECTED_FALSE / rate - 1e-9)
+    needed = math.ceil(MIN_FALSE / rate - 1e-9)
     if non_members < needed:
         reason = (
-            f"{non_members:,} non-members are too few for a rate of {rate:g}: it takes {needed:,}"
+            f"{non_members:,} non-members are too few for a rate of {rate:g}: it needs {needed:,}"
         )
-        return Operating(rate, None, None, reason)
+        return OperatingPoint(rate, None, None, reason)
     allowed = math.floor(rate * non_members + 1e-9)
     found = int(true[false <= allowed].max())
-    return Operating(rate, found / members, clopper_pearson(found, members, level))
+    return OperatingPoint(rate, found / members, clopper_pearson(found, members, level))

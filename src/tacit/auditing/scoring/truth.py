@@ -1,4 +1,4 @@
-"""The truth: the data behind each gradient. Only scores are computed from it; no attack ever holds it."""
+"""The truth: the data behind each gradient, used for scores and never by an attack."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.tasks.batches import one_chunk
 from tacit.tasks.evaluation import TestSet
-from tacit.tasks.feed import together
 from tacit.tasks.parts import Part, Parts
 from tacit.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What clients really trained on in a run with this seed."""
+    """The data on which clients trained in a run with this seed."""
 
     task: Task
     seed: int
 
     def batch(self, client: int, number: int) -> Part:
         """The arrays, inputs first, that a client's gradient `number` saw."""
-        feed = self.task.feed(torch.tensor([client]), self.seed, "cpu")
-        ((_, load),) = feed.pieces(number, together)
+        loader = self.task.loader(torch.tensor([client]), self.seed, "cpu")
+        ((_, load),) = loader.chunks(number, one_chunk)
         return tuple(array[0] for array in load())
 
     def members(self, client: int) -> Part | None:
-        """All data of a client; None where it is a stream."""
+        """All data of a client; None if it is a stream."""
         parts = self.task.parts
         if isinstance(parts, Parts):
             return parts.of(client)
@@ -35,11 +35,14 @@ class Truth:
 
     @property
     def has_test_set(self) -> bool:
-        """Whether there are data that nobody trained on."""
+        """Whether there are data on which no client trained."""
         return isinstance(self.task.evaluation, TestSet)
 
-    def outsiders(self, client: int) -> tuple[Tensor, Tensor] | None:
-        """Inputs and targets that the client did not train on: the test set, or else what the others have."""
+    def non_members(self, client: int) -> tuple[Tensor, Tensor] | None:
+        """Inputs and targets that the client did not train on.
+
+        The test set, or else the data of the other clients.
+        """
         evaluation = self.task.evaluation
         if isinstance(evaluation, TestSet):
             return evaluation.x.cpu(), evaluation.y.cpu()
