@@ -1,5 +1,5 @@
-"""Published tables and figures, regenerated: one module per paper, an artifact is a few lines of it.
+"""Published tables and figures of decentralized private learning, regenerated with Tacit.
 
-An artifact is a set of cells (what is measured, with the paper's number), claims about them, and a figure. Cells are
-plain data: what one says of itself, and a seed, give its numbers again.
+An artifact is a set of cells (each a measure, with the paper's number), claims about them, and a
+figure. A cell is plain data: its description and a seed determine its numbers.
 """

@@ -12,19 +12,22 @@ from rich.table import Table
 
 from tacit.cli.progress import ProgressBar, ProgressBars
 
+# Imports of the framework load torch and matplotlib, which `tacit --help` does not need.
 if TYPE_CHECKING:
-    from tacit_papers.framework.outcome import ArtifactResult
+    from tacit_papers.framework.artifact import Artifact
+    from tacit_papers.framework.results import ArtifactResult
+    from tacit_papers.framework.runner import Reproduction
 
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(metavar="list|PAPER/ARTIFACT", help="Which one; `list` shows all.")
+        str, typer.Argument(metavar="list|PAPER/ARTIFACT", help="Artifact; `list` shows all.")
     ],
     quick: Annotated[
         bool, typer.Option("--quick", help="A smaller version that takes minutes on two cores.")
     ] = False,
     repeats: Annotated[
-        int | None, typer.Option(min=1, help="Seeds per cell (default: the artifact's own).")
+        int | None, typer.Option(min=1, help="Seeds per cell (default: the artifact's).")
     ] = None,
     only: Annotated[
         list[str] | None,
@@ -32,25 +35,20 @@ def reproduce(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     out: Annotated[
-        Path, typer.Option(help="Folder of all results; each artifact has its own below.")
+        Path, typer.Option(help="Folder of all results; each artifact has a subfolder.")
     ] = Path("reproduced"),
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Keep what is measured, and measure the rest.")
+        bool, typer.Option("--resume", help="Keep stored measurements and measure the rest.")
     ] = False,
     redraw: Annotated[
         bool,
-        typer.Option(
-            "--redraw", help="Measure nothing: judge and draw anew what was measured before."
-        ),
+        typer.Option("--redraw", help="Measure nothing: judge and draw stored measurements again."),
     ] = False,
     jobs: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Measure so many cells at once, in processes that share cores and device."
-        ),
+        int, typer.Option(min=1, help="Processes that measure cells at the same time.")
     ] = 1,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print result.json, and nothing else.")
@@ -61,128 +59,118 @@ def reproduce(
         _list(as_json)
         return
     from tacit.core.devices import check_device
-    from tacit.core.errors import Misuse
-    from tacit_papers.framework.artifact import Scale
+    from tacit_papers.framework.cells import Scale
     from tacit_papers.framework.drawing import write_figure
-    from tacit_papers.framework.registry import artifact_named
-    from tacit_papers.framework.results_file import ResultsFile
-    from tacit_papers.framework.runner import (
-        ReproductionListener,
-        Wanted,
-        command,
-        refuse_to_overwrite,
-        run_artifact,
-    )
+    from tacit_papers.framework.registry import find_artifact
+    from tacit_papers.framework.runner import Reproduction, ReproductionListener, run_artifact
     from tacit_papers.framework.summary import write_summary
-    from tacit_papers.framework.workers import workers
+    from tacit_papers.framework.workers import worker_processes
 
-    artifact, console = artifact_named(name), Console(stderr=True)
+    artifact, console = find_artifact(name), Console(stderr=True)
     check_device(device, "--device")
-    wanted = Wanted(
-        artifact, Scale(quick), 0 if redraw else repeats, tuple(only or ()), device, data
-    )
-    if redraw and not (wanted.folder(out) / "result.json").exists():
-        raise Misuse(f"There is nothing of {name} in {out}.", "Measure it first, without --redraw.")
-    if redraw and (
-        other := ResultsFile.empty(wanted.folder(out), artifact, wanted.scale).refresh()
-    ):
-        raise Misuse(
-            f"{len(other)} cells of {name} are measured in another way now, such as {' · '.join(other[0])}: drawn "
-            "anew, their numbers would be lost.",
-            "Measure them again with --resume.",
-        )
+    count = 0 if redraw else repeats
+    request = Reproduction(artifact, Scale(quick), out, count, tuple(only or ()), device, data)
+    if redraw:
+        _check_redraw(request)
+    elif not resume:
+        request.check_new()
     if quick and not as_json:
         console.print(f"Quick version: {artifact.quickly}.", highlight=False, soft_wrap=True)
-    runs = len(wanted.cells()) * len(wanted.seeds)
-    if not (resume or redraw):
-        refuse_to_overwrite(wanted, out)
 
-    def say(words: str) -> None:
-        console.print(words, highlight=False, markup=False, soft_wrap=True)
+    def report(message: str) -> None:
+        console.print(message, highlight=False, markup=False, soft_wrap=True)
 
-    with ProgressBars(console, runs=runs) as progress, ProgressBar(console) as bar:
-        teller = ReproductionListener(
-            progress.watch,
-            bar,
-            lambda done, of, left: say(
-                f"{artifact.name}: {done} of {of} measured, {_duration(left)} left"
-            ),
-            say,
-        )
-        with workers(command(wanted, out), 0 if redraw else jobs - 1, wanted.folder(out), say):
-            run_artifact(wanted, out, resume=True, teller=teller)
-        outcome = run_artifact(
-            wanted, out, resume=True, teller=teller
-        )  # with theirs, and what one may have left
-    folder = out / artifact.name
-    figures = write_figure(artifact.draw(outcome), folder)
+    def report_measured(done: int, total: int, seconds: float) -> None:
+        report(f"{artifact.name}: {done} of {total} measured, {_duration(seconds)} left")
+
+    runs = len(request.cells()) * len(request.seeds)
+    with ProgressBars(console, runs=runs) as bars, ProgressBar(console) as bar:
+        listener = ReproductionListener(bars.listener_for, bar, report_measured, report)
+        workers = 0 if redraw else jobs - 1
+        with worker_processes(request.command(), workers, request.folder, report):
+            run_artifact(request, resume=True, listener=listener)
+        # Once more: reads what the workers measured, and measures what a failed one left.
+        result = run_artifact(request, resume=True, listener=listener)
+    figures = write_figure(artifact.draw(result), request.folder)
     summary = write_summary(out)
+    stored = request.folder / "result.json"
     if as_json:
-        print((folder / "result.json").read_text(encoding="utf-8"))
+        print(stored.read_text(encoding="utf-8"))
         return
-    for table in _tables(outcome):
+    for table in _tables(artifact, result):
         Console().print(table)
-    print(f"Numbers: {folder / 'result.json'}")
+    print(f"Numbers: {stored}")
     print(f"Figure: {figures[-1]}")
     print(f"All claims: {summary}")
 
 
+def _check_redraw(request: Reproduction) -> None:
+    from tacit.core.errors import Misuse
+    from tacit_papers.framework.results_file import ResultsFile
+
+    name = request.artifact.name
+    if not (request.folder / "result.json").exists():
+        raise Misuse(
+            f"There are no results of {name} in {request.out}.",
+            "Measure it first, without --redraw.",
+        )
+    file = ResultsFile.empty(request.folder, request.artifact, request.scale)
+    if outdated := file.refresh():
+        raise Misuse(
+            f"{len(outdated)} cells of {name} are measured in another way now, such as "
+            f"{' · '.join(outdated[0])}: --redraw would lose their numbers.",
+            "Measure them again with --resume.",
+        )
+
+
 def _list(as_json: bool) -> None:
-    from tacit_papers.framework.artifact import Scale
+    from tacit_papers.framework.cells import Scale
     from tacit_papers.framework.registry import ARTIFACTS
 
     rows = [
         {
-            "name": one.name,
-            "title": one.title,
-            "cells": len(one.cells(Scale())),
-            "quick_cells": len(one.cells(Scale(quick=True))),
-            "repeats": one.repeats,
+            "name": artifact.name,
+            "title": artifact.title,
+            "cells": len(artifact.cells(Scale())),
+            "quick_cells": len(artifact.cells(Scale(quick=True))),
+            "repeats": artifact.repeats,
         }
-        for one in ARTIFACTS.values()
+        for artifact in ARTIFACTS.values()
     ]
     if as_json:
         print(json.dumps(rows))
         return
     table = Table("artifact", "what", "cells", "repeats", caption="tacit reproduce NAME [--quick]")
     for row in rows:
-        table.add_row(str(row["name"]), str(row["title"]), str(row["cells"]), str(row["repeats"]))
+        table.add_row(*(str(row[key]) for key in ("name", "title", "cells", "repeats")))
     Console().print(table)
 
 
-def _tables(outcome: ArtifactResult) -> list[Table]:
-    """The artifact as a table, ours before the paper's; and the claims."""
-    from tacit_papers.framework.claims import spread
-
-    artifact = outcome.artifact
-    columns = outcome.places(-1)
-    table = Table(
-        *artifact.axes[:-1], title=f"{artifact.title} ({artifact.metric}, {artifact.unit})"
-    )
+def _tables(artifact: Artifact, result: ArtifactResult) -> list[Table]:
+    """The artifact as a table, ours above the paper's; and the claims."""
+    title = f"{artifact.title} ({artifact.metric}, {artifact.unit})"
+    table = Table(*artifact.axes[:-1], title=title)
+    columns = result.labels(-1)
     for column in columns:
         table.add_column(column, justify="right")
-    for row in dict.fromkeys(cell.key[:-1] for cell in outcome.measured):
-        entries = []
-        for column in columns:
-            key = (*row, column)
-            if key not in outcome:
-                entries.append("")
-                continue
-            paper = outcome[key].paper
-            entries.append(spread(outcome, key) + ("" if paper is None else f"\n({paper})"))
-        table.add_row(*row, *entries)
+    for row in dict.fromkeys(cell.key[:-1] for cell in result.measured):
+        keys = [(*row, column) for column in columns]
+        table.add_row(*row, *(_entry(result, key) for key in keys))
     verdicts = Table("claim", "paper", "ours", "verdict", title="Claims")
     for claim in artifact.claims:
-        verdict = claim.verdict(outcome)
-        if not verdict.ours:  # of cells that were left out
-            continue
-        verdicts.add_row(
-            claim.text,
-            claim.paper,
-            verdict.ours,
-            f"{verdict.word}{': ' + verdict.why if verdict.why else ''}",
-        )
+        verdict = claim.judge(result)
+        # Claims about cells that were left out have no number.
+        if verdict.ours:
+            reason = f": {verdict.reason}" if verdict.reason else ""
+            verdicts.add_row(claim.text, claim.paper, verdict.ours, verdict.grade + reason)
     return [table, verdicts]
+
+
+def _entry(result: ArtifactResult, key: tuple[str, ...]) -> str:
+    if key not in result:
+        return ""
+    paper = result[key].paper
+    return result.formatted(key) + ("" if paper is None else f"\n({paper})")
 
 
 def _duration(seconds: float) -> str:

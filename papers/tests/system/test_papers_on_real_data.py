@@ -16,27 +16,22 @@ SHORT = ["model.name=mlp", "run.evaluate_every=6"]
 
 pytestmark = [
     pytest.mark.realdata,
-    pytest.mark.skipif(
-        not os.environ.get("TACIT_DATA"), reason="TACIT_DATA does not name the real datasets"
-    ),
+    pytest.mark.skipif(not os.environ.get("TACIT_DATA"), reason="TACIT_DATA is not set"),
     pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution"),
 ]
 
 
 def accuracies(example, settings, variants, folder):
-    rows = compare(
-        load_config(EXAMPLES / example, [*SHORT, *settings]), variants, 1, folder / "out"
-    ).rows
-    return [row.accuracy[0] for row in rows]
+    config = load_config(EXAMPLES / example, [*SHORT, *settings])
+    return [row.accuracy[0] for row in compare(config, variants, 1, folder / "out").rows]
 
 
 @pytest.mark.parametrize("name", ["pdmm", "admm"])
 def test_accuracy_is_the_same_with_noise_in_z_as_without(tmp_path, name):
     """σ_z² = 0 and 10⁻² on MNIST."""
     settings = ["run.rounds=3", "algorithm.solver.mu=0.1"]
-    plain, noisy = accuracies(
-        "pdmm-mnist.toml", settings, [f"{name}+noise.scale=0.0", name], tmp_path
-    )
+    variants = [f"{name}+noise.scale=0.0", name]
+    plain, noisy = accuracies("pdmm-mnist.toml", settings, variants, tmp_path)
     assert plain > 85
     assert abs(noisy - plain) <= 0.5
 

@@ -1,6 +1,6 @@
-"""Science that a change of code must not break: quick cells of artifacts, and numbers that were published with us.
+"""Science that a change of code must not break: quick cells of artifacts, and committed numbers.
 
-What a change moves on purpose is measured again by `tacit reproduce`, and its results are committed with the change.
+A change that moves them on purpose commits new results of `tacit reproduce` with it.
 """
 
 import json
@@ -9,54 +9,47 @@ from pathlib import Path
 
 import pytest
 
-from tacit_papers.framework.artifact import MeasureContext, Scale
-from tacit_papers.framework.registry import artifact_named
-from tacit_papers.framework.runner import Wanted, run_artifact
+from tacit_papers.framework.cells import MeasureContext, Scale
+from tacit_papers.framework.registry import find_artifact
+from tacit_papers.framework.runner import Reproduction, run_artifact
 
 RESULTS = Path(__file__).parents[2] / "results"
-QUICK = Scale(quick=True)
 
 
-def verdicts(name, out, only=()):
-    outcome = run_artifact(Wanted(artifact_named(name), QUICK, repeats=1, only=only), out)
-    return {
-        claim.text: claim.verdict(outcome).word for claim in artifact_named(name).claims
-    }, outcome
+def measured(name, out, only=()):
+    artifact = find_artifact(name)
+    result = run_artifact(Reproduction(artifact, Scale(quick=True), out, repeats=1, only=only))
+    return {claim.text: claim.judge(result).grade for claim in artifact.claims}, result
 
 
-def test_what_neighbours_learn_is_what_we_claim(tmp_path):
-    words, _ = verdicts("findings/collusion", tmp_path)
-    assert set(words.values()) == {"reproduced"}
+def test_neighbours_learn_what_we_claim(tmp_path):
+    grades, _ = measured("findings/collusion", tmp_path)
+    assert set(grades.values()) == {"reproduced"}
 
 
 def test_protection_hides_the_target_and_costs_nothing_in_localization(tmp_path):
-    words, outcome = verdicts("rms/fig3", tmp_path)
-    assert words["protection does not change where DSG ends"] == "reproduced"
-    assert words["the sliding mean of PD-LMS approximates the target"] == "reproduced"
-    assert words["the sliding means of DSG-RMS and EDSG-RMS do not"] == "reproduced"
-    assert outcome.mean(("four anchors", "DSG-RMS")) == pytest.approx(-22.0, abs=1.0)
+    grades, result = measured("rms/fig3", tmp_path)
+    assert grades["protection does not change where DSG ends"] == "reproduced"
+    assert grades["the sliding mean of PD-LMS approximates the target"] == "reproduced"
+    assert grades["the sliding means of DSG-RMS and EDSG-RMS do not"] == "reproduced"
+    assert result.mean(("four anchors", "DSG-RMS")) == pytest.approx(-22.0, abs=1.0)
 
 
 @pytest.mark.realdata
-@pytest.mark.skipif(
-    not os.environ.get("TACIT_DATA"), reason="TACIT_DATA does not name the real datasets"
-)
+@pytest.mark.skipif(not os.environ.get("TACIT_DATA"), reason="TACIT_DATA is not set")
 def test_masks_cost_nothing_on_adult(tmp_path):
-    words, outcome = verdicts("lppa/table1", tmp_path, only=("Adult",))
-    assert words["LPPA loses nothing against DSGT in the mean (points)"] == "reproduced"
-    assert outcome.mean(("Adult", "DSGT")) == pytest.approx(76.7, abs=1.5)
+    grades, result = measured("lppa/table1", tmp_path, only=("Adult",))
+    assert grades["LPPA loses nothing against DSGT on average (points)"] == "reproduced"
+    assert result.mean(("Adult", "DSGT")) == pytest.approx(76.7, abs=1.5)
 
 
 @pytest.mark.parametrize(
-    ("name", "every"),
-    [("lppa/theorem2", 1), ("findings/collusion", 7)],
-    ids=lambda value: str(value),
+    ("name", "every"), [("lppa/theorem2", 1), ("findings/collusion", 7)], ids=str
 )
-def test_committed_numbers_come_out_again(name, every):
-    told = json.loads((RESULTS / name / "result.json").read_text(encoding="utf-8"))
-    artifact = artifact_named(name)
-    cells = {cell.key: cell for cell in artifact.cells(Scale(told["quick"]))}
-    for kept in told["cells"][::every]:
+def test_committed_numbers_are_reproduced(name, every):
+    stored = json.loads((RESULTS / name / "result.json").read_text(encoding="utf-8"))
+    cells = {cell.key: cell for cell in find_artifact(name).cells(Scale(stored["quick"]))}
+    for kept in stored["cells"][::every]:
         cell = cells[tuple(kept["key"].values())]
         assert json.loads(json.dumps(cell.measure.describe())) == kept["measure"]
         for repeat in kept["repeats"]:

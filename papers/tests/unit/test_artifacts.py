@@ -1,20 +1,19 @@
-"""Every artifact can be listed, is made of cells that say all about themselves, and has claims about cells it has."""
+"""Every artifact can be listed, describes its cells, and has claims about them."""
 
 import json
 
 import pytest
 
 from tacit.core.errors import Misuse
-from tacit_papers.framework.artifact import Scale
-from tacit_papers.framework.outcome import ArtifactResult
-from tacit_papers.framework.registry import ARTIFACTS, artifact_named
+from tacit_papers.framework.cells import Scale
+from tacit_papers.framework.registry import ARTIFACTS, find_artifact
 
 SCALES = [Scale(), Scale(quick=True)]
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=["full", "quick"])
 @pytest.mark.parametrize("artifact", ARTIFACTS.values(), ids=ARTIFACTS)
-def test_cells_have_a_place_and_a_description(artifact, scale):
+def test_cells_have_a_key_and_a_description(artifact, scale):
     cells = artifact.cells(scale)
     assert cells
     assert len({cell.key for cell in cells}) == len(cells)
@@ -24,14 +23,13 @@ def test_cells_have_a_place_and_a_description(artifact, scale):
 
 
 @pytest.mark.parametrize("artifact", ARTIFACTS.values(), ids=ARTIFACTS)
-def test_claims_that_cannot_be_judged_say_so(artifact):
-    scale = Scale()
-    outcome = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
+def test_claims_without_numbers_are_not_measured(artifact):
+    result = artifact.new_result(Scale())
     assert artifact.claims
-    assert {claim.verdict(outcome).word for claim in artifact.claims} == {"not measured"}
+    assert {claim.judge(result).grade for claim in artifact.claims} == {"not measured"}
     assert len({claim.text for claim in artifact.claims}) == len(artifact.claims)
 
 
-def test_a_wrong_name_is_refused_with_one_that_is_near():
+def test_an_unknown_name_raises_with_the_closest_one():
     with pytest.raises(Misuse, match="lppa/table1"):
-        artifact_named("lppa/tabel1")
+        find_artifact("lppa/tabel1")

@@ -1,39 +1,30 @@
-"""Findings of our own: budgets of sums of Laplace variables, and what neighbours learn together."""
+"""Budgets of sums of Laplace variables, and what neighbours learn together."""
 
 import math
 
 import pytest
+from filled_results import fill, grades
 
 from tacit.algorithms import ALGORITHMS
-from tacit_papers.findings.collusion import RULES, Colluding
-from tacit_papers.framework.artifact import MeasureContext, Scale
+from tacit_papers.findings.collusion import RULES, CollusionKnowledge
+from tacit_papers.framework.cells import MeasureContext, Scale
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.outcome import ArtifactResult
-from tacit_papers.framework.registry import artifact_named
-from tacit_papers.lppa.budget import Budget
-
-
-def measured(name, scale):
-    artifact = artifact_named(name)
-    cells = artifact.cells(scale)
-    outcome = ArtifactResult.empty(artifact, scale, cells)
-    for cell in cells:
-        outcome[cell.key].values[0] = cell.measure(0, MeasureContext())
-    return artifact, outcome
+from tacit_papers.framework.registry import find_artifact
+from tacit_papers.lppa.theorem2 import LaplaceBudget
 
 
 def test_more_terms_help_with_delta_only(tmp_path):
-    artifact, outcome = measured("lppa/theorem2", Scale())
-    words = {claim.text: claim.verdict(outcome).word for claim in artifact.claims}
-    assert (
-        words["the budget of a noise difference is √2 times smaller (pure ε)"] == "not reproduced"
-    )
-    assert write_figure(artifact.draw(outcome), tmp_path)
+    cells = find_artifact("lppa/theorem2").cells(Scale())
+    measured = {cell.key: cell.measure(0, MeasureContext()) for cell in cells}
+    artifact, result = fill("lppa/theorem2", measured.get)
+    root_two = "the budget of a noise difference is √2 times smaller (pure ε)"
+    assert grades(artifact, result)[root_two] == "not reproduced"
+    assert write_figure(artifact.draw(result), tmp_path)
 
 
 def test_one_laplace_term_has_its_textbook_budget():
     """δ(ε) = 1 − e^((ε − r)/2) for one Laplace term (Balle and Wang 2018): ε = r + 2 ln(1 − δ)."""
-    values = Budget(1.0, 1)(0, MeasureContext())
+    values = LaplaceBudget(1.0, 1)(0, MeasureContext())
     assert values["epsilon"] == 1.0
     assert values["epsilon_at_0.1"] == pytest.approx(1 + 2 * math.log(0.9), abs=1e-3)
 
@@ -52,9 +43,9 @@ def test_one_laplace_term_has_its_textbook_budget():
     ],
 )
 def test_what_neighbours_learn_together(rule, corrupt, gradients, differences):
-    found = Colluding(RULES[rule], corrupt, 5)(0, MeasureContext())
+    found = CollusionKnowledge(RULES[rule], corrupt, 5)(0, MeasureContext())
     assert (found["gradient"] > 0, found["difference"] > 0) == (gradients, differences)
 
 
-def test_all_algorithms_that_need_no_server_are_compared():
+def test_all_algorithms_without_a_server_are_compared():
     assert {rule["name"] for rule in RULES.values()} == set(ALGORITHMS) - {"fedavg"}

@@ -1,36 +1,25 @@
-"""Measures of the DeFL-VP paper against numbers computed otherwise; its claims, judged right both ways."""
+"""Measures of the DeFL-VP paper against independent computations; its claims judged both ways."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
+from filled_results import FULL, QUICK, fill, grades
 from matplotlib.figure import Figure
 from torch import nn
 
 import tacit
 from tacit.config.loading import make_config
-from tacit_papers.framework.artifact import MeasureContext, Scale
-from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.cells import MeasureContext
 from tacit_papers.framework.registry import ARTIFACTS
-from tacit_papers.measures.attacked_training import LossMembership, first_round, membership
-from tacit_papers.measures.communication_cost import CommunicationCost
-
-FULL, QUICK = Scale(), Scale(quick=True)
+from tacit_papers.measures.membership import LossMembership, first_round, loss_membership
+from tacit_papers.measures.training import CommunicationCost
 
 
-def outcome_of(name, values, scale=FULL):
-    """An artifact whose cells have these values, by the last part of their keys."""
-    artifact = ARTIFACTS[name]
-    result = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
-    for cell in result.cells:
-        for seed, one in enumerate(values.get(cell.key[-1], [])):
-            cell.values[seed] = one
-    return result
-
-
-def words(result):
-    return {claim.text: claim.verdict(result).word for claim in result.artifact.claims}
+def filled(name, values, scale=FULL):
+    """The artifact's cells have these repeats, by the last part of their keys."""
+    return fill(name, lambda key: values.get(key[-1]), scale)
 
 
 def small(**algorithm):
@@ -53,24 +42,19 @@ def test_the_first_round_with_an_accuracy_is_found_or_is_none():
 
 def test_membership_is_the_share_of_pairs_in_which_the_member_has_the_smaller_loss():
     draw = torch.Generator().manual_seed(0)
-    parts = [(torch.randn(30, 5, generator=draw), torch.arange(30) % 2) for _ in range(3)]
-    test = (
-        torch.randn(30, 5, generator=draw),
-        torch.arange(30) % 2,
-    )  # as many of each class: all are taken
-    module = nn.Linear(5, 2)
-    task = tacit.Task.from_module(module, parts, batch_size=5, test=test)
+    # All have equally many samples of each class, so that all are candidates.
+    *parts, test = [(torch.randn(30, 5, generator=draw), torch.arange(30) % 2) for _ in range(4)]
+    task = tacit.Task.from_module(nn.Linear(5, 2), parts, batch_size=5, test=test)
     models = torch.randn(3, task.parameters, generator=draw)
-    found = membership(task, models, 0, MeasureContext())
+    found = loss_membership(task, models, 0, MeasureContext())
 
     expected = []
     for (x, y), theta in zip(parts, models, strict=True):
         weight, bias = theta[:10].view(2, 5), theta[10:]
-        losses = [
-            nn.functional.cross_entropy(a @ weight.T + bias, b, reduction="none")
+        inside, outside = (
+            nn.functional.cross_entropy(a @ weight.T + bias, b, reduction="none").numpy()
             for a, b in ((x, y), test)
-        ]
-        inside, outside = losses[0].numpy(), losses[1].numpy()
+        )
         expected.append(np.mean(inside[:, None] < outside[None, :]))
     assert found["auc"] == pytest.approx(np.mean(found["auc_of_clients"]))
     assert found["auc_of_clients"] == pytest.approx(expected, abs=1e-6)
@@ -96,19 +80,17 @@ def test_an_attacked_run_has_accuracy_rounds_and_area(tmp_path):
         ({"variance_reduction": False}, 8 + 8 + 8 + 4 + math.ceil(2548 / 8), 1),
     ],
 )
-def test_bytes_of_updates_are_counted_beside_those_of_all_messages(
-    tmp_path, options, of_update, others
-):
+def test_bytes_of_updates_and_of_all_messages_are_counted(tmp_path, options, of_update, others):
     values = CommunicationCost(small(**options))(0, MeasureContext(scratch=tmp_path / "run"))
     messages = 6 * 8  # iterations, directed edges of a ring of four
     parameters = 784 * 8 + 8 + 8 * 10 + 10
     assert parameters == 6370
     assert values["update_megabytes"] == pytest.approx(messages * of_update / 4e6)
-    whole = messages * (of_update + others * 4 * parameters) / 4e6
-    assert values["megabytes"] == pytest.approx(whole, rel=2e-3)
+    total = messages * (of_update + others * 4 * parameters) / 4e6
+    assert values["megabytes"] == pytest.approx(total, rel=2e-3)
 
 
-def accuracies(*numbers):
+def table1(*numbers):
     names = ("D-PSGD", "D-PSGD+RR", "DFL+Compression", "DFL+VR", "DeFL-VP")
     return {
         name: [{"accuracy": accuracy, "rounds": rounds, "auc": 0.5}]
@@ -117,16 +99,13 @@ def accuracies(*numbers):
 
 
 def test_table1_is_judged_by_both_columns():
-    paper = accuracies((85.2, 180), (82.6, 200), (83.7, 192), (86.9, 166), (88.7, 150))
-    assert set(words(outcome_of("defl-vp/table1", paper)).values()) == {"reproduced"}
-    quick = words(outcome_of("defl-vp/table1", paper, QUICK))
+    paper = table1((85.2, 180), (82.6, 200), (83.7, 192), (86.9, 166), (88.7, 150))
+    assert set(grades(*filled("defl-vp/table1", paper)).values()) == {"reproduced"}
+    quick = grades(*filled("defl-vp/table1", paper, QUICK))
     assert quick["DeFL-VP reaches the target first"] == "reproduced"
     assert quick["DeFL-VP: rounds to 85 %"] == "not measured"
-    other = words(
-        outcome_of(
-            "defl-vp/table1", accuracies((95, 20), (80, None), (88, 30), (91, 20), (79, None))
-        )
-    )
+    numbers = table1((95, 20), (80, None), (88, 30), (91, 20), (79, None))
+    other = grades(*filled("defl-vp/table1", numbers))
     assert other["DeFL-VP reaches the target first"] == "not reproduced"
     assert other["DeFL-VP: rounds to 85 %"] == "not reproduced"
     assert other["DeFL-VP: accuracy (%)"] == "not reproduced"
@@ -137,7 +116,7 @@ def test_table1_is_judged_by_both_columns():
 def test_a_dash_of_the_paper_is_a_target_never_reached():
     def ours(rounds):
         cell = {"0.5": [{"accuracy": 78.0, "auc": 0.5, "rounds": rounds}]}
-        return words(outcome_of("defl-vp/table3", cell))["0.5: rounds to 85 %"]
+        return grades(*filled("defl-vp/table3", cell))["0.5: rounds to 85 %"]
 
     assert ours(None) == "reproduced"
     assert ours(100) == "not reproduced"
@@ -145,25 +124,21 @@ def test_a_dash_of_the_paper_is_a_target_never_reached():
 
 def test_a_target_reached_in_some_repeats_only_is_partly_reached():
     cell = {"2": [{"accuracy": 85.0, "auc": 0.5, "rounds": rounds} for rounds in (190, None)]}
-    result = outcome_of("defl-vp/table3", cell)
-    (claim,) = [claim for claim in result.artifact.claims if claim.text == "2: rounds to 85 %"]
-    assert claim.verdict(result).word == "partly"
-    assert claim.verdict(result).ours == "190 (1 of 2 repeats)"
+    artifact, result = filled("defl-vp/table3", cell)
+    (claim,) = [claim for claim in artifact.claims if claim.text == "2: rounds to 85 %"]
+    assert claim.judge(result).grade == "partly"
+    assert claim.judge(result).ours == "190 (1 of 2 repeats)"
 
 
 def test_table5_compares_what_compression_leaves():
-    def ours(small_all, small_updates):
-        sizes = {"DFL": (100.0, 50.0), "w/o Comp.": (100.0, 50.0)}
-        sizes |= dict.fromkeys(("DFL+Compression", "DeFL-VP"), (small_all, small_updates))
-        return words(
-            outcome_of(
-                "defl-vp/table5",
-                {
-                    name: [{"accuracy": 85.0, "megabytes": a, "update_megabytes": b}]
-                    for name, (a, b) in sizes.items()
-                },
-            )
-        )
+    def ours(total, updates):
+        sizes = dict.fromkeys(("DFL", "w/o Comp."), (100.0, 50.0))
+        sizes |= dict.fromkeys(("DFL+Compression", "DeFL-VP"), (total, updates))
+        values = {
+            name: [{"accuracy": 85.0, "megabytes": a, "update_megabytes": b}]
+            for name, (a, b) in sizes.items()
+        }
+        return grades(*filled("defl-vp/table5", values))
 
     right = ours(40.0, 20.0)
     assert right["compression leaves less than half of DFL's communication"] == "reproduced"
@@ -174,16 +149,8 @@ def test_table5_compares_what_compression_leaves():
 
 @pytest.mark.parametrize("name", [name for name in ARTIFACTS if name.startswith("defl-vp/")])
 def test_tables_are_drawn_whatever_is_missing(name):
-    curve = {"false": [0.0, 1.0], "true": [0.0, 1.0]}
-    value = {
-        "accuracy": 80.0,
-        "auc": 0.5,
-        "rounds": None,
-        "roc": curve,
-        "megabytes": 2.0,
-        "update_megabytes": 1.0,
-    }
-    artifact = ARTIFACTS[name]
-    keys = [cell.key[-1] for cell in artifact.cells(FULL)]
-    result = outcome_of(name, {key: [value, value] for key in keys[1:]})
+    value = {"accuracy": 80.0, "auc": 0.5, "rounds": None, "megabytes": 2.0}
+    value |= {"update_megabytes": 1.0, "roc": {"false": [0.0, 1.0], "true": [0.0, 1.0]}}
+    _, *keys = (cell.key[-1] for cell in ARTIFACTS[name].cells(FULL))
+    artifact, result = filled(name, {key: [value, value] for key in keys})
     assert isinstance(artifact.draw(result), Figure)

@@ -1,8 +1,9 @@
-"""Accuracy against leak: what is known is what the algorithm says, shifts come off, claims can fail."""
+"""Accuracy against leak: known evidence fits the algorithm, shifts are removed, claims can fail."""
 
 import numpy as np
 import pytest
 import torch
+from filled_results import QUICK, fill, grades
 from torch.func import grad
 
 from tacit.algorithms import ALGORITHMS
@@ -10,31 +11,35 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.loading import with_keys
 from tacit_papers.findings.frontier import KEYS, RULES, config
-from tacit_papers.findings.frontier_figure import AWAY, ROOM, spread_apart
-from tacit_papers.framework.artifact import MeasureContext, Scale
+from tacit_papers.findings.frontier_figure import LABEL_DISTANCE, POINT_DISTANCE, spread_apart
+from tacit_papers.framework.cells import MeasureContext
 from tacit_papers.framework.drawing import write_figure
-from tacit_papers.framework.results import ArtifactResult
-from tacit_papers.framework.registry import find_artifact
-from tacit_papers.measures.best_reconstruction import BestReconstruction, Searches, known_to
+from tacit_papers.measures.best_reconstruction import (
+    BestReconstruction,
+    SearchesByEvidence,
+    available_evidence,
+)
+from tacit_papers.measures.inversion_search import InversionSearch, SignAgreement
 from tacit_papers.measures.recorded_run import RecordedRun
-from tacit_papers.measures.inversion_search import InversionSearch
-from tacit_papers.measures.sign_agreement import SignAgreement
 
 ONE, ALL = Adversary.parse("curious(1)+theta0"), Adversary.parse("curious(1,2,6,7)+theta0")
 SERVER = Adversary.parse("server+theta0")
+FRESH, PRIVATE = "lppa, fresh masks, β = 0.05", "defl-vp, private variates, ε = 1"
 
 
 def small(label):
     rule = next(rule for rule in RULES if rule.label == label)
-    plain = with_keys(
-        config(rule.algorithm, Scale(quick=True)), "data", limit_train=64, limit_test=50
-    )
+    plain = with_keys(config(rule.algorithm, QUICK), "data", limit_train=64, limit_test=50)
     return with_keys(plain, "model", filters=2)
 
 
-def first_gradient(heard, number, victim=0):
-    batch = Truth(heard.task, 0).batch(victim, number)
-    return grad(heard.task.loss)(heard.simulation.here.theta0[victim], *batch).double()
+def recorded(label, iterations=1):
+    return RecordedRun.record(small(label), iterations, 0, MeasureContext())
+
+
+def first_gradient(run, number, victim=0):
+    batch = Truth(run.task, 0).batch(victim, number)
+    return grad(run.task.loss)(run.simulation.here.theta0[victim], *batch).double()
 
 
 def off(found, true):
@@ -50,9 +55,9 @@ def off(found, true):
         ("dp-dsgt, at the start, β = 0.025", ONE, {"noisy gradient", "difference"}),
         ("dp-dsgt, every iteration, β = 0.1", ALL, {"noisy gradient"}),
         ("lppa, β = 0.1", ONE, {"noisy gradient", "difference", "sum"}),
-        ("lppa, fresh masks, β = 0.05", ONE, {"noisy gradient", "sum"}),
-        ("lppa, fresh masks, β = 0.05", ALL, {"gradient"}),
-        ("defl-vp, private variates, ε = 1", ALL, {"signs of the gradient"}),
+        (FRESH, ONE, {"noisy gradient", "sum"}),
+        (FRESH, ALL, {"gradient"}),
+        (PRIVATE, ALL, {"signs of the gradient"}),
         ("dsg-rms, σ = 0.1", ONE, {"gradient times a matrix"}),
         ("pdmm, σ = 0.3", ONE, {"noisy gradient"}),
         ("pdmm, σ = 0.3", ALL, {"gradient"}),
@@ -61,46 +66,42 @@ def off(found, true):
     ],
 )
 def test_what_there_is_to_invert(label, adversary, kinds):
-    heard = RecordedRun.of(small(label), 8, 0, MeasureContext())
-    assert {kind for kind, _ in known_to(heard, [adversary], [0])} == kinds
+    assert set(available_evidence(recorded(label, 8), [adversary], [0])) == kinds
 
 
-def test_the_shift_of_gradient_tracking_comes_off_exactly():
-    heard = RecordedRun.of(small("dsgt-rms, σ = 0.1"), 1, 0, MeasureContext())
-    ((_, (held,)),) = known_to(heard, [ONE], [0])
-    sent = heard.transcript.of("gamma")[0].rows[0].double()
-    assert off(sent, first_gradient(heard, 0)) > 0.05
-    assert off(held.values, first_gradient(heard, 0)) < 1e-5
+def test_the_shift_of_gradient_tracking_is_removed_exactly():
+    run = recorded("dsgt-rms, σ = 0.1")
+    ((found,),) = available_evidence(run, [ONE], [0]).values()
+    sent = run.transcript.of("gamma")[0].rows[0].double()
+    assert off(sent, first_gradient(run, 0)) > 0.05
+    assert off(found.values, first_gradient(run, 0)) < 1e-5
 
 
-def test_the_shift_of_diffusion_comes_off_and_leaves_the_matrix():
-    heard = RecordedRun.of(small("dsg-rms, σ = 0.1"), 1, 0, MeasureContext())
-    ((_, (held,)),) = known_to(heard, [ONE], [0])
-    assert (
-        0.05 < off(held.values, first_gradient(heard, 1)) < 0.25
-    )  # σ = 0.1 on and beside the diagonal
+def test_the_shift_of_diffusion_is_removed_and_the_matrix_stays():
+    run = recorded("dsg-rms, σ = 0.1")
+    ((found,),) = available_evidence(run, [ONE], [0]).values()
+    # The matrix has σ = 0.1 on and beside the diagonal.
+    assert 0.05 < off(found.values, first_gradient(run, 1)) < 0.25
 
 
 def test_signs_of_the_truth_agree_best():
-    told = torch.tensor([1.0, -2.0, 3.0, -0.1]).sign()
-    value = SignAgreement()
+    signs = torch.tensor([1.0, -2.0, 3.0, -0.1]).sign()
     right, half = (
-        value(g, told, torch.zeros(1))
-        for g in (torch.tensor([2.0, -2.0, 2.0, -2.0]), torch.ones(4))
+        SignAgreement()(gradient, signs, torch.zeros(1))
+        for gradient in (torch.tensor([2.0, -2.0, 2.0, -2.0]), torch.ones(4))
     )
     assert right < 1e-3
     assert half == pytest.approx(1.0)
 
 
-def test_a_leak_is_measured_and_never_below_the_class_mean():
+def test_a_leak_is_never_below_the_class_mean():
     search = (InversionSearch("ours", 3, 1),)
-    values = BestReconstruction(
-        small("lppa, fresh masks, β = 0.05"), Searches(search, search, search, search), victims=1
-    )(0, MeasureContext())
-    for which in ("", "_together"):
-        tried = values[f"tried{which}"]
-        assert values[f"leak{which}"] in {*tried.values(), values[f"class_mean{which}"]}
-        assert values[f"leak{which}"] >= values[f"class_mean{which}"]
+    searches = SearchesByEvidence(search, search, search, search)
+    values = BestReconstruction(small(FRESH), searches, victims=1)(0, MeasureContext())
+    for suffix in ("", "_together"):
+        leak, floor = values[f"leak{suffix}"], values[f"class_mean{suffix}"]
+        assert leak in {*values[f"tried{suffix}"].values(), floor}
+        assert leak >= floor
     assert set(values["tried"]) == {"noisy gradient, ours 0", "sum, ours 0"}
     inherited = {f"{way}, of one" for way in values["tried"]}
     assert set(values["tried_together"]) == {"gradient, ours 0", *inherited}
@@ -110,57 +111,52 @@ def test_every_algorithm_is_there():
     assert {rule.algorithm["name"] for rule in RULES} == set(ALGORITHMS)
 
 
-def outcome_with(leaks, accuracies):
-    """All cells at SSIM 1 and 95 % but for those given by label."""
-    artifact, scale = find_artifact("findings/frontier"), Scale()
-    result = ArtifactResult.empty(artifact, scale, artifact.cells(scale))
-    for label, key in KEYS.items():
-        one, everyone = leaks.get(label, (1.0, 1.0))
-        result[key].values[0] = {
-            "accuracy": accuracies.get(label, 95.0),
+def filled(leaks, accuracies):
+    """All cells at SSIM 1 and 95 %, except those given by label."""
+
+    def values(key):
+        one, together = leaks.get(key[1], (1.0, 1.0))
+        return {
+            "accuracy": accuracies.get(key[1], 95.0),
             "leak": one,
-            "leak_together": everyone,
+            "leak_together": together,
             "class_mean": 0.3,
             "class_mean_together": 0.3,
             "by": "gradient",
             "by_together": "gradient",
         }
-    return result
 
-
-def words(result):
-    return {claim.text: claim.verdict(result).word for claim in result.artifact.claims}
+    return fill("findings/frontier", values)
 
 
 def test_claims_can_come_out_either_way(tmp_path):
-    fresh, private, every = (
-        "lppa, fresh masks, β = 0.05", "defl-vp, private variates, ε = 1", "dp-dsgt, every iteration, β = 0.1",
-    )  # fmt: skip
+    every = "dp-dsgt, every iteration, β = 0.1"
     hidden = {
-        fresh: (0.33, 1.0),
-        private: (0.3, 0.3),
+        FRESH: (0.33, 1.0),
+        PRIVATE: (0.3, 0.3),
         every: (0.35, 0.35),
         "pdmm, σ = 0.3": (0.3, 1.0),
         "fedavg": (0.35, 1.0),
         "pd-lms, σ = 0.02": (0.3, 0.3),
     }
-    good = outcome_with(hidden, {every: 90.0})
-    assert set(words(good).values()) == {"reproduced"}
-    assert len(write_figure(good.artifact.draw(good), tmp_path)) == 2
-    bad = words(outcome_with({"dsgt": (0.3, 0.3)}, {fresh: 80.0}))
-    assert bad["without protection one neighbour has the pictures"] == "not reproduced"
-    assert bad["lppa with fresh masks, β = 0.05: one neighbour has no pictures"] == "not reproduced"
-    assert bad["lppa with fresh masks, β = 0.05, costs at most 0.5 points"] == "not reproduced"
-    assert bad["dp-dsgt: noise that hides the pictures costs 2 points at least"] == "not measured"
-    cheap = words(outcome_with({every: (0.3, 0.3)}, {every: 94.9}))
+    assert set(hidden) <= set(KEYS)
+    artifact, result = filled(hidden, {every: 90.0})
+    assert set(grades(artifact, result).values()) == {"reproduced"}
+    assert len(write_figure(artifact.draw(result), tmp_path)) == 2
+    bad = grades(*filled({"dsgt": (0.3, 0.3)}, {FRESH: 80.0}))
+    assert bad["without protection one neighbour sees the pictures"] == "not reproduced"
     assert (
-        cheap["dp-dsgt: noise that hides the pictures costs 2 points at least"] == "not reproduced"
+        bad["lppa with fresh masks, β = 0.05: one neighbour sees no pictures"] == "not reproduced"
     )
+    assert bad["lppa with fresh masks, β = 0.05, costs at most 0.5 points"] == "not reproduced"
+    noise = "dp-dsgt: noise that hides the pictures costs at least 2 points"
+    assert bad[noise] == "not measured"
+    assert grades(*filled({every: (0.3, 0.3)}, {every: 94.9}))[noise] == "not reproduced"
 
 
-def test_numbers_do_not_overlap():
+def test_labels_do_not_overlap():
     anchors = np.array([[100.0, 100.0], [101.0, 100.0], [100.0, 102.0], [160.0, 100.0]])
     found = spread_apart(anchors, anchors, np.zeros(2), np.array([300.0, 300.0]))
     apart = np.linalg.norm(found[:, None] - found[None], axis=2) + 1e9 * np.eye(4)
-    assert apart.min() > 0.8 * ROOM
-    assert np.linalg.norm(found[:, None] - anchors[None], axis=2).min() > 0.7 * AWAY
+    assert apart.min() > 0.8 * LABEL_DISTANCE
+    assert np.linalg.norm(found[:, None] - anchors[None], axis=2).min() > 0.7 * POINT_DISTANCE

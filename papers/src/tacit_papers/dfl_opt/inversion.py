@@ -1,49 +1,56 @@
-"""Yu et al. 2025: figures 5, 6, 8 and 12 to 14, of inverting gradients, differences and sums."""
+"""Yu et al. 2025: Figures 5, 6, 8 and 12 to 14, inverting gradients, differences and sums."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tacit.auditing.symbolic.findings import Question
+from tacit_papers.dfl_opt.drawing import similarity
 from tacit_papers.dfl_opt.setting import (
+    ATTACKS,
     DATA,
     PROTOCOL,
     PROTOCOLS,
     QUICKLY,
+    SSIM,
     config,
     datasets_at,
     nodes_at,
     search,
 )
-from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
-from tacit_papers.framework.claims import Claim
-from tacit_papers.framework.picture_drawing import similarity
-from tacit_papers.framework.trends import above, falls, unchanged
-from tacit_papers.measures.inverting import Inverting
-from tacit_papers.measures.search import Search
+from tacit_papers.framework.artifact import Artifact
+from tacit_papers.framework.cells import Cell, Key, Scale
+from tacit_papers.framework.claims import Claim, above, falls, unchanged
+from tacit_papers.measures.evidence_inversion import EvidenceInversion
+from tacit_papers.measures.inversion_search import InversionSearch
 
-ATTACKS = ("DLG", "ours")
 BATCHES = (1, 2, 4, 8)
 SIZES = (2, 4, 8)
 SHARES = (0.02, 0.2, 0.4, 0.6, 0.8, 0.9, 0.98)  # of corrupt nodes
 QUICK_SHARES = (0.1, 0.5, 0.8, 0.9)
 NETWORKS: dict[str, dict[str, Any]] = {"CNN": {"name": "cnn2"}, "LeNet": {"name": "lenet"}}
+MARGIN = 0.02  # of SSIM
 
 
-def _cell(
-    key: Key,
-    protocol: str,
-    question: Question,
-    search: Search,
-    scale: Scale,
-    batch: int = 2,
-    **adversary: Any,
+def _gradient(key: Key, search: InversionSearch, scale: Scale, **options: Any) -> Cell:
+    """A gradient of CFL."""
+    setting = config(key[0], "CFL", scale, **options)
+    return Cell(key, EvidenceInversion(setting, "gradient", search, scale.pick(10, 2)))
+
+
+def _difference(
+    key: Key, search: InversionSearch, scale: Scale, honest: int = 2, **options: Any
 ) -> Cell:
-    model = adversary.pop("model", None)
-    setting = config(
-        key[0] if key[0] in DATA else "CIFAR10", protocol, scale, batch=batch, model=model
-    )
-    return Cell(key, Inverting(setting, question, search, scale.pick(10, 2), **adversary))
+    """A difference of gradients of DFL."""
+    setting = config(key[0], "DFL", scale, **options)
+    return Cell(key, EvidenceInversion(setting, "difference", search, scale.pick(10, 2), honest))
+
+
+def _sum(
+    key: Key, search: InversionSearch, scale: Scale, honest: int, scattered: bool = False
+) -> Cell:
+    """A sum of gradients of DFL over an honest component."""
+    setting, victims = config(key[0], "DFL", scale), scale.pick(10, 2)
+    return Cell(key, EvidenceInversion(setting, "sum", search, victims, honest, scattered))
 
 
 def _fig5(scale: Scale) -> list[Cell]:
@@ -54,150 +61,109 @@ def _fig5(scale: Scale) -> list[Cell]:
                 known, searched = (
                     search(attack, scale, labels_known=known) for known in (True, False)
                 )
-                key = (dataset, f"{batch}")
-                cells += [
-                    _cell((*key, f"CFL, {attack}"), "CFL", "gradient", known, scale, batch),
-                    _cell((*key, f"DFL, {attack}"), "DFL", "difference", searched, scale, batch),
-                ]
+                central, decentral = (
+                    (dataset, f"{batch}", f"{protocol}, {attack}") for protocol in PROTOCOLS
+                )
+                cells.append(_gradient(central, known, scale, batch=batch))
+                cells.append(_difference(decentral, searched, scale, batch=batch))
     return cells
+
+
+def _sums(
+    dataset: str, attack: str, known: InversionSearch, scale: Scale, sizes: Any
+) -> list[Cell]:
+    sums = [_sum((dataset, f"{size}", attack), known, scale, size) for size in sizes]
+    return [_gradient((dataset, "1 (CFL)", attack), known, scale), *sums]
 
 
 def _fig6(scale: Scale) -> list[Cell]:
-    cells = []
-    for dataset in datasets_at(scale):
-        for attack in ATTACKS:
-            known = search(attack, scale)
-            cells.append(_cell((dataset, "1 (CFL)", attack), "CFL", "gradient", known, scale))
-            cells += [
-                _cell((dataset, f"{size}", attack), "DFL", "sum", known, scale, honest=size)
-                for size in SIZES
-            ]
-    return cells
+    return [
+        cell
+        for dataset in datasets_at(scale)
+        for attack in ATTACKS
+        for cell in _sums(dataset, attack, search(attack, scale), scale, SIZES)
+    ]
 
 
 def _fig8(scale: Scale) -> list[Cell]:
     nodes, known = nodes_at(scale), search("DLG", scale)
     searched = search("DLG", scale, labels_known=False)
-    first = f"{scale.pick(SHARES, QUICK_SHARES)[0]:.0%}"
-    cells = [
-        _cell(("MNIST", first, "CFL, gradient"), "CFL", "gradient", known, scale),
-        _cell(
-            ("MNIST", first, "DFL, difference"),
-            "DFL",
-            "difference",
-            searched,
-            scale,
-            honest=nodes - 1,
+    shares = {f"{share:.0%}": share for share in scale.pick(SHARES, QUICK_SHARES)}
+    first = next(iter(shares))
+    return [
+        _gradient(("MNIST", first, "CFL, gradient"), known, scale),
+        _difference(("MNIST", first, "DFL, difference"), searched, scale, nodes - 1),
+        *(
+            _sum(("MNIST", label, "DFL, sum"), known, scale, nodes - round(share * nodes), True)
+            for label, share in shares.items()
         ),
     ]
-    for share in scale.pick(SHARES, QUICK_SHARES):
-        honest = nodes - round(share * nodes)
-        cells.append(
-            _cell(
-                ("MNIST", f"{share:.0%}", "DFL, sum"),
-                "DFL",
-                "sum",
-                known,
-                scale,
-                honest=honest,
-                scattered=True,
-            )
-        )
-    return cells
 
 
-def _cosine(scale: Scale) -> Search:
-    return Search("cosine", scale.pick(2000, 150), 1, labels_known=True, total_variation=1e-2)
+def _cosine(scale: Scale) -> InversionSearch:
+    """With known labels, as in the paper."""
+    iterations = scale.pick(2000, 150)
+    return InversionSearch("cosine", iterations, 1, labels_known=True, total_variation=1e-2)
+
+
+def _both(dataset: str, label: str, scale: Scale, **options: Any) -> list[Cell]:
+    """A gradient of CFL and a difference of DFL."""
+    return [
+        _gradient((dataset, label, "CFL"), _cosine(scale), scale, **options),
+        _difference((dataset, label, "DFL"), _cosine(scale), scale, **options),
+    ]
 
 
 def _fig12(scale: Scale) -> list[Cell]:
-    """Labels are known in both, as in the paper."""
     dataset = scale.pick("CIFAR10", "MNIST")
-    networks = scale.pick(list(NETWORKS), ["CNN"])
-    asked: dict[str, Question] = {"CFL": "gradient", "DFL": "difference"}
     return [
-        _cell(
-            (dataset, name, protocol),
-            protocol,
-            asked[protocol],
-            _cosine(scale),
-            scale,
-            1,
-            model=NETWORKS[name],
-        )
-        for name in networks
-        for protocol in PROTOCOLS
+        cell
+        for name in scale.pick(list(NETWORKS), ["CNN"])
+        for cell in _both(dataset, name, scale, batch=1, model=NETWORKS[name])
     ]
 
 
 def _fig13(scale: Scale) -> list[Cell]:
-    asked: dict[str, Question] = {"CFL": "gradient", "DFL": "difference"}
     return [
-        _cell(
-            (dataset, f"{batch}", protocol), protocol, asked[protocol], _cosine(scale), scale, batch
-        )
+        cell
         for dataset in datasets_at(scale)
         for batch in scale.pick(BATCHES, BATCHES[:2])
-        for protocol in PROTOCOLS
+        for cell in _both(dataset, f"{batch}", scale, batch=batch)
     ]
 
 
 def _fig14(scale: Scale) -> list[Cell]:
-    cells = []
-    for dataset in datasets_at(scale):
-        cells.append(
-            _cell((dataset, "1 (CFL)", "cosine"), "CFL", "gradient", _cosine(scale), scale)
-        )
-        cells += [
-            _cell((dataset, f"{size}", "cosine"), "DFL", "sum", _cosine(scale), scale, honest=size)
-            for size in scale.pick(SIZES, SIZES[:2])
-        ]
-    return cells
-
-
-def _gradients_tell_more(
-    suffix: str, places: tuple[Any, ...], text: str, paper: str
-) -> list[Claim]:
+    sizes = scale.pick(SIZES, SIZES[:2])
     return [
-        above(
-            [
-                ((dataset, f"{p}", f"CFL{suffix}"), (dataset, f"{p}", f"DFL{suffix}"))
-                for p in places
-            ],
-            f"{dataset}: {text}",
-            paper,
-            0.02,
-        )
-        for dataset in DATA
+        cell
+        for dataset in datasets_at(scale)
+        for cell in _sums(dataset, "cosine", _cosine(scale), scale, sizes)
     ]
 
 
-def _sums_tell_less(
-    series: str, text: str, paper: tuple[str, str] = ("falling", "notably inferior")
-) -> list[Claim]:
-    """Than gradients do, and the less the more nodes."""
+def _gradients_reveal_more(suffix: str, text: str, paper: str) -> list[Claim]:
+    """Than differences, at all batch sizes."""
     claims = []
     for dataset in DATA:
-        one, *more = ((dataset, place, series) for place in ("1 (CFL)", "2", "4", "8"))
-        claims += [
-            falls(more, f"{dataset}, {text}sums over more nodes tell less", paper[0]),
-            above(
-                [(one, key) for key in more],
-                f"{dataset}, {text}gradients tell more than sums",
-                paper[1],
-                0.02,
-            ),
-        ]
+        keys = [(dataset, f"{batch}") for batch in BATCHES]
+        pairs = [((*key, f"CFL{suffix}"), (*key, f"DFL{suffix}")) for key in keys]
+        claims.append(above(pairs, f"{dataset}{text}", paper, MARGIN))
     return claims
 
 
-MORE: dict[str, Any] = {
-    "metric": "ssim",
-    "repeats": 3,
-    "quick_repeats": 1,
-    "form": ".3f",
-    "unit": "SSIM",
-}
+def _sums_reveal_less(series: str, text: str, falling: str, inferior: str) -> list[Claim]:
+    """Than gradients, and the less the more nodes."""
+    claims = []
+    for dataset in DATA:
+        one, *more = ((dataset, label, series) for label in ("1 (CFL)", "2", "4", "8"))
+        pairs = [(one, key) for key in more]
+        name = f"{dataset}, {text}"
+        claims.append(falls(more, f"{name}: sums over more nodes reveal less", falling))
+        claims.append(above(pairs, f"{name}: gradients reveal more than sums", inferior, MARGIN))
+    return claims
+
+
+MORE = ": gradients reveal more than differences"
 COSINE = (
     "cosine distance, total variation 0.01, signed Adam, 2,000 iterations, labels known in both"
 )
@@ -208,20 +174,13 @@ ARTIFACTS = (
         axes=("dataset", "nᵢ", "series"),
         cells=_fig5,
         claims=[
-            *_gradients_tell_more(
-                ", DLG", BATCHES, "DLG: gradients tell more than differences", "at all nᵢ"
-            ),
-            *_gradients_tell_more(
-                ", ours",
-                BATCHES,
-                "a stronger attack: gradients tell more than differences",
-                "not tried",
-            ),
+            *_gradients_reveal_more(", DLG", f": DLG{MORE}", "at all nᵢ"),
+            *_gradients_reveal_more(", ours", f": a stronger attack{MORE}", "not tried"),
         ],
         draw=similarity("batch size nᵢ"),
         protocol=PROTOCOL,
         quickly=f"{QUICKLY}; nᵢ = 1, 2, 4",
-        **MORE,
+        **SSIM,
     ),
     Artifact(
         name="dfl-opt/fig6",
@@ -229,13 +188,15 @@ ARTIFACTS = (
         axes=("dataset", "nodes in the component", "attack"),
         cells=_fig6,
         claims=[
-            *_sums_tell_less("DLG", "DLG: "),
-            *_sums_tell_less("ours", "a stronger attack: ", ("not tried", "not tried")),
+            *_sums_reveal_less("DLG", "DLG", "falling", "notably inferior"),
+            *_sums_reveal_less("ours", "a stronger attack", "not tried", "not tried"),
         ],
         draw=similarity("nodes in the honest component"),
-        protocol=f"{PROTOCOL}. nᵢ = 2; a victim and the nodes nearest to it are honest, all others corrupt",
+        protocol=(
+            f"{PROTOCOL}. nᵢ = 2; a victim and the nodes nearest to it are honest, others corrupt"
+        ),
         quickly=QUICKLY,
-        **MORE,
+        **SSIM,
     ),
     Artifact(
         name="dfl-opt/fig8",
@@ -263,11 +224,12 @@ ARTIFACTS = (
         ],
         draw=similarity("corrupt nodes"),
         protocol=(
-            f"{PROTOCOL}. nᵢ = 2; honest nodes are drawn at random, the sum over the victim's component is inverted by "
-            "DLG; CFL and differences do not depend on corrupt nodes and are measured once"
+            f"{PROTOCOL}. nᵢ = 2; honest nodes are drawn at random, DLG inverts the sum over the "
+            "victim's component; CFL and differences do not depend on corrupt nodes and are "
+            "measured once"
         ),
         quickly=QUICKLY,
-        **MORE,
+        **SSIM,
     ),
     Artifact(
         name="dfl-opt/fig12",
@@ -276,46 +238,40 @@ ARTIFACTS = (
         cells=_fig12,
         claims=[
             above(
-                [
-                    ((dataset, name, "CFL"), (dataset, name, "DFL"))
-                    for dataset in DATA
-                    for name in NETWORKS
-                ],
-                "gradients tell more than differences",
+                [((data, name, "CFL"), (data, name, "DFL")) for data in DATA for name in NETWORKS],
+                "gradients reveal more than differences",
                 "pictures",
-                0.02,
+                MARGIN,
             )
         ],
         draw=similarity("network"),
         protocol=(
-            f"{PROTOCOL}. nᵢ = 1; {COSINE}; CIFAR-10 with cnn2 and LeNet in place of VGG-11 and AlexNet on CIFAR-10, "
-            "CIFAR-100 and Tiny ImageNet, which are not here"
+            f"{PROTOCOL}. nᵢ = 1; {COSINE}; CIFAR-10 with cnn2 and LeNet instead of VGG-11 and "
+            "AlexNet on CIFAR-10, CIFAR-100 and Tiny ImageNet, which are not available here"
         ),
         quickly=f"{QUICKLY}; cnn2 only, 150 iterations",
-        **MORE,
+        **SSIM,
     ),
     Artifact(
         name="dfl-opt/fig13",
         title="Figure 13: cosine inversion of gradients and differences, by batch size",
         axes=("dataset", "nᵢ", "protocol"),
         cells=_fig13,
-        claims=_gradients_tell_more(
-            "", BATCHES, "gradients tell more than differences", "at all nᵢ"
-        ),
+        claims=_gradients_reveal_more("", MORE, "at all nᵢ"),
         draw=similarity("batch size nᵢ"),
         protocol=f"{PROTOCOL}. {COSINE}",
         quickly=f"{QUICKLY}; nᵢ = 1, 2; 150 iterations",
-        **MORE,
+        **SSIM,
     ),
     Artifact(
         name="dfl-opt/fig14",
         title="Figure 14: cosine inversion of sums, by the size of the component",
         axes=("dataset", "nodes in the component", "attack"),
         cells=_fig14,
-        claims=_sums_tell_less("cosine", "cosine: ", ("falling", "generally")),
+        claims=_sums_reveal_less("cosine", "cosine", "falling", "generally"),
         draw=similarity("nodes in the honest component"),
         protocol=f"{PROTOCOL}. nᵢ = 2; {COSINE}",
         quickly=f"{QUICKLY}; components of 2 and 4; 150 iterations",
-        **MORE,
+        **SSIM,
     ),
 )

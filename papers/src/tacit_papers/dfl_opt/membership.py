@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from tacit.auditing.symbolic.leakage import Question
 from tacit.config.loading import make_config
 from tacit.report.style import INK, PALETTE, plot_style
 from tacit_papers.dfl_opt.drawing import lines_over
@@ -36,7 +37,7 @@ def _measure(scale: Scale, honest: int | None) -> GradientMembership:
         }
     )
     times, victims = scale.pick((0, 100, 200, 300, 400), (0, 20)), scale.pick(NODES, 3)
-    question = "gradient" if honest is None else "sum"
+    question: Question = "gradient" if honest is None else "sum"
     return GradientMembership(config, question, times, honest or 1, victims)
 
 

@@ -18,7 +18,7 @@ from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, grade_all
 from tacit_papers.framework.columns import Column, draw_column
-from tacit_papers.framework.drawing import row_label, show_picture
+from tacit_papers.framework.drawing import row_label, show_picture, split
 from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.variate_leak import SHOWN, ControlVariateLeak, unpacked
 
@@ -94,7 +94,7 @@ def _draw(result: ArtifactResult) -> Figure:
     heights = [1.05 * len(rows), 2.6]
     with plot_style():
         figure = Figure(figsize=(7.2, sum(heights)), layout="constrained")
-        top, bottom = figure.subfigures(2, 1, height_ratios=heights)
+        top, bottom = split(figure, 2, 1, height_ratios=heights)
         grid = top.subplots(len(rows), SHOWN, squeeze=False)
         for line, (name, pictures, which) in zip(grid, rows, strict=True):
             images = [unpacked(text, pictures["shape"]) for text in pictures[which]]

@@ -26,7 +26,8 @@ from tacit_papers.framework.drawing import HEIGHT, log_scale
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
 from tacit_papers.lppa.setting import PROTOCOL
 from tacit_papers.lppa.setting import config as published
-from tacit_papers.measures.neighbour_knowledge import AHEAD, NeighbourKnowledge
+from tacit_papers.measures.evidence_inversion import AHEAD
+from tacit_papers.measures.neighbour_knowledge import NeighbourKnowledge
 from tacit_papers.measures.training import Training
 
 NONE, START, FRESH = "no masks", "masks at the start", "fresh masks"
@@ -53,11 +54,11 @@ def config(beta: str, rule: str, scale: Scale) -> Config:
 
 
 def _cells(scale: Scale) -> list[Cell]:
-    keys = [PLAIN, *((beta, rule) for beta in BETAS for rule in (START, FRESH))]
-    configs = [config(*key, scale) for key in keys]
+    pairs = [("0", NONE), *((beta, rule) for beta in BETAS for rule in (START, FRESH))]
+    configs = {(beta, rule): config(beta, rule, scale) for beta, rule in pairs}
     return [
         Cell(key, Combined((Training(setting), NeighbourKnowledge(setting, AUDITED))))
-        for key, setting in zip(keys, configs, strict=True)
+        for key, setting in configs.items()
     ]
 
 

@@ -174,7 +174,7 @@ ARTIFACTS = (
             ),
             shows(
                 AT_START,
-                "lppa with masks at the start only: one neighbour sees the pictures, by differences",
+                "lppa with masks at the start: one neighbour sees the pictures, by differences",
             ),
             shows(
                 KEYS["dp-dsgt, at the start, β = 0.025"],
@@ -185,7 +185,7 @@ ARTIFACTS = (
             ),
             hides(
                 PD_LMS,
-                "pd-lms with σ = 0.02: one neighbour sees no pictures of the first gradients",
+                "pd-lms with σ = 0.02: one neighbour sees no pictures of the first iterations",
             ),
             costs(
                 PD_LMS,

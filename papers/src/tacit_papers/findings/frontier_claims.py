@@ -1,4 +1,4 @@
-"""Claims about accuracy and leak: who has the pictures, who has not, and what that costs."""
+"""Claims about accuracy and leak: who can see the pictures, and what hiding them costs."""
 
 from __future__ import annotations
 
@@ -6,94 +6,90 @@ import statistics
 from collections.abc import Sequence
 
 from tacit.auditing.scoring.reconstruction import LEGIBLE
-from tacit_papers.framework.artifact import Key
-from tacit_papers.framework.claims import Claim, ClaimVerdict, Word, graded
-from tacit_papers.framework.outcome import ArtifactResult, Missing
+from tacit_papers.framework.cells import Key
+from tacit_papers.framework.claims import (
+    Claim,
+    ClaimVerdict,
+    full_scale_only,
+    grade,
+    grade_all,
+    grade_least,
+)
+from tacit_papers.framework.results import ArtifactResult, NotMeasured
 
 OURS = "our claim"
-READ = 0.3  # of SSIM above the mean picture of the class: the samples themselves
+READ = 0.3  # SSIM above the class's mean picture: the samples themselves
 HIDDEN = LEGIBLE
 EARLY = "the quick version ends long before training does"
 
 
-def excess(outcome: ArtifactResult, key: Key, together: bool = False) -> float:
-    """By how much the leak is above that of the class's mean picture."""
-    which = "_together" if together else ""
-    return outcome.mean(key, f"leak{which}") - outcome.mean(key, f"class_mean{which}")
+def excess(result: ArtifactResult, key: Key, together: bool = False) -> float:
+    """The SSIM of the leak above that of the class's mean picture."""
+    suffix = "_together" if together else ""
+    return result.mean(key, f"leak{suffix}") - result.mean(key, f"class_mean{suffix}")
 
 
 def shows(key: Key, text: str, *, together: bool = False) -> Claim:
-    """A claim that the pictures are had."""
+    """The adversary reconstructs the pictures."""
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        above = excess(outcome, key, together)
-        word: Word = (
-            "reproduced" if above >= READ else "partly" if above >= HIDDEN else "not reproduced"
-        )
-        return ClaimVerdict(
-            word, _told(outcome, key, together), f"{READ} above the class's mean picture wanted"
-        )
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        word = grade_least(excess(result, key, together), READ, HIDDEN)
+        reason = f"at least {READ} above the class's mean picture"
+        return ClaimVerdict(word, _leak(result, key, together), reason)
 
     return Claim(text, OURS, check)
 
 
 def hides(key: Key, text: str, *, together: bool = False) -> Claim:
-    """A claim that the attacks give no more than the class does."""
+    """The attacks give no more than the class does."""
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        above = excess(outcome, key, together)
-        word: Word = (
-            "reproduced" if above < HIDDEN else "partly" if above < READ else "not reproduced"
-        )
-        return ClaimVerdict(
-            word, _told(outcome, key, together), f"less than {HIDDEN} above the class's mean wanted"
-        )
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        above = excess(result, key, together)
+        word = grade_all([above < HIDDEN, above < READ])
+        reason = f"less than {HIDDEN} above the class's mean"
+        return ClaimVerdict(word, _leak(result, key, together), reason)
 
     return Claim(text, OURS, check)
 
 
-def costs(key: Key, other: Key, text: str, most: float) -> Claim:
-    """A claim that a setting loses at most so many points against another, paired by seed."""
+def costs(key: Key, reference: Key, text: str, most: float) -> Claim:
+    """A setting loses at most so many points against another, paired by seed."""
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        lost = _lost(outcome, key, other)
-        if outcome.scale.quick:
-            return ClaimVerdict("not measured", f"{lost:+.2f} points lost", EARLY)
-        return ClaimVerdict(graded(lost, most), f"{lost:+.2f} points lost")
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        lost = _lost(result, key, reference)
+        return ClaimVerdict(grade(lost, most), f"{lost:+.2f} points lost")
 
-    return Claim(text, OURS, check)
+    return full_scale_only(Claim(text, OURS, check), EARLY)
 
 
-def cheapest_noise(keys: Sequence[Key], other: Key, text: str, least: float) -> Claim:
-    """A claim that of the settings that hide the pictures every one loses so many points at least."""
+def cheapest_noise(keys: Sequence[Key], reference: Key, text: str, least: float) -> Claim:
+    """Of the settings that hide the pictures, every one loses at least so many points."""
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        there = [key for key in keys if key in outcome]
-        if not there:
-            raise Missing(keys)
-        hidden = {key: _lost(outcome, key, other) for key in there if excess(outcome, key) < HIDDEN}
-        if not hidden:
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        measured = [key for key in keys if key in result]
+        if not measured:
+            raise NotMeasured(keys)
+        lost = {
+            key: _lost(result, key, reference) for key in measured if excess(result, key) < HIDDEN
+        }
+        if not lost:
             return ClaimVerdict("not measured", "none of them hides the pictures")
-        best = min(hidden, key=lambda key: hidden[key])
-        if outcome.scale.quick:
-            return ClaimVerdict("not measured", f"{hidden[best]:.2f} points lost", EARLY)
-        word: Word = "reproduced" if hidden[best] >= least else "not reproduced"
-        return ClaimVerdict(
-            word, f"{hidden[best]:.2f} points lost", f"by {best[-1]}, the most accurate that hides"
-        )
+        best = min(lost, key=lambda key: lost[key])
+        reason = f"by {best[-1]}, the most accurate that hides"
+        word = grade_all([lost[best] >= least])
+        return ClaimVerdict(word, f"{lost[best]:.2f} points lost", reason)
 
-    return Claim(text, OURS, check)
+    return full_scale_only(Claim(text, OURS, check), EARLY)
 
 
-def _lost(outcome: ArtifactResult, key: Key, other: Key) -> float:
-    lost = outcome.differences(other, key)
+def _lost(result: ArtifactResult, key: Key, reference: Key) -> float:
+    lost = result.differences(reference, key)
     if not lost:
-        raise Missing(key)
+        raise NotMeasured(key)
     return statistics.fmean(lost)
 
 
-def _told(outcome: ArtifactResult, key: Key, together: bool) -> str:
-    which = "_together" if together else ""
-    by = outcome[key].values[min(outcome[key].values)][f"by{which}"]
-    leak, floor = (outcome.mean(key, f"{name}{which}") for name in ("leak", "class_mean"))
-    return f"SSIM {leak:.2f} ({by}), class mean {floor:.2f}"
+def _leak(result: ArtifactResult, key: Key, together: bool) -> str:
+    suffix = "_together" if together else ""
+    leak, floor = (result.mean(key, f"{name}{suffix}") for name in ("leak", "class_mean"))
+    return f"SSIM {leak:.2f} ({result[key].first[f'by{suffix}']}), class mean {floor:.2f}"

@@ -1,7 +1,8 @@
-"""A finding of our own: what the protection vectors of DSG-RMS and EDSG-RMS leave open in the localization task.
+"""Finding: what the protection vectors of DSG-RMS and EDSG-RMS leave open in localization.
 
-The norm vector adds one number to all coordinates, so every difference between coordinates is sent in clear. And all
-three vectors are functions of the estimate alone: who knows τ, as every agent does, takes them off.
+The norm vector adds one number to all coordinates, so every difference between coordinates is sent
+in clear. And all three vectors are functions of the estimate alone: an adversary that knows τ, as
+every agent does, removes them.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import math
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from tacit.report.style import MUTED, plot_style
-from tacit_papers.framework.artifact import Artifact, Cell, Key, Scale
-from tacit_papers.framework.drawing import look_of
-from tacit_papers.framework.outcome import ArtifactResult
-from tacit_papers.measures.unshifting import Unshifting
-from tacit_papers.rms.claims import hidden, shown
-from tacit_papers.rms.figures import localization
+from tacit_papers.framework.artifact import Artifact
+from tacit_papers.framework.cells import Cell, Key, Scale
+from tacit_papers.framework.drawing import legend_below, line_style, log_scale
+from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.measures.protection_removal import ProtectionRemoval
+from tacit_papers.rms.claims import error_at_least, error_at_most
+from tacit_papers.rms.fig1_fig3 import localization
 
 TAU = 0.8
 NO_MATRIX, SMALL, LARGE = "no matrix", "σ² = 0.001", "σ² = 1"
@@ -27,140 +28,134 @@ VECTORS: dict[str, dict[str, Any]] = {
     "no vector": {"kind": "norm", "tau": 0.0},
     **{name: {"kind": name, "tau": TAU} for name in ("norm", "erf", "tanh")},
 }
-KEYS: tuple[Key, ...] = (
-    ("DSG-RMS", SMALL, "no vector"),
-    ("DSG-RMS", SMALL, "norm"),
-    ("DSG-RMS", SMALL, "erf"),
-    ("DSG-RMS", SMALL, "tanh"),
-    ("DSG-RMS", NO_MATRIX, "norm"),
-    ("DSG-RMS", LARGE, "norm"),
-    ("EDSG-RMS", SMALL, "norm"),
-)
-NORM, ERF, TANH = (("DSG-RMS", SMALL, name) for name in ("norm", "erf", "tanh"))
+NONE, NORM, ERF, TANH = (("DSG-RMS", SMALL, vector) for vector in VECTORS)
+EXACT_NORM = ("EDSG-RMS", SMALL, "norm")
+BARE, LARGE_NORM = ("DSG-RMS", NO_MATRIX, "norm"), ("DSG-RMS", LARGE, "norm")
 LINES = {
     "as_sent": "messages as they are",
     "difference": "difference of coordinates",
     "known": "with τ",
     "gradient": "gradient, with τ",
 }
+EXACT = 1e-3  # percent that count as exact
+
+
+def _cell(key: Key, scale: Scale) -> Cell:
+    rule, matrix, vector = key
+    deviation = math.sqrt(VARIANCES[matrix])
+    algorithm = {
+        "name": rule.lower(),
+        "lr": 0.2,
+        "matrix": {"structure": "dense", "deviation": deviation, "off_diagonal": deviation},
+        "protection": VECTORS[vector],
+    }
+    config = localization(algorithm, scale.pick(300, 100))
+    return Cell(key, ProtectionRemoval(config, runs=scale.pick(100, 20)))
 
 
 def _cells(scale: Scale) -> list[Cell]:
-    def of(key: Key) -> Cell:
-        rule, matrix, vector = key
-        deviation = math.sqrt(VARIANCES[matrix])
-        algorithm = {
-            "name": rule.lower(),
-            "lr": 0.2,
-            "matrix": {"structure": "dense", "deviation": deviation, "off_diagonal": deviation},
-            "protection": VECTORS[vector],
-        }
-        config = localization(algorithm, scale.pick(300, 100))
-        return Cell(key, Unshifting(config, runs=scale.pick(100, 20)))
-
-    return [of(key) for key in KEYS]
+    keys = (NONE, NORM, ERF, TANH, BARE, LARGE_NORM, EXACT_NORM)
+    return [_cell(key, scale) for key in keys]
 
 
-def _draw(outcome: ArtifactResult) -> Figure:
-    """A panel per cell: how far the listener is, by iteration."""
-    cells = outcome.measured
+def _draw(result: ArtifactResult) -> Figure:
+    """A panel per cell: the errors by iteration."""
+    cells = result.measured
     columns = min(4, len(cells))
     rows = -(-len(cells) // columns)
     with plot_style():
         figure = Figure(figsize=(2.9 * columns, 2.7 * rows + 0.4), layout="constrained")
         panels = figure.subplots(rows, columns, squeeze=False, sharey=True).flatten()
         for axes, cell in zip(panels, cells, strict=False):
-            curve = outcome.curve(cell.key)
+            curve = result.curve(cell.key)
             for number, (name, label) in enumerate(LINES.items()):
                 if name in curve:
-                    at = [max(value, 1e-13) for value in curve[name]]
-                    axes.plot(curve["round"], at, label=label, **look_of(number))
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                    errors = [max(value, 1e-13) for value in curve[name]]
+                    axes.plot(curve["round"], errors, label=label, **line_style(number))
+            log_scale(axes)
             axes.set_xlabel("iteration")
             axes.set_title(f"{cell.key[0]}, {cell.key[2]}\n{cell.key[1]}", fontsize=9, color=MUTED)
         for axes in panels[len(cells) :]:
             axes.set_axis_off()
         figure.supylabel("off by, % of the norm", fontsize=10)
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        legend_below(figure, panels[0])
     return figure
 
 
-EXACT = 1e-3  # percent: what is called exact
 ARTIFACTS = (
     Artifact(
         name="findings/norm-vector",
-        title="What protection vectors leave open: localization by four anchors, a listener on all links",
+        title="What protection vectors leave open: localization, an eavesdropper on all links",
         axes=("rule", "matrix", "vector"),
         cells=_cells,
         metric="known",
         claims=[
-            shown(
-                [NORM, ("EDSG-RMS", SMALL, "norm")],
-                "norm vector: without τ, the difference of coordinates is known exactly (EDSG-RMS: from iteration 2)",
+            error_at_most(
+                [NORM, EXACT_NORM],
+                "norm vector: without τ, the difference of coordinates is known exactly "
+                "(EDSG-RMS: from iteration 2)",
                 "estimates hidden without τ (Theorem 3)",
-                metric="difference",
-                most=EXACT,
+                EXACT,
+                "difference",
             ),
-            shown(
-                [("DSG-RMS", SMALL, "no vector")],
+            error_at_most(
+                [NONE],
                 "the random matrix alone hides nothing of the estimate",
                 "for gradients only (Remark 1)",
-                metric="as_sent",
-                most=EXACT,
+                EXACT,
+                "as_sent",
             ),
-            hidden(
+            error_at_least(
                 [ERF, TANH],
                 "erf and tanh help there: without τ the difference is off",
                 "alternatives (Remark 1)",
-                metric="difference",
-                least=1.0,
+                1.0,
+                "difference",
             ),
-            shown(
+            error_at_most(
                 [ERF],
                 "but erf is so flat that its messages are the estimate within 10 %",
                 "alternatives (Remark 1)",
-                metric="as_sent",
-                most=10.0,
+                10.0,
+                "as_sent",
             ),
-            shown(
-                [NORM, ERF, TANH, ("EDSG-RMS", SMALL, "norm")],
-                "with τ, which every agent knows, the estimate is known exactly after some iterations: no form helps",
+            error_at_most(
+                [NORM, ERF, TANH, EXACT_NORM],
+                "with τ, which every agent knows, the estimate is known exactly after some "
+                "iterations: no form helps",
                 "internal agents may infer gradients, and use τ (section 5.2)",
-                metric="known",
-                most=EXACT,
+                EXACT,
+                "known",
             ),
-            shown(
-                [("DSG-RMS", NO_MATRIX, "norm")],
+            error_at_most(
+                [BARE],
                 "with τ and without the matrix, so is the gradient",
                 "gradients protected",
-                metric="gradient",
-                most=EXACT,
+                EXACT,
+                "gradient",
             ),
-            shown(
+            error_at_most(
                 [NORM, ERF, TANH],
                 "the matrix of the paper's variance 0.001 leaves the gradient off by a few percent",
                 "gradients protected",
-                metric="gradient",
-                most=6.0,
+                6.0,
+                "gradient",
             ),
-            hidden(
-                [("DSG-RMS", LARGE, "norm")],
+            error_at_least(
+                [LARGE_NORM],
                 "a matrix of variance 1 does help",
                 "gradients protected for large variances (Theorem 3)",
-                metric="gradient",
-                least=100.0,
+                100.0,
+                "gradient",
             ),
         ],
         draw=_draw,
         protocol=(
-            "localization as in rms/fig3 with γ = 0.2, τ = 0.8, 300 iterations, 100 runs; the listener hears all, "
-            "knows A and γ, and begins with zero guesses; root mean squares in percent"
+            "localization as in rms/fig3 with γ = 0.2, τ = 0.8, 300 iterations, 100 runs; the "
+            "eavesdropper sees all messages, knows A and γ, and starts from zero guesses; root "
+            "mean squares in percent"
         ),
         quickly="100 iterations, 20 runs",
-        repeats=3,
-        quick_repeats=1,
         form=".2e",
     ),
 )

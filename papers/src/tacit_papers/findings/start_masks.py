@@ -22,8 +22,8 @@ from tacit_papers.framework.cells import Cell, Key, Scale
 from tacit_papers.framework.claims import Claim, falls
 from tacit_papers.lppa.deep_leakage import ATTACKED
 from tacit_papers.lppa.setting import PARTITIONS
+from tacit_papers.measures.evidence_inversion import NeighbourInversion
 from tacit_papers.measures.inversion_search import InversionSearch
-from tacit_papers.measures.neighbour_inversion import NeighbourInversion
 
 CLIENTS = 5
 BATCHES, QUICK_BATCHES = ("1", "4", "16"), ("1", "4")

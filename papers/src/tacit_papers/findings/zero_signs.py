@@ -24,7 +24,7 @@ from tacit_papers.framework.cells import Cell, Scale
 from tacit_papers.framework.claims import ordered
 from tacit_papers.framework.drawing import HEIGHT, legend_below, line_style
 from tacit_papers.framework.results import ArtifactResult
-from tacit_papers.measures.dead_coordinates import DeadCoordinates
+from tacit_papers.measures.training import DeadCoordinates
 
 PLUS, COIN = "zero is +1", "zero by a coin"
 RULES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tacit.config.build import Experiment, build
-from tacit.config.tasks import load_data
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config, DataSection
+from tacit.config.tasks import load_data
 from tacit.data import Dataset
 from tacit.experiment.run import ProgressListener
 

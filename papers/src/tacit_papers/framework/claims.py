@@ -1,4 +1,4 @@
-"""Claims about an artifact, and whether our numbers bear them out."""
+"""Claims about an artifact, and how our numbers are graded against them."""
 
 from __future__ import annotations
 
@@ -8,102 +8,110 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from tacit_papers.framework.artifact import Cell, Key, Published
-from tacit_papers.framework.outcome import ArtifactResult, Missing
+from tacit_papers.framework.cells import Cell, Key, Published
+from tacit_papers.framework.results import ArtifactResult, NotMeasured
 
-Word = Literal["reproduced", "partly", "not reproduced", "not measured"]
-PARTLY = 3.0  # tolerances within which a number is still partly that of the paper
+Grade = Literal["reproduced", "partly", "not reproduced", "not measured"]
+PARTLY = 3.0  # tolerances within which a number is partly reproduced
+TOO_SMALL = "the quick version is too small to compare"
 
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """Our numbers beside a claim."""
+    """The grade of a claim, our numbers, and the reason."""
 
-    word: Word
+    grade: Grade
     ours: str
-    why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that the paper says, with its number, and how to look whether it is so."""
+    """A statement of the paper with its number, and the function that checks our result."""
 
     text: str
     paper: str
     check: Callable[[ArtifactResult], ClaimVerdict]
 
-    def verdict(self, outcome: ArtifactResult) -> ClaimVerdict:
-        """What our numbers say; a claim about cells that were left out is not judged."""
+    def judge(self, result: ArtifactResult) -> ClaimVerdict:
         try:
-            return self.check(outcome)
-        except Missing:
+            return self.check(result)
+        except NotMeasured:
             return ClaimVerdict("not measured", "", "its cells were left out of this run")
 
 
-def number_claims(cells: Sequence[Cell], within: Callable[[Key], float]) -> list[Claim]:
-    """One claim for each cell that has a number in the paper: ours is within a tolerance of it."""
+def grade(excess: float, tolerance: float) -> Grade:
+    """Grade a number that should be at most the tolerance."""
+    if excess <= tolerance:
+        return "reproduced"
+    return "partly" if excess <= PARTLY * tolerance else "not reproduced"
+
+
+def grade_all(holds: Sequence[bool]) -> Grade:
+    """Grade a claim about several cells: it holds for all, for some, or for none."""
+    return "reproduced" if all(holds) else "partly" if any(holds) else "not reproduced"
+
+
+def grade_least(value: float, least: float, partly: float) -> Grade:
+    """Grade a number that should be at least `least`; from `partly` on it counts in part."""
+    return "reproduced" if value >= least else "partly" if value >= partly else "not reproduced"
+
+
+def full_scale_only(claim: Claim, reason: str = TOO_SMALL) -> Claim:
+    """The same claim, which the quick version does not judge."""
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        verdict = claim.check(result)
+        quick = result.scale.quick
+        return ClaimVerdict("not measured", verdict.ours, reason) if quick else verdict
+
+    return Claim(claim.text, claim.paper, check)
+
+
+def number_claims(cells: Sequence[Cell], tolerance: Callable[[Key], float]) -> list[Claim]:
+    """One claim per published number: ours is within a tolerance of it."""
     return [
-        _number_claim(cell.key, cell.paper, within(cell.key))
+        full_scale_only(_number_claim(cell.key, cell.paper, tolerance(cell.key)))
         for cell in cells
         if cell.paper is not None
     ]
 
 
 def _number_claim(key: Key, paper: Published, tolerance: float) -> Claim:
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        ours = spread(outcome, key)
-        if outcome.scale.quick:
-            return ClaimVerdict("not measured", ours, "the quick version is too small to compare")
-        off = abs(outcome.mean(key) - paper.mean)
-        return ClaimVerdict(
-            graded(off, tolerance), ours, f"off by {off:.2f}, tolerance {tolerance:g}"
-        )
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        off = abs(result.mean(key) - paper.mean)
+        reason = f"off by {off:.2f}, tolerance {tolerance:g}"
+        return ClaimVerdict(grade(off, tolerance), result.formatted(key), reason)
 
     return Claim(" · ".join(key), str(paper), check)
 
 
-def graded(off: float, tolerance: float) -> Word:
-    """How well a number is met that should not be exceeded."""
-    return (
-        "reproduced"
-        if off <= tolerance
-        else "partly"
-        if off <= PARTLY * tolerance
-        else "not reproduced"
-    )
-
-
-def all_or_some(right: Sequence[bool]) -> Word:
-    """How well a claim about several things is met: by all of them, by some, by none."""
-    return "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
-
-
-def mean_losses(outcome: ArtifactResult, pairs: Sequence[tuple[Key, Key]]) -> list[float]:
-    """What the second cell of each pair loses against the first in the mean, paired by seed."""
-    found = [
-        statistics.fmean(outcome.differences(better, worse))
-        for better, worse in pairs
-        if better in outcome and worse in outcome
-    ]
-    if not found:
-        raise Missing
-    return found
-
-
-def spread_of(losses: Sequence[float]) -> str:
-    """Of how many pairs, and how far apart they are."""
-    return f"over {len(losses)} pairs, from {min(losses):+.2f} to {max(losses):+.2f}"
-
-
 def mean_loss(
-    pairs: Callable[[ArtifactResult], list[tuple[Key, Key]]], text: str, paper: str, most: float
+    reference: str, other: str, text: str, paper: str, grading: Callable[[float], Grade]
 ) -> Claim:
-    """A claim that some cells lose at most so much against others in the mean, paired by seed."""
+    """How much cells lose against those of a reference, averaged over all measured pairs.
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        found = mean_losses(outcome, pairs(outcome))
-        lost = statistics.fmean(found)
-        return ClaimVerdict(graded(lost, most), f"{lost:+.2f}", spread_of(found))
+    Args:
+        reference: A label on the last axis.
+        other: Another label on the last axis, which is compared with the reference row by row.
+        text: The claim in words.
+        paper: What the paper says.
+        grading: The grade of the mean loss; losses are paired by seed.
+    """
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        rows = dict.fromkeys(cell.key[:-1] for cell in result.measured)
+        pairs = [((*row, reference), (*row, other)) for row in rows]
+        losses = [
+            statistics.fmean(result.differences(better, worse))
+            for better, worse in pairs
+            if better in result and worse in result
+        ]
+        if not losses:
+            raise NotMeasured
+        lost = statistics.fmean(losses)
+        span = f"over {len(losses)} pairs, from {min(losses):+.2f} to {max(losses):+.2f}"
+        return ClaimVerdict(grading(lost), f"{lost:+.2f}", span)
 
     return Claim(text, paper, check)
 
@@ -111,22 +119,136 @@ def mean_loss(
 def ordered(
     keys: Sequence[Key], text: str, paper: str, metric: str | None = None, margin: float = 0.0
 ) -> Claim:
-    """A claim that the means of some cells ascend, by a margin at least."""
+    """The means of some cells ascend.
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        means = [outcome.mean(key, metric) for key in keys]
-        right = [low + margin <= high for low, high in pairwise(means)]
-        word: Word = "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
-        return ClaimVerdict(word, " < ".join(f"{mean:.4g}" for mean in means))
+    Args:
+        keys: The cells, the lowest first.
+        text: The claim in words.
+        paper: What the paper says.
+        metric: The number compared, by default the artifact's metric.
+        margin: By how much each mean is above the one before, at least.
+    """
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        means = [result.mean(key, metric) for key in keys]
+        holds = [low + margin <= high for low, high in pairwise(means)]
+        return ClaimVerdict(grade_all(holds), " < ".join(f"{mean:.4g}" for mean in means))
 
     return Claim(text, paper, check)
 
 
-def spread(outcome: ArtifactResult, key: Key, metric: str | None = None) -> str:
-    """Mean ± deviation of a cell in the artifact's form."""
-    form, mean, width = (
-        outcome.artifact.form,
-        outcome.mean(key, metric),
-        outcome.deviation(key, metric),
-    )
-    return f"{mean:{form}}" if width is None else f"{mean:{form}} ± {width:{form}}"
+def above(
+    pairs: Sequence[tuple[Key, Key]],
+    text: str,
+    paper: str,
+    margin: float = 0.0,
+    metric: str | None = None,
+) -> Claim:
+    """The first cell of every measured pair is above the second.
+
+    Args:
+        pairs: The cells to compare, the higher one first.
+        text: The claim in words.
+        paper: What the paper says.
+        margin: By how much the first is above the second, at least.
+        metric: The number compared, by default the artifact's metric.
+    """
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        gaps = [
+            result.mean(high, metric) - result.mean(low, metric)
+            for high, low in pairs
+            if high in result and low in result
+        ]
+        if not gaps:
+            raise NotMeasured
+        holds = [gap >= margin for gap in gaps]
+        ours = f"{gaps[0]:+.3g}" if len(gaps) == 1 else f"{min(gaps):+.3g} to {max(gaps):+.3g}"
+        reason = f"above in {sum(holds)} of {len(holds)} comparisons"
+        return ClaimVerdict(grade_all(holds), ours, reason)
+
+    return Claim(text, paper, check)
+
+
+def above_throughout(
+    high: Key, low: Key, text: str, paper: str, margin: float = 0.0, column: str = "ssim"
+) -> Claim:
+    """One curve is above another everywhere; partly if at more than half of its points.
+
+    Args:
+        high: The cell with the higher curve.
+        low: The cell with the lower curve.
+        text: The claim in words.
+        paper: What the paper says.
+        margin: By how much it is above, at least.
+        column: The column of the curves that is compared.
+    """
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        if high not in result or low not in result:
+            raise NotMeasured
+        curves = (result.curve(key)[column] for key in (high, low))
+        gaps = [a - b for a, b in zip(*curves, strict=True)]
+        count = sum(gap >= margin for gap in gaps)
+        word = grade_least(count, len(gaps), (len(gaps) + 1) / 2)
+        ours = f"{min(gaps):+.3f} to {max(gaps):+.3f}"
+        return ClaimVerdict(word, ours, f"above at {count} of {len(gaps)} iterations")
+
+    return Claim(text, paper, check)
+
+
+def steady(key: Key, text: str, paper: str, within: float, column: str = "ssim") -> Claim:
+    """A curve stays within a tolerance.
+
+    Args:
+        key: The cell with the curve.
+        text: The claim in words.
+        paper: What the paper says.
+        within: The largest difference between two points of the curve.
+        column: The column of the curve.
+    """
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        if key not in result:
+            raise NotMeasured
+        curve = result.curve(key)[column]
+        low, high = min(curve), max(curve)
+        ours = f"{low:.3f} to {high:.3f}"
+        return ClaimVerdict(grade(high - low, within), ours, f"tolerance {within:g}")
+
+    return Claim(text, paper, check)
+
+
+def falls(keys: Sequence[Key], text: str, paper: str, margin: float = 0.05) -> Claim:
+    """The mean falls from the first measured cell to the last; partly if it also rises."""
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        means = result.means(keys, at_least=2)
+        fallen = means[-1] <= means[0] - margin
+        risen = any(later > earlier + margin for earlier, later in pairwise(means))
+        word: Grade = "not reproduced" if not fallen else "partly" if risen else "reproduced"
+        return ClaimVerdict(word, " > ".join(f"{mean:.3g}" for mean in means))
+
+    return Claim(text, paper, check)
+
+
+def unchanged(
+    keys: Sequence[Key], text: str, paper: str, within: float, metric: str | None = None
+) -> Claim:
+    """The means of all measured cells are within a tolerance of each other.
+
+    Args:
+        keys: The cells, of which at least two must be measured.
+        text: The claim in words.
+        paper: What the paper says.
+        within: The largest difference between two means.
+        metric: The number compared, by default the artifact's metric.
+    """
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        means = result.means(keys, metric, at_least=2)
+        apart = max(means) - min(means)
+        ours = f"{min(means):.4g} to {max(means):.4g}"
+        return ClaimVerdict(grade(apart, within), ours, f"tolerance {within:g}")
+
+    return Claim(text, paper, check)

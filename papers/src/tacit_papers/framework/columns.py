@@ -1,27 +1,35 @@
-"""Tables with several columns that one run measures: a claim for each number, and a figure with a panel per column."""
+"""Tables with several columns: a claim per number, and a figure with a panel per column."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tacit.report.style import PALETTE, plot_style
-from tacit_papers.framework.artifact import Key
-from tacit_papers.framework.claims import Claim, ClaimVerdict, graded
-from tacit_papers.framework.outcome import ArtifactResult, Missing, deviation
+from tacit_papers.framework.cells import Key
+from tacit_papers.framework.claims import Claim, ClaimVerdict, full_scale_only, grade, grade_all
+from tacit_papers.framework.drawing import SLANTED, Draw, plot_published
+from tacit_papers.framework.results import (
+    ArtifactResult,
+    NotMeasured,
+    deviation,
+    finite,
+    mean_and_deviation,
+)
 
 PANEL, HEIGHT = 3.3, 3.6  # inches
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: the metric of ours that it shows, the paper's numbers, and how near ours should be to them.
+    """A column: our metric, the paper's numbers, and how close ours should be.
 
-    Of the paper, None is a dash: the number does not exist, as rounds to an accuracy that is never reached.
+    The paper's number is None where it has a dash, such as the rounds to an accuracy that is never
+    reached.
     """
 
     metric: str
@@ -29,128 +37,101 @@ class Column:
     paper: Mapping[Key, float | None]
     tolerance: float
     form: str = ".2f"
-    from_zero: bool = False  # of its axis
+    from_zero: bool = False  # whether the axis starts at zero
 
-    def ours(self, outcome: ArtifactResult, key: Key) -> list[float]:
-        """The numbers of all repeats that have one."""
-        numbers = outcome[key].numbers(self.metric)
-        if not numbers:
-            raise Missing(key)
-        return _finite(numbers)
+    def numbers(self, result: ArtifactResult, key: Key) -> list[float]:
+        """The finite numbers of all repeats."""
+        every = result[key].numbers(self.metric)
+        if not every:
+            raise NotMeasured(key)
+        return finite(every)
 
-    def words(self, outcome: ArtifactResult, key: Key) -> str:
-        """Mean ± deviation, and in how many repeats there is a number, if not in all."""
-        found, repeats = self.ours(outcome, key), len(outcome[key].numbers(self.metric))
+    def formatted(self, result: ArtifactResult, key: Key) -> str:
+        """Mean ± deviation, and how many repeats have a number, if not all do."""
+        found, repeats = self.numbers(result, key), len(result[key].numbers(self.metric))
         if not found:
             return "–"
-        mean, width = sum(found) / len(found), deviation(found)
-        text = (
-            f"{mean:{self.form}}" if width is None else f"{mean:{self.form}} ± {width:{self.form}}"
-        )
+        text = mean_and_deviation(found, self.form)
         return text if len(found) == repeats else f"{text} ({len(found)} of {repeats} repeats)"
 
 
 def column_claims(columns: Sequence[Column]) -> list[Claim]:
-    """One claim for each number of the paper: ours is within the column's tolerance of it."""
+    """One claim per number of the paper: ours is within the column's tolerance of it."""
     return [
-        _claim(column, key, number) for column in columns for key, number in column.paper.items()
+        full_scale_only(_claim(column, key, number))
+        for column in columns
+        for key, number in column.paper.items()
     ]
 
 
 def _claim(column: Column, key: Key, paper: float | None) -> Claim:
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        found, words = column.ours(outcome, key), column.words(outcome, key)
-        if outcome.scale.quick:
-            return ClaimVerdict("not measured", words, "the quick version is too small to compare")
-        every = len(found) == len(outcome[key].numbers(column.metric))
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        found, ours = column.numbers(result, key), column.formatted(result, key)
         if paper is None or not found:
-            agree = paper is None and not found
-            return ClaimVerdict(
-                "reproduced" if agree else "not reproduced", words, "– is: never reached"
-            )
+            agree = grade_all([paper is None and not found])
+            return ClaimVerdict(agree, ours, "–: never reached")
         off = abs(sum(found) / len(found) - paper)
-        word = graded(off, column.tolerance)
-        word = "partly" if word == "reproduced" and not every else word
-        return ClaimVerdict(
-            word, words, f"off by {off:{column.form}}, tolerance {column.tolerance:g}"
-        )
+        word = grade(off, column.tolerance)
+        if word == "reproduced" and len(found) < len(result[key].numbers(column.metric)):
+            word = "partly"
+        reason = f"off by {off:{column.form}}, tolerance {column.tolerance:g}"
+        return ClaimVerdict(word, ours, reason)
 
-    return Claim(
-        f"{' · '.join(key)}: {column.label}", "–" if paper is None else f"{paper:g}", check
-    )
+    published = "–" if paper is None else f"{paper:g}"
+    return Claim(f"{' · '.join(key)}: {column.label}", published, check)
 
 
-def panels(columns: Sequence[Column]) -> Callable[[ArtifactResult], Figure]:
-    """A panel per column: ours, filled, with its deviation; the paper's hollow."""
+def panels(columns: Sequence[Column]) -> Draw:
+    """A panel per column: ours filled, with the deviation; the paper's hollow."""
 
-    def draw(outcome: ArtifactResult) -> Figure:
+    def draw(result: ArtifactResult) -> Figure:
         with plot_style():
             figure = Figure(figsize=(max(6.4, PANEL * len(columns)), HEIGHT), layout="constrained")
             row = figure.subplots(1, len(columns), squeeze=False)[0]
             for number, (axes, column) in enumerate(zip(row, columns, strict=True)):
-                draw_column(axes, outcome, column, PALETTE[number % len(PALETTE)])
-            ours = "ours, quick version" if outcome.scale.quick else "ours"
-            ours += "" if any(len(cell.values) > 1 for cell in outcome.measured) else ", one repeat"
-            few = any(_repeats_without(outcome, column) for column in columns)
-            words = "; k of n: repeats that have a number" if few else ""
-            figure.supxlabel(f"filled: {ours}; hollow: the paper's{words}", fontsize=9)
+                draw_column(axes, result, column, PALETTE[number % len(PALETTE)])
+            ours = "ours, quick version" if result.scale.quick else "ours"
+            ours += "" if any(len(cell.values) > 1 for cell in result.measured) else ", one repeat"
+            incomplete = any(_incomplete(result, column) for column in columns)
+            note = "; k of n: repeats that have a number" if incomplete else ""
+            figure.supxlabel(f"filled: {ours}; hollow: the paper's{note}", fontsize=9)
         return figure
 
     return draw
 
 
-def draw_column(axes: Axes, outcome: ArtifactResult, column: Column, colour: str) -> None:
-    """One panel: a place per cell."""
-    cells = outcome.measured
-    at = [(x, _finite(cell.numbers(column.metric))) for x, cell in enumerate(cells)]
-    known = [(x, found) for x, found in at if found]
-    for x, words in _repeats_without(outcome, column).items():
-        axes.text(
-            x,
-            0.02,
-            words,
-            transform=axes.get_xaxis_transform(),
-            ha="center",
-            va="bottom",
-            color=colour,
-            fontsize=9,
-        )
+def draw_column(axes: Axes, result: ArtifactResult, column: Column, colour: str) -> None:
+    """One panel, with the cells side by side."""
+    cells = result.measured
+    for x, text in _incomplete(result, column).items():
+        where: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "ha": "center"}
+        axes.text(x, 0.02, text, va="bottom", color=colour, fontsize=9, **where)
+    every = {x: finite(cell.numbers(column.metric)) for x, cell in enumerate(cells)}
+    known = {x: found for x, found in every.items() if found}
     if known:
-        axes.errorbar(
-            [x for x, _ in known],
-            [sum(found) / len(found) for _, found in known],
-            yerr=[deviation(found) or 0.0 for _, found in known],
-            fmt="o", color=colour, capsize=2,
-        )  # fmt: skip
-    papers = [(x, column.paper.get(cell.key)) for x, cell in enumerate(cells)]
-    hollow = [(x, number) for x, number in papers if number is not None]
-    if hollow:
-        axes.plot(
-            *zip(*hollow, strict=True), "o", color=colour, markerfacecolor="none", markersize=10
-        )
+        means = [sum(found) / len(found) for found in known.values()]
+        deviations = [deviation(found) or 0.0 for found in known.values()]
+        axes.errorbar(list(known), means, yerr=deviations, fmt="o", color=colour, capsize=2)
+    papers = {x: column.paper.get(cell.key) for x, cell in enumerate(cells)}
+    published = {x: number for x, number in papers.items() if number is not None}
+    plot_published(axes, published, "o", colour)
     names = [" · ".join(cell.key) for cell in cells]
     long = sum(map(len, names)) > 34 or max(map(len, names)) * len(names) > 45
-    axes.set_xticks(
-        range(len(cells)), names, rotation=35 if long else 0, ha="right" if long else "center",
-        rotation_mode="anchor" if long else "default", fontsize=9,
-    )  # fmt: skip
+    slant: dict[str, Any] = SLANTED if long else {}
+    axes.set_xticks(range(len(cells)), names, fontsize=9, **slant)
     axes.set_xlim(-0.5, len(cells) - 0.5)
     if column.from_zero:
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     if not long:
-        axes.set_xlabel(" · ".join(outcome.artifact.axes))
+        axes.set_xlabel(" · ".join(result.axes))
     axes.set_title(column.label, fontsize=10)
 
 
-def _repeats_without(outcome: ArtifactResult, column: Column) -> dict[int, str]:
-    """By place, in how many repeats there is a number, where not in all."""
-    found = [cell.numbers(column.metric) for cell in outcome.measured]
+def _incomplete(result: ArtifactResult, column: Column) -> dict[int, str]:
+    """How many repeats have a number, by cell, where not all have one."""
+    every = [cell.numbers(column.metric) for cell in result.measured]
     return {
-        x: f"{len(_finite(numbers))} of {len(numbers)}"
-        for x, numbers in enumerate(found)
-        if len(_finite(numbers)) < len(numbers)
+        x: f"{len(finite(found))} of {len(found)}"
+        for x, found in enumerate(every)
+        if len(finite(found)) < len(found)
     }
-
-
-def _finite(numbers: Sequence[float]) -> list[float]:
-    return [number for number in numbers if math.isfinite(number)]

@@ -1,131 +1,114 @@
-"""What the cells of an artifact gave: numbers per cell and repeat, means, deviations; as JSON and back."""
+"""The measured numbers of an artifact: per cell and repeat, with means and deviations."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tacit_papers.framework.artifact import Artifact, Cell, Key, Published, Scale, Values
+from tacit_papers.framework.cells import Key, Published, Scale, Values
 
 
-class Missing(LookupError):
-    """A cell that was not measured."""
+class NotMeasured(LookupError):
+    """A cell has no numbers."""
 
 
 @dataclass(frozen=True)
-class Filled:
-    """A cell with its numbers, by seed."""
+class CellResult:
+    """The numbers of a cell, by seed."""
 
     key: Key
     paper: Published | None
-    measure: dict[str, Any]  # what the cell said of itself
+    measure: dict[str, Any]  # the description of its measure
     values: dict[int, Values] = field(default_factory=dict)
 
+    @property
+    def first(self) -> Values:
+        """The first repeat: pictures in figures are from this one."""
+        return self.values[min(self.values)]
+
     def numbers(self, metric: str) -> list[float]:
-        """One metric of all repeats that have it; not finite where it is null."""
-        found = [one[metric] for one in self.values.values() if metric in one]
-        return [math.nan if value is None else float(value) for value in found]
+        """One metric of all repeats that have it; NaN where it is null."""
+        return numbers(one[metric] for one in self.values.values() if metric in one)
 
 
 @dataclass(frozen=True)
 class ArtifactResult:
-    """All cells of an artifact, as far as they were measured."""
+    """All cells of an artifact at one scale, measured or not yet."""
 
-    artifact: Artifact
+    axes: Key
+    metric: str  # the default of all methods
+    form: str  # how numbers of the metric are formatted
     scale: Scale
-    cells: list[Filled]
-
-    @classmethod
-    def empty(cls, artifact: Artifact, scale: Scale, cells: Sequence[Cell]) -> ArtifactResult:
-        """Before anything is measured."""
-        return cls(
-            artifact,
-            scale,
-            [Filled(cell.key, cell.paper, cell.measure.describe()) for cell in cells],
-        )
-
-    @classmethod
-    def from_dict(cls, artifact: Artifact, told: dict[str, Any]) -> ArtifactResult:
-        """From result.json."""
-        cells = []
-        for cell in told["cells"]:
-            paper = (
-                None
-                if cell["paper"] is None
-                else Published(cell["paper"]["mean"], cell["paper"]["deviation"])
-            )
-            values = {one["seed"]: one["values"] for one in cell["repeats"]}
-            cells.append(
-                Filled(
-                    tuple(cell["key"][axis] for axis in artifact.axes),
-                    paper,
-                    cell["measure"],
-                    values,
-                )
-            )
-        return cls(artifact, Scale(told["quick"]), cells)
+    cells: list[CellResult]
 
     def __contains__(self, key: Key) -> bool:
         return any(cell.key == key and cell.values for cell in self.cells)
 
-    def __getitem__(self, key: Key) -> Filled:
-        found = [cell for cell in self.cells if cell.key == key]
-        if not found:
-            raise Missing(key)
-        return found[0]
+    def __getitem__(self, key: Key) -> CellResult:
+        for cell in self.cells:
+            if cell.key == key:
+                return cell
+        raise NotMeasured(key)
 
     @property
-    def measured(self) -> list[Filled]:
-        """The cells that have numbers."""
+    def measured(self) -> list[CellResult]:
         return [cell for cell in self.cells if cell.values]
 
-    def places(self, axis: int) -> list[str]:
-        """What occurs on an axis, in the order of the cells."""
-        return list(dict.fromkeys(cell.key[axis] for cell in self.measured))
+    def labels(self, axis: int, panel: str | None = None) -> list[str]:
+        """The labels on an axis, in order; of all cells, or of one `panel` (first label)."""
+        cells = [cell for cell in self.measured if panel in (None, cell.key[0])]
+        return list(dict.fromkeys(cell.key[axis] for cell in cells))
 
     def mean(self, key: Key, metric: str | None = None) -> float:
-        """The mean over the repeats."""
-        numbers = self[key].numbers(metric or self.artifact.metric)
-        if not numbers:
-            raise Missing(key)
-        return statistics.fmean(numbers)
+        found = self[key].numbers(metric or self.metric)
+        if not found:
+            raise NotMeasured(key)
+        return statistics.fmean(found)
+
+    def means(
+        self, keys: Iterable[Key], metric: str | None = None, *, at_least: int = 1
+    ) -> list[float]:
+        """The means of those cells that are measured; NotMeasured if they are too few."""
+        found = [self.mean(key, metric) for key in keys if key in self]
+        if len(found) < at_least:
+            raise NotMeasured
+        return found
 
     def deviation(self, key: Key, metric: str | None = None) -> float | None:
-        """The standard deviation over the repeats; none of one repeat, or where a number is not finite."""
-        return deviation(self[key].numbers(metric or self.artifact.metric))
+        return deviation(self[key].numbers(metric or self.metric))
 
-    def differences(self, key: Key, other: Key, metric: str | None = None) -> list[float]:
+    def formatted(self, key: Key) -> str:
+        """Mean ± deviation."""
+        self.mean(key)  # raises NotMeasured
+        return mean_and_deviation(self[key].numbers(self.metric), self.form)
+
+    def differences(self, key: Key, other: Key) -> list[float]:
         """The metric of one cell minus that of another, paired by seed."""
-        metric = metric or self.artifact.metric
         one, two = self[key].values, self[other].values
-        seeds = [seed for seed in one if seed in two]
-        return [one[seed][metric] - two[seed][metric] for seed in seeds]
+        return [one[seed][self.metric] - two[seed][self.metric] for seed in one if seed in two]
 
     def curve(self, key: Key, name: str = "curve") -> dict[str, list[float]]:
-        """The means over the repeats of lists of one length, such as a history's."""
-        parts = [one[name] for one in self[key].values.values()]
+        """Columns of equal length, such as a history, averaged over the repeats."""
+        repeats = [one[name] for one in self[key].values.values()]
         return {
             column: [
-                statistics.fmean(_number(value) for value in values)
-                for values in zip(*columns, strict=False)
+                statistics.fmean(numbers(values))
+                for values in zip(*(one[column] for one in repeats), strict=False)
             ]
-            for column, columns in ((name, [part[name] for part in parts]) for name in parts[0])
+            for column in repeats[0]
         }
 
     def cells_as_dicts(self) -> list[dict[str, Any]]:
         """Plain values, for result.json."""
-        metric = self.artifact.metric
         return [
             {
-                "key": dict(zip(self.artifact.axes, cell.key, strict=True)),
+                "key": dict(zip(self.axes, cell.key, strict=True)),
                 "paper": None if cell.paper is None else vars(cell.paper),
-                "mean": _finite(statistics.fmean(numbers))
-                if (numbers := cell.numbers(metric))
-                else None,
-                "deviation": deviation(cell.numbers(metric)),
+                "mean": _finite_mean(cell.numbers(self.metric)),
+                "deviation": deviation(cell.numbers(self.metric)),
                 "measure": cell.measure,
                 "repeats": [
                     {"seed": seed, "values": values} for seed, values in sorted(cell.values.items())
@@ -135,15 +118,26 @@ class ArtifactResult:
         ]
 
 
-def deviation(numbers: Sequence[float]) -> float | None:
-    """The standard deviation, if there is one."""
-    several = len(numbers) > 1 and all(map(math.isfinite, numbers))
-    return statistics.stdev(numbers) if several else None
+def numbers(values: Iterable[float | None]) -> list[float]:
+    """Numbers from JSON: NaN where a value is null."""
+    return [math.nan if value is None else float(value) for value in values]
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+def finite(values: Sequence[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)]
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation; None for a single number, or if one is not finite."""
+    several = len(values) > 1 and len(finite(values)) == len(values)
+    return statistics.stdev(values) if several else None
+
+
+def mean_and_deviation(values: Sequence[float], form: str) -> str:
+    mean, width = statistics.fmean(values), deviation(values)
+    return f"{mean:{form}}" if width is None else f"{mean:{form}} ± {width:{form}}"
+
+
+def _finite_mean(values: Sequence[float]) -> float | None:
+    mean = statistics.fmean(values) if values else math.nan
+    return mean if math.isfinite(mean) else None

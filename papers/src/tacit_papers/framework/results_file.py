@@ -38,7 +38,7 @@ class ResultsFile:
         return self.folder / "result.json"
 
     def refresh(self) -> list[Key]:
-        """Read the numbers of cells whose measure is still the same; return the keys of the others."""
+        """Read the numbers of cells whose measure is the same; return the keys of the others."""
         if not self.path.exists():
             return []
         stored = read_json(self.path)

@@ -26,7 +26,7 @@ REPORT_SECONDS = 30.0  # between two lines about workers that are still measurin
 def worker_processes(
     command: Sequence[str], count: int, folder: Path, report: Callable[[str], None]
 ) -> Iterator[None]:
-    """Run `command` in `count` processes and wait for them at the end; all share the cores evenly."""
+    """Run `command` in `count` processes that share the cores, and wait for them at the end."""
     if count == 0:
         yield
         return

@@ -112,7 +112,7 @@ def _losses(paper_dp: str, paper_lppa: str) -> list[Claim]:
 
 
 def _fig3(scale: Scale) -> list[Cell]:
-    """The paper's DP "plummets midway": with fresh noise in every iteration, not with noise in γ⁰."""
+    """The paper's DP "plummets midway": with noise in every iteration, not with noise in γ⁰."""
     cells = [Cell((rule,), Training(config("MNIST", rule, scale))) for rule in RULES]
     every = config("MNIST", "DP", scale, algorithm={"inject": "every"})
     return [*cells, Cell((EVERY,), Training(every))]
@@ -127,7 +127,7 @@ def _fig5(scale: Scale) -> list[Cell]:
 
 
 def _fig6(scale: Scale) -> list[Cell]:
-    """Local epochs are updates that do not mix; the number of exchanges is always that of 50 rounds."""
+    """Local epochs are updates that do not mix; all have the exchanges of 50 rounds."""
     epochs = [
         Cell(
             ("local epochs", f"{k}", rule),
@@ -169,7 +169,7 @@ ARTIFACTS = (
         claims=[*_losses("+11.40", "+0.04"), *number_claims(_table3(FULL), _tolerance)],
         draw=beside_paper(LABEL),
         protocol=(
-            f"{PROTOCOL}; sizes from a Dirichlet law of 0.5, which the paper does not state{SUBSETS}"
+            f"{PROTOCOL}; sizes from a Dirichlet law of 0.5, not stated in the paper{SUBSETS}"
         ),
         repeats=5,
     ),

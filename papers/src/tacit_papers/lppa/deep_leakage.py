@@ -1,4 +1,4 @@
-"""Miao et al. 2025, LPPA: Table 2 (errors of deep leakage from gradients) and Figure 4 (pictures)."""
+"""Miao et al. 2025, LPPA: deep leakage from gradients, Table 2 (errors) and Figure 4 (pictures)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What cells are measured by."""
+"""What cells are measured with."""

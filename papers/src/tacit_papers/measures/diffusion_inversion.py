@@ -1,10 +1,11 @@
-"""A measure: what a curious neighbour reconstructs of another agent's samples from messages (dual protection, 5.2).
+"""Measure of what a curious neighbour reconstructs from diffusion messages (dual protection, 5.2).
 
-Agent 1 makes a model and a gradient of agent 2 from what is sent, and inverts them (DLG: L2 distance, L-BFGS):
+Agent 1 estimates a model and a gradient of agent 2 and inverts them (DLG: L2 distance, L-BFGS):
 
     plain diffusion    w₂ = Σ aψ,                  g = (w₂ − ψ₂)/γ
-    with protection    ŵ₂ = Σ aψᶜ − (τ/√L)‖w₁⁻‖1,  g = (ŵ₂ − ψ₂ᶜ + (τ/√L)‖w₁‖1)/γ   its own norms for those of agent 2
-    exact diffusion    w₂ and M₂∇J₂, handed over: messages do not tell them, this is to test M alone
+    with protection    ŵ₂ = Σ aψᶜ − (τ/√L)‖w₁⁻‖1,  g = (ŵ₂ − ψ₂ᶜ + (τ/√L)‖w₁‖1)/γ
+                       with its own norms instead of those of agent 2
+    exact diffusion    w₂ and M₂∇J₂ are given: messages do not reveal them, this tests M alone
 """
 
 from __future__ import annotations
@@ -22,23 +23,22 @@ from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
-from tacit.config.build import build
-from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation, repeatable
+from tacit.simulation import Simulation
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import MeasureContext, Values
+from tacit_papers.framework.cells import MeasureContext, Values, describe_fields
+from tacit_papers.measures.training import next_gradients
 
 CURIOUS, VICTIM = 0, 1
 
 
 @dataclass(frozen=True)
 class DiffusionInversion:
-    """Similarity (SSIM) and MSE of what agent 1 reconstructs of agent 2's samples, soon after the start and later.
+    """SSIM and MSE of agent 1's reconstructions of agent 2's samples.
 
-    `moments` are the names of times and the iterations from which on `samples` successive gradients are inverted, each
-    of a batch of one. `gradient_off` is how far the gradient that is inverted is from the true one, in percent.
+    `moments` are names and first iterations, from which `samples` successive gradients are
+    inverted, each of a batch of one. `gradient_off` is the error of the gradient in percent.
     """
 
     config: Config
@@ -48,87 +48,61 @@ class DiffusionInversion:
     iterations: int = 200
 
     def describe(self) -> dict[str, Any]:
-        """Configuration, times, and how hard the attack tries."""
-        return {
-            "neighbour_inversion": self.config.as_dict(),
-            "moments": [list(moment) for moment in self.moments],
-            "samples": self.samples,
-            "restarts": self.restarts,
-            "iterations": self.iterations,
-        }
+        return describe_fields(self, "neighbour_inversion", "config")
 
-    def __call__(self, seed: int, place: MeasureContext) -> Values:
-        """Train until the last moment, then invert."""
-        made = build(
-            with_keys(self.config, "run", seed=seed, device=place.device),
-            dataset=place.dataset(self.config),
-        )
-        transcript = Transcript()
-        simulation = made.simulation(transcript)
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
+        experiment, transcript = context.experiment(self.config, seed), Transcript()
+        simulation = experiment.simulation(transcript)
         simulation.start()
-        weights = torch.as_tensor(made.graph.W, dtype=made.task.dtype, device=simulation.device)[
-            VICTIM
-        ]
-        wanted = {
-            first + k: name for name, first in self.moments for k in range(self.samples)
-        }  # iterations, from 1
+        dtype, device = experiment.task.dtype, simulation.device
+        weights = torch.as_tensor(experiment.graph.W, dtype=dtype, device=device)[VICTIM]
+        # Names by iteration, counted from 1.
+        attacked = {first + k: name for name, first in self.moments for k in range(self.samples)}
         guesses: dict[str, list[Guess]] = {name: [] for name, _ in self.moments}
-        mixed, before = None, None  # Σ aψ of the iteration before, and all models before that
-        for n in range(1, max(wanted) + 1):
+        # Σ aψ of the iteration before, and all models before that.
+        mixed, before = None, None
+        for n in range(1, max(attacked) + 1):
             transcript.messages.clear()
             models = simulation.state.theta.clone()
-            with repeatable(simulation.device):
-                truth = (
-                    simulation.here.at(simulation.t).grad(models)[VICTIM] if n in wanted else None
-                )
+            truth = next_gradients(simulation)[VICTIM] if n in attacked else None
             simulation.step()
             sent = transcript.messages[0].rows
             if truth is not None and mixed is not None and before is not None:
-                guess = _guess(simulation, sent, mixed, models, before)
-                off = float(100 * (guess.gradient - truth).norm() / truth.norm())
-                guesses[wanted[n]].append(Guess(guess.model, guess.gradient, n, off))
+                model, gradient = _estimate(simulation, sent, mixed, models, before)
+                off = float(100 * (gradient - truth).norm() / truth.norm())
+                guesses[attacked[n]].append(Guess(model, gradient, n, off))
             mixed, before = weights @ sent, models
-            place.said("iteration", n, max(wanted))
-        values: Values = {}
-        for name, found in guesses.items():
-            values |= {
-                f"{name}_{key}": value
-                for key, value in self._inverted(simulation, found, seed).items()
-            }
-        return values
+            context.progress("iteration", n, max(attacked))
+        return {
+            f"{name}_{key}": value
+            for name, found in guesses.items()
+            for key, value in self._invert(simulation, found, seed).items()
+        }
 
-    def _inverted(self, simulation: Simulation, guesses: list[Guess], seed: int) -> Values:
+    def _invert(self, simulation: Simulation, guesses: list[Guess], seed: int) -> Values:
         task, truth = simulation.task, Truth(simulation.task, seed)
         pool = truth.non_members(VICTIM)
         assert pool is not None
         assert isinstance(task.loss, ModuleLoss)
-        told = DataSpec.of(task, VICTIM, (pool[0].to(simulation.device), pool[1]))
-        observation = Observation.gradient(
-            torch.stack([guess.model for guess in guesses]),
-            torch.stack([guess.gradient for guess in guesses]),
-        )
+        spec = DataSpec.of(task, VICTIM, (pool[0].to(simulation.device), pool[1]))
+        points = torch.stack([guess.model for guess in guesses])
+        gradients = torch.stack([guess.gradient for guess in guesses])
         found = invert(
             task.loss,
-            observation,
-            shape=told.shape,
-            batch=told.batch,
-            classes=told.classes,
+            Observation.gradient(points, gradients),
+            shape=spec.shape,
+            batch=spec.batch,
+            classes=spec.classes,
             optimiser=LBFGS(iterations=self.iterations),
             restarts=self.restarts,
             seed=seed,
-            box=told.box,
+            box=spec.box,
         )
         batches = [truth.batch(VICTIM, guess.iteration) for guess in guesses]
         true, labels = (torch.stack([batch[part] for batch in batches]) for part in (0, 1))
         guessed = found.inputs.reshape(true.shape).cpu()
-        score = score_reconstruction(
-            guessed,
-            true,
-            labels,
-            *pool,
-            seed,
-            guess_labels=found.labels.reshape(labels.shape).cpu(),
-        )
+        read = found.labels.reshape(labels.shape).cpu()
+        score = score_reconstruction(guessed, true, labels, *pool, seed, guess_labels=read)
         similar, typical = score.attack.ssim, score.same_class.ssim
         assert similar is not None
         assert typical is not None
@@ -146,31 +120,31 @@ class DiffusionInversion:
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """A model and a gradient of the victim, as the neighbour has them."""
+    """A model and a gradient of the victim, as the neighbour estimates them."""
 
     model: Tensor  # [P]
     gradient: Tensor  # [P]
-    iteration: int = 0
-    off: float = 0.0  # percent by which the gradient misses the true one
+    iteration: int
+    off: float  # error of the gradient in percent
 
 
-def _guess(
+def _estimate(
     simulation: Simulation, sent: Tensor, mixed: Tensor, models: Tensor, before: Tensor
-) -> Guess:
-    """What the paper's neighbour takes for w₂(n − 1) and ∇J₂, of this iteration's messages and the last one's."""
+) -> tuple[Tensor, Tensor]:
+    """w₂(n − 1) and ∇J₂ by the paper's estimates, from messages of two iterations."""
     rule, here = simulation.algorithm, simulation.here
     gamma = here.at(simulation.t - 1).rate(rule.lr)  # type: ignore[attr-defined]  # all rules here have one
     if not isinstance(rule, DualProtection):
-        return Guess(mixed, (mixed - sent[VICTIM]) / gamma)
+        return mixed, (mixed - sent[VICTIM]) / gamma
     if rule.theorem == 2:
         own = models[VICTIM]
-        return Guess(own, (own - simulation.state.psi[VICTIM]) / gamma)
+        return own, (own - simulation.state.psi[VICTIM]) / gamma
     now, last = (
         rule.protection.vector("guess", rows[CURIOUS : CURIOUS + 1], here)[0]
         for rows in (models, before)
     )
     model = mixed - last
-    return Guess(model, (model - (sent[VICTIM] - now)) / gamma)
+    return model, (model - (sent[VICTIM] - now)) / gamma
 
 
 def _picture(image: Tensor) -> list[list[float]]:

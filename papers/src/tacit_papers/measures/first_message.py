@@ -1,7 +1,8 @@
-"""Deep leakage from gradients (DLG) on the first tracker that a client sends, taken for its gradient.
+"""Measure of deep leakage from gradients (DLG) on the first tracker that a client sends.
 
-That is the attack of the LPPA paper's Table 2: a neighbour has θ⁰ and γ⁰ of a client, and searches an input and a label
-whose gradient at θ⁰ is γ⁰. Without noise γ⁰ is the gradient; with noise the search goes astray, the farther the more.
+The attack of the LPPA paper's Table 2: a neighbour has θ⁰ and γ⁰ of a client, takes γ⁰ for the
+gradient, and searches an input and a label whose gradient at θ⁰ is γ⁰. Without noise γ⁰ is the
+gradient; the more noise, the farther the search goes astray.
 """
 
 from __future__ import annotations
@@ -10,50 +11,40 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.scoring.images import mse
 from tacit.auditing.scoring.truth import Truth
-from tacit.config.build import build
-from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.record.transcript import Keep, Transcript
-from tacit.simulation import Setting, Simulation
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import MeasureContext, Values
+from tacit_papers.framework.cells import MeasureContext, Values, describe_fields
 
 
 @dataclass(frozen=True)
 class FirstMessageInversion:
-    """Mean square error per number of the inputs that DLG finds, over all clients; each client has a batch of one."""
+    """Mean square error per number of the inputs that DLG finds, for batches of one."""
 
     config: Config
     iterations: int = 300
 
     def describe(self) -> dict[str, Any]:
-        """The experiment and the search."""
-        return {"first message inverted": self.config.as_dict(), "iterations": self.iterations}
+        return describe_fields(self, "first message inverted", "config")
 
-    def __call__(self, seed: int, place: MeasureContext) -> Values:
-        """Attack every client of a run with this seed."""
-        experiment = build(
-            with_keys(self.config, "run", seed=seed, device=place.device),
-            dataset=place.dataset(self.config),
-        )
-        task = experiment.task
-        loss = task.loss
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
+        experiment = context.experiment(self.config, seed)
+        task, loss = experiment.task, experiment.task.loss
         assert isinstance(loss, ModuleLoss)
         transcript = Transcript(Keep(ticks=(0, 1)))
-        run = Simulation(Setting(experiment.algorithm, task, experiment.graph, seed=seed, device=place.device), transcript=transcript)
-        run.start()
-        run.step()
+        simulation = experiment.simulation(transcript)
+        simulation.start()
+        simulation.step()
         theta, gamma = (transcript.of(tag)[0].rows.float() for tag in ("theta", "gamma"))
         truth = Truth(task, seed)
         batches = [truth.batch(client, 0) for client in range(task.clients)]
-        inputs = torch.stack([batch[0] for batch in batches])  # [V, 1, *shape]
+        inputs, labels = (torch.stack([batch[part] for batch in batches]) for part in (0, 1))
         classes = loss.flat(loss.flat.weights(), inputs[0].to(loss.flat.dtype)).shape[1]
         found = invert(
             loss,
@@ -66,23 +57,20 @@ class FirstMessageInversion:
             restarts=1,
             seed=seed,
             box=None,
-            progress=lambda done, of, _: place.said("inverting the first message", done, of),
+            progress=lambda i, of, _: context.progress("inverting the first message", i, of),
         )
         guess = found.inputs.cpu()
         errors = mse(guess.flatten(0, 1), inputs.to(guess).flatten(0, 1))
-        labels = torch.stack([batch[1] for batch in batches])
+        # Truth and guess of the first client, averaged over the channels.
+        pictures = [
+            [[round(float(x), 2) for x in row] for row in images[0, 0].mean(0).tolist()]
+            for images in (inputs, guess)
+            if inputs.ndim == 5
+        ]
         return {
             "mse": float(errors.mean()),
             "median_mse": float(errors.median()),
             "errors": [float(error) for error in errors],
             "labels_found": float((found.labels.cpu() == labels).double().mean()),
-            "pictures": _pictures(inputs[:, 0], guess[:, 0]) if inputs.ndim == 5 else None,
+            "pictures": pictures or None,
         }
-
-
-def _pictures(truth: Tensor, guess: Tensor) -> list[list[list[float]]]:
-    """Truth and guess of the first client, the mean over colours, for the figure."""
-    return [
-        [[round(float(x), 2) for x in row] for row in one[0].mean(0).tolist()]
-        for one in (truth, guess)
-    ]

@@ -1,4 +1,4 @@
-"""Inverting gradients, or their differences, at several iterations of one run."""
+"""Measures of reconstruction at several iterations of one run."""
 
 from __future__ import annotations
 
@@ -7,65 +7,108 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tacit.auditing.symbolic.findings import Question
+from tacit.auditing.symbolic.leakage import Question
 from tacit.config.sections import Config
-from tacit_papers.framework.artifact import MeasureContext, Values
-from tacit_papers.measures.later_evidence import LaterEvidence
-from tacit_papers.measures.search import Search, inverted
-from tacit_papers.measures.training import rounded
+from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
+from tacit_papers.measures.inversion_search import (
+    InversionSearch,
+    invert_evidence,
+    invert_observations,
+)
+from tacit_papers.measures.model_snapshots import ModelSnapshots
+from tacit_papers.measures.observations import (
+    VictimObservations,
+    joint_observation,
+    separate_observations,
+)
+from tacit_papers.measures.recorded_run import nearest_clients
 
 
 @dataclass(frozen=True)
-class InvertingOverTime:
-    """SSIM over the iterations, its deviation over the victims, and the mean over all iterations."""
+class InversionOverTime:
+    """SSIM from gradients or differences over the iterations, its deviation over the victims."""
 
     config: Config
     question: Question  # gradient or difference
-    search: Search
+    search: InversionSearch
     iterations: tuple[int, ...]
     victims: int = 4
 
     def describe(self) -> dict[str, Any]:
-        """Configuration, attack and when."""
+        return describe_fields(self, "inverting over time", "question")
+
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
+        snapshots = ModelSnapshots.record(self.config, self.iterations, seed, context)
+
+        def attack(iteration: int) -> Values:
+            evidence = [
+                snapshots.evidence([victim], self.question, iteration)
+                for victim in range(self.victims)
+            ]
+            return invert_evidence(snapshots.task, seed, evidence, self.search, context)
+
+        return _attack_over_time(self.iterations, attack)
+
+
+@dataclass(frozen=True)
+class SumInversionOverTime:
+    """SSIM of all samples of a component from the sum of gradients, with or without differences."""
+
+    config: Config
+    honest: int
+    differences: bool
+    search: InversionSearch
+    iterations: tuple[int, ...]
+    victims: int = 4
+
+    def describe(self) -> dict[str, Any]:
         return {
-            "inverting over time": self.question,
+            "inverting over time": "sum and changes" if self.differences else "sum",
             "config": self.config.as_dict(),
             "search": asdict(self.search),
+            "honest": self.honest,
             "iterations": list(self.iterations),
             "victims": self.victims,
         }
 
-    def __call__(self, seed: int, place: MeasureContext) -> Values:
-        """Train, and attack at each of the iterations."""
-        later = LaterEvidence.of(self.config, self.iterations, seed, place)
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
+        snapshots = ModelSnapshots.record(self.config, self.iterations, seed, context)
 
         def attack(iteration: int) -> Values:
-            held = [
-                later.held([victim], self.question, iteration) for victim in range(self.victims)
-            ]
-            return inverted(later.task, seed, held, self.search, place)
+            observations = self._observations(snapshots, iteration, context)
+            return invert_observations(snapshots.task, seed, observations, self.search, context)
 
-        return attacked_over_time(self.iterations, attack)
+        return _attack_over_time(self.iterations, attack)
+
+    def _observations(
+        self, snapshots: ModelSnapshots, iteration: int, context: MeasureContext
+    ) -> list[VictimObservations]:
+        components = [
+            nearest_clients(snapshots.graph, victim, self.honest) for victim in range(self.victims)
+        ]
+        sums = [snapshots.evidence(clients, "sum", iteration) for clients in components]
+        if not self.differences:
+            return separate_observations(snapshots.task, sums, context)
+        differences = [
+            [snapshots.evidence([client], "difference", iteration) for client in clients]
+            for clients in components
+        ]
+        both = list(zip(differences, sums, strict=True))
+        return [joint_observation(snapshots.task, both, context)]
 
 
-def attacked_over_time(iterations: Sequence[int], attack: Callable[[int], Values]) -> Values:
-    """The numbers of an attack at each of the iterations as a curve, and their mean."""
-    curve: dict[str, list[float | None]] = {
-        name: [] for name in ("iteration", "ssim", "deviation", "rounding")
-    }
-    pictures, found = [], []
-    for iteration in iterations:
-        values = attack(iteration)
-        found.append(values["ssim"])
-        curve["iteration"].append(iteration)
-        curve["ssim"].append(values["ssim"])
-        curve["deviation"].append(rounded(statistics.pstdev(values["ssim_per_victim"])))
-        curve["rounding"].append(values["rounding"])
-        pictures.append(values["pictures"])
+def _attack_over_time(iterations: Sequence[int], attack: Callable[[int], Values]) -> Values:
+    found = [attack(iteration) for iteration in iterations]
+    ssim = [values["ssim"] for values in found]
     return {
-        "ssim": rounded(statistics.fmean(found)),
-        "first": found[0],
-        "last": found[-1],
-        "curve": curve,
-        "pictures_over_time": pictures,
+        "ssim": rounded(statistics.fmean(ssim)),
+        "first": ssim[0],
+        "last": ssim[-1],
+        "curve": {
+            "iteration": list(iterations),
+            "ssim": ssim,
+            "deviation": [rounded(statistics.pstdev(one["ssim_per_victim"])) for one in found],
+            "rounding": [values["rounding"] for values in found],
+        },
+        "pictures_over_time": [values["pictures"] for values in found],
     }

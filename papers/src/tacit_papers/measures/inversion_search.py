@@ -1,4 +1,4 @@
-"""How evidence is inverted in an artifact, and the scores that come of it."""
+"""How artifacts invert evidence, and the scores of the reconstructions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from torch import Tensor
 from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.objectives import L2, CosineDistance, MatchingLoss
+from tacit.auditing.attacks.matching_losses import (
+    L2,
+    CosineDistance,
+    MatchingLoss,
+    total_variation,
+)
 from tacit.auditing.attacks.optimiser import Optimiser
-from tacit.auditing.attacks.reconstructions import Told
+from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.attacks.signed_adam import SignedAdam
 from tacit.auditing.scoring.matching import match
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
@@ -23,22 +28,43 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import MeasureContext, Values
-from tacit_papers.measures.observed import Observed, each_alone
-from tacit_papers.measures.published_lbfgs import PublishedLBFGS
-from tacit_papers.measures.sign_agreement import SignAgreement
-from tacit_papers.measures.training import rounded
+from tacit_papers.framework.cells import MeasureContext, Values, rounded
+from tacit_papers.measures.observations import (
+    NO_IMAGES,
+    VictimObservations,
+    separate_observations,
+)
+from tacit_papers.measures.torch_lbfgs import TorchLBFGS
 
-SHOWN = 2  # pictures of the first victim that are kept for the figure
+SHOWN = 2  # pictures of the first victim that are stored for the figure
 
 
 @dataclass(frozen=True)
-class Search:
-    """How inputs are searched, and whether labels are told or searched along.
+class SignAgreement:
+    """1 − mean(sign v · tanh(Σ/(w·mean|Σ|))) + α·TV(x): agreement of signs, made smooth.
 
-    DLG as published: the squared distance, torch's L-BFGS. "ours": the same relative to the evidence, with an L-BFGS
-    that searches along its lines. "cosine": that distance and total variation, signed Adam (Geiping et al. 2020).
-    "signs": how many signs agree, for evidence that has nothing else, with the same L-BFGS.
+    For evidence that has only signs, such as a randomized response. Flipped signs cost the same for
+    every guess on average, so the response only needs to keep more signs than it flips.
+    """
+
+    width: float = 0.1
+    total_variation: float = 0.0
+
+    def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+        size = combination.abs().mean().clamp_min(1e-30)
+        distance = 1 - (value.sign() * (combination / (self.width * size)).tanh()).mean()
+        if self.total_variation:
+            distance = distance + self.total_variation * total_variation(inputs)
+        return distance
+
+
+@dataclass(frozen=True)
+class InversionSearch:
+    """How inputs are searched, and whether labels are known or optimised too.
+
+    "DLG" as published: squared distance, torch's L-BFGS. "ours": the distance relative to the
+    evidence, an L-BFGS with line search. "cosine": cosine distance and total variation, signed Adam
+    (Geiping et al. 2020). "signs": agreement of signs, the same L-BFGS.
     """
 
     attack: Literal["DLG", "ours", "cosine", "signs"] = "DLG"
@@ -48,8 +74,7 @@ class Search:
     total_variation: float = 0.0
 
     @property
-    def objective(self) -> MatchingLoss:
-        """What is made small."""
+    def matching_loss(self) -> MatchingLoss:
         if self.attack == "cosine":
             return CosineDistance(self.total_variation)
         if self.attack == "signs":
@@ -58,85 +83,88 @@ class Search:
 
     @property
     def optimiser(self) -> Optimiser:
-        """How."""
         if self.attack == "cosine":
             return SignedAdam(self.iterations)
-        return PublishedLBFGS(self.iterations) if self.attack == "DLG" else LBFGS(self.iterations)
+        return TorchLBFGS(self.iterations) if self.attack == "DLG" else LBFGS(self.iterations)
 
 
-def inverted(
-    task: Task, seed: int, held: Sequence[Evidence], search: Search, place: MeasureContext
+def invert_evidence(
+    task: Task,
+    seed: int,
+    evidence: Sequence[Evidence],
+    search: InversionSearch,
+    context: MeasureContext,
 ) -> Values:
-    """SSIM of what is reconstructed, over all samples; evidence with equally many gradients is inverted together."""
-    return found_in(task, seed, each_alone(task, held, place), search, place)
+    """The scores of reconstructions from one piece of evidence per victim.
+
+    Args:
+        task: Of the run.
+        seed: Of the run.
+        evidence: One per victim.
+        search: How to search.
+        context: Where to search.
+    """
+    observations = separate_observations(task, evidence, context)
+    return invert_observations(task, seed, observations, search, context)
 
 
-def found_in(
-    task: Task, seed: int, observed: Sequence[Observed], search: Search, place: MeasureContext
+def invert_observations(
+    task: Task,
+    seed: int,
+    observations: Sequence[VictimObservations],
+    search: InversionSearch,
+    context: MeasureContext,
 ) -> Values:
-    """SSIM of what is reconstructed, over all samples."""
-    parts = [_inverted(task, Truth(task, seed), one, search, seed, place) for one in observed]
-    similar = [value for score, _ in parts for value in _similarity(score.attack.ssim)]
-    first, pictures = parts[0]
-    overlap = [
-        float(score.label_overlap.mean()) for score, _ in parts if score.label_overlap is not None
-    ]
+    """SSIM and other scores over all samples; the arguments are those of `invert_evidence`."""
+    parts = [_invert(Truth(task, seed), one, search, context) for one in observations]
+    scores = [score for score, _ in parts]
+    similar = [value for score in scores for value in _similarity(score.attack.ssim)]
+    overlap = [float(s.label_overlap.mean()) for s in scores if s.label_overlap is not None]
     return {
         "ssim": rounded(statistics.fmean(similar)),
         "ssim_per_victim": [rounded(value) for value in similar],
-        "mse": rounded(statistics.fmean(float(score.attack.mse.mean()) for score, _ in parts)),
+        "mse": rounded(statistics.fmean(float(score.attack.mse.mean()) for score in scores)),
         "labels_found": rounded(statistics.fmean(overlap)) if overlap else None,
-        "ssim_of_class_mean": rounded(statistics.fmean(_similarity(first.class_mean.ssim))),
-        "rounding": rounded(max(one.rounding for one in observed)),
-        "pictures": pictures,
+        "ssim_of_class_mean": rounded(statistics.fmean(_similarity(scores[0].class_mean.ssim))),
+        "rounding": rounded(max(one.rounding for one in observations)),
+        "pictures": parts[0][1],
     }
 
 
-def _inverted(
-    task: Task, truth: Truth, observed: Observed, search: Search, seed: int, place: MeasureContext
+def _invert(
+    truth: Truth, observed: VictimObservations, search: InversionSearch, context: MeasureContext
 ) -> tuple[ReconstructionScore, dict[str, list[list[list[float]]]]]:
-    loss, pool = task.loss, truth.outsiders(observed.victim)
+    loss, pool = truth.task.loss, truth.non_members(observed.victim)
     if not isinstance(loss, ModuleLoss) or pool is None:
-        raise Misuse(
-            "This task has no images to reconstruct.", "Name a dataset of images and a model."
-        )
-    told = Told.of(task, observed.victim, pool)
+        raise Misuse(*NO_IMAGES)
+    spec = DataSpec.of(truth.task, observed.victim, pool)
+    batches = [[truth.batch(u.client, u.when) for u in each] for each in observed.batches]
+    # [V, T, b, ...]
     x, y = (
-        torch.stack(
-            [
-                torch.stack([truth.batch(u.client, u.when)[array] for u in each])
-                for each in observed.batches
-            ]
-        )
-        for array in (0, 1)
-    )  # [V, T, b, ...]
+        torch.stack([torch.stack([batch[part] for batch in each]) for each in batches])
+        for part in (0, 1)
+    )
+    known = y[:, 0] if observed.observation.same_data else y
     found = invert(
         loss,
         observed.observation,
-        shape=told.shape,
-        batch=told.batch,
-        classes=told.classes,
-        labels=(y[:, 0] if observed.observation.same_data else y)
-        if search.labels_known
-        else "optimise",
-        objective=search.objective,
+        shape=spec.shape,
+        batch=spec.batch,
+        classes=spec.classes,
+        labels=known if search.labels_known else "optimise",
+        matching_loss=search.matching_loss,
         optimiser=search.optimiser,
         restarts=search.restarts,
-        seed=seed,
-        box=told.box,
-        progress=lambda i, of, _: place.said(f"inverting the {observed.kind}", i, of),
+        seed=truth.seed,
+        box=spec.box,
+        progress=lambda i, of, _: context.progress(f"inverting the {observed.kind}", i, of),
     )
-    guess, true = (rows.cpu().reshape(len(x), -1, *told.shape) for rows in (found.inputs, x))
-    score = score_reconstruction(
-        guess,
-        true,
-        y.flatten(1),
-        *pool,
-        seed,
-        guess_labels=None if search.labels_known else found.labels.cpu().flatten(1),
-    )
-    shown = guess[0][match(guess[:1], true[:1])[0, :SHOWN]]
-    return score, {"truth": _plain(true[0, :SHOWN], told.box), "guess": _plain(shown, told.box)}
+    guess, true = (rows.cpu().reshape(len(x), -1, *spec.shape) for rows in (found.inputs, x))
+    labels = None if search.labels_known else found.labels.cpu().flatten(1)
+    score = score_reconstruction(guess, true, y.flatten(1), *pool, truth.seed, guess_labels=labels)
+    matched = guess[0][match(guess[:1], true[:1])[0, :SHOWN]]
+    pictures = {"truth": true[0, :SHOWN], "guess": matched}
+    return score, {name: _grey(images, spec.box) for name, images in pictures.items()}
 
 
 def _similarity(ssim: Tensor | None) -> list[float]:
@@ -145,7 +173,7 @@ def _similarity(ssim: Tensor | None) -> list[float]:
     return [float(value) for value in ssim]
 
 
-def _plain(images: Tensor, box: tuple[float, float]) -> list[list[list[float]]]:
-    """Pictures [H][W] of numbers from 0 to 1, colours averaged."""
+def _grey(images: Tensor, box: tuple[float, float]) -> list[list[list[float]]]:
+    """Pictures [H][W] of numbers from 0 to 1, averaged over the channels."""
     grey = ((images.mean(1) - box[0]) / (box[1] - box[0])).clamp(0, 1)
     return [[[round(value, 2) for value in row] for row in image] for image in grey.tolist()]

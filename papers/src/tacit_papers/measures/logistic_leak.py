@@ -1,4 +1,4 @@
-"""Logistic regression with one sample per node: the sample, computed from what is sent, iteration by iteration."""
+"""Measure of logistic regression with one sample per node, which messages reveal."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tacit.core.noise import Gaussian
 from tacit.core.randomness import derive_key
 from tacit.graph import Topology
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 from tacit.tasks import Task
-from tacit_papers.framework.artifact import MeasureContext, Values
+from tacit_papers.framework.cells import MeasureContext, Values, rounded
 from tacit_papers.measures.pdmm_differences import gradient_differences
-from tacit_papers.measures.training import rounded
 
 WIDTH = 2  # of a sample; the model has a bias too
 
 
 @dataclass(frozen=True)
 class LogisticLeak:
-    """How far the samples that an eavesdropper computes are from the true ones, and the loss, over the iterations.
+    """The error of the samples that an eavesdropper computes, and the loss, over the iterations.
 
-    Labels are ±: x ∈ ℝ² is normal around (−1, −1) or (1, 1). Through a server the gradient itself is sent; with PDMM
-    the difference of two gradients follows from three messages (eq. 33 and 36). Either is (s·x, s) for some number s.
+    A sample x ∈ ℝ² is normal around (−1, −1) or (1, 1), by its label. Through a server the gradient
+    itself is sent; with PDMM the difference of two gradients follows from three messages (eq. 33
+    and 36). Either is (s·x, s) for some number s.
     """
 
     protocol: str  # CFL or DFL
@@ -45,32 +45,30 @@ class LogisticLeak:
     deviation: float = 1.0  # σ_z
 
     def describe(self) -> dict[str, Any]:
-        """All of its fields."""
         return {"logistic regression": asdict(self)}
 
-    def __call__(self, seed: int, place: MeasureContext) -> Values:
-        """Run, listen, divide."""
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
         x, labels = samples(self.nodes, seed)
         graph = Topology.random_geometric(self.nodes, self.radius, seed).mixing("metropolis")
-        task = Task.from_loss(
-            _loss, list(zip(x, labels, strict=True)), torch.zeros(WIDTH + 1).double()
-        )
+        start = torch.zeros(WIDTH + 1).double()
+        task = Task.from_loss(_loss, list(zip(x, labels, strict=True)), start)
         transcript = Transcript()
-        simulation = Simulation(
-            self._algorithm(), task, graph, seed=seed, device=place.device, transcript=transcript
-        )
+        setting = Setting(self._algorithm(), task, graph, seed=seed, device=context.device)
+        simulation = Simulation(setting, transcript=transcript)
         simulation.start()
         losses = []
         for iteration in range(self.iterations):
             simulation.step()
-            theta = simulation.state.theta.cpu()
-            losses.append(float(_logits(theta, x, labels)))
-            place.said(f"{self.protocol}, logistic regression", iteration + 1, self.iterations)
-        told = self._told(transcript)
+            losses.append(float(_mean_loss(simulation.state.theta.cpu(), x, labels)))
+            context.progress(
+                f"{self.protocol}, logistic regression", iteration + 1, self.iterations
+            )
         errors = [
-            float((each[:, :WIDTH] / each[:, WIDTH:] - x).norm(dim=1).mean()) for each in told
+            float((rows[:, :WIDTH] / rows[:, WIDTH:] - x).norm(dim=1).mean())
+            for rows in self._revealed(transcript)
         ]
-        first = self.iterations - len(errors)  # a difference takes three messages
+        # A difference takes three messages.
+        first = self.iterations - len(errors)
         return {
             "error": rounded(statistics.median(errors)),
             "largest_error": rounded(max(errors)),
@@ -87,12 +85,11 @@ class LogisticLeak:
             return FedAvg(lr=self.rate)
         return PDMM(rho=self.rho, solver=GradientSolver(self.mu), noise=Gaussian(self.deviation))
 
-    def _told(self, transcript: Transcript) -> list[Tensor]:
-        """What the messages give of every node [n, 3], iteration by iteration."""
+    def _revealed(self, transcript: Transcript) -> list[Tensor]:
+        """The gradients or differences [n, 3] that messages reveal, by iteration."""
         if self.protocol == "CFL":
-            return [
-                message.rows.cpu() for message in transcript.of("grad") if message.verb == "average"
-            ]
+            messages = transcript.of("grad")
+            return [message.rows.cpu() for message in messages if message.verb == "average"]
         messages = transcript.of("dz")
         return [
             gradient_differences(messages[t - 1 : t + 2], self.nodes, self.rho, self.mu, "gradient")
@@ -111,7 +108,7 @@ def _loss(theta: Tensor, x: Tensor, label: Tensor) -> Tensor:
     return functional.binary_cross_entropy_with_logits(x @ theta[:WIDTH] + theta[WIDTH], label)
 
 
-def _logits(theta: Tensor, x: Tensor, labels: Tensor) -> Tensor:
-    """The loss averaged over the nodes, each with its own model."""
+def _mean_loss(theta: Tensor, x: Tensor, labels: Tensor) -> Tensor:
+    """The loss averaged over the nodes, each at its own model."""
     logits = (theta[:, :WIDTH] * x).sum(1) + theta[:, WIDTH]
     return functional.binary_cross_entropy_with_logits(logits, labels)

@@ -1,9 +1,9 @@
-"""What Proposition 1 says is known, late in a run: computed from the models inside, not from all messages.
+"""Evidence late in a run, which Proposition 1 says is known, from the models of the run.
 
-The audit follows messages through hundreds of unknowns, not through the hundred thousands of a long run. What it proves
-for the first iterations (`overheard`) holds for all, so that here gradients are taken where they were taken.
-Differences are small late in a run, and the rounding of messages is not: they are computed from the three messages
-that tell them.
+The audit follows messages through hundreds of unknowns, not through the hundred thousands of a long
+run. What it proves for the first iterations (`recorded_run`) holds for all, so here gradients are
+taken at the true models. Differences are small late in a run, and the rounding of messages is not:
+they are computed from the three messages that reveal them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tacit.algorithms.solvers import QuadraticSolver
 from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Question
-from tacit.config.build import build
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.precision import consistent_tf32
@@ -30,76 +29,67 @@ from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import MeasureContext
+from tacit_papers.framework.cells import MeasureContext
 from tacit_papers.measures.pdmm_differences import gradient_differences
-from tacit_papers.measures.recorded_run import seeded
 
 
 @dataclass(frozen=True, eq=False)
 class ModelSnapshots:
-    """Models [N, P] before and after some iterations of algorithms that take one gradient where they are."""
+    """Models before and after some iterations of an algorithm that takes one gradient in each."""
 
     task: Task
     graph: Graph
     seed: int
     device: str
-    models: dict[int, Tensor]  # after so many iterations
-    changes: dict[
-        int, Tensor
-    ]  # of gradients [N, P] by the next iteration, as messages tell them, if they do
+    models: dict[int, Tensor]  # [N, P] by the number of iterations done
+    differences: dict[int, Tensor]  # of gradients [N, P] to the next iteration, from messages
 
     @classmethod
-    def of(
-        cls, config: Config, iterations: Sequence[int], seed: int, place: MeasureContext
+    def record(
+        cls, config: Config, iterations: Sequence[int], seed: int, context: MeasureContext
     ) -> ModelSnapshots:
-        """Run up to the last of them."""
-        config = seeded(config, seed, place)
-        made = build(config, dataset=place.dataset(config))
+        """Run up to the last of the iterations."""
+        experiment = context.experiment(config, seed, seed_data=True)
         transcript = Transcript()
-        simulation = made.simulation(transcript)
+        simulation = experiment.simulation(transcript)
         simulation.start()
-        models, changes = {0: simulation.state.theta.clone()}, {}
+        models = {0: simulation.state.theta.clone()}
+        differences: dict[int, Tensor] = {}
         last = max(iterations) + 2
         while simulation.t < last:
             simulation.step()
             t = simulation.t
             if not {t, t - 1}.isdisjoint(iterations):
                 models[t] = simulation.state.theta.clone()
-            del transcript.messages[:-3]  # three are enough
-            if (
-                t - 2 in iterations
-                and t > 2
-                and (told := _told(made.algorithm, transcript)) is not None
-            ):
-                changes[t - 2] = told
-            place.said("training", t, last)
-        return cls(made.task, made.graph, seed, place.device, models, changes)
+            del transcript.messages[:-3]  # a difference takes three
+            if t - 2 in iterations and t > 2:
+                found = _from_messages(experiment.algorithm, transcript)
+                differences |= {} if found is None else {t - 2: found}
+            context.progress("training", t, last)
+        task, graph = experiment.task, experiment.graph
+        return cls(task, graph, seed, context.device, models, differences)
 
-    def held(self, clients: Sequence[int], question: Question, iteration: int) -> Evidence:
-        """A gradient of one client, the sum over several, or the change of one's gradient by the next iteration."""
+    def evidence(self, clients: Sequence[int], question: Question, iteration: int) -> Evidence:
+        """A client's gradient, its change to the next iteration, or a sum over clients."""
         if question not in ("gradient", "difference", "sum") or (
             question != "sum" and len(clients) > 1
         ):
             raise Misuse(
-                f"The {question} of clients {list(clients)} is no evidence.", "Ask for another."
+                f"The {question} of clients {list(clients)} is no evidence.",
+                "Ask for a gradient or difference of one client, or for a sum.",
             )
-        later = question == "difference"
-        places = (
-            [(clients[0], iteration + 1), (clients[0], iteration)]
-            if later
-            else [(c, iteration) for c in clients]
-        )
-        points = torch.stack([self.models[t][client] for client, t in places])
-        taken = [self._gradient(client, t) for client, t in places]
-        coefficients = (1.0, -1.0) if later else (1.0,) * len(places)
-        values = sum(
-            (c * g.double() for c, g in zip(coefficients, taken, strict=True)), torch.zeros(())
-        )
-        terms = tuple(Unknown("gradient", t + 1, client) for client, t in places)
+        taken = [(client, iteration) for client in clients]
+        coefficients = (1.0,) * len(taken)
+        if question == "difference":
+            taken, coefficients = [(clients[0], iteration + 1), *taken], (1.0, -1.0)
+        gradients = [self._gradient(client, t).double() for client, t in taken]
+        values = sum((c * g for c, g in zip(coefficients, gradients, strict=True)), torch.zeros(()))
         rounding = 0.0
-        if later and iteration in self.changes:
-            inside, values = values, self.changes[iteration][clients[0]].to(values.device)
-            rounding = float((values - inside).norm() / inside.norm().clamp_min(1e-300))
+        if question == "difference" and iteration in self.differences:
+            exact, values = values, self.differences[iteration][clients[0]].to(values.device)
+            rounding = float((values - exact).norm() / exact.norm().clamp_min(1e-300))
+        terms = tuple(Unknown("gradient", t + 1, client) for client, t in taken)
+        points = torch.stack([self.models[t][client] for client, t in taken])
         return Evidence(
             question, clients[0], terms, coefficients, values, points, 0.0, 1.0, rounding
         )
@@ -107,18 +97,17 @@ class ModelSnapshots:
     @consistent_tf32()
     def _gradient(self, client: int, t: int) -> Tensor:
         loss = self.task.loss
-        assert isinstance(loss, ModuleLoss)  # a configuration with a dataset has a module
-        batch = [
-            array.to(self.device) for array in Truth(self.task, self.seed).batch(client, t + 1)
-        ]
-        taken: Tensor = grad(loss.to(self.device))(self.models[t][client], *batch)
-        return taken.detach()
+        # A configuration with a dataset has a module.
+        assert isinstance(loss, ModuleLoss)
+        arrays = Truth(self.task, self.seed).batch(client, t + 1)
+        batch = [array.to(self.device) for array in arrays]
+        gradient: Tensor = grad(loss.to(self.device))(self.models[t][client], *batch)
+        return gradient.detach()
 
 
-def _told(algorithm: Algorithm, transcript: Transcript) -> Tensor | None:
-    """How gradients changed, from the last three messages; None where they do not tell it in this way."""
+def _from_messages(algorithm: Algorithm, transcript: Transcript) -> Tensor | None:
+    """How gradients changed, from the last three messages of PDMM; None for other algorithms."""
     if not isinstance(algorithm, PDMM) or not isinstance(algorithm.solver, QuadraticSolver):
         return None
-    return gradient_differences(
-        transcript.of("dz"), transcript.clients, algorithm.rho, algorithm.solver.mu, "quadratic"
-    )
+    messages, solver = transcript.of("dz"), algorithm.solver
+    return gradient_differences(messages, transcript.clients, algorithm.rho, solver.mu, "quadratic")

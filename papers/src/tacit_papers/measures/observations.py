@@ -1,4 +1,4 @@
-"""From evidence on several victims to what an inversion takes: each piece alone, or several known together."""
+"""From evidence about several victims to the observations that an inversion takes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from torch import Tensor
 
 from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.attacks.observation import JointObservation, Observation
-from tacit.auditing.attacks.reconstructions import repeats
+from tacit.auditing.attacks.reconstruction_attacks import reuses_batches
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import MeasureContext
+from tacit_papers.framework.cells import MeasureContext
+
+NO_IMAGES = ("This task has no images to reconstruct.", "Name a dataset of images and a model.")
 
 
 @dataclass(frozen=True, eq=False)
-class Observed:
-    """Evidence of one shape on some victims, inverted at once."""
+class VictimObservations:
+    """Evidence of one shape about several victims, inverted at once."""
 
     kind: str
     victim: int  # the first
@@ -29,67 +31,68 @@ class Observed:
     rounding: float  # the largest
 
 
-def each_alone(task: Task, held: Sequence[Evidence], place: MeasureContext) -> list[Observed]:
-    """One piece per victim; those with equally many gradients at once."""
+def separate_observations(
+    task: Task, evidence: Sequence[Evidence], context: MeasureContext
+) -> list[VictimObservations]:
+    """One piece of evidence per victim; those with equally many gradients are inverted at once."""
     groups: dict[int, list[Evidence]] = {}
-    for one in held:
+    for one in evidence:
         groups.setdefault(len(one.terms), []).append(one)
-    return [_alone(task, group, place) for group in groups.values()]
+    return [_group(task, group, context) for group in groups.values()]
 
 
-def _alone(task: Task, held: list[Evidence], place: MeasureContext) -> Observed:
-    coefficients = torch.tensor(held[0].coefficients)
-    one_batch = len(coefficients) == 1 or (held[0].kind != "sum" and repeats(task))
-    points = torch.stack([_points(one) for one in held])
-    values = torch.stack([one.values for one in held])
-    where, what, value = _placed(task, place, points, coefficients, values)
-    terms = [(min(one.terms, key=lambda u: u.when),) if one_batch else one.terms for one in held]
-    observation = Observation(where, what, value, one_batch)
-    return Observed(
-        held[0].kind, held[0].victim, observation, terms, max(one.rounding for one in held)
+def _group(task: Task, group: list[Evidence], context: MeasureContext) -> VictimObservations:
+    first, coefficients = group[0], torch.tensor(group[0].coefficients)
+    same_data = len(coefficients) == 1 or (first.kind != "sum" and reuses_batches(task))
+    points = torch.stack([_points(one) for one in group])
+    values = torch.stack([one.values for one in group])
+    points, coefficients, values = _on_device(task, context, points, coefficients, values)
+    return VictimObservations(
+        first.kind,
+        first.victim,
+        Observation(points, coefficients, values, same_data),
+        [(min(one.terms, key=lambda u: u.when),) if same_data else one.terms for one in group],
+        max(one.rounding for one in group),
     )
 
 
-def changes_and_sum(
-    task: Task, held: Sequence[tuple[Sequence[Evidence], Evidence]], place: MeasureContext
-) -> Observed:
-    """Of each victim the changes of all gradients in a sum, and the sum: of components of one size."""
-    if not repeats(task):
+def joint_observation(
+    task: Task, evidence: Sequence[tuple[Sequence[Evidence], Evidence]], context: MeasureContext
+) -> VictimObservations:
+    """Per victim, the differences of all gradients in a sum, and the sum; all of one size."""
+    if not reuses_batches(task):
         raise Misuse(
-            "Gradients are of other data in every iteration.",
-            "Let batches be all of a client's data.",
+            "Every iteration takes gradients of other data.",
+            "Let a batch be all data of a client.",
         )
-    for changes, total in held:
-        if [change.terms[1] for change in changes] != list(total.terms):
+    for differences, total in evidence:
+        if [one.terms[1] for one in differences] != list(total.terms):
             raise Misuse(
-                f"The changes are not those of the gradients in {total}.", "Give them in its order."
+                f"The differences are not of the gradients in {total}.", "Give them in its order."
             )
     later, earlier = (
-        torch.stack([torch.stack([_points(one)[k] for one in changes]) for changes, _ in held])
+        torch.stack([torch.stack([_points(one)[k] for one in each]) for each, _ in evidence])
         for k in (0, 1)
     )
-    change = torch.stack([torch.stack([one.values for one in changes]) for changes, _ in held])
-    whole = torch.stack([total.values for _, total in held])
-    observation = JointObservation.changes_and_sum(
-        *_placed(task, place, later, earlier, change, whole)
-    )
-    rounding = max(one.rounding for changes, total in held for one in (*changes, total))
-    return Observed(
-        "changes and sum", held[0][1].victim, observation, [s.terms for _, s in held], rounding
+    changes = torch.stack([torch.stack([one.values for one in each]) for each, _ in evidence])
+    sums = torch.stack([total.values for _, total in evidence])
+    tensors = _on_device(task, context, later, earlier, changes, sums)
+    return VictimObservations(
+        "changes and sum",
+        evidence[0][1].victim,
+        JointObservation.changes_and_sum(*tensors),
+        [total.terms for _, total in evidence],
+        max(one.rounding for differences, total in evidence for one in (*differences, total)),
     )
 
 
 def _points(one: Evidence) -> Tensor:
     if one.points is None:
-        raise Misuse(
-            f"It is not known where the gradients of {one} were taken.", "Give other evidence."
-        )
+        raise Misuse(f"The models of {one} are not known.", "Give other evidence.")
     return one.points
 
 
-def _placed(task: Task, place: MeasureContext, *arrays: Tensor) -> list[Tensor]:
+def _on_device(task: Task, context: MeasureContext, *tensors: Tensor) -> list[Tensor]:
     if not isinstance(task.loss, ModuleLoss):
-        raise Misuse(
-            "This task has no images to reconstruct.", "Name a dataset of images and a model."
-        )
-    return [array.to(place.device, task.loss.flat.dtype) for array in arrays]
+        raise Misuse(*NO_IMAGES)
+    return [tensor.to(context.device, task.loss.flat.dtype) for tensor in tensors]

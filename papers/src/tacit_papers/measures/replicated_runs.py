@@ -1,7 +1,8 @@
-"""Several independent runs of one problem, side by side as one network of parts that do not hear of each other.
+"""Several independent runs of one problem, as one network whose parts are not connected.
 
-An iteration of a few small clients costs what calling the library costs, so ten runs together take little longer than
-one. Everything random is keyed by the client's number: the runs differ in first estimates, samples and noise.
+An iteration of a few small clients costs as much as the calls of the library, so ten runs together
+take little longer than one. Randomness is keyed by the client's number: the runs differ in first
+estimates, samples and noise.
 """
 
 from __future__ import annotations
@@ -12,45 +13,53 @@ from typing import Any, ClassVar
 from scipy import sparse
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.config.build import Experiment
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.graph import Graph
-from tacit.tasks import Task
+from tacit.record.transcript import Transcript
+from tacit.simulation import Setting, Simulation
 from tacit.tasks.stream import Stream
 
 
 @dataclass(frozen=True)
-class SideBySide:
+class ReplicatedAlgorithm(Algorithm):
     """An algorithm on a network that is not connected: what it requires must hold for each part."""
 
-    name: ClassVar[str] = "side by side"
+    name: ClassVar[str] = "replicated"
     paper: ClassVar[str] = ""
     requires: ClassVar[tuple[str, ...]] = ()
-    protects: ClassVar[str] = "what the algorithm within protects"
+    protects: ClassVar[str] = "what the algorithm protects"
 
-    within: Algorithm
+    algorithm: Algorithm
 
     def start(self, here: Here) -> Any:
-        """As the algorithm within."""
-        return self.within.start(here)
+        return self.algorithm.start(here)
 
     def step(self, s: Any, here: Here) -> Any:
-        """As the algorithm within."""
-        return self.within.step(s, here)
+        return self.algorithm.step(s, here)
 
 
-def side_by_side(
-    algorithm: Algorithm, task: Task, graph: Graph, runs: int
-) -> tuple[SideBySide, Task, Graph]:
-    """The same for `runs` copies of the network; client k of copy r is client r·N + k."""
+def replicated_simulation(
+    experiment: Experiment,
+    runs: int,
+    transcript: Transcript | None = None,
+    *,
+    allow_divergence: bool = False,
+) -> Simulation:
+    """A simulation of `runs` copies of an experiment; client k of copy r is client r·N + k."""
+    algorithm, task, graph = experiment.algorithm, experiment.task, experiment.graph
     graph.require(*algorithm.requires, by=algorithm.name)
     stream = task.parts
     if not isinstance(stream, Stream):
-        raise Misuse("The task is no stream.", "Run tasks with data of their own one by one.")
+        raise Misuse("The task has stored data.", "Only streams can be replicated.")
     constants = tuple(array.repeat(runs, *[1] * (array.ndim - 1)) for array in stream.constants)
     copies = sparse.block_diag([graph.weights] * runs, format="csr")
-    return (
-        SideBySide(algorithm),
+    setting = Setting(
+        ReplicatedAlgorithm(algorithm),
         replace(task, parts=replace(stream, constants=constants)),
         Graph.from_matrix(copies),
+        seed=experiment.config.run.seed,
+        device=experiment.config.run.device,
     )
+    return Simulation(setting, transcript=transcript, allow_divergence=allow_divergence)

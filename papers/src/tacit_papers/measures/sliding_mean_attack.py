@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.sliding_mean import sliding_mean
-from tacit.config.tasks import TASKS
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config
+from tacit.config.tasks import TASKS
 from tacit.record.history import decibels
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation

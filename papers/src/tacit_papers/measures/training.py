@@ -6,17 +6,19 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.config.loading import with_keys
+from torch import Tensor
 
 from tacit.algorithms.defl_vp import DeFLVP
 from tacit.compression import for_signs
+from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.core.errors import Diverged, Misuse
+from tacit.engines.execution import reproducible
 from tacit.experiment.auditing import AuditSubject, load_subject
 from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import run
 from tacit.record.history import History, decibels
-from tacit.simulation import Simulation, repeatable
+from tacit.simulation import Simulation
 from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
 
 
@@ -150,13 +152,20 @@ class DeadCoordinates:
 
 def _zeros(simulation: Simulation) -> dict[str, float]:
     """Of the current models, and of the gradients that they would take next."""
-    theta, now = simulation.state.theta, simulation.here.at(simulation.t)
-    with repeatable(simulation.device), simulation.pool.exclusive():
-        gradients = now.grad(theta)
+    dead = (next_gradients(simulation) == 0).double().mean()
     record = simulation.observe()
     assert record.accuracy is not None
     return {
         "accuracy": record.accuracy.mean,
-        "dead": 100 * float((gradients == 0).double().mean()),
-        "size": float(theta.abs().double().mean()),
+        "dead": 100 * float(dead),
+        "size": float(simulation.state.theta.abs().double().mean()),
     }
+
+
+def next_gradients(simulation: Simulation) -> Tensor:
+    """The gradients [N, P] that the coming step takes at the current models."""
+    here = simulation.here
+    with reproducible(simulation.device), here.workspace.pool.exclusive():
+        # A copy, because the engine recycles its memory.
+        gradients: Tensor = here.at(simulation.t).grad(simulation.state.theta).clone()
+    return gradients

@@ -1,4 +1,4 @@
-"""What a neighbour computes of a client's first gradient, and the pictures it makes of that."""
+"""Measure of what a neighbour computes of a first gradient, and of the pictures from it."""
 
 from __future__ import annotations
 
@@ -9,42 +9,39 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tacit.auditing.attacks.matching_losses import CosineDistance
-from tacit.auditing.attacks.reconstruction_attacks import DataSpec
-from tacit.auditing.symbolic.leakage import Leakage
-from tacit.config.loading import with_keys
 from torch import Tensor
 from torch.func import grad
 
-import tacit
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.inversion import invert
+from tacit.auditing.attacks.matching_losses import CosineDistance
 from tacit.auditing.attacks.observation import Observation
+from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.attacks.signed_adam import SignedAdam
 from tacit.auditing.audit import default_adversaries, run_audit
 from tacit.auditing.scoring.matching import match, reorder
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
-from tacit.config.build import build
+from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.precision import consistent_tf32
-from tacit.experiment.auditing import AuditSubject
 from tacit.record.transcript import Keep, Transcript
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.artifact import MeasureContext, Values
+from tacit_papers.framework.cells import MeasureContext, Values
+from tacit_papers.measures.observations import NO_IMAGES
 from tacit_papers.measures.training import Training
 
-ITERATIONS = 3  # that are audited; variates that are sent tell of the gradient before, so the last is not known yet
+ITERATIONS = 3  # audited; a variate reveals the gradient before it, so the last is not known yet
 SHOWN = 4  # pictures
 
 
 @dataclass(frozen=True)
 class ControlVariateLeak:
-    """Accuracy of a training, and of an audit of its first iterations with small batches: what is known exactly, and
-    how near the pictures come that are inverted from the best that a neighbour has of the first gradient.
+    """Accuracy of a training, and a neighbour's pictures from an audit of its first iterations.
 
-    That is the gradient where it is known exactly, and else what the response and the codec made of it.
+    The audit takes small batches. Pictures are inverted from the best that a neighbour has of the
+    first gradient: the gradient where it is known exactly, else the result of response and codec.
     """
 
     training: Config
@@ -54,133 +51,122 @@ class ControlVariateLeak:
     iterations: int  # of the inversion
 
     def describe(self) -> dict[str, Any]:
-        """Both configurations, and how hard the attack tries."""
         effort = {"victims": self.victims, "restarts": self.restarts, "iterations": self.iterations}
         return {**Training(self.training).describe(), "audited": self.audited.as_dict(), **effort}
 
-    def __call__(self, seed: int, place: MeasureContext) -> Values:
-        """Train, audit, invert, score."""
-        values = Training(self.training)(seed, place)
-        return values | self.leak(seed, place)
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
+        return Training(self.training)(seed, context) | self.leak(seed, context)
 
     @consistent_tf32()
-    def leak(self, seed: int, place: MeasureContext) -> Values:
-        """The audit's part."""
-        config = with_keys(self.audited, "run", seed=seed, device=place.device)
-        setting = AuditSubject(build(config, dataset=place.dataset(config))).setting
+    def leak(self, seed: int, context: MeasureContext) -> Values:
+        """The audit and the pictures."""
+        experiment = context.experiment(self.audited, seed)
+        setting = experiment.setting
         neighbour = default_adversaries(setting, 0)[0]
         (curious,) = neighbour.corrupt
-        near = [target for source, target in setting.graph.edges.tolist() if source == curious]
-        victims = sorted(near)[: self.victims]
-        heard = Transcript(Keep(insides=(curious,)))
-        simulation = tacit.Simulation(tacit.Setting(setting.algorithm, setting.task, setting.graph, seed=seed, device=place.device), transcript=heard)
+        near = sorted(j for i, j in setting.graph.edges.tolist() if i == curious)
+        transcript = Transcript(Keep(insides=(curious,)))
+        simulation = experiment.simulation(transcript)
         simulation.start()
         for _ in range(ITERATIONS):
             simulation.step()
         audit = run_audit(
             setting,
             [neighbour],
-            victims=victims,
+            victims=near[: self.victims],
             iterations=ITERATIONS,
             attacks=False,
             heat_map=False,
-            transcript=heard,
+            transcript=transcript,
         )
         (view,) = audit.results
-        statuses = [found.of("gradient").statuses[:-1] for found in view.leakage]
-        known = [status == "exact" for each in statuses for status in each]
+        statuses = [
+            status for leakage in view.leakage for status in leakage.of("gradient").statuses[:-1]
+        ]
+        guarantee = view.ledgers[0].upper
         return {
-            "exact": sum(known) / len(known),
-            "guarantee": str(view.ledgers[0].upper),
-            "why": view.ledgers[0].upper.why,
-            **self._inverted(view.leakage, heard, Truth(setting.task, seed), seed, place),
+            "exact": statuses.count("exact") / len(statuses),
+            "guarantee": str(guarantee),
+            "why": guarantee.why,
+            **self._invert(view.leakage, transcript, Truth(setting.task, seed), context),
         }
 
-    def _inverted(
-        self,
-        found: list[Leakage],
-        heard: Transcript,
-        truth: Truth,
-        seed: int,
-        place: MeasureContext,
+    def _invert(
+        self, leakages: list[Leakage], transcript: Transcript, truth: Truth, context: MeasureContext
     ) -> Values:
-        """Pictures from the first gradient of every victim, all in one batch, with labels known; and their scores."""
-        loss, pool = truth.task.loss, truth.non_members(found[0].victim)
+        """Pictures from the first gradients of all victims, with labels known, and their scores."""
+        device, victims = context.device, [leakage.victim for leakage in leakages]
+        loss, pool = truth.task.loss, truth.non_members(victims[0])
         if not isinstance(loss, ModuleLoss) or pool is None:
-            raise Misuse(
-                "Pictures are inverted of a task without any.", "Give one with [data] of images."
-            )
-        loss, told = loss.to(place.device), DataSpec.of(truth.task, found[0].victim, pool)
-        held = [_best(one, heard) for one in found]
+            raise Misuse(*NO_IMAGES)
+        loss, spec = loss.to(device), DataSpec.of(truth.task, victims[0], pool)
+        best = [_best(leakage, transcript) for leakage in leakages]
         points, seen = (
-            torch.stack(rows).to(place.device, loss.flat.dtype) for rows in zip(*held, strict=True)
+            torch.stack(rows).to(device, loss.flat.dtype) for rows in zip(*best, strict=True)
         )
-        batches = [truth.batch(one.victim, 1) for one in found]
+        batches = [truth.batch(victim, 1) for victim in victims]
         x, y = (torch.stack(arrays) for arrays in zip(*batches, strict=True))
-        true = [
-            grad(loss)(theta, a.to(place.device), b.to(place.device))
+        gradients = [
+            grad(loss)(theta, a.to(device), b.to(device))
             for theta, a, b in zip(points, x, y, strict=True)
         ]
+        true = torch.stack(gradients)
         guess = invert(
             loss,
             Observation.gradient(points, seen),
-            shape=told.shape,
-            batch=told.batch,
-            classes=told.classes,
-            labels=y.to(place.device),
-            objective=CosineDistance(total_variation=1e-2),
+            shape=spec.shape,
+            batch=spec.batch,
+            classes=spec.classes,
+            labels=y.to(device),
+            matching_loss=CosineDistance(total_variation=1e-2),
             optimiser=SignedAdam(iterations=self.iterations),
             restarts=self.restarts,
-            seed=seed,
-            box=told.box,
-            progress=lambda i, of, _: place.said("inverting", i, of),
+            seed=truth.seed,
+            box=spec.box,
+            progress=lambda i, of, _: context.progress("inverting", i, of),
         ).inputs.cpu()
-        score = score_reconstruction(guess, x, y, *pool, seed)
-        cosine = torch.cosine_similarity(seen, torch.stack(true), dim=1)
-        error = (seen - torch.stack(true)).norm(dim=1) / torch.stack(true).norm(dim=1)
+        score = score_reconstruction(guess, x, y, *pool, truth.seed)
+        scores = {"": score.attack, "mean_": score.prior_mean, "class_": score.class_mean}
+        matched = reorder(guess, match(guess.double(), x.double()))
         return {
-            "cosine": float(cosine.mean()),
-            "relative_error": float(error.max()),
+            "cosine": float(torch.cosine_similarity(seen, true, dim=1).mean()),
+            "relative_error": float(((seen - true).norm(dim=1) / true.norm(dim=1)).max()),
             **{
-                f"{which}{name}": None if value is None else float(value.mean())
-                for which, scores in (
-                    ("", score.attack),
-                    ("mean_", score.prior_mean),
-                    ("class_", score.class_mean),
-                )
-                for name, value in (("mse", scores.mse), ("ssim", scores.ssim))
+                f"{prefix}{name}": None if value is None else float(value.mean())
+                for prefix, one in scores.items()
+                for name, value in (("mse", one.mse), ("ssim", one.ssim))
             },
             "reading": score.reading,
             "pictures": {
-                "shape": list(told.shape),
+                "shape": list(spec.shape),
                 "truth": _packed(x.flatten(0, 1)),
-                "guess": _packed(reorder(guess, match(guess.double(), x.double())).flatten(0, 1)),
+                "guess": _packed(matched.flatten(0, 1)),
             },
         }
 
 
-def _best(found: Leakage, heard: Transcript) -> tuple[Tensor, Tensor]:
-    """The model of a victim's first gradient, and that gradient, or else what became of it: both [P]."""
-    model = evidence(found, "model", 0, heard)
-    held = evidence(found, "gradient", 0, heard)
-    if held is None:  # the response before the codec, if it is known; images come in that order
-        first = [
-            place for place in found.of("image").indices("exact") if found.images[place].when == 1
-        ]
-        held = evidence(found, "image", first[0], heard) if first else None
+def _best(leakage: Leakage, transcript: Transcript) -> tuple[Tensor, Tensor]:
+    """The model [P] of the first gradient, and the gradient [P], or else a result of it."""
+    model = evidence(leakage, "model", 0, transcript)
+    held = evidence(leakage, "gradient", 0, transcript)
+    if held is None:
+        # The first image is the response before the codec, if it is known.
+        exact = leakage.of("image").indices("exact")
+        first = next((index for index in exact if leakage.images[index].when == 1), None)
+        held = None if first is None else evidence(leakage, "image", first, transcript)
     if model is None or held is None:
         raise Misuse("The neighbour knows nothing to invert.", "Choose another algorithm.")
     return model.values, held.values
 
 
 def _packed(pictures: Tensor) -> list[str]:
-    """The first pictures as bytes in base64, from black to white."""
+    """The first pictures as bytes from black to white, in base64."""
     shades = (pictures[:SHOWN].clamp(0, 1) * 255).round().to(torch.uint8)
     return [base64.b64encode(picture.numpy().tobytes()).decode() for picture in shades]
 
 
 def unpacked(text: str, shape: list[int]) -> NDArray[np.uint8]:
-    """The first channel of one of them again, [height, width]."""
+    """The first channel [height, width] of a packed picture."""
     _, height, width = shape
     whole: NDArray[np.uint8] = np.frombuffer(base64.b64decode(text), np.uint8)
     return whole[: height * width].reshape(height, width)

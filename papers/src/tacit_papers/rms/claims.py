@@ -1,14 +1,14 @@
-"""Claims of the dual-protection paper: which curve ends lower, which end alike, what a sliding mean shows."""
+"""Claims about where curves end, and about the error of an eavesdropper's estimate."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tacit_papers.framework.artifact import Key
-from tacit_papers.framework.claims import Claim, ClaimVerdict, Word, graded
-from tacit_papers.framework.outcome import ArtifactResult
+from tacit_papers.framework.cells import Key
+from tacit_papers.framework.claims import Claim, ClaimVerdict, grade, grade_all
+from tacit_papers.framework.results import ArtifactResult
 
-SHOWN, HIDDEN = 5.0, 30.0  # percent of the norm by which a mean may, or must, miss
+SHOWN, HIDDEN = 5.0, 30.0  # percent of the norm: largest error of a success, smallest of a failure
 
 
 def ends_below(
@@ -19,73 +19,61 @@ def ends_below(
     margin: float = 0.0,
     metric: str | None = None,
 ) -> Claim:
-    """A claim that each of some cells ends lower than each of others, by a margin; partly if some pairs do."""
+    """Each of some cells ends lower than each of others; partly if some pairs do.
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        ours, others = ([outcome.mean(key, metric) for key in keys] for keys in (low, high))
-        right = [one + margin < other for one in ours for other in others]
-        word: Word = "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
-        return ClaimVerdict(word, f"{_listed(ours)} against {_listed(others)}")
+    Args:
+        low: The lower cells.
+        high: The higher cells.
+        text: The claim in words.
+        paper: What the paper says.
+        margin: By how much they are lower, at least.
+        metric: The number compared, by default the artifact's metric.
+    """
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        ours, others = ([result.mean(key, metric) for key in keys] for keys in (low, high))
+        holds = [one + margin < other for one in ours for other in others]
+        return ClaimVerdict(grade_all(holds), f"{_listed(ours)} against {_listed(others)}")
 
     return Claim(text, paper, check)
 
 
-def end_alike(
-    keys: Sequence[Key], text: str, paper: str, within: float, metric: str | None = None
+def error_at_most(
+    keys: Sequence[Key], text: str, paper: str, most: float = SHOWN, metric: str = "off_by"
 ) -> Claim:
-    """A claim that some cells end within so much of each other."""
+    """An eavesdropper's estimates are accurate.
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        ours = [outcome.mean(key, metric) for key in keys]
-        apart = max(ours) - min(ours)
-        return ClaimVerdict(
-            graded(apart, within), _listed(ours), f"{apart:.2f} apart, tolerance {within:g}"
-        )
+    Args:
+        keys: The cells.
+        text: The claim in words.
+        paper: What the paper says.
+        most: The largest error in percent.
+        metric: The error in percent.
+    """
+
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        ours = [result.mean(key, metric) for key in keys]
+        return ClaimVerdict(grade(max(ours), most), _off_by(ours), f"at most {most:g} %")
 
     return Claim(text, paper, check)
 
 
-def shown(
-    keys: Sequence[Key], text: str, paper: str, metric: str = "off_by", most: float = SHOWN
+def error_at_least(
+    keys: Sequence[Key], text: str, paper: str, least: float = HIDDEN, metric: str = "off_by"
 ) -> Claim:
-    """A claim that what a listener makes of messages misses by little."""
+    """An eavesdropper's estimates are inaccurate; the arguments are those of `error_at_most`."""
 
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        ours = [outcome.mean(key, metric) for key in keys]
-        return ClaimVerdict(
-            graded(max(ours), most), f"off by {_listed(ours)} %", f"at most {most:g} %"
-        )
-
-    return Claim(text, paper, check)
-
-
-def hidden(
-    keys: Sequence[Key], text: str, paper: str, metric: str = "off_by", least: float = HIDDEN
-) -> Claim:
-    """A claim that it misses by much."""
-
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        ours = [outcome.mean(key, metric) for key in keys]
-        right = [one >= least for one in ours]
-        word: Word = "reproduced" if all(right) else "partly" if any(right) else "not reproduced"
-        return ClaimVerdict(word, f"off by {_listed(ours)} %", f"at least {least:g} %")
+    def check(result: ArtifactResult) -> ClaimVerdict:
+        ours = [result.mean(key, metric) for key in keys]
+        word = grade_all([one >= least for one in ours])
+        return ClaimVerdict(word, _off_by(ours), f"at least {least:g} %")
 
     return Claim(text, paper, check)
-
-
-def in_full(claim: Claim, why_not_quickly: str) -> Claim:
-    """The same claim, not judged by the quick version."""
-
-    def check(outcome: ArtifactResult) -> ClaimVerdict:
-        found = claim.check(outcome)
-        return (
-            ClaimVerdict("not measured", found.ours, why_not_quickly)
-            if outcome.scale.quick
-            else found
-        )
-
-    return Claim(claim.text, claim.paper, check)
 
 
 def _listed(numbers: Sequence[float]) -> str:
     return ", ".join(f"{number:.3g}" for number in numbers)
+
+
+def _off_by(errors: Sequence[float]) -> str:
+    return f"off by {_listed(errors)} %"

@@ -17,7 +17,7 @@ from tacit.report.style import MUTED, plot_style
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Combined, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, grade, unchanged
-from tacit_papers.framework.drawing import line_style, log_scale, show_picture
+from tacit_papers.framework.drawing import line_style, log_scale, show_picture, split
 from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.diffusion_inversion import DiffusionInversion
 from tacit_papers.measures.gradient_norms import GradientNorms
@@ -77,7 +77,7 @@ def _draw(result: ArtifactResult) -> Figure:
     widths = (4.2, 1.5 * (len(rules) + 1))
     with plot_style():
         figure = Figure(figsize=(sum(widths), 4.4), layout="constrained")
-        left, right = figure.subfigures(1, 2, width_ratios=widths)
+        left, right = split(figure, 1, 2, width_ratios=widths)
         above, below = left.subplots(2, 1, sharex=True)
         for number, rule in enumerate(rules):
             norms, curve = result.curve((rule,), "gradient_norms"), result.curve((rule,))
@@ -128,7 +128,7 @@ comparable = partial(unchanged, [(rule,) for rule in RULES], paper="comparable")
 ARTIFACTS = (
     Artifact(
         name="rms/fig2",
-        title="Figure 2: digits learnt with two classes missing at each agent, and DLG by a neighbour",
+        title="Figure 2: digits learnt with two classes missing at each agent; DLG by a neighbour",
         axes=("rule",),
         cells=lambda scale: [_cell(rule, scale) for rule in RULES],
         metric="accuracy",
