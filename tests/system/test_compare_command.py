@@ -6,18 +6,8 @@ import statistics
 
 def test_a_comparison_is_printed_paired_and_stored(tacit, config, tmp_path):
     names = "dsgt,lppa,lppa+fresh=true"
-    answer = tacit(
-        "compare",
-        config,
-        "--algorithms",
-        names,
-        "--seeds",
-        "2",
-        "--out",
-        "c",
-        "--set",
-        "run.seed=5",
-    )
+    options = f"--algorithms {names} --seeds 2 --out c --set run.seed=5"
+    answer = tacit("compare", config, *options.split())
     assert answer.code == 0, answer.err
     stored = json.loads((tmp_path / "c" / "compare.json").read_text())
     assert stored["seeds"] == [5, 6]
@@ -47,17 +37,8 @@ def test_a_comparison_is_printed_paired_and_stored(tacit, config, tmp_path):
 def test_without_noise_lppa_is_dsgt_and_finished_runs_are_not_run_again(
     tacit_here, config, tmp_path
 ):
-    command = [
-        "compare",
-        config,
-        "--seeds",
-        "1",
-        "--out",
-        "c",
-        "--json",
-        "--set",
-        "algorithm.noise.scale=0",
-    ]
+    options = "--seeds 1 --out c --json --set algorithm.noise.scale=0"
+    command = ["compare", config, *options.split()]
     answer = tacit_here(*command, "--algorithms", "dsgt,lppa")
     assert answer.code == 0, answer.err
     dsgt, lppa = json.loads(answer.out)["rows"]

@@ -3,16 +3,8 @@
 
 def test_reports_are_written_to_the_requested_path(tacit_here, config, tmp_path):
     for seed in (0, 1):
-        done = tacit_here(
-            "run",
-            config,
-            "--out",
-            f"runs/{seed}",
-            "--set",
-            f"run.seed={seed}",
-            "--set",
-            "run.rounds=1",
-        )
+        options = f"--out runs/{seed} --set run.seed={seed} --set run.rounds=1"
+        done = tacit_here("run", config, *options.split())
         assert done.code == 0
     page = tmp_path / "runs" / "0" / "report.html"
     first = page.read_text()

@@ -1,4 +1,4 @@
-"""A run that is stopped, killed or damaged goes on to the same bits."""
+"""Runs that were stopped, killed or damaged resume to the same bits."""
 
 import json
 import shlex
@@ -22,7 +22,7 @@ class Gated(LPPA):
 
     def step(self, s: Tracking, here) -> Tracking:
         gate = os.environ.get("GATE")
-        if gate and here.t == 7:  # in the middle of the second round: wait here for what comes
+        if gate and here.t == 7:  # in the middle of the second round
             open(gate + "-reached", "w").close()
             while not os.path.exists(gate):
                 time.sleep(0.02)
@@ -44,7 +44,7 @@ def gated(tmp_path, config, environment, monkeypatch):
 
 @pytest.fixture
 def signalled(start, gated, tmp_path):
-    """Start runs, send each its signal while it is in its eighth iteration, and return how they ended."""
+    """Start runs, signal each in its eighth iteration, and return how they ended."""
 
     def going(**signals):
         running = {name: start("run", gated, "--out", f"{name} run", GATE=name) for name in signals}
@@ -127,15 +127,8 @@ def test_resuming_with_another_configuration_is_refused(tacit_here, config, cont
 
 def test_a_stop_before_training_leaves_nothing(tacit, config, tmp_path):
     (tmp_path / "interrupting.py").write_text(INTERRUPTING)
-    answer = tacit(
-        "run",
-        config,
-        "--out",
-        "out",
-        "--set",
-        "model.name=interrupting:X",
-        PYTHONPATH=str(tmp_path),
-    )
+    options = "--out out --set model.name=interrupting:X"
+    answer = tacit("run", config, *options.split(), PYTHONPATH=str(tmp_path))
     assert answer.code == 130
     assert "Traceback" not in answer.err
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""`torchrun -m tacit run`: a rank that is killed ends the run, and torchrun's restart goes on from the checkpoint."""
+"""`torchrun -m tacit run`: a killed rank ends the run; the restart resumes from the checkpoint."""
 
 import json
 import subprocess
@@ -44,14 +44,7 @@ def test_torchrun_continues_after_a_rank_was_killed(
     tacit_here, mortal, environment, tmp_path, history
 ):
     assert tacit_here("run", mortal, "--out", "whole").code == 0
-    launch = [
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "--max-restarts",
-        "1",
-    ]
+    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     done = subprocess.run(
         [sys.executable, "-m", *launch, "-m", "tacit", "run", mortal, "--out", "out", "--json"],
         cwd=tmp_path,

@@ -57,7 +57,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Train on bundled digits with three algorithms, and show what a neighbour learns."""
-    from tacit.experiment.demo import CAVEAT, percent, run_demo
+    from tacit.experiment.demo import CAVEAT, HEADER, run_demo
 
     folder = out or _unused_folder(Path("tacit-demo"))
     console = Console(stderr=True)
@@ -68,27 +68,15 @@ def demo(
     with ProgressBars(console, runs=3) as bars:
         result = run_demo(folder, bars.listener_for)
     if as_json:
-        rows = [
-            {
-                **line.row.as_dict(),
-                "protection": line.protection,
-                "first_message_error": line.first_message_error,
-            }
-            for line in result.rows
-        ]
+        rows = [row.as_dict() for row in result.rows]
         values = {"algorithms": rows, "audit": result.audit, "report": str(result.report)}
         print(json.dumps(values))
         return
     table = Table(caption=f"error: ‖γ⁰ − ∇L‖ / ‖∇L‖ of the message;\n{CAVEAT}")
-    for name in ("algorithm", "protection"):
-        table.add_column(name)
-    for name in ("accuracy", "error of the first gradient\na neighbour sees"):
-        table.add_column(name, justify="right")
-    for line in result.rows:
-        error = f"{100 * line.first_message_error:.0f} %"
-        if line.first_message_error == 0:
-            error = "0 %  (sees it all)"
-        table.add_row(line.row.label, line.protection, percent(line.row), error)
+    for name in HEADER:
+        table.add_column(name, justify="right" if name in HEADER[2:] else "left")
+    for row in result.rows:
+        table.add_row(*row.cells)
     Console().print(table)
     for sentence in result.audit:
         print(sentence)
@@ -143,8 +131,7 @@ def audit(
             victim or [0],
             iterations=iterations,
             delta=delta,
-            attack_options=AttackOptions(restarts, seconds, keys.seed, keys.device),
-            attacks=attacks,
+            attacks=attacks and AttackOptions(restarts, seconds, keys.seed, keys.device),
             progress=progress,
         )
     written, page = auditing.write_audit(found, subject, folder)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -35,13 +36,31 @@ AUDITED_ITERATIONS = 6
 CAVEAT = "a neighbour on the ring knows two of the four masks on a message of lppa"
 
 
+HEADER = ("algorithm", "protection", "accuracy", "error of the first gradient a neighbour sees")
+
+
 @dataclass(frozen=True)
 class DemoRow:
     """One algorithm; the error is the mean over clients of ‖γ⁰ − ∇L(θ⁰)‖ / ‖∇L(θ⁰)‖."""
 
-    row: ComparisonRow
+    result: ComparisonRow
     protection: str
     first_message_error: float
+
+    @property
+    def cells(self) -> list[str]:
+        """The text below `HEADER`."""
+        accuracy, error = self.result.accuracy, self.first_message_error
+        return [
+            self.result.label,
+            self.protection,
+            "–" if accuracy is None else f"{accuracy[0]:.1f} %",
+            f"{100 * error:.0f} %" if error else "0 % (sees it all)",
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        own = {"protection": self.protection, "first_message_error": self.first_message_error}
+        return self.result.as_dict() | own
 
 
 @dataclass(frozen=True)
@@ -125,11 +144,6 @@ def first_message_error(experiment: Experiment) -> float:
     return float(((sent - gradient).norm(dim=1) / gradient.norm(dim=1)).mean())
 
 
-def percent(row: ComparisonRow) -> str:
-    """The mean accuracy with its unit."""
-    return "–" if row.accuracy is None else f"{row.accuracy[0]:.1f} %"
-
-
 def _report_section(rows: list[DemoRow], audit: list[str]) -> PageSection:
     text = (
         "<p>Each client sends its model and its gradient tracker γ to its neighbours. The first γ "
@@ -138,15 +152,6 @@ def _report_section(rows: list[DemoRow], audit: list[str]) -> PageSection:
         "so that the sum does not change. The error is that of the message itself; a neighbour on "
         "this ring knows two of the four masks in it.</p>"
     )
-    header = ["algorithm", "protection", "accuracy", "error of the first gradient a neighbour sees"]
-    cells = [
-        [
-            line.row.label,
-            line.protection,
-            percent(line.row),
-            f"{100 * line.first_message_error:.0f} %",
-        ]
-        for line in rows
-    ]
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in audit)
-    return PageSection("What a neighbour sees", text + table(header, cells) + sentences)
+    html = text + table(HEADER, [row.cells for row in rows]) + sentences
+    return PageSection("What a neighbour sees", html)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.config.loading import make_config
@@ -23,31 +22,16 @@ NEUTRAL_RUN_KEYS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
 class RunFolder:
     """The files of one run below `path`."""
 
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """The configuration that was run."""
-        return self.path / "config.toml"
-
-    @property
-    def history(self) -> Path:
-        """One JSON record per evaluation."""
-        return self.path / "history.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """The result in one JSON object; it exists once the run has ended."""
-        return self.path / "summary.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the saved states."""
-        return self.path / "checkpoints"
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.toml"
+        self.history = path / "history.jsonl"
+        # Exists once the run has ended.
+        self.summary = path / "summary.json"
+        self.checkpoints = path / "checkpoints"
 
     def require_empty(self) -> None:
         """Raise Misuse if the folder holds anything: a run never overwrites files."""

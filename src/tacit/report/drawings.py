@@ -60,7 +60,7 @@ def graph_figure(graph: StoredGraph) -> Figure:
     if numbered:
         circles = [Outline.circle(place, radius) for place in places]
         _add_outlines(axes, circles, facecolor=PAPER, edgecolor=PALETTE[0], linewidth=1.6)
-        label = {"ha": "center", "va": "center_baseline", "color": INK}
+        label: dict[str, Any] = {"ha": "center", "va": "center_baseline", "color": INK}
         for client, (x, y) in enumerate(places):
             axes.text(x, y, str(client), fontsize=min(10.0, radius * 150 * 0.75), **label)
     else:

@@ -150,8 +150,8 @@ def _legend(series: Sequence[Series], spread: bool) -> tuple[list[Any], list[Any
     if spread:
         key.append(Line2D([], [], color=colour, label="mean over clients"))
     if spread and len(series) <= MAX_RANGES:
-        dashed = {"linestyle": "--", "linewidth": 1.3, "label": "average model"}
-        key.append(Line2D([], [], color=colour, **dashed))
+        dashed = Line2D([], [], color=colour, linestyle="--", linewidth=1.3, label="average model")
+        key.append(dashed)
     if ranges and len(series) <= MAX_RANGES:
         key.append(Patch(facecolor=colour, alpha=0.2, label=f"range over {' or '.join(ranges)}"))
     runs: list[Any] = []

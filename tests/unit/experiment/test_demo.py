@@ -24,7 +24,7 @@ def short(monkeypatch):
 
 def test_the_three_algorithms_are_shown_with_what_a_neighbour_sees(short, tmp_path):
     shown = demo.run_demo(tmp_path / "out", quiet)
-    assert [line.row.label for line in shown.rows] == ["dsgt", "dp-dsgt", "lppa"]
+    assert [line.result.label for line in shown.rows] == ["dsgt", "dp-dsgt", "lppa"]
     assert [line.protection for line in shown.rows] == [
         "no protection",
         "own noise",
@@ -56,6 +56,9 @@ def test_a_folder_that_is_not_empty_is_refused_before_training(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
-def test_percent_is_formatted_with_one_digit():
-    assert demo.percent(ComparisonRow("a", (90.06, 0.1), None, (1.0, 0.1), 8, 0)) == "90.1 %"
-    assert demo.percent(ComparisonRow("a", None, None, (1.0, 0.1), 8, 0)) == "–"
+def test_accuracies_and_errors_are_formatted():
+    def cells(accuracy, error):
+        return demo.DemoRow(ComparisonRow("a", accuracy, None, (1.0, 0.1), 8, 0), "p", error).cells
+
+    assert cells((90.06, 0.1), 1.234) == ["a", "p", "90.1 %", "123 %"]
+    assert cells(None, 0.0) == ["a", "p", "–", "0 % (sees it all)"]

@@ -80,12 +80,8 @@ def test_the_graph_and_the_data_are_kept_for_drawing(tmp_path):
         StoredPartition(description="by hand", classes=["a", "b"], counts=[[1, 2]] * 4)
     )
     graph = json.loads((tmp_path / "graph.json").read_text())
-    assert (graph["clients"], graph["directed"], len(graph["edges"]), len(graph["positions"])) == (
-        4,
-        False,
-        8,
-        4,
-    )
+    assert (graph["clients"], graph["directed"]) == (4, False)
+    assert (len(graph["edges"]), len(graph["positions"])) == (8, 4)
     table = json.loads((tmp_path / "partition.json").read_text())
     assert table == {"description": "by hand", "classes": ["a", "b"], "counts": [[1, 2]] * 4}
 
@@ -100,8 +96,9 @@ def test_a_graph_of_too_many_edges_is_not_drawn(tmp_path):
 
 @pytest.mark.parametrize(
     "override",
-    ["run.seed=1", "run.rounds=4", "run.batch_size=8", "algorithm.lr=0.2", "algorithm.noise.scale=0.02",
-     "graph.clients=4", "data.limit_train=200", "data.seed=1", "model.init=independent", "partition.seed=0"],
+    ["run.seed=1", "run.rounds=4", "run.batch_size=8", "algorithm.lr=0.2",
+     "algorithm.noise.scale=0.02", "graph.clients=4", "data.limit_train=200", "data.seed=1",
+     "model.init=independent", "partition.seed=0"],
 )  # fmt: skip
 def test_the_fingerprint_depends_on_what_changes_the_states(tiny, override):
     assert fingerprint(tiny()) != fingerprint(tiny(override))

@@ -5,28 +5,14 @@ import signal
 import pytest
 import torch
 
-from tacit import data
 from tacit.config.loading import make_config
 from tacit.core.errors import Interrupted, Misuse
 from tacit.experiment.auditing import load_subject
 from tacit.experiment.folder import fingerprint
-from tacit.experiment.run import ProgressListener, run
+from tacit.experiment.run import ProgressListener
 
 # Of the small experiment, by the version that had no choice yet.
 BEFORE = "b56e0e471fa6aa8f3f6f84ebcc1fe1b1791a996489627397bf83c3fd056f326b"
-
-
-@pytest.fixture(scope="module")
-def dataset():
-    return data.load("mnist-mini", limit_train=240, limit_test=60)
-
-
-@pytest.fixture
-def go(tiny, dataset, tmp_path):
-    def going(*overrides, out="out", **options):
-        return run(tiny(*overrides), tmp_path / out, dataset=dataset, **options)
-
-    return going
 
 
 def test_the_default_generator_keeps_the_fingerprint_of_older_runs(tiny):
@@ -48,18 +34,18 @@ def test_another_generator_is_refused_with_the_choices(tiny, value):
     assert "'philox' or 'chacha20'" in str(caught.value)
 
 
-def test_keystreams_are_used_and_kept_when_a_run_is_resumed(go):
-    whole = go("run.prg=chacha20", out="whole")
+def test_keystreams_are_used_and_kept_when_a_run_is_resumed(run_tiny):
+    whole = run_tiny("run.prg=chacha20", out="whole")
     assert 'prg = "chacha20"' in whole.folder.config.read_text()
     stop = ProgressListener(
         on_step=lambda simulation: simulation.t == 7 and signal.raise_signal(signal.SIGINT)
     )
     with pytest.raises(Interrupted):
-        go("run.prg=chacha20", listener=stop)
+        run_tiny("run.prg=chacha20", listener=stop)
     with pytest.raises(Misuse, match="another configuration"):
-        go(resume=True)
-    again = go("run.prg=chacha20", resume=True)
-    philox = go(out="philox")
+        run_tiny(resume=True)
+    again = run_tiny("run.prg=chacha20", resume=True)
+    philox = run_tiny(out="philox")
     for name in ("theta", "gamma", "grad"):
         first = getattr(whole.simulation.state, name)
         assert torch.equal(first, getattr(again.simulation.state, name))

@@ -7,31 +7,15 @@ import torch
 from safetensors.torch import load_file
 
 from support.misuse import assert_mentions
-from tacit import data
 from tacit.config.loading import make_config
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment import run as run_module
 from tacit.experiment.run import ProgressListener, resume_command, run
 
 KEYS = [
-    "algorithm", "steps", "rounds", "clients", "parameters", "accuracy", "loss", "consensus_distance",
-    "bytes_sent", "wall_seconds", "seed",
+    "algorithm", "steps", "rounds", "clients", "parameters", "accuracy", "loss",
+    "consensus_distance", "bytes_sent", "wall_seconds", "seed",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def dataset():
-    return data.load("mnist-mini", limit_train=240, limit_test=60)
-
-
-@pytest.fixture
-def go(tiny, dataset, tmp_path):
-    """Run the small experiment with overrides into a folder below the test's own."""
-
-    def going(*overrides, out="out", **options):
-        return run(tiny(*overrides), tmp_path / out, dataset=dataset, **options)
-
-    return going
 
 
 def numbers(outcome):
@@ -44,7 +28,7 @@ def numbers(outcome):
 
 
 def state(outcome):
-    """The tensors of the last checkpoint (copied: they are read lazily from a file that tests damage)."""
+    """The tensors of the last checkpoint, copied because tests damage the file."""
     tensors = load_file(max(outcome.folder.checkpoints.iterdir()))
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
@@ -59,10 +43,11 @@ def stop_at(step, number=signal.SIGINT):
     )
 
 
-def test_a_run_leaves_everything_in_its_folder(go, tmp_path):
-    outcome = go()
+def test_a_run_leaves_everything_in_its_folder(run_tiny, tmp_path):
+    outcome = run_tiny()
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "checkpoints", "config.toml", "graph.json", "history.jsonl", "partition.json", "summary.json",
+        "checkpoints", "config.toml", "graph.json", "history.jsonl", "partition.json",
+        "summary.json",
     ]  # fmt: skip
     summary = json.loads(outcome.folder.summary.read_text())
     assert summary == outcome.summary
@@ -70,12 +55,8 @@ def test_a_run_leaves_everything_in_its_folder(go, tmp_path):
     assert (
         set(summary["accuracy"]) == set(summary["loss"]) == {"mean", "min", "max", "average_model"}
     )
-    assert (summary["algorithm"], summary["steps"], summary["rounds"], summary["clients"]) == (
-        "lppa",
-        15,
-        3,
-        3,
-    )
+    expected = {"algorithm": "lppa", "steps": 15, "rounds": 3, "clients": 3}
+    assert expected.items() <= summary.items()
     assert "diverged" not in summary
     assert [record["step"] for record in numbers(outcome)] == [0, 5, 10, 15]
     for key in ("accuracy", "loss", "consensus_distance", "bytes_sent"):
@@ -84,15 +65,15 @@ def test_a_run_leaves_everything_in_its_folder(go, tmp_path):
     assert set(state(outcome)) == {"theta", "gamma", "grad"}
 
 
-def test_the_same_configuration_gives_the_same_bits(go):
-    one, other = go(), go(out="other")
+def test_the_same_configuration_gives_the_same_bits(run_tiny):
+    one, other = run_tiny(), run_tiny(out="other")
     assert numbers(one) == numbers(other)
     assert same(state(one), state(other))
-    assert numbers(one) != numbers(go("run.seed=1", out="third"))
+    assert numbers(one) != numbers(run_tiny("run.seed=1", out="third"))
 
 
-def test_the_configuration_in_the_folder_gives_the_same_bits(go, dataset, tmp_path):
-    one = go(
+def test_the_configuration_in_the_folder_gives_the_same_bits(run_tiny, dataset, tmp_path):
+    one = run_tiny(
         'algorithm.lr={schedule="exponential", start=0.1, decay=0.9}', "model.init=independent"
     )
     again = run(one.folder.read_config(), tmp_path / "again", dataset=dataset)
@@ -100,18 +81,18 @@ def test_the_configuration_in_the_folder_gives_the_same_bits(go, dataset, tmp_pa
     assert same(state(one), state(again))
 
 
-def test_masks_cost_no_bytes_unless_they_are_sent(go, tiny, dataset, tmp_path):
+def test_masks_cost_no_bytes_unless_they_are_sent(run_tiny, tiny, dataset, tmp_path):
     plain = tiny("run.rounds=1").as_dict() | {"algorithm": {"name": "dsgt", "lr": 0.1}}
     dsgt = run(make_config(plain), tmp_path / "dsgt", dataset=dataset).summary["bytes_sent"]
-    derived = go("run.rounds=1", out="derived").summary["bytes_sent"]
-    sent = go("run.rounds=1", "algorithm.masks=sent", out="sent").summary["bytes_sent"]
+    derived = run_tiny("run.rounds=1", out="derived").summary["bytes_sent"]
+    sent = run_tiny("run.rounds=1", "algorithm.masks=sent", out="sent").summary["bytes_sent"]
     row = 6 * 4 * (784 * 8 + 8 + 80 + 10)  # one row over each of six directed edges
     assert dsgt == derived == 5 * 2 * row  # five iterations, θ and γ
     assert sent == derived + row
 
 
-def test_evaluations_and_checkpoints_follow_the_configuration(go, tmp_path):
-    outcome = go(
+def test_evaluations_and_checkpoints_follow_the_configuration(run_tiny, tmp_path):
+    outcome = run_tiny(
         "run.rounds=5", "run.evaluate_every=2", "run.checkpoint_every=2", "run.keep_checkpoints=5"
     )
     assert [record["round"] for record in numbers(outcome)] == [0, 2, 4, 5]
@@ -119,14 +100,14 @@ def test_evaluations_and_checkpoints_follow_the_configuration(go, tmp_path):
     assert kept == [f"step-{step:09d}.safetensors" for step in (10, 20, 25)]
 
 
-def test_only_the_newest_checkpoints_are_kept(go):
-    kept = sorted(path.name for path in go().folder.checkpoints.iterdir())
+def test_only_the_newest_checkpoints_are_kept(run_tiny):
+    kept = sorted(path.name for path in run_tiny().folder.checkpoints.iterdir())
     assert kept == ["step-000000010.safetensors", "step-000000015.safetensors"]
 
 
-def test_a_listener_is_called_at_the_start_every_step_and_every_record(go):
+def test_a_listener_is_called_at_the_start_every_step_and_every_record(run_tiny):
     seen = []
-    go(
+    run_tiny(
         "run.rounds=1",
         listener=ProgressListener(
             lambda experiment, simulation: seen.append(("began", simulation.t, experiment.steps)),
@@ -142,76 +123,76 @@ def test_a_listener_is_called_at_the_start_every_step_and_every_record(go):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_after_the_iteration_and_resuming_gives_the_same_bits(go, number):
+def test_a_signal_stops_after_the_iteration_and_resuming_gives_the_same_bits(run_tiny, number):
     before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(Interrupted, match="after iteration 7 of 15; the state is saved") as caught:
-        go(listener=stop_at(7, number))
+        run_tiny(listener=stop_at(7, number))
     assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
     assert "--resume" in str(caught.value)
     began = []
-    resumed = go(
+    resumed = run_tiny(
         resume=True,
         listener=ProgressListener(lambda experiment, simulation: began.append(simulation.t)),
     )
     assert began == [7]
-    whole = go(out="whole")
+    whole = run_tiny(out="whole")
     assert numbers(resumed) == numbers(whole)
     assert same(state(resumed), state(whole))
     assert resumed.summary["bytes_sent"] == whole.summary["bytes_sent"]
 
 
-def test_a_run_that_was_stopped_has_no_summary_yet(go, tmp_path):
+def test_a_run_that_was_stopped_has_no_summary_yet(run_tiny, tmp_path):
     with pytest.raises(Interrupted):
-        go(listener=stop_at(7))
+        run_tiny(listener=stop_at(7))
     assert not (tmp_path / "out" / "summary.json").exists()
 
 
-def test_a_stop_request_during_a_checkpoint_is_not_lost(go, monkeypatch, tmp_path):
-    save, wished = run_module.checkpoints.save, []
+def test_a_stop_request_during_a_checkpoint_is_not_lost(run_tiny, monkeypatch, tmp_path):
+    save, requested = run_module.checkpoints.save, []
 
     def save_and_stop(*arguments):
         path = save(*arguments)
-        if not wished:
-            wished.append(signal.raise_signal(signal.SIGINT))
+        if not requested:
+            requested.append(signal.raise_signal(signal.SIGINT))
         return path
 
     monkeypatch.setattr(run_module.checkpoints, "save", save_and_stop)
     with pytest.raises(Interrupted, match="after iteration 6 of 15"):
-        go()
+        run_tiny()
     newest = max((tmp_path / "out" / "checkpoints").iterdir())
     assert newest.name == "step-000000006.safetensors"
 
 
-def test_a_second_signal_does_not_wait(go):
+def test_a_second_signal_does_not_wait(run_tiny):
     def twice(simulation):
         if simulation.t == 3:
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        go(listener=ProgressListener(on_step=twice))
+        run_tiny(listener=ProgressListener(on_step=twice))
 
 
-def test_a_signal_in_the_last_iteration_changes_nothing(go):
-    assert go(listener=stop_at(15)).summary["steps"] == 15
+def test_a_signal_in_the_last_iteration_changes_nothing(run_tiny):
+    assert run_tiny(listener=stop_at(15)).summary["steps"] == 15
 
 
-def test_a_run_in_another_thread_leaves_signals_alone(go):
+def test_a_run_in_another_thread_leaves_signals_alone(run_tiny):
     outcomes = []
-    thread = threading.Thread(target=lambda: outcomes.append(go("run.rounds=1")))
+    thread = threading.Thread(target=lambda: outcomes.append(run_tiny("run.rounds=1")))
     thread.start()
     thread.join()
     assert outcomes[0].summary["steps"] == 5
 
 
-def test_resuming_in_a_fresh_folder_just_starts(go):
-    assert numbers(go(resume=True)) == numbers(go(out="plain"))
+def test_resuming_in_a_fresh_folder_just_starts(run_tiny):
+    assert numbers(run_tiny(resume=True)) == numbers(run_tiny(out="plain"))
 
 
-def test_resuming_a_finished_run_changes_nothing_but_the_time(go):
-    first = go()
+def test_resuming_a_finished_run_changes_nothing_but_the_time(run_tiny):
+    first = run_tiny()
     history, last = numbers(first), state(first)
-    again = go(resume=True)
+    again = run_tiny(resume=True)
     assert numbers(again) == history
     assert same(state(again), last)
     kept = [key for key in KEYS if key != "wall_seconds"]
@@ -219,7 +200,7 @@ def test_resuming_a_finished_run_changes_nothing_but_the_time(go):
 
 
 def killed(outcome, keep):
-    """Make a folder look as after a kill: no summary, only some checkpoints, half a line of history."""
+    """Change a folder as a kill does: no summary, fewer checkpoints, half a line of history."""
     outcome.folder.summary.unlink()
     for path in sorted(outcome.folder.checkpoints.iterdir())[keep:]:
         path.unlink()
@@ -228,22 +209,22 @@ def killed(outcome, keep):
 
 
 @pytest.mark.parametrize("keep", [0, 1])
-def test_a_killed_run_continues_from_its_checkpoint_or_from_the_start(go, keep):
-    whole = go("run.keep_checkpoints=1", out="whole")
-    broken = go()
+def test_a_killed_run_continues_from_its_checkpoint_or_from_the_start(run_tiny, keep):
+    whole = run_tiny("run.keep_checkpoints=1", out="whole")
+    broken = run_tiny()
     killed(broken, keep)
-    resumed = go(resume=True)
+    resumed = run_tiny(resume=True)
     assert numbers(resumed) == numbers(whole)
     assert same(state(resumed), state(whole))
 
 
-def test_a_truncated_newest_checkpoint_is_skipped(go):
-    whole = go()
+def test_a_truncated_newest_checkpoint_is_skipped(run_tiny):
+    whole = run_tiny()
     history, last = numbers(whole), state(whole)
     newest = max(whole.folder.checkpoints.iterdir())
     newest.write_bytes(newest.read_bytes()[:1000])
     began = []
-    resumed = go(
+    resumed = run_tiny(
         resume=True,
         listener=ProgressListener(lambda experiment, simulation: began.append(simulation.t)),
     )
@@ -252,41 +233,41 @@ def test_a_truncated_newest_checkpoint_is_skipped(go):
     assert same(state(resumed), last)
 
 
-def test_resuming_where_no_checkpoint_can_be_read_is_refused(go):
-    outcome = go()
+def test_resuming_where_no_checkpoint_can_be_read_is_refused(run_tiny):
+    outcome = run_tiny()
     for path in outcome.folder.checkpoints.iterdir():
         path.write_bytes(b"nonsense")
     history = outcome.folder.history.read_bytes()
     with pytest.raises(Misuse, match=r"No checkpoint in .* can be read"):
-        go(resume=True)
+        run_tiny(resume=True)
     assert outcome.folder.history.read_bytes() == history
 
 
-def test_resuming_with_another_configuration_is_refused_and_changes_nothing(go, tmp_path):
-    outcome = go("run.rounds=1")
+def test_resuming_with_another_configuration_is_refused_and_changes_nothing(run_tiny, tmp_path):
+    outcome = run_tiny("run.rounds=1")
     before = {path: path.read_bytes() for path in outcome.folder.path.rglob("*") if path.is_file()}
     with pytest.raises(Misuse, match="another configuration") as caught:
-        go("run.rounds=1", "algorithm.lr=0.2", resume=True)
+        run_tiny("run.rounds=1", "algorithm.lr=0.2", resume=True)
     assert resume_command(outcome.folder, None) in str(caught.value)
     assert {
         path: path.read_bytes() for path in outcome.folder.path.rglob("*") if path.is_file()
     } == before
 
 
-def test_resuming_may_evaluate_and_save_at_other_intervals(go):
+def test_resuming_may_evaluate_and_save_at_other_intervals(run_tiny):
     with pytest.raises(Interrupted):
-        go(listener=stop_at(7))
-    resumed = go("run.evaluate_every=3", "run.keep_checkpoints=1", resume=True)
+        run_tiny(listener=stop_at(7))
+    resumed = run_tiny("run.evaluate_every=3", "run.keep_checkpoints=1", resume=True)
     assert [record["step"] for record in numbers(resumed)] == [0, 5, 15]
     assert len(list(resumed.folder.checkpoints.iterdir())) == 1
-    assert same(state(resumed), state(go(out="whole")))
+    assert same(state(resumed), state(run_tiny(out="whole")))
 
 
-def test_a_folder_with_another_run_is_refused(go):
-    outcome = go("run.rounds=1")
+def test_a_folder_with_another_run_is_refused(run_tiny):
+    outcome = run_tiny("run.rounds=1")
     before = outcome.folder.history.read_bytes()
     with pytest.raises(Misuse, match="holds another run"):
-        go("run.rounds=1")
+        run_tiny("run.rounds=1")
     assert outcome.folder.history.read_bytes() == before
 
 
@@ -294,16 +275,17 @@ def test_the_command_to_resume_can_be_pasted_into_a_shell(tmp_path):
     folder = run_module.RunFolder(tmp_path / "my run")
     command = resume_command(folder, tmp_path / "my data")
     assert command == (
-        f"tacit run '{tmp_path}/my run/config.toml' --out '{tmp_path}/my run' --resume --data '{tmp_path}/my data'"
+        f"tacit run '{tmp_path}/my run/config.toml' --out '{tmp_path}/my run' --resume "
+        f"--data '{tmp_path}/my data'"
     )
 
 
 # --- divergence ---
 
 
-def test_divergence_stops_the_run_and_keeps_what_was_recorded(go, tmp_path):
+def test_divergence_stops_the_run_and_keeps_what_was_recorded(run_tiny, tmp_path):
     with pytest.raises(Diverged) as caught:
-        go("algorithm.lr=1e20")
+        run_tiny("algorithm.lr=1e20")
     message = str(caught.value)
     assert_mentions(
         message, "client 0", "iteration", "smaller step size", "allow_divergence", "history.jsonl"
@@ -315,27 +297,27 @@ def test_divergence_stops_the_run_and_keeps_what_was_recorded(go, tmp_path):
     assert summary["steps"] < 15
 
 
-def test_divergence_may_be_allowed_also_when_resuming(go):
-    allowed = go("algorithm.lr=1e20", "run.allow_divergence=true")
+def test_divergence_may_be_allowed_also_when_resuming(run_tiny):
+    allowed = run_tiny("algorithm.lr=1e20", "run.allow_divergence=true")
     assert allowed.summary["steps"] == 15
     assert "not finite" in allowed.summary["diverged"]
     assert allowed.summary["loss"]["mean"] is None  # JSON has no NaN
     with pytest.raises(Diverged):
-        go("algorithm.lr=1e20", out="refused")
-    resumed = go("algorithm.lr=1e20", "run.allow_divergence=true", out="refused", resume=True)
+        run_tiny("algorithm.lr=1e20", out="refused")
+    resumed = run_tiny("algorithm.lr=1e20", "run.allow_divergence=true", out="refused", resume=True)
     assert resumed.summary["steps"] == 15
     assert numbers(resumed) == numbers(allowed)
 
 
-def test_resuming_a_diverged_run_removes_its_summary(go, tmp_path):
+def test_resuming_a_diverged_run_removes_its_summary(run_tiny, tmp_path):
     with pytest.raises(Diverged):
-        go("algorithm.lr=1e20")
+        run_tiny("algorithm.lr=1e20")
     with pytest.raises(Interrupted):
-        go("algorithm.lr=1e20", "run.allow_divergence=true", resume=True, listener=stop_at(7))
+        run_tiny("algorithm.lr=1e20", "run.allow_divergence=true", resume=True, listener=stop_at(7))
     assert not (tmp_path / "out" / "summary.json").exists()
 
 
-def test_a_configuration_that_cannot_be_built_writes_nothing(go, tmp_path):
+def test_a_configuration_that_cannot_be_built_writes_nothing(run_tiny, tmp_path):
     with pytest.raises(Misuse):
-        go("graph.clients=1000")
+        run_tiny("graph.clients=1000")
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""The report: what a page holds, that it asks for nothing, and what it says of broken run folders."""
+"""Reports: the content of a page, that it loads nothing, and errors of damaged run folders."""
 
 import json
 import math
@@ -11,6 +11,8 @@ from tacit.core.errors import Misuse
 from tacit.record.history import History, Record, Spread
 from tacit.report.page import PageSection, format_bytes, format_duration
 from tacit.report.report import write_report
+
+ACCURACY = {"mean": 81.234, "min": 71.5, "max": 91.75, "average_model": 86.125}
 
 
 def make_run(
@@ -30,8 +32,8 @@ def make_run(
         )
     (folder / "history.jsonl").write_text(History(records).to_jsonl())
     outcome = {
-        "algorithm": algorithm, "steps": 9 * rounds, "rounds": rounds, "clients": 4, "parameters": 7850,
-        "accuracy": {"mean": 81.234, "min": 71.5, "max": 91.75, "average_model": 86.125} if accurate else None,
+        "algorithm": algorithm, "steps": 9 * rounds, "rounds": rounds, "clients": 4,
+        "parameters": 7850, "accuracy": ACCURACY if accurate else None,
         "loss": {"mean": 0.33312, "min": 0.2, "max": 0.4, "average_model": 0.30541},
         "consensus_distance": 0.03125, "bytes_sent": 5_000_000, "wall_seconds": 125.0, "seed": seed,
     } | summary  # fmt: skip
@@ -108,7 +110,7 @@ def three(tmp_path_factory):
 
 @pytest.fixture
 def report(tmp_path, monkeypatch):
-    """A page where figures are drawn but only their titles written: most of the time goes into their SVG."""
+    """A page with the titles of figures only: most of the time goes into their SVG."""
 
     def only_title(figure, title="", description=""):
         return f"<svg><title>{escape(title)}</title></svg>"
@@ -367,7 +369,7 @@ def test_a_missing_file_is_named(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "expected"),
     [
         ("summary.json", "{", "JSON"),
         ("summary.json", '{"algorithm": "lppa"}', "steps"),
@@ -385,13 +387,13 @@ def test_a_missing_file_is_named(name, tmp_path):
         ("config.toml", b"\xff\xfe", "utf-8"),
     ],
 )
-def test_a_damaged_file_is_named(name, text, told, tmp_path):
+def test_a_damaged_file_is_named(name, text, expected, tmp_path):
     folder = make_run(tmp_path / "a")
     (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(Misuse) as caught:
         write_report([folder], tmp_path / "x.html", title="x")
     assert name in caught.value.problem
-    assert told in caught.value.problem
+    assert expected in caught.value.problem
     assert "Rerun" in caught.value.remedy
 
 
