@@ -3,6 +3,9 @@
 codec = RandK(fraction=0.1, values=QSGD(bits=8))
 wire = codec.encode(rows, draw)       # uint8 [n, codec.size(P, dtype)]
 codec.decode(wire, P, rows.dtype)     # the same as codec.received(rows, draw)
+
+Packages can register further codecs under the entry-point group `tacit.codecs`: a dataclass that
+implements `Codec`.
 """
 
 from tacit.compression.identity import Identity

@@ -98,14 +98,8 @@ def check_choice(name: str, value: object, options: Iterable[str] | Mapping[str,
         raise Misuse(f"{name} is {value!r}.", f"Choose {', '.join(first)} or {last}.")
 
 
-def has_methods(value: object, *methods: str) -> bool:
-    """Whether this is an object, not a class, with these methods."""
-    return not isinstance(value, type) and all(
-        callable(getattr(value, method, None)) for method in methods
-    )
-
-
 def check_methods(name: str, value: object, *methods: str, remedy: str) -> None:
     """Require an object, not a class, with these methods."""
-    if not has_methods(value, *methods):
+    found = all(callable(getattr(value, method, None)) for method in methods)
+    if isinstance(value, type) or not found:
         raise Misuse(f"{name} is {value!r}.", remedy)

@@ -1,6 +1,7 @@
 import dataclasses
 import math
 import struct
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tacit.compression.norms import euclidean, extremes
 from tacit.compression.quantization import pack, packed_size, unpack
 from tacit.compression.sign_bits import ExactSignBits
 from tacit.compression.subsets import MAX_WIDTH, NARROW, _permuted, random_subset
+from tacit.config.options import make_algorithm
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key, words
 
@@ -514,6 +516,19 @@ def test_rows_of_one_size_travel_as_other_signs_do(dtype):
 def test_sign_vectors_cost_a_bit_per_number():
     assert SignBits().size(1_000_000, torch.float32) <= 1_000_000 / 8 + 64
     assert for_signs(RandK(fraction=0.1)).size(1_000_000, torch.float32) <= 100_000 / 8 + 64
+
+
+def test_a_package_can_register_a_codec(monkeypatch):
+    """The registered class is usable by its name in a configuration."""
+    monkeypatch.setattr(
+        "tacit.core.plugins.entry_points",
+        lambda group: [EntryPoint("coarse", "tacit.compression.qsgd:QSGD", group)],
+    )
+    monkeypatch.setitem(CODECS.__dict__, "_plugins", None)
+    del CODECS._plugins
+    options = {"lr": 0.1, "codec": {"codec": "coarse", "bits": 2}}
+    assert make_algorithm("defl-vp", options, round_length=1, steps=1).codec == QSGD(bits=2)
+    assert [*CODECS] == ["identity", "rand-k", "qsgd", "sign", "coarse"]
 
 
 def test_every_codec_is_registered_frozen_and_can_be_compared():

@@ -16,9 +16,9 @@ from tacit.core import native
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Laplace
 from tacit.core.randomness import Philox, words
-from tacit.core.rows import FEW, add_rows
 from tacit.core.workers import WorkerPool
 from tacit.engines import product
+from tacit.engines.lazy import SMALL, Workspace
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 
@@ -290,10 +290,11 @@ def test_rows_are_added_the_same_without_compiled_loops(terms, workers, dtype, m
     begin, *rows = (part[:, 3:4003] for part in wide)  # rows that lie apart
     weighted = list(zip((-0.3, 1.0, -1.0), rows, strict=False))[:terms]
     quick, slow = begin.clone(), begin.clone()
-    assert quick.numel() > FEW
-    add_rows(quick, *weighted, pool=WorkerPool(workers))
+    assert quick.numel() > SMALL
+    workspace = Workspace(pool=WorkerPool(workers))
+    workspace.add(quick, weighted)
     monkeypatch.setattr(native, "_library", lambda: None)
-    add_rows(slow, *weighted, pool=WorkerPool(workers))
+    workspace.add(slow, weighted)
     few = 8 * torch.finfo(dtype).eps
     torch.testing.assert_close(quick, slow, rtol=few, atol=few)
     expected = begin.double() + sum(weight * part.double() for weight, part in weighted)
