@@ -63,20 +63,12 @@ def masks(case, leakage, question):
 
 
 def check(case, adversary, **expected):
+    """Compare variances with those written as "2 2 0 ?", where ? is hidden."""
     leakage = leakage_of(case, adversary)
-    for question, variances in expected.items():
-        np.testing.assert_allclose(
-            masks(case, leakage, question), variances, rtol=1e-6, err_msg=question
-        )
-
-
-def first(known, *, of):
-    """The first are exact, the others hidden."""
-    return [0.0] * known + [HIDDEN] * (of - known)
-
-
-def then(*variances, of):
-    return [*variances] + [HIDDEN] * (of - len(variances))
+    for question, text in expected.items():
+        variances = [HIDDEN if word == "?" else float(word) for word in text.split()]
+        found = masks(case, leakage, question)
+        np.testing.assert_allclose(found, variances, rtol=1e-6, err_msg=question)
 
 
 # --- Gradient tracking ---
@@ -86,68 +78,36 @@ def then(*variances, of):
 # later: γ₀ of iteration 5 needs γ₄ of iteration 4, which needs θ₄ of iteration 5, which needs θ₀ of
 # iteration 6. That is too late.
 
+NEAR = {"difference": "0 0 0 0 ? ?", "sum": "0 0 0 0 ? ? ?"}  # exact for one neighbour
+ALL = {"difference": "0 0 0 0 0 ?", "sum": "0 0 0 0 0 0 ?"}  # exact for those that see everything
+
 
 def test_dsgt_gives_neighbours_the_gradients():
-    check(
-        "dsgt", "curious(1)", gradient=first(5, of=7), difference=first(4, of=6), sum=first(4, of=7)
-    )
+    check("dsgt", "curious(1)", gradient="0 0 0 0 0 ? ?", **NEAR)
     for everything in ("curious(1,4)", "eavesdropper"):
-        check(
-            "dsgt",
-            everything,
-            gradient=first(6, of=7),
-            difference=first(5, of=6),
-            sum=first(6, of=7),
-        )
-    far = leakage_of("dsgt", "curious(2)")
-    assert far.of("gradient").indices("exact") == [0, 1, 2, 3]
+        check("dsgt", everything, gradient="0 0 0 0 0 0 ?", **ALL)
+    check("dsgt", "curious(2)", gradient="0 0 0 0 ? ? ?")
 
 
 def test_lppa_hides_gradients_from_one_neighbour_but_not_differences_and_sums():
     """Client 0 has two masks with each neighbour: one neighbour lacks two, an outsider four."""
-    check(
-        "lppa",
-        "curious(1)",
-        gradient=then(*[2] * 5, of=7),
-        difference=first(4, of=6),
-        sum=first(4, of=7),
-    )
-    check(
-        "lppa",
-        "eavesdropper",
-        gradient=then(*[4] * 6, of=7),
-        difference=first(5, of=6),
-        sum=first(6, of=7),
-    )
-    check(
-        "lppa", "curious(1)+eavesdropper", gradient=then(*[2] * 6, of=7), difference=first(5, of=6)
-    )
+    check("lppa", "curious(1)", gradient="2 2 2 2 2 ? ?", **NEAR)
+    check("lppa", "eavesdropper", gradient="4 4 4 4 4 4 ?", **ALL)
+    check("lppa", "curious(1)+eavesdropper", gradient="2 2 2 2 2 2 ?", **ALL)
 
 
 def test_fresh_masks_hide_differences_too_and_add_up():
     """The tracker contains all masks so far, a difference those of one iteration."""
-    check(
-        "lppa fresh",
-        "curious(1)",
-        gradient=then(2, 4, 6, 8, 10, of=7),
-        difference=then(2, 2, 2, 2, of=6),
-        sum=first(4, of=7),
-    )
-    check(
-        "lppa fresh",
-        "eavesdropper",
-        gradient=then(4, 8, 12, 16, 20, 24, of=7),
-        difference=then(4, 4, 4, 4, 4, of=6),
-        sum=first(6, of=7),
-    )
+    check("lppa fresh", "curious(1)", gradient="2 4 6 8 10 ? ?", difference="2 2 2 2 ? ?")
+    check("lppa fresh", "eavesdropper", gradient="4 8 12 16 20 24 ?", difference="4 4 4 4 4 ?")
+    check("lppa fresh", "curious(1)", sum=NEAR["sum"])
+    check("lppa fresh", "eavesdropper", sum=ALL["sum"])
 
 
 @pytest.mark.parametrize("case", ["lppa", "lppa sent", "lppa fresh"])
 def test_two_colluding_neighbours_undo_all_masks(case):
     assert leakage_of(case, "curious(1,4)").honest_component == {0}
-    check(
-        case, "curious(1,4)", gradient=first(6, of=7), difference=first(5, of=6), sum=first(6, of=7)
-    )
+    check(case, "curious(1,4)", gradient="0 0 0 0 0 0 ?", **ALL)
     # Client 2 has an honest neighbour, and two masks with it.
     other = leakage_of(case, "curious(1,4)", victim=2)
     assert other.honest_component == {2, 3}
@@ -156,30 +116,20 @@ def test_two_colluding_neighbours_undo_all_masks(case):
 
 def test_one_neighbour_is_enough_where_there_is_only_one():
     star = tacit.Topology.star(4).mixing("metropolis", lazy=True)
-    leakage = leakage_of("lppa", "curious(0)", victim=2, graph=star)
-    assert leakage.of("gradient").statuses[0] == "exact"
-    assert (
-        leakage_of("lppa", "curious(1)", victim=0, graph=star).of("gradient").statuses[0] == "noisy"
-    )
+    leaf = leakage_of("lppa", "curious(0)", victim=2, graph=star)
+    hub = leakage_of("lppa", "curious(1)", victim=0, graph=star)
+    assert [one.of("gradient").statuses[0] for one in (leaf, hub)] == ["exact", "noisy"]
 
 
 def test_own_noise_remains_but_cancels_in_differences_if_added_once():
-    for adversary, told in [("curious(1)", 5), ("curious(1,4)", 6), ("eavesdropper", 6)]:
-        check(
-            "dp-dsgt",
-            adversary,
-            gradient=then(*[1] * told, of=7),
-            difference=first(told - 1, of=6),
-        )
-        check(
-            "dp-dsgt every",
-            adversary,
-            gradient=then(*range(1, told + 1), of=7),
-            difference=then(*[1] * (told - 1), of=6),
-        )
+    check("dp-dsgt", "curious(1)", gradient="1 1 1 1 1 ? ?", difference=NEAR["difference"])
+    check("dp-dsgt every", "curious(1)", gradient="1 2 3 4 5 ? ?", difference="1 1 1 1 ? ?")
+    for everything in ("curious(1,4)", "eavesdropper"):
+        check("dp-dsgt", everything, gradient="1 1 1 1 1 1 ?", difference=ALL["difference"])
+        check("dp-dsgt every", everything, gradient="1 2 3 4 5 6 ?", difference="1 1 1 1 1 ?")
     # The noise of all clients remains in the sum.
-    check("dp-dsgt", "eavesdropper", sum=then(*[5] * 6, of=7))
-    check("dp-dsgt", "curious(1)", sum=then(*[4] * 4, of=7))
+    check("dp-dsgt", "eavesdropper", sum="5 5 5 5 5 5 ?")
+    check("dp-dsgt", "curious(1)", sum="4 4 4 4 ? ? ?")
 
 
 @pytest.mark.parametrize(("derived", "sent"), [("lppa", "lppa sent"), ("pdmm", "pdmm sent")])
@@ -198,27 +148,22 @@ def test_masks_sent_privately_reveal_what_derived_masks_reveal(derived, sent, ad
 @pytest.mark.parametrize("case", ["dsg", "edsg"])
 def test_diffusion_reveals_nothing_to_one_neighbour_and_almost_all_to_two(case):
     """One message per iteration: only an adversary that knows the model finds the gradient."""
+    hidden = {"gradient": "? ? ? ? ? ?", "difference": "? ? ? ? ?", "sum": "? ? ? ? ? ?"}
     for one in ("curious(1)", "curious(2)", "curious(1,2)", "curious(2,3)"):
-        check(
-            case,
-            one,
-            gradient=[HIDDEN] * 6,
-            difference=[HIDDEN] * 5,
-            sum=[HIDDEN] * 6,
-            model=[HIDDEN] * 7,
-        )
-    later = [HIDDEN] + [0] * 5
+        check(case, one, **hidden, model="? ? ? ? ? ? ?")
+    later = {"gradient": "? 0 0 0 0 0", "difference": "? 0 0 0 0", "sum": "? 0 0 0 0 0"}
+    every = {"gradient": "0 0 0 0 0 0", "difference": "0 0 0 0 0", "sum": "0 0 0 0 0 0"}
     for everything in ("curious(1,4)", "eavesdropper"):
-        check(case, everything, gradient=later, difference=later[:-1], sum=later, model=[*later, 0])
-        check(case, everything + "+theta0", gradient=[0] * 6, difference=[0] * 5, sum=[0] * 6)
-    check(case, "curious(1)+theta0", gradient=[0] + [HIDDEN] * 5)
+        check(case, everything, **later, model="? 0 0 0 0 0 0")
+        check(case, everything + "+theta0", **every)
+    check(case, "curious(1)+theta0", gradient="0 ? ? ? ? ?")
 
 
 def test_published_variates_reveal_gradients_and_private_ones_do_not():
     """The variate of iteration 6, which has the last gradient, is never sent."""
     for everyone in ("curious(1)", "curious(1,4)", "eavesdropper", "eavesdropper+theta0"):
-        check("defl-vp", everyone, gradient=first(5, of=6), difference=first(4, of=5))
-    check("defl-vp", "curious(2)", gradient=[HIDDEN] * 6)
+        check("defl-vp", everyone, gradient="0 0 0 0 0 ?", difference="0 0 0 0 ?")
+    check("defl-vp", "curious(2)", gradient="? ? ? ? ? ?")
 
 
 OTHERS = [c for size in range(1, 5) for c in combinations(range(1, 5), size)]
@@ -226,24 +171,21 @@ OTHERS = [c for size in range(1, 5) for c in combinations(range(1, 5), size)]
 
 def test_no_adversary_learns_gradients_from_private_variates():
     outsider = Adversary.eavesdropper() | Adversary(knows_theta0=True)
-    for corrupt in OTHERS:
-        for adversary in (
-            Adversary.curious(*corrupt),
-            Adversary.curious(*corrupt) | outsider,
-            outsider,
-        ):
-            leakage = leakage_of("defl-vp private", adversary)
-            for question in ("gradient", "difference", "sum"):
-                assert set(leakage.of(question).statuses) == {"hidden"}, (str(adversary), question)
+    curious = [Adversary.curious(*corrupt) for corrupt in OTHERS]
+    for adversary in (outsider, *curious, *(one | outsider for one in curious)):
+        leakage = leakage_of("defl-vp private", adversary)
+        for question in ("gradient", "difference", "sum"):
+            assert set(leakage.of(question).statuses) == {"hidden"}, (str(adversary), question)
 
 
 def test_a_server_learns_every_gradient_and_clients_the_sum():
+    every = {"gradient": "0 0 0 0 0 0", "difference": "0 0 0 0 0", "model": "0 0 0 0 0 0 0"}
     for adversary in ("server", "eavesdropper", "curious(2)+server"):
-        check("fedavg", adversary, gradient=[0] * 6, difference=[0] * 5, sum=[0] * 6, model=[0] * 7)
+        check("fedavg", adversary, **every, sum="0 0 0 0 0 0")
+    hidden = {"gradient": "? ? ? ? ? ?", "difference": "? ? ? ? ?"}
     for corrupt in OTHERS[:-1]:
-        adversary = Adversary.curious(*corrupt)
-        check("fedavg", adversary, gradient=[HIDDEN] * 6, difference=[HIDDEN] * 5, sum=[0] * 6)
-    check("fedavg", "curious(1,2,3,4)", gradient=[0] * 6)  # a sum of one
+        check("fedavg", Adversary.curious(*corrupt), **hidden, sum="0 0 0 0 0 0")
+    check("fedavg", "curious(1,2,3,4)", gradient="0 0 0 0 0 0")  # a sum of one
 
 
 # --- Distributed optimization ---
@@ -281,19 +223,15 @@ def test_proposition_1_on_a_graph_that_corrupt_clients_split(case, victim):
     assert not know.exact(np.stack(sums)).any()  # of no smaller group
 
 
-@pytest.mark.parametrize("case", ["pdmm", "pdmm exact"])
-def test_pdmm_on_the_ring(case):
-    start = 0 if case == "pdmm exact" else 1
-    hidden, told = [HIDDEN] * start, STEPS - start
-    check(
-        case,
-        "eavesdropper",
-        gradient=hidden + [1] * told,
-        difference=hidden + [0] * (told - 1),
-        sum=hidden + [0] * told,
-    )
-    check(case, "curious(1)+eavesdropper", gradient=hidden + [0.5] * told, sum=hidden + [0] * told)
-    check(case, "curious(1,4)", gradient=hidden + [0] * told, difference=hidden + [0] * (told - 1))
+@pytest.mark.parametrize(("case", "first"), [("pdmm", "?"), ("pdmm exact", "{0}")])
+def test_pdmm_on_the_ring(case, first):
+    def series(variance, count):
+        return " ".join([first.format(variance)] + [str(variance)] * (count - 1))
+
+    exact = {"difference": series(0, 5), "sum": series(0, 6)}
+    check(case, "eavesdropper", gradient=series(1, 6), **exact)
+    check(case, "curious(1)+eavesdropper", gradient=series(0.5, 6), sum=series(0, 6))
+    check(case, "curious(1,4)", gradient=series(0, 6), difference=series(0, 5))
     assert leakage_of(case, "curious(1)").of("gradient").indices("exact") == []
 
 

@@ -1,11 +1,5 @@
 """Who attacks: an eavesdropper, curious clients that may collude, a server, or several of them.
 
-    Adversary.curious(0, 2)                     two clients that pool what they send, receive, hold
-    Adversary.eavesdropper()                    every message that is not private, on all edges
-    Adversary.server()                          what passes through the server, where there is one
-    Adversary.curious(1) | Adversary.eavesdropper()
-    Adversary.parse("curious(1)+eavesdropper+theta0")
-
 All adversaries follow the protocol. All know the algorithm, its options, the graph and the model's
 architecture.
 """
@@ -43,9 +37,9 @@ class Adversary:
         knows_theta0: Whether it knows the first models of all clients.
 
     Example:
-        >>> import tacit
-        >>> str(tacit.Adversary.curious(1, 4) | tacit.Adversary.eavesdropper())
-        'curious(1,4)+eavesdropper'
+        >>> both = Adversary.curious(1, 4) | Adversary.eavesdropper()
+        >>> str(both), both == Adversary.parse("curious(1,4)+eavesdropper")
+        ('curious(1,4)+eavesdropper', True)
     """
 
     corrupt: frozenset[int] = frozenset()
@@ -147,19 +141,17 @@ class Adversary:
 
     def check_graph(self, clients: int, edges: list[tuple[int, int]]) -> None:
         """Raise Misuse if its clients or edges are not on the graph, or no client is honest."""
-        for client in sorted(self.corrupt):
-            if client >= clients:
-                raise Misuse(
-                    f"The adversary corrupts client {client}.",
-                    f"Name clients from 0 to {clients - 1}.",
-                )
+        if absent := sorted(client for client in self.corrupt if client >= clients):
+            raise Misuse(
+                f"The adversary corrupts client {absent[0]}.",
+                f"Name clients from 0 to {clients - 1}.",
+            )
         if len(self.corrupt) == clients:
             raise Misuse("The adversary corrupts every client.", "Leave at least one honest.")
-        for edge in sorted(self.edges or ()):
-            if edge not in edges:
-                raise Misuse(
-                    f"The eavesdropper taps {edge}, which is no edge.", "Name edges of the graph."
-                )
+        if unknown := sorted((self.edges or frozenset()).difference(edges)):
+            raise Misuse(
+                f"The eavesdropper taps {unknown[0]}, which is no edge.", "Name edges of the graph."
+            )
 
     def honest_component(self, victim: int, transcript: Transcript) -> frozenset[int]:
         """The victim and the honest clients it stays connected to without the corrupt ones.

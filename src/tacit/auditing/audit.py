@@ -14,9 +14,9 @@ from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.symbolic.exposure import compute_exposure
 from tacit.auditing.symbolic.knowledge import Knowledge
-from tacit.auditing.symbolic.leakage import Leakage
+from tacit.auditing.symbolic.leakage import Leakage, check_victim
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.core.checks import check_count, is_count
+from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation
@@ -45,8 +45,7 @@ def run_audit(
     victims: Sequence[int] = (0,),
     iterations: int = 10,
     delta: float = 1e-5,
-    attack_options: AttackOptions | None = None,
-    attacks: bool = True,
+    attacks: bool | AttackOptions = True,
     heat_map: bool | None = None,
     transcript: Transcript | None = None,
     final: Tensor | None = None,
@@ -60,8 +59,7 @@ def run_audit(
         victims: Clients whose data are at stake.
         iterations: How many iterations the adversaries see.
         delta: δ of the differential-privacy guarantee.
-        attack_options: How hard attacks try.
-        attacks: Whether to attack, or only to prove and bound.
+        attacks: Whether to attack, and how hard; False only proves and bounds.
         heat_map: Whether to compute the exposure of all pairs; by default up to 30 clients.
         transcript: Recorded messages. Without one the iterations run again, with equal messages.
         final: Trained models [N, P] for membership inference; by default models of the audited
@@ -74,7 +72,10 @@ def run_audit(
     check_count("iterations", iterations)
     victims = list(victims)
     notes: list[str] = []
-    _check_victims(victims, setting.graph.clients)
+    if not victims:
+        raise Misuse("No victim is named.", "Name at least one client.")
+    for victim in victims:
+        check_victim(victim, setting.graph.clients)
     chosen = [Adversary.parse(a) if isinstance(a, str) else a for a in adversaries or ()]
     if not chosen:
         chosen = default_adversaries(setting, victims[0])
@@ -95,8 +96,8 @@ def run_audit(
         if _row_count(run.transcript) > _row_count(recorded.transcript):
             notes.append("attacks on messages that the transcript did not keep")
     suite = None
-    if attacks:
-        options = attack_options or AttackOptions()
+    if attacks is not False:
+        options = AttackOptions() if attacks is True else attacks
         suite = AttackSuite.prepare(setting, victims, delta, options, final, report, notes)
     messages = _first_iterations(transcript, iterations)
     clip, parameters = setting.task.clip, setting.task.parameters
@@ -183,17 +184,6 @@ def _check_recorded(transcript: Transcript, iterations: int) -> None:
             f"The audit needs {iterations} iterations, but the transcript has {last}.",
             f"Audit at most {last}, or record more.",
         )
-
-
-def _check_victims(victims: Sequence[int], clients: int) -> None:
-    if not victims:
-        raise Misuse("No victim is named.", "Name at least one client.")
-    for victim in victims:
-        if not is_count(victim, 0) or victim >= clients:
-            raise Misuse(
-                f"There is no client {victim!r} to be the victim.",
-                f"Name one from 0 to {clients - 1}.",
-            )
 
 
 def _check_adversaries(

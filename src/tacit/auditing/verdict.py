@@ -14,7 +14,6 @@ from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.scoring.lower_bound import compare_bounds
 from tacit.auditing.scoring.reconstruction import ImageScores
-from tacit.auditing.symbolic.knowledge import Status
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question
 
 Headline = Literal["exposed", "partly exposed", "noisy", "nothing proved"]
@@ -33,17 +32,11 @@ ASSUMPTIONS = (
 GAINS = 12  # combinations that the printed range of gains is taken from
 NOUNS: dict[Question, str] = {
     "gradient": "gradients",
-    "update": "updates of several gradients",
-    "difference": "gradient differences",
-    "sum": "sums of gradients over the honest component",
-    "model": "models",
-    "image": "results of non-linear steps on gradients",
-}
-SHORT: dict[Question, str] = {
-    "gradient": "gradients",
     "update": "updates",
     "difference": "gradient differences",
-    "sum": "sum over honest clients",
+    "sum": "sums over honest clients",
+    "model": "models",
+    "image": "outputs of non-linear steps",
 }
 
 
@@ -84,25 +77,12 @@ class Verdict:
 
 def strongest_leak(leakage: Leakage) -> str:
     """The most that the adversary learns about the victim's gradients, in a few words."""
-    question, status = _strongest(leakage)
-    if question is None:
+    if leakage.strongest is None:
         return "no linear leak"
+    question, status = leakage.strongest
     if question == "image":
         return f"output of {_image_steps(leakage)}"
-    return f"{status} {SHORT[question]}"
-
-
-def _strongest(leakage: Leakage) -> tuple[Question | None, Status]:
-    """The question with the most revealing answers, and their status."""
-    questions: tuple[Question, ...] = ("gradient", "update", "difference", "sum")
-    for question in questions:
-        if leakage.of(question).indices("exact"):
-            return question, "exact"
-    if leakage.of("gradient").indices("noisy"):
-        return "gradient", "noisy"
-    if leakage.of("image").indices("exact"):
-        return "image", "exact"
-    return None, "hidden"
+    return f"{status} {NOUNS[question]}"
 
 
 def _image_steps(leakage: Leakage) -> str:
@@ -114,10 +94,10 @@ def _image_steps(leakage: Leakage) -> str:
 def _headline(leakage: Leakage) -> tuple[Headline, str]:
     """The headline and the summary."""
     who, victim = leakage.knowledge.adversary, f"client {leakage.victim}"
-    question, _ = _strongest(leakage)
-    if question is None:
+    if leakage.strongest is None:
         known = f"{who} computes no gradient of {victim} by linear combinations"
         return "nothing proved", f"{known}; other attacks are not ruled out"
+    question, _ = leakage.strongest
     series = leakage.of(question)
     exact, count = len(series.indices("exact")), len(series.when)
     if question == "gradient" and exact:
@@ -134,11 +114,12 @@ def _headline(leakage: Leakage) -> tuple[Headline, str]:
         least = math.sqrt(float(np.min(gradients.variances[noisy])))
         noise = f"; gradients only with noise of standard deviation {least:.3g} or more"
     if question == "difference":
-        known = f"{who} computes {exact} gradient differences of {victim} exactly"
+        known = f"{who} computes {exact} of {count} gradient differences of {victim} exactly"
         return "partly exposed", known + noise
     if question == "sum":
-        others = len(leakage.honest_component) - 1
-        known = f"{who} computes the sum of the gradients of {victim} and {others} others exactly"
+        count = len(leakage.honest_component) - 1
+        others = f"{count} other client{'s' if count > 1 else ''}"
+        known = f"{who} computes the sum of the gradients of {victim} and {others} exactly"
         return "partly exposed", known + noise
     return "noisy", f"{who} computes no gradient, difference or sum of {victim} exactly{noise}"
 

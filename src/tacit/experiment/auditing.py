@@ -78,8 +78,7 @@ def audit(
     *,
     iterations: int | None = None,
     delta: float = 1e-5,
-    attacks: bool = True,
-    attack_options: AttackOptions | None = None,
+    attacks: bool | AttackOptions = True,
     heat_map: bool | None = None,
     overrides: Sequence[str] = (),
     data_folder: Path | None = None,
@@ -96,8 +95,7 @@ def audit(
         iterations: How many iterations the adversaries see, from the first. By default 10, or all
             of a shorter run.
         delta: δ of the differential-privacy guarantee.
-        attacks: Whether to attack, or only to prove and bound.
-        attack_options: How hard attacks try, and on which device.
+        attacks: Whether to attack, and how hard. False only proves and bounds.
         heat_map: Whether to compute what each client learns about each other. By default up to 30
             clients.
         overrides: Changes to a configuration file, such as `"algorithm.lr=0.05"`.
@@ -145,7 +143,6 @@ def audit(
         iterations=iterations,
         delta=delta,
         attacks=attacks,
-        attack_options=attack_options,
         heat_map=heat_map,
         transcript=transcript,
         final=final,

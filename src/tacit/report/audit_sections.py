@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
+from typing import Any
 
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.result import AdversaryResult, Audit
-from tacit.auditing.symbolic.knowledge import Combination
-from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question
+from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
 from tacit.auditing.verdict import ASSUMPTIONS
 from tacit.report import audit_figures as figures
 from tacit.report.page import PageSection, card, collapsible, render_page, table
@@ -91,33 +91,22 @@ def _proofs(leakage: Leakage) -> str:
     """The first exact answer to each question, as a combination of messages."""
     html = ""
     for question in QUESTIONS:
-        series = leakage.of(question)
-        if exact := series.indices("exact"):
-            target = _target(leakage, question, exact[0])
-            combination = series.answer(exact[0]).combination
-            assert combination is not None
-            html += f"<p>{escape(target)} =</p>{_combination(leakage, combination)}"
+        if (proof := leakage.proof(question)) is not None:
+            index = leakage.of(question).indices("exact")[0]
+            target = f"θ[{leakage.victim}] after {index} iterations"
+            if question != "model":
+                target = format_terms(*leakage.terms(question, index), most=SHOWN_TERMS)
+            html += f"<p>{escape(target)} =</p>{_combination(proof)}"
     return html
 
 
-def _target(leakage: Leakage, question: Question, index: int) -> str:
-    if question == "model":
-        return f"θ[{leakage.victim}] after {index} iterations"
-    terms, coefficients = leakage.terms(question, index)
-    return " ".join(f"{c:+g}·{u}" for u, c in zip(terms, coefficients, strict=True))
-
-
-def _combination(leakage: Leakage, combination: Combination) -> str:
-    messages = leakage.knowledge.run.transcript.messages
+def _combination(proof: dict[str, Any]) -> str:
     terms = []
-    for (index, row), coefficient in combination.messages:
-        message = messages[index]
-        to = "" if message.target is None else f"→{int(message.target[row])}"
-        source = f"{message.tag}[{int(message.source[row])}{to}]({message.tick})"
-        terms.append(f"{coefficient:+.6g} · {source}")
-    terms += [
-        f"{-coefficient:+.6g} · {unknown} (its own)" for unknown, coefficient in combination.own
-    ]
+    for term in proof["messages"]:
+        to = "" if term["target"] is None else f"→{term['target']}"
+        message = f"{term['message']}[{term['source']}{to}]({term['tick']})"
+        terms.append(f"{term['coefficient']:+.6g} · {message}")
+    terms += [f"{own['coefficient']:+.6g} · {own['holds']} (its own)" for own in proof["own"]]
     more = f"\n… and {len(terms) - SHOWN_TERMS} more" if len(terms) > SHOWN_TERMS else ""
     shown = "\n".join(terms[:SHOWN_TERMS])
     return f'<div class="sheet"><pre>{escape(shown + more)}</pre></div>'

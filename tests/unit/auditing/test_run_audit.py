@@ -63,7 +63,7 @@ QUADRATIC = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.arange(15.0).vie
 
 
 def audited(algorithm, adversaries=None, task=QUADRATIC, graph=RING, **options):
-    options = {"iterations": 3, "attack_options": LITTLE, "heat_map": False, **options}
+    options = {"iterations": 3, "attacks": LITTLE, "heat_map": False, **options}
     return run_audit(Setting(algorithm, task, graph, 3), adversaries, **options)
 
 
@@ -143,7 +143,7 @@ def recorded(algorithm, task, steps=3, **keep):
 
 def test_an_audit_is_the_same_with_and_without_a_transcript():
     """Without a transcript the run is repeated: the same setting sends the same messages."""
-    options = {"iterations": 3, "attack_options": LITTLE, "heat_map": False}
+    options = {"iterations": 3, "attacks": LITTLE, "heat_map": False}
     first, without = (
         tacit.audit(recorded(LPPA, ONE_DIGIT, **keep), "curious(1)", **options)
         for keep in ({"insides": (1,)}, {})
@@ -181,7 +181,7 @@ def test_a_transcript_of_another_algorithm_is_refused():
 def test_the_state_of_corrupt_clients_must_be_recorded():
     run = recorded(LPPA, ONE_DIGIT, ticks=(0, 3))
     with pytest.raises(Misuse, match="insides"):
-        tacit.audit(run, "curious(1)", iterations=3, attack_options=LITTLE)
+        tacit.audit(run, "curious(1)", iterations=3, attacks=LITTLE)
     # By default only adversaries that the transcript allows are audited.
     found = tacit.audit(run, iterations=3, attacks=False)
     assert [str(result.adversary) for result in found.results] == ["eavesdropper"]
@@ -237,9 +237,9 @@ def test_the_search_does_not_see_the_truth(monkeypatch):
     effort = AttackOptions(restarts=1, seconds=600)
     algorithm = tacit.DPDSGT(lr=0.1, noise=tacit.Laplace(0.01), inject="every")
     monkeypatch.setattr(reconstruction_attacks, "LBFGS", lambda: short_lbfgs(iterations=5))
-    right = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attack_options=effort, iterations=1)
+    right = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attacks=effort, iterations=1)
     monkeypatch.setattr(suite, "Truth", WrongTruth)
-    wrong = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attack_options=effort, iterations=1)
+    wrong = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attacks=effort, iterations=1)
     (mine,), (its,) = right.results[0].reconstructions, wrong.results[0].reconstructions
     assert mine.kind == "noisy gradient"
     assert "L-BFGS" in mine.method
@@ -311,7 +311,7 @@ def test_membership_inference_by_models_and_gradients():
         LPPA,
         ["curious(1,4)"],
         MANY_DIGITS,
-        attack_options=effort,
+        attacks=effort,
         final=torch.zeros(5, MANY_DIGITS.parameters),
     )
     members = {one.score: one for one in found.results[0].memberships}
@@ -319,7 +319,7 @@ def test_membership_inference_by_models_and_gradients():
     assert members["loss"].roc.auc == pytest.approx(0.5)  # a model of zeros tells nothing apart
     assert any("the victim's trained model" in words for words in members["loss"].assumptions)
     assert any("shadow models" in words for words in members["likelihood ratio"].assumptions)
-    early = audited(LPPA, ["curious(1,4)"], MANY_DIGITS, attack_options=effort)
+    early = audited(LPPA, ["curious(1,4)"], MANY_DIGITS, attacks=effort)
     assert any(
         "early in training" in words for words in early.results[0].memberships[0].assumptions
     )
@@ -365,9 +365,9 @@ def test_tasks_that_are_not_attacked():
     [
         (DSGT, "curious(1)", "exposed", "computes 2 of 4 gradients of client 0 exactly"),
         (LPPA, "curious(1)", "partly exposed",
-         "1 gradient differences of client 0 exactly; gradients only with noise"),
+         "1 of 3 gradient differences of client 0 exactly; gradients only with noise"),
         (replace(LPPA, fresh=True), "curious(1)", "partly exposed",
-         "sum of the gradients of client 0 and 3 others"),
+         "sum of the gradients of client 0 and 3 other clients"),
         (tacit.DPDSGT(lr=0.1, inject="every"), "curious(1)", "noisy",
          "exactly; gradients only with noise"),
         (DSG, "curious(1)", "nothing proved",

@@ -22,7 +22,7 @@ from tacit.auditing.bounds.added_noise import Bound, noise_bound, noiseless_comb
 from tacit.auditing.bounds.dependence import trace_dependence
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
-from tacit.auditing.symbolic.leakage import Leakage, Question
+from tacit.auditing.symbolic.leakage import Leakage, Question, format_terms
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_number
@@ -33,8 +33,6 @@ from tacit.privacy.accounting.randomized_response import (
 )
 from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import Unknown
-
-SHOWN_TERMS = 6  # of a combination without noise
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ def _upper_bound(leakage: Leakage, clip: Clip | None, parameters: int, delta: fl
     for question in questions:
         series = leakage.of(question)
         if exact := series.indices("exact"):
-            shown = _format_terms(*leakage.terms(question, exact[0]))
+            shown = format_terms(*leakage.terms(question, exact[0]))
             return Bound.none(f"{cancels}: {shown}", series.answer(exact[0]).combination)
     depends = trace_dependence(know, victim)
     if depends.obstacle is not None:
@@ -123,13 +121,7 @@ def _format_gradients(know: Knowledge, victim: int, combination: Matrix) -> str:
     gradients = [(u, float(x)) for u, x in total if u.kind == "gradient"]
     largest = max(abs(x) for u, x in gradients if u.client == victim)
     shown = [(u, x / largest) for u, x in gradients if abs(x) > 1e-6 * largest]
-    return _format_terms(tuple(u for u, _ in shown), tuple(x for _, x in shown))
-
-
-def _format_terms(terms: tuple[Unknown, ...], coefficients: tuple[float, ...]) -> str:
-    shown = list(zip(coefficients, terms, strict=True))[:SHOWN_TERMS]
-    text = " ".join(f"{coefficient:+.3g}·{unknown}" for coefficient, unknown in shown)
-    return text + (" + …" if len(terms) > SHOWN_TERMS else "")
+    return format_terms([u for u, _ in shown], [x for _, x in shown])
 
 
 def _response_bound(budgets: dict[Unknown, float], parameters: int, delta: float) -> Bound:

@@ -59,16 +59,15 @@ def single_message_bound(
 ) -> SingleMessageBound | None:
     """The bound for the first message that contains a gradient of the victim.
 
+    None unless gradients are clipped in the L1 norm and the message is a gradient with Laplace
+    noise of one scale added.
+
     Args:
         run: The run on symbols.
         adversary: Its own noise terms do not count.
         victim: The client that sends the message.
         clip: How gradients are clipped.
         delta: δ of the smaller bound.
-
-    Returns:
-        None unless gradients are clipped in the L1 norm and the message is a gradient with Laplace
-        noise of one scale added.
     """
     found = _first_message(run, adversary, victim)
     if found is None or clip is None or clip.norm != "l1":
@@ -111,8 +110,6 @@ def _is_only_added(run: SymbolicRun, victim: int, content: list[Unknown]) -> boo
     """Whether noise is only added: no non-linear step, and gradients at points without secrets."""
     points = [run.points[u.when][u.client] for u in content if u.kind == "gradient"]
     inputs = [run.unknowns[k] for point in points for k in np.flatnonzero(point.numpy())]
-    is_secret = any(
-        u.kind in ("noise", "nonlinear") or (u.kind == "gradient" and u.client == victim)
-        for u in inputs
-    )
-    return not is_secret and not any(u.kind == "nonlinear" for u in content)
+    own = any(u.kind == "gradient" and u.client == victim for u in inputs)
+    secret = own or any(u.kind in ("noise", "nonlinear") for u in inputs)
+    return not secret and not any(u.kind == "nonlinear" for u in content)

@@ -12,13 +12,20 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.knowledge import Knowledge, Status
 from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 
 Level = Literal["nothing", "noisy", "sum", "difference", "gradient"]
 LEVELS: tuple[Level, ...] = ("nothing", "noisy", "sum", "difference", "gradient")
+LEVEL_OF: dict[tuple[Question, Status], Level] = {
+    ("gradient", "noisy"): "noisy",
+    ("sum", "exact"): "sum",
+    ("difference", "exact"): "difference",
+    ("update", "exact"): "gradient",
+    ("gradient", "exact"): "gradient",
+}
 MEANING = {
     "nothing": "no gradient by linear combinations",
     "noisy": "noisy gradients",
@@ -74,25 +81,11 @@ def compute_exposure(
 
 
 def _highest_level(leakage: Leakage) -> tuple[int, float]:
-    """The level, and the least noise on any gradient of the victim.
-
-    Asks no more than it needs: `Leakage.of` would answer all questions.
-    """
-    know, gradients = leakage.knowledge, leakage.gradients
-    if not gradients:
-        return LEVELS.index("nothing"), np.inf
-
-    def vectors(question: Question, count: int) -> list[Matrix]:
-        terms = [leakage.terms(question, index) for index in range(count)]
-        return [know.vector(*zip(*pair, strict=True)) for pair in terms]
-
-    count = len(gradients)
-    single, updates = vectors("gradient", count), vectors("update", len(leakage.updates))
-    if know.exact(np.stack(single + updates)).any():
-        return LEVELS.index("gradient"), 0.0
-    least = float(np.sqrt(know.variances(np.stack(single)).min()))
-    if count > 1 and know.exact(np.stack(vectors("difference", count - 1))).any():
-        return LEVELS.index("difference"), least
-    if know.exact(np.stack(vectors("sum", count))).any():
-        return LEVELS.index("sum"), least
-    return LEVELS.index("nothing" if np.isinf(least) else "noisy"), least
+    """The level, and the least noise on any gradient of the victim."""
+    level: Level = "nothing"
+    if leakage.strongest is not None:
+        level = LEVEL_OF.get(leakage.strongest, level)
+    if level == "gradient":
+        return LEVELS.index(level), 0.0
+    variances = leakage.of("gradient").variances
+    return LEVELS.index(level), float(np.sqrt(variances.min(initial=np.inf)))

@@ -4,24 +4,21 @@ A run on symbols gives each message as coefficients over the unknowns. The adver
 are subtracted; the others are hidden. A quantity c (a gradient, a difference, a sum, a model) is
 
     exact    if c is a combination of messages: c = aᵀA
-    noisy    if some combination equals c plus noise; the best linear unbiased estimate is the one
-             with the least variance
+    noisy    if some combination equals c plus noise; the estimate is the one with least variance
     hidden   if every combination that contains c also contains other secrets
 
-For noisy quantities, A = L Q with orthonormal rows Q = [S N] over secrets and noise, where D are
-the standard deviations of the noise. Among all combinations with Sᵀa = c_S the best one minimises
-‖D(Nᵀa − c_N)‖². With S = UΣVᵀ it is a = UΣ⁻¹Vᵀc_S + Z b, where the columns of Z are orthogonal to
-those of U and b solves a least-squares problem. If all noise has one standard deviation, the
-solution is explicit: S Sᵀ + N Nᵀ = I, so the singular vectors of S also diagonalize the noise, and
+A = L Q with orthonormal rows Q = [S N] over secrets and noise; D are the standard deviations of the
+noise. Among all combinations with Sᵀa = c_S the best one minimises ‖D(Nᵀa − c_N)‖². With S = UΣVᵀ it
+is a = UΣ⁻¹Vᵀc_S + Z b, where the columns of Z are orthogonal to those of U and b solves a
+least-squares problem. If all noise has one standard deviation, S Sᵀ + N Nᵀ = I makes it explicit:
 b = ZᵀN c_N.
 
-Tolerances: a coefficient below 10⁻⁷ of the largest, or a message that adds less than 10⁻⁹ of its
-size to earlier ones, is below the rounding of float32 messages and counts as zero. A step size of
-10⁻⁷ therefore hides gradients in models.
+A coefficient below 10⁻⁷ of the largest, or a message that adds less than 10⁻⁹ of its size to
+earlier ones, is below the rounding of float32 and counts as zero. A step size of 10⁻⁷ therefore
+hides gradients in models.
 
-Linear knowledge is a lower bound on knowledge: what is exact here is known for certain, what is
-hidden here is hidden from linear combinations. Results of non-linear steps are unknowns of their
-own, with no assumption about them.
+Linear knowledge is a lower bound on knowledge: exact quantities are known for certain, hidden ones
+are hidden from linear combinations. Results of non-linear steps are unknowns of their own.
 """
 
 from __future__ import annotations
@@ -185,9 +182,8 @@ class Knowledge:
         error = self._error(coordinates, hidden)[0]
         variance = float(np.square(error * self._deviations).sum())
         noise = [unknown for unknown in self.hidden if unknown.kind == "noise"]
-        remaining = tuple(
-            (unknown, float(x)) for unknown, x in zip(noise, error, strict=True) if abs(x) > EXACT
-        )
+        terms = zip(noise, error.tolist(), strict=True)
+        remaining = tuple((unknown, x) for unknown, x in terms if abs(x) > EXACT)
         return Answer("noisy", variance, self._combination(coordinates[0], vector), remaining)
 
     @cached_property
@@ -243,11 +239,8 @@ class Knowledge:
         coefficients = self._space.combination(coordinates[None])[0]
         rows = [self.seen[pivot] for pivot in self._space.pivots]
         negligible = NEGLIGIBLE * max(1.0, float(np.abs(coefficients).max(initial=0.0)))
-        used = [
-            (seen, float(a))
-            for seen, a in zip(rows, coefficients, strict=True)
-            if abs(a) > negligible
-        ]
+        pairs = zip(rows, coefficients.tolist(), strict=True)
+        used = [(seen, a) for seen, a in pairs if abs(a) > negligible]
         total = -target
         for seen, a in used:
             row = self.run.transcript.messages[seen.message].rows[seen.row].numpy()

@@ -11,30 +11,37 @@ image        the result of a declared non-linear step on rows that contain a gra
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from tacit.auditing.symbolic.knowledge import HIDDEN, Answer, Knowledge, Status
 from tacit.auditing.symbolic.row_space import Matrix
+from tacit.core.checks import is_count
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
 
 Question = Literal["gradient", "update", "difference", "sum", "model", "image"]
 QUESTIONS: tuple[Question, ...] = ("gradient", "update", "difference", "sum", "model", "image")
+Terms = tuple[tuple[Unknown, ...], tuple[float, ...]]  # unknowns and their coefficients
 
 
 @dataclass(frozen=True, eq=False)
 class AnswerSeries:
     """The answers to one question over time."""
 
-    question: Question
+    knowledge: Knowledge
     when: list[int]  # number of the batch (the later one of a difference), or iteration
-    variances: Matrix  # of the best estimate; 0 exact, infinite hidden
-    answer: Callable[[int], Answer]  # the answer at an index, with its combination
+    vectors: Matrix  # the quantities [c, U]
+
+    @cached_property
+    def variances(self) -> Matrix:
+        """Variances [c] of the best estimates; 0 if exact, infinite if hidden."""
+        return self.knowledge.variances(self.vectors)
 
     @property
     def statuses(self) -> list[Status]:
@@ -43,6 +50,10 @@ class AnswerSeries:
     def indices(self, status: Status) -> list[int]:
         """The indices of the answers with this status."""
         return [index for index, found in enumerate(self.statuses) if found == status]
+
+    def answer(self, index: int) -> Answer:
+        """The answer at an index, with its combination."""
+        return self.knowledge.answer(self.vectors[index]) if self.when else HIDDEN
 
     def as_dict(self) -> dict[str, Any]:
         deviations = [None if np.isinf(v) else float(np.sqrt(v)) for v in self.variances]
@@ -55,17 +66,14 @@ class Leakage:
 
     knowledge: Knowledge
     victim: int
+    _series: dict[Question, AnswerSeries] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        clients, adversary = self.knowledge.run.clients, self.knowledge.adversary
-        if not 0 <= self.victim < clients:
+        check_victim(self.victim, self.knowledge.run.clients)
+        if self.victim in self.knowledge.adversary.corrupt:
             raise Misuse(
-                f"There is no client {self.victim} to be the victim.",
-                f"Name one from 0 to {clients - 1}.",
-            )
-        if self.victim in adversary.corrupt:
-            raise Misuse(
-                f"Client {self.victim} is corrupt and cannot be the victim of {adversary}.",
+                f"Client {self.victim} is corrupt: it cannot be the victim of "
+                f"{self.knowledge.adversary}.",
                 "Name an honest client.",
             )
 
@@ -76,7 +84,6 @@ class Leakage:
 
     @cached_property
     def gradients(self) -> list[Unknown]:
-        """The victim's gradients."""
         return self.knowledge.run.gradients(self.victim)
 
     @cached_property
@@ -105,54 +112,45 @@ class Leakage:
 
     def of(self, question: Question) -> AnswerSeries:
         """The answers to one question."""
+        if question not in self._series:
+            know = self.knowledge
+            if question == "model":
+                vectors = [know.pad(rows[self.victim]) for rows in know.run.models]
+                when = list(range(len(vectors)))
+            else:
+                vectors = [know.vector(*zip(*pair, strict=True)) for pair in self._terms[question]]
+                when = [unknowns[0].when for unknowns, _ in self._terms[question]]
+            stacked = np.array(vectors).reshape(len(when), len(know.run.unknowns))
+            self._series[question] = AnswerSeries(know, when, stacked)
         return self._series[question]
 
     @cached_property
-    def _series(self) -> dict[Question, AnswerSeries]:
-        know = self.knowledge
-        numbers = [u.when for u in self.gradients]
-        when: dict[Question, list[int]] = {
-            "gradient": numbers,
-            "update": [batches[0].when for batches in self.updates],
-            "difference": numbers[1:],
-            "sum": numbers,
-            "image": [u.when for u in self.images],
-        }
-        series = {}
-        for question, moments in when.items():
-            terms = [self.terms(question, index) for index in range(len(moments))]
-            vectors = [know.vector(*zip(*pair, strict=True)) for pair in terms]
-            series[question] = self._answers(question, moments, vectors)
-        models = [know.pad(rows[self.victim]) for rows in know.run.models]
-        series["model"] = self._answers("model", list(range(len(models))), models)
-        return series
+    def strongest(self) -> tuple[Question, Status] | None:
+        """The question with the most revealing answers, and their best status; None if hidden."""
+        questions: tuple[Question, ...] = ("gradient", "update", "difference", "sum")
+        for question in questions:
+            if self.knowledge.exact(self.of(question).vectors).any():
+                return question, "exact"
+        if self.of("gradient").indices("noisy"):
+            return "gradient", "noisy"
+        return ("image", "exact") if self.of("image").indices("exact") else None
 
-    def terms(
-        self, question: Question, index: int
-    ) -> tuple[tuple[Unknown, ...], tuple[float, ...]]:
+    def terms(self, question: Question, index: int) -> Terms:
         """The unknowns that an answer is about and their coefficients; none for a model."""
-        gradients = self.gradients
-        if question == "gradient":
-            return (gradients[index],), (1.0,)
-        if question == "update":
-            return self.updates[index], (1.0,) * len(self.updates[index])
-        if question == "difference":
-            return (gradients[index + 1], gradients[index]), (1.0, -1.0)
-        if question == "sum":
-            clients = sorted(self.honest_component)
-            return tuple(gradients[index]._replace(client=i) for i in clients), (1.0,) * len(
-                clients
-            )
-        if question == "image":
-            return (self.images[index],), (1.0,)
-        return (), ()
+        return ((), ()) if question == "model" else self._terms[question][index]
 
-    def _answers(self, question: Question, when: list[int], vectors: list[Matrix]) -> AnswerSeries:
-        know = self.knowledge
-        if not vectors:
-            return AnswerSeries(question, [], np.zeros(0), lambda index: HIDDEN)
-        variances = know.variances(np.stack(vectors))
-        return AnswerSeries(question, when, variances, lambda index: know.answer(vectors[index]))
+    @cached_property
+    def _terms(self) -> dict[Question, list[Terms]]:
+        gradients, clients = self.gradients, sorted(self.honest_component)
+        added: dict[Question, list[tuple[Unknown, ...]]] = {
+            "gradient": [(u,) for u in gradients],
+            "update": self.updates,
+            "sum": [tuple(u._replace(client=i) for i in clients) for u in gradients],
+            "image": [(u,) for u in self.images],
+        }
+        differences = [((after, before), (1.0, -1.0)) for before, after in pairwise(gradients)]
+        sums = {q: [(us, (1.0,) * len(us)) for us in every] for q, every in added.items()}
+        return {"difference": differences, **sums}
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -181,9 +179,21 @@ class Leakage:
             }
             for (index, row), coefficient in combination.messages
         ]
-        own = [
-            {"coefficient": -coefficient, "holds": str(unknown)}
-            for unknown, coefficient in combination.own
-        ]
-        gain = combination.gain
-        return {"of": series.when[exact[0]], "messages": terms, "own": own, "gain": gain}
+        own = [{"coefficient": -x, "holds": str(unknown)} for unknown, x in combination.own]
+        when, gain = series.when[exact[0]], combination.gain
+        return {"of": when, "messages": terms, "own": own, "gain": gain}
+
+
+def check_victim(victim: int, clients: int) -> None:
+    """Raise Misuse unless there is such a client."""
+    if not is_count(victim, 0) or victim >= clients:
+        raise Misuse(
+            f"There is no client {victim!r} to be the victim.", f"Name one from 0 to {clients - 1}."
+        )
+
+
+def format_terms(terms: Sequence[Unknown], coefficients: Sequence[float], most: int = 6) -> str:
+    """A combination of unknowns as text; terms after the first `most` are left out."""
+    shown = list(zip(coefficients, terms, strict=True))[:most]
+    text = " ".join(f"{coefficient:+.3g}·{unknown}" for coefficient, unknown in shown)
+    return text + (" + …" if len(terms) > most else "")
