@@ -253,8 +253,8 @@ def serve(rank, ranks, meeting, jobs):
         except Exception:
             jobs.send((False, traceback.format_exc()))
         else:
-            if isinstance(answer, tuple) and answer[0] == "Lost":
-                return  # as the command does: leaving tells those who wait for us
+            if isinstance(answer, tuple) and answer[0] == "RankLost":
+                return  # as the command does: its closed connections end the wait of the others
     dist.destroy_process_group()
 
 
