@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-import tacit
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
@@ -14,6 +13,7 @@ from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.symbolic.exposure import Exposure
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.verdict import ASSUMPTIONS, Verdict
+from tacit.core.version import __version__
 from tacit.simulation import Setting
 
 
@@ -68,7 +68,7 @@ class Audit:
         """Plain values, as in audit.json."""
         setting = self.setting
         return {
-            "version": tacit.__version__,
+            "version": __version__,
             "algorithm": setting.algorithm.name,
             "options": repr(setting.algorithm),
             "clip": None if setting.task.clip is None else asdict(setting.task.clip),

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
-import tacit
 from tacit.config.loading import make_config
 from tacit.core.errors import TacitError
 from tacit.peer.federation.federation_folder import FederationFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.operator import create
 from tacit.peer.node.results import read_history
+from tacit.simulation import Setting, Simulation
+from tacit.tasks import Task
 
 NODES, DEGREE = 5, 2
 PARAMETERS = 50_000
@@ -27,7 +28,7 @@ ROUND = 10  # iterations
 TIMEOUT = 240.0  # seconds for a federation to finish
 
 
-def target(name: str) -> tacit.Task:
+def target(name: str) -> Task:
     """The task of node n0, n1, …: minimise ‖θ − c‖²/2, which takes next to no time."""
     return _task([int(name[1:])])
 
@@ -77,7 +78,7 @@ def simulator_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
     options = {key: value for key, value in rule.items() if key != "name"}
     algorithm = tacit.ALGORITHMS[rule["name"]](**options)
     graph = tacit.Topology.ring(NODES).mixing("metropolis")
-    simulation = tacit.Simulation(tacit.Setting(algorithm, _task(range(NODES)), graph))
+    simulation = Simulation(Setting(algorithm, _task(range(NODES)), graph))
     simulation.start()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -143,11 +144,11 @@ def _addresses(ports: list[int]) -> dict[str, str]:
     return {f"n{i}": f"127.0.0.1:{port}" for i, port in enumerate(ports)}
 
 
-def _task(nodes: Iterable[int]) -> tacit.Task:
+def _task(nodes: Iterable[int]) -> Task:
     centres = [
         torch.randn(PARAMETERS, generator=torch.Generator().manual_seed(node)) for node in nodes
     ]
-    return tacit.Task.from_loss(
+    return Task.from_loss(
         lambda theta, c: (theta - c).square().sum() / 2, centres, torch.zeros(PARAMETERS)
     )
 

@@ -18,8 +18,7 @@ from torch.nn import functional
 
 from tacit.bench.benchmark import BenchOptions, BenchResult
 from tacit.bench.timing import TimedFunction, Timings
-from tacit.bench.workloads import W2, W3, Images, Workload
-from tacit.bench.workloads import WORKLOADS as KNOWN
+from tacit.bench.workloads import W2, W3, WORKLOADS as KNOWN, Images, Workload
 from tacit.simulation import Simulation
 
 SUMMARY = (

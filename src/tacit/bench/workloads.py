@@ -23,10 +23,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-import tacit
 from tacit import data, models
+from tacit.algorithms.lppa import LPPA
 from tacit.core.randomness import derive_key
+from tacit.core.schedules import Exponential
 from tacit.graph import Graph, Topology
+from tacit.simulation import Setting, Simulation
+from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 from tacit.tasks.task import Init
 
@@ -99,22 +102,20 @@ class Workload:
     def module(self) -> nn.Module:
         return models.build(self.model, SHAPE, CLASSES, **self.options)
 
-    def task(self, images: Images) -> tacit.Task:
+    def task(self, images: Images) -> Task:
         owned = torch.arange(len(images.x)).view(self.clients, self.samples)
         parts = Parts.split((images.x, images.y), owned.unbind())
-        return tacit.Task.from_module(
+        return Task.from_module(
             self.module(), parts, batch_size=self.batch_size, test=images.test, init=self.init
         )
 
     def simulation(
         self, images: Images, device: torch.device, prg: Literal["philox", "chacha20"] = "philox"
-    ) -> tacit.Simulation:
+    ) -> Simulation:
         """A started simulation: λ = 0.02 · 0.95^round, Laplace(0.025) masks at the start."""
-        algorithm = tacit.LPPA(tacit.Exponential(0.02, 0.95, every=self.iterations))
-        simulation = tacit.Simulation(
-            tacit.Setting(
-                algorithm, self.task(images), self.graph(self.clients), device=device, prg=prg
-            )
+        algorithm = LPPA(Exponential(0.02, 0.95, every=self.iterations))
+        simulation = Simulation(
+            Setting(algorithm, self.task(images), self.graph(self.clients), device=device, prg=prg)
         )
         simulation.start()
         return simulation

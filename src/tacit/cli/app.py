@@ -43,9 +43,9 @@ def version(
             "Only `tacit run` uses several processes: start the others without torchrun.",
         )
     if show:
-        import tacit
+        from tacit.core.version import __version__
 
-        print(f"tacit {tacit.__version__}")
+        print(f"tacit {__version__}")
         raise typer.Exit
 
 

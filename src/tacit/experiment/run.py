@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tacit
 from tacit.config.build import Experiment, build
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config
 from tacit.core.errors import Diverged, Interrupted, Misuse, RankLost, ReportedElsewhere, TacitError
 from tacit.core.storage import append_text, write_json, write_text
+from tacit.core.version import __version__
 from tacit.data import Dataset
 from tacit.engines import checkpoints
 from tacit.engines.group import Hosted, ProcessGroup, SingleProcess
@@ -75,7 +75,7 @@ def run(
         Misuse: The configuration or the folder cannot be used; nothing was written.
         Diverged: A state became NaN or infinite, and the configuration does not allow that.
         Interrupted: A signal stopped the run.
-        Lost: Another process of the group died.
+        RankLost: Another process of the group died.
     """
     group, listener = group or SingleProcess(), listener or ProgressListener()
     folder = RunFolder(out)
@@ -293,6 +293,6 @@ class _ActiveRun:
             "msd": last.get("msd"),
             "device": experiment.config.run.device,
             "notes": notes,
-            "version": tacit.__version__,
+            "version": __version__,
         }
         return summary | ({"diverged": simulation.diverged} if simulation.diverged else {})

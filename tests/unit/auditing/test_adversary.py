@@ -56,10 +56,10 @@ def test_parse(text, expected):
         "curious(-1)",
         "curious(a)",
         "curious(1",
-        "curious(0)+",
-        "Eavesdropper",
-        "spy",
         "curious 1",
+        "spy",
+        "Server",
+        "server+",
     ],
 )
 def test_a_parse_error_shows_the_syntax(text):
@@ -113,10 +113,7 @@ def test_mixed_rows_go_to_all_neighbours(adversary, sources):
 def test_only_the_target_of_a_directed_edge_sees_a_message():
     assert CURIOUS(1).sees(mixed(0, 1), [(0, 1)]).tolist() == [True, True]
     assert CURIOUS(0).sees(mixed(0, 1), [(0, 1)]).tolist() == [True, False]
-    assert TAP().sees(mixed(0, 1), [(0, 1)]).tolist() == [
-        True,
-        False,
-    ]
+    assert TAP().sees(mixed(0, 1), [(0, 1)]).tolist() == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +131,7 @@ def test_only_the_target_of_a_directed_edge_sees_a_message():
 def test_rows_sent_along_edges(adversary, clear, private):
     for is_private, expected in ((False, clear), (True, private)):
         seen = adversary.sees(sent(is_private), PATH).tolist()
-        assert [edge for edge, hears in zip(PATH, seen, strict=True) if hears] == expected
+        assert [edge for edge, is_seen in zip(PATH, seen, strict=True) if is_seen] == expected
 
 
 def test_messages_to_and_from_the_server():
@@ -147,9 +144,8 @@ def test_messages_to_and_from_the_server():
 
 
 def test_view():
-    transcript = Transcript(
-        clients=4, edges=PATH, messages=[mixed(0, 1, 2, 3), up(0, 2), sent(private=True), DOWN]
-    )
+    messages = [mixed(0, 1, 2, 3), up(0, 2), sent(private=True), DOWN]
+    transcript = Transcript(clients=4, edges=PATH, messages=messages)
     seen = [(index, rows.tolist()) for index, rows in CURIOUS(3).view(transcript)]
     assert seen == [(0, [2, 3]), (2, [4, 5]), (3, [0])]
     assert list(Adversary().view(transcript)) == []
@@ -163,11 +159,9 @@ def test_unknowns_that_are_known_without_messages():
         assert not (TAP() | Adversary(knows_theta0=True)).knows(unknown)
     assert CURIOUS(0).knows(shared)  # both ends have it
     first = Unknown("theta0", 0, 1)
-    assert [a.knows(first) for a in (CURIOUS(1), CURIOUS(2), Adversary(knows_theta0=True))] == [
-        True,
-        False,
-        True,
-    ]
+    assert CURIOUS(1).knows(first)
+    assert not CURIOUS(2).knows(first)
+    assert Adversary(knows_theta0=True).knows(first)
 
 
 # --- On a graph ---
@@ -199,8 +193,6 @@ def test_a_server_connects_all_honest_clients():
 
 
 def test_an_eavesdropper_on_named_edges_does_not_see_the_server():
-    up = Message(1, "average", "g", torch.zeros(3, 2), torch.tensor([0, 1, 2]))
-    down = Message(1, "broadcast", "g", torch.zeros(1, 2), torch.tensor([-1]))
-    for message in (up, down):
-        assert not Adversary.eavesdropper((0, 1)).sees(message, [(0, 1)]).any()
-        assert Adversary.eavesdropper().sees(message, [(0, 1)]).all()
+    for message in (up(0, 1, 2), DOWN):
+        assert not TAP((0, 1)).sees(message, [(0, 1)]).any()
+        assert TAP().sees(message, [(0, 1)]).all()

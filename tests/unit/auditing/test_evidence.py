@@ -42,35 +42,35 @@ def gradient(algorithm, when, client=0):
 
 
 def test_a_gradient_a_difference_a_sum_and_a_model():
-    findings, said = found(LPPA, "curious(1,4)"), numbers(LPPA, [1, 4])
-    exact = evidence(findings, "gradient", 2, said)
+    leakage, transcript = found(LPPA, "curious(1,4)"), numbers(LPPA, [1, 4])
+    exact = evidence(leakage, "gradient", 2, transcript)
     torch.testing.assert_close(exact.values, gradient(LPPA, 2))
     assert (exact.kind, exact.victim, exact.deviation) == ("gradient", 0, 0)
     assert exact.gain > 0
     assert str(exact) == "gradient +1·g[0](2), exactly"
 
-    one, said = found(LPPA, "curious(1)"), numbers(LPPA, [1])
-    noisy = evidence(one, "gradient", 0, said)
+    one, transcript = found(LPPA, "curious(1)"), numbers(LPPA, [1])
+    noisy = evidence(one, "gradient", 0, transcript)
     assert noisy.kind == "noisy gradient"
     assert noisy.deviation == pytest.approx(1.0)
     assert "with noise of deviation 1" in str(noisy)
-    shift = evidence(one, "difference", 1, said)
+    shift = evidence(one, "difference", 1, transcript)
     torch.testing.assert_close(shift.values, gradient(LPPA, 2) - gradient(LPPA, 1))
     assert (shift.kind, shift.coefficients) == ("difference", (1.0, -1.0))
-    total = evidence(one, "sum", 1, said)
+    total = evidence(one, "sum", 1, transcript)
     torch.testing.assert_close(total.values, sum(gradient(LPPA, 1, i) for i in (0, 2, 3, 4)))
     assert total.points.shape == (4, 4)
-    model = evidence(one, "model", 1, said)
+    model = evidence(one, "model", 1, transcript)
     torch.testing.assert_close(model.values, numbers(LPPA, [1]).of("theta")[1].rows[0])
     assert (model.terms, model.points) == ((), None)
 
 
 def test_where_the_gradient_was_taken_is_known_where_the_model_is():
     """The quadratic's gradient is Aθ − b there."""
-    findings, said = found(tacit.DSGT(lr=0.1), "curious(1)"), numbers(tacit.DSGT(lr=0.1), [1])
+    leakage, transcript = found(tacit.DSGT(lr=0.1), "curious(1)"), numbers(tacit.DSGT(lr=0.1), [1])
     hessian, linear = TASK.parts[0]
     for place in range(4):
-        proof = evidence(findings, "gradient", place, said)
+        proof = evidence(leakage, "gradient", place, transcript)
         torch.testing.assert_close(hessian @ proof.points[0] - linear, proof.values)
     diffusion = tacit.DSG(lr=0.1)
     proof = evidence(found(diffusion, "curious(1,4)"), "gradient", 1, numbers(diffusion, [1, 4]))
@@ -86,15 +86,15 @@ def test_a_gradient_known_at_an_unknown_model_has_no_points():
 
 def test_an_image_is_what_the_nonlinear_step_gave():
     algorithm = tacit.DeFLVP(lr=0.1, private_variates=True)
-    findings, said = found(algorithm, "curious(1)"), numbers(algorithm, [1])
+    leakage, transcript = found(algorithm, "curious(1)"), numbers(algorithm, [1])
     truth = numbers(algorithm, range(5)).held
-    for place, unknown in enumerate(findings.images[:4]):
-        proof = evidence(findings, "image", place, said)
+    for place, unknown in enumerate(leakage.images[:4]):
+        proof = evidence(leakage, "image", place, transcript)
         torch.testing.assert_close(proof.values, truth[unknown])
         assert (proof.kind, proof.deviation, proof.points) == ("image", 0, None)
 
 
-def test_hidden_is_no_evidence():
+def test_hidden_answers_have_no_evidence():
     assert (
         evidence(
             found(tacit.DSG(lr=0.1), "curious(1)"), "gradient", 1, numbers(tacit.DSG(lr=0.1), [1])
@@ -104,24 +104,25 @@ def test_hidden_is_no_evidence():
     assert evidence(found(LPPA, "curious(1)"), "gradient", STEPS, numbers(LPPA, [1])) is None
 
 
-def test_what_is_said_in_float32_gives_evidence_in_double_precision():
+def test_float32_messages_give_float64_evidence():
     single = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.ones(5, 3))
-    said = tacit.simulate(
+    transcript = tacit.simulate(
         LPPA, single, RING, steps=STEPS, transcript=Keep(insides=(1, 4))
     ).transcript
-    assert said.messages[0].rows.dtype == torch.float32
-    assert evidence(found(LPPA, "curious(1,4)"), "gradient", 0, said).values.dtype == torch.float64
+    assert transcript.messages[0].rows.dtype == torch.float32
+    gradient = evidence(found(LPPA, "curious(1,4)"), "gradient", 0, transcript)
+    assert gradient.values.dtype == torch.float64
 
 
 def test_telescoping_differences_leave_the_first_gradient_and_the_last_known():
-    findings, said = found(LPPA, "curious(1)"), numbers(LPPA, [1])
-    known = findings.of("difference").indices("exact")
+    leakage, transcript = found(LPPA, "curious(1)"), numbers(LPPA, [1])
+    known = leakage.of("difference").indices("exact")
     assert known == [0, 1, 2]
-    chain = telescoped_difference(findings, said)
+    chain = telescoped_difference(leakage, transcript)
     torch.testing.assert_close(chain.values, gradient(LPPA, 0) - gradient(LPPA, 3))
     assert [term.when for term in chain.terms] == [0, 3]
     assert (chain.kind, chain.coefficients, chain.deviation) == ("difference", (1.0, -1.0), 0.0)
-    parts = [evidence(findings, "difference", place, said) for place in known]
+    parts = [evidence(leakage, "difference", place, transcript) for place in known]
     torch.testing.assert_close(chain.values, -sum(part.values for part in parts))
     assert chain.gain == pytest.approx(sum(part.gain for part in parts))
     torch.testing.assert_close(chain.points[0], numbers(LPPA, [1]).of("theta")[0].rows[0])
@@ -158,8 +159,8 @@ def test_the_transcript_of_another_run_is_refused(other):
 
 def test_bounds_that_are_the_same_are_no_obstacle():
     bounds = {"clients": (1,), "ticks": (0, 3)}
-    findings = found(LPPA, "curious(1)", **bounds)
-    proof = evidence(findings, "difference", 0, numbers(LPPA, [1], **bounds))
+    leakage = found(LPPA, "curious(1)", **bounds)
+    proof = evidence(leakage, "difference", 0, numbers(LPPA, [1], **bounds))
     torch.testing.assert_close(proof.values, gradient(LPPA, 1) - gradient(LPPA, 0))
 
 
@@ -175,14 +176,14 @@ def test_what_corrupt_clients_hold_must_have_been_recorded(insides):
 
 def test_first_models_that_are_known_must_have_been_recorded():
     algorithm = tacit.DSG(lr=0.1)
-    findings = found(algorithm, "curious(1)+theta0")
-    proof = evidence(findings, "gradient", 0, numbers(algorithm, [1], theta0=True))
+    leakage = found(algorithm, "curious(1)+theta0")
+    proof = evidence(leakage, "gradient", 0, numbers(algorithm, [1], theta0=True))
     torch.testing.assert_close(proof.values, gradient(algorithm, 1))
     with pytest.raises(Misuse, match=r"knows θ⁰\[0\], but the transcript does not have it"):
-        evidence(findings, "gradient", 0, numbers(algorithm, [1]))
+        evidence(leakage, "gradient", 0, numbers(algorithm, [1]))
 
 
-def test_nothing_but_zero_is_made_of_nothing():
+def test_an_empty_combination_is_zero():
     know = found(LPPA, "curious(1)").knowledge
     zero = know.answer(know.vector()).combination
     assert (zero.messages, zero.own) == ((), ())
@@ -192,14 +193,14 @@ def test_nothing_but_zero_is_made_of_nothing():
 def test_a_transcript_of_another_graph_is_refused():
     complete = tacit.Topology.complete(5).mixing("metropolis", lazy=True)
     task = tacit.quadratic(torch.eye(2).double().repeat(5, 1, 1), torch.ones(5, 2).double())
-    said = tacit.simulate(
+    transcript = tacit.simulate(
         LPPA, task, complete, steps=STEPS, transcript=Keep(insides=(1, 4))
     ).transcript
     with pytest.raises(Misuse, match="other messages than a run of this algorithm on this graph"):
-        evidence(found(LPPA, "curious(1,4)"), "gradient", 0, said)
+        evidence(found(LPPA, "curious(1,4)"), "gradient", 0, transcript)
 
 
-def test_a_model_is_called_one():
+def test_the_text_of_a_model():
     assert (
         str(evidence(found(LPPA, "curious(1)"), "model", 0, numbers(LPPA, [1])))
         == "model of client 0"

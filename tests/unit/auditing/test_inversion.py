@@ -62,7 +62,7 @@ def far(found, x):
     return (found.inputs - x).square().flatten(1).mean(1)
 
 
-def test_digits_come_back_from_exact_gradients_of_the_sigmoid_network():
+def test_exact_gradients_of_the_sigmoid_network_reveal_the_digits():
     flat = FlatModule(sigmoid_cnn((1, 28, 28), 10, uniform=0.5))
     loss = ModuleLoss(flat, functional.cross_entropy)
     digits = data.load("mnist-mini", limit_train=3).train
@@ -91,7 +91,7 @@ def test_labels_optimised_along_with_the_inputs():
 
 
 @pytest.mark.parametrize(
-    ("labels", "guesses", "said"),
+    ("labels", "guesses", "message"),
     [
         ("known", 3, "labels known"),
         ("soft", 3, "labels known"),
@@ -99,14 +99,14 @@ def test_labels_optimised_along_with_the_inputs():
         (None, 3, "labels optimised along with the inputs, as distributions"),
     ],
 )
-def test_a_difference_of_two_gradients_of_one_sample(labels, guesses, said):
+def test_a_difference_of_two_gradients_of_one_sample(labels, guesses, message):
     later, earlier, (x, y) = weights("a"), weights("b"), truth(2, 1)
     seen = Observation.difference(later, earlier, gradients(later, x, y) - gradients(earlier, x, y))
     known = {"known": y, "soft": functional.one_hot(y, CLASSES).double()}
     found = attack(seen, labels=known.get(labels, labels))
     assert far(found, x).max() < 1e-5
     assert found.losses.shape == (2, guesses)
-    assert found.assumptions[0] == said
+    assert found.assumptions[0] == message
     assert "data reused: all 2 gradients are of the same batch" in found.assumptions
     assert torch.equal(found.labels, known.get(labels, y))
 
@@ -121,7 +121,7 @@ def test_a_sum_over_two_clients_with_a_sample_each():
     assert "a sum of 2 gradients, each of a batch of its own" in found.assumptions
 
 
-def test_recovered_labels_of_a_sum_are_dealt_anew_in_every_restart():
+def test_restarts_assign_recovered_labels_of_a_sum_differently():
     """At different weights, the matching loss assigns the labels to the two clients."""
     theta = torch.stack((weights("a"), weights("b")), 1)
     x, _ = truth(2, 2, 1)
@@ -157,7 +157,7 @@ def test_signed_adam_on_the_cosine_with_total_variation():
     assert smooth.inputs.diff(dim=-1).abs().mean() < 0.1 * found.inputs.diff(dim=-1).abs().mean()
 
 
-def test_signed_adam_by_hand():
+def test_first_step_of_signed_adam():
     """The first step of Adam on signs is lr in every coordinate; the best point is in the box."""
     start = torch.tensor([[0.5, 0.95], [0.2, 0.2]], dtype=torch.float64)
 
@@ -177,7 +177,7 @@ def test_signed_adam_by_hand():
     assert best.iterations.tolist() == [5, 5]
 
 
-def test_the_attacker_chooses_by_its_own_loss_and_says_all_of_them():
+def test_the_guess_with_the_lowest_loss_is_chosen():
     theta, (x, y) = weights("a", victims=3), truth(3, 1)
     seen = Observation.gradient(theta, gradients(theta, x, y))
     few = attack(seen, optimiser=LBFGS(iterations=5), restarts=5)
@@ -222,10 +222,10 @@ def test_only_a_box_clamps():
     assert "inputs known to be in [0.0, 1.0]" in boxed.assumptions
 
 
-def test_progress_and_the_end_of_the_budget_are_told():
+def test_progress_and_the_end_of_the_budget_are_reported():
     theta, (x, y) = weights("a"), truth(2, 1)
     seen, calls = Observation.gradient(theta, gradients(theta, x, y)), []
-    attack(seen, optimiser=LBFGS(iterations=6), progress=lambda *told: calls.append(told), chunk=3)
+    attack(seen, optimiser=LBFGS(iterations=6), progress=lambda *call: calls.append(call), chunk=3)
     assert [iteration for iteration, _, _ in calls] == [*range(6), *range(6, 12)]
     assert {total for _, total, _ in calls} == {12}
     assert all(best.shape == (2,) for _, _, best in calls)
@@ -262,7 +262,7 @@ def test_a_loss_that_is_no_modules_needs_labels_or_optimises_them():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"labels": "recovr"}, "Did you mean 'recover'"),
         ({"labels": torch.zeros(2, 3, dtype=torch.long)}, "labels have shape (2, 3)"),
@@ -278,13 +278,13 @@ def test_a_loss_that_is_no_modules_needs_labels_or_optimises_them():
         ({"matching_loss": L2(total_variation=1.0), "shape": (16,)}, "Total variation"),
     ],
 )
-def test_refusals(options, said):
+def test_invalid_options(options, message):
     theta = weights("a")
     values = torch.zeros_like(theta)
     values[:, -1] = -1.0  # the last class, if any
     with pytest.raises(Misuse) as refusal:
         attack(Observation.gradient(theta, values), **options)
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
     assert refusal.value.remedy
 
 
@@ -295,7 +295,7 @@ def test_another_models_observation_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda w: Observation.gradient(w[0], w), "shape (5,)"),
         (lambda w: Observation.gradient(w, w[:1]), "values"),
@@ -306,8 +306,8 @@ def test_another_models_observation_is_refused():
         (lambda w: Observation(w[:, None], w.new_ones(2), w, True), "coefficients"),
     ],
 )
-def test_observations_that_do_not_fit_are_refused(make, said):
+def test_observations_that_do_not_fit_are_refused(make, message):
     with pytest.raises(Misuse) as refusal:
         make(torch.ones(2, 5, dtype=torch.float64))
-    assert said in refusal.value.problem
+    assert message in refusal.value.problem
     assert refusal.value.remedy

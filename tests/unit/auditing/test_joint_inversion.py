@@ -78,7 +78,7 @@ def guess():
 @pytest.mark.parametrize(
     "objective", [L2(), L2(relative=True, total_variation=0.1), CosineDistance()]
 )
-def test_the_joint_objective_is_the_mean_over_changes_and_the_sum(objective):
+def test_the_joint_loss_is_the_mean_over_changes_and_the_sum(objective):
     rows, which = guess()
     x, (_, y), known = LAYOUT.inputs(rows), truth(), seen()
     after, before = gradients(weights("later"), x, y), gradients(weights("earlier"), x, y)
@@ -97,7 +97,7 @@ def test_the_joint_objective_is_the_mean_over_changes_and_the_sum(objective):
     torch.testing.assert_close(values, torch.stack(by_hand))
 
 
-def test_its_slopes_are_those_of_small_steps():
+def test_its_gradient_against_finite_differences():
     objective = matching(L2())
     rows, which = guess()
     _, slopes = objective(rows, which)
@@ -123,7 +123,7 @@ def test_the_truth_matches_and_is_found():
     assert float(off.max()) < 1e-4
 
 
-def test_one_value_alone_is_inverted_as_ever():
+def test_a_joint_observation_of_one_value():
     """A joint observation of one gradient is an observation of that gradient."""
     theta, (x, y) = weights("later")[:, :1], truth()
     value = gradients(theta, x[:, :1], y[:, :1])
@@ -147,7 +147,7 @@ def test_labels_are_searched_where_they_are_not_given():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda w: JointObservation(w, w.new_ones(1, 3), w[:, :1], (0, 2, 2)), "batches [0, 2, 2]"),
         (lambda w: JointObservation(w, w.new_ones(1, 3), w[:, :1], (0, 0)), "batches [0, 0]"),
@@ -156,8 +156,8 @@ def test_labels_are_searched_where_they_are_not_given():
         (lambda w: JointObservation.changes_and_sum(w, w[:1], w, w[:, 0]), "earlier (1, 3, 5)"),
     ],
 )
-def test_observations_that_do_not_fit_are_refused(make, said):
+def test_observations_that_do_not_fit_are_refused(make, message):
     with pytest.raises(Misuse) as refusal:
         make(torch.ones(2, 3, 5, dtype=torch.float64))
-    assert said in refusal.value.problem
+    assert message in refusal.value.problem
     assert refusal.value.remedy

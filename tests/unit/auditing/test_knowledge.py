@@ -12,12 +12,9 @@ from tacit.record.transcript import Keep, Message, Transcript
 from tacit.record.unknowns import Unknown
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
-G0, G1, NOISE, OWN = (
-    Unknown("gradient", 0, 0),
-    Unknown("gradient", 1, 0),
-    Unknown("noise", 0, 0, tag="n"),
-    Unknown("gradient", 0, 1),
-)
+EAVESDROPPER = Adversary.eavesdropper()
+G0, G1, OWN = (Unknown("gradient", when, client) for when, client in ((0, 0), (1, 0), (0, 1)))
+NOISE = Unknown("noise", 0, 0, tag="n")
 
 
 def knowledge_of(*rows, adversary=None, narrow=False):
@@ -25,10 +22,19 @@ def knowledge_of(*rows, adversary=None, narrow=False):
     sent = [torch.tensor([row], dtype=torch.float64) for row in rows]
     if narrow:  # as in a run: without later unknowns
         sent = [row[:, : int(row[0].nonzero().max()) + 1] for row in sent]
-    messages = [Message(t, "mix", "x", row, torch.tensor([0])) for t, row in enumerate(sent)]
-    transcript = Transcript(clients=2, edges=[(0, 1), (1, 0)], steps=len(rows), messages=messages)
-    run = SymbolicRun(transcript, [G0, G1, NOISE, OWN], {NOISE: tacit.Gaussian(2.0)}, [], {}, {})
-    return Knowledge(run, adversary or Adversary.curious(1))
+    scales = {G0: None, G1: None, NOISE: 2.0, OWN: None}
+    return knowledge_over(scales, *sent, adversary=adversary or Adversary.curious(1))
+
+
+def knowledge_over(scales, *sent, adversary=EAVESDROPPER):
+    """Knowledge of messages over unknowns; `scales` has the standard deviations of noise."""
+    messages = [
+        Message(t, "mix", "x", torch.as_tensor(rows).double(), torch.arange(len(rows)))
+        for t, rows in enumerate(sent)
+    ]
+    transcript = Transcript(clients=3, edges=[(0, 1), (1, 0)], messages=messages)
+    laws = {u: tacit.Gaussian(scale) for u, scale in scales.items() if scale is not None}
+    return Knowledge(SymbolicRun(transcript, list(scales), laws, [], {}, {}), adversary)
 
 
 def combination(answer):
@@ -59,12 +65,7 @@ def test_noisy_names_the_noise_and_its_variance():
 
 def test_independent_noise_is_averaged():
     other = Unknown("noise", 1, 0, tag="n")
-    rows = torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0]], dtype=torch.float64)
-    message = Message(1, "mix", "x", rows, torch.tensor([0, 0]))
-    transcript = Transcript(clients=2, edges=[(0, 1)], steps=1, messages=[message])
-    laws = {NOISE: tacit.Gaussian(1.0), other: tacit.Gaussian(2.0)}
-    run = SymbolicRun(transcript, [G0, NOISE, other], laws, [], {}, {})
-    know = Knowledge(run, Adversary.eavesdropper())
+    know = knowledge_over({G0: None, NOISE: 1.0, other: 2.0}, [[1, 1, 0], [1, 0, 1]])
     answer = know.answer(know.vector((G0, 1.0)))
     assert answer.variance == pytest.approx(1 / (1 / 1 + 1 / 4))  # weights by precision
     assert combination(answer)[0] == pytest.approx({(0, 0): 0.8, (0, 1): 0.2})
@@ -89,35 +90,22 @@ def test_own_unknowns_are_subtracted():
     assert own == pytest.approx({OWN: 9.0})
     held = {OWN: torch.tensor([10.0, -1.0])}
     sent = [Message(0, "mix", "x", torch.tensor([[50.5, -4.0]]), torch.tensor([0]))]
-    numbers = apply_combination(
-        answer.combination, know, Transcript(Keep(), 2, know.run.transcript.edges, 1, sent, held)
-    )
+    transcript = Transcript(Keep(), 3, know.run.transcript.edges, 1, sent, held)
+    numbers = apply_combination(answer.combination, know, transcript)
     assert numbers.tolist() == [2 * 50.5 - 90, -8 + 9]
     assert know.answer(know.vector((OWN, 1.0))).status == "exact"
-    outsider = knowledge_of([1.0, 0, 0, 5], adversary=Adversary.eavesdropper())
+    outsider = knowledge_of([1.0, 0, 0, 5], adversary=EAVESDROPPER)
     assert outsider.answer(outsider.vector((G0, 1.0))).status == "hidden"
 
 
 def test_own_noise_is_subtracted():
-    run = SymbolicRun(
-        Transcript(
-            clients=2,
-            edges=[(0, 1)],
-            messages=[
-                Message(0, "mix", "x", torch.tensor([[1.0, 1.0]]).double(), torch.tensor([0]))
-            ],
-        ),
-        [G0, shared := Unknown("noise", 0, 0, 1, "delta")],
-        {shared: tacit.Gaussian(2.0)},
-        [],
-        {},
-        {},
-    )
-    know = Knowledge(run, Adversary.curious(1))
+    shared = Unknown("noise", 0, 0, 1, "delta")
+    know = knowledge_over({G0: None, shared: 2.0}, [[1, 1]], adversary=Adversary.curious(1))
     answer = know.answer(know.vector((G0, 1.0)))
     assert answer.status == "exact"
     sent = [Message(0, "mix", "x", torch.tensor([[7.0]]), torch.tensor([0]))]
-    numbers = Transcript(Keep(), 2, [(0, 1)], 1, sent, {shared: torch.tensor([3.0])})
+    edges = know.run.transcript.edges
+    numbers = Transcript(Keep(), 3, edges, 1, sent, {shared: torch.tensor([3.0])})
     assert apply_combination(answer.combination, know, numbers).tolist() == [4.0]
 
 
@@ -137,9 +125,7 @@ def test_unknowns_and_adversaries_must_exist():
         knowledge_of([1.0, 0, 0, 0], adversary=Adversary.curious(7))
 
 
-@pytest.mark.parametrize(
-    "adversary", [Adversary.curious(1), Adversary.curious(1) | Adversary.eavesdropper()]
-)
+@pytest.mark.parametrize("adversary", [Adversary.curious(1), Adversary.curious(1) | EAVESDROPPER])
 def test_combinations_equal_their_targets(adversary):
     """Σ a · rows = target over all unknowns, the own ones subtracted."""
     run = run_on_symbols(tacit.LPPA(lr=0.1, fresh=True, masks="sent"), RING, 4)
@@ -158,9 +144,8 @@ def test_combinations_equal_their_targets(adversary):
         for unknown, a in answer.noise:
             total[run.columns[unknown]] -= a
         np.testing.assert_allclose(total, vector, atol=1e-5)
-        assert sum(a**2 * run.laws[u].variance for u, a in answer.noise) == pytest.approx(
-            answer.variance, rel=1e-6
-        )
+        variance = sum(a**2 * run.laws[u].variance for u, a in answer.noise)
+        assert variance == pytest.approx(answer.variance, rel=1e-6)
 
 
 def test_batched_and_single_answers_agree():
@@ -184,50 +169,33 @@ def test_messages_of_others_do_not_change_what_a_client_knows():
 
 
 def test_noise_in_the_target_counts():
-    g, n = Unknown("gradient", 0, 0), Unknown("noise", 0, 0, tag="n")
-    rows = torch.tensor([[1.0, 0.0]], dtype=torch.float64)  # g is sent without noise
-    sent = Transcript(
-        clients=2, edges=[(0, 1)], messages=[Message(0, "mix", "x", rows, torch.tensor([0]))]
-    )
-    know = Knowledge(
-        SymbolicRun(sent, [g, n], {n: tacit.Gaussian(1.0)}, [], {}, {}), Adversary.eavesdropper()
-    )
-    assert know.variances(know.vector((g, 1.0), (n, 3.0))[None])[0] == pytest.approx(9.0)
-    assert know.variances(know.vector((n, 3.0))[None])[0] == pytest.approx(9.0)
+    know = knowledge_over({G0: None, NOISE: 1.0}, [[1, 0]])
+    vectors = [know.vector((G0, 1.0), (NOISE, 3.0)), know.vector((NOISE, 3.0))]
+    np.testing.assert_allclose(know.variances(np.stack(vectors)), 9.0)
 
 
 def test_the_best_estimate_of_a_noisy_model():
     """Each of 5 edges gives w + (z − z')/2ρ, and differences of w are known: 2/0.64/5."""
     algorithm = tacit.PDMM(rho=0.4, noise=tacit.Gaussian(1.0), solver=tacit.ExactSolver())
-    know = Knowledge(run_on_symbols(algorithm, RING, 6), Adversary.eavesdropper())
-    models = np.stack([know.pad(rows[0]) for rows in run_on_symbols(algorithm, RING, 6).models])
+    know = Knowledge(run_on_symbols(algorithm, RING, 6), EAVESDROPPER)
+    models = np.stack([know.pad(rows[0]) for rows in know.run.models])
     np.testing.assert_allclose(know.variances(models)[1:], 2 / 0.64 / 5, rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-7, 1.0, 1e7, 1e12])
 def test_the_unit_of_masks_does_not_matter(scale):
     run = run_on_symbols(tacit.LPPA(lr=0.1, noise=tacit.Laplace(scale)), RING, 3)
-    know = Knowledge(run, Adversary.eavesdropper())
+    know = Knowledge(run, EAVESDROPPER)
     variance = know.variances(know.vector((Unknown("gradient", 0, 0), 1.0))[None])[0]
     assert variance == pytest.approx(4 * 2 * scale**2)
 
 
 def test_very_small_noise_still_counts():
     """Large masks cancel and small own noise does not: the sum is noisy, not exact."""
-    # Over g, h, the noise of each, and a mask that they share.
-    rows = torch.tensor([[1.0, 0, 1, 0, 1], [0, 1.0, 0, 1, -1]], dtype=torch.float64)
     h = Unknown("gradient", 0, 1)
     small = [Unknown("noise", 0, client, tag="own") for client in (0, 1)]
     mask = Unknown("noise", 0, 0, 1, "mask")
-    message = Message(0, "mix", "x", rows, torch.tensor([0, 1]))
-    sent = Transcript(clients=3, edges=[(0, 1), (1, 0)], messages=[message])
-    laws = {
-        small[0]: tacit.Gaussian(1e-3),
-        small[1]: tacit.Gaussian(1e-3),
-        mask: tacit.Gaussian(1e6),
-    }
-    know = Knowledge(
-        SymbolicRun(sent, [G0, h, *small, mask], laws, [], {}, {}), Adversary.eavesdropper()
-    )
+    scales = {G0: None, h: None, small[0]: 1e-3, small[1]: 1e-3, mask: 1e6}
+    know = knowledge_over(scales, [[1, 0, 1, 0, 1], [0, 1, 0, 1, -1]])
     answer = know.answer(know.vector((G0, 1.0), (h, 1.0)))
     assert (answer.status, answer.variance) == ("noisy", pytest.approx(2e-6))

@@ -101,7 +101,7 @@ def test_counts_by_hand():
 
 
 @pytest.mark.parametrize(("lr", "least"), [(0.001, 0.7), (0.01, 0.97), (0.1, 0.97)])
-def test_a_difference_tells_which_class_was_learnt(digits, lr, least):
+def test_a_difference_reveals_the_class_that_was_learnt(digits, lr, least):
     """After one step along the sample's gradient; plain arg max Δp finds 40 %, 59 % and 100 %."""
     flat = FlatModule(sigmoid_cnn(SHAPE, 10, uniform=0.5))
     earlier = torch.stack([flat.random_weights(3, victim) for victim in range(60)])

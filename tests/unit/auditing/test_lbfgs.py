@@ -84,7 +84,7 @@ def test_rosenbrock_ends_in_its_valley():
 
 @pytest.mark.parametrize("history", [5, 100])
 @pytest.mark.parametrize("kind", ["regressions", "rosenbrock"])
-def test_the_same_path_as_torchs_own(kind, history):
+def test_the_same_path_as_torchs_lbfgs(kind, history):
     """Problem by problem: as many iterations lead to the same value, at the same cost."""
     function, n = (
         (regressions(8, 15), 15) if kind == "regressions" else (with_autograd(rosenbrock), 6)
@@ -122,7 +122,7 @@ def test_the_same_path_as_torchs_own(kind, history):
         assert mine.evaluations[row] <= len(calls) + 3
 
 
-def test_the_result_does_not_depend_on_batch_mates():
+def test_the_result_does_not_depend_on_other_problems():
     function, start = with_autograd(rosenbrock), normal(7, 4)
     together = EXACT.minimise(start, function)
     for row in range(7):
@@ -135,12 +135,12 @@ def test_the_result_does_not_depend_on_batch_mates():
 def test_the_compact_form_is_the_two_loop_recursion(stored):
     """With ring buffers that are empty, filling and overwritten, different for each problem."""
     history, count, n = 7, 3, 30
-    curvature, kept = InverseHessians(normal(count, n), history), [[] for _ in range(count)]
+    hessians, kept = InverseHessians(normal(count, n), history), [[] for _ in range(count)]
     for step in range(stored):
         s = normal(count, n, seed=10 + step)
         y = s * torch.linspace(0.5, 3, n).double() + 0.1 * normal(count, n, seed=100 + step)
         chosen = torch.tensor([True, step % 3 != 1, False])
-        curvature.store(chosen, s, y)
+        hessians.store(chosen, s, y)
         for row in chosen.nonzero()[:, 0]:
             kept[row] = [*kept[row], (s[row], y[row])][-history:]
     g = normal(count, n, seed=999)
@@ -153,13 +153,13 @@ def test_the_compact_form_is_the_two_loop_recursion(stored):
             q *= (pairs[-1][0] @ pairs[-1][1]) / (pairs[-1][1] @ pairs[-1][1])
         for (s, y), alpha in zip(pairs, reversed(alphas), strict=True):
             q += (alpha - (y @ q) / (s @ y)) * s
-        torch.testing.assert_close(curvature.times(g)[row], q, atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(hessians.times(g)[row], q, atol=1e-9, rtol=1e-9)
 
 
 def test_pairs_of_negative_curvature_are_not_stored():
-    curvature, s = InverseHessians(normal(2, 5), 4), normal(2, 5)
-    curvature.store(torch.tensor([True, True]), s, s * torch.tensor([[1.0], [-1.0]]))
-    assert curvature.pairs.tolist() == [1, 0]
+    hessians, s = InverseHessians(normal(2, 5), 4), normal(2, 5)
+    hessians.store(torch.tensor([True, True]), s, s * torch.tensor([[1.0], [-1.0]]))
+    assert hessians.pairs.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(("value", "slope"), [("nan", "nan"), ("-inf", "1"), ("-1e9", "nan")])
@@ -190,19 +190,21 @@ def test_a_start_without_a_finite_value_stays_alone_with_it():
     assert found.x[1].item() == pytest.approx(1.0, abs=1e-6)
 
 
-def test_finished_problems_are_not_asked_for_again():
-    function, asked = quadratics(4, 20, condition=3)[0], []
+def test_finished_problems_are_not_evaluated_again():
+    function, evaluated = quadratics(4, 20, condition=3)[0], []
 
     def watched(x, which):
-        asked.append(which.tolist())
+        evaluated.append(which.tolist())
         return function(x, which)
 
     found = EXACT.minimise(normal(4, 20, seed=2), watched)
-    assert [sum(row in which for which in asked) for row in range(4)] == found.evaluations.tolist()
+    assert [
+        sum(row in which for which in evaluated) for row in range(4)
+    ] == found.evaluations.tolist()
     assert found.evaluations[0] < 10 < found.evaluations[3]
 
 
-def test_a_gradient_that_lies_ends_as_stuck():
+def test_a_wrong_gradient_ends_the_search():
     def function(x, which):
         return x.square().sum(1), torch.where(which[:, None] == 0, -x, 2 * x)
 

@@ -109,7 +109,7 @@ def test_a_larger_delta_and_confidence_show_less():
     assert lower_bound(*scores, delta=0.0) == base  # nothing random
 
 
-def test_so_many_scores_can_show_so_much():
+def test_the_bound_of_a_perfect_attack():
     perfect = lower_bound(np.ones(200), np.zeros(200), 0.0)
     assert perfect.epsilon == pytest.approx(perfect.max_epsilon)
     assert 3 < perfect.max_epsilon < 4
@@ -151,7 +151,7 @@ def test_the_edge_between_defect_and_none():
         lambda: compare_bounds(lower_bound([1.0, 1.0], [0.0, 0.0], 0.0), -1.0),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_remedy(call):
+def test_invalid_arguments_have_a_remedy(call):
     with pytest.raises(Misuse) as refusal:
         call()
     assert refusal.value.remedy

@@ -45,7 +45,7 @@ def test_shuffled_batches_are_put_in_order_victim_by_victim():
     assert torch.allclose(reorder(guess, order), truth, atol=0.1)
 
 
-def test_nearly_exact_guesses_are_told_apart():
+def test_nearly_exact_guesses_are_distinguished():
     """Where ‖g‖² + ‖t‖² − 2⟨g, t⟩ would be rounding: two samples 1e-7 apart and far from zero."""
     truth = (1000 + torch.tensor([0.0, 1e-7, 2e-7], dtype=torch.float64))[None, :, None].expand(
         1, 3, 4

@@ -134,7 +134,7 @@ def test_vanishing_and_zero_gradients():
 
 
 @pytest.mark.parametrize("score", [loss_score, gradient_norm_score])
-def test_an_overfitted_model_gives_its_members_away(digits, overfitted, score):
+def test_an_overfitted_model_reveals_its_members(digits, overfitted, score):
     loss, x, y = digits
     roc = roc_of(score(loss, overfitted, x, y))
     assert roc.tells_apart
@@ -142,11 +142,11 @@ def test_an_overfitted_model_gives_its_members_away(digits, overfitted, score):
 
 
 @pytest.mark.parametrize("score", [loss_score, gradient_norm_score])
-def test_an_untrained_model_gives_nothing_away(digits, score):
+def test_an_untrained_model_reveals_nothing(digits, score):
     """For any half of the candidates as members, the interval holds ½ in about 19 of 20 cases."""
     loss, x, y = digits
     scores = score(loss, loss.flat.random_weights(0), x, y)
-    assert len(scores.unique()) > MEMBERS  # they tell samples apart, but not members
+    assert len(scores.unique()) > MEMBERS  # they distinguish samples, but not members
     generator = torch.Generator().manual_seed(0)
     found = [
         roc_of(scores[torch.randperm(len(x), generator=generator)]).interval for _ in range(100)
@@ -154,7 +154,7 @@ def test_an_untrained_model_gives_nothing_away(digits, score):
     assert sum(low < 0.5 < high for low, high in found) >= 86  # fewer once in ten thousand
 
 
-def test_a_batch_gradient_gives_its_samples_away(digits):
+def test_a_batch_gradient_reveals_its_samples(digits):
     """Even for an untrained model, where loss and norm fail; more batches reveal more."""
     loss, x, y = digits
     theta = torch.stack([loss.flat.random_weights(0)] * 5)

@@ -55,11 +55,11 @@ def test_the_mean_of_the_pool_scores_as_its_baseline(digits):
     assert torch.allclose(found.prior_mean.mse, expected)
     alike = torch.stack([ssim(mean.expand_as(own), own, 1.0).mean() for own in truth])
     assert torch.allclose(found.prior_mean.ssim, alike)
-    assert 10 < float(found.prior_mean.psnr.mean()) < 15  # as the module says of digits
+    assert 10 < float(found.prior_mean.psnr.mean()) < 15  # see the module docstring
     assert found.reading == "no better than the prior mean"
 
 
-def test_one_who_found_only_the_class_is_told_so(digits):
+def test_a_guess_of_the_class_alone(digits):
     _, labels, pool_x, pool_y = digits
     found = score(digits, class_means(labels, pool_x, pool_y))
     assert torch.allclose(found.attack.mse, found.class_mean.mse)
@@ -79,7 +79,7 @@ def test_half_way_to_the_truth_is_closer_than_every_baseline(digits):
     assert found.reading == "closer than every baseline"
 
 
-def test_one_victim_laid_open_is_not_hidden_by_the_others(digits):
+def test_one_recovered_victim_is_not_hidden_by_the_others(digits):
     truth, _, pool_x, _ = digits
     guess = pool_x.mean(0).expand_as(truth).clone()
     guess[1] = truth[1]
@@ -94,7 +94,7 @@ def test_one_victim_laid_open_is_not_hidden_by_the_others(digits):
     )
 
 
-def test_one_sample_laid_open_is_not_hidden_by_its_batch(digits):
+def test_one_recovered_sample_is_not_hidden_by_its_batch(digits):
     truth, _, pool_x, _ = digits
     guess = pool_x.mean(0).expand_as(truth).clone()
     guess[:, 0] = truth[:, 2]
@@ -125,7 +125,7 @@ def test_the_same_class_baseline_is_the_mean_over_its_class():
     assert found.ssim is None
 
 
-def test_baselines_are_matched_as_kindly_as_attacks():
+def test_baselines_are_matched_like_attacks():
     """Each class has one public sample, and it lies on the other class's truth."""
     truth = torch.tensor([[[0.0, 0.0], [5.0, 5.0]]])
     labels, pool_y = torch.tensor([[0, 1]]), torch.tensor([0, 1])

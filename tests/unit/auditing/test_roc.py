@@ -88,7 +88,7 @@ def test_perfect_separation_covers():
     assert sum(roc.interval[0] <= 0.99 <= roc.interval[1] for roc in found) > 0.9 * runs
 
 
-def test_equal_scores_tell_nothing():
+def test_equal_scores_reveal_nothing():
     roc = Roc.from_scores(np.ones(30), np.ones(20))
     assert roc.auc == 0.5
     assert roc.interval[0] == pytest.approx(1 - roc.interval[1])
@@ -104,7 +104,7 @@ def test_only_corners_are_kept_and_infinite_scores_are_fine():
     assert roc.auc == pytest.approx(8 / 9)
 
 
-def test_true_positives_where_few_are_accused():
+def test_true_positives_at_low_false_positive_rates():
     others = np.arange(1000.0)  # at most ten of them may be accused: those from 990 up
     members = np.concatenate([np.full(30, 995.5), np.full(20, 989.5), np.full(50, 5.5)])
     at, rarer = Roc.from_scores(members, others).at

@@ -154,7 +154,7 @@ def test_training_is_keyed_and_leaves_the_global_stream_alone():
 
 def test_progress_and_budget():
     loss, x, y = small()
-    told = []
+    calls = []
     whole = train_shadow_models(
         loss,
         x,
@@ -162,10 +162,10 @@ def test_progress_and_budget():
         seed=1,
         models=2,
         steps=3,
-        progress=lambda *at: told.append(at),
+        progress=lambda *at: calls.append(at),
         budget_seconds=60,
     )
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert calls == [(1, 3), (2, 3), (3, 3)]
     assert (whole.steps, whole.finished) == (3, True)
     cut = train_shadow_models(
         loss,
@@ -236,7 +236,7 @@ def test_the_likelihood_ratio_beats_the_loss_on_an_overfitted_model(digits, over
     assert online.auc > offline.auc > by_loss.auc
 
 
-def test_the_likelihood_ratio_of_an_untrained_model_tells_nothing(digits, shadows):
+def test_the_likelihood_ratio_of_an_untrained_model_reveals_nothing(digits, shadows):
     """For this split; test_roc covers that the interval fails for one in twenty splits."""
     loss, x, y, *_ = digits
     for variant in ("online", "offline"):
@@ -248,7 +248,7 @@ def test_the_likelihood_ratio_of_an_untrained_model_tells_nothing(digits, shadow
         assert roc.interval[0] < 0.5 < roc.interval[1]
 
 
-def test_offline_shadows_need_not_know_the_candidates(digits, overfitted):
+def test_offline_shadow_models_are_not_trained_on_the_candidates(digits, overfitted):
     loss, x, y, *public = digits
     trained = train_shadow_models(
         loss, *public, seed=6, models=8, steps=STEPS, lr=1.0

@@ -18,7 +18,7 @@ def test_every_window_against_its_own_mean(window, dtype):
         )
 
 
-def test_a_long_transcript_does_not_blur_its_end():
+def test_the_end_of_a_long_transcript_is_accurate():
     rows = torch.full((100_000, 1), 1000.0)
     rows[-1] += 1e-3
     assert sliding_mean(rows, 1)[-1] == rows[-1]
@@ -32,7 +32,7 @@ def test_masks_shrink_with_the_window_and_the_rest_stays():
 
 
 @pytest.mark.parametrize(
-    ("rows", "window", "said"),
+    ("rows", "window", "message"),
     [
         (torch.zeros(3, 2), 0, "window is 0"),
         (torch.zeros(3, 2), 4, "window is 4 for 3 rows"),
@@ -42,8 +42,8 @@ def test_masks_shrink_with_the_window_and_the_rest_stays():
         (torch.tensor([[1.0], [float("nan")]]), 1, "not finite"),
     ],
 )
-def test_refusals_say_what_is_wrong(rows, window, said):
+def test_invalid_arguments(rows, window, message):
     with pytest.raises(Misuse) as refusal:
         sliding_mean(rows, window)
-    assert said in refusal.value.problem
+    assert message in refusal.value.problem
     assert refusal.value.remedy

@@ -1,4 +1,4 @@
-"""A node loads its own data only, learns from them what it would among all, and refuses what does not fit."""
+"""A node loads its own data only, trains as in a simulation, and rejects data that do not fit."""
 
 import copy
 import gc
@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from tacit.config.loading import make_config
 
 from tacit import data
 from tacit.config.build import build
+from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.peer.federation.agreed_data import agreed_data
 from tacit.peer.node.local_arrays import check_samples
-from tacit.peer.node.local_data import expected, load_local_data
+from tacit.peer.node.local_data import load_local_data
 
 FUNCTIONS = """
 import numpy as np, torch, tacit
@@ -47,7 +48,7 @@ def filtered(): return tacit.adaptive_filtering(clients=1, width=4)
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A module of the user's; `own("whole")` is what --data says."""
+    """A user's module; `own("whole")` is the option --data."""
     name = f"own_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(FUNCTIONS)
     monkeypatch.syspath_prepend(tmp_path)
@@ -84,7 +85,7 @@ def objective(task, number, place, seed):
     return HostedObjective(task, [number], loader, "looped", seed, "cpu")
 
 
-# What a node loads is what it would have among all.
+# A node trains as in a simulation of all clients.
 
 DEALT = {
     "data": {"name": "mnist-mini", "limit_train": 240, "limit_test": 60},
@@ -106,14 +107,17 @@ STREAMED = {
     [
         {},
         {"model": {"name": "mlp", "hidden": [8], "init": "independent"}},
-        {"model": {"name": "mlp", "hidden": [8], "init": "module"}, "partition": {"kind": "quantity", "alpha": 1.0}},
+        {
+            "model": {"name": "mlp", "hidden": [8], "init": "module"},
+            "partition": {"kind": "quantity", "alpha": 1.0},
+        },
         {"partition": {"kind": "dirichlet", "alpha": 0.5, "seed": 9}},
         {"run": {"batch_size": 16, "seed": 3, "clip": {"bound": 0.01}}},
         STREAMED,
         {**STREAMED, "run": {"seed": 3, "clip": {"bound": 0.01, "norm": "l1"}}},
     ],
 )  # fmt: skip
-def test_alone_a_client_has_the_gradients_that_it_has_among_all(changes):
+def test_a_node_has_the_gradients_of_the_simulation(changes):
     plain = STREAMED | changes if "task" in changes else DEALT | changes
     config = make_config(copy.deepcopy(plain))
     together = build(config).task
@@ -127,16 +131,16 @@ def test_alone_a_client_has_the_gradients_that_it_has_among_all(changes):
     numbers = (0, 1, 2, 7, 40)
     gradients = {number: all_rows.grad(theta, number) for number in numbers}
     for client in range(5):
-        share = load(config, None, number=client, position=client)
-        alone = objective(share.task, client, share.place, 3)
+        local = load(config, None, number=client, position=client)
+        alone = objective(local.task, client, local.index, 3)
         assert torch.equal(alone.theta0(), all_rows.theta0()[[client]])
         for number in numbers:
             assert torch.equal(alone.grad(theta[[client]], number), gradients[number][[client]])
-        judged = share.task.evaluation.models(theta[[client]], [share.place])
+        judged = local.task.evaluation.models(theta[[client]], [local.index])
         assert torch.equal(judged.loss, together.evaluation.models(theta, range(5)).loss[[client]])
 
 
-def test_of_a_dealt_dataset_only_the_own_part_is_kept(monkeypatch):
+def test_only_the_own_part_of_a_public_dataset_is_kept(monkeypatch):
     loaded, real = [], data.load
 
     def watched(*arguments, **options):
@@ -145,36 +149,36 @@ def test_of_a_dealt_dataset_only_the_own_part_is_kept(monkeypatch):
         return dataset
 
     monkeypatch.setattr(data, "load", watched)
-    share = load(make_config(DEALT), None, position=1)
+    local = load(make_config(DEALT), None, position=1)
     gc.collect()
     assert [array() for array in loaded] == [None]
-    assert share.task.clients == 1
-    assert share.place == 0
-    assert len(share.task.parts.arrays[0]) == 48
-    assert "48 samples" in share.note
-    assert "240 samples" in share.note
+    assert local.task.clients == 1
+    assert local.index == 0
+    assert len(local.task.parts.arrays[0]) == 48
+    assert "48 samples" in local.note
+    assert "240 samples" in local.note
 
 
-def test_a_node_keeps_its_batches_when_it_moves_to_another_place():
+def test_batches_do_not_depend_on_the_position():
     config = make_config(DEALT)
-    share = load(config, None, number=7, position=2)
-    loader = share.task.loader(torch.tensor([7]), 3, "cpu", positions=torch.tensor([share.place]))
-    other = share.task.loader(torch.tensor([2]), 3, "cpu", positions=torch.tensor([share.place]))
+    local = load(config, None, number=7, position=2)
+    loader = local.task.loader(torch.tensor([7]), 3, "cpu", positions=torch.tensor([local.index]))
+    other = local.task.loader(torch.tensor([2]), 3, "cpu", positions=torch.tensor([local.index]))
     assert not torch.equal(loader.indices(0), other.indices(0))  # keyed by the permanent number
 
 
-def test_a_named_task_is_whole_and_the_place_is_that_in_the_graph():
-    share = load(make_config(STREAMED), None, number=9, position=2)
-    assert share.task.clients == 5
-    assert share.place == 2
-    assert share.note == "adaptive-filtering: client 2 of 5"
+def test_a_named_task_has_all_clients():
+    local = load(make_config(STREAMED), None, number=9, position=2)
+    assert local.task.clients == 5
+    assert local.index == 2
+    assert local.note == "adaptive-filtering: client 2 of 5"
 
 
 def test_a_folder_says_where_the_dataset_is(tmp_path):
     assert load(make_config(DEALT), str(tmp_path)).task.clients == 1
 
 
-# Own data, in all the ways they can be given.
+# Sources of own data.
 
 
 def saved(tmp_path, kind, values):
@@ -189,34 +193,34 @@ def saved(tmp_path, kind, values):
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_a_file_of_own_data(tmp_path, kind):
     values = arrays()
-    share = load(federation(), saved(tmp_path, kind, values))
-    x, y = share.task.parts.of(0)
+    local = load(federation(), saved(tmp_path, kind, values))
+    x, y = local.task.parts.of(0)
     assert torch.equal(x, torch.from_numpy(values["x"]))
     assert torch.equal(y, torch.from_numpy(values["y"]))
     assert (x.dtype, y.dtype) == (torch.float32, torch.int64)
-    assert (share.task.clients, share.place, share.task.batch_size) == (1, 0, 8)
-    assert share.note == f"{tmp_path}/own.{kind}: 40 samples to train on, judged on the same"
-    theta = share.task.initial(5, [4])
-    assert share.task.evaluation.models(theta, [0]).accuracy is None  # own data have a loss only
-    assert objective(share.task, 4, 0, 5).grad(theta, 0).shape == (1, 26)
+    assert (local.task.clients, local.index, local.task.batch_size) == (1, 0, 8)
+    assert local.note == f"{tmp_path}/own.{kind}: 40 samples to train on, evaluated on the same"
+    theta = local.task.initial(5, [4])
+    assert local.task.evaluation.models(theta, [0]).accuracy is None  # own data have a loss only
+    assert objective(local.task, 4, 0, 5).grad(theta, 0).shape == (1, 26)
 
 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_a_file_with_test_data(tmp_path, kind):
     values = arrays()
     values |= {"x_test": values["x"][:7], "y_test": values["y"][:7]}
-    share = load(federation(), saved(tmp_path, kind, values))
-    assert share.note.endswith("40 samples to train on, 7 to test on")
-    assert share.task.evaluation.models(share.task.initial(5, [4]), [0]).accuracy.numel() == 1
-    assert len(share.task.evaluation.x) == 7
+    local = load(federation(), saved(tmp_path, kind, values))
+    assert local.note.endswith("40 samples to train on, 7 to test on")
+    assert local.task.evaluation.models(local.task.initial(5, [4]), [0]).accuracy.numel() == 1
+    assert len(local.task.evaluation.x) == 7
 
 
 @pytest.mark.parametrize("function", ["whole", "named", "any_name", "options"])
 def test_a_function_of_own_data(own, function):
-    share = load(federation(), own(function))
-    assert share.task.clients == 1
-    assert share.task.parts.sizes.tolist() == [40]
-    assert share.note == f"{own(function)}: 40 samples to train on, judged on the same"
+    local = load(federation(), own(function))
+    assert local.task.clients == 1
+    assert local.task.parts.sizes.tolist() == [40]
+    assert local.note == f"{own(function)}: 40 samples to train on, evaluated on the same"
     module = __import__(own(function).partition(":")[0])
     assert module.asked == {"named": ["hospital-a"], "any_name": [("hospital-a",)]}.get(
         function, []
@@ -244,7 +248,7 @@ def test_a_function_with_test_data(own):
         (np.array([0.5, -1, 2], np.float32)[::-1], [2.0, -1.0, 0.5]),
     ],
 )
-def test_all_numbers_become_float32_and_bytes_go_to_one(own, given, wanted):
+def test_all_numbers_become_float32_and_bytes_are_scaled_to_one(own, given, wanted):
     module = __import__(own("whole").partition(":")[0])
     stacked = torch.stack([given] * 8) if isinstance(given, torch.Tensor) else np.stack([given] * 8)
     if isinstance(stacked, np.ndarray):
@@ -273,7 +277,7 @@ def test_own_data_in_place_of_a_known_dataset(tmp_path):
     assert "[n, 1, 28, 28]" in message
 
 
-def test_first_models_of_own_data_are_drawn_by_the_client_s_number(tmp_path):
+def test_first_models_depend_on_the_number_of_the_node(tmp_path):
     path = saved(tmp_path, "npz", arrays())
     first = load(federation(), path).task.initial
     assert torch.equal(first(5, [1]), first(5, [4]))
@@ -290,48 +294,48 @@ def test_first_models_of_own_data_are_drawn_by_the_client_s_number(tmp_path):
     assert torch.equal(other.task.initial(5, [4]), first(5, [4]))
 
 
-def test_gradients_of_own_data_are_clipped_if_the_federation_says_so(tmp_path, own):
+def test_gradients_of_own_data_are_clipped(tmp_path, own):
     clip = {"batch_size": 8, "seed": 5, "clip": {"bound": 1e-3}}
     for source in (saved(tmp_path, "npz", arrays()), own("whole"), own("task")):
-        share = load(federation(run=clip), source)
-        theta = share.task.initial(5, [4]) + 1
-        assert float(objective(share.task, 4, 0, 5).grad(theta, 0).norm()) == pytest.approx(1e-3)
+        local = load(federation(run=clip), source)
+        theta = local.task.initial(5, [4]) + 1
+        assert float(objective(local.task, 4, 0, 5).grad(theta, 0).norm()) == pytest.approx(1e-3)
 
 
-# A task of the user's own.
+# A user's task.
 
 
-def test_an_own_task_is_used_as_it_is(own):
-    share = load(federation(), own("task"))
-    assert (share.task.clients, share.place, share.task.parameters) == (1, 0, 3)
-    assert "1 clients, 3 parameters" in share.note
-    gradient = objective(share.task, 4, 0, 5).grad(torch.zeros(1, 3), 0)
+def test_a_users_task_is_used_unchanged(own):
+    local = load(federation(), own("task"))
+    assert (local.task.clients, local.index, local.task.parameters) == (1, 0, 3)
+    assert "1 clients, 3 parameters" in local.note
+    gradient = objective(local.task, 4, 0, 5).grad(torch.zeros(1, 3), 0)
     assert torch.equal(gradient, -torch.arange(3.0)[None])
 
 
-def test_an_own_task_keeps_its_exact_minimisers(own):
-    share = load(federation(), own("exact"))
-    assert share.task.require_proximal() is share.task.proximal
+def test_a_users_task_keeps_its_exact_minimisers(own):
+    local = load(federation(), own("exact"))
+    assert local.task.require_proximal() is local.task.proximal
 
 
-def test_an_own_task_in_place_of_a_named_one(own):
-    share = load(make_config(STREAMED), own("filtered"))
-    assert share.task.clients == 1
-    assert share.place == 0
+def test_a_users_task_can_replace_a_named_one(own):
+    local = load(make_config(STREAMED), own("filtered"))
+    assert local.task.clients == 1
+    assert local.index == 0
     assert "3 parameters of type torch.float32" in refusal(make_config(STREAMED), own("task"))
     assert "no model to train" in refusal(make_config(STREAMED), own("whole"))
 
 
-# Refusals.
+# Errors.
 
 
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        ("half_tested", ["tuple", "no data", "(x, y)"]),
-        ("three", ["tuple", "no data"]),
-        ("nothing", ["NoneType", "no data"]),
-        ("lists", ["list", "no data"]),
+        ("half_tested", ["tuple", "not data", "(x, y)"]),
+        ("three", ["tuple", "not data"]),
+        ("nothing", ["NoneType", "not data"]),
+        ("lists", ["list", "not data"]),
         ("broken", ["fails: KeyError: 'no licence'"]),
         ("constant", ["is a int", "function"]),
         ("absent", ["cannot be imported", "absent"]),
@@ -339,7 +343,7 @@ def test_an_own_task_in_place_of_a_named_one(own):
         ("own_start", ["no first model for client number 4", "[P]"]),
     ],
 )
-def test_functions_that_give_no_data_are_refused(own, function, words):
+def test_functions_that_return_no_data_are_an_error(own, function, words):
     message = refusal(federation(), own(function))
     for word in [own(function), *words]:
         assert word in message
@@ -379,14 +383,14 @@ WRONG = [
 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 @pytest.mark.parametrize(("make", "words"), WRONG)
-def test_files_that_do_not_fit_are_refused(tmp_path, kind, make, words):
+def test_files_that_do_not_fit_are_an_error(tmp_path, kind, make, words):
     path = saved(tmp_path, kind, make())
     message = refusal(federation(), path)
     for word in [path, *words]:
         assert word in message
 
 
-def test_arrays_that_are_no_numbers_are_refused(tmp_path):
+def test_arrays_without_numbers_are_an_error(tmp_path):
     path = tmp_path / "own.npz"
     np.savez(path, x=np.full((40, 3), "a"), y=ALL["y"])
     assert "x holds <U1 values" in refusal(federation(), str(path))
@@ -397,7 +401,7 @@ class Trap:
         return (pytest.fail, ("a pickle was opened",))
 
 
-def test_objects_in_files_are_never_opened(tmp_path):
+def test_pickles_in_files_are_never_opened(tmp_path):
     path = tmp_path / "own.npz"
     np.savez(path, x=np.array([Trap()], dtype=object), y=ALL["y"])
     assert "cannot be read: ValueError" in refusal(federation(), str(path))
@@ -410,7 +414,7 @@ def test_objects_in_files_are_never_opened(tmp_path):
 @pytest.mark.parametrize(
     "damage", [lambda b: b"", lambda b: b[: len(b) // 2], lambda b: b"nonsense", lambda b: b[::-1]]
 )
-def test_damaged_files_are_refused(tmp_path, kind, damage):
+def test_damaged_files_are_an_error(tmp_path, kind, damage):
     path = tmp_path / f"own.{kind}"
     path.write_bytes(damage((tmp_path / saved(tmp_path, kind, arrays())).read_bytes()))
     message = refusal(federation(), str(path))
@@ -418,46 +422,46 @@ def test_damaged_files_are_refused(tmp_path, kind, damage):
     assert "numpy.savez or safetensors" in message
 
 
-def test_an_array_saved_alone_is_refused(tmp_path):
+def test_a_single_array_is_an_error(tmp_path):
     path = tmp_path / "own.npz"
     with path.open("wb") as file:
         np.save(file, ALL["x"])
     assert "cannot be read" in refusal(federation(), str(path))
 
 
-def test_sources_that_are_none(tmp_path):
+def test_other_sources_are_an_error(tmp_path):
     (tmp_path / "own.csv").write_text("1,2\n")
-    assert "no --data are given" in refusal(federation(), None)
+    assert "--data is not set" in refusal(federation(), None)
     assert "is a folder" in refusal(federation(), str(tmp_path))
     assert "there is no file or folder" in refusal(federation(), str(tmp_path / "absent.npz"))
     assert "there is no file or folder" in refusal(make_config(DEALT), str(tmp_path / "absent"))
     assert ".npz or .safetensors" in refusal(federation(), str(tmp_path / "own.csv"))
     assert "'own_absent:f' cannot be imported" in refusal(federation(), "own_absent:f")
     message = refusal(make_config(STREAMED), str(tmp_path))
-    assert "does not go with [task]: adaptive-filtering makes its own data" in message
+    assert "does not go with [task]: adaptive-filtering generates its data" in message
     assert "[data]: There is no dataset 'mnist-mni'" in refusal(
         federation(data={"name": "mnist-mni"}), None
     )
 
 
-def test_a_model_that_does_not_fit_is_said_of_the_model(tmp_path):
+def test_an_error_of_the_model_names_its_section(tmp_path):
     message = refusal(federation(model={"name": "lenet"}), saved(tmp_path, "npz", arrays()))
     assert message.startswith("[model]")
 
 
-# What the federation agreed on.
+# What the federation agrees on.
 
 
-def test_the_shape_and_the_classes_are_those_of_the_federation():
-    assert expected(federation()) == ((3,), 2)
-    assert expected(federation(data={"name": "own", "shape": [1, 8, 8], "classes": 10})) == (
+def test_the_federation_defines_shape_and_classes():
+    assert agreed_data(federation()) == ((3,), 2)
+    assert agreed_data(federation(data={"name": "own", "shape": [1, 8, 8], "classes": 10})) == (
         (1, 8, 8),
         10,
     )
     for name in data.names():
         described = data.describe(name)
-        assert expected(federation(data={"name": name})) == (described.shape, described.classes)
-    assert expected(federation(data={"name": "rcv1", "features": 200})) == ((200,), 2)
+        assert agreed_data(federation(data={"name": name})) == (described.shape, described.classes)
+    assert agreed_data(federation(data={"name": "rcv1", "features": 200})) == ((200,), 2)
 
 
 @pytest.mark.parametrize(
@@ -478,15 +482,15 @@ def test_the_shape_and_the_classes_are_those_of_the_federation():
         ({"shape": [3], "classes": 2, "limit_train": 10}, ["limit_train"]),
     ],
 )
-def test_a_federation_that_did_not_agree_is_refused(section, words):
+def test_an_incomplete_agreement_is_an_error(section, words):
     with pytest.raises(Misuse) as caught:
-        expected(federation(data={"name": "own", **section}))
+        agreed_data(federation(data={"name": "own", **section}))
     for word in words:
         assert word in str(caught.value)
 
 
-def test_unknown_data_are_refused():
+def test_unknown_data_are_an_error():
     with pytest.raises(Misuse, match=r"\[data\]: There is no dataset 'mnist-mni'"):
-        expected(federation(data={"name": "mnist-mni"}))
+        agreed_data(federation(data={"name": "mnist-mni"}))
     with pytest.raises(Misuse, match=r"data.features = 'all'"):
-        expected(federation(data={"name": "rcv1", "features": "all"}))
+        agreed_data(federation(data={"name": "rcv1", "features": "all"}))

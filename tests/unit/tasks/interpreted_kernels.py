@@ -85,8 +85,8 @@ def compare_words(key, tick, rows, first, last):
     )
     counters = torch.randint(0, 1 << 32, (4, 300))
     assert torch.equal(gpu_integers.philox(counters, key), philox(tuple(counters), key))
-    nobody = torch.zeros(2, dtype=torch.int64)
-    assert gpu_integers.words(0, torch.arange(2), nobody, nobody, range(4)).tolist() == KNOWN_WORDS
+    zeros = torch.zeros(2, dtype=torch.int64)
+    assert gpu_integers.words(0, torch.arange(2), zeros, zeros, range(4)).tolist() == KNOWN_WORDS
 
 
 def compare_subsets(rows, width, k):

@@ -56,7 +56,7 @@ def test_a_batch_is_a_function_of_its_number_alone(case, numbers):
 
 @settings(max_examples=40)
 @given(unequal(), st.data())
-def test_a_client_gets_the_same_batches_whoever_else_is_hosted(case, data):
+def test_batches_do_not_depend_on_other_hosted_clients(case, data):
     sizes, batch = case
     ids = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1)))
     parts = owned(sizes)
@@ -65,7 +65,7 @@ def test_a_client_gets_the_same_batches_whoever_else_is_hosted(case, data):
         assert torch.equal(some.indices(number), everyone.indices(number)[ids])
 
 
-def test_epochs_seeds_and_clients_have_orders_of_their_own():
+def test_epochs_seeds_and_clients_have_different_orders():
     parts = Parts.split((torch.arange(60),), [range(60), range(60)])
     first = loader(parts, 60).indices(0)
     assert not torch.equal(first[0], first[1])
@@ -122,7 +122,7 @@ def test_a_client_with_less_than_a_batch_is_refused_by_its_number():
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 100])
-def test_whole_parts_go_together_by_shape(chunk):
+def test_full_batches_are_grouped_by_shape(chunk):
     parts = [
         (torch.full((size, 2), float(k)), torch.full((size,), k))
         for k, size in enumerate((3, 5, 3, 3, 5))
@@ -144,7 +144,7 @@ def test_whole_parts_go_together_by_shape(chunk):
         assert seen == [0, 2, 3, 1, 4]
 
 
-def test_whole_parts_are_the_same_for_every_number():
+def test_full_batches_are_the_same_for_every_number():
     parts = [(torch.randn(2),) for _ in range(3)]
     whole = FullBatchLoader(parts, "cpu")
     ((_, first),) = whole.chunks(0, one_chunk)
@@ -152,7 +152,7 @@ def test_whole_parts_are_the_same_for_every_number():
     assert torch.equal(first()[0], later()[0])
 
 
-def test_a_peer_that_holds_only_its_own_part_draws_the_same_batches():
+def test_a_node_with_only_its_own_part_draws_the_same_batches():
     parts = owned([8, 12, 9])
     alone = Parts(parts.arrays, parts.order[8:20], torch.tensor([0, 12]))
     here = MiniBatchLoader(alone, torch.tensor([0]), torch.tensor([1]), 4, 7, "cpu")

@@ -32,25 +32,25 @@ def test_accuracy_and_loss_are_those_of_the_whole_test_set(batch, monkeypatch):
         assert float(scores.accuracy[row]) == pytest.approx(100 * right / 25)
 
 
-def test_a_perfect_and_a_hopeless_model():
+def test_a_perfect_and_a_useless_model():
     flat, x = (
         FlatModule(nn.Linear(2, 2, bias=False)),
         torch.tensor([[1.0, 0], [0, 1], [2, 1], [1, 3]]),
     )
-    judge = TestSet(flat, functional.cross_entropy, x, x.argmax(1))
+    test_set = TestSet(flat, functional.cross_entropy, x, x.argmax(1))
     identity = torch.tensor([1.0, 0, 0, 1])
-    assert judge.models(torch.stack([identity, -identity]), [0, 1]).accuracy.tolist() == [
+    assert test_set.models(torch.stack([identity, -identity]), [0, 1]).accuracy.tolist() == [
         100.0,
         0.0,
     ]
 
 
-def test_the_average_model_is_judged_alone():
+def test_the_average_model_is_evaluated_like_any_model():
     flat, x, y = classifier(), points(9), torch.arange(9) % 4
-    judge = TestSet(flat, functional.cross_entropy, x, y)
+    test_set = TestSet(flat, functional.cross_entropy, x, y)
     theta = points(1, flat.width)
-    assert torch.equal(judge.average(theta[0]).loss, judge.models(theta, [0]).loss)
-    assert torch.equal(judge.average(theta[0]).accuracy, judge.models(theta, [0]).accuracy)
+    assert torch.equal(test_set.average(theta[0]).loss, evaluation_.models(theta, [0]).loss)
+    assert torch.equal(test_set.average(theta[0]).accuracy, evaluation_.models(theta, [0]).accuracy)
 
 
 def test_a_regression_has_a_loss_and_no_accuracy():
@@ -66,19 +66,19 @@ def test_a_regression_has_a_loss_and_no_accuracy():
 @pytest.mark.parametrize("concatenate", [True, False])
 def test_each_model_is_evaluated_on_its_own_clients_data(concatenate):
     parts = [(points(size, seed=size),) for size in (2, 5, 3)]
-    judge = LocalLoss(
+    local_loss = LocalLoss(
         lambda theta, x: (x @ theta).square().mean(),
         Parts.concatenate(parts) if concatenate else parts,
     )
     theta = points(2)
-    scores = judge.models(theta, [2, 0])
+    scores = local_loss.models(theta, [2, 0])
     assert scores.accuracy is None
     expected = [
         float((parts[c][0] @ row).square().mean()) for row, c in zip(theta, (2, 0), strict=True)
     ]
     assert scores.loss.tolist() == pytest.approx(expected)
     mean = sum(float((x @ theta[0]).square().mean()) for (x,) in parts) / 3
-    assert judge.average(theta[0]).loss.tolist() == pytest.approx([mean])
+    assert local_loss.average(theta[0]).loss.tolist() == pytest.approx([mean])
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_each_model_is_evaluated_on_its_own_clients_data(concatenate):
     ],
     ids=["batch statistics", "views"],
 )
-def test_models_are_judged_on_whole_batches_in_one_piece(module, loss):
+def test_models_are_evaluated_on_whole_batches(module, loss):
     x, y = torch.rand(3, 8, 6), torch.arange(24).view(3, 8) % 4
     task = Task.from_module(
         module,

@@ -86,7 +86,7 @@ def test_the_optimum_is_the_minimiser_of_the_expected_loss():
     torch.testing.assert_close(
         gradients.sum(0), torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-12
     )
-    assert bool((gradients.norm(dim=1) > 0.05).all())  # nobody's own optimum
+    assert bool((gradients.norm(dim=1) > 0.05).all())  # not the optimum of any client
     least = float(task.evaluation.average(task.optimum).loss)
     for step in torch.eye(5, dtype=torch.float64):
         assert float(task.evaluation.average(task.optimum + 0.01 * step).loss) > least
@@ -103,11 +103,11 @@ def test_stochastic_gradients_are_right_on_average(number):
 def test_losses_are_expected_ones():
     task = adaptive_filtering(batch_size=100_000)
     sampled = [task.loss(FAR[0], x, d) for x, d in zip(*batch(task, 0), strict=True)]
-    judged = task.evaluation.models(FAR, range(5)).loss
-    torch.testing.assert_close(judged, torch.stack(sampled), rtol=0.03, atol=0)
+    losses = task.evaluation.models(FAR, range(5)).loss
+    torch.testing.assert_close(losses, torch.stack(sampled), rtol=0.03, atol=0)
     some = task.evaluation.models(FAR[:2], [1, 4]).loss
-    assert torch.equal(some, judged[[1, 4]])
-    assert float(task.evaluation.average(FAR[0]).loss) == pytest.approx(float(judged.mean()))
+    assert torch.equal(some, losses[[1, 4]])
+    assert float(task.evaluation.average(FAR[0]).loss) == pytest.approx(float(losses.mean()))
 
 
 def test_the_sign_flips_at_its_batch_and_everything_with_it():
@@ -118,8 +118,8 @@ def test_the_sign_flips_at_its_batch_and_everything_with_it():
         assert torch.equal(x, same)
         assert torch.equal(turned, sign * d)
         assert torch.equal(flipping.optimum_at(number), sign * still.optimum)
-        judged = flipping.evaluation.at_batch(number).models(sign * FAR, range(5)).loss
-        assert torch.equal(judged, still.evaluation.at_batch(number).models(FAR, range(5)).loss)
+        losses = flipping.evaluation.at_batch(number).models(sign * FAR, range(5)).loss
+        assert torch.equal(losses, still.evaluation.at_batch(number).models(FAR, range(5)).loss)
         assert torch.equal(still.optimum_at(number), still.optimum)
 
 

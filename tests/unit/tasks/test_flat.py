@@ -123,7 +123,7 @@ def test_gradient_is_that_of_the_ordinary_module(case):
     torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_the_users_module_is_never_touched(case):
+def test_the_users_module_does_not_change(case):
     module, x = case
     before = copy.deepcopy(module.state_dict())
     flat = FlatModule(module)
@@ -224,7 +224,7 @@ def test_randomness_that_is_no_dropout_layer_is_refused_too(module, x):
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_fresh_weights_are_keyed():
+def test_random_weights_are_keyed():
     flat = FlatModule(small_cnn())
     one = flat.random_weights(3, "init", 0)
     assert one.shape == (flat.width,)
@@ -235,7 +235,7 @@ def test_fresh_weights_are_keyed():
     assert not torch.equal(one, flat.weights())
 
 
-def test_fresh_weights_do_not_depend_on_the_global_stream_and_leave_it_alone():
+def test_random_weights_neither_use_nor_change_the_global_stream():
     flat = FlatModule(small_cnn())
     torch.manual_seed(1)
     one = flat.random_weights(3, "init")
@@ -245,7 +245,7 @@ def test_fresh_weights_do_not_depend_on_the_global_stream_and_leave_it_alone():
     assert torch.equal(one, flat.random_weights(3, "init"))
 
 
-def test_fresh_weights_are_those_of_the_layers_own_initialisation():
+def test_random_weights_use_the_initialisation_of_the_layers():
     flat = FlatModule(nn.Sequential(nn.Linear(100, 50), nn.GroupNorm(5, 50)))
     pieces = flat.unflatten(flat.random_weights(0))
     assert bool((pieces["1.weight"] == 1).all())
@@ -253,7 +253,7 @@ def test_fresh_weights_are_those_of_the_layers_own_initialisation():
     assert 0.09 < float(pieces["0.weight"].abs().max()) <= 0.1  # nn.Linear draws from ±1/√100
 
 
-def test_parameters_nobody_can_draw_are_refused():
+def test_parameters_that_no_layer_draws_are_refused():
     with pytest.raises(Misuse, match=r"'scale'.*reset_parameters.*init=\"module\""):
         FlatModule(Bare()).random_weights(0)
 

@@ -206,7 +206,7 @@ def chains(draw_value):
             continue  # a window larger than its image
         height, width = sides
         layers.append(layer)
-    inside = whole(0, len(layers))  # so many of the layers are a Sequential of their own
+    inside = whole(0, len(layers))  # this many layers form an inner Sequential
     layers = [nn.Sequential(*layers[:inside]), *layers[inside:], nn.Flatten()]
     return nn.Sequential(*layers, *_vectors(draw_value, channels * height * width)).double(), shape
 
@@ -404,7 +404,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_named(name):
+def test_unsupported_modules_have_a_reason(name):
     make, shape, reason = REFUSED[name]
     loss = functional.cross_entropy
     if name in ("images as output", "linear on matrices"):
@@ -428,7 +428,7 @@ def test_inputs_of_another_type_are_refused():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_not_finite_stays_so(module, value):
+def test_gradients_that_are_not_finite_stay_so(module, value):
     """Gradients that autograd makes NaN are NaN; those of other clients do not change.
 
     In a pooling window with a NaN, autograd gives the gradient to the NaN alone, our layers give it
@@ -472,7 +472,7 @@ class BiasFirst(nn.Linear):
 
 
 @pytest.mark.parametrize("module", [OtherCall(nn.Linear(6, 4)), BiasFirst()], ids=["call", "order"])
-def test_what_only_looks_like_a_layer_is_none(module):
+def test_modules_that_only_resemble_a_layer_are_unsupported(module):
     x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
     task = Task.from_module(module, list(zip(x, y, strict=True)))
     assert isinstance(layered(task), str)

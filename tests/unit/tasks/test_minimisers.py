@@ -40,7 +40,7 @@ def test_the_gradient_of_the_local_problem_vanishes_at_its_minimiser(task):
     torch.testing.assert_close(residual, torch.zeros_like(residual), rtol=0, atol=1e-12)
 
 
-def test_a_task_that_does_not_know_them_refuses_before_anything_runs():
+def test_a_task_without_known_minimisers_fails_before_the_run():
     task = tacit.Task.from_loss(lambda theta, x: (theta - x).abs().sum(), list(draw(4, 3)), draw(3))
     graph = tacit.Topology.ring(4).mixing("metropolis")
     with pytest.raises(Misuse, match="known minimisers") as refusal:

@@ -40,7 +40,7 @@ def test_clients_may_share_samples():
     assert [parts.of(i)[0].tolist() for i in range(2)] == [[0, 1], [1, 2]]
 
 
-def test_joined_gives_back_what_was_joined():
+def test_concatenated_parts_are_the_given_ones():
     given = [(torch.randn(n, 2), torch.arange(n)) for n in (3, 1, 4)]
     parts = Parts.concatenate(given)
     assert parts.sizes.tolist() == [3, 1, 4]
@@ -49,12 +49,12 @@ def test_joined_gives_back_what_was_joined():
         assert torch.equal(parts.of(client)[1], y)
 
 
-def test_arrays_of_different_lengths_cannot_be_joined():
+def test_arrays_of_different_lengths_cannot_be_concatenated():
     with pytest.raises(Misuse, match=r"client 1 have \[3, 2\] samples.*leave batch_size out"):
         Parts.concatenate([(torch.zeros(3), torch.zeros(3)), (torch.zeros(3), torch.zeros(2))])
 
 
-def test_a_number_has_no_samples_to_join():
+def test_a_scalar_has_no_samples():
     with pytest.raises(Misuse, match="no sample dimension"):
         Parts.concatenate([(torch.tensor(1.0),)])
 

@@ -35,7 +35,7 @@ def batch(source, number, ids=None, positions=None, seed=0, chunk=100):
 
 @settings(max_examples=30)
 @given(st.sets(st.integers(0, CLIENTS - 1), min_size=1), st.integers(0, 10_000), st.integers(1, 7))
-def test_a_client_gets_the_same_batch_whoever_else_is_hosted(hosted, number, chunk):
+def test_a_batch_does_not_depend_on_other_hosted_clients(hosted, number, chunk):
     ids = sorted(hosted)
     everyone, some = batch(numbers(), number), batch(numbers(), number, ids, chunk=chunk)
     for one, all_of_them in zip(some, everyone, strict=True):
@@ -44,16 +44,16 @@ def test_a_client_gets_the_same_batch_whoever_else_is_hosted(hosted, number, chu
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=6))
-def test_a_batch_is_a_function_of_its_number_alone(asked):
+def test_a_batch_is_a_function_of_its_number_alone(order):
     ids = torch.arange(CLIENTS)
     in_any_order = numbers().loader(ids, ids, 0, "cpu")
-    for number in asked:
+    for number in order:
         ((_, load),) = in_any_order.chunks(number, one_chunk)
         for one, fresh in zip(load(), batch(numbers(), number), strict=True):
             assert torch.equal(one, fresh)
 
 
-def test_how_much_is_drawn_together_changes_nothing(monkeypatch):
+def test_prefetching_does_not_change_batches(monkeypatch):
     before = [batch(numbers(), number)[0] for number in range(9)]
     for ahead in (1, 18, 40):
         monkeypatch.setattr(stream, "PREFETCH", ahead)
@@ -71,10 +71,10 @@ def test_the_numbers_are_those_of_seed_client_and_batch():
     assert len(drawn) == 2 * 3 * CLIENTS
 
 
-def test_constants_are_those_of_the_place_and_numbers_those_of_the_client():
-    drawn, told = batch(numbers(), 4, ids=[5, 2], positions=[0, 1])
+def test_positions_select_constants_and_ids_key_numbers():
+    drawn, constants = batch(numbers(), 4, ids=[5, 2], positions=[0, 1])
     assert torch.equal(drawn, batch(numbers(), 4)[0][[5, 2]])
-    assert told.tolist() == [4.0, 14.0]
+    assert constants.tolist() == [4.0, 14.0]
 
 
 def test_a_stream_of_no_numbers_is_not_random():
@@ -83,7 +83,7 @@ def test_a_stream_of_no_numbers_is_not_random():
     assert torch.equal(batch(still, 5, seed=1)[0], batch(still, 5)[0])
 
 
-def test_what_a_source_says_of_itself():
+def test_clients_steps_and_numbers_of_a_stream():
     source = numbers()
     assert (source.clients, source.steps_per_epoch, source.batch_numel) == (CLIENTS, 1, 4)
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tacit.config.options import import_object
+from tacit.config.sections import Config
 from tacit.config.tasks import (
     clip_gradients,
     load_data,
@@ -17,8 +19,6 @@ from tacit.config.tasks import (
     make_task,
     make_training_task,
 )
-from tacit.config.options import import_object
-from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.peer.federation.agreed_data import OWN_DATA, agreed_data
 from tacit.peer.node.local_arrays import Pair, check_samples, read_arrays

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-import tacit
 from tacit.algorithms.algorithm import state_type, tensors_of
 from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.storage import file_lock, write_json
+from tacit.core.version import __version__
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.node_folder import NodeFolder
 from tacit.peer.monitoring.event_log import EventLog
@@ -101,7 +101,7 @@ class Node:
             write_json(self.folder.run / "ports.json", addresses)
             self.event_log.write(
                 "started",
-                version=tacit.__version__,
+                version=__version__,
                 data=self.local.note,
                 step=self.step,
                 federation=manifest.federation,

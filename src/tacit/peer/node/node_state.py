@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import tacit
 from tacit.core.errors import Misuse
+from tacit.core.version import __version__
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.node_folder import NodeFolder
 from tacit.peer.monitoring.event_log import EventLog
@@ -202,7 +202,7 @@ class NodeState:
             sections=manifest.sections(),
             parameters=self.parameters,
             dtype=self.dtype,
-            version=tacit.__version__,
+            version=__version__,
         )
 
     def find_mismatch(self, theirs: wire.NodeInfo) -> str | None:
@@ -251,6 +251,6 @@ class NodeState:
             bytes_received=int(self.metrics.total("tacit_received_bytes_total")),
             rejected=int(self.metrics.total("tacit_rejected_total")),
             uptime_seconds=time.monotonic() - self._started,
-            version=tacit.__version__,
+            version=__version__,
             manifest=self.manifest.hash,
         )

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import tacit
 from tacit.core.errors import Misuse
 from tacit.core.storage import append_text, read_json, write_bytes, write_json, write_text
+from tacit.core.version import __version__
 from tacit.peer.node.disk_retry import write_with_retry
 from tacit.peer.node.node_state import NodeState
 
@@ -74,7 +74,7 @@ class Results:
             **self._traffic(),
             "rejected": int(state.metrics.total("tacit_rejected_total")),
             "wall_seconds": seconds,
-            "version": tacit.__version__,
+            "version": __version__,
         }
         path = self._folder / "summary.json"
         write_with_retry(state, "the summary", lambda: write_json(path, summary))

@@ -1,0 +1,67 @@
+"""The order of the rooms: a package imports only from packages before it, so no circles are possible."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+SOURCE = Path(tacit.__file__).parent
+# docs/explanation/architecture.md says what each of them is for, and why they are in this order.
+ROOMS = [
+    "core", "graph", "data", "models", "compression", "privacy", "tasks", "algorithms", "record",
+    "engines", "simulation", "auditing", "config", "report", "experiment", "peer", "bench", "cli",
+]  # fmt: skip
+FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
+
+
+def imported(text):
+    """The rooms that a module imports from, wherever it does so; "tacit" for the public names."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "tacit":
+            names = [f"tacit.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] == "tacit":
+                yield node.lineno, [*name.split("."), "tacit"][1]
+
+
+def violations(text, room):
+    """Imports from rooms that come later, or from the package itself, which imports them all."""
+    allowed = ROOMS[: ROOMS.index(room) + 1]
+    return [f"line {line}: {other}" for line, other in imported(text) if other not in allowed]
+
+
+def test_every_room_has_its_place():
+    found = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in SOURCE.rglob("*.py")}
+    assert found - {"__init__", "__main__"} == set(ROOMS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_rooms_import_only_from_rooms_before_them(path):
+    assert violations(path.read_text("utf-8"), path.relative_to(SOURCE).parts[0]) == []
+
+
+def test_simulation_is_a_room_of_one_file():
+    assert violations((SOURCE / "simulation.py").read_text("utf-8"), "simulation") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from tacit.engines.lazy import Rows",
+        "from tacit import engines",
+        "import tacit",
+        "def late():\n    from tacit.cli.app import app",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import tacit.peer.node",
+    ],
+)
+def test_the_check_sees_every_kind_of_import(text):
+    assert len(violations(text, "tasks")) == 1
+    assert violations("from tacit.core.errors import Misuse\nimport torch", "tasks") == []
