@@ -60,11 +60,11 @@ def held(algorithm, training, adversary, question="gradient", place=0, victim=0,
     """What an adversary computes from a run that was recorded for it, and whether that is exact."""
     listener = Adversary.parse(adversary)
     keep = Keep(insides=tuple(listener.corrupt))
-    said = tacit.simulate(
+    transcript = tacit.simulate(
         algorithm, training, RING, steps=steps, seed=7, transcript=keep
     ).transcript
     found = Leakage(Knowledge(run_on_symbols(algorithm, RING, steps), listener), victim)
-    return found, evidence(found, question, place, said)
+    return found, evidence(found, question, place, transcript)
 
 
 def observation(*parts):

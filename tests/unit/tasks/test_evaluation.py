@@ -49,8 +49,8 @@ def test_the_average_model_is_evaluated_like_any_model():
     flat, x, y = classifier(), points(9), torch.arange(9) % 4
     test_set = TestSet(flat, functional.cross_entropy, x, y)
     theta = points(1, flat.width)
-    assert torch.equal(test_set.average(theta[0]).loss, evaluation_.models(theta, [0]).loss)
-    assert torch.equal(test_set.average(theta[0]).accuracy, evaluation_.models(theta, [0]).accuracy)
+    assert torch.equal(test_set.average(theta[0]).loss, test_set.models(theta, [0]).loss)
+    assert torch.equal(test_set.average(theta[0]).accuracy, test_set.models(theta, [0]).accuracy)
 
 
 def test_a_regression_has_a_loss_and_no_accuracy():

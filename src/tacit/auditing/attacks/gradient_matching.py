@@ -23,6 +23,9 @@ class MatchingProblems:
     Of a joint observation it is the mean over its values. One `vmap` over all guesses is the
     fastest way on a CPU too (0.7 ms per guess of a small sigmoid network on two cores, 8 ms one by
     one), although it turns convolutions into grouped ones.
+
+    `problems` [B] are numbers of guesses, R = `guesses` for each victim. Their labels are
+    [V, R, T, batch, ...], or None if the rows contain them.
     """
 
     def __init__(
@@ -35,17 +38,6 @@ class MatchingProblems:
         problems: Tensor,
         guesses: int,
     ) -> None:
-        """Prepare the problems.
-
-        Args:
-            loss: The loss of the attacked model.
-            observation: The observed values of V victims.
-            matching_loss: The distance D.
-            layout: How inputs and labels are stored in a row.
-            labels: Labels of all guesses, [V, R, T, batch, ...]; None if rows contain them.
-            problems: Numbers [B] of the guesses in question. Guess i is of victim i // guesses.
-            guesses: Guesses R per victim.
-        """
         self.observation = observation
         self.problems, self.guesses = problems, guesses
         self.labels = None if labels is None else labels.flatten(0, 1)  # [V·R, T, batch, ...]

@@ -120,15 +120,8 @@ def draw_starts(
 ) -> Tensor:
     """Random first rows [V·R, n], keyed by victim and guess.
 
-    Inputs are uniform in the box, or normal if there is none. Logits are normal.
-
-    Args:
-        layout: The layout of a row.
-        victims: Number of victims V.
-        guesses: Guesses R per victim.
-        box: Lowest and highest value of an input, or None.
-        seed: Seed of the attack.
-        like: A tensor with the type and device of the rows.
+    Inputs are uniform in the box, or normal if there is none. Logits are normal. The rows have the
+    type and device of `like`.
     """
     victim = torch.arange(victims, device=like.device).repeat_interleave(guesses)
     guess = torch.arange(guesses, device=like.device).repeat(victims)
@@ -175,7 +168,7 @@ def _recovered(
     seed: int,
     box: Box,
 ) -> tuple[Tensor | None, str]:
-    """Labels [V, R, T, batch] from the last layer; each restart assigns a sum's to clients anew."""
+    """Labels [V, R, T, batch] from the last layer; restarts assign a sum's labels differently."""
     if isinstance(observation, JointObservation):
         return None, "labels not recovered: that needs one value, not several"
     if not isinstance(loss, ModuleLoss):

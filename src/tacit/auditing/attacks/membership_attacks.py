@@ -89,7 +89,7 @@ class Candidates:
 class MembershipAttacks:
     """Attacks on the membership of one victim's samples.
 
-    All adversaries share one set of shadow models.
+    All adversaries share one set of shadow models. Results bound ε at `delta`.
     """
 
     def __init__(
@@ -102,16 +102,6 @@ class MembershipAttacks:
         options: AttackOptions,
         progress: Progress | None = None,
     ) -> None:
-        """Prepare the attacks.
-
-        Args:
-            loss: The loss of the model.
-            truth: The data of the clients, for candidates and scores.
-            victim: The client to attack.
-            delta: The δ at which results bound ε.
-            options: How hard attacks try.
-            progress: Called with the activity, the steps done and the steps in all.
-        """
         self.victim = victim
         self._loss, self._truth, self._delta = loss.to(options.device), truth, delta
         self._options, self._progress = options, progress

@@ -210,22 +210,18 @@ def likelihood_ratio_score(
     shadow_phi = confidence(loss, shadows.theta, x, y, chunk=chunk).double()
     without = _fit("without", shadow_phi, ~shadows.held, variance)
     if variant == "offline":
-        return (phi - without.mean) / without.variance.sqrt()
+        mean, own_variance = without
+        return (phi - mean) / own_variance.sqrt()
     inside = _fit("with", shadow_phi, shadows.held, variance)
-    return inside.log_density(phi) - without.log_density(phi)
+    return _log_density(phi, *inside) - _log_density(phi, *without)
 
 
-@dataclass(frozen=True, eq=False)
-class _Normal:
-    mean: Tensor
-    variance: Tensor
-
-    def log_density(self, value: Tensor) -> Tensor:
-        """Log N(value; mean, variance) up to a constant."""
-        return -0.5 * ((value - self.mean) ** 2 / self.variance + self.variance.log())
+def _log_density(value: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """The logarithm of the normal density, up to a constant."""
+    return -0.5 * ((value - mean) ** 2 / variance + variance.log())
 
 
-def _fit(side: str, phi: Tensor, chosen: Tensor, variance: str) -> _Normal:
+def _fit(side: str, phi: Tensor, chosen: Tensor, variance: str) -> tuple[Tensor, Tensor]:
     """Mean and unbiased variance [n] of φ [S, n] over the chosen shadow models."""
     count = chosen.sum(0)
     if int(count.min()) < 2:
@@ -238,7 +234,7 @@ def _fit(side: str, phi: Tensor, chosen: Tensor, variance: str) -> _Normal:
     mean = phi.where(chosen, 0.0).sum(0) / count
     own = (phi - mean).where(chosen, 0.0).square().sum(0) / (count - 1)
     shared = variance == "shared" or (variance == "auto" and int(count.min()) < MIN_SHADOWS)
-    return _Normal(mean, (own.mean().expand_as(own) if shared else own).clamp(min=MIN_VARIANCE))
+    return mean, (own.mean().expand_as(own) if shared else own).clamp(min=MIN_VARIANCE)
 
 
 def _logit_confidence(logits: Tensor, y: Tensor) -> Tensor:
