@@ -34,8 +34,8 @@ INTERRUPTING = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
 @pytest.fixture
 def gated(tmp_path, config, environment, monkeypatch):
     """A configuration of 15 iterations that waits in the eighth for the file named by $GATE."""
-    (tmp_path / "gated_rule.py").write_text(GATED)
-    text = (tmp_path / config).read_text().replace('"lppa"', '"gated_rule:Gated"')
+    (tmp_path / "gated_algorithm.py").write_text(GATED)
+    text = (tmp_path / config).read_text().replace('"lppa"', '"gated_algorithm:Gated"')
     (tmp_path / config).write_text(text.replace("rounds = 2", "rounds = 3"))
     environment["PYTHONPATH"] = str(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -32,8 +32,8 @@ class Mortal(LPPA):
 @pytest.fixture
 def mortal(tmp_path, config, environment, monkeypatch):
     """A configuration of 15 iterations, in the eighth of which rank 1 is killed the first time."""
-    (tmp_path / "mortal_rule.py").write_text(MORTAL)
-    text = (tmp_path / config).read_text().replace('"lppa"', '"mortal_rule:Mortal"')
+    (tmp_path / "mortal_algorithm.py").write_text(MORTAL)
+    text = (tmp_path / config).read_text().replace('"lppa"', '"mortal_algorithm:Mortal"')
     (tmp_path / config).write_text(text.replace("rounds = 2", "rounds = 3"))
     environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"
     monkeypatch.syspath_prepend(tmp_path)

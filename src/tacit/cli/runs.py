@@ -82,8 +82,11 @@ def compare(
 ) -> None:
     """Run several algorithms on one experiment, paired by seed, and report mean ± deviation."""
     from tacit.config.loading import load_config
-    from tacit.experiment.compare import compare as compare_variants
-    from tacit.experiment.compare import split_outside_brackets, unused_options
+    from tacit.experiment.compare import (
+        compare as compare_variants,
+        split_outside_brackets,
+        unused_options,
+    )
     from tacit.report.report import write_report
 
     experiment = load_config(config, overrides or [])

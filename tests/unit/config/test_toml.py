@@ -2,8 +2,7 @@ import math
 import tomllib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tacit.config.toml import to_toml
 
