@@ -2,14 +2,14 @@
 
 HUGE = [
     b"\xff" * 9 + b"\x01",  # 2⁶⁴ − 1
-    b"\xff" * 12,  # longer than any number may be
+    b"\xff" * 12,  # longer than any valid number
     b"\xff\xff\xff\xff\x07",  # 2³¹ − 1
-    b"\x80" * 9 + b"\x00",  # 0, written at length
+    b"\x80" * 9 + b"\x00",  # 0, with superfluous bytes
 ]
 
 
 def mutated(raw, random):
-    """The bytes of a message after one mutation, or a few."""
+    """A message after one to three mutations."""
     for _ in range(random.choice([1, 1, 2, 3])):
         raw = random.choice(MUTATIONS)(raw, random)
     return raw
@@ -33,7 +33,7 @@ def _drop(raw, random):
     return raw[:begin] + raw[end:]
 
 
-def _double(raw, random):
+def _repeat(raw, random):
     begin, end = _span(raw, random)
     return raw[:end] + raw[begin:]
 
@@ -48,14 +48,14 @@ def _noise(raw, random):
 
 
 def _surgery(raw, random):
-    """One field of the message doubled, dropped, moved to the end, or given another number, kind or value."""
+    """Repeat, drop or move one field, or change its number, kind, value or length."""
     fields = _fields(raw)
     if not fields:
         return raw + random.choice(HUGE)
     at = random.randrange(len(fields))
     tag, value = fields[at]
-    change = random.choice(["double", "drop", "move", "number", "kind", "value", "length"])
-    if change == "double":
+    change = random.choice(["repeat", "drop", "move", "number", "kind", "value", "length"])
+    if change == "repeat":
         fields.insert(at, (tag, value))
     elif change == "drop":
         del fields[at]
@@ -72,7 +72,7 @@ def _surgery(raw, random):
     return b"".join(tag + value for tag, value in fields)
 
 
-MUTATIONS = [_flip, _flip, _cut, _drop, _double, _insert, _noise, *[_surgery] * 7]
+MUTATIONS = [_flip, _flip, _cut, _drop, _repeat, _insert, _noise, *[_surgery] * 7]
 
 
 def _span(raw, random):
@@ -81,7 +81,7 @@ def _span(raw, random):
 
 
 def _fields(raw):
-    """The fields of a protobuf message as (tag, all that follows it), as far as they can be read."""
+    """The fields of a protobuf message as (tag, bytes after it), as far as they can be parsed."""
     fields, at = [], 0
     while at < len(raw):
         tag, begin = raw[at : at + 1], at + 1

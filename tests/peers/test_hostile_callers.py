@@ -1,4 +1,4 @@
-"""Who may ask a node for what: strangers end in the handshake, the others are told why not, and counted."""
+"""What a node refuses: outsiders fail in the TLS handshake, others learn why, and are counted."""
 
 import dataclasses
 import gc
@@ -13,42 +13,39 @@ import pytest
 import torch
 from federations import federation, plan, twin
 from hostile import (
-    PATIENCE,
-    Impostor,
+    TIMEOUT,
+    IdleNode,
     Receiving,
-    Seat,
+    ScriptedServer,
     always,
     expired,
+    first_bytes,
     grpc,
-    knock,
-    plain,
-    put,
+    install,
     receive,
     rewritten,
+    signed_manifest,
     tls,
 )
 
 from tacit.config.loading import with_keys
-from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.certificate_authority import create_authority, issue_credentials
 from tacit.peer.federation.certificates import server_name
+from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.keys import sign
 from tacit.peer.federation.operator import create, remove
+from tacit.peer.node.node_state import Stopped
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.messages import ExchangeId, Envelope, ExpectedMessage, pack
-from tacit.peer.node.neighbour_client import Stopped
+from tacit.peer.wire.chunks import to_wire
+from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, pack
 from tacit.peer.wire.transport import SERVICE, open_channel
 
 METHODS = (
-    "Hello",
-    "FetchMessages",
-    "NotifyFinished",
-    "GetStatus",
-    "GetManifest",
-    "AnnounceManifest",
-)
-ADDRESS = ExchangeId(1, 7, 0)
+    "Hello", "FetchMessages", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest",
+)  # fmt: skip
+EXCHANGE = ExchangeId(1, 7, 0)
 ROWS = {"theta": torch.arange(6.0)}
+StatusCode = grpc.StatusCode
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +55,7 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def neighbours_of(home, tmp_path_factory):
+def other_home(home, tmp_path_factory):
     """Another federation of the same authority, with nodes of the same names."""
     folder = tmp_path_factory.mktemp("callers") / "other"
     nodes = {member.name: member.address for member in home.members}
@@ -66,53 +63,56 @@ def neighbours_of(home, tmp_path_factory):
 
 
 @pytest.fixture
-def seat(home):
-    return Seat(home.node("n0"))
+def node(home):
+    return IdleNode(home.node("n0"))
 
 
 @pytest.fixture
-def port(seat):
-    with seat.served() as port:
+def port(node):
+    with node.served() as port:
         yield port
 
 
-def letter_of(home, sender):
-    return pack(Envelope(home.manifest().federation, sender, "", ADDRESS), ROWS)
+def message_of(home, sender):
+    return pack(Envelope(home.manifest().federation, sender, "", EXCHANGE), ROWS)
 
 
-def want(manifest, address=ADDRESS, saved=-1):
-    at = wire.ExchangeId(
-        generation=address.generation, tick=address.tick, exchange=address.exchange
-    )
-    return wire.FetchRequest(address=at, manifest=manifest.hash, saved=saved).SerializeToString()
+def request_of(manifest):
+    return wire.FetchRequest(
+        exchange=to_wire(EXCHANGE), manifest_sha256=manifest.hash, saved_tick=-1
+    ).SerializeToString()
 
 
 @contextmanager
-def calling(port, home, own, to="n0"):
-    one = channel(f"127.0.0.1:{port}", to, home.manifest().federation, own, home.ca())
+def calling(port, home, own):
+    """A channel to n0 with some credentials."""
+    channel = open_channel(f"127.0.0.1:{port}", "n0", home.manifest().federation, own, home.ca())
     try:
-        yield one
+        yield channel
     finally:
-        one.close()
+        channel.close()
 
 
-def outcome(one, method, raw=b"", **options):
+def credentials(home, name):
+    return home.operator_credentials() if name == "operator" else home.node(name).credentials()
+
+
+def outcome(channel, method, raw=b"", **options):
     """The answer of a node, or its refusal."""
+    options["timeout"] = TIMEOUT
     try:
         if method == "FetchMessages":
-            answers = one.stream_stream(f"/{SERVICE}/{method}")(
-                iter([raw]), timeout=PATIENCE, **options
-            )
-            return b"".join(answers)
-        return one.unary_unary(f"/{SERVICE}/{method}")(raw, timeout=PATIENCE, **options)
+            call = channel.stream_stream(f"/{SERVICE}/{method}")
+            return b"".join(call(iter([raw]), **options))
+        return channel.unary_unary(f"/{SERVICE}/{method}")(raw, **options)
     except grpc.RpcError as problem:
         return SimpleNamespace(code=problem.code(), why=problem.details())
 
 
-# --- before a word is said ------------------------------------------------------------------------------------
+# --- TLS ------------------------------------------------------------------------------------------
 
 
-def strangers(home):
+def outsiders(home):
     federation = home.manifest().federation
     return {
         "another authority": issue_credentials(create_authority(federation), "n1", federation),
@@ -121,25 +121,25 @@ def strangers(home):
     }
 
 
-@pytest.mark.parametrize("who", ["another authority", "expired", "no certificate"])
-def test_strangers_end_in_the_handshake(home, seat, port, who):
-    own = strangers(home)[who]
-    assert knock(port, tls(own)) == b""
+@pytest.mark.parametrize("kind", ["another authority", "expired", "no certificate"])
+def test_outsiders_fail_in_the_handshake(home, node, port, kind):
+    own = outsiders(home)[kind]
+    assert first_bytes(port, tls(own)) == b""
     name = ("grpc.ssl_target_name_override", server_name("n0", home.manifest().federation))
     pair = (None, None) if own is None else (own.key, own.certificate)
     with grpc.secure_channel(
         f"127.0.0.1:{port}", grpc.ssl_channel_credentials(home.ca(), *pair), [name]
-    ) as one:
-        assert {outcome(one, method).code for method in METHODS} == {grpc.StatusCode.UNAVAILABLE}
-    assert seat.rejected() == 0  # nobody came as far as the state
-    assert knock(port, tls(home.node("n1").credentials()))  # and a neighbour still does
+    ) as channel:
+        assert {outcome(channel, method).code for method in METHODS} == {StatusCode.UNAVAILABLE}
+    assert node.rejected() == 0  # no call reached the handlers
+    assert first_bytes(port, tls(credentials(home, "n1")))
 
 
 def test_tls_1_2_is_refused(home, port):
-    old = tls(home.node("n1").credentials())
+    old = tls(credentials(home, "n1"))
     old.maximum_version = ssl.TLSVersion.TLSv1_2
-    assert knock(port, old) == b""
-    assert knock(port, tls(home.node("n1").credentials()))
+    assert first_bytes(port, old) == b""
+    assert first_bytes(port, tls(credentials(home, "n1")))
 
 
 @pytest.mark.parametrize(
@@ -151,120 +151,111 @@ def test_tls_1_2_is_refused(home, port):
         b"\x16\x03\x01\xff\xff" + bytes(range(256)) * 300,
         b"\x16\x03\x01\x00\x05\x01\xff\xff\xff\xff",
     ],
-    ids=["zeros", "HTTP", "HTTP/2 without TLS", "a record that is too long", "half a greeting"],
+    ids=["zeros", "HTTP", "HTTP/2 without TLS", "a record that is too long", "half a handshake"],
 )
-def test_garbage_instead_of_tls_is_hung_up_on(home, port, garbage):
-    with socket.create_connection(("127.0.0.1", port), PATIENCE) as raw:
+def test_a_connection_with_garbage_instead_of_tls_is_closed(home, port, garbage):
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT) as raw:
         try:
             raw.sendall(garbage)
             raw.shutdown(socket.SHUT_WR)
-            said = raw.recv(1000)
+            answer = raw.recv(1000)
         except TimeoutError:
             raise
-        except OSError:  # it did not wait for the end
-            said = b""
-    assert len(said) <= 7  # an alert at most
-    assert knock(port, tls(home.node("n1").credentials()))
+        except OSError:  # closed before the end
+            answer = b""
+    assert len(answer) <= 7  # a TLS alert at most
+    assert first_bytes(port, tls(credentials(home, "n1")))
 
 
-# --- who may ask for what -------------------------------------------------------------------------------------
+# --- permissions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_another_federation_of_the_same_authority_is_refused_everything(
-    home, neighbours_of, seat, port, method
+    home, other_home, node, port, method
 ):
-    for who in (neighbours_of.node("n1").credentials(), neighbours_of.operator_credentials()):
-        with calling(port, home, who) as one:
-            refusal = outcome(one, method)
-        assert refusal.code == grpc.StatusCode.PERMISSION_DENIED
+    for name in ("n1", "operator"):
+        with calling(port, home, credentials(other_home, name)) as channel:
+            refusal = outcome(channel, method)
+        assert refusal.code == StatusCode.PERMISSION_DENIED
         assert f"not of federation {home.manifest().federation}" in refusal.why
-    assert seat.rejected("another federation") == seat.rejected() == 2
+    assert node.rejected("another federation") == node.rejected() == 2
 
 
-@pytest.mark.parametrize("who", ["n2", "operator"])
-def test_only_neighbours_get_letters(home, seat, port, who):
-    seat.state.active.outbox.put(letter_of(home, "n0"))
-    own = home.operator_credentials() if who == "operator" else home.node(who).credentials()
-    with calling(port, home, own) as one:
-        refusal = outcome(one, "FetchMessages", want(home.manifest()))
-        told = wire.Status.FromString(outcome(one, "GetStatus"))
-    assert refusal.code == grpc.StatusCode.PERMISSION_DENIED
-    assert refusal.why == f"{who} gets no letters from n0 in generation 1"
-    assert seat.rejected("not a neighbour") == seat.rejected() == 1
-    assert seat.log.lines("rejected", sender=who, reason="not a neighbour", why=refusal.why)
-    assert (told.name, told.rejected) == ("n0", 1)  # how it is going, they may know
-    with calling(port, home, home.node("n1").credentials()) as one:
-        assert ROWS["theta"].numpy().tobytes() in outcome(
-            one, "FetchMessages", want(home.manifest())
-        )
+@pytest.mark.parametrize("caller", ["n2", "operator"])
+def test_only_neighbours_get_messages(home, node, port, caller):
+    node.state.active.outbox.put(message_of(home, "n0"))
+    request = request_of(home.manifest())
+    with calling(port, home, credentials(home, caller)) as channel:
+        refusal = outcome(channel, "FetchMessages", request)
+        status = wire.Status.FromString(outcome(channel, "GetStatus"))
+    assert refusal.code == StatusCode.PERMISSION_DENIED
+    assert refusal.why == f"{caller} gets no messages from n0 in generation 1"
+    assert node.rejected("not a neighbour") == node.rejected() == 1
+    assert node.log.lines("rejected", sender=caller, reason="not a neighbour", why=refusal.why)
+    assert (status.name, status.rejected) == ("n0", 1)
+    with calling(port, home, credentials(home, "n1")) as channel:
+        assert ROWS["theta"].numpy().tobytes() in outcome(channel, "FetchMessages", request)
 
 
-def test_who_was_removed_gets_nothing_but_the_roster(home, tmp_path):
+def test_a_removed_node_gets_only_the_manifest(home, tmp_path):
     later = twin(home, tmp_path / "later")
     remove(later.path, "n1")
-    seat = Seat(later.node("n0"))
-    seat.state.active.outbox.put(letter_of(later, "n0"))
-    with seat.served() as port, calling(port, later, later.node("n1").credentials()) as one:
-        letters = outcome(one, "FetchMessages", want(later.manifest()))
-        status, farewell = (
-            outcome(one, "GetStatus"),
-            outcome(one, "NotifyFinished", b"\x08\x02\x10\x64"),
-        )
-        roster = wire.SignedManifest.FromString(outcome(one, "GetManifest"))
-    assert letters.code == status.code == grpc.StatusCode.PERMISSION_DENIED
-    assert letters.why == "n1 gets no letters from n0 in generation 2"
+    node = IdleNode(later.node("n0"))
+    node.state.active.outbox.put(message_of(later, "n0"))
+    with node.served() as port, calling(port, later, credentials(later, "n1")) as channel:
+        messages = outcome(channel, "FetchMessages", request_of(later.manifest()))
+        status = outcome(channel, "GetStatus")
+        finished = outcome(channel, "NotifyFinished", b"\x08\x02\x10\x64")
+        manifest = wire.SignedManifest.FromString(outcome(channel, "GetManifest"))
+    assert messages.code == status.code == StatusCode.PERMISSION_DENIED
+    assert messages.why == "n1 gets no messages from n0 in generation 2"
     assert status.why == "n1 is not a member"
-    assert farewell.code == grpc.StatusCode.FAILED_PRECONDITION
-    assert [
-        seat.rejected(reason) for reason in ("not a neighbour", "not a member", "farewell")
-    ] == [1, 1, 1]
-    assert roster.manifest == later.manifest().text
+    assert finished.code == StatusCode.FAILED_PRECONDITION
+    reasons = ("not a neighbour", "not a member", "not finished")
+    assert [node.rejected(reason) for reason in reasons] == [1, 1, 1]
+    assert manifest.manifest == later.manifest().text
 
 
-def test_nobody_can_say_farewell_for_others_or_too_early(home, seat, port):
-    said = []
-    seat.state.farewell = said.append
+def test_only_a_neighbour_at_the_end_can_finish(home, node, port):
+    node.folder.run.mkdir(exist_ok=True)
     end, early = (wire.Finished(generation=1, tick=tick).SerializeToString() for tick in (100, 99))
-    with calling(port, home, home.node("n2").credentials()) as one:
-        assert "farewell from n2" in outcome(one, "NotifyFinished", end).why
-    with calling(port, home, home.node("n1").credentials()) as one:
-        assert (
-            "iteration 99 of generation 1, which is not the end"
-            in outcome(one, "NotifyFinished", early).why
-        )
-        assert said == []
-        outcome(one, "NotifyFinished", end)
-    assert said == ["n1"]
-    assert seat.rejected("farewell") == 2
+    peers = node.state.active.finished_peers
+    with calling(port, home, credentials(home, "n2")) as channel:
+        assert "n2 cannot have finished" in outcome(channel, "NotifyFinished", end).why
+    with calling(port, home, credentials(home, "n1")) as channel:
+        refusal = outcome(channel, "NotifyFinished", early)
+        assert refusal.why == "n1 cannot have finished at iteration 99 of generation 1"
+        assert peers.finished == frozenset()
+        outcome(channel, "NotifyFinished", end)
+    assert peers.finished == {"n1"}
+    assert node.rejected("not finished") == 2
 
 
-# --- who does not go by the same manifest ---------------------------------------------------------------------
+# --- different manifests --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def quicker(home, tmp_path_factory):
-    """The same federation as n1 knows it: with another learning rate, signed by the same operator."""
-    copy = twin(home, tmp_path_factory.mktemp("callers") / "quicker")
-    put(
-        copy.node("n1"),
-        *rewritten(home, config=with_keys(home.manifest().config, "algorithm", lr=0.06)),
-    )
+def disagreeing(home, tmp_path_factory):
+    """The same federation, but the manifest of n1 has another step size, signed by the operator."""
+    copy = twin(home, tmp_path_factory.mktemp("callers") / "disagreeing")
+    config = with_keys(home.manifest().config, "algorithm", lr=0.06)
+    install(copy.node("n1"), *rewritten(home, config=config))
     return copy
 
 
 @pytest.mark.parametrize(("server", "client"), [("n0", "n1"), ("n1", "n0")])
-def test_two_manifests_of_one_generation_refuse_each_other_and_say_where_they_differ(
-    quicker, server, client
+def test_nodes_with_different_manifests_refuse_each_other_and_say_where_they_differ(
+    disagreeing, server, client
 ):
-    answering, asking = Seat(quicker.node(server)), Seat(quicker.node(client))
-    expected = ExpectedMessage(letter_of(quicker, server).envelope, ROWS)
-    with answering.served() as port, asking.line(server, port) as line:
-        receiving = Receiving(line, ADDRESS, expected)
+    answering, asking = IdleNode(disagreeing.node(server)), IdleNode(disagreeing.node(client))
+    expected = ExpectedMessage(message_of(disagreeing, server).envelope, ROWS)
+    with answering.served() as port, asking.client(server, port) as connection:
+        receiving = Receiving(connection, expected)
         refusal = asking.log.wait_for("rejected by neighbour", neighbour=server)
-        assert "differs in algorithm" in line.heard
-        line.cancel()
-        assert isinstance(receiving.ended(), Stopped)
+        assert "differs in algorithm" in connection.report
+        connection.cancel()
+        assert isinstance(receiving.result(), Stopped)
     why = "another manifest for generation 1, which differs in algorithm"
     assert (refusal["code"], refusal["why"]) == ("FAILED_PRECONDITION", why)
     assert answering.rejected("configuration") == answering.rejected() >= 1
@@ -276,56 +267,59 @@ MISMATCHES = {
     "federation 'banks-01234567' there": {"federation": "banks-01234567"},
     "a model of 7 numbers (torch.float32) there, 6 (torch.float32) here": {"parameters": 7},
     "a model of 6 numbers (torch.float64) there": {"dtype": "torch.float64"},
-    "another manifest for generation 1, which differs in form": {"manifest": b"x" * 32},
+    "another manifest for generation 1, which differs in form": {"manifest_sha256": b"x" * 32},
 }
 
 
-@pytest.mark.parametrize("words", MISMATCHES)
-def test_a_caller_with_another_greeting_is_refused(home, seat, port, words):
-    greeting = seat.state.node_info()
-    for name, value in MISMATCHES[words].items():
-        setattr(greeting, name, value)
-    with calling(port, home, home.node("n1").credentials()) as one:
-        refusal = outcome(one, "Hello", greeting.SerializeToString())
-        assert isinstance(outcome(one, "Hello", seat.state.node_info().SerializeToString()), bytes)
-    assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION
-    assert words in refusal.why
-    assert seat.rejected("configuration") == seat.rejected() == 1
+def mismatching_info(node, text):
+    info = node.state.node_info()
+    for name, value in MISMATCHES[text].items():
+        setattr(info, name, value)
+    return info.SerializeToString()
 
 
-@pytest.mark.parametrize("words", MISMATCHES)
-def test_a_neighbour_with_another_greeting_is_not_asked_for_letters(home, seat, words):
-    wrong = seat.state.node_info()
-    for name, value in MISMATCHES[words].items():
-        setattr(wrong, name, value)
-    greetings = iter([wrong.SerializeToString()])
-    node, letter = home.node("n1"), letter_of(home, "n1")
+@pytest.mark.parametrize("text", MISMATCHES)
+def test_a_caller_that_does_not_match_is_refused(home, node, port, text):
+    with calling(port, home, credentials(home, "n1")) as channel:
+        refusal = outcome(channel, "Hello", mismatching_info(node, text))
+        right = node.state.node_info().SerializeToString()
+        assert isinstance(outcome(channel, "Hello", right), bytes)
+    assert refusal.code == StatusCode.FAILED_PRECONDITION
+    assert text in refusal.why
+    assert node.rejected("configuration") == node.rejected() == 1
+
+
+@pytest.mark.parametrize("text", MISMATCHES)
+def test_no_messages_are_requested_from_a_neighbour_that_does_not_match(home, node, text):
+    infos = iter([mismatching_info(node, text)])
+    folder, message = home.node("n1"), message_of(home, "n1")
     with (
-        Impostor(
-            node.credentials(), node.ca(), lambda raw: next(greetings, raw), always(letter)
-        ) as other,
-        seat.line("n1", other.port) as line,
+        ScriptedServer(
+            folder.credentials(), folder.ca(), always(message), Hello=lambda raw: next(infos, raw)
+        ) as server,
+        node.client("n1", server.port) as client,
     ):
-        found = receive(line, ADDRESS, ExpectedMessage(letter.envelope, ROWS))
+        found = receive(client, ExpectedMessage(message.envelope, ROWS))
         assert torch.equal(found["theta"], ROWS["theta"])
-        assert other.asked == ["hello", "hello", "letters"]  # after the second, which is right
-    assert words in seat.log.wait_for("rejected", sender="n1", reason="configuration")["why"]
-    assert seat.rejected("configuration") == seat.rejected() == 1
+        assert server.calls == ["Hello", "Hello", "FetchMessages"]
+    assert text in node.log.wait_for("rejected", sender="n1", reason="configuration")["why"]
+    assert node.rejected("configuration") == node.rejected() == 1
 
 
-def test_a_want_under_another_manifest_is_refused(home, quicker, seat, port):
-    seat.state.active.outbox.put(letter_of(home, "n0"))
-    with calling(port, home, home.node("n1").credentials()) as one:
-        refusal = outcome(one, "FetchMessages", want(quicker.node("n1").manifest()))
-    assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION
-    assert seat.rejected("configuration") == seat.rejected() == 1
+def test_a_request_under_another_manifest_is_refused(home, disagreeing, node, port):
+    node.state.active.outbox.put(message_of(home, "n0"))
+    with calling(port, home, credentials(home, "n1")) as channel:
+        request = request_of(disagreeing.node("n1").manifest())
+        refusal = outcome(channel, "FetchMessages", request)
+    assert refusal.code == StatusCode.FAILED_PRECONDITION
+    assert node.rejected("configuration") == node.rejected() == 1
 
 
-# --- servers that are not who they should be ------------------------------------------------------------------
+# --- servers that impersonate a neighbour ---------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("who", "event", "words", "heard"),
+    ("kind", "event", "why", "report"),
     [
         (
             "another authority",
@@ -334,37 +328,32 @@ def test_a_want_under_another_manifest_is_refused(home, quicker, seat, port):
             "is not of our authority",
         ),
         ("expired", "certificate rejected", "certificate has expired", "has expired"),
-        (
-            "another node",
-            "neighbour not reached",
-            "Hostname Verification Check failed",
-            "not reached",
-        ),
+        ("another node", "neighbour not reached", "Hostname Verification Check", "not reached"),
         (
             "another federation",
             "neighbour not reached",
-            "Hostname Verification Check failed",
+            "Hostname Verification Check",
             "not reached",
         ),
     ],
 )
-def test_a_server_that_is_not_the_neighbour_is_never_asked(
-    home, neighbours_of, seat, who, event, words, heard
+def test_a_server_that_is_not_the_neighbour_gets_no_call(
+    home, other_home, node, kind, event, why, report
 ):
-    others = strangers(home)
-    others |= {
-        "another node": home.node("n2").credentials(),
-        "another federation": neighbours_of.node("n1").credentials(),
+    own = outsiders(home) | {
+        "another node": credentials(home, "n2"),
+        "another federation": credentials(other_home, "n1"),
     }
-    with Impostor(others[who], home.ca(), lambda raw: raw, always(letter_of(home, "n1"))) as other:
-        logged, said = why_not_reached(home, seat, other.port, event)
-        assert other.asked == []
-    assert words in logged["why"]
-    assert heard in said
+    script = always(message_of(home, "n1"))
+    with ScriptedServer(own[kind], home.ca(), script, Hello=lambda raw: raw) as server:
+        line, last_report = failed_attempts(home, node, server.port, event)
+        assert server.calls == []
+    assert why in line["why"]
+    assert report in last_report
 
 
-def test_a_server_of_tls_1_2_is_not_talked_to(home, seat):
-    old = tls(home.node("n1").credentials(), ssl.PROTOCOL_TLS_SERVER)
+def test_a_server_of_tls_1_2_gets_no_call(home, node):
+    old = tls(credentials(home, "n1"), ssl.PROTOCOL_TLS_SERVER)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     outcomes = []
 
@@ -377,54 +366,34 @@ def test_a_server_of_tls_1_2_is_not_talked_to(home, seat):
             try:
                 with old.wrap_socket(raw, server_side=True) as secure:
                     outcomes.append(secure.version())
-            except OSError as problem:  # also of TLS
+            except OSError as problem:  # includes TLS errors
                 outcomes.append(type(problem))
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         threading.Thread(target=accept, daemon=True).start()
-        logged, _ = why_not_reached(home, seat, listening.getsockname()[1], "neighbour not reached")
+        port = listening.getsockname()[1]
+        line, _ = failed_attempts(home, node, port, "neighbour not reached")
         listening.shutdown(socket.SHUT_RDWR)
-    assert "handshake failed" in logged["why"]
+    assert "handshake failed" in line["why"]
     assert outcomes
     assert not any(isinstance(one, str) for one in outcomes)
 
 
-def why_not_reached(home, seat, port, event):
-    """What is logged, and shown, of a neighbour that is not accepted, while the line tries again and again."""
+def failed_attempts(home, node, port, event):
+    """What is logged and reported about a neighbour that fails again and again."""
     attempts = threading.Semaphore(0)
-    with seat.line("n1", port) as line:
-        expected = ExpectedMessage(letter_of(home, "n1").envelope, ROWS)
-        receiving = Receiving(line, ADDRESS, expected, plain, attempts.release)
+    with node.client("n1", port) as client:
+        expected = ExpectedMessage(message_of(home, "n1").envelope, ROWS)
+        receiving = Receiving(client, expected, attempts.release)
         for _ in range(3):
-            assert attempts.acquire(timeout=PATIENCE)
-        line.cancel()
-        assert isinstance(receiving.ended(), Stopped)
-    assert seat.retries("n1") >= 2
-    return seat.log.wait_for(event, neighbour="n1"), line.heard
+            assert attempts.acquire(timeout=TIMEOUT)
+        client.cancel()
+        assert isinstance(receiving.result(), Stopped)
+    assert node.retries("n1") >= 2
+    return node.log.wait_for(event, neighbour="n1"), client.report
 
 
-# --- manifests that nobody signed -----------------------------------------------------------------------------
-
-
-def false_manifests(home, other):
-    """What is not the roster that follows, with its signature."""
-    ours, key = home.manifest(), home.operator_key()
-    follows = {"generation": 2, "previous": ours.hash.hex()}
-    new, signature = rewritten(home, **follows)
-    elsewhere, _ = rewritten(home, federation=other.manifest().federation, **follows)
-    return {
-        "unsigned": (new.text, b""),
-        "signed by a node": (new.text, sign(home.node("n1").credentials().key, new.text)),
-        "signed by the authority": (new.text, sign(home.authority().key, new.text)),
-        "with the signature of another": (new.text, home.signed_manifest()[1]),
-        "changed after it was signed": (new.text.replace(b"0.05", b"0.06"), signature),
-        "of another federation": (elsewhere.text, sign(key, elsewhere.text)),
-        "of the same generation": rewritten_pair(
-            home, config=with_keys(ours.config, "algorithm", lr=0.06)
-        ),
-        "that follows another": rewritten_pair(home, generation=2, previous="0" * 64),
-        "that is no manifest": (b"format = 1", sign(key, b"format = 1")),
-    }
+# --- false manifests ------------------------------------------------------------------------------
 
 
 def rewritten_pair(home, **changes):
@@ -433,52 +402,70 @@ def rewritten_pair(home, **changes):
 
 
 @pytest.fixture(scope="module")
-def false(home, neighbours_of):
-    return false_manifests(home, neighbours_of)
+def false_manifests(home, other_home):
+    """Texts and signatures that are not the next manifest."""
+    ours, key = home.manifest(), home.operator_key()
+    follows = {"generation": 2, "previous": ours.hash.hex()}
+    text, signature = rewritten_pair(home, **follows)
+    elsewhere, _ = rewritten_pair(home, federation=other_home.manifest().federation, **follows)
+    config = with_keys(ours.config, "algorithm", lr=0.06)
+    return {
+        "unsigned": (text, b""),
+        "signed by a node": (text, sign(credentials(home, "n1").key, text)),
+        "signed by the authority": (text, sign(home.authority().key, text)),
+        "with another signature": (text, home.signed_manifest()[1]),
+        "changed after signing": (text.replace(b"0.05", b"0.06"), signature),
+        "of another federation": (elsewhere, sign(key, elsewhere)),
+        "of the same generation": rewritten_pair(home, config=config),
+        "after another manifest": rewritten_pair(home, generation=2, previous="0" * 64),
+        "not a manifest": (b"format = 1", sign(key, b"format = 1")),
+    }
 
 
 FALSE = [
-    "unsigned", "signed by a node", "signed by the authority", "with the signature of another",
-    "changed after it was signed", "of another federation", "of the same generation", "that follows another",
-    "that is no manifest",
+    "unsigned", "signed by a node", "signed by the authority", "with another signature",
+    "changed after signing", "of another federation", "of the same generation",
+    "after another manifest", "not a manifest",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", FALSE)
-def test_a_false_manifest_is_refused_whoever_announces_it(home, seat, port, false, kind):
-    before = sorted(
-        (path, path.read_bytes()) for path in seat.node.path.iterdir() if path.is_file()
-    )
-    text, signature = false[kind]
-    raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
-    for own in (home.node("n1").credentials(), home.operator_credentials()):
-        with calling(port, home, own) as one:
-            refusal = outcome(one, "AnnounceManifest", raw)
-            roster = wire.SignedManifest.FromString(outcome(one, "GetManifest"))
-        assert refusal.code == grpc.StatusCode.FAILED_PRECONDITION
-        assert roster.manifest == home.manifest().text
-    assert seat.rejected("manifest") == seat.rejected() == 2
-    assert seat.log.lines("rejected", reason="manifest")
-    assert seat.state.announced is None
-    assert not seat.state.interrupted
-    after = sorted((path, path.read_bytes()) for path in seat.node.path.iterdir() if path.is_file())
-    assert after == before
+def test_a_false_manifest_is_refused_from_any_caller(home, node, port, false_manifests, kind):
+    def contents():
+        return {path: path.read_bytes() for path in node.folder.path.iterdir() if path.is_file()}
+
+    before = contents()
+    raw = signed_manifest(*false_manifests[kind])
+    for name in ("n1", "operator"):
+        with calling(port, home, credentials(home, name)) as channel:
+            refusal = outcome(channel, "AnnounceManifest", raw)
+            manifest = wire.SignedManifest.FromString(outcome(channel, "GetManifest"))
+        assert refusal.code == StatusCode.FAILED_PRECONDITION
+        assert manifest.manifest == home.manifest().text
+    assert node.rejected("manifest") == node.rejected() == 2
+    assert node.log.lines("rejected", reason="manifest")
+    assert node.state.announced is None
+    assert not node.state.interrupted
+    assert contents() == before
 
 
-def test_the_roster_that_follows_is_taken_from_anybody(home, seat, port):
+def test_the_next_manifest_is_accepted_from_any_caller(home, node, port):
     text, signature = rewritten_pair(home, generation=2, previous=home.manifest().hash.hex())
-    raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
-    with calling(port, home, home.node("n2").credentials()) as one:
-        assert outcome(one, "AnnounceManifest", raw) == b""
-    assert (seat.state.announced.text, seat.state.announced.signature) == (text, signature)
-    assert seat.rejected() == 0
+    with calling(port, home, credentials(home, "n2")) as channel:
+        assert outcome(channel, "AnnounceManifest", signed_manifest(text, signature)) == b""
+    announced = node.state.announced
+    assert (announced.text, announced.signature) == (text, signature)
+    assert node.rejected() == 0
+
+
+# --- slow, large and silent calls -----------------------------------------------------------------
 
 
 @contextmanager
-def slow_way(port, seconds):
-    """A port from which everything reaches another one, and comes back, late."""
+def slow_proxy(port, seconds):
+    """A port that forwards one connection to another port with a delay."""
 
-    def carry(source, sink):
+    def forward(source, sink):
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 time.sleep(seconds)
@@ -486,11 +473,11 @@ def slow_way(port, seconds):
 
     def accept():
         with suppress(OSError):
-            here, _ = front.accept()
-            there = socket.create_connection(("127.0.0.1", port))
-            ends.extend([here, there])
-            for source, sink in ((here, there), (there, here)):
-                threading.Thread(target=carry, args=(source, sink), daemon=True).start()
+            near, _ = front.accept()
+            far = socket.create_connection(("127.0.0.1", port))
+            ends.extend([near, far])
+            for source, sink in ((near, far), (far, near)):
+                threading.Thread(target=forward, args=(source, sink), daemon=True).start()
 
     ends = []
     with socket.create_server(("127.0.0.1", 0)) as front:
@@ -500,108 +487,110 @@ def slow_way(port, seconds):
         end.close()
 
 
-def test_a_far_node_is_reached_at_the_first_attempt(home, port):
-    """A quarter of a second a way is a busy machine or a satellite: a handshake of several ways takes its time."""
-    with slow_way(port, 0.25) as far, calling(far, home, home.operator_credentials()) as one:
-        status = wire.Status.FromString(outcome(one, "GetStatus"))
+def test_a_node_with_high_latency_is_reached_at_the_first_attempt(home, port):
+    """A handshake takes several round trips of half a second, as over a satellite."""
+    with (
+        slow_proxy(port, 0.25) as far,
+        calling(far, home, credentials(home, "operator")) as channel,
+    ):
+        status = wire.Status.FromString(outcome(channel, "GetStatus"))
     assert status.name == "n0"
 
 
-# --- too much, or nothing at all ------------------------------------------------------------------------------
-
-
-def test_what_unpacks_to_more_than_a_message_may_have_is_refused(home, seat, port):
-    with calling(port, home, home.node("n1").credentials()) as one:
+def test_a_request_that_is_too_large_is_refused_also_if_compressed(home, node, port):
+    with calling(port, home, credentials(home, "n1")) as channel:
         for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
-            refusal = outcome(one, "AnnounceManifest", bytes(64 << 20), compression=compression)
-            assert refusal.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+            raw = bytes(64 << 20)
+            refusal = outcome(channel, "AnnounceManifest", raw, compression=compression)
+            assert refusal.code == StatusCode.RESOURCE_EXHAUSTED
             assert "larger than max" in refusal.why
-        large = outcome(one, "GetStatus", b"\x0a\x80\x80\x02" + bytes(1 << 15))
-    assert large.code == grpc.StatusCode.INVALID_ARGUMENT
-    assert seat.rejected("malformed") == seat.rejected() >= 1
+        large = outcome(channel, "GetStatus", b"\x0a\x80\x80\x02" + bytes(1 << 15))
+    assert large.code == StatusCode.INVALID_ARGUMENT
+    assert node.rejected("malformed") == node.rejected() >= 1
 
 
-def test_callers_that_ask_nothing_do_not_lock_the_others_out(home, neighbours_of, seat, port):
-    """Calls are opened and no question follows: of a neighbour, and of a stranger who may not ask anything."""
+def test_silent_calls_do_not_block_other_callers(home, other_home, node, port):
+    """Calls without a request, of a neighbour and of a caller that has no permission at all."""
     end = threading.Event()
 
-    def nothing():
-        end.wait(PATIENCE)
+    def silence():
+        end.wait(TIMEOUT)
         yield from ()
 
     with (
-        calling(port, home, home.node("n4").credentials()) as one,
-        calling(port, home, neighbours_of.node("n4").credentials()) as other,
-        calling(port, home, home.node("n1").credentials()) as neighbour,
+        calling(port, home, credentials(home, "n4")) as neighbour,
+        calling(port, home, credentials(other_home, "n4")) as outsider,
+        calling(port, home, credentials(home, "n1")) as other,
     ):
-        silent = [
-            many.stream_stream(f"/{SERVICE}/{method}")(nothing(), timeout=PATIENCE)
-            for many in (one, other)
+        calls = [
+            channel.stream_stream(f"/{SERVICE}/{method}")(silence(), timeout=TIMEOUT)
+            for channel in (neighbour, outsider)
             for method in ("GetStatus", "Hello", "GetManifest", "AnnounceManifest") * 4
         ]
-        seat.log.wait_for("rejected", reason="too many calls", sender="n4")
-        seat.log.wait_for("rejected", reason="another federation")
+        node.log.wait_for("rejected", reason="too many calls", sender="n4")
+        node.log.wait_for("rejected", reason="another federation")
         for _ in range(3):
-            assert wire.Status.FromString(outcome(neighbour, "GetStatus")).name == "n0"
+            assert wire.Status.FromString(outcome(other, "GetStatus")).name == "n0"
         end.set()
-        for call in silent:
+        for call in calls:
             call.cancel()
 
 
-def test_callers_that_hang_up_again_and_again_get_through_again(home, seat, port):
-    """Calls that have ended must not wait for the garbage collector: a connection may have 16 of them open."""
-    letter = letter_of(home, "n0")
-    seat.state.active.outbox.put(letter)
+def test_cancelled_calls_do_not_exhaust_the_connection(home, node, port):
+    """They must end without the garbage collector: a connection may have 16 open calls."""
+    message, request = message_of(home, "n0"), request_of(home.manifest())
+    node.state.active.outbox.put(message)
     end = threading.Event()
 
-    def asking():
-        yield want(home.manifest())
-        end.wait(PATIENCE)
+    def requests():
+        yield request
+        end.wait(TIMEOUT)
 
     gc.disable()
     try:
-        with calling(port, home, home.node("n1").credentials()) as one:
+        with calling(port, home, credentials(home, "n1")) as channel:
             for _ in range(50):
-                call = one.stream_stream(f"/{SERVICE}/FetchMessages")(asking(), timeout=PATIENCE)
+                call = channel.stream_stream(f"/{SERVICE}/FetchMessages")(
+                    requests(), timeout=TIMEOUT
+                )
                 with suppress(grpc.RpcError):  # too many at this moment
                     next(call)
                 call.cancel()
-            limit = time.monotonic() + PATIENCE / 2
-            while not isinstance(
-                found := outcome(one, "FetchMessages", want(home.manifest())), bytes
-            ):
-                assert time.monotonic() < limit, found.why
+            deadline = time.monotonic() + TIMEOUT / 2
+            while not isinstance(found := outcome(channel, "FetchMessages", request), bytes):
+                assert time.monotonic() < deadline, found.why
                 time.sleep(0.05)
-            assert letter.frame in found
+            assert message.frame in found
     finally:
         gc.enable()
         end.set()
 
 
-# --- who asks can be attacked too -----------------------------------------------------------------------------
+# --- attacks on the operator ----------------------------------------------------------------------
 
 
-def asked(home, tell):
-    """What the operator learns of n1, if n1 answers so."""
-    node, manifest = home.node("n1"), home.manifest()
-    with Impostor(node.credentials(), node.ca(), None, None, announce=tell, tell=tell) as other:
-        here = dataclasses.replace(manifest.member("n1"), address=f"127.0.0.1:{other.port}")
-        enquiry = FederationClient(
-            dataclasses.replace(manifest, members=(here,)), home.operator_credentials(), home.ca()
-        )
+def operator_sees(home, answer):
+    """The operator's report about n1, and the answer to an announcement, if n1 answers so."""
+    folder, manifest = home.node("n1"), home.manifest()
+    with ScriptedServer(
+        folder.credentials(), folder.ca(), GetStatus=answer, AnnounceManifest=answer
+    ) as server:
+        member = dataclasses.replace(manifest.member("n1"), address=f"127.0.0.1:{server.port}")
+        alone = dataclasses.replace(manifest, members=(member,))
+        client = FederationClient(alone, home.operator_credentials(), home.ca())
         try:
-            return enquiry.status(PATIENCE)[0], enquiry.announce(b"", b"", PATIENCE)["n1"]
+            return client.status(TIMEOUT)[0], client.announce(b"", b"", TIMEOUT)["n1"]
         finally:
-            enquiry.close()
+            client.close()
 
 
-def test_a_status_does_nothing_to_the_terminal_that_shows_it(home):
+def test_a_status_cannot_control_the_terminal(home):
     wild = "\x1b]0;owned\x07\x1b[2J\r\n" + "x" * 10_000
     status = wire.Status(
         name=wild, phase=wild, problem=wild, version=wild, waiting_for=[wild] * 1_000, step=5
     )
-    answer, _ = asked(home, lambda raw: status.SerializeToString())
-    shown = answer.as_dict()
+    report, _ = operator_sees(home, lambda raw: status.SerializeToString())
+    shown = report.as_dict()
     texts = [shown[key] for key in ("name", "phase", "problem", "version")] + shown["waiting_for"]
     assert all(text.isprintable() and len(text) < 500 for text in texts)
     assert len(shown["waiting_for"]) < 500
@@ -609,17 +598,17 @@ def test_a_status_does_nothing_to_the_terminal_that_shows_it(home):
 
 
 @pytest.mark.parametrize("raw", [b"\xff", b"\x0a\x02\xff\xfe", bytes(50)])
-def test_a_status_that_is_none_is_said_to_be_so(home, raw):
-    answer, _ = asked(home, lambda _: raw)
-    assert (answer.status, answer.problem) == (None, "its answer cannot be parsed")
+def test_a_malformed_status_is_reported(home, raw):
+    report, _ = operator_sees(home, lambda _: raw)
+    assert (report.status, report.problem) == (None, "its answer cannot be parsed")
 
 
-def test_a_refusal_does_nothing_to_the_terminal_either(home):
+def test_a_refusal_cannot_control_the_terminal(home):
     def refuse(raw):
-        raise ValueError("\x1b[2J" + "x" * 5_000)  # becomes the words of the refusal
+        raise ValueError("\x1b[2J" + "x" * 5_000)  # becomes the text of the refusal
 
-    answer, told = asked(home, refuse)
-    for words in (answer.problem, told):
-        assert "xxx" in words
-        assert words.isprintable()
-        assert len(words) < 500
+    report, answer = operator_sees(home, refuse)
+    for text in (report.problem, answer):
+        assert "xxx" in text
+        assert text.isprintable()
+        assert len(text) < 500

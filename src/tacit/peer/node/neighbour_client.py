@@ -224,29 +224,28 @@ class NeighbourClient:
         """Log why a call failed. An unreachable neighbour is no error: it may start later."""
         if self._cancelled.is_set():
             return
-        code, why, name = problem.code(), str(problem.details())[:500], self.member.name
+        code, why = problem.code(), str(problem.details())[:500]
+        name, address, log = self.member.name, self.member.address, self._state.event_log
         fields = {"neighbour": name, "why": why}
-        event, level = "neighbour not reached", "info"
+        self._state.metrics.set("tacit_neighbour_up", 0, neighbour=name)
         if "CERTIFICATE_VERIFY_FAILED" in why:
-            event, level = "certificate rejected", "warning"
-            if "expired" in why:
-                self.report = "its certificate has expired"
-                fields["remedy"] = (
-                    f"Renew it: the operator runs `tacit federation renew` for {name}."
-                )
-            else:
-                self.report = "its certificate is not of our authority"
-                fields["remedy"] = f"Check that {name} is at {self.member.address}."
+            expired = "expired" in why
+            reason = "has expired" if expired else "is not of our authority"
+            self.report = f"its certificate {reason}"
+            renew = f"The operator renews it: tacit federation renew FOLDER {name}."
+            fields["remedy"] = renew if expired else f"Check that {name} is at {address}."
+            event = "certificate rejected"
+            log.write_throttled(30, (event, name), event, "warning", **fields)
         elif code in UNREACHABLE:
             self.report = "not reached"
-            fields["remedy"] = f"Check that {name} runs at {self.member.address}; we keep trying."
+            fields["remedy"] = f"Check that {name} runs at {address}. This node keeps trying."
+            event = "neighbour not reached"
+            log.write_throttled(30, (event, name), event, **fields)
         else:
             self.report = f"rejects us: {why[:200]}"
-            event, level = "rejected by neighbour", "warning"
-            fields |= {"code": code.name, "remedy": f"Compare the logs of this node and {name}."}
-        self._state.metrics.set("tacit_neighbour_up", 0, neighbour=name)
-        key = (event, name, fields.get("code"))
-        self._state.event_log.write_throttled(30, key, event, level, **fields)
+            fields |= {"code": code.name, "remedy": f"Compare the logs of {name} and this node."}
+            event = "rejected by neighbour"
+            log.write_throttled(30, (event, name, code), event, "warning", **fields)
 
     def _pause(self, failures: int) -> None:
         """Wait before the next attempt: longer each time, and randomly so that nodes spread out."""

@@ -65,7 +65,9 @@ class RosterContext:
             secrets={position: folder.mask_secret()},
         )
         randomness = keys.randomness(task.parameters, task.dtype)
-        here = HostedClients(neighbourhood, network, objective, randomness, algorithm.gradients_per_step)
+        here = HostedClients(
+            neighbourhood, network, objective, randomness, algorithm.gradients_per_step
+        )
         return cls(manifest, network, here)
 
     def start(
