@@ -62,9 +62,14 @@ class EventLog:
     def write_throttled(
         self, seconds: float, key: Hashable, event: str, /, level: Level = "info", **fields: Any
     ) -> None:
-        """Write at most one line per key in this many seconds.
+        """Write at most one line per key and period, with the number of suppressed ones.
 
-        The next line of the key has the field `repeated`: how many were suppressed.
+        Args:
+            seconds: Length of the period.
+            key: Identifies lines that repeat each other.
+            event: What happened.
+            level: "info", "warning" or "error".
+            **fields: Further fields; `repeated` is added if lines were suppressed before.
         """
         with self._lock:
             now = self._monotonic()
