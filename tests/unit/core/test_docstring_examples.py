@@ -1,0 +1,21 @@
+import doctest
+from importlib import import_module
+
+import pytest
+
+import tacit
+
+MODULES = [
+    *("core.errors", "core.noise", "core.schedules"),
+    *("graph.graph", "graph.topology"),
+    *("compression.identity", "compression.qsgd", "compression.rand_k", "compression.sign_bits"),
+    *("privacy.matrix_step", "privacy.protection"),
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_docstrings_run(name):
+    names = {"Topology": tacit.Topology, "Graph": tacit.Graph}
+    result = doctest.testmod(import_module(f"tacit.{name}"), extraglobs=names)
+    assert result.attempted > 0
+    assert result.failed == 0
