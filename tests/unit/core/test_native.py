@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tacit import DSGT, Diverged, Topology, quadratic, simulate
 from tacit.core import native

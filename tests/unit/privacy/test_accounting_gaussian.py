@@ -5,8 +5,7 @@ import mpmath
 import numpy as np
 import pytest
 from dp_accounting.rdp import compute_epsilon
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tacit.core.errors import Misuse
 from tacit.privacy.accounting import correlated
