@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
+from tacit.algorithms import ALGORITHMS
 from tacit.config.loading import make_config
 from tacit.core.errors import TacitError
+from tacit.graph import Topology
 from tacit.peer.federation.federation_folder import FederationFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.operator import create
@@ -76,8 +78,8 @@ def peer_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
 def simulator_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
     """Seconds of each iteration of the same experiment in the simulator, with one thread."""
     options = {key: value for key, value in rule.items() if key != "name"}
-    algorithm = tacit.ALGORITHMS[rule["name"]](**options)
-    graph = tacit.Topology.ring(NODES).mixing("metropolis")
+    algorithm = ALGORITHMS[rule["name"]](**options)
+    graph = Topology.ring(NODES).mixing("metropolis")
     simulation = Simulation(Setting(algorithm, _task(range(NODES)), graph))
     simulation.start()
     threads = torch.get_num_threads()

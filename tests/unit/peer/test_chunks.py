@@ -2,8 +2,7 @@ import contextlib
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import (

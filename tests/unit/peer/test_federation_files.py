@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from tacit.config.loading import make_config
 
+from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
 from tacit.graph import Topology
 from tacit.peer.federation.certificate_authority import create_authority, issue_credentials

@@ -5,11 +5,10 @@ import tomllib
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tacit.config.loading import make_config
+from hypothesis import given, strategies as st
 
 from tacit.config.graphs import make_graph
+from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.manifest import make_manifest, parse_manifest

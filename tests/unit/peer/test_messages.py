@@ -3,11 +3,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from safetensors.torch import load
 
-from tacit.peer.wire.messages import ExchangeId, Envelope, ExpectedMessage, Rejected, pack
+from tacit.peer.wire.messages import Envelope, ExchangeId, ExpectedMessage, Rejected, pack
 
 ENVELOPE = Envelope("clinics-1234", "a", "", ExchangeId(1, 7, 0))
 TENSORS = {

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tacit.config.tasks import make_model
 from tacit.config.graphs import TOPOLOGIES, make_graph
 from tacit.config.loading import make_config, with_keys
 from tacit.config.options import algorithm_class, make_algorithm, prefix_errors
 from tacit.config.sections import Config, GraphSection
+from tacit.config.tasks import make_model
 from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph, Topology
 from tacit.peer.federation.agreed_data import agreed_data
