@@ -209,14 +209,9 @@ class Task:
     def loader(
         self, ids: Tensor, seed: int, device: torch.device | str, positions: Tensor | None = None
     ) -> BatchLoader:
-        """Batches of the clients `ids`.
+        """Batches of the clients `ids`, keyed by these permanent numbers.
 
-        Args:
-            ids: Permanent numbers of the clients, which key their batches.
-            seed: Seed of the run.
-            device: Where the batches are needed.
-            positions: Where in `parts` these clients are. None: at their ids. A node may hold its
-                own part only, at position 0.
+        `positions` are theirs in `parts`, by default their ids. A node may hold its own part only.
         """
         return self.source.loader(ids, ids if positions is None else positions, seed, device)
 

@@ -16,13 +16,7 @@ class MatchingLoss(Protocol):
     """A distance between the value of a guess and the observed one, plus a prior on the guess."""
 
     def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
-        """The loss of one guess, a scalar.
-
-        Args:
-            combination: Σₖ cₖ ∇L(θₖ; guess), [P].
-            value: The observed value, [P].
-            inputs: The guessed inputs, [samples, *shape].
-        """
+        """Of Σₖ cₖ ∇L(θₖ; guess) [P], the observed value [P] and the guessed inputs [n, ...]."""
         ...
 
 
