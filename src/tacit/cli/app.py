@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -154,12 +155,15 @@ def algorithms(
     as_json: Json = False,
 ) -> None:
     """List the algorithms: what they send, need and protect."""
+    from tacit.algorithms import ALGORITHMS
     from tacit.cli.listing import algorithm_rows, algorithm_table
 
     if as_json:
         print(json.dumps(algorithm_rows(parameters)))
     else:
         Console().print(algorithm_table(parameters))
+    for problem in ALGORITHMS.loadable()[1]:
+        print(f"Left out: {problem}", file=sys.stderr)
 
 
 app.command()(bench)

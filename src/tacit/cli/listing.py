@@ -24,10 +24,10 @@ def algorithm_rows(parameters: int) -> list[dict[str, Any]]:
             "name": name,
             "paper": kind.paper,
             **_traffic(kind, parameters),
-            "needs": ["a server"] if getattr(kind, "needs_server", False) else list(kind.requires),
+            "needs": ["a server"] if kind.needs_server else list(kind.requires),
             "protects": kind.protects,
         }
-        for name, kind in ALGORITHMS.items()
+        for name, kind in ALGORITHMS.loadable()[0].items()
     ]
 
 

@@ -73,6 +73,16 @@ class Registry(Mapping[str, T], Generic[T]):
             raise unknown_name(f"There is no {self.kind} {name!r}.", name, self)
         return self[name]
 
+    def loadable(self) -> tuple[dict[str, T], list[Misuse]]:
+        """All entries that can be imported, and the errors of those that cannot."""
+        found, problems = {}, []
+        for name in self:
+            try:
+                found[name] = self[name]
+            except Misuse as problem:
+                problems.append(problem)
+        return found, problems
+
     def package(self, name: str) -> str | None:
         """The package that registers an entry; None for a built-in one."""
         return _package(self._plugins[name]) if name in self._plugins else None

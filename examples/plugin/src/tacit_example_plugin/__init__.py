@@ -1,0 +1,1 @@
+"""An algorithm, a dataset, a model, a codec and a command for Tacit."""
