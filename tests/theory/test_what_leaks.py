@@ -9,8 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 import tacit
 from tacit.auditing.adversary import Adversary
@@ -206,14 +205,14 @@ def test_proposition_1_on_a_graph_that_corrupt_clients_split(case, victim):
     """
     leakage = leakage_of(case, "curious(5,6)+eavesdropper", victim, SPLIT)
     component, neighbours = ({0, 1, 2}, 2) if victim < 3 else ({3, 4}, 1)
-    told = slice(0 if case == "pdmm exact" else 1, None)
+    known = slice(0 if case == "pdmm exact" else 1, None)
     assert leakage.honest_component == component == {u.client for u in leakage.terms("sum", 0)[0]}
     gradient, difference, total = (
         masks(case, leakage, q) for q in ("gradient", "difference", "sum")
     )
-    np.testing.assert_allclose(gradient[told], neighbours / 2, rtol=1e-6)
-    assert not difference[told].any()
-    assert not total[told].any()
+    np.testing.assert_allclose(gradient[known], neighbours / 2, rtol=1e-6)
+    assert not difference[known].any()
+    assert not total[known].any()
     assert np.isinf([*gradient, *total, *difference]).sum() == (0 if case == "pdmm exact" else 3)
     know = leakage.knowledge
     parts = [

@@ -29,24 +29,17 @@ SYNTAX = (
 class Adversary:
     """Which messages an adversary sees, and what it knows beforehand.
 
-    Attributes:
-        corrupt: Curious clients. The adversary has all that they send, receive and hold.
-        listens: Whether it reads messages between honest clients that are not private.
-        edges: The edges (source, target) it listens on; None means all.
-        is_server: Whether it runs the server.
-        knows_theta0: Whether it knows the first models of all clients.
-
     Example:
         >>> both = Adversary.curious(1, 4) | Adversary.eavesdropper()
         >>> str(both), both == Adversary.parse("curious(1,4)+eavesdropper")
         ('curious(1,4)+eavesdropper', True)
     """
 
-    corrupt: frozenset[int] = frozenset()
-    listens: bool = False
-    edges: frozenset[tuple[int, int]] | None = None
+    corrupt: frozenset[int] = frozenset()  # curious clients: all they send, receive and hold
+    listens: bool = False  # to messages that are not private
+    edges: frozenset[tuple[int, int]] | None = None  # (source, target) it listens on; None: all
     is_server: bool = False
-    knows_theta0: bool = False
+    knows_theta0: bool = False  # the first models of all clients
 
     @classmethod
     def curious(cls, *clients: int) -> Adversary:

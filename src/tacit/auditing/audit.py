@@ -65,9 +65,6 @@ def run_audit(
         final: Trained models [N, P] for membership inference; by default models of the audited
             iterations are attacked.
         progress: Called with a description, the steps done and the steps in all.
-
-    Raises:
-        Misuse: An adversary or a victim does not exist, or the transcript is too short.
     """
     check_count("iterations", iterations)
     victims = list(victims)

@@ -20,8 +20,7 @@ from tacit.core.errors import Misuse
 from tacit.core.storage import write_json, write_text
 from tacit.data import Dataset
 from tacit.experiment.folder import RunFolder, fingerprint
-from tacit.record import checkpoint as checkpoints
-from tacit.record import transcript_files
+from tacit.record import checkpoint as checkpoints, transcript_files
 from tacit.record.transcript import Transcript
 from tacit.simulation import Run
 

@@ -41,14 +41,9 @@ def exposure_figure(exposure: Exposure) -> Figure:
             if clients <= MAX_NUMBERED and level >= 0 and 0 < deviation < np.inf:
                 style = {"ha": "center", "va": "center", "fontsize": 8, "color": INK}
                 axes.text(column, row, f"{deviation:.2g}", **style)
-        axes.set_xlim(-0.5, clients - 0.5)
-        axes.set_ylim(clients - 0.5, -0.5)
-        axes.set_aspect("equal")
-        axes.set_xlabel("victim")
-        axes.set_ylabel("curious client")
         ticks = range(0, clients, max(1, clients // 15))
-        axes.set_xticks(ticks)
-        axes.set_yticks(ticks)
+        axes.set(xlim=(-0.5, clients - 0.5), ylim=(clients - 0.5, -0.5), aspect="equal")
+        axes.set(xlabel="victim", ylabel="curious client", xticks=ticks, yticks=ticks)
         present = [level for level in reversed(LEVELS) if (levels == LEVELS.index(level)).any()]
         handles = [Patch(facecolor=LEVEL_COLOURS[level], label=MEANING[level]) for level in present]
         figure.legend(handles=handles, loc="outside lower center", ncols=1)
@@ -65,10 +60,9 @@ def timeline_figure(leakage: Leakage) -> Figure:
             for when, status in zip(series.when, series.statuses, strict=True):
                 _cell(axes, when, row, 0.92, 0.8, STATUS_COLOURS[status])
         last = max(max(leakage.of(question).when) for question in answered)
-        axes.set_xlim(-0.6, last + 0.6)
-        axes.set_ylim(len(answered) - 0.5, -0.5)
+        axes.set(xlim=(-0.6, last + 0.6), ylim=(len(answered) - 0.5, -0.5))
+        axes.set(xlabel="iteration, or number of the batch")
         axes.set_yticks(range(len(answered)), answered)
-        axes.set_xlabel("iteration, or number of the batch")
         handles = [
             Patch(facecolor=STATUS_COLOURS[s], label=STATUS_LABELS[s]) for s in STATUS_COLOURS
         ]
@@ -108,8 +102,7 @@ def pictures_figure(attack: ReconstructionResult) -> Figure:
             axes.set_axis_off()
         for row, (name, samples) in enumerate((("original", truth), ("attack", guess))):
             for axes, sample in zip(grid[row], samples, strict=False):
-                axes.set_xticks([])
-                axes.set_yticks([])
+                axes.set(xticks=[], yticks=[])
                 axes.grid(False)
                 _show(axes, sample, float(truth.min()), float(truth.max()))
             grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
@@ -126,11 +119,8 @@ def roc_figure(memberships: Sequence[MembershipResult]) -> Figure:
             colour, _, _ = series_style(number)
             label = f"{result.score}: AUC {result.roc.auc:.2f}"
             axes.plot(result.roc.fpr, result.roc.tpr, color=colour, label=label)
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1)
-        axes.set_aspect("equal")
-        axes.set_xlabel("false positives")
-        axes.set_ylabel("true positives")
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.set(xlabel="false positives", ylabel="true positives")
         axes.legend(loc="lower right")
     return figure
 

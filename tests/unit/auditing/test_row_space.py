@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tacit.auditing.symbolic.row_space import RowSpace
 
@@ -94,8 +93,8 @@ def test_many_small_additions_in_one_block():
     rng = np.random.default_rng(1)
     common, *secrets = np.linalg.qr(rng.normal(size=(40, 13)))[0].T
     powers = [2, 2.9, 4, 6] * 3
-    said = [common + 10.0**-power * secret for power, secret in zip(powers, secrets, strict=True)]
-    rows = np.stack([common, *said])
+    noisy = [common + 10.0**-power * secret for power, secret in zip(powers, secrets, strict=True)]
+    rows = np.stack([common, *noisy])
     for space in (filled(rows), filled(rows, 4, 5), filled(rows[::-1].copy())):
         assert space.rank == 13
         np.testing.assert_allclose(space.basis @ space.basis.T, np.eye(13), rtol=0, atol=1e-13)

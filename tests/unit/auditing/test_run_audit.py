@@ -299,7 +299,7 @@ def test_membership_inference_by_models_and_gradients():
     found = audited(LPPA, ["curious(1,4)"], MANY_DIGITS, final=final)
     members = {one.score: one for one in found.results[0].memberships}
     assert list(members) == ["loss", "gradient norm", "likelihood ratio"]
-    assert members["loss"].roc.auc == pytest.approx(0.5)  # a model of zeros tells nothing apart
+    assert members["loss"].roc.auc == pytest.approx(0.5)  # a model of zeros separates nothing
     assert any("the victim's trained model" in words for words in members["loss"].assumptions)
     assert any("shadow models" in words for words in members["likelihood ratio"].assumptions)
     early = audited(LPPA, ["curious(1,4)"], MANY_DIGITS)

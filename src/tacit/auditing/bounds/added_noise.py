@@ -56,12 +56,7 @@ class Bound:
 
 
 def noiseless_combination(signal: Matrix, noise: Matrix) -> Matrix | None:
-    """A combination [rows] in which noise cancels and a gradient does not; None if there is none.
-
-    Args:
-        signal: S [rows, T].
-        noise: N [rows, terms].
-    """
+    """A combination [rows] of S and N in which noise cancels and a gradient does not, if any."""
     left, _, _ = _singular(noise)
     uncovered = signal - left @ (left.T @ signal)
     sizes = np.linalg.norm(uncovered, axis=0) / np.maximum(np.linalg.norm(signal, axis=0), 1e-300)

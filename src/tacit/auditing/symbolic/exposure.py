@@ -37,16 +37,10 @@ MEANING = {
 
 @dataclass(frozen=True, eq=False)
 class Exposure:
-    """What client a learns about client v after `steps` iterations.
+    """What client a learns about client v after `steps` iterations."""
 
-    Attributes:
-        levels: [N, N]; levels[a, v] is an index into LEVELS, or −1 for a = v.
-        deviations: [N, N]; standard deviation of the noise on the gradient of v that a knows best,
-            infinite if it sees none.
-    """
-
-    levels: np.ndarray[Any, np.dtype[np.int64]]
-    deviations: Matrix
+    levels: np.ndarray[Any, np.dtype[np.int64]]  # [a, v]: index into LEVELS; −1 for a = v
+    deviations: Matrix  # [a, v]: of the noise on the gradient that a knows best; may be infinite
     steps: int
 
     def as_dict(self) -> dict[str, Any]:

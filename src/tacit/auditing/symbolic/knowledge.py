@@ -8,8 +8,8 @@ are subtracted; the others are hidden. A quantity c (a gradient, a difference, a
     hidden   if every combination that contains c also contains other secrets
 
 A = L Q with orthonormal rows Q = [S N] over secrets and noise; D are the standard deviations of the
-noise. Among all combinations with Sᵀa = c_S the best one minimises ‖D(Nᵀa − c_N)‖². With S = UΣVᵀ it
-is a = UΣ⁻¹Vᵀc_S + Z b, where the columns of Z are orthogonal to those of U and b solves a
+noise. Among all combinations with Sᵀa = c_S the best one minimises ‖D(Nᵀa − c_N)‖². With S = UΣVᵀ
+it is a = UΣ⁻¹Vᵀc_S + Z b, where the columns of Z are orthogonal to those of U and b solves a
 least-squares problem. If all noise has one standard deviation, S Sᵀ + N Nᵀ = I makes it explicit:
 b = ZᵀN c_N.
 

@@ -148,9 +148,12 @@ class Leakage:
             "sum": [tuple(u._replace(client=i) for i in clients) for u in gradients],
             "image": [(u,) for u in self.images],
         }
-        differences = [((after, before), (1.0, -1.0)) for before, after in pairwise(gradients)]
-        sums = {q: [(us, (1.0,) * len(us)) for us in every] for q, every in added.items()}
-        return {"difference": differences, **sums}
+        terms: dict[Question, list[Terms]] = {
+            question: [(unknowns, (1.0,) * len(unknowns)) for unknowns in every]
+            for question, every in added.items()
+        }
+        terms["difference"] = [((b, a), (1.0, -1.0)) for a, b in pairwise(gradients)]
+        return terms
 
     def as_dict(self) -> dict[str, Any]:
         return {

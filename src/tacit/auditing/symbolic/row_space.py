@@ -100,11 +100,7 @@ class RowSpace:
         return chosen
 
     def combination(self, coordinates: Matrix) -> Matrix:
-        """Coefficients [c, rank] of the pivot rows that give the vectors with these coordinates.
-
-        Args:
-            coordinates: In the basis, [c, rank].
-        """
+        """Coefficients [c, rank] of the pivot rows for vectors with coordinates [c, rank]."""
         lower = self._lower[: self.rank, : self.rank]
         solved = linalg.solve_triangular(lower.T, coordinates.T, lower=False)
         coefficients: Matrix = solved.T / np.asarray(self.sizes)
