@@ -148,8 +148,7 @@ class Node:
         while self.step < self.steps:
             shared.check_interrupted()
             begin = time.monotonic()
-            network.start_tick(self.step + 1)
-            self.state = self.algorithm.step(self.state, context.here.at(self.step))
+            self.state = context.step(self.algorithm, self.state, self.step)
             self.step += 1
             self.theta = self.state.theta
             shared.report(step=self.step)

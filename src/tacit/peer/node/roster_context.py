@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.core.hosted_clients import HostedClients, Objective
+from tacit.core.hosted_clients import Objective
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.lazy import LazyClients, evaluated_state
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.node.local_data import LocalData
 from tacit.peer.node.neighbour_client import NeighbourClient
@@ -28,7 +29,7 @@ class RosterContext:
 
     manifest: Manifest
     network: PeerNetwork
-    here: HostedClients
+    here: LazyClients
 
     @classmethod
     def build(cls, state: NodeState, algorithm: Algorithm, local: LocalData) -> RosterContext:
@@ -65,7 +66,7 @@ class RosterContext:
             secrets={position: folder.mask_secret()},
         )
         randomness = keys.randomness(task.parameters, task.dtype)
-        here = HostedClients(
+        here = LazyClients(
             neighbourhood, network, objective, randomness, algorithm.gradients_per_step
         )
         return cls(manifest, network, here)
@@ -84,7 +85,13 @@ class RosterContext:
             if row is not None:
                 here = replace(here, objective=StartingFrom(here.objective, row[None]))
         self.network.start_tick(step)
-        return algorithm.start(replace(here, t=step, tick=step)), step
+        return replace(here, t=step, tick=step).start(algorithm), step
+
+    def step(self, algorithm: Algorithm, state: Any, t: int) -> Any:
+        """The state after iteration t, rounded as in a simulation."""
+        self.network.start_tick(t + 1)
+        here = self.here.at(t)
+        return evaluated_state(algorithm.step(here.lazy_state(state), here))
 
 
 @dataclass(frozen=True, eq=False)
