@@ -11,12 +11,11 @@ from scipy import stats
 from tacit.config.loading import make_config
 from tacit.models import build
 from tacit.privacy.randomized_response import RandomizedResponse
-from tacit_papers.findings.epsilon import QUICK_PARAMETERS, RUN, STATED, VECTOR
+from tacit_papers.findings.epsilon import QUICK_PARAMETERS, RUN, STATED, VECTOR, ResponseBudget
 from tacit_papers.findings.own_signs import PLAIN, REDUCED
 from tacit_papers.findings.zero_signs import COIN, PLUS
 from tacit_papers.framework.cells import MeasureContext
 from tacit_papers.framework.registry import ARTIFACTS
-from tacit_papers.measures.response_budget import ResponseBudget
 from tacit_papers.measures.training import DeadCoordinates
 from tacit_papers.measures.variate_leak import ControlVariateLeak
 

@@ -19,12 +19,11 @@ from tacit_papers.framework.cells import Cell, Combined, MeasureContext, Scale
 from tacit_papers.framework.claims import above, falls, unchanged
 from tacit_papers.measures.evidence_inversion import EvidenceInversion
 from tacit_papers.measures.inversion_over_time import InversionOverTime
-from tacit_papers.measures.inversion_search import InversionSearch
+from tacit_papers.measures.inversion_search import InversionSearch, TorchLBFGS
 from tacit_papers.measures.logistic_leak import LogisticLeak, samples
 from tacit_papers.measures.membership import GradientMembership
 from tacit_papers.measures.model_snapshots import ModelSnapshots
 from tacit_papers.measures.recorded_run import RecordedRun, all_others, nearest_clients
-from tacit_papers.measures.torch_lbfgs import TorchLBFGS
 
 QUICK, CONTEXT = Scale(quick=True), MeasureContext()
 TINY = SMALL_MLP | {"hidden": [8]}
@@ -57,8 +56,8 @@ def test_with_another_rho_than_the_nodes_the_eavesdropper_finds_nothing(monkeypa
 
     right = logistic_leak.gradient_differences
 
-    def wrong(messages, n, rho, mu, solver):
-        return right(messages, n, 1.1 * rho, mu, solver)
+    def wrong(messages, n, rho, solver):
+        return right(messages, n, 1.1 * rho, solver)
 
     monkeypatch.setattr(logistic_leak, "gradient_differences", wrong)
     assert LogisticLeak("DFL", 8, radius(8), 9)(2, CONTEXT)["error"] > 1e-2

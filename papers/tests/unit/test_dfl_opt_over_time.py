@@ -115,8 +115,8 @@ def curves(high, low):
 )
 def test_curves_are_compared_point_by_point(low, word):
     result = curves([0.9, 0.9, 0.9], low)
-    assert above_throughout(HIGH, LOW, "t", "p", 0.02).judge(result).grade == word
-    elsewhere = above_throughout(HIGH, ("DLG", "9", BOTH), "t", "p", 0.02)
+    assert above_throughout((HIGH, LOW), "t", "p", 0.02).judge(result).grade == word
+    elsewhere = above_throughout((HIGH, ("DLG", "9", BOTH)), "t", "p", 0.02)
     assert elsewhere.judge(result).grade == "not measured"
 
 

@@ -24,12 +24,13 @@ from tacit_papers.measures.recorded_run import RecordedRun
 
 ONE, ALL = Adversary.parse("curious(1)+theta0"), Adversary.parse("curious(1,2,6,7)+theta0")
 SERVER = Adversary.parse("server+theta0")
+ALL_RULES = {label: rule for rules in RULES.values() for label, rule in rules.items()}
 FRESH, PRIVATE = "lppa, fresh masks, β = 0.05", "defl-vp, private variates, ε = 1"
 
 
 def small(label):
-    rule = next(rule for rule in RULES if rule.label == label)
-    plain = with_keys(config(rule.algorithm, QUICK), "data", limit_train=64, limit_test=50)
+    rule = ALL_RULES[label]
+    plain = with_keys(config(rule, QUICK), "data", limit_train=64, limit_test=50)
     return with_keys(plain, "model", filters=2)
 
 
@@ -108,7 +109,7 @@ def test_a_leak_is_never_below_the_class_mean():
 
 
 def test_every_algorithm_is_there():
-    assert {rule.algorithm["name"] for rule in RULES} == set(ALGORITHMS)
+    assert {rule["name"] for rule in ALL_RULES.values()} == set(ALGORITHMS)
 
 
 def filled(leaks, accuracies):

@@ -14,10 +14,11 @@ from tacit_papers.framework.drawing import (
     WIDTH,
     Draw,
     colour_and_marker,
+    label_points,
     legend_below,
     line_style,
-    row_label,
-    show_picture,
+    picture_grid,
+    plot_means,
     split,
 )
 from tacit_papers.framework.results import ArtifactResult
@@ -99,15 +100,12 @@ def over_time(result: ArtifactResult) -> Figure:
         axes.set_ylabel("SSIM")
         axes.set_ylim(SSIM_LIMITS)
         legend_below(above, axes)
-        table = below.subplots(len(cells) + 1, len(times), squeeze=False)
         shown = [cell.first["pictures_over_time"] for cell in cells]
-        for column, time in enumerate(times):
-            show_picture(table[0][column], shown[0][column]["truth"][0])
-            table[0][column].set_title(f"t = {time}", fontsize=8, color=MUTED)
-            for number, pictures in enumerate(shown, start=1):
-                show_picture(table[number][column], pictures[column]["guess"][0])
-        for number, name in enumerate(["truth", *names]):
-            row_label(table[number][0], name)
+        columns = []
+        for number, time in enumerate(times):
+            guesses = [pictures[number]["guess"][0] for pictures in shown]
+            columns.append((f"t = {time}", [shown[0][number]["truth"][0], *guesses]))
+        picture_grid(below, columns, ["truth", *names])
     return figure
 
 
@@ -124,19 +122,16 @@ def _lines(
         colour, shape = colour_and_marker(number)
         keys = {label: (*before, label, name) for label in labels}
         keys = {label: key for label, key in keys.items() if key in result}
-        means = [result.mean(key, metric) for key in keys.values()]
         # A series that does not depend on what is varied is measured once.
         if len(keys) == 1 < len(labels):
-            axes.axhline(means[0], color=colour, linestyle=(0, (4, 2 + 2 * number)), label=name)
+            (key,), dashes = keys.values(), (0, (4, 2 + 2 * number))
+            axes.axhline(result.mean(key, metric), color=colour, linestyle=dashes, label=name)
             continue
         # Equal lines must not hide each other.
         shift = 0.05 * (number - (len(series) - 1) / 2)
-        at = [labels.index(label) + shift for label in keys]
-        bars = [result.deviation(key, metric) or 0.0 for key in keys.values()]
-        style: dict[str, Any] = {"fmt": shape + "-", "color": colour, "capsize": 2}
-        axes.errorbar(at, means, yerr=bars if any(bars) else None, label=name, **style)
-    axes.set_xticks(range(len(labels)), labels)
-    axes.set_xlim(-0.3, len(labels) - 0.7)
+        points = {labels.index(label) + shift: key for label, key in keys.items()}
+        plot_means(axes, result, points, metric, fmt=shape + "-", color=colour, label=name)
+    label_points(axes, labels)
 
 
 def _second_metric(
@@ -157,17 +152,11 @@ def _second_metric(
 def _pictures(
     grid: Any, result: ArtifactResult, panel: str, labels: list[str], series: list[str]
 ) -> None:
-    table = grid.subplots(len(series) + 1, len(labels), squeeze=False)
-    for column, label in enumerate(labels):
-        truth = None
-        for number, name in enumerate(series, start=1):
-            guess = None
-            if (panel, label, name) in result:
-                pictures = result[panel, label, name].first["pictures"]
-                truth, guess = truth or pictures["truth"][0], pictures["guess"][0]
-            show_picture(table[number][column], guess)
-        show_picture(table[0][column], truth)
-        table[0][column].set_title(label, fontsize=8, color=MUTED)
-    here = ("truth", *result.labels(2, panel))
-    for number, name in enumerate(["truth", *series]):
-        row_label(table[number][0], name if name in here else "")
+    columns = []
+    for label in labels:
+        cells = [result[key] for name in series if (key := (panel, label, name)) in result]
+        truth = cells[0].first["pictures"]["truth"][0]
+        guesses = {cell.key[2]: cell.first["pictures"]["guess"][0] for cell in cells}
+        columns.append((label, [truth, *(guesses.get(name) for name in series)]))
+    here = result.labels(2, panel)
+    picture_grid(grid, columns, ["truth", *(name if name in here else "" for name in series)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tacit.auditing.symbolic.leakage import Question
 from tacit_papers.dfl_opt.drawing import similarity
 from tacit_papers.dfl_opt.setting import (
     ATTACKS,
@@ -31,26 +32,18 @@ NETWORKS: dict[str, dict[str, Any]] = {"CNN": {"name": "cnn2"}, "LeNet": {"name"
 MARGIN = 0.02  # of SSIM
 
 
-def _gradient(key: Key, search: InversionSearch, scale: Scale, **options: Any) -> Cell:
-    """A gradient of CFL."""
-    setting = config(key[0], "CFL", scale, **options)
-    return Cell(key, EvidenceInversion(setting, "gradient", search, scale.pick(10, 2)))
-
-
-def _difference(
-    key: Key, search: InversionSearch, scale: Scale, honest: int = 2, **options: Any
+def _cell(
+    key: Key,
+    question: Question,
+    search: InversionSearch,
+    scale: Scale,
+    *adversary: Any,
+    **options: Any,
 ) -> Cell:
-    """A difference of gradients of DFL."""
-    setting = config(key[0], "DFL", scale, **options)
-    return Cell(key, EvidenceInversion(setting, "difference", search, scale.pick(10, 2), honest))
-
-
-def _sum(
-    key: Key, search: InversionSearch, scale: Scale, honest: int, scattered: bool = False
-) -> Cell:
-    """A sum of gradients of DFL over an honest component."""
-    setting, victims = config(key[0], "DFL", scale), scale.pick(10, 2)
-    return Cell(key, EvidenceInversion(setting, "sum", search, victims, honest, scattered))
+    """Gradients are of CFL, differences and sums of DFL; options are those of `config`."""
+    setting = config(key[0], "CFL" if question == "gradient" else "DFL", scale, **options)
+    victims = scale.pick(10, 2)
+    return Cell(key, EvidenceInversion(setting, question, search, victims, *adversary))
 
 
 def _fig5(scale: Scale) -> list[Cell]:
@@ -64,16 +57,16 @@ def _fig5(scale: Scale) -> list[Cell]:
                 central, decentral = (
                     (dataset, f"{batch}", f"{protocol}, {attack}") for protocol in PROTOCOLS
                 )
-                cells.append(_gradient(central, known, scale, batch=batch))
-                cells.append(_difference(decentral, searched, scale, batch=batch))
+                cells.append(_cell(central, "gradient", known, scale, batch=batch))
+                cells.append(_cell(decentral, "difference", searched, scale, batch=batch))
     return cells
 
 
 def _sums(
     dataset: str, attack: str, known: InversionSearch, scale: Scale, sizes: Any
 ) -> list[Cell]:
-    sums = [_sum((dataset, f"{size}", attack), known, scale, size) for size in sizes]
-    return [_gradient((dataset, "1 (CFL)", attack), known, scale), *sums]
+    sums = [_cell((dataset, f"{size}", attack), "sum", known, scale, size) for size in sizes]
+    return [_cell((dataset, "1 (CFL)", attack), "gradient", known, scale), *sums]
 
 
 def _fig6(scale: Scale) -> list[Cell]:
@@ -88,14 +81,15 @@ def _fig6(scale: Scale) -> list[Cell]:
 def _fig8(scale: Scale) -> list[Cell]:
     nodes, known = nodes_at(scale), search("DLG", scale)
     searched = search("DLG", scale, labels_known=False)
-    shares = {f"{share:.0%}": share for share in scale.pick(SHARES, QUICK_SHARES)}
-    first = next(iter(shares))
+    shares = scale.pick(SHARES, QUICK_SHARES)
+    honest_nodes = {f"{share:.0%}": nodes - round(share * nodes) for share in shares}
+    first = next(iter(honest_nodes))
     return [
-        _gradient(("MNIST", first, "CFL, gradient"), known, scale),
-        _difference(("MNIST", first, "DFL, difference"), searched, scale, nodes - 1),
+        _cell(("MNIST", first, "CFL, gradient"), "gradient", known, scale),
+        _cell(("MNIST", first, "DFL, difference"), "difference", searched, scale, nodes - 1),
         *(
-            _sum(("MNIST", label, "DFL, sum"), known, scale, nodes - round(share * nodes), True)
-            for label, share in shares.items()
+            _cell(("MNIST", label, "DFL, sum"), "sum", known, scale, honest, True)
+            for label, honest in honest_nodes.items()
         ),
     ]
 
@@ -109,8 +103,8 @@ def _cosine(scale: Scale) -> InversionSearch:
 def _both(dataset: str, label: str, scale: Scale, **options: Any) -> list[Cell]:
     """A gradient of CFL and a difference of DFL."""
     return [
-        _gradient((dataset, label, "CFL"), _cosine(scale), scale, **options),
-        _difference((dataset, label, "DFL"), _cosine(scale), scale, **options),
+        _cell((dataset, label, "CFL"), "gradient", _cosine(scale), scale, **options),
+        _cell((dataset, label, "DFL"), "difference", _cosine(scale), scale, **options),
     ]
 
 

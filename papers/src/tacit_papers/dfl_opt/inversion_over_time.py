@@ -112,7 +112,7 @@ def _gradients_reveal_more(attack: str, size: int) -> Claim:
     keys = _panel_keys(attack, size)
     text = f"{attack}, {size} nodes: gradients (CFL) reveal more than both together (DFL)"
     paper = "at all t" if attack == "DLG" else "not tried"
-    return above_throughout(keys[GRADIENT], keys[BOTH], text, paper, MARGIN)
+    return above_throughout((keys[GRADIENT], keys[BOTH]), text, paper, MARGIN)
 
 
 def _draw_fig11(result: ArtifactResult) -> Figure:
@@ -152,8 +152,7 @@ ARTIFACTS = (
         cells=_fig4,
         claims=[
             above_throughout(
-                ("CFL, DLG",),
-                ("DFL, DLG",),
+                (("CFL, DLG",), ("DFL, DLG",)),
                 "DLG: gradients reveal more than differences",
                 "at all t",
                 MARGIN,
@@ -166,8 +165,7 @@ ARTIFACTS = (
             ),
             _worse_later("DLG", "falling curve"),
             above_throughout(
-                ("CFL, ours",),
-                ("DFL, ours",),
+                (("CFL, ours",), ("DFL, ours",)),
                 "a stronger attack: gradients reveal more than differences",
                 "not tried",
                 MARGIN,

@@ -18,9 +18,9 @@ from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, grade_all
 from tacit_papers.framework.columns import Column, draw_column
-from tacit_papers.framework.drawing import row_label, show_picture, split
+from tacit_papers.framework.drawing import picture_grid, split
 from tacit_papers.framework.results import ArtifactResult
-from tacit_papers.measures.variate_leak import SHOWN, ControlVariateLeak, unpacked
+from tacit_papers.measures.variate_leak import ControlVariateLeak, unpacked
 
 PUBLISHED, PRIVATE, WITHOUT = "as published", "private variates", "without VR"
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -95,12 +95,12 @@ def _draw(result: ArtifactResult) -> Figure:
     with plot_style():
         figure = Figure(figsize=(7.2, sum(heights)), layout="constrained")
         top, bottom = split(figure, 2, 1, height_ratios=heights)
-        grid = top.subplots(len(rows), SHOWN, squeeze=False)
-        for line, (name, pictures, which) in zip(grid, rows, strict=True):
-            images = [unpacked(text, pictures["shape"]) for text in pictures[which]]
-            for axes, image in zip(line, [*images, *[None] * SHOWN], strict=False):
-                show_picture(axes, image, cmap="gray_r", white=255)
-            row_label(line[0], name, fontsize=10)
+        images = [
+            [unpacked(text, pictures["shape"]) for text in pictures[which]]
+            for _, pictures, which in rows
+        ]
+        columns = [("", column) for column in zip(*images, strict=True)]
+        picture_grid(top, columns, [name for name, _, _ in rows], cmap="gray_r", white=255)
         panels = zip(bottom.subplots(1, 3), (SSIM, MSE, ACCURACY), strict=True)
         for number, (axes, column) in enumerate(panels):
             draw_column(axes, result, column, PALETTE[number])

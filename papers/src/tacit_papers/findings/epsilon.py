@@ -9,20 +9,22 @@ the experiments is for a vector and for a run, pure and with δ.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.figure import Figure
 
 from tacit.config.sections import Config
+from tacit.privacy.accounting import response_epsilon, response_method, response_pure_epsilon
 from tacit.report.style import INK, MARKERS, PALETTE, plot_style
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.defl_vp.tables import EPSILONS, TABLE3
 from tacit_papers.framework.artifact import Artifact
-from tacit_papers.framework.cells import Cell, Published, Scale
+from tacit_papers.framework.cells import Cell, MeasureContext, Published, Scale, Values
 from tacit_papers.framework.claims import Claim, ClaimVerdict, grade_all
 from tacit_papers.framework.columns import Column, column_claims
 from tacit_papers.framework.drawing import beside_paper
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
-from tacit_papers.measures.response_budget import ResponseBudget
 from tacit_papers.measures.training import Training
 
 PARAMETERS = 18_378  # of the CNN
@@ -52,6 +54,28 @@ TRAINED = Column(
     {(e, step): paper for (e,), paper in TABLE3[0].paper.items() for step in STEPS},
     1.0,
 )
+
+
+@dataclass(frozen=True)
+class ResponseBudget:
+    """The ε of all signs that a client reveals: `coordinates` in each of `iterations`."""
+
+    coordinate_epsilon: float  # ε₀ of one sign
+    coordinates: int
+    iterations: int
+    delta: float  # 0: pure
+
+    def describe(self) -> dict[str, Any]:
+        uses = self.coordinates * self.iterations
+        return {"budget": vars(self), "method": response_method(uses) if self.delta else "pure"}
+
+    def __call__(self, seed: int, context: MeasureContext) -> Values:
+        """Computed, not measured: the seed does not matter."""
+        coordinate, uses = self.coordinate_epsilon, self.coordinates * self.iterations
+        epsilon = response_pure_epsilon(coordinate, self.coordinates, self.iterations)
+        if self.delta:
+            epsilon = min(response_epsilon(self.delta, coordinate, uses), epsilon)
+        return {"epsilon": epsilon, "times": epsilon / coordinate}
 
 
 def _cells(scale: Scale) -> list[Cell]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -22,10 +21,9 @@ from tacit_papers.findings.start_masks import SCALES, masks
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Combined, Key, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, grade, grade_all
-from tacit_papers.framework.drawing import HEIGHT, log_scale
+from tacit_papers.framework.drawing import HEIGHT, label_points, log_scale, plot_means
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
-from tacit_papers.lppa.setting import PROTOCOL
-from tacit_papers.lppa.setting import config as published
+from tacit_papers.lppa.setting import PROTOCOL, config as published
 from tacit_papers.measures.evidence_inversion import AHEAD
 from tacit_papers.measures.neighbour_knowledge import NeighbourKnowledge
 from tacit_papers.measures.training import Training
@@ -125,24 +123,12 @@ def _draw(result: ArtifactResult) -> Figure:
     return figure
 
 
-def _over_betas(
-    plot: Callable[..., Any], result: ArtifactResult, rule: str, metric: str, **style: Any
-) -> None:
-    """Plot a metric of a rule over β."""
-    at = [x for x, key in enumerate(_keys(rule)) if key in result]
-    keys = [_keys(rule)[x] for x in at]
-    plot(at, [result.mean(key, metric) for key in keys], **style)
-
-
 def _draw_accuracy(axes: Axes, result: ArtifactResult) -> None:
     if PLAIN in result:
         axes.axhline(result.mean(PLAIN), color=MUTED, linestyle=":", linewidth=2, label=NONE)
     for number, rule in enumerate((START, FRESH)):
-        bars = [result.deviation(key) or 0.0 for key in _keys(rule) if key in result]
         style: dict[str, Any] = {"fmt": MARKERS[number] + "-", "color": PALETTE[number]}
-        _over_betas(
-            axes.errorbar, result, rule, "accuracy", yerr=bars, label=rule, capsize=2, **style
-        )
+        plot_means(axes, result, dict(enumerate(_keys(rule))), "accuracy", label=rule, **style)
     _label_betas(axes, "accuracy of the clients' models", "accuracy (%)")
     axes.set_ylim(0, 100)
     axes.legend(loc="lower left")
@@ -173,8 +159,8 @@ def _draw_noise(axes: Axes, result: ArtifactResult) -> None:
     )
     for rule, metric, line, label in shown:
         number = (START, FRESH).index(rule)
-        style = {"marker": MARKERS[number], "linestyle": line, "color": PALETTE[number]}
-        _over_betas(axes.plot, result, rule, metric, label=label, **style)
+        style: dict[str, Any] = {"fmt": MARKERS[number] + line, "color": PALETTE[number]}
+        plot_means(axes, result, dict(enumerate(_keys(rule))), metric, label=label, **style)
     if any(key in result for key in _keys(START) + _keys(FRESH)):
         log_scale(axes)
     _label_betas(axes, "noise left in its gradient", "deviation per coordinate")
@@ -182,9 +168,8 @@ def _draw_noise(axes: Axes, result: ArtifactResult) -> None:
 
 
 def _label_betas(axes: Axes, title: str, y_label: str) -> None:
-    axes.set_xticks(range(len(BETAS)), BETAS)
+    label_points(axes, BETAS)
     axes.set_xlabel("size β of the masks")
-    axes.set_xlim(-0.2, len(BETAS) - 0.8)
     axes.set_ylabel(y_label)
     axes.set_title(title, color=MUTED, fontsize=10)
 

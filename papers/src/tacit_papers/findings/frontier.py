@@ -7,7 +7,6 @@ weakened or strengthened for the attack.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from tacit.config.loading import make_config
@@ -46,62 +45,62 @@ def _private(epsilon: float) -> dict[str, Any]:
     return {"name": "defl-vp", **RESPONSE, "epsilon": epsilon, "private_variates": True}
 
 
-@dataclass(frozen=True)
-class Rule:
-    """An algorithm with its options."""
-
-    family: str
-    label: str
-    algorithm: dict[str, Any] = field(hash=False)
-    quick: bool = False  # whether the quick version has it
-
-
-RULES = (
-    Rule(PLAIN, "dsgt", {"name": "dsgt", **TRACKING}, quick=True),
-    Rule(PLAIN, "dsg", {"name": "dsg", **DIFFUSION}, quick=True),
-    Rule(PLAIN, "edsg", {"name": "edsg", **DIFFUSION}),
-    Rule(PLAIN, "d-psgd", {"name": "d-psgd", **DIFFUSION}),
-    Rule(PLAIN, "fedavg", {"name": "fedavg", **DIFFUSION}, quick=True),
-    Rule(
-        OWN,
-        "dp-dsgt, at the start, β = 0.025",
-        {"name": "dp-dsgt", **TRACKING, **_laplace(0.025)},
-        quick=True,
-    ),
-    *(
-        Rule(
-            OWN,
-            f"dp-dsgt, every iteration, β = {scale:g}",
-            {"name": "dp-dsgt", "inject": "every", **TRACKING, **_laplace(scale)},
-            quick=scale != 0.0003,
-        )
-        for scale in (0.0003, 0.003, 0.1)
-    ),
-    Rule(OWN, "pd-lms, σ = 0.02", {"name": "pd-lms", **DIFFUSION, **_gaussian(0.02)}),
-    Rule(OWN, "mdsg, σ = 0.02", {"name": "mdsg", **DIFFUSION, **_gaussian(0.02)}),
-    Rule(OWN, "psgt", {"name": "psgt", **TRACKING}),
-    Rule(SHARED, "lppa, β = 0.1", {"name": "lppa", **TRACKING, **_laplace(0.1)}, quick=True),
-    *(
-        Rule(
-            SHARED,
-            f"lppa, fresh masks, β = {scale:g}",
-            {"name": "lppa", "fresh": True, **TRACKING, **_laplace(scale)},
-            quick=scale == 0.05,
-        )
-        for scale in (0.05, 0.1)
-    ),
-    Rule(MATRIX, "dsg-rms, σ = 0.1", {"name": "dsg-rms", **DIFFUSION, **_matrix(0.1)}, quick=True),
-    Rule(MATRIX, "dsg-rms, σ = 1", {"name": "dsg-rms", **DIFFUSION, **_matrix(1.0)}),
-    Rule(MATRIX, "edsg-rms, σ = 0.1", {"name": "edsg-rms", **DIFFUSION, **_matrix(0.1)}),
-    Rule(MATRIX, "dsgt-rms, σ = 0.1", {"name": "dsgt-rms", **TRACKING, **_matrix(0.1)}),
-    Rule(SIGNS, "defl-vp, ε = 4", {"name": "defl-vp", **RESPONSE, "epsilon": 4.0}, quick=True),
-    Rule(SIGNS, "defl-vp, private variates, ε = 4", _private(4.0)),
-    Rule(SIGNS, "defl-vp, private variates, ε = 1", _private(1.0), quick=True),
-    Rule(DUAL, "pdmm, σ = 0.01", {"name": "pdmm", **SPLITTING, **_gaussian(0.01)}),
-    Rule(DUAL, "pdmm, σ = 0.3", {"name": "pdmm", **SPLITTING, **_gaussian(0.3)}, quick=True),
-    Rule(DUAL, "admm, σ = 0.3", {"name": "admm", **SPLITTING, **_gaussian(0.3)}),
-)
-KEYS = {rule.label: (rule.family, rule.label) for rule in RULES}
+# Algorithms by family and label.
+RULES: dict[str, dict[str, dict[str, Any]]] = {
+    PLAIN: {
+        "dsgt": {"name": "dsgt", **TRACKING},
+        "dsg": {"name": "dsg", **DIFFUSION},
+        "edsg": {"name": "edsg", **DIFFUSION},
+        "d-psgd": {"name": "d-psgd", **DIFFUSION},
+        "fedavg": {"name": "fedavg", **DIFFUSION},
+    },
+    OWN: {
+        "dp-dsgt, at the start, β = 0.025": {"name": "dp-dsgt", **TRACKING, **_laplace(0.025)},
+        **{
+            f"dp-dsgt, every iteration, β = {scale:g}": {
+                "name": "dp-dsgt",
+                "inject": "every",
+                **TRACKING,
+                **_laplace(scale),
+            }
+            for scale in (0.0003, 0.003, 0.1)
+        },
+        "pd-lms, σ = 0.02": {"name": "pd-lms", **DIFFUSION, **_gaussian(0.02)},
+        "mdsg, σ = 0.02": {"name": "mdsg", **DIFFUSION, **_gaussian(0.02)},
+        "psgt": {"name": "psgt", **TRACKING},
+    },
+    SHARED: {
+        "lppa, β = 0.1": {"name": "lppa", **TRACKING, **_laplace(0.1)},
+        "lppa, fresh masks, β = 0.05": {
+            "name": "lppa",
+            "fresh": True,
+            **TRACKING,
+            **_laplace(0.05),
+        },
+        "lppa, fresh masks, β = 0.1": {"name": "lppa", "fresh": True, **TRACKING, **_laplace(0.1)},
+    },
+    MATRIX: {
+        "dsg-rms, σ = 0.1": {"name": "dsg-rms", **DIFFUSION, **_matrix(0.1)},
+        "dsg-rms, σ = 1": {"name": "dsg-rms", **DIFFUSION, **_matrix(1.0)},
+        "edsg-rms, σ = 0.1": {"name": "edsg-rms", **DIFFUSION, **_matrix(0.1)},
+        "dsgt-rms, σ = 0.1": {"name": "dsgt-rms", **TRACKING, **_matrix(0.1)},
+    },
+    SIGNS: {
+        "defl-vp, ε = 4": {"name": "defl-vp", **RESPONSE, "epsilon": 4.0},
+        "defl-vp, private variates, ε = 4": _private(4.0),
+        "defl-vp, private variates, ε = 1": _private(1.0),
+    },
+    DUAL: {
+        "pdmm, σ = 0.01": {"name": "pdmm", **SPLITTING, **_gaussian(0.01)},
+        "pdmm, σ = 0.3": {"name": "pdmm", **SPLITTING, **_gaussian(0.3)},
+        "admm, σ = 0.3": {"name": "admm", **SPLITTING, **_gaussian(0.3)},
+    },
+}
+NOT_QUICK = {"edsg", "d-psgd", "dp-dsgt, every iteration, β = 0.0003", "pd-lms, σ = 0.02"}
+NOT_QUICK |= {"mdsg, σ = 0.02", "psgt", "lppa, fresh masks, β = 0.1", "dsg-rms, σ = 1"}
+NOT_QUICK |= {"edsg-rms, σ = 0.1", "dsgt-rms, σ = 0.1", "defl-vp, private variates, ε = 4"}
+NOT_QUICK |= {"pdmm, σ = 0.01", "admm, σ = 0.3"}
+KEYS = {label: (family, label) for family, rules in RULES.items() for label in rules}
 DSGT, FRESH, AT_START = KEYS["dsgt"], KEYS["lppa, fresh masks, β = 0.05"], KEYS["lppa, β = 0.1"]
 EVERY = [key for label, key in KEYS.items() if label.startswith("dp-dsgt, every")]
 PD_LMS = KEYS["pd-lms, σ = 0.02"]
@@ -146,14 +145,15 @@ def searches(scale: Scale) -> SearchesByEvidence:
     )
 
 
-def _cell(rule: Rule, scale: Scale) -> Cell:
-    setting = config(rule.algorithm, scale)
-    attack = BestReconstruction(setting, searches(scale), victims=scale.pick(4, 1))
-    return Cell(KEYS[rule.label], Combined((Training(setting), attack)))
-
-
 def _cells(scale: Scale) -> list[Cell]:
-    return [_cell(rule, scale) for rule in RULES if rule.quick or not scale.quick]
+    cells = []
+    for label, key in KEYS.items():
+        if scale.quick and label in NOT_QUICK:
+            continue
+        setting = config(RULES[key[0]][label], scale)
+        attack = BestReconstruction(setting, searches(scale), victims=scale.pick(4, 1))
+        cells.append(Cell(key, Combined((Training(setting), attack))))
+    return cells
 
 
 ARTIFACTS = (

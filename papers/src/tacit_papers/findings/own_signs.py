@@ -12,8 +12,7 @@ from typing import Any
 
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
-from tacit_papers.defl_vp.setting import VARIANTS
-from tacit_papers.defl_vp.setting import config as published
+from tacit_papers.defl_vp.setting import VARIANTS, config as published
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Key, Scale
 from tacit_papers.framework.claims import Claim, ClaimVerdict, grade, grade_all

@@ -11,7 +11,14 @@ from matplotlib.figure import Figure
 
 from tacit.report.style import MARKERS, MUTED, PALETTE, plot_style
 from tacit_papers.framework.cells import Key
-from tacit_papers.framework.drawing import HEIGHT, Draw, row_label, show_picture, split
+from tacit_papers.framework.drawing import (
+    HEIGHT,
+    Draw,
+    label_points,
+    picture_grid,
+    plot_means,
+    split,
+)
 from tacit_papers.framework.results import ArtifactResult
 
 TILE = 0.74  # inches per picture
@@ -56,25 +63,23 @@ def _lines(axes: Axes, result: ArtifactResult, panel: str) -> None:
     labels, every = result.labels(1, panel), result.labels(2)
     for name in result.labels(2, panel):
         number = every.index(name)
-        here = [label for label in labels if (panel, label, name) in result]
-        keys = [(panel, label, name) for label in here]
-        exact = all(result.mean(key, "exact") == 1 for key in keys)
-        axes.errorbar(
-            [labels.index(label) for label in here],
-            [result.mean(key) for key in keys],
-            yerr=[result.deviation(key) or 0.0 for key in keys],
+        keys = {x: (panel, label, name) for x, label in enumerate(labels)}
+        exact = all(result.mean(key, "exact") == 1 for key in keys.values() if key in result)
+        plot_means(
+            axes,
+            result,
+            keys,
+            "ssim",
             fmt=MARKERS[number % len(MARKERS)],
             linestyle="-" if exact else "--",
             color=COLOURS[number % len(COLOURS)],
             label=name,
-            capsize=2,
         )
     means = [_class_mean(result, panel, label) for label in labels]
     at = [-0.3, *range(len(labels)), len(labels) - 0.7]
     style: dict[str, Any] = {"color": MUTED, "linestyle": ":", "linewidth": 2, "zorder": 1}
     axes.plot(at, [means[0], *means, means[-1]], label="mean of the class", **style)
-    axes.set_xticks(range(len(labels)), labels)
-    axes.set_xlim(-0.3, len(labels) - 0.7)
+    label_points(axes, labels)
     axes.set_ylim(-0.1, 1.08)
     axes.set_title(panel, color=MUTED)
 
@@ -87,34 +92,27 @@ def _class_mean(result: ArtifactResult, panel: str, label: str) -> float:
 
 def _by_evidence(part: Any, result: ArtifactResult, panel: str) -> None:
     """Truth and reconstruction, a column per evidence, for the first two labels of a panel."""
-    series, labels = result.labels(2, panel), result.labels(1, panel)[:2]
-    grid = part.subplots(2 * len(labels), len(series), squeeze=False)
-    for row, label in enumerate(labels):
-        for column, name in enumerate(series):
-            pictures = _pictures(result, (panel, label, name))
-            for line, which in enumerate(("truth", "guess")):
-                picture = pictures[which][0] if pictures else None
-                show_picture(grid[2 * row + line][column], picture)
-        row_label(grid[2 * row][0], f"batch {label}\ntruth")
-        row_label(grid[2 * row + 1][0], "found")
-    for column, name in enumerate(series):
-        grid[0][column].set_title(_wrapped(name), fontsize=8, color=MUTED)
+    labels = result.labels(1, panel)[:2]
+    columns = []
+    for name in result.labels(2, panel):
+        keys = [(panel, label, name) for label in labels]
+        pictures = [_picture(result, key, which) for key in keys for which in ("truth", "guess")]
+        columns.append((_wrapped(name), pictures))
+    rows = [row for label in labels for row in (f"batch {label}\ntruth", "found")]
+    picture_grid(part, columns, rows)
     part.suptitle(f"{panel}: one sample of the first victim", fontsize=9, color=MUTED)
 
 
 def _by_time(part: Any, result: ArtifactResult, panel: str, times: list[str]) -> None:
     """The truth and the reconstructions from each evidence, a column per time."""
     series = result.labels(2, panel)
-    grid = part.subplots(len(series) + 1, len(times), squeeze=False)
-    for column, when in enumerate(times):
-        found = [_pictures(result, (panel, when, name)) for name in series]
-        truth = next((pictures["truth"][0] for pictures in found if pictures), None)
-        guesses = [pictures["guess"][0] if pictures else None for pictures in found]
-        for line, picture in enumerate([truth, *guesses]):
-            show_picture(grid[line][column], picture)
-        grid[0][column].set_title(f"round {when}", fontsize=8, color=MUTED)
-    for line, name in enumerate(["truth", *series]):
-        row_label(grid[line][0], _wrapped(name))
+    columns = []
+    for when in times:
+        keys = [(panel, when, name) for name in series]
+        truths = [_picture(result, key, "truth") for key in keys if key in result]
+        guesses = [_picture(result, key, "guess") for key in keys]
+        columns.append((f"round {when}", [truths[0], *guesses]))
+    picture_grid(part, columns, ["truth", *map(_wrapped, series)])
     part.suptitle(panel, fontsize=9, color=MUTED)
 
 
@@ -123,5 +121,5 @@ def _wrapped(name: str) -> str:
     return "\n".join(textwrap.wrap(unbroken, 11))
 
 
-def _pictures(result: ArtifactResult, key: Key) -> dict[str, Any] | None:
-    return result[key].first["pictures"] if key in result else None
+def _picture(result: ArtifactResult, key: Key, which: str) -> Any:
+    return result[key].first["pictures"][which][0] if key in result else None

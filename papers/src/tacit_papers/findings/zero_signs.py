@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
 from tacit.report.style import plot_style
-from tacit_papers.findings.own_signs import PLAIN, REDUCED, SKEWED, STEPS
-from tacit_papers.findings.own_signs import config as own_signs
+from tacit_papers.findings.own_signs import PLAIN, REDUCED, SKEWED, STEPS, config as own_signs
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Scale
 from tacit_papers.framework.claims import ordered

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from tacit.config.build import Experiment, build
 from tacit.config.loading import with_keys
@@ -90,10 +90,15 @@ class Measure(Protocol):
     def __call__(self, seed: int, context: MeasureContext) -> Values: ...
 
 
-def describe_fields(measure: Any, label: str, first: str) -> dict[str, Any]:
-    """Describe a measure by its dataclass fields; the field `first` comes first, under `label`."""
-    values = {each.name: _plain(getattr(measure, each.name)) for each in fields(measure)}
-    return {label: values.pop(first), **values}
+class FieldDescription:
+    """Describes a measure by its dataclass fields."""
+
+    label: ClassVar[tuple[str, str]]  # a key, and the field that stands under it, first
+
+    def describe(self) -> dict[str, Any]:
+        values = {each.name: _plain(getattr(self, each.name)) for each in fields(cast(Any, self))}
+        key, first = self.label
+        return {key: values.pop(first), **values}
 
 
 def _plain(value: Any) -> Any:

@@ -170,25 +170,14 @@ def above(
     return Claim(text, paper, check)
 
 
-def above_throughout(
-    high: Key, low: Key, text: str, paper: str, margin: float = 0.0, column: str = "ssim"
-) -> Claim:
-    """One curve is above another everywhere; partly if at more than half of its points.
-
-    Args:
-        high: The cell with the higher curve.
-        low: The cell with the lower curve.
-        text: The claim in words.
-        paper: What the paper says.
-        margin: By how much it is above, at least.
-        column: The column of the curves that is compared.
-    """
+def above_throughout(pair: tuple[Key, Key], text: str, paper: str, margin: float) -> Claim:
+    """The SSIM curve of the first cell is above the second; partly if at more than half of it."""
 
     def check(result: ArtifactResult) -> ClaimVerdict:
-        if high not in result or low not in result:
+        if not all(key in result for key in pair):
             raise NotMeasured
-        curves = (result.curve(key)[column] for key in (high, low))
-        gaps = [a - b for a, b in zip(*curves, strict=True)]
+        high, low = (result.curve(key)["ssim"] for key in pair)
+        gaps = [a - b for a, b in zip(high, low, strict=True)]
         count = sum(gap >= margin for gap in gaps)
         word = grade_least(count, len(gaps), (len(gaps) + 1) / 2)
         ours = f"{min(gaps):+.3f} to {max(gaps):+.3f}"
@@ -197,21 +186,13 @@ def above_throughout(
     return Claim(text, paper, check)
 
 
-def steady(key: Key, text: str, paper: str, within: float, column: str = "ssim") -> Claim:
-    """A curve stays within a tolerance.
-
-    Args:
-        key: The cell with the curve.
-        text: The claim in words.
-        paper: What the paper says.
-        within: The largest difference between two points of the curve.
-        column: The column of the curve.
-    """
+def steady(key: Key, text: str, paper: str, within: float) -> Claim:
+    """The points of an SSIM curve are within a tolerance of each other."""
 
     def check(result: ArtifactResult) -> ClaimVerdict:
         if key not in result:
             raise NotMeasured
-        curve = result.curve(key)[column]
+        curve = result.curve(key)["ssim"]
         low, high = min(curve), max(curve)
         ours = f"{low:.3f} to {high:.3f}"
         return ClaimVerdict(grade(high - low, within), ours, f"tolerance {within:g}")

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from tacit.report.style import MARKERS, MUTED, PALETTE, plot_style
+from tacit_papers.framework.cells import Key
 from tacit_papers.framework.results import ArtifactResult, CellResult, numbers
 
 Draw = Callable[[ArtifactResult], Figure]
@@ -68,8 +69,32 @@ def show_picture(axes: Axes, picture: Any, cmap: str = "gray", white: float = 1)
         axes.imshow(picture, cmap=cmap, vmin=0, vmax=white)
 
 
-def row_label(axes: Axes, text: str, fontsize: float = 8) -> None:
-    axes.set_ylabel(text, rotation=0, ha="right", va="center", fontsize=fontsize)
+def picture_grid(
+    figure: Any, columns: Sequence[tuple[str, Sequence[Any]]], rows: Sequence[str], **options: Any
+) -> None:
+    """Columns (title, pictures) with a label per row; options are those of `show_picture`."""
+    grid = figure.subplots(len(rows), len(columns), squeeze=False)
+    for column, (title, pictures) in zip(grid.T, columns, strict=True):
+        for axes, picture in zip(column, pictures, strict=True):
+            show_picture(axes, picture, **options)
+        column[0].set_title(title, fontsize=8, color=MUTED)
+    for axes, label in zip(grid[:, 0], rows, strict=True):
+        axes.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
+
+
+def plot_means(
+    axes: Axes, result: ArtifactResult, points: Mapping[Any, Key], metric: str, **style: Any
+) -> None:
+    """Means with deviations of the measured cells among points {x: key}."""
+    here = {x: key for x, key in points.items() if key in result}
+    means = [result.mean(key, metric) for key in here.values()]
+    bars = [result.deviation(key, metric) or 0.0 for key in here.values()]
+    axes.errorbar(list(here), means, yerr=bars if any(bars) else None, capsize=2, **style)
+
+
+def label_points(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xlim(-0.3, len(labels) - 0.7)
 
 
 def beside_paper(label: str, log: bool = False) -> Draw:

@@ -17,10 +17,11 @@ from typing import Any
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import Evidence, evidence
 from tacit.auditing.attacks.reconstruction_attacks import best_evidence
+from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values
 from tacit_papers.measures.inversion_search import InversionSearch, invert_evidence
 from tacit_papers.measures.protection_removal import first_gradient
 from tacit_papers.measures.recorded_run import RecordedRun
@@ -47,7 +48,7 @@ class SearchesByEvidence:
 
 
 @dataclass(frozen=True)
-class BestReconstruction:
+class BestReconstruction(FieldDescription):
     """SSIM of what one neighbour (`leak`) and all of them (`leak_together`) reconstruct.
 
     Victims are spread over the clients; the neighbour is the one with the lowest number. All know
@@ -55,17 +56,16 @@ class BestReconstruction:
     server.
     """
 
+    label = ("best reconstruction", "config")
     config: Config
     searches: SearchesByEvidence
     iterations: int = 8
     victims: int = 4
 
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "best reconstruction", "config")
-
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         run = RecordedRun.record(self.config, self.iterations, seed, context)
         victims = [number * run.graph.clients // self.victims for number in range(self.victims)]
+        truth = Truth(run.task, seed)
         # Evidence that two adversaries share is inverted once.
         done: dict[Any, Values] = {}
 
@@ -75,7 +75,7 @@ class BestReconstruction:
                 for search in self.searches.of(kind):
                     same = (kind, *((one.terms, round(one.deviation, 9)) for one in found), search)
                     if same not in done:
-                        done[same] = invert_evidence(run.task, seed, found, search, context)
+                        done[same] = invert_evidence(truth, found, search, context)
                     tried[f"{kind}, {search.attack} {search.total_variation:g}"] = done[same]
             return tried
 

@@ -11,7 +11,6 @@ Agent 1 estimates a model and a gradient of agent 2 and inverts them (DLG: L2 di
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,28 +26,26 @@ from tacit.config.sections import Config
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values
 from tacit_papers.measures.training import next_gradients
 
 CURIOUS, VICTIM = 0, 1
 
 
 @dataclass(frozen=True)
-class DiffusionInversion:
+class DiffusionInversion(FieldDescription):
     """SSIM and MSE of agent 1's reconstructions of agent 2's samples.
 
     `moments` are names and first iterations, from which `samples` successive gradients are
     inverted, each of a batch of one. `gradient_off` is the error of the gradient in percent.
     """
 
+    label = ("neighbour_inversion", "config")
     config: Config
     moments: tuple[tuple[str, int], ...]
     samples: int = 4
     restarts: int = 2
     iterations: int = 200
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "neighbour_inversion", "config")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         experiment, transcript = context.experiment(self.config, seed), Transcript()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import Evidence
+from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Question
 from tacit.config.sections import Config
 from tacit.core.randomness import derive_key
 from tacit.graph import Graph
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 from tacit_papers.measures.inversion_search import InversionSearch, invert_evidence
 from tacit_papers.measures.recorded_run import RecordedRun, all_others, nearest_clients
 
@@ -24,22 +24,20 @@ SERVER = Adversary(is_server=True, knows_theta0=True)
 
 
 @dataclass(frozen=True)
-class EvidenceInversion:
+class EvidenceInversion(FieldDescription):
     """SSIM of samples reconstructed from the first gradients, differences or sums.
 
     Without a server the honest clients are a victim and those nearest to it, or `scattered` at
     random; all others are corrupt. A sum is over the victim's honest component.
     """
 
+    label = ("inverting", "question")
     config: Config
     question: Question
     search: InversionSearch
     victims: int = 4
     honest: int = 2
     scattered: bool = False
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "inverting", "question")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         run = RecordedRun.record(self.config, ITERATIONS, seed, context)
@@ -50,7 +48,7 @@ class EvidenceInversion:
             )
             for victim in range(self.victims)
         ]
-        scores = invert_evidence(run.task, seed, evidence, self.search, context)
+        scores = invert_evidence(Truth(run.task, seed), evidence, self.search, context)
         return scores | {"gradients_in_each": [len(one.terms) for one in evidence]}
 
     def _adversary(self, victim: int, graph: Graph, seed: int) -> Adversary:
@@ -65,7 +63,7 @@ class EvidenceInversion:
 
 
 @dataclass(frozen=True)
-class NeighbourInversion:
+class NeighbourInversion(FieldDescription):
     """SSIM of samples reconstructed from what one neighbour of each victim computes.
 
     The evidence is exact where the audit proves it, and else the best linear unbiased estimate.
@@ -73,14 +71,12 @@ class NeighbourInversion:
     relative to the evidence.
     """
 
+    label = ("curious neighbour", "question")
     config: Config
     question: Question
     search: InversionSearch
     iteration: int = 0
     victims: int = 4
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "curious neighbour", "question")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         # Only gradients need the first messages: differences do not contain the masks of the start.
@@ -92,7 +88,7 @@ class NeighbourInversion:
             one.deviation * math.sqrt(len(one.values)) / float(one.values.norm())
             for one in evidence
         ]
-        return invert_evidence(run.task, seed, evidence, self.search, context) | {
+        return invert_evidence(Truth(run.task, seed), evidence, self.search, context) | {
             "noise": rounded(noise),
             "noise_share": rounded(max(shares)),
             "exact": noise == 0,

@@ -8,7 +8,6 @@ gradient; the more noise, the farther the search goes astray.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -20,18 +19,16 @@ from tacit.auditing.scoring.truth import Truth
 from tacit.config.sections import Config
 from tacit.record.transcript import Keep, Transcript
 from tacit.tasks.flat import ModuleLoss
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values
 
 
 @dataclass(frozen=True)
-class FirstMessageInversion:
+class FirstMessageInversion(FieldDescription):
     """Mean square error per number of the inputs that DLG finds, for batches of one."""
 
+    label = ("first message inverted", "config")
     config: Config
     iterations: int = 300
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "first message inverted", "config")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         experiment = context.experiment(self.config, seed)

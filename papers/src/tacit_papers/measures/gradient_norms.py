@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,14 +21,14 @@ from tacit.record.history import decibels
 from tacit.simulation import Simulation
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.parts import Part
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 from tacit_papers.measures.training import Training
 
 CHUNK = 1_000  # samples whose gradient is taken at a time
 
 
 @dataclass(frozen=True)
-class GradientNorms:
+class GradientNorms(FieldDescription):
     """`Training`, and the mean of ‖∇J(w̄)‖² over all iterations, and over the second half (`late`).
 
     J is the mean of all clients' losses, each over all of its data, or its first `samples`; w̄ is
@@ -37,12 +36,10 @@ class GradientNorms:
     iterations and after every `every`-th, and means are those of the lines between them.
     """
 
+    label = ("gradient_norms", "config")
     config: Config
     every: int = 100
     samples: int | None = None
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "gradient_norms", "config")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         context.scratch.mkdir(parents=True, exist_ok=True)

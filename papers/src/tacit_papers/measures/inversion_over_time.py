@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Question
 from tacit.config.sections import Config
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 from tacit_papers.measures.inversion_search import (
     InversionSearch,
     invert_evidence,
@@ -25,27 +26,26 @@ from tacit_papers.measures.recorded_run import nearest_clients
 
 
 @dataclass(frozen=True)
-class InversionOverTime:
+class InversionOverTime(FieldDescription):
     """SSIM from gradients or differences over the iterations, its deviation over the victims."""
 
+    label = ("inverting over time", "question")
     config: Config
     question: Question  # gradient or difference
     search: InversionSearch
     iterations: tuple[int, ...]
     victims: int = 4
 
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "inverting over time", "question")
-
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         snapshots = ModelSnapshots.record(self.config, self.iterations, seed, context)
+        truth = Truth(snapshots.task, seed)
 
         def attack(iteration: int) -> Values:
             evidence = [
                 snapshots.evidence([victim], self.question, iteration)
                 for victim in range(self.victims)
             ]
-            return invert_evidence(snapshots.task, seed, evidence, self.search, context)
+            return invert_evidence(truth, evidence, self.search, context)
 
         return _attack_over_time(self.iterations, attack)
 
@@ -73,10 +73,11 @@ class SumInversionOverTime:
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         snapshots = ModelSnapshots.record(self.config, self.iterations, seed, context)
+        truth = Truth(snapshots.task, seed)
 
         def attack(iteration: int) -> Values:
             observations = self._observations(snapshots, iteration, context)
-            return invert_observations(snapshots.task, seed, observations, self.search, context)
+            return invert_observations(truth, observations, self.search, context)
 
         return _attack_over_time(self.iterations, attack)
 

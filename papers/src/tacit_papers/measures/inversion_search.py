@@ -19,14 +19,19 @@ from tacit.auditing.attacks.matching_losses import (
     MatchingLoss,
     total_variation,
 )
-from tacit.auditing.attacks.optimiser import Optimiser
+from tacit.auditing.attacks.optimiser import (
+    Callback,
+    Minimum,
+    Optimiser,
+    Project,
+    ValueAndGrad,
+)
 from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.attacks.signed_adam import SignedAdam
-from tacit.auditing.scoring.matching import match
+from tacit.auditing.scoring.matching import match, reorder
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse
-from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import MeasureContext, Values, rounded
 from tacit_papers.measures.observations import (
@@ -34,9 +39,63 @@ from tacit_papers.measures.observations import (
     VictimObservations,
     separate_observations,
 )
-from tacit_papers.measures.torch_lbfgs import TorchLBFGS
 
 SHOWN = 2  # pictures of the first victim that are stored for the figure
+
+
+@dataclass(frozen=True)
+class TorchLBFGS:
+    """L-BFGS as published attacks take it from torch: default settings, one problem at a time.
+
+    It has no line search, and stops where a slope is below 1e-7 or a change below 1e-9, whatever
+    the size of the evidence: it soon gives up on small evidence, such as a difference of late
+    gradients. The library's L-BFGS (`tacit.auditing.attacks.lbfgs`) has neither fault. The two
+    together distinguish a weak attack from a safe message.
+    """
+
+    iterations: int = 300
+
+    def workspace(self, n: int) -> int:
+        """A hundred pairs of vectors."""
+        return 210 * n
+
+    def minimise(
+        self,
+        start: Tensor,
+        value_and_grad: ValueAndGrad,
+        *,
+        project: Project | None = None,
+        callback: Callback | None = None,
+    ) -> Minimum:
+        found = [
+            self._minimise(row, torch.tensor([k], device=start.device), value_and_grad)
+            for k, row in enumerate(start)
+        ]
+        x, values, evaluations = (torch.stack(column) for column in zip(*found, strict=True))
+        if callback is not None:
+            callback(self.iterations, values)
+        return Minimum(x if project is None else project(x), values, evaluations, evaluations)
+
+    def _minimise(
+        self, start: Tensor, which: Tensor, value_and_grad: ValueAndGrad
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        point = start.clone().requires_grad_(True)
+        optimiser = torch.optim.LBFGS([point], max_iter=self.iterations)
+        best, least, evaluations = start.clone(), start.new_tensor(torch.inf), 0
+
+        def closure() -> Tensor:
+            nonlocal best, least, evaluations
+            evaluations += 1
+            value, slope = value_and_grad(point.detach()[None], which)
+            if bool(value[0] < least):
+                best, least = point.detach().clone(), value[0]
+            finite = bool(value[0].isfinite() and slope.isfinite().all())
+            # A slope of zero ends the search.
+            point.grad = slope[0] if finite else torch.zeros_like(point)
+            return value[0]
+
+        optimiser.step(closure)  # type: ignore[no-untyped-call]
+        return best, least, torch.tensor(evaluations, device=start.device)
 
 
 @dataclass(frozen=True)
@@ -89,35 +148,22 @@ class InversionSearch:
 
 
 def invert_evidence(
-    task: Task,
-    seed: int,
-    evidence: Sequence[Evidence],
-    search: InversionSearch,
-    context: MeasureContext,
+    truth: Truth, evidence: Sequence[Evidence], search: InversionSearch, context: MeasureContext
 ) -> Values:
-    """The scores of reconstructions from one piece of evidence per victim.
-
-    Args:
-        task: Of the run.
-        seed: Of the run.
-        evidence: One per victim.
-        search: How to search.
-        context: Where to search.
-    """
-    observations = separate_observations(task, evidence, context)
-    return invert_observations(task, seed, observations, search, context)
+    """The scores of reconstructions from one piece of evidence per victim."""
+    observations = separate_observations(truth.task, evidence, context)
+    return invert_observations(truth, observations, search, context)
 
 
 def invert_observations(
-    task: Task,
-    seed: int,
+    truth: Truth,
     observations: Sequence[VictimObservations],
     search: InversionSearch,
     context: MeasureContext,
 ) -> Values:
-    """SSIM and other scores over all samples; the arguments are those of `invert_evidence`."""
-    parts = [_invert(Truth(task, seed), one, search, context) for one in observations]
-    scores = [score for score, _ in parts]
+    """SSIM and other scores over all samples."""
+    found = [reconstruct(truth, one, search, context) for one in observations]
+    scores = [one.score for one in found]
     similar = [value for score in scores for value in _similarity(score.attack.ssim)]
     overlap = [float(s.label_overlap.mean()) for s in scores if s.label_overlap is not None]
     return {
@@ -127,13 +173,26 @@ def invert_observations(
         "labels_found": rounded(statistics.fmean(overlap)) if overlap else None,
         "ssim_of_class_mean": rounded(statistics.fmean(_similarity(scores[0].class_mean.ssim))),
         "rounding": rounded(max(one.rounding for one in observations)),
-        "pictures": parts[0][1],
+        "pictures": {
+            "truth": _grey(found[0].truth[0], found[0].spec),
+            "guess": _grey(found[0].guess[0], found[0].spec),
+        },
     }
 
 
-def _invert(
+@dataclass(frozen=True, eq=False)
+class Reconstruction:
+    """Samples [V, n, *shape] of V victims, and the guesses in the order that matches them best."""
+
+    truth: Tensor
+    guess: Tensor
+    score: ReconstructionScore
+    spec: DataSpec
+
+
+def reconstruct(
     truth: Truth, observed: VictimObservations, search: InversionSearch, context: MeasureContext
-) -> tuple[ReconstructionScore, dict[str, list[list[list[float]]]]]:
+) -> Reconstruction:
     loss, pool = truth.task.loss, truth.non_members(observed.victim)
     if not isinstance(loss, ModuleLoss) or pool is None:
         raise Misuse(*NO_IMAGES)
@@ -162,9 +221,8 @@ def _invert(
     guess, true = (rows.cpu().reshape(len(x), -1, *spec.shape) for rows in (found.inputs, x))
     labels = None if search.labels_known else found.labels.cpu().flatten(1)
     score = score_reconstruction(guess, true, y.flatten(1), *pool, truth.seed, guess_labels=labels)
-    matched = guess[0][match(guess[:1], true[:1])[0, :SHOWN]]
-    pictures = {"truth": true[0, :SHOWN], "guess": matched}
-    return score, {name: _grey(images, spec.box) for name, images in pictures.items()}
+    matched = reorder(guess, match(guess.double(), true.double()))
+    return Reconstruction(true, matched, score, spec)
 
 
 def _similarity(ssim: Tensor | None) -> list[float]:
@@ -173,7 +231,8 @@ def _similarity(ssim: Tensor | None) -> list[float]:
     return [float(value) for value in ssim]
 
 
-def _grey(images: Tensor, box: tuple[float, float]) -> list[list[list[float]]]:
-    """Pictures [H][W] of numbers from 0 to 1, averaged over the channels."""
-    grey = ((images.mean(1) - box[0]) / (box[1] - box[0])).clamp(0, 1)
+def _grey(images: Tensor, spec: DataSpec) -> list[list[list[float]]]:
+    """The first pictures [H][W] as numbers from 0 to 1, averaged over the channels."""
+    low, high = spec.box
+    grey = ((images[:SHOWN].mean(1) - low) / (high - low)).clamp(0, 1)
     return [[[round(value, 2) for value in row] for row in image] for image in grey.tolist()]

@@ -21,7 +21,7 @@ from tacit.record.transcript import Transcript
 from tacit.simulation import Setting, Simulation
 from tacit.tasks import Task
 from tacit_papers.framework.cells import MeasureContext, Values, rounded
-from tacit_papers.measures.pdmm_differences import gradient_differences
+from tacit_papers.measures.model_snapshots import gradient_differences
 
 WIDTH = 2  # of a sample; the model has a bias too
 
@@ -90,9 +90,9 @@ class LogisticLeak:
         if self.protocol == "CFL":
             messages = transcript.of("grad")
             return [message.rows.cpu() for message in messages if message.verb == "average"]
-        messages = transcript.of("dz")
+        messages, solver = transcript.of("dz"), GradientSolver(self.mu)
         return [
-            gradient_differences(messages[t - 1 : t + 2], self.nodes, self.rho, self.mu, "gradient")
+            gradient_differences(messages[t - 1 : t + 2], self.nodes, self.rho, solver)
             for t in range(1, len(messages) - 1)
         ]
 

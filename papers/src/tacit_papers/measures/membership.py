@@ -19,7 +19,7 @@ from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.task import Task
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 from tacit_papers.measures.model_snapshots import ModelSnapshots
 from tacit_papers.measures.recorded_run import nearest_clients
 from tacit_papers.measures.training import Training, load_trained
@@ -85,21 +85,19 @@ def loss_membership(task: Task, models: Tensor, seed: int, context: MeasureConte
 
 
 @dataclass(frozen=True)
-class GradientMembership:
+class GradientMembership(FieldDescription):
     """AUC of the gradient cosine (Li, Li and Ribeiro 2022), against samples of the test set.
 
     The cosine of a candidate's gradient with the evidence is averaged over the iterations. The
     evidence is a gradient, or the sum over the victim's component of `honest` nodes.
     """
 
+    label = ("membership by", "question")
     config: Config
     question: Question  # gradient or sum
     iterations: tuple[int, ...]
     honest: int = 1
     victims: int = 4
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "membership by", "question")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         snapshots = ModelSnapshots.record(self.config, self.iterations, seed, context)

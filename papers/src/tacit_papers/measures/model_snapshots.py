@@ -17,7 +17,7 @@ from torch.func import grad
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.pdmm import PDMM
-from tacit.algorithms.solvers import QuadraticSolver
+from tacit.algorithms.solvers import GradientSolver, QuadraticSolver
 from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Question
@@ -25,12 +25,11 @@ from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.precision import consistent_tf32
 from tacit.graph import Graph
-from tacit.record.transcript import Transcript
+from tacit.record.transcript import Message, Transcript
 from tacit.record.unknowns import Unknown
 from tacit.tasks import Task
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import MeasureContext
-from tacit_papers.measures.pdmm_differences import gradient_differences
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,5 +108,38 @@ def _from_messages(algorithm: Algorithm, transcript: Transcript) -> Tensor | Non
     """How gradients changed, from the last three messages of PDMM; None for other algorithms."""
     if not isinstance(algorithm, PDMM) or not isinstance(algorithm.solver, QuadraticSolver):
         return None
-    messages, solver = transcript.of("dz"), algorithm.solver
-    return gradient_differences(messages, transcript.clients, algorithm.rho, solver.mu, "quadratic")
+    messages = transcript.of("dz")
+    return gradient_differences(messages, transcript.clients, algorithm.rho, algorithm.solver)
+
+
+def gradient_differences(
+    messages: Sequence[Message], nodes: int, rho: float, solver: GradientSolver | QuadraticSolver
+) -> Tensor:
+    """∇fᵢ(wᵢᵏ⁺¹) − ∇fᵢ(wᵢᵏ) [n, P] in float64, from three successive messages of PDMM (eq. 28).
+
+    With Δ = wᵏ⁺¹ − wᵏ and Δ⁺ = wᵏ⁺² − wᵏ⁺¹ by eq. 33, and h = Σⱼ Bᵢⱼ Δzᵢ|ⱼ received in between:
+
+        gradient step    −h − Δ⁺/μ − (ρd − 1/μ) Δ        (eq. 36)
+        quadratic        −h − (1/μ + ρd) Δ⁺ + Δ/μ
+    """
+    first, second, third = (message.rows.cpu().double() for message in messages)
+    source, target = messages[0].source.cpu(), messages[0].target
+    assert target is not None  # messages along edges have one
+    target = target.cpu()
+    sign = torch.where(source < target, 1.0, -1.0).to(first)[:, None]
+    # Edges are in the order of (i, j): these are the positions of (j, i).
+    back = (target * nodes + source).argsort()
+    degree = torch.bincount(source, minlength=nodes).to(first)[:, None]
+
+    def total(rows: Tensor) -> Tensor:
+        """Over the neighbours of each node."""
+        return rows.new_zeros(nodes, rows.shape[1]).index_add_(0, source, rows)
+
+    before, after = (
+        total((later - earlier[back]) * sign) / (2 * rho * degree)
+        for earlier, later in ((first, second), (second, third))
+    )
+    received, mu = total(sign * second[back]), solver.mu
+    if isinstance(solver, GradientSolver):
+        return -received - after / mu - (rho * degree - 1 / mu) * before
+    return -received - (1 / mu + rho * degree) * after + before / mu

@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Any
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, Question
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.config.sections import Config
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 from tacit_papers.measures.evidence_inversion import AHEAD
 
 QUESTIONS: tuple[Question, ...] = ("gradient", "difference", "sum")
 
 
 @dataclass(frozen=True)
-class NeighbourKnowledge:
+class NeighbourKnowledge(FieldDescription):
     """How often a client that receives another's messages computes something exactly.
 
     `*_exact` is the share of all pairs and of the first `iterations` gradients, differences and
@@ -27,11 +26,9 @@ class NeighbourKnowledge:
     the pairs in which all can be estimated and none is exact; `*_noise_later` is that of the last.
     """
 
+    label = ("neighbours' knowledge", "config")
     config: Config
     iterations: int = 5
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "neighbours' knowledge", "config")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         experiment = context.experiment(self.config, seed, seed_data=True)

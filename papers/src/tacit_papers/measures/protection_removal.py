@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from torch import Tensor
 from tacit.algorithms.dual_protection import DualProtection
 from tacit.config.sections import Config
 from tacit.record.transcript import Transcript
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values
 from tacit_papers.measures.recorded_run import RecordedRun
 from tacit_papers.measures.replicated_runs import replicated_simulation
 from tacit_papers.measures.training import next_gradients
@@ -28,7 +27,7 @@ REPETITIONS = 200  # the error shrinks by τ with each
 
 
 @dataclass(frozen=True)
-class ProtectionRemoval:
+class ProtectionRemoval(FieldDescription):
     """Errors of an eavesdropper's estimates of models and gradients, in percent of their norms.
 
     `as_sent`: y(n) is taken for the estimate. `difference`: the first coordinate minus the second,
@@ -37,11 +36,9 @@ class ProtectionRemoval:
     unknown start. Root mean squares over agents and runs, at the end and, as curve, over time.
     """
 
+    label = ("unshifting", "config")
     config: Config
     runs: int = 50
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "unshifting", "config")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         experiment, transcript = context.experiment(self.config, seed), Transcript()

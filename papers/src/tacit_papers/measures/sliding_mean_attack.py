@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from tacit.config.tasks import TASKS
 from tacit.record.history import decibels
 from tacit.record.transcript import Transcript
 from tacit.simulation import Simulation
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 from tacit_papers.measures.replicated_runs import replicated_simulation
 
 POINTS = 300  # of the drawn curves
@@ -25,7 +24,7 @@ TAIL = 10  # the steady state is the mean over the last tenth
 
 
 @dataclass(frozen=True)
-class SlidingMeanAttack:
+class SlidingMeanAttack(FieldDescription):
     """Mean-square deviation over several runs of one problem, and the error of sliding means.
 
     The repeat's seed draws the problem and the graph too. `msd_db` is the mean over the last tenth,
@@ -34,12 +33,10 @@ class SlidingMeanAttack:
     time, `target_off_by` from the optimum, in percent of their norms, means over agents and runs.
     """
 
+    label = ("listening", "config")
     config: Config
     runs: int = 10
     window: int = 100
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "listening", "config")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         simulation, steps, transcript = self._start(seed, context)

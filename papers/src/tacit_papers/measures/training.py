@@ -19,20 +19,18 @@ from tacit.experiment.folder import RunFolder
 from tacit.experiment.run import run
 from tacit.record.history import History, decibels
 from tacit.simulation import Simulation
-from tacit_papers.framework.cells import MeasureContext, Values, describe_fields, rounded
+from tacit_papers.framework.cells import FieldDescription, MeasureContext, Values, rounded
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(FieldDescription):
     """Accuracy, loss and mean-square deviation at the end of a run and over its rounds.
 
     The run's seed draws graph and partition too, unless the configuration gives them seeds.
     """
 
+    label = ("training", "config")
     config: Config
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "training", "config")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         """Run with this seed, or continue where an earlier attempt was interrupted."""
@@ -125,13 +123,11 @@ class CommunicationCost:
 
 
 @dataclass(frozen=True)
-class DeadCoordinates:
+class DeadCoordinates(FieldDescription):
     """Accuracy, percentage of coordinates of gradients that are zero, and mean |θ|, by round."""
 
+    label = ("dead_coordinates", "config")
     config: Config
-
-    def describe(self) -> dict[str, Any]:
-        return describe_fields(self, "dead_coordinates", "config")
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         experiment = context.experiment(self.config, seed)

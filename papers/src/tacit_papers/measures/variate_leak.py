@@ -13,23 +13,19 @@ from torch import Tensor
 from torch.func import grad
 
 from tacit.auditing.attacks.evidence import evidence
-from tacit.auditing.attacks.inversion import invert
-from tacit.auditing.attacks.matching_losses import CosineDistance
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.reconstruction_attacks import DataSpec
-from tacit.auditing.attacks.signed_adam import SignedAdam
 from tacit.auditing.audit import default_adversaries, run_audit
-from tacit.auditing.scoring.matching import match, reorder
-from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.precision import consistent_tf32
 from tacit.record.transcript import Keep, Transcript
+from tacit.record.unknowns import Unknown
 from tacit.tasks.flat import ModuleLoss
 from tacit_papers.framework.cells import MeasureContext, Values
-from tacit_papers.measures.observations import NO_IMAGES
+from tacit_papers.measures.inversion_search import InversionSearch, reconstruct
+from tacit_papers.measures.observations import NO_IMAGES, VictimObservations
 from tacit_papers.measures.training import Training
 
 ITERATIONS = 3  # audited; a variate reveals the gradient before it, so the last is not known yet
@@ -95,39 +91,28 @@ class ControlVariateLeak:
         self, leakages: list[Leakage], transcript: Transcript, truth: Truth, context: MeasureContext
     ) -> Values:
         """Pictures from the first gradients of all victims, with labels known, and their scores."""
-        device, victims = context.device, [leakage.victim for leakage in leakages]
-        loss, pool = truth.task.loss, truth.non_members(victims[0])
-        if not isinstance(loss, ModuleLoss) or pool is None:
+        loss, victims = truth.task.loss, [leakage.victim for leakage in leakages]
+        if not isinstance(loss, ModuleLoss):
             raise Misuse(*NO_IMAGES)
-        loss, spec = loss.to(device), DataSpec.of(truth.task, victims[0], pool)
+        device, loss = context.device, loss.to(context.device)
         best = [_best(leakage, transcript) for leakage in leakages]
         points, seen = (
             torch.stack(rows).to(device, loss.flat.dtype) for rows in zip(*best, strict=True)
         )
-        batches = [truth.batch(victim, 1) for victim in victims]
-        x, y = (torch.stack(arrays) for arrays in zip(*batches, strict=True))
-        gradients = [
-            grad(loss)(theta, a.to(device), b.to(device))
-            for theta, a, b in zip(points, x, y, strict=True)
-        ]
-        true = torch.stack(gradients)
-        guess = invert(
-            loss,
-            Observation.gradient(points, seen),
-            shape=spec.shape,
-            batch=spec.batch,
-            classes=spec.classes,
-            labels=y.to(device),
-            matching_loss=CosineDistance(total_variation=1e-2),
-            optimiser=SignedAdam(iterations=self.iterations),
-            restarts=self.restarts,
-            seed=truth.seed,
-            box=spec.box,
-            progress=lambda i, of, _: context.progress("inverting", i, of),
-        ).inputs.cpu()
-        score = score_reconstruction(guess, x, y, *pool, truth.seed)
+        true = torch.stack(
+            [
+                grad(loss)(theta, *(array.to(device) for array in truth.batch(victim, 1)))
+                for theta, victim in zip(points, victims, strict=True)
+            ]
+        )
+        batches: list[tuple[Unknown, ...]] = [(Unknown("gradient", 1, v),) for v in victims]
+        observation = Observation.gradient(points, seen)
+        observed = VictimObservations("gradient", victims[0], observation, batches, 0.0)
+        effort = (self.iterations, self.restarts)
+        search = InversionSearch("cosine", *effort, labels_known=True, total_variation=1e-2)
+        found = reconstruct(truth, observed, search, context)
+        score = found.score
         scores = {"": score.attack, "mean_": score.prior_mean, "class_": score.class_mean}
-        matched = reorder(guess, match(guess.double(), x.double()))
         return {
             "cosine": float(torch.cosine_similarity(seen, true, dim=1).mean()),
             "relative_error": float(((seen - true).norm(dim=1) / true.norm(dim=1)).max()),
@@ -138,9 +123,9 @@ class ControlVariateLeak:
             },
             "reading": score.reading,
             "pictures": {
-                "shape": list(spec.shape),
-                "truth": _packed(x.flatten(0, 1)),
-                "guess": _packed(matched.flatten(0, 1)),
+                "shape": list(found.spec.shape),
+                "truth": _packed(found.truth.flatten(0, 1)),
+                "guess": _packed(found.guess.flatten(0, 1)),
             },
         }
 

@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tacit_papers.framework.cells import Key
-from tacit_papers.framework.claims import Claim, ClaimVerdict, grade, grade_all
+from tacit_papers.framework.claims import Claim, ClaimVerdict, above, grade, grade_all
 from tacit_papers.framework.results import ArtifactResult
 
 SHOWN, HIDDEN = 5.0, 30.0  # percent of the norm: largest error of a success, smallest of a failure
 
 
 def ends_below(
-    low: Sequence[Key],
-    high: Sequence[Key],
-    text: str,
-    paper: str,
-    margin: float = 0.0,
-    metric: str | None = None,
+    low: Sequence[Key], high: Sequence[Key], text: str, paper: str, **options: Any
 ) -> Claim:
-    """Each of some cells ends lower than each of others; partly if some pairs do.
-
-    Args:
-        low: The lower cells.
-        high: The higher cells.
-        text: The claim in words.
-        paper: What the paper says.
-        margin: By how much they are lower, at least.
-        metric: The number compared, by default the artifact's metric.
-    """
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        ours, others = ([result.mean(key, metric) for key in keys] for keys in (low, high))
-        holds = [one + margin < other for one in ours for other in others]
-        return ClaimVerdict(grade_all(holds), f"{_listed(ours)} against {_listed(others)}")
-
-    return Claim(text, paper, check)
+    """Each of some cells ends lower than each of others; options are those of `above`."""
+    return above([(top, bottom) for bottom in low for top in high], text, paper, **options)
 
 
 def error_at_most(
@@ -71,9 +52,5 @@ def error_at_least(
     return Claim(text, paper, check)
 
 
-def _listed(numbers: Sequence[float]) -> str:
-    return ", ".join(f"{number:.3g}" for number in numbers)
-
-
 def _off_by(errors: Sequence[float]) -> str:
-    return f"off by {_listed(errors)} %"
+    return f"off by {', '.join(f'{error:.3g}' for error in errors)} %"
