@@ -3,11 +3,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help install demo test lint types wire clean
+.PHONY: help install demo test test-all lint types wire clean
 
 help:
 	@echo "make demo     install into $(VENV) and run the demonstration"
-	@echo "make test     install what is missing, lint, type-check, test"
+	@echo "make test     install what is missing, lint, type-check, run the quick tests"
+	@echo "make test-all run the rest: real processes and data, papers, long property tests"
 	@echo "make install  install into $(VENV) only"
 
 $(VENV)/.installed: pyproject.toml papers/pyproject.toml constraints.txt
@@ -34,8 +35,13 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 # One process per core and one thread each: threads that share a core slow each other down.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
 test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow"
+
+test-all: $(VENV)/.installed-dev
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
 
 # After a change of wire.proto.
 wire: $(VENV)/.installed-dev

@@ -3,6 +3,7 @@
 import pytest
 from federations import federation, models, plan, relative_distance, run_in_turn, simulated
 
+pytestmark = pytest.mark.quick  # the one end-to-end test of peers in `make test`
 ALGORITHMS = {
     "dsgt": {"name": "dsgt", "lr": 0.05},
     "lppa": {"name": "lppa", "lr": 0.05},
