@@ -13,7 +13,7 @@ from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 
 import tacit
 from tacit.algorithms.algorithm import Algorithm, tensors_of
-from tacit.algorithms.tracking import REQUIRES, Tracking, track
+from tacit.algorithms.tracking import REQUIRES, TrackingState, track
 from tacit.core import native
 from tacit.engines.capture.iteration import CapturedStep, NotCapturable, overwrite
 from tacit.engines.watchdog import Finding, Watchdog
@@ -130,7 +130,7 @@ class Odd(Algorithm):
     def start(self, here):
         return tacit.DSGT(lr=self.lr).start(here)
 
-    def step(self, s: Tracking, here) -> Tracking:
+    def step(self, s: TrackingState, here) -> TrackingState:
         odd = here.tick in {1, 3, 5} if self.by_tick else here.t % 2
         return track(s, here, self.lr if odd else 2 * self.lr)
 

@@ -13,16 +13,16 @@ STOPPING = """
 import os, signal
 from dataclasses import dataclass
 from tacit.algorithms.lppa import LPPA
-from tacit.algorithms.tracking import Tracking
+from tacit.algorithms.tracking import TrackingState
 
 @dataclass(frozen=True)
 class Stopping(LPPA):
     name = "stopping"
 
-    def start(self, here) -> Tracking:
+    def start(self, here) -> TrackingState:
         return super().start(here)
 
-    def step(self, s: Tracking, here) -> Tracking:
+    def step(self, s: TrackingState, here) -> TrackingState:
         if os.environ.get("STOP_AT") == str(here.t):
             os.kill(os.getpid(), signal.SIGINT)
         return super().step(s, here)

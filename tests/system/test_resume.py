@@ -11,16 +11,16 @@ GATED = """
 import os, time
 from dataclasses import dataclass
 from tacit.algorithms.lppa import LPPA
-from tacit.algorithms.tracking import Tracking
+from tacit.algorithms.tracking import TrackingState
 
 @dataclass(frozen=True)
 class Gated(LPPA):
     name = "gated"
 
-    def start(self, here) -> Tracking:
+    def start(self, here) -> TrackingState:
         return super().start(here)
 
-    def step(self, s: Tracking, here) -> Tracking:
+    def step(self, s: TrackingState, here) -> TrackingState:
         gate = os.environ.get("GATE")
         if gate and here.t == 7:  # in the middle of the second round
             open(gate + "-reached", "w").close()

@@ -13,7 +13,7 @@ import torch
 from dataclasses import dataclass
 from torch import nn
 from tacit.algorithms import Algorithm
-from tacit.algorithms.tracking import Tracking, track
+from tacit.algorithms.tracking import TrackingState, track
 
 class Tiny(nn.Module):
     def __init__(self, width):
@@ -29,11 +29,11 @@ class Mine(Algorithm):
     name = "mine"
     requires = ("doubly stochastic",)
 
-    def start(self, here) -> Tracking:
+    def start(self, here) -> TrackingState:
         grad = here.grad(here.theta0)
-        return Tracking(here.theta0, grad, grad)
+        return TrackingState(here.theta0, grad, grad)
 
-    def step(self, s: Tracking, here) -> Tracking:
+    def step(self, s: TrackingState, here) -> TrackingState:
         return track(s, here, self.lr, 1)
 """
 KEYS = [

@@ -12,16 +12,16 @@ MORTAL = """
 import os, signal
 from dataclasses import dataclass
 from tacit.algorithms.lppa import LPPA
-from tacit.algorithms.tracking import Tracking
+from tacit.algorithms.tracking import TrackingState
 
 @dataclass(frozen=True)
 class Mortal(LPPA):
     name = "mortal"
 
-    def start(self, here) -> Tracking:
+    def start(self, here) -> TrackingState:
         return super().start(here)
 
-    def step(self, s: Tracking, here) -> Tracking:
+    def step(self, s: TrackingState, here) -> TrackingState:
         again = os.environ.get("TORCHELASTIC_RESTART_COUNT") != "0"
         if here.t == 7 and os.environ.get("RANK") == "1" and not again:
             os.kill(os.getpid(), signal.SIGKILL)

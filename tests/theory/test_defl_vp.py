@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.compression import QSGD, Identity, RandK, SignBits
-from tacit.core.here import Here
+from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox
 from tacit.privacy.randomized_response import WORDS, RandomizedResponse
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 pytestmark = pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 
@@ -48,7 +48,7 @@ def test_the_mean_of_randomized_responses_is_the_sign(v, epsilon, seed):
     """Over many clients that hold the same vector; six standard errors."""
     edges = tacit.Topology.ring(MANY).edges
     randomness = Philox(seed, len(v), torch.float64)
-    here = Here(Neighbourhood.of(edges, np.arange(MANY)), None, None, randomness)
+    here = HostedClients(Neighbourhood.of(edges, np.arange(MANY)), None, None, randomness)
     rows = torch.tensor(v, dtype=torch.float64).repeat(MANY, 1)
     response = RandomizedResponse(epsilon)
     told = response.respond("rr", rows, here)
@@ -132,7 +132,7 @@ def test_variates_follow_gradients_by_alpha_and_their_mean_correction_is_zero():
     transcript = Transcript()
     task = heterogeneous()
     algorithm = ALGORITHMS["defl-vp"](lr=0.05, **(OFF | {"variance_reduction": True}))
-    simulation = Simulation(algorithm, task, GRAPH, transcript=transcript)
+    simulation = Simulation(Setting(algorithm, task, GRAPH), transcript=transcript)
     simulation.start()
     hessians, linear = (torch.stack(arrays) for arrays in zip(*task.parts, strict=True))
     for _ in range(10):
@@ -151,7 +151,7 @@ def test_variates_follow_gradients_by_alpha_and_their_mean_correction_is_zero():
 def overheard_variates(algorithm, steps=6):
     """What an eavesdropper makes of two successive variates: (h⁺ − (1 − α)h)/α; and the true gradients."""
     task, transcript = heterogeneous(), Transcript()
-    simulation = Simulation(algorithm, task, GRAPH, seed=1, transcript=transcript)
+    simulation = Simulation(Setting(algorithm, task, GRAPH, seed=1), transcript=transcript)
     simulation.start()
     thetas = [simulation.state.theta]
     for _ in range(steps):

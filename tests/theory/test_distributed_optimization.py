@@ -11,7 +11,7 @@ import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 
 WIDTH = 3
 GRAPH = tacit.Topology.erdos_renyi(7, 0.4, seed=2).mixing("metropolis")
@@ -88,7 +88,7 @@ def test_the_part_of_z_that_does_not_converge_is_a_function_of_z0(graph, name, s
     """z⊥(t) = ½(z⊥ + Pz⊥) + ½(1 − 2θ)ᵗ(z⊥ − Pz⊥), for any data."""
     averaging = {"pdmm": 1.0, "admm": 0.5}[name]
     algorithm = ALGORITHMS[name](solver=ExactSolver(), noise=tacit.Laplace(2.0))
-    simulation = Simulation(algorithm, strongly_convex(graph.clients, seed), graph, seed=seed)
+    simulation = Simulation(Setting(algorithm, strongly_convex(graph.clients, seed), graph, seed=seed))
     simulation.start()
     swap, outside = constraint_spaces(simulation.here.graph, graph.clients)
     z0 = outside @ simulation.state.z
@@ -102,7 +102,7 @@ def test_both_ends_of_an_edge_hold_the_same_z():
     """Bit for bit, though only differences are told."""
     for masks in ("derived", "sent"):
         algorithm = ALGORITHMS["admm"](noise=tacit.Gaussian(5.0), masks=masks)
-        simulation = Simulation(algorithm, strongly_convex(GRAPH.clients), GRAPH, seed=3)
+        simulation = Simulation(Setting(algorithm, strongly_convex(GRAPH.clients), GRAPH, seed=3))
         simulation.start()
         for _ in range(20):
             simulation.step()
@@ -115,9 +115,7 @@ def test_z0_is_sent_in_private_or_not_at_all_and_then_only_differences_are():
     for masks in ("derived", "sent"):
         transcript = Transcript()
         algorithm = ALGORITHMS["pdmm"](noise=tacit.Gaussian(1.0), masks=masks)
-        simulation = Simulation(
-            algorithm, strongly_convex(GRAPH.clients), GRAPH, transcript=transcript
-        )
+        simulation = Simulation(Setting(algorithm, strongly_convex(GRAPH.clients), GRAPH), transcript=transcript)
         simulation.start()
         simulation.step()
         said[masks] = [(message.tag, message.private) for message in transcript.messages]
@@ -198,7 +196,7 @@ def logistic(clients, seed=0):
 def overheard(algorithm, task, graph, steps=6):
     """An eavesdropper of a short run, and the states it does not see."""
     transcript = Transcript()
-    simulation = Simulation(algorithm, task, graph, seed=5, transcript=transcript)
+    simulation = Simulation(Setting(algorithm, task, graph, seed=5), transcript=transcript)
     simulation.start()
     states = [simulation.state]
     for _ in range(steps):
@@ -286,7 +284,7 @@ def test_noisy_gradients_differences_and_the_sum_over_honest_clients_are_known()
 def test_fedavg_tells_every_gradient_and_a_server_hears_it():
     task = strongly_convex(GRAPH.clients)
     transcript = Transcript()
-    simulation = Simulation(ALGORITHMS["fedavg"](lr=0.1), task, GRAPH, transcript=transcript)
+    simulation = Simulation(Setting(ALGORITHMS["fedavg"](lr=0.1), task, GRAPH), transcript=transcript)
     simulation.start()
     before = simulation.state.theta
     simulation.step()

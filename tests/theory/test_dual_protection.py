@@ -14,7 +14,7 @@ from tacit.core.errors import Caution, Misuse
 from tacit.privacy.matrix_step import MatrixStep
 from tacit.privacy.protection import PROTECTIONS, NormVector
 from tacit.record.transcript import Transcript
-from tacit.simulation import Simulation
+from tacit.simulation import Setting, Simulation
 from tacit.tasks.filtering import adaptive_filtering
 
 CLIENTS, WIDTH = 5, 5
@@ -96,7 +96,7 @@ def test_every_matrix_and_protection_works_with_exact_diffusion(
 def transmitted(algorithm, task, graph, tag, steps, window):
     """What each client sent, averaged over the last iterations, as an eavesdropper does it: [K, L]."""
     transcript = Transcript()
-    simulation = Simulation(algorithm, task, graph, transcript=transcript)
+    simulation = Simulation(Setting(algorithm, task, graph), transcript=transcript)
     simulation.start()
     for _ in range(steps):
         simulation.step()
@@ -121,7 +121,7 @@ def test_the_first_shift_of_edsg_rms_is_random_and_the_next_are_of_models_before
     heterogeneous, graph
 ):
     algorithm = ALGORITHMS["edsg-rms"](lr=0.05, protection=NormVector(0.3))
-    simulation = Simulation(algorithm, heterogeneous, graph, seed=2)
+    simulation = Simulation(Setting(algorithm, heterogeneous, graph, seed=2))
     simulation.start()
     states = [simulation.state]
     for _ in range(3):
@@ -182,9 +182,7 @@ def test_a_tau_beyond_its_bound_is_warned_about_and_within_it_noted(heterogeneou
         bold = ALGORITHMS[name](lr=0.01, protection=NormVector(0.9))
         with pytest.warns(Caution, match=r"strength 0\.9 is beyond the bound 0\.\d+ of Theorem"):
             tacit.simulate(bold, heterogeneous, graph, steps=1)
-        meek = Simulation(
-            ALGORITHMS[name](lr=0.01, protection=NormVector(0.01)), heterogeneous, graph
-        )
+        meek = Simulation(Setting(ALGORITHMS[name](lr=0.01, protection=NormVector(0.01)), heterogeneous, graph))
         assert meek.cautions == []
         assert "within the bound" in meek.remarks[0]
 
@@ -203,7 +201,7 @@ def test_exact_diffusion_refuses_a_matrix_that_is_not_positive_definite_and_offe
 
 def test_psgt_tracks_the_gradient_plus_all_noise_so_far(heterogeneous, graph):
     algorithm = ALGORITHMS["psgt"](lr=0.05)
-    simulation = Simulation(algorithm, heterogeneous, graph, seed=4)
+    simulation = Simulation(Setting(algorithm, heterogeneous, graph, seed=4))
     simulation.start()
     noise = torch.zeros(WIDTH, dtype=torch.float64)
     for t in range(20):
@@ -217,9 +215,7 @@ def test_psgt_tracks_the_gradient_plus_all_noise_so_far(heterogeneous, graph):
 
 def test_shifts_cancel_in_the_sum_of_trackers(heterogeneous, graph):
     """Σγ = Σ∇L at every iteration of dsgt-rms, however strong the protection."""
-    simulation = Simulation(
-        tacit.DSGTRMS(lr=0.05, protection=NormVector(0.9)), heterogeneous, graph, seed=4
-    )
+    simulation = Simulation(Setting(tacit.DSGTRMS(lr=0.05, protection=NormVector(0.9)), heterogeneous, graph, seed=4))
     simulation.start()
     for _ in range(20):
         simulation.step()
@@ -231,9 +227,7 @@ def test_mdsg_keeps_its_own_term_exact(heterogeneous, graph):
     """One step of it and of pd-lms with the same noise differ by the own share of that noise."""
     models = {}
     for name in ("mdsg", "pd-lms"):
-        simulation = Simulation(
-            ALGORITHMS[name](lr=0.05, noise=tacit.Gaussian(0.5)), heterogeneous, graph
-        )
+        simulation = Simulation(Setting(ALGORITHMS[name](lr=0.05, noise=tacit.Gaussian(0.5)), heterogeneous, graph))
         simulation.start()
         simulation.step()
         models[name] = simulation.state.theta

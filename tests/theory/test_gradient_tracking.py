@@ -8,7 +8,18 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tacit import DPDSGT, DSGT, LPPA, Gaussian, Laplace, Simulation, Topology, quadratic, simulate
+from tacit import (
+    DPDSGT,
+    DSGT,
+    LPPA,
+    Gaussian,
+    Laplace,
+    Setting,
+    Simulation,
+    Topology,
+    quadratic,
+    simulate,
+)
 
 ITERATIONS = 12
 P = 4
@@ -55,7 +66,7 @@ def quadratics(clients: int, seed: int):
 def states(algorithm, graph, seed, iterations=ITERATIONS, task=None):
     """The states after 0, 1, … iterations."""
     task = task or quadratics(graph.clients, seed)
-    simulation = Simulation(algorithm, task, graph, seed=seed, gradients="batched")
+    simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="batched"))
     simulation.start()
     yield simulation.state
     for _ in range(iterations):
@@ -98,12 +109,7 @@ def test_noise_of_ones_own_stays_in_the_sum_for_ever(graph, seed, law):
 @settings(max_examples=25)
 def test_noise_injected_every_time_piles_up(graph, seed):
     law = Laplace(1.0)
-    simulation = Simulation(
-        DPDSGT(lr=0.01, noise=law, inject="every"),
-        quadratics(graph.clients, seed),
-        graph,
-        seed=seed,
-    )
+    simulation = Simulation(Setting(DPDSGT(lr=0.01, noise=law, inject="every"), quadratics(graph.clients, seed), graph, seed=seed))
     simulation.start()
     total = simulation.here.noise("zeta", law).sum(0)
     for t in range(ITERATIONS):
@@ -122,7 +128,7 @@ class GivenGradients:
     def theta0(self):
         return torch.zeros_like(self.table[0])
 
-    def grad(self, theta, number, spent=None):
+    def grad(self, theta, number, out=None):
         return self.table[number].clone()
 
 
@@ -131,9 +137,7 @@ def trackers(algorithm, graph, seed):
     table = torch.tensor(
         np.random.default_rng(seed).normal(size=(ITERATIONS + 1, graph.clients, P))
     )
-    simulation = Simulation(
-        algorithm, quadratics(graph.clients, seed), graph, seed=seed, gradients="batched"
-    )
+    simulation = Simulation(Setting(algorithm, quadratics(graph.clients, seed), graph, seed=seed, gradients="batched"))
     simulation.here = replace(simulation.here, objective=GivenGradients(table))
     simulation.start()
     found = [simulation.state.gamma]
@@ -190,7 +194,7 @@ def test_lppa_reaches_the_optimum_and_dp_misses_it_by_its_noise(seed, law, kind)
 @given(graphs(), seeds)
 def test_the_optimum_is_a_fixed_point(graph, seed):
     task = quadratics(graph.clients, seed)
-    simulation = Simulation(LPPA(lr=0.05), task, graph, seed=seed)
+    simulation = Simulation(Setting(LPPA(lr=0.05), task, graph, seed=seed))
     simulation.start()
     theta = task.optimum.repeat(graph.clients, 1)
     grad = simulation.here.grad(theta)
@@ -213,7 +217,7 @@ def test_without_noise_lppa_is_dsgt(graph, seed):
 def test_the_three_cycle_of_figure_2():
     """On c1 → c2 → c3 → c1 the differences are δ21 − δ13, δ32 − δ21, δ13 − δ32: none zero, their sum is."""
     graph = Topology.directed_ring(3).mixing("sinkhorn")
-    simulation = Simulation(LPPA(lr=0.1, noise=Laplace(1.0)), quadratics(3, 0), graph, seed=3)
+    simulation = Simulation(Setting(LPPA(lr=0.1, noise=Laplace(1.0)), quadratics(3, 0), graph, seed=3))
     simulation.start()
     difference = simulation.state.gamma - simulation.state.grad
     edges = [tuple(edge) for edge in graph.edges.tolist()]
@@ -231,7 +235,7 @@ def test_a_mask_has_the_variance_of_all_its_terms(law):
     graph = Topology.star(6).mixing("metropolis", lazy=True)
     width = 40_000
     task = quadratic(torch.zeros(6, 1, 1), torch.zeros(6, 1))
-    simulation = Simulation(LPPA(lr=0.1, noise=law), task, graph)
+    simulation = Simulation(Setting(LPPA(lr=0.1, noise=law), task, graph))
     randomness = replace(simulation.here.randomness, width=width)
     here = replace(simulation.here, randomness=randomness)
     sent, received = here.edge_noise("delta", law)

@@ -15,7 +15,7 @@ from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
-class Moving:
+class MomentumState:
     """Model and momentum of each hosted client, both [n, P]."""
 
     theta: Tensor
@@ -47,12 +47,12 @@ class DPSGD(Algorithm):
         check_momentum(self.momentum)
         check_choice("order", self.order, ("adapt-then-combine", "combine-then-adapt"))
 
-    def start(self, here: Here) -> Moving:
+    def start(self, here: Here) -> MomentumState:
         """The first models, at rest."""
         theta = here.theta0
-        return Moving(theta, momentum=theta.new_zeros(theta.shape))
+        return MomentumState(theta, momentum=theta.new_zeros(theta.shape))
 
-    def step(self, s: Moving, here: Here) -> Moving:
+    def step(self, s: MomentumState, here: Here) -> MomentumState:
         """One gradient, one message."""
         momentum = here.grad(s.theta) + self.momentum * s.momentum
         descent = here.rate(self.lr) * momentum
@@ -61,7 +61,7 @@ class DPSGD(Algorithm):
         else:
             (theta,) = here.net.mix(theta=s.theta)
             theta = theta - descent
-        return Moving(theta, momentum)
+        return MomentumState(theta, momentum)
 
 
 def check_momentum(momentum: float) -> None:

@@ -20,7 +20,7 @@ from tacit.privacy.randomized_response import RandomizedResponse
 
 
 @dataclass(frozen=True)
-class Varied:
+class VariateState:
     """Model, momentum and control variate of each hosted client, all [n, P]."""
 
     theta: Tensor
@@ -96,14 +96,14 @@ class DeFLVP(Algorithm):
             "is as private but may not train for long"
         ]
 
-    def start(self, here: Here) -> Varied:
+    def start(self, here: Here) -> VariateState:
         """The first models, at rest, with variates of zero."""
         theta = here.theta0
-        return Varied(
+        return VariateState(
             theta, momentum=theta.new_zeros(theta.shape), variate=theta.new_zeros(theta.shape)
         )
 
-    def step(self, s: Varied, here: Here) -> Varied:
+    def step(self, s: VariateState, here: Here) -> VariateState:
         """Correct the gradient, privatize it, compress it, descend."""
         grad = here.grad(s.theta)
         update = grad
@@ -121,4 +121,4 @@ class DeFLVP(Algorithm):
             new = update if self.private_variates else grad
             variate = s.variate + self.alpha * (new - s.variate)
         theta = theta - here.rate(self.lr) * momentum
-        return Varied(theta, momentum, variate)
+        return VariateState(theta, momentum, variate)

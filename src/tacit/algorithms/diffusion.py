@@ -23,14 +23,14 @@ REQUIRES_EXACT = (*REQUIRES, "positive definite")
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelState:
     """The model of each hosted client [n, P]."""
 
     theta: Tensor
 
 
 @dataclass(frozen=True)
-class Corrected:
+class ExactDiffusionState:
     """Model and last local update ψ of each hosted client, both [n, P]."""
 
     theta: Tensor

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
+from tacit.algorithms.tracking import REQUIRES, TrackingState, check_local_steps, track
 from tacit.core.checks import check_choice
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
@@ -45,15 +45,15 @@ class DPDSGT(Algorithm):
     def gradients_per_step(self) -> int:
         return self.local_steps
 
-    def start(self, here: Here) -> Tracking:
+    def start(self, here: Here) -> TrackingState:
         """γ⁰ is the gradient plus own noise."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=grad + here.noise("zeta", self.noise), grad=grad)
+        return TrackingState(theta, gamma=grad + here.noise("zeta", self.noise), grad=grad)
 
-    def step(self, s: Tracking, here: Here) -> Tracking:
+    def step(self, s: TrackingState, here: Here) -> TrackingState:
         """As DSGT; new noise joins the tracker before it is sent again if asked for."""
         s = track(s, here, self.lr, self.local_steps)
         if self.inject == "start":
             return s
-        return Tracking(s.theta, s.gamma + here.noise("zeta", self.noise), s.grad)
+        return TrackingState(s.theta, s.gamma + here.noise("zeta", self.noise), s.grad)

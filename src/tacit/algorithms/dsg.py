@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import REQUIRES, Model, adapt
+from tacit.algorithms.diffusion import REQUIRES, ModelState, adapt
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
@@ -29,11 +29,11 @@ class DSG(Algorithm):
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
 
-    def start(self, here: Here) -> Model:
+    def start(self, here: Here) -> ModelState:
         """The first models."""
-        return Model(here.theta0)
+        return ModelState(here.theta0)
 
-    def step(self, s: Model, here: Here) -> Model:
+    def step(self, s: ModelState, here: Here) -> ModelState:
         """Descend on one's own, then mix."""
         (theta,) = here.net.mix(psi=adapt(s.theta, here, self.lr))
-        return Model(theta)
+        return ModelState(theta)

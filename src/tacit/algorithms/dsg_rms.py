@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tacit.algorithms.diffusion import REQUIRES, Model, adapt
+from tacit.algorithms.diffusion import REQUIRES, ModelState, adapt
 from tacit.algorithms.dual_protection import DualProtection
 from tacit.core.here import Here
 from tacit.privacy.protection import mix_protected
@@ -30,12 +30,12 @@ class DSGRMS(DualProtection):
     )
     theorem: ClassVar[Literal[1, 2] | None] = 1
 
-    def start(self, here: Here) -> Model:
+    def start(self, here: Here) -> ModelState:
         """The first models."""
-        return Model(here.theta0)
+        return ModelState(here.theta0)
 
-    def step(self, s: Model, here: Here) -> Model:
+    def step(self, s: ModelState, here: Here) -> ModelState:
         """Descend by a random matrix, mix what is shifted."""
         psi = adapt(s.theta, here, self.lr, self.matrix)
         shift = self.protection.vector("c", s.theta, here)
-        return Model(mix_protected("psi", psi, shift, here))
+        return ModelState(mix_protected("psi", psi, shift, here))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
+from tacit.algorithms.tracking import REQUIRES, TrackingState, check_local_steps, track
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
@@ -36,12 +36,12 @@ class DSGT(Algorithm):
     def gradients_per_step(self) -> int:
         return self.local_steps
 
-    def start(self, here: Here) -> Tracking:
+    def start(self, here: Here) -> TrackingState:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=grad, grad=grad)
+        return TrackingState(theta, gamma=grad, grad=grad)
 
-    def step(self, s: Tracking, here: Here) -> Tracking:
+    def step(self, s: TrackingState, here: Here) -> TrackingState:
         """Mix models and trackers, descend, track."""
         return track(s, here, self.lr, self.local_steps)

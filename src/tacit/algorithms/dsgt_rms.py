@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms.dual_protection import DualProtection
-from tacit.algorithms.tracking import REQUIRES, Tracking
+from tacit.algorithms.tracking import REQUIRES, TrackingState
 from tacit.core.here import Here
 from tacit.privacy.protection import mix_protected
 
@@ -31,13 +31,13 @@ class DSGTRMS(DualProtection):
     )
     theorem: ClassVar[Literal[1, 2] | None] = None
 
-    def start(self, here: Here) -> Tracking:
+    def start(self, here: Here) -> TrackingState:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=grad, grad=grad)
+        return TrackingState(theta, gamma=grad, grad=grad)
 
-    def step(self, s: Tracking, here: Here) -> Tracking:
+    def step(self, s: TrackingState, here: Here) -> TrackingState:
         """Mix what is shifted, descend by a random matrix, track."""
         theta = mix_protected(
             "theta", s.theta, self.protection.vector("c/theta", s.theta, here), here
@@ -47,4 +47,4 @@ class DSGTRMS(DualProtection):
         )
         theta = theta - here.rate(self.lr) * self.matrix.times(s.gamma, here)
         grad = here.grad(theta)
-        return Tracking(theta, gamma + grad - s.grad, grad)
+        return TrackingState(theta, gamma + grad - s.grad, grad)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import REQUIRES_EXACT, Corrected, adapt
+from tacit.algorithms.diffusion import REQUIRES_EXACT, ExactDiffusionState, adapt
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
@@ -30,12 +30,12 @@ class EDSG(Algorithm):
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
 
-    def start(self, here: Here) -> Corrected:
+    def start(self, here: Here) -> ExactDiffusionState:
         """ψ⁻ = w."""
-        return Corrected(here.theta0, psi=here.theta0)
+        return ExactDiffusionState(here.theta0, psi=here.theta0)
 
-    def step(self, s: Corrected, here: Here) -> Corrected:
+    def step(self, s: ExactDiffusionState, here: Here) -> ExactDiffusionState:
         """Descend, correct, mix."""
         psi = adapt(s.theta, here, self.lr)
         (theta,) = here.net.mix(phi=psi + s.theta - s.psi)
-        return Corrected(theta, psi)
+        return ExactDiffusionState(theta, psi)

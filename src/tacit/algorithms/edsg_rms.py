@@ -15,7 +15,7 @@ from tacit.privacy.protection import NormVector, Protection, mix_protected
 
 
 @dataclass(frozen=True)
-class Guarded:
+class ShiftedDiffusionState:
     """Model w(n−1), last local update ψ(n−1) and shift for the next message, made of w(n−2); all [n, P]."""
 
     theta: Tensor
@@ -46,13 +46,13 @@ class EDSGRMS(DualProtection):
 
     protection: Protection = NormVector(0.01)  # Theorem 2 allows less than 0.09 on any graph
 
-    def start(self, here: Here) -> Guarded:
+    def start(self, here: Here) -> ShiftedDiffusionState:
         """ψ⁻ = w and a random shift."""
         shift = here.noise("c(-1)", Gaussian(abs(self.protection.tau)))
-        return Guarded(here.theta0, psi=here.theta0, shift=shift)
+        return ShiftedDiffusionState(here.theta0, psi=here.theta0, shift=shift)
 
-    def step(self, s: Guarded, here: Here) -> Guarded:
+    def step(self, s: ShiftedDiffusionState, here: Here) -> ShiftedDiffusionState:
         """Descend by a random matrix, correct, mix what is shifted."""
         psi = adapt(s.theta, here, self.lr, self.matrix)
         theta = mix_protected("phi", psi + s.theta - s.psi, s.shift, here)
-        return Guarded(theta, psi, shift=self.protection.vector("c", s.theta, here))
+        return ShiftedDiffusionState(theta, psi, shift=self.protection.vector("c", s.theta, here))

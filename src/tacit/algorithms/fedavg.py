@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import Model
+from tacit.algorithms.diffusion import ModelState
 from tacit.algorithms.tracking import check_local_steps
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
@@ -41,16 +41,16 @@ class FedAvg(Algorithm):
     def gradients_per_step(self) -> int:
         return self.local_steps
 
-    def start(self, here: Here) -> Model:
+    def start(self, here: Here) -> ModelState:
         """One first model for all."""
         (theta,) = here.net.average(theta=here.theta0)
-        return Model(theta)
+        return ModelState(theta)
 
-    def step(self, s: Model, here: Here) -> Model:
+    def step(self, s: ModelState, here: Here) -> ModelState:
         """Gradients up, their mean down."""
         rate = here.rate(self.lr)
         total = here.grad(s.theta)
         for local in range(1, self.local_steps):
             total = total + here.grad(s.theta - rate * total, local)
         (mean,) = here.net.average(grad=total)
-        return Model(s.theta - rate * mean)
+        return ModelState(s.theta - rate * mean)

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, Tracking, check_local_steps, track
+from tacit.algorithms.tracking import REQUIRES, TrackingState, check_local_steps, track
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
 from tacit.core.schedules import Rate, check_rate
@@ -62,16 +62,16 @@ class LPPA(Algorithm):
     def gradients_per_step(self) -> int:
         return self.local_steps
 
-    def start(self, here: Here) -> Tracking:
+    def start(self, here: Here) -> TrackingState:
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=grad + self._masks(here), grad=grad)
+        return TrackingState(theta, gamma=grad + self._masks(here), grad=grad)
 
-    def step(self, s: Tracking, here: Here) -> Tracking:
+    def step(self, s: TrackingState, here: Here) -> TrackingState:
         s = track(s, here, self.lr, self.local_steps)
         if not self.fresh:
             return s
-        return Tracking(s.theta, s.gamma + self._masks(here), s.grad)
+        return TrackingState(s.theta, s.gamma + self._masks(here), s.grad)
 
     def _masks(self, here: Here) -> Tensor:
         """Σ_out δ − Σ_in δ of each client; the sum over all clients is zero."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import REQUIRES, Model, adapt
+from tacit.algorithms.diffusion import REQUIRES, ModelState, adapt
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
 from tacit.core.schedules import Rate, check_rate
@@ -36,12 +36,12 @@ class PDLMS(Algorithm):
         check_rate("lr", self.lr)
         check_noise(self.noise)
 
-    def start(self, here: Here) -> Model:
+    def start(self, here: Here) -> ModelState:
         """The first models."""
-        return Model(here.theta0)
+        return ModelState(here.theta0)
 
-    def step(self, s: Model, here: Here) -> Model:
+    def step(self, s: ModelState, here: Here) -> ModelState:
         """Descend, add noise, mix."""
         psi = adapt(s.theta, here, self.lr) + here.noise("z", self.noise)
         (theta,) = here.net.mix(psi=psi)
-        return Model(theta)
+        return ModelState(theta)

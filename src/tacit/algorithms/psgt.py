@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, Tracking, track
+from tacit.algorithms.tracking import REQUIRES, TrackingState, track
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian
 from tacit.core.schedules import Exponential, Rate, check_rate
@@ -36,15 +36,15 @@ class PSGT(Algorithm):
         if not callable(self.scale):
             Gaussian(self.scale)  # refuses what is not a deviation
 
-    def start(self, here: Here) -> Tracking:
+    def start(self, here: Here) -> TrackingState:
         """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
-        return Tracking(theta, gamma=grad, grad=grad)
+        return TrackingState(theta, gamma=grad, grad=grad)
 
-    def step(self, s: Tracking, here: Here) -> Tracking:
+    def step(self, s: TrackingState, here: Here) -> TrackingState:
         """Perturb, then track."""
         law = Gaussian(here.rate(self.scale))
         theta = s.theta + here.noise("xi", law)
         gamma = s.gamma + here.noise("zeta", law)
-        return track(Tracking(theta, gamma, s.grad), here, self.lr)
+        return track(TrackingState(theta, gamma, s.grad), here, self.lr)

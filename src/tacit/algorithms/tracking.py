@@ -22,7 +22,7 @@ REQUIRES = ("connected", "doubly stochastic", "primitive")
 
 
 @dataclass(frozen=True)
-class Tracking:
+class TrackingState:
     """Model, tracker and last gradient of each hosted client, all [n, P]."""
 
     theta: Tensor
@@ -30,7 +30,7 @@ class Tracking:
     grad: Tensor
 
 
-def track(s: Tracking, here: Here, lr: Rate, local_steps: int = 1) -> Tracking:
+def track(s: TrackingState, here: Here, lr: Rate, local_steps: int = 1) -> TrackingState:
     """One exchange and `local_steps` updates of model and tracker."""
     lam = here.rate(lr)
     theta, gamma = here.net.mix(theta=s.theta, gamma=s.gamma)
@@ -41,7 +41,7 @@ def track(s: Tracking, here: Here, lr: Rate, local_steps: int = 1) -> Tracking:
         theta = theta - lam * gamma
         last, grad = grad, here.grad(theta, local)
         gamma = gamma + grad - last
-    return Tracking(theta, gamma, grad)
+    return TrackingState(theta, gamma, grad)
 
 
 def check_local_steps(local_steps: int) -> None:

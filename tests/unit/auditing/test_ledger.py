@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import tacit
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import Model
+from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import apply_combination, evidence
 from tacit.auditing.bounds.added_noise import NO_GUARANTEE
@@ -49,7 +49,7 @@ class Sum(Algorithm):
     lr: float = 0.0
 
     def start(self, here):
-        return Model(here.theta0)
+        return ModelState(here.theta0)
 
     def step(self, s, here):
         sent = here.grad(s.theta)
@@ -58,7 +58,7 @@ class Sum(Algorithm):
         if self.masked:
             sent = sent + here.graph.net_out(*here.edge_noise("mask", self.mask))
         (mixed,) = here.net.mix(sent=sent)
-        return Model(s.theta - self.lr * mixed)
+        return ModelState(s.theta - self.lr * mixed)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 import tacit
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import Model
+from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.symbolic.knowledge import Knowledge
@@ -28,10 +28,10 @@ class Rule(Algorithm):
     does: Callable[..., Any]
     name: ClassVar[str] = "rule"
 
-    def start(self, here) -> Model:
-        return Model(here.theta0)
+    def start(self, here) -> ModelState:
+        return ModelState(here.theta0)
 
-    def step(self, s, here) -> Model:
+    def step(self, s, here) -> ModelState:
         return self.does(s, here) or s
 
 
@@ -62,7 +62,7 @@ def published_by_way_of_a_model(s, here):
     got = here.net.send("g", here.graph.lift(here.grad(s.theta)), private=True)
     theta = s.theta - 0.1 * here.graph.total_in(got)
     here.net.mix(pub=here.nonlinear("id", lambda x: x, theta))
-    return Model(theta)
+    return ModelState(theta)
 
 
 def published_by_a_gradient_elsewhere(s, here):
@@ -70,7 +70,7 @@ def published_by_a_gradient_elsewhere(s, here):
     theta = s.theta - here.graph.total_in(here.net.send("g", here.graph.lift(g), private=True))
     if here.t:
         here.net.mix(pub=g)
-    return Model(theta)
+    return ModelState(theta)
 
 
 def noise_in_the_point_beside_louder_noise(s, here):

@@ -7,7 +7,7 @@ import torch
 
 import tacit
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import Model
+from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.symbolic import symbols
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
@@ -26,10 +26,10 @@ class Toy(Algorithm):
     name: ClassVar[str] = "toy"
 
     def start(self, here):
-        return Model(here.theta0)
+        return ModelState(here.theta0)
 
     def step(self, s, here):
-        return Model(self.does(s.theta, here))
+        return ModelState(self.does(s.theta, here))
 
 
 def nonlinear_twice(theta, here, tags=("sign", "sign")):

@@ -17,14 +17,14 @@ from tacit.core.schedules import Constant, Cosine, Exponential, Inverse
 OWN = """
 from dataclasses import dataclass
 from tacit.algorithms import Algorithm
-from tacit.algorithms.tracking import Tracking
+from tacit.algorithms.tracking import TrackingState
 
 @dataclass(frozen=True)
 class Whole(Algorithm):
     lr: float
     times: int = 2
     name = "whole"
-    def start(self, here) -> Tracking: ...
+    def start(self, here) -> TrackingState: ...
     def step(self, s, here): ...
 
 @dataclass(frozen=True)

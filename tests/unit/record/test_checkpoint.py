@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.dsgt import DSGT
-from tacit.algorithms.tracking import Tracking
+from tacit.algorithms.tracking import TrackingState
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.record.checkpoint import Checkpoint, load_latest, save
@@ -31,7 +31,7 @@ class Other:
 
 def state(seed=0, dtype=torch.float32):
     draw = torch.Generator().manual_seed(seed)
-    return Tracking(*(torch.randn(3, 4, dtype=dtype, generator=draw) for _ in range(3)))
+    return TrackingState(*(torch.randn(3, 4, dtype=dtype, generator=draw) for _ in range(3)))
 
 
 def checkpoint(step=7, given=None, **changes):
@@ -56,7 +56,7 @@ def test_round_trip_keeps_every_bit(tmp_path, dtype):
     given.theta[0, 0], given.theta[0, 1], given.theta[0, 2] = torch.nan, -torch.inf, -0.0
     save(tmp_path / "new" / "folder", checkpoint(given=given))
     back = load_latest(tmp_path / "new" / "folder", ALGORITHM, "abc")
-    assert isinstance(back.state, Tracking)
+    assert isinstance(back.state, TrackingState)
     assert same_bits(back.state, given)
     facts = (back.step, back.bytes_sent, back.wall_seconds, back.fingerprint, back.gradients)
     assert facts == (7, 123, 4.5, "abc", "looped")
@@ -118,7 +118,7 @@ def test_a_crash_while_writing_leaves_the_older_one(tmp_path, monkeypatch):
 
 def test_fields_may_share_memory_or_be_views(tmp_path):
     base = torch.randn(4, 3)
-    given = Tracking(base.T, gamma=base.T, grad=torch.ones(1, 4).expand(3, 4))
+    given = TrackingState(base.T, gamma=base.T, grad=torch.ones(1, 4).expand(3, 4))
     save(tmp_path, checkpoint(given=given))
     back = load_latest(tmp_path, ALGORITHM, "abc").state
     assert torch.equal(back.theta, base.T)
