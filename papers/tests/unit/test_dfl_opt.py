@@ -217,16 +217,16 @@ A, B, C = ("a",), ("b",), ("c",)
 @pytest.mark.parametrize(
     ("claim", "numbers", "word"),
     [
-        (above([(A, B), (A, C)], "t", "p", 0.1), {"a": 0.9, "b": 0.5, "c": 0.2}, "reproduced"),
-        (above([(A, B), (A, C)], "t", "p", 0.1), {"a": 0.9, "b": 0.85, "c": 0.2}, "partly"),
-        (above([(A, B)], "t", "p", 0.1), {"a": 0.2, "b": 0.5}, "not reproduced"),
-        (above([(A, C)], "t", "p"), {"a": 0.2, "b": 0.5}, "not measured"),
-        (falls([A, B, C], "t", "p"), {"a": 0.9, "b": 0.5, "c": 0.2}, "reproduced"),
-        (falls([A, B, C], "t", "p"), {"a": 0.9, "b": 0.1, "c": 0.2}, "partly"),
-        (falls([A, B, C], "t", "p"), {"a": 0.9, "b": 0.5, "c": 0.9}, "not reproduced"),
-        (unchanged([A, B, C], "t", "p", 1.0), {"a": 90.0, "b": 90.5, "c": 90.9}, "reproduced"),
-        (unchanged([A, B, C], "t", "p", 1.0), {"a": 90.0, "b": 92.0}, "partly"),
-        (unchanged([A, B], "t", "p", 1.0), {"a": 90.0, "b": 80.0}, "not reproduced"),
+        (above("t", "p", [(A, B), (A, C)], 0.1), {"a": 0.9, "b": 0.5, "c": 0.2}, "reproduced"),
+        (above("t", "p", [(A, B), (A, C)], 0.1), {"a": 0.9, "b": 0.85, "c": 0.2}, "partly"),
+        (above("t", "p", [(A, B)], 0.1), {"a": 0.2, "b": 0.5}, "not reproduced"),
+        (above("t", "p", [(A, C)]), {"a": 0.2, "b": 0.5}, "not measured"),
+        (falls("t", "p", [A, B, C]), {"a": 0.9, "b": 0.5, "c": 0.2}, "reproduced"),
+        (falls("t", "p", [A, B, C]), {"a": 0.9, "b": 0.1, "c": 0.2}, "partly"),
+        (falls("t", "p", [A, B, C]), {"a": 0.9, "b": 0.5, "c": 0.9}, "not reproduced"),
+        (unchanged("t", "p", [A, B, C], 1.0), {"a": 90.0, "b": 90.5, "c": 90.9}, "reproduced"),
+        (unchanged("t", "p", [A, B, C], 1.0), {"a": 90.0, "b": 92.0}, "partly"),
+        (unchanged("t", "p", [A, B], 1.0), {"a": 90.0, "b": 80.0}, "not reproduced"),
     ],
 )
 def test_trends_are_judged_both_ways(claim, numbers, word):

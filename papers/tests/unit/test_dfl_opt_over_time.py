@@ -115,8 +115,8 @@ def curves(high, low):
 )
 def test_curves_are_compared_point_by_point(low, word):
     result = curves([0.9, 0.9, 0.9], low)
-    assert above_throughout((HIGH, LOW), "t", "p", 0.02).judge(result).grade == word
-    elsewhere = above_throughout((HIGH, ("DLG", "9", BOTH)), "t", "p", 0.02)
+    assert above_throughout("t", "p", (HIGH, LOW), 0.02).judge(result).grade == word
+    elsewhere = above_throughout("t", "p", (HIGH, ("DLG", "9", BOTH)), 0.02)
     assert elsewhere.judge(result).grade == "not measured"
 
 
@@ -125,4 +125,4 @@ def test_curves_are_compared_point_by_point(low, word):
 )
 def test_a_curve_is_steady_or_not(end, word):
     result = curves([0.9, 0.9, end], [0.0, 0.0, 0.0])
-    assert steady(HIGH, "t", "p", 0.1).judge(result).grade == word
+    assert steady("t", "p", HIGH, 0.1).judge(result).grade == word

@@ -60,8 +60,8 @@ def trial(calls, bases=(90.0, 80.0, 89.95), stops_at=None):
         metric="score",
         claims=[
             *number_claims(cells(FULL), lambda key: 1.0),
-            mean_loss("plain", "masked", "masks are free", "0", lambda lost: grade(lost, 0.1)),
-            ordered([keys[1], keys[0]], "noise costs", "much"),
+            mean_loss("masks are free", "0", "plain", "masked", lambda lost: grade(lost, 0.1)),
+            ordered("noise costs", "much", [keys[1], keys[0]]),
         ],
         draw=beside_paper("score"),
         protocol="made up",

@@ -12,7 +12,7 @@ from tacit.report.style import PALETTE, plot_style
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, VARIANTS, config
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Measure, Published, Scale
-from tacit_papers.framework.claims import Claim, ClaimVerdict, grade, grade_all, ordered
+from tacit_papers.framework.claims import Claim, ClaimVerdict, claim, grade, grade_all, ordered
 from tacit_papers.framework.columns import Column, column_claims, draw_column, panels
 from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.membership import LossMembership
@@ -100,7 +100,7 @@ def _variant(name: str, scale: Scale) -> Measure:
 
 def _ascends(column: Column, text: str, names: Sequence[str], margin: float = 0.0) -> Claim:
     paper = " < ".join(f"{column.paper[(name,)]:g}" for name in names)
-    return ordered([(name,) for name in names], text, paper, column.metric, margin)
+    return ordered(text, paper, [(name,) for name in names], column.metric, margin)
 
 
 def _fastest(first: str, others: Sequence[str]) -> Claim:
@@ -121,24 +121,23 @@ def _fastest(first: str, others: Sequence[str]) -> Claim:
     return Claim(f"{first} reaches the target first", paper, check)
 
 
-def _ratio(less: str, more: str, metric: str, text: str) -> Claim:
+@claim
+def _ratio(result: ArtifactResult, less: str, more: str, metric: str, paper: float) -> ClaimVerdict:
     """The share of bytes that compression leaves, beside the share of the paper's seconds."""
-    paper = SECONDS[less] / SECONDS[more]
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        ours = result.mean((less,), metric) / result.mean((more,), metric)
-        reason = "of the bytes, the paper's of the seconds"
-        return ClaimVerdict(grade(ours - paper, 0.05), f"{ours:.3f}", reason)
-
-    return Claim(text, f"{paper:.3f}", check)
+    ours = result.mean((less,), metric) / result.mean((more,), metric)
+    reason = "of the bytes, the paper's of the seconds"
+    return ClaimVerdict(grade(ours - paper, 0.05), f"{ours:.3f}", reason)
 
 
 def _compression_claims(less: str, more: str, label: str) -> list[Claim]:
-    total = f"compression leaves less than half of {label}'s communication"
-    updates = f"the same, if only the updates of {label} are counted"
+    seconds = SECONDS[less] / SECONDS[more]
+    texts = {
+        "megabytes": f"compression leaves less than half of {label}'s communication",
+        "update_megabytes": f"the same, if only the updates of {label} are counted",
+    }
     return [
-        _ratio(less, more, "megabytes", total),
-        _ratio(less, more, "update_megabytes", updates),
+        _ratio(text, f"{seconds:.3f}", less, more, metric, seconds)
+        for metric, text in texts.items()
     ]
 
 

@@ -2,81 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from tacit.config.loading import make_config
-from tacit.report.style import MUTED, PALETTE, plot_style
 from tacit_papers.dfl_opt.setting import DATA, PROTOCOLS, algorithm, datasets_at, radius
 from tacit_papers.framework.artifact import Artifact
-from tacit_papers.framework.cells import Cell, Scale
-from tacit_papers.framework.claims import Claim, ClaimVerdict, full_scale_only, grade, unchanged
-from tacit_papers.framework.drawing import HEIGHT, WIDTH, Draw, log_scale
-from tacit_papers.framework.results import ArtifactResult, numbers
+from tacit_papers.framework.cells import Cell, Key, Scale
+from tacit_papers.framework.claims import (
+    Claim,
+    ClaimVerdict,
+    claim,
+    full_scale_only,
+    grade,
+    unchanged,
+)
+from tacit_papers.framework.curve_panels import Panel, curve_panels
+from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.logistic_leak import LogisticLeak
 from tacit_papers.measures.training import Training
 
 SHORTER = "DFL, μ = 0.05"  # not in the paper
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A column of the curves, the label of its axis, and the limits."""
-
-    column: str
-    label: str
-    log: bool = False
-    limits: tuple[float, float] | None = None
-
-
-def curve_panels(panels: Sequence[Panel], x: str, each: bool = False) -> Draw:
-    """Columns of the curves side by side: means over the repeats, or `each` repeat."""
-
-    def draw(result: ArtifactResult) -> Figure:
-        with plot_style():
-            figure = Figure(figsize=(WIDTH + 1, HEIGHT), layout="constrained")
-            row = figure.subplots(1, len(panels))
-            for axes, panel in zip(row, panels, strict=True):
-                for number, cell in enumerate(result.measured):
-                    repeats = [one["curve"] for one in cell.values.values()]
-                    style: dict[str, Any] = {
-                        "color": PALETTE[number % len(PALETTE)],
-                        "linestyle": "-" if each or number % 2 == 0 else "--",
-                        "linewidth": 1.2 if each else None,
-                        "label": " · ".join(cell.key),
-                    }
-                    for curve in repeats if each else [result.curve(cell.key)]:
-                        axes.plot(curve[x], numbers(curve[panel.column]), **style)
-                axes.set_xlabel(x)
-                axes.set_ylabel(panel.label)
-                if panel.log:
-                    log_scale(axes, nonpositive="mask")
-                if panel.limits:
-                    axes.set_ylim(panel.limits)
-                if each:
-                    axes.set_title(_diverging(result, panel), color=MUTED, fontsize=9)
-            named = dict(zip(*reversed(row[0].get_legend_handles_labels()), strict=True))
-            title = {"title": "a line per repeat", "title_fontsize": 9} if each else {}
-            where = {"loc": "outside lower center", "ncols": min(4, len(named))}
-            figure.legend(named.values(), named.keys(), **where, **title)
-        return figure
-
-    return draw
-
-
-def _diverging(result: ArtifactResult, panel: Panel) -> str:
-    """Which curves leave the panel, and in how many repeats."""
-    top, texts = panel.limits[1] if panel.limits else math.inf, []
-    for cell in result.measured:
-        repeats = [numbers(one["curve"][panel.column]) for one in cell.values.values()]
-        count = sum(not all(value <= top for value in values) for values in repeats)
-        if count:
-            texts.append(f"{' · '.join(cell.key)}: {count} of {len(repeats)} repeats diverge")
-    return "; ".join(texts)
 
 
 def _fig2(scale: Scale) -> list[Cell]:
@@ -85,13 +30,16 @@ def _fig2(scale: Scale) -> list[Cell]:
     return [*published, Cell((SHORTER,), LogisticLeak("DFL", *setting, mu=0.05))]
 
 
-def _exact(protocol: str, paper: str = "at rounding level") -> Claim:
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        largest = result.mean((protocol,), "largest_error")
-        reason = "the largest mean error of any iteration"
-        return ClaimVerdict(grade(largest, 1e-6), f"{largest:.2g}", reason)
+@claim
+def _largest_error(result: ArtifactResult, key: Key) -> ClaimVerdict:
+    largest = result.mean(key, "largest_error")
+    reason = "the largest mean error of any iteration"
+    return ClaimVerdict(grade(largest, 1e-6), f"{largest:.2g}", reason)
 
-    return Claim(f"{protocol}: samples are reconstructed exactly in all iterations", paper, check)
+
+def _exact(protocol: str, paper: str = "at rounding level") -> Claim:
+    text = f"{protocol}: samples are reconstructed exactly in all iterations"
+    return _largest_error(text, paper, (protocol,))
 
 
 def _fig10(scale: Scale) -> list[Cell]:
@@ -122,8 +70,8 @@ def _training(dataset: str, protocol: str, scale: Scale) -> dict[str, Any]:
 def _learns_as_well(dataset: str) -> Claim:
     """At the end of training; before that, DFL is some iterations behind."""
     keys = [(dataset, protocol) for protocol in PROTOCOLS]
-    claim = unchanged(keys, f"{dataset}: DFL learns as well as CFL (points)", "close curves", 1.0)
-    return full_scale_only(claim, "the quick version ends before either has converged")
+    learns = unchanged(f"{dataset}: DFL learns as well as CFL (points)", "close curves", keys, 1.0)
+    return full_scale_only(learns, "the quick version ends before either has converged")
 
 
 ARTIFACTS = (
@@ -137,17 +85,17 @@ ARTIFACTS = (
             _exact("CFL"),
             _exact("DFL"),
             unchanged(
-                [("CFL",), ("DFL",)],
                 "both reach the same loss at the end",
                 "similar rate",
+                [("CFL",), ("DFL",)],
                 0.05,
                 "loss",
             ),
             _exact(SHORTER, "not tried"),
             unchanged(
-                [("CFL",), (SHORTER,)],
                 "both reach the same loss if DFL takes half the step",
                 "not tried",
+                [("CFL",), (SHORTER,)],
                 0.05,
                 "loss",
             ),

@@ -141,7 +141,7 @@ def _gradients_reveal_more(suffix: str, text: str, paper: str) -> list[Claim]:
     for dataset in DATA:
         keys = [(dataset, f"{batch}") for batch in BATCHES]
         pairs = [((*key, f"CFL{suffix}"), (*key, f"DFL{suffix}")) for key in keys]
-        claims.append(above(pairs, f"{dataset}{text}", paper, MARGIN))
+        claims.append(above(f"{dataset}{text}", paper, pairs, MARGIN))
     return claims
 
 
@@ -152,8 +152,8 @@ def _sums_reveal_less(series: str, text: str, falling: str, inferior: str) -> li
         one, *more = ((dataset, label, series) for label in ("1 (CFL)", "2", "4", "8"))
         pairs = [(one, key) for key in more]
         name = f"{dataset}, {text}"
-        claims.append(falls(more, f"{name}: sums over more nodes reveal less", falling))
-        claims.append(above(pairs, f"{name}: gradients reveal more than sums", inferior, MARGIN))
+        claims.append(falls(f"{name}: sums over more nodes reveal less", falling, more))
+        claims.append(above(f"{name}: gradients reveal more than sums", inferior, pairs, MARGIN))
     return claims
 
 
@@ -199,18 +199,18 @@ ARTIFACTS = (
         cells=_fig8,
         claims=[
             falls(
+                "fewer corrupt nodes, lower SSIM of DFL: the gap closes with more of them",
+                "rising curve",
                 [
                     ("MNIST", f"{share:.0%}", "DFL, sum")
                     for share in sorted({*SHARES, *QUICK_SHARES}, reverse=True)
                 ],
-                "fewer corrupt nodes, lower SSIM of DFL: the gap closes with more of them",
-                "rising curve",
             ),
             *(
                 unchanged(
-                    [("MNIST", least, "CFL, gradient"), ("MNIST", most, "DFL, sum")],
                     f"with one honest node ({most} corrupt) there is no gap",
                     "equal",
+                    [("MNIST", least, "CFL, gradient"), ("MNIST", most, "DFL, sum")],
                     0.03,
                 )
                 for least, most in (("2%", "98%"), ("10%", "90%"))
@@ -232,9 +232,9 @@ ARTIFACTS = (
         cells=_fig12,
         claims=[
             above(
-                [((data, name, "CFL"), (data, name, "DFL")) for data in DATA for name in NETWORKS],
                 "gradients reveal more than differences",
                 "pictures",
+                [((data, name, "CFL"), (data, name, "DFL")) for data in DATA for name in NETWORKS],
                 MARGIN,
             )
         ],

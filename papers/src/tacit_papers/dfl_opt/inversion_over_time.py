@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from matplotlib.figure import Figure
 
 from tacit.report.style import MARKERS, MUTED, PALETTE, plot_style
@@ -21,6 +23,7 @@ from tacit_papers.framework.claims import (
     Claim,
     ClaimVerdict,
     above_throughout,
+    claim,
     grade,
     grade_least,
     steady,
@@ -33,6 +36,7 @@ SIZES = (2, 4, 8)
 GRADIENT, DIFFERENCE, SUM, BOTH = "CFL, gradient", "DFL, difference", "DFL, sum", "DFL, both"
 AMPLIFIED = 0.05  # SSIM by which both reveal more than either, if they do
 MARGIN = 0.02  # SSIM by which gradients reveal more
+LESS = "DFL, {}: differences reveal much less in late iterations"
 TIMES = (1, *range(100, 1000, 100))
 
 
@@ -54,12 +58,10 @@ def _fig4(scale: Scale) -> list[Cell]:
     ]
 
 
-def _worse_later(attack: str, paper: str) -> Claim:
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        first, last = (result.mean((f"DFL, {attack}",), when) for when in ("first", "last"))
-        return ClaimVerdict(grade_least(first - last, 0.1, 0.02), f"{first:.3f} to {last:.3f}")
-
-    return Claim(f"DFL, {attack}: differences reveal much less in late iterations", paper, check)
+@claim
+def _worse_later(result: ArtifactResult, key: Key) -> ClaimVerdict:
+    first, last = (result.mean(key, when) for when in ("first", "last"))
+    return ClaimVerdict(grade_least(first - last, 0.1, 0.02), f"{first:.3f} to {last:.3f}")
 
 
 def _fig11(scale: Scale) -> list[Cell]:
@@ -92,27 +94,29 @@ def _panel_keys(attack: str, size: int) -> dict[str, Key]:
     }
 
 
-def _not_amplified(attack: str, size: int) -> Claim:
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        keys = _panel_keys(attack, size)
-        difference, total, both = (result.mean(keys[name]) for name in (DIFFERENCE, SUM, BOTH))
-        better = max(difference, total)
-        left = "" if better < 1 - AMPLIFIED else "; nothing was left to gain"
-        return ClaimVerdict(
-            grade(max(0.0, both - better), AMPLIFIED),
-            f"{both - better:+.3f}",
-            f"both {both:.3f}, difference {difference:.3f}, sum {total:.3f}{left}",
-        )
+@claim
+def _gain(result: ArtifactResult, keys: Mapping[str, Key]) -> ClaimVerdict:
+    difference, total, both = (result.mean(keys[name]) for name in (DIFFERENCE, SUM, BOTH))
+    better = max(difference, total)
+    left = "" if better < 1 - AMPLIFIED else "; nothing was left to gain"
+    return ClaimVerdict(
+        grade(max(0.0, both - better), AMPLIFIED),
+        f"{both - better:+.3f}",
+        f"both {both:.3f}, difference {difference:.3f}, sum {total:.3f}{left}",
+    )
 
+
+def _not_amplified(attack: str, size: int) -> Claim:
     text = f"{attack}, {size} nodes: both together reveal no more than the better one (SSIM)"
-    return Claim(text, "not amplified" if attack == "DLG" else "not tried", check)
+    paper = "not amplified" if attack == "DLG" else "not tried"
+    return _gain(text, paper, _panel_keys(attack, size))
 
 
 def _gradients_reveal_more(attack: str, size: int) -> Claim:
     keys = _panel_keys(attack, size)
     text = f"{attack}, {size} nodes: gradients (CFL) reveal more than both together (DFL)"
     paper = "at all t" if attack == "DLG" else "not tried"
-    return above_throughout((keys[GRADIENT], keys[BOTH]), text, paper, MARGIN)
+    return above_throughout(text, paper, (keys[GRADIENT], keys[BOTH]), MARGIN)
 
 
 def _draw_fig11(result: ArtifactResult) -> Figure:
@@ -152,25 +156,25 @@ ARTIFACTS = (
         cells=_fig4,
         claims=[
             above_throughout(
-                (("CFL, DLG",), ("DFL, DLG",)),
                 "DLG: gradients reveal more than differences",
                 "at all t",
+                (("CFL, DLG",), ("DFL, DLG",)),
                 MARGIN,
             ),
             steady(
-                ("CFL, DLG",),
                 "CFL, DLG: gradients reveal equally much at all times",
                 "relatively stable",
+                ("CFL, DLG",),
                 0.1,
             ),
-            _worse_later("DLG", "falling curve"),
+            _worse_later(LESS.format("DLG"), "falling curve", ("DFL, DLG",)),
             above_throughout(
-                (("CFL, ours",), ("DFL, ours",)),
                 "a stronger attack: gradients reveal more than differences",
                 "not tried",
+                (("CFL, ours",), ("DFL, ours",)),
                 MARGIN,
             ),
-            _worse_later("ours", "not tried"),
+            _worse_later(LESS.format("ours"), "not tried", ("DFL, ours",)),
         ],
         draw=over_time,
         protocol=(
@@ -187,9 +191,9 @@ ARTIFACTS = (
         axes=("attack", "nodes in the component", "inverted"),
         cells=_fig11,
         claims=[
-            claim(attack, size)
+            make(attack, size)
             for attack in ATTACKS
-            for claim in (_not_amplified, _gradients_reveal_more)
+            for make in (_not_amplified, _gradients_reveal_more)
             for size in SIZES
         ],
         draw=_draw_fig11,

@@ -99,15 +99,15 @@ ARTIFACTS = (
         cells=_fig7,
         claims=[
             above(
-                [(("CFL, gradient",), (f"DFL, sum of {size}",)) for size in SUMS],
                 "CFL reveals more about membership than DFL",
                 "ROC curves",
+                [(("CFL, gradient",), (f"DFL, sum of {size}",)) for size in SUMS],
                 0.01,
             ),
             falls(
-                [(f"DFL, sum of {size}",) for size in SUMS],
                 "sums over more nodes reveal less about it",
                 "not said",
+                [(f"DFL, sum of {size}",) for size in SUMS],
                 0.02,
             ),
         ],
@@ -121,15 +121,15 @@ ARTIFACTS = (
         cells=_fig9,
         claims=[
             falls(
-                [(_corrupt(honest), "DFL, sum") for honest in sorted(HONEST)],
                 "fewer corrupt nodes, lower AUC of DFL: the gap closes with more of them",
                 "rising curve",
+                [(_corrupt(honest), "DFL, sum") for honest in sorted(HONEST)],
                 0.02,
             ),
             unchanged(
-                [("90%", "DFL, sum"), ("90%", "CFL, gradient")],
                 "with one honest node there is no gap",
                 "equal",
+                [("90%", "DFL, sum"), ("90%", "CFL, gradient")],
                 0.03,
             ),
         ],

@@ -50,31 +50,31 @@ ARTIFACTS = (
         cells=_cells,
         claims=[
             falls(
-                [_key(v, NOISY) for v in VARIANCES],
                 "noise of σ_z² = 1e-4 makes noisy gradients useless (SSIM falls by 0.5)",
                 "hardly recognized from 1e-5",
+                [_key(v, NOISY) for v in VARIANCES],
                 0.5,
             ),
             falls(
-                [_key(v, NOISY) for v in (0.0, *BEYOND)],
                 "noise of σ_z² = 1e-2 makes noisy gradients useless (SSIM falls by 0.5)",
                 "not tried",
+                [_key(v, NOISY) for v in (0.0, *BEYOND)],
                 0.5,
             ),
             above(
-                [(_key(v, DIFFERENCE), _key(v, NOISY)) for v in LARGE],
                 "from σ_z² = 1e-5 differences reveal more than noisy gradients",
                 "yes",
+                [(_key(v, DIFFERENCE), _key(v, NOISY)) for v in LARGE],
             ),
             above(
-                [(_key(v, SUM), _key(v, NOISY)) for v in LARGE],
                 "from σ_z² = 1e-5 sums reveal more than noisy gradients",
                 "yes",
+                [(_key(v, SUM), _key(v, NOISY)) for v in LARGE],
             ),
             unchanged(
-                [_key(v, NOISY) for v in (*VARIANCES, *BEYOND)],
                 "accuracy does not depend on σ_z²",
                 "flat curve",
+                [_key(v, NOISY) for v in (*VARIANCES, *BEYOND)],
                 1.0,
                 "accuracy",
             ),

@@ -16,7 +16,7 @@ from tacit.report.style import MUTED, PALETTE, plot_style
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Scale
-from tacit_papers.framework.claims import Claim, ClaimVerdict, grade_all
+from tacit_papers.framework.claims import Claim, ClaimVerdict, claim, grade_all
 from tacit_papers.framework.columns import Column, draw_column
 from tacit_papers.framework.drawing import picture_grid, split
 from tacit_papers.framework.results import ArtifactResult
@@ -42,21 +42,18 @@ def _cell(name: str, scale: Scale) -> Cell:
     return Cell((name,), ControlVariateLeak(training, audited, 4, restarts, iterations))
 
 
-def _exact_share(name: str, text: str, share: float) -> Claim:
+@claim
+def _exact_share(result: ArtifactResult, name: str, share: float) -> ClaimVerdict:
     """The share of gradients that a neighbour computes exactly."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        ours, error, cosine = (
-            result.mean((name,), metric) for metric in ("exact", "relative_error", "cosine")
-        )
-        guarantees = {str(one["guarantee"]) for one in result[(name,)].values.values()}
-        return ClaimVerdict(
-            grade_all([ours == share]),
-            f"{ours:.0%} exactly; {', '.join(sorted(guarantees))}",
-            f"its first gradient is off by {error:.1g} of the norm, with a cosine of {cosine:.3f}",
-        )
-
-    return Claim(text, "ε-LDP", check)
+    ours, error, cosine = (
+        result.mean((name,), metric) for metric in ("exact", "relative_error", "cosine")
+    )
+    guarantees = {str(one["guarantee"]) for one in result[(name,)].values.values()}
+    return ClaimVerdict(
+        grade_all([ours == share]),
+        f"{ours:.0%} exactly; {', '.join(sorted(guarantees))}",
+        f"its first gradient is off by {error:.1g} of the norm, with a cosine of {cosine:.3f}",
+    )
 
 
 def _beats_class_mean(result: ArtifactResult) -> ClaimVerdict:
@@ -68,16 +65,12 @@ def _beats_class_mean(result: ArtifactResult) -> ClaimVerdict:
     return ClaimVerdict(word, f"SSIM {ssim:.3f}, MSE {mse:.4f}", reason)
 
 
-def _less_recovered(name: str) -> Claim:
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        ssim, mse, base = (result.mean((name,), key) for key in ("ssim", "mse", "class_ssim"))
-        published = result.mean((PUBLISHED,), "ssim")
-        reason = f"as published {published:.3f}; the class mean has {base:.3f}"
-        ours = f"SSIM {ssim:.3f}, MSE {mse:.4f}"
-        return ClaimVerdict(grade_all([ssim < published]), ours, reason)
-
-    text = f"{name}: pictures inverted from responses are worse than from variates"
-    return Claim(text, "–", check)
+@claim
+def _less_recovered(result: ArtifactResult, name: str) -> ClaimVerdict:
+    ssim, mse, base = (result.mean((name,), key) for key in ("ssim", "mse", "class_ssim"))
+    published = result.mean((PUBLISHED,), "ssim")
+    reason = f"as published {published:.3f}; the class mean has {base:.3f}"
+    return ClaimVerdict(grade_all([ssim < published]), f"SSIM {ssim:.3f}, MSE {mse:.4f}", reason)
 
 
 def _accuracy_lost(result: ArtifactResult) -> ClaimVerdict:
@@ -119,24 +112,27 @@ ARTIFACTS = (
         cells=lambda scale: [_cell(name, scale) for name in VARIANTS],
         metric="ssim",
         claims=[
-            _exact_share(
-                PUBLISHED, "as published, a neighbour computes every gradient exactly", 1.0
-            ),
-            _exact_share(
-                PRIVATE, "with private variates, a neighbour computes no gradient exactly", 0.0
-            ),
-            _exact_share(
-                WITHOUT,
-                "without variance reduction, a neighbour computes no gradient exactly",
-                0.0,
+            *(
+                _exact_share(f"{text} exactly", "ε-LDP", name, share)
+                for name, share, text in (
+                    (PUBLISHED, 1.0, "as published, a neighbour computes every gradient"),
+                    (PRIVATE, 0.0, "with private variates, a neighbour computes no gradient"),
+                    (WITHOUT, 0.0, "without variance reduction, a neighbour computes no gradient"),
+                )
             ),
             Claim(
                 "pictures inverted from variates are closer than the mean of their class",
                 "–",
                 _beats_class_mean,
             ),
-            _less_recovered(PRIVATE),
-            _less_recovered(WITHOUT),
+            *(
+                _less_recovered(
+                    f"{name}: pictures inverted from responses are worse than from variates",
+                    "–",
+                    name,
+                )
+                for name in (PRIVATE, WITHOUT)
+            ),
             Claim("private variates cost accuracy", "–", _accuracy_lost),
         ],
         draw=_draw,

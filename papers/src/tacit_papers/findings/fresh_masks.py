@@ -20,7 +20,7 @@ from tacit.report.style import MARKERS, MUTED, PALETTE, plot_style
 from tacit_papers.findings.start_masks import SCALES, masks
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Combined, Key, Scale
-from tacit_papers.framework.claims import Claim, ClaimVerdict, grade, grade_all
+from tacit_papers.framework.claims import Claim, ClaimVerdict, claim, grade, grade_all
 from tacit_papers.framework.drawing import HEIGHT, label_points, log_scale, plot_means
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
 from tacit_papers.lppa.setting import PROTOCOL, config as published
@@ -64,16 +64,13 @@ def _keys(rule: str) -> list[Key]:
     return [(beta, rule) for beta in BETAS]
 
 
-def _costs_nothing(beta: str, rule: str) -> Claim:
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        if PLAIN not in result or (beta, rule) not in result:
-            raise NotMeasured
-        lost = statistics.fmean(result.differences(PLAIN, (beta, rule)))
-        most = result.scale.pick(NO_LOSS, QUICK_NO_LOSS)
-        return ClaimVerdict(grade(lost, most), f"{lost:+.2f}", f"tolerance {most:g}")
-
-    text = f"{rule}, β = {beta}: models lose nothing against DSGT (points)"
-    return Claim(text, "lossless" if rule == START else "not considered", check)
+@claim
+def _costs_nothing(result: ArtifactResult, key: Key) -> ClaimVerdict:
+    if PLAIN not in result or key not in result:
+        raise NotMeasured
+    lost = statistics.fmean(result.differences(PLAIN, key))
+    most = result.scale.pick(NO_LOSS, QUICK_NO_LOSS)
+    return ClaimVerdict(grade(lost, most), f"{lost:+.2f}", f"tolerance {most:g}")
 
 
 def _apart(result: ArtifactResult) -> ClaimVerdict:
@@ -85,31 +82,27 @@ def _apart(result: ArtifactResult) -> ClaimVerdict:
     )
 
 
-def _exact_share(question: str, rule: str, text: str, *, as_without: bool) -> Claim:
-    """The share of neighbours with exact knowledge is as large as without masks, or zero."""
+@claim
+def _exact_share(
+    result: ArtifactResult, question: str, rule: str, *, as_without: bool = False
+) -> ClaimVerdict:
+    """The share of neighbours with exact knowledge is zero, or as large as without masks."""
+    found = result.means(_keys(rule), f"{question}_exact")
+    plain = result.mean(PLAIN, f"{question}_exact")
+    expected = plain if as_without else 0.0
+    word = grade_all([math.isclose(one, expected, abs_tol=1e-9) for one in found])
+    return ClaimVerdict(word, f"{max(found):.0%} of pairs", f"without masks {plain:.0%}")
 
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        found = result.means(_keys(rule), f"{question}_exact")
-        plain = result.mean(PLAIN, f"{question}_exact")
-        expected = plain if as_without else 0.0
-        word = grade_all([math.isclose(one, expected, abs_tol=1e-9) for one in found])
-        return ClaimVerdict(word, f"{max(found):.0%} of pairs", f"without masks {plain:.0%}")
 
-    return Claim(text, "our claim", check)
-
-
-def _noise_grows(rule: str, times: float, text: str) -> Claim:
+@claim
+def _noise_grows(result: ArtifactResult, rule: str, times: float) -> ClaimVerdict:
     """The noise in the estimate of a gradient grows by a factor over the audited iterations."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        first, last = (
-            result.means(_keys(rule), name) for name in ("gradient_noise", "gradient_noise_later")
-        )
-        found = [b / a for a, b in zip(first, last, strict=True)]
-        word = grade_all([abs(one - times) <= 0.02 * times for one in found])
-        return ClaimVerdict(word, f"× {min(found):.3g} to {max(found):.3g}")
-
-    return Claim(text, f"× {times:.3g}", check)
+    first, last = (
+        result.means(_keys(rule), name) for name in ("gradient_noise", "gradient_noise_later")
+    )
+    found = [b / a for a, b in zip(first, last, strict=True)]
+    word = grade_all([abs(one - times) <= 0.02 * times for one in found])
+    return ClaimVerdict(word, f"× {min(found):.3g} to {max(found):.3g}")
 
 
 def _draw(result: ArtifactResult) -> Figure:
@@ -182,35 +175,48 @@ ARTIFACTS = (
         cells=_cells,
         metric="accuracy",
         claims=[
-            *(_costs_nothing(beta, rule) for rule in (START, FRESH) for beta in BETAS),
+            *(
+                _costs_nothing(
+                    f"{rule}, β = {beta}: models lose nothing against DSGT (points)",
+                    "lossless" if rule == START else "not considered",
+                    (beta, rule),
+                )
+                for rule in (START, FRESH)
+                for beta in BETAS
+            ),
             Claim(
                 "fresh masks keep models apart: root mean square of ‖θᵢ − θ̄‖, by β",
                 "our claim",
                 _apart,
             ),
             _exact_share(
+                "masks at the start: as many neighbours compute exact differences as without masks",
+                "our claim",
                 "difference",
                 START,
-                "masks at the start: as many neighbours compute exact differences as without masks",
                 as_without=True,
             ),
             _exact_share(
-                "gradient", START, "masks at the start: none computes a gradient", as_without=False
+                "masks at the start: none computes a gradient", "our claim", "gradient", START
             ),
             _exact_share(
-                "difference", FRESH, "fresh masks: none computes a difference", as_without=False
+                "fresh masks: none computes a difference", "our claim", "difference", FRESH
             ),
             _exact_share(
+                "fresh masks: as many compute the honest sum as without masks",
+                "our claim",
                 "sum",
                 FRESH,
-                "fresh masks: as many compute the honest sum as without masks",
                 as_without=True,
             ),
-            _noise_grows(START, 1.0, "masks at the start: the noise in a gradient stays the same"),
             _noise_grows(
+                "masks at the start: the noise in a gradient stays the same", "× 1", START, 1.0
+            ),
+            _noise_grows(
+                "fresh masks: it grows with the root of the number of iterations",
+                f"× {math.sqrt(AUDITED):.3g}",
                 FRESH,
                 math.sqrt(AUDITED),
-                "fresh masks: it grows with the root of the number of iterations",
             ),
         ],
         draw=_draw,

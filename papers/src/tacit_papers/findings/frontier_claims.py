@@ -7,17 +7,9 @@ from collections.abc import Sequence
 
 from tacit.auditing.scoring.reconstruction import LEGIBLE
 from tacit_papers.framework.cells import Key
-from tacit_papers.framework.claims import (
-    Claim,
-    ClaimVerdict,
-    full_scale_only,
-    grade,
-    grade_all,
-    grade_least,
-)
+from tacit_papers.framework.claims import ClaimVerdict, Grade, claim, grade, grade_all, grade_least
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
 
-OURS = "our claim"
 READ = 0.3  # SSIM above the class's mean picture: the samples themselves
 HIDDEN = LEGIBLE
 EARLY = "the quick version ends long before training does"
@@ -29,57 +21,49 @@ def excess(result: ArtifactResult, key: Key, together: bool = False) -> float:
     return result.mean(key, f"leak{suffix}") - result.mean(key, f"class_mean{suffix}")
 
 
-def shows(key: Key, text: str, *, together: bool = False) -> Claim:
+@claim
+def shows(result: ArtifactResult, key: Key, *, together: bool = False) -> ClaimVerdict:
     """The adversary reconstructs the pictures."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        word = grade_least(excess(result, key, together), READ, HIDDEN)
-        reason = f"at least {READ} above the class's mean picture"
-        return ClaimVerdict(word, _leak(result, key, together), reason)
-
-    return Claim(text, OURS, check)
+    word = grade_least(excess(result, key, together), READ, HIDDEN)
+    reason = f"at least {READ} above the class's mean picture"
+    return ClaimVerdict(word, _leak(result, key, together), reason)
 
 
-def hides(key: Key, text: str, *, together: bool = False) -> Claim:
+@claim
+def hides(result: ArtifactResult, key: Key, *, together: bool = False) -> ClaimVerdict:
     """The attacks give no more than the class does."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        above = excess(result, key, together)
-        word = grade_all([above < HIDDEN, above < READ])
-        reason = f"less than {HIDDEN} above the class's mean"
-        return ClaimVerdict(word, _leak(result, key, together), reason)
-
-    return Claim(text, OURS, check)
+    above = excess(result, key, together)
+    reason = f"less than {HIDDEN} above the class's mean"
+    word = grade_all([above < HIDDEN, above < READ])
+    return ClaimVerdict(word, _leak(result, key, together), reason)
 
 
-def costs(key: Key, reference: Key, text: str, most: float) -> Claim:
+@claim
+def costs(result: ArtifactResult, key: Key, reference: Key, most: float) -> ClaimVerdict:
     """A setting loses at most so many points against another, paired by seed."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        lost = _lost(result, key, reference)
-        return ClaimVerdict(grade(lost, most), f"{lost:+.2f} points lost")
-
-    return full_scale_only(Claim(text, OURS, check), EARLY)
+    lost = _lost(result, key, reference)
+    word: Grade = "not measured" if result.scale.quick else grade(lost, most)
+    return ClaimVerdict(word, f"{lost:+.2f} points lost", EARLY if result.scale.quick else "")
 
 
-def cheapest_noise(keys: Sequence[Key], reference: Key, text: str, least: float) -> Claim:
+@claim
+def cheapest_noise(
+    result: ArtifactResult, keys: Sequence[Key], reference: Key, least: float
+) -> ClaimVerdict:
     """Of the settings that hide the pictures, every one loses at least so many points."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        measured = [key for key in keys if key in result]
-        if not measured:
-            raise NotMeasured(keys)
-        lost = {
-            key: _lost(result, key, reference) for key in measured if excess(result, key) < HIDDEN
-        }
-        if not lost:
-            return ClaimVerdict("not measured", "none of them hides the pictures")
-        best = min(lost, key=lambda key: lost[key])
-        reason = f"by {best[-1]}, the most accurate that hides"
-        word = grade_all([lost[best] >= least])
-        return ClaimVerdict(word, f"{lost[best]:.2f} points lost", reason)
-
-    return full_scale_only(Claim(text, OURS, check), EARLY)
+    measured = [key for key in keys if key in result]
+    if not measured:
+        raise NotMeasured(keys)
+    hidden = [key for key in measured if excess(result, key) < HIDDEN]
+    lost = {key: _lost(result, key, reference) for key in hidden}
+    if not lost:
+        return ClaimVerdict("not measured", "none of them hides the pictures")
+    best = min(lost, key=lambda key: lost[key])
+    ours = f"{lost[best]:.2f} points lost"
+    if result.scale.quick:
+        return ClaimVerdict("not measured", ours, EARLY)
+    reason = f"by {best[-1]}, the most accurate that hides"
+    return ClaimVerdict(grade_all([lost[best] >= least]), ours, reason)
 
 
 def _lost(result: ArtifactResult, key: Key, reference: Key) -> float:

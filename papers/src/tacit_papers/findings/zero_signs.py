@@ -12,17 +12,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
-from tacit.report.style import plot_style
 from tacit_papers.findings.own_signs import PLAIN, REDUCED, SKEWED, STEPS, config as own_signs
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Scale
 from tacit_papers.framework.claims import ordered
-from tacit_papers.framework.drawing import HEIGHT, legend_below, line_style
-from tacit_papers.framework.results import ArtifactResult
+from tacit_papers.framework.curve_panels import Panel, curve_panels
 from tacit_papers.measures.training import DeadCoordinates
 
 PLUS, COIN = "zero is +1", "zero by a coin"
@@ -31,11 +27,11 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
     COIN: (PLAIN, {"zeros": "coin"}),
     REDUCED: (REDUCED, {}),
 }
-LABELS = {
-    "accuracy": "accuracy (%)",
-    "dead": "coordinates of gradients that are zero (%)",
-    "size": "mean |θ|",
-}
+PANELS = [
+    Panel("accuracy", "accuracy (%)"),
+    Panel("dead", "coordinates of gradients that are zero (%)"),
+    Panel("size", "mean |θ|"),
+]
 
 
 def config(rule: str, scale: Scale) -> Config:
@@ -45,21 +41,6 @@ def config(rule: str, scale: Scale) -> Config:
     plain["algorithm"] |= options
     plain["run"] |= {"rounds": scale.pick(200, 20), "evaluate_every": 10}
     return make_config(plain)
-
-
-def _draw(result: ArtifactResult) -> Figure:
-    """A panel per metric, over the rounds."""
-    with plot_style():
-        figure = Figure(figsize=(10.2, HEIGHT), layout="constrained")
-        row = figure.subplots(1, len(LABELS))
-        for axes, (name, label) in zip(row, LABELS.items(), strict=True):
-            for number, cell in enumerate(result.measured):
-                mean = result.curve(cell.key)
-                axes.plot(mean["round"], mean[name], label=cell.key[0], **line_style(number))
-            axes.set_xlabel("round")
-            axes.set_title(label, fontsize=10)
-        legend_below(figure, row[0])
-    return figure
 
 
 ASCENDING = [(REDUCED,), (COIN,), (PLUS,)]
@@ -72,21 +53,21 @@ ARTIFACTS = (
         metric="accuracy",
         claims=[
             ordered(
-                [(COIN,), (REDUCED,)],
                 "without variance reduction signs cost accuracy",
                 "4.4 points",
+                [(COIN,), (REDUCED,)],
                 margin=1.0,
             ),
             ordered(
-                [(PLUS,), (COIN,)],
                 "zeros that count as +1 cost accuracy too",
                 "not tried",
+                [(PLUS,), (COIN,)],
                 margin=1.0,
             ),
-            ordered(ASCENDING, "they kill coordinates (%)", "none is zero", "dead", margin=5.0),
-            ordered(ASCENDING, "and make models grow (mean |θ|)", "not tried", "size"),
+            ordered("they kill coordinates (%)", "none is zero", ASCENDING, "dead", margin=5.0),
+            ordered("and make models grow (mean |θ|)", "not tried", ASCENDING, "size"),
         ],
-        draw=_draw,
+        draw=curve_panels(PANELS, "round"),
         protocol=(
             "2,000 training and 500 test samples of Fashion-MNIST, Dirichlet(0.3), 10 clients on a "
             "random 4-regular graph, CNN with filters 8 and 16, batch 16, 200 rounds of one local "

@@ -5,12 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import pairwise
-from typing import Literal
+from typing import Concatenate, Literal, ParamSpec
 
 from tacit_papers.framework.cells import Cell, Key, Published
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
 
+P = ParamSpec("P")
 Grade = Literal["reproduced", "partly", "not reproduced", "not measured"]
 PARTLY = 3.0  # tolerances within which a number is partly reproduced
 TOO_SMALL = "the quick version is too small to compare"
@@ -38,6 +40,21 @@ class Claim:
             return self.check(result)
         except NotMeasured:
             return ClaimVerdict("not measured", "", "its cells were left out of this run")
+
+
+def claim(
+    check: Callable[Concatenate[ArtifactResult, P], ClaimVerdict],
+) -> Callable[Concatenate[str, str, P], Claim]:
+    """Decorate a check of a result: it becomes a function `(text, paper, ...) -> Claim`.
+
+    The other arguments are those of the check, without the result.
+    """
+
+    @wraps(check)
+    def make(text: str, paper: str, /, *args: P.args, **kwargs: P.kwargs) -> Claim:
+        return Claim(text, paper, lambda result: check(result, *args, **kwargs))
+
+    return make
 
 
 def grade(excess: float, tolerance: float) -> Grade:
@@ -71,165 +88,114 @@ def full_scale_only(claim: Claim, reason: str = TOO_SMALL) -> Claim:
 def number_claims(cells: Sequence[Cell], tolerance: Callable[[Key], float]) -> list[Claim]:
     """One claim per published number: ours is within a tolerance of it."""
     return [
-        full_scale_only(_number_claim(cell.key, cell.paper, tolerance(cell.key)))
+        full_scale_only(
+            _near(" · ".join(cell.key), str(cell.paper), cell.key, cell.paper, tolerance(cell.key))
+        )
         for cell in cells
         if cell.paper is not None
     ]
 
 
-def _number_claim(key: Key, paper: Published, tolerance: float) -> Claim:
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        off = abs(result.mean(key) - paper.mean)
-        reason = f"off by {off:.2f}, tolerance {tolerance:g}"
-        return ClaimVerdict(grade(off, tolerance), result.formatted(key), reason)
-
-    return Claim(" · ".join(key), str(paper), check)
+@claim
+def _near(result: ArtifactResult, key: Key, paper: Published, tolerance: float) -> ClaimVerdict:
+    off = abs(result.mean(key) - paper.mean)
+    reason = f"off by {off:.2f}, tolerance {tolerance:g}"
+    return ClaimVerdict(grade(off, tolerance), result.formatted(key), reason)
 
 
+@claim
 def mean_loss(
-    reference: str, other: str, text: str, paper: str, grading: Callable[[float], Grade]
-) -> Claim:
-    """How much cells lose against those of a reference, averaged over all measured pairs.
+    result: ArtifactResult, reference: str, other: str, grading: Callable[[float], Grade]
+) -> ClaimVerdict:
+    """What cells with one label on the last axis lose against a reference, averaged over all rows.
 
-    Args:
-        reference: A label on the last axis.
-        other: Another label on the last axis, which is compared with the reference row by row.
-        text: The claim in words.
-        paper: What the paper says.
-        grading: The grade of the mean loss; losses are paired by seed.
+    Losses are paired by seed.
     """
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        rows = dict.fromkeys(cell.key[:-1] for cell in result.measured)
-        pairs = [((*row, reference), (*row, other)) for row in rows]
-        losses = [
-            statistics.fmean(result.differences(better, worse))
-            for better, worse in pairs
-            if better in result and worse in result
-        ]
-        if not losses:
-            raise NotMeasured
-        lost = statistics.fmean(losses)
-        span = f"over {len(losses)} pairs, from {min(losses):+.2f} to {max(losses):+.2f}"
-        return ClaimVerdict(grading(lost), f"{lost:+.2f}", span)
-
-    return Claim(text, paper, check)
+    rows = dict.fromkeys(cell.key[:-1] for cell in result.measured)
+    pairs = [((*row, reference), (*row, other)) for row in rows]
+    losses = [
+        statistics.fmean(result.differences(better, worse))
+        for better, worse in pairs
+        if better in result and worse in result
+    ]
+    if not losses:
+        raise NotMeasured
+    lost = statistics.fmean(losses)
+    span = f"over {len(losses)} pairs, from {min(losses):+.2f} to {max(losses):+.2f}"
+    return ClaimVerdict(grading(lost), f"{lost:+.2f}", span)
 
 
+@claim
 def ordered(
-    keys: Sequence[Key], text: str, paper: str, metric: str | None = None, margin: float = 0.0
-) -> Claim:
-    """The means of some cells ascend.
-
-    Args:
-        keys: The cells, the lowest first.
-        text: The claim in words.
-        paper: What the paper says.
-        metric: The number compared, by default the artifact's metric.
-        margin: By how much each mean is above the one before, at least.
-    """
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        means = [result.mean(key, metric) for key in keys]
-        holds = [low + margin <= high for low, high in pairwise(means)]
-        return ClaimVerdict(grade_all(holds), " < ".join(f"{mean:.4g}" for mean in means))
-
-    return Claim(text, paper, check)
+    result: ArtifactResult, keys: Sequence[Key], metric: str | None = None, margin: float = 0.0
+) -> ClaimVerdict:
+    """The means of some cells ascend, each by at least a margin."""
+    means = [result.mean(key, metric) for key in keys]
+    holds = [low + margin <= high for low, high in pairwise(means)]
+    return ClaimVerdict(grade_all(holds), " < ".join(f"{mean:.4g}" for mean in means))
 
 
+@claim
 def above(
+    result: ArtifactResult,
     pairs: Sequence[tuple[Key, Key]],
-    text: str,
-    paper: str,
     margin: float = 0.0,
     metric: str | None = None,
-) -> Claim:
-    """The first cell of every measured pair is above the second.
-
-    Args:
-        pairs: The cells to compare, the higher one first.
-        text: The claim in words.
-        paper: What the paper says.
-        margin: By how much the first is above the second, at least.
-        metric: The number compared, by default the artifact's metric.
-    """
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        gaps = [
-            result.mean(high, metric) - result.mean(low, metric)
-            for high, low in pairs
-            if high in result and low in result
-        ]
-        if not gaps:
-            raise NotMeasured
-        holds = [gap >= margin for gap in gaps]
-        ours = f"{gaps[0]:+.3g}" if len(gaps) == 1 else f"{min(gaps):+.3g} to {max(gaps):+.3g}"
-        reason = f"above in {sum(holds)} of {len(holds)} comparisons"
-        return ClaimVerdict(grade_all(holds), ours, reason)
-
-    return Claim(text, paper, check)
+) -> ClaimVerdict:
+    """The first cell of every measured pair is above the second, by at least a margin."""
+    gaps = [
+        result.mean(high, metric) - result.mean(low, metric)
+        for high, low in pairs
+        if high in result and low in result
+    ]
+    if not gaps:
+        raise NotMeasured
+    holds = [gap >= margin for gap in gaps]
+    ours = f"{gaps[0]:+.3g}" if len(gaps) == 1 else f"{min(gaps):+.3g} to {max(gaps):+.3g}"
+    reason = f"above in {sum(holds)} of {len(holds)} comparisons"
+    return ClaimVerdict(grade_all(holds), ours, reason)
 
 
-def above_throughout(pair: tuple[Key, Key], text: str, paper: str, margin: float) -> Claim:
+@claim
+def above_throughout(result: ArtifactResult, pair: tuple[Key, Key], margin: float) -> ClaimVerdict:
     """The SSIM curve of the first cell is above the second; partly if at more than half of it."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        if not all(key in result for key in pair):
-            raise NotMeasured
-        high, low = (result.curve(key)["ssim"] for key in pair)
-        gaps = [a - b for a, b in zip(high, low, strict=True)]
-        count = sum(gap >= margin for gap in gaps)
-        word = grade_least(count, len(gaps), (len(gaps) + 1) / 2)
-        ours = f"{min(gaps):+.3f} to {max(gaps):+.3f}"
-        return ClaimVerdict(word, ours, f"above at {count} of {len(gaps)} iterations")
-
-    return Claim(text, paper, check)
+    if not all(key in result for key in pair):
+        raise NotMeasured
+    high, low = (result.curve(key)["ssim"] for key in pair)
+    gaps = [a - b for a, b in zip(high, low, strict=True)]
+    count = sum(gap >= margin for gap in gaps)
+    word = grade_least(count, len(gaps), (len(gaps) + 1) / 2)
+    ours = f"{min(gaps):+.3f} to {max(gaps):+.3f}"
+    return ClaimVerdict(word, ours, f"above at {count} of {len(gaps)} iterations")
 
 
-def steady(key: Key, text: str, paper: str, within: float) -> Claim:
+@claim
+def steady(result: ArtifactResult, key: Key, within: float) -> ClaimVerdict:
     """The points of an SSIM curve are within a tolerance of each other."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        if key not in result:
-            raise NotMeasured
-        curve = result.curve(key)["ssim"]
-        low, high = min(curve), max(curve)
-        ours = f"{low:.3f} to {high:.3f}"
-        return ClaimVerdict(grade(high - low, within), ours, f"tolerance {within:g}")
-
-    return Claim(text, paper, check)
+    if key not in result:
+        raise NotMeasured
+    curve = result.curve(key)["ssim"]
+    low, high = min(curve), max(curve)
+    word = grade(high - low, within)
+    return ClaimVerdict(word, f"{low:.3f} to {high:.3f}", f"tolerance {within:g}")
 
 
-def falls(keys: Sequence[Key], text: str, paper: str, margin: float = 0.05) -> Claim:
+@claim
+def falls(result: ArtifactResult, keys: Sequence[Key], margin: float = 0.05) -> ClaimVerdict:
     """The mean falls from the first measured cell to the last; partly if it also rises."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        means = result.means(keys, at_least=2)
-        fallen = means[-1] <= means[0] - margin
-        risen = any(later > earlier + margin for earlier, later in pairwise(means))
-        word: Grade = "not reproduced" if not fallen else "partly" if risen else "reproduced"
-        return ClaimVerdict(word, " > ".join(f"{mean:.3g}" for mean in means))
-
-    return Claim(text, paper, check)
+    means = result.means(keys, at_least=2)
+    fallen = means[-1] <= means[0] - margin
+    risen = any(later > earlier + margin for earlier, later in pairwise(means))
+    word: Grade = "not reproduced" if not fallen else "partly" if risen else "reproduced"
+    return ClaimVerdict(word, " > ".join(f"{mean:.3g}" for mean in means))
 
 
+@claim
 def unchanged(
-    keys: Sequence[Key], text: str, paper: str, within: float, metric: str | None = None
-) -> Claim:
-    """The means of all measured cells are within a tolerance of each other.
-
-    Args:
-        keys: The cells, of which at least two must be measured.
-        text: The claim in words.
-        paper: What the paper says.
-        within: The largest difference between two means.
-        metric: The number compared, by default the artifact's metric.
-    """
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        means = result.means(keys, metric, at_least=2)
-        apart = max(means) - min(means)
-        ours = f"{min(means):.4g} to {max(means):.4g}"
-        return ClaimVerdict(grade(apart, within), ours, f"tolerance {within:g}")
-
-    return Claim(text, paper, check)
+    result: ArtifactResult, keys: Sequence[Key], within: float, metric: str | None = None
+) -> ClaimVerdict:
+    """The means of all measured cells are within a tolerance of each other."""
+    means = result.means(keys, metric, at_least=2)
+    word = grade(max(means) - min(means), within)
+    ours = f"{min(means):.4g} to {max(means):.4g}"
+    return ClaimVerdict(word, ours, f"tolerance {within:g}")

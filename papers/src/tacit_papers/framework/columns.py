@@ -11,7 +11,14 @@ from matplotlib.figure import Figure
 
 from tacit.report.style import PALETTE, plot_style
 from tacit_papers.framework.cells import Key
-from tacit_papers.framework.claims import Claim, ClaimVerdict, full_scale_only, grade, grade_all
+from tacit_papers.framework.claims import (
+    Claim,
+    ClaimVerdict,
+    claim,
+    full_scale_only,
+    grade,
+    grade_all,
+)
 from tacit_papers.framework.drawing import SLANTED, Draw, plot_published
 from tacit_papers.framework.results import (
     ArtifactResult,
@@ -58,27 +65,31 @@ class Column:
 def column_claims(columns: Sequence[Column]) -> list[Claim]:
     """One claim per number of the paper: ours is within the column's tolerance of it."""
     return [
-        full_scale_only(_claim(column, key, number))
+        full_scale_only(
+            _near(
+                f"{' · '.join(key)}: {column.label}",
+                "–" if number is None else f"{number:g}",
+                column,
+                key,
+                number,
+            )
+        )
         for column in columns
         for key, number in column.paper.items()
     ]
 
 
-def _claim(column: Column, key: Key, paper: float | None) -> Claim:
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        found, ours = column.numbers(result, key), column.formatted(result, key)
-        if paper is None or not found:
-            agree = grade_all([paper is None and not found])
-            return ClaimVerdict(agree, ours, "–: never reached")
-        off = abs(sum(found) / len(found) - paper)
-        word = grade(off, column.tolerance)
-        if word == "reproduced" and len(found) < len(result[key].numbers(column.metric)):
-            word = "partly"
-        reason = f"off by {off:{column.form}}, tolerance {column.tolerance:g}"
-        return ClaimVerdict(word, ours, reason)
-
-    published = "–" if paper is None else f"{paper:g}"
-    return Claim(f"{' · '.join(key)}: {column.label}", published, check)
+@claim
+def _near(result: ArtifactResult, column: Column, key: Key, paper: float | None) -> ClaimVerdict:
+    found, ours = column.numbers(result, key), column.formatted(result, key)
+    if paper is None or not found:
+        return ClaimVerdict(grade_all([paper is None and not found]), ours, "–: never reached")
+    off = abs(sum(found) / len(found) - paper)
+    word = grade(off, column.tolerance)
+    if word == "reproduced" and len(found) < len(result[key].numbers(column.metric)):
+        word = "partly"
+    reason = f"off by {off:{column.form}}, tolerance {column.tolerance:g}"
+    return ClaimVerdict(word, ours, reason)
 
 
 def panels(columns: Sequence[Column]) -> Draw:

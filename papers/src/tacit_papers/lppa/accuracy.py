@@ -87,17 +87,17 @@ def _tolerance(key: Key) -> float:
 def _losses(paper_dp: str, paper_lppa: str) -> list[Claim]:
     """The mean losses against DSGT over all rows, as in the last line of each table."""
     lppa = mean_loss(
-        "DSGT",
-        "LPPA",
         "LPPA loses nothing against DSGT on average (points)",
         paper_lppa,
+        "DSGT",
+        "LPPA",
         lambda lost: grade(lost, 0.1),
     )
     dp = mean_loss(
-        "DSGT",
-        "DP",
         "DP loses much against DSGT on average (points)",
         paper_dp,
+        "DSGT",
+        "DP",
         lambda lost: grade_least(lost, 5, 1),
     )
     return [lppa, full_scale_only(dp, "so early in training the noise has not yet done harm")]
@@ -183,9 +183,9 @@ ARTIFACTS = (
         cells=_fig3,
         claims=[
             ordered(
-                [(EVERY,), ("DP",), ("DSGT",)],
                 "DP ends below DSGT, and collapses with noise in every iteration",
                 "curve",
+                [(EVERY,), ("DP",), ("DSGT",)],
             ),
         ],
         draw=curves("accuracy", LABEL),
@@ -198,7 +198,7 @@ ARTIFACTS = (
         cells=_fig5,
         claims=[
             ordered(
-                [("0.5", "DP"), ("0.025", "DP")], "DP gets worse with β", "falling curve", margin=1
+                "DP gets worse with β", "falling curve", [("0.5", "DP"), ("0.025", "DP")], margin=1
             ),
             *_losses("falling curve", "equal curves"),
         ],

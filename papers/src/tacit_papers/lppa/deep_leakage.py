@@ -13,7 +13,7 @@ from tacit.config.sections import Config
 from tacit.report.style import plot_style
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Published, Scale
-from tacit_papers.framework.claims import Claim, ClaimVerdict, grade_least, ordered
+from tacit_papers.framework.claims import ClaimVerdict, claim, grade_least, ordered
 from tacit_papers.framework.drawing import beside_paper
 from tacit_papers.framework.results import ArtifactResult, NotMeasured
 from tacit_papers.lppa.setting import IMAGES, PERCEPTRON, RULES, TABLES, config
@@ -60,23 +60,20 @@ def _table2(scale: Scale) -> list[Cell]:
     ]
 
 
-def _ratio(above: str, below: str, text: str, paper: str, least: float) -> Claim:
+@claim
+def _ratio(result: ArtifactResult, above: str, below: str, least: float) -> ClaimVerdict:
     """The ratio of two rules' errors, in the median over the datasets."""
-
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        pairs = [((dataset, above), (dataset, below)) for dataset in result.labels(0)]
-        ratios = [
-            result.mean(one) / result.mean(other)
-            for one, other in pairs
-            if one in result and other in result and result.mean(other) > 0
-        ]
-        if not ratios:
-            raise NotMeasured(above)
-        middle = statistics.median(ratios)
-        span = f"of {len(ratios)} datasets, from {min(ratios):.3g} to {max(ratios):.3g}"
-        return ClaimVerdict(grade_least(middle, least, 1), f"× {middle:.3g}", span)
-
-    return Claim(text, paper, check)
+    pairs = [((dataset, above), (dataset, below)) for dataset in result.labels(0)]
+    ratios = [
+        result.mean(one) / result.mean(other)
+        for one, other in pairs
+        if one in result and other in result and result.mean(other) > 0
+    ]
+    if not ratios:
+        raise NotMeasured(above)
+    middle = statistics.median(ratios)
+    span = f"of {len(ratios)} datasets, from {min(ratios):.3g} to {max(ratios):.3g}"
+    return ClaimVerdict(grade_least(middle, least, 1), f"× {middle:.3g}", span)
 
 
 def _draw_pictures(result: ArtifactResult) -> Figure:
@@ -121,14 +118,14 @@ ARTIFACTS = (
         claims=[
             *(
                 ordered(
-                    [(dataset, rule) for rule in RULES],
                     f"{dataset}: DSGT < DP < LPPA",
                     " / ".join(f"{mse:g}" for mse in row),
+                    [(dataset, rule) for rule in RULES],
                 )
                 for dataset, row in TABLE2.items()
             ),
-            _ratio("LPPA", "DSGT", "LPPA's error is about ten times DSGT's", "× 10", 10.0),
-            _ratio("LPPA", "DP", "LPPA's error is about 1.5 times DP's", "× 1.5", 1.2),
+            _ratio("LPPA's error is about ten times DSGT's", "× 10", "LPPA", "DSGT", 10.0),
+            _ratio("LPPA's error is about 1.5 times DP's", "× 1.5", "LPPA", "DP", 1.2),
         ],
         draw=beside_paper("MSE (ours: median over clients)", log=True),
         repeats=10,
@@ -140,7 +137,7 @@ ARTIFACTS = (
         cells=lambda scale: [Cell((rule,), _measure("MNIST", rule, scale)) for rule in RULES],
         claims=[
             ordered(
-                [(rule,) for rule in RULES], "DSGT reveals the digit, LPPA does not", "pictures"
+                "DSGT reveals the digit, LPPA does not", "pictures", [(rule,) for rule in RULES]
             )
         ],
         draw=_draw_pictures,

@@ -8,7 +8,6 @@ so that γ = 4 would diverge).
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 from tacit.config.loading import make_config
@@ -16,7 +15,7 @@ from tacit.config.sections import Config
 from tacit.tasks.localization import CORNERS
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Key, Scale
-from tacit_papers.framework.claims import full_scale_only, unchanged
+from tacit_papers.framework.claims import Claim, full_scale_only, unchanged
 from tacit_papers.measures.sliding_mean_attack import SlidingMeanAttack
 from tacit_papers.rms.claims import ends_below, error_at_least, error_at_most
 from tacit_papers.rms.drawing import anchor_map, deviations_and_messages
@@ -122,8 +121,11 @@ def _of(network: str, *rules: str) -> list[Key]:
     return [(network, rule) for rule in rules]
 
 
-# Remark 3 of the paper: protection does not change the error.
-protection_is_free = partial(unchanged, paper="Remark 3, about τ", within=1.0)
+def _same_error(text: str, network: str, metric: str | None = None) -> Claim:
+    """Remark 3 of the paper: protection does not change the error."""
+    return unchanged(text, "Remark 3, about τ", _of(network, "DSG", "DSG-RMS"), 1.0, metric)
+
+
 LARGE_STEPS = (
     "the quick version's steps are 20 times larger, and estimates stay farther from the optimum"
 )
@@ -137,63 +139,52 @@ ARTIFACTS = (
         claims=[
             *(
                 ends_below(
-                    _of(network, *OURS),
-                    _of(network, *OTHERS),
                     f"{network}: both end below PD-LMS, MDSG and PSGT",
                     "lower curves",
+                    _of(network, *OURS),
+                    _of(network, *OTHERS),
                 )
                 for network in (SAME, OWN)
             ),
             ends_below(
-                _of(EXACT, "EDSG-RMS"),
-                _of(EXACT, "DSG-RMS"),
                 f"{EXACT}: EDSG-RMS ends below DSG-RMS",
                 "lower curve",
+                _of(EXACT, "EDSG-RMS"),
+                _of(EXACT, "DSG-RMS"),
                 margin=3.0,
             ),
             *(
-                protection_is_free(
-                    _of(network, "DSG", "DSG-RMS"),
-                    f"{network}: protection does not change where DSG ends",
-                )
+                _same_error(f"{network}: protection does not change where DSG ends", network)
                 for network in (SAME, OWN)
             ),
             full_scale_only(
-                protection_is_free(
-                    _of(OWN, "DSG", "DSG-RMS"),
-                    f"{OWN}: nor where it is before the change of sign",
-                    metric="midway_db",
-                ),
+                _same_error(f"{OWN}: nor where it is before the change of sign", OWN, "midway_db"),
                 LARGE_STEPS,
             ),
-            protection_is_free(
-                _of(EXACT, "DSG", "DSG-RMS"),
-                f"{EXACT}: nor where it is before the change of sign",
-                metric="midway_db",
-            ),
+            _same_error(f"{EXACT}: nor where it is before the change of sign", EXACT, "midway_db"),
             ends_below(
-                _of(OWN, PD_FAINT),
-                _of(OWN, PD_STRONG),
                 "PD-LMS fails with a noise variance of 1e-4, unlike 1e-5",
                 "fails",
+                _of(OWN, PD_FAINT),
+                _of(OWN, PD_STRONG),
                 margin=6.0,
             ),
             error_at_most(
-                _of(OWN, PD_FAINT),
                 "the sliding mean shows the estimates of PD-LMS (1e-5)",
                 "approximates",
+                _of(OWN, PD_FAINT),
             ),
             error_at_most(
-                _of(OWN, PD_FAINT),
                 "and approximates the target",
                 "approximates",
+                _of(OWN, PD_FAINT),
                 10.0,
                 "target_off_by",
             ),
             error_at_least(
-                _of(OWN, *OURS),
                 "the sliding mean does not show those of DSG-RMS and EDSG-RMS",
                 "prevented",
+                _of(OWN, *OURS),
             ),
         ],
         draw=deviations_and_messages((SAME, OWN, EXACT), _of(OWN, PD_FAINT, *OURS)),
@@ -218,29 +209,27 @@ ARTIFACTS = (
         metric="msd_db",
         claims=[
             unchanged(
-                _of(ANCHORS, "DSG-RMS", "PD-LMS"), "DSG-RMS and PD-LMS end alike", "similar", 1.5
+                "DSG-RMS and PD-LMS end alike", "similar", _of(ANCHORS, "DSG-RMS", "PD-LMS"), 1.5
             ),
             ends_below(
-                _of(ANCHORS, "EDSG-RMS"),
-                _of(ANCHORS, "DSG-RMS", "PD-LMS"),
                 "EDSG-RMS ends slightly below the others",
                 "slightly outperforms",
+                _of(ANCHORS, "EDSG-RMS"),
+                _of(ANCHORS, "DSG-RMS", "PD-LMS"),
                 margin=0.1,
             ),
-            protection_is_free(
-                _of(ANCHORS, "DSG", "DSG-RMS"), "protection does not change where DSG ends"
-            ),
+            _same_error("protection does not change where DSG ends", ANCHORS),
             error_at_most(
-                _of(ANCHORS, "PD-LMS"),
                 "the sliding mean of PD-LMS approximates the target",
                 "approximates",
+                _of(ANCHORS, "PD-LMS"),
                 10.0,
                 "target_off_by",
             ),
             error_at_least(
-                _of(ANCHORS, *OURS),
                 "the sliding means of DSG-RMS and EDSG-RMS do not",
                 "prevented",
+                _of(ANCHORS, *OURS),
                 metric="target_off_by",
             ),
         ],

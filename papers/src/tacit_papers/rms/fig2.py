@@ -5,7 +5,6 @@ A neighbour inverts the messages of the agents.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -16,7 +15,7 @@ from tacit.config.sections import Config
 from tacit.report.style import MUTED, plot_style
 from tacit_papers.framework.artifact import Artifact
 from tacit_papers.framework.cells import Cell, Combined, Scale
-from tacit_papers.framework.claims import Claim, ClaimVerdict, grade, unchanged
+from tacit_papers.framework.claims import Claim, ClaimVerdict, claim, grade, unchanged
 from tacit_papers.framework.drawing import line_style, log_scale, show_picture, split
 from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.diffusion_inversion import DiffusionInversion
@@ -108,23 +107,20 @@ def _dlg_shows_samples(result: ArtifactResult) -> ClaimVerdict:
     return ClaimVerdict(word, f"SSIM {ours:.2f}", f"at least {FAITHFUL:g}")
 
 
-def _no_closer_than_its_class(rule: str) -> Claim:
-    def check(result: ArtifactResult) -> ClaimVerdict:
-        ours, typical, off = (
-            result.mean((rule,), f"late_{name}")
-            for name in ("ssim", "same_class_ssim", "gradient_off")
-        )
-        return ClaimVerdict(
-            grade(max(0.0, ours - typical), CLOSER),
-            f"SSIM {ours:.2f} against {typical:.2f}",
-            f"the inverted gradient is off by {off:.0f} %",
-        )
-
-    text = f"{rule}: the neighbour's picture is no closer to the sample than others of its class"
-    return Claim(text, "DLG mitigated", check)
+@claim
+def _no_closer_than_its_class(result: ArtifactResult, rule: str) -> ClaimVerdict:
+    ours, typical, off = (
+        result.mean((rule,), f"late_{name}") for name in ("ssim", "same_class_ssim", "gradient_off")
+    )
+    word = grade(max(0.0, ours - typical), CLOSER)
+    reason = f"the inverted gradient is off by {off:.0f} %"
+    return ClaimVerdict(word, f"SSIM {ours:.2f} against {typical:.2f}", reason)
 
 
-comparable = partial(unchanged, [(rule,) for rule in RULES], paper="comparable")
+def _comparable(text: str, within: float, metric: str | None = None) -> Claim:
+    return unchanged(text, "comparable", [(rule,) for rule in RULES], within, metric)
+
+
 ARTIFACTS = (
     Artifact(
         name="rms/fig2",
@@ -133,30 +129,34 @@ ARTIFACTS = (
         cells=lambda scale: [_cell(rule, scale) for rule in RULES],
         metric="accuracy",
         claims=[
-            comparable(
-                "accuracy of DSG-RMS and EDSG-RMS is comparable to DSG's (points)", within=2.0
-            ),
-            comparable(
+            _comparable("accuracy of DSG-RMS and EDSG-RMS is comparable to DSG's (points)", 2.0),
+            _comparable(
                 "so is the squared gradient norm, averaged over iterations (dB)",
-                within=1.0,
-                metric="gradient_norm_db",
+                1.0,
+                "gradient_norm_db",
             ),
-            comparable(
+            _comparable(
                 "and its average over the second half, after the common start (dB)",
-                within=1.0,
-                metric="late_gradient_norm_db",
+                1.0,
+                "late_gradient_norm_db",
             ),
             Claim("DLG shows the samples of DSG", "shown", _dlg_shows_samples),
             ends_below(
-                [("DSG-RMS",), ("EDSG-RMS",)],
-                [("DSG",)],
                 "DLG reconstructs DSG-RMS and EDSG-RMS less well (SSIM)",
                 "more effective at mitigating",
+                [("DSG-RMS",), ("EDSG-RMS",)],
+                [("DSG",)],
                 margin=0.05,
                 metric="late_ssim",
             ),
-            _no_closer_than_its_class("DSG-RMS"),
-            _no_closer_than_its_class("EDSG-RMS"),
+            *(
+                _no_closer_than_its_class(
+                    f"{rule}: a neighbour's picture is no closer to the sample than its class",
+                    "DLG mitigated",
+                    rule,
+                )
+                for rule in ("DSG-RMS", "EDSG-RMS")
+            ),
         ],
         draw=_draw,
         protocol=(
