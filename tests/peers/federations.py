@@ -1,13 +1,14 @@
 """Federations of real processes on this machine, and the simulations that they must agree with."""
 
 import contextlib
-import ctypes
 import json
 import multiprocessing
+import multiprocessing.connection
+import os
 import random
 import shutil
-import signal
 import socket
+import threading
 import time
 
 import torch
@@ -21,8 +22,6 @@ from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.node import Node, NodeOptions
 from tacit.privacy.keystreams import KeyRing
 from tacit.simulation import Setting, Simulation
-
-PR_SET_PDEATHSIG = 1
 
 
 def free_ports(count):
@@ -144,6 +143,11 @@ def _run_nodes(name, folders):
 
 
 def die_with_parent():
-    """Have the system kill this process when its parent ends, also if tests are killed."""
-    with contextlib.suppress(AttributeError, OSError):  # Linux only
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    """End this process when the process of the tests ends, also if that is killed."""
+    sentinel = multiprocessing.parent_process().sentinel
+
+    def watch():
+        multiprocessing.connection.wait([sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -36,17 +36,12 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError)
 
 @dataclass(frozen=True, eq=False)
 class NodeCheckpoint:
-    """Everything that a node needs to continue to the same bits.
-
-    Attributes:
-        rejoin: The roster has just changed; `state` has only the model, if there is one.
-        data_digest: Identifies the data that the node trains on.
-    """
+    """Everything that a node needs to continue to the same bits."""
 
     federation: str
     generation: int
     step: int
-    rejoin: bool
+    rejoin: bool  # the roster has just changed; `state` has the model only, or nothing
     state: Tensors
     messages: list[WireMessage]
     wall_seconds: float

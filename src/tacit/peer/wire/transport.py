@@ -94,8 +94,8 @@ def start_server(
 def caller_name(context: Any, federation: str) -> str | None:
     """The caller's name from its certificate; None if the certificate is not of this federation.
 
-    Only DNS names count, and exactly one must be of the federation: whoever requested the
-    certificate may have chosen everything else in it.
+    Only DNS names count, and exactly one must be of the federation. The rest of a certificate may
+    be what its owner requested.
     """
     suffix = server_name("", federation)
     for pem in context.auth_context().get("x509_pem_cert", ()):
