@@ -29,7 +29,7 @@ RULES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 PANELS = [
     Panel("accuracy", "accuracy (%)"),
-    Panel("dead", "coordinates of gradients that are zero (%)"),
+    Panel("dead", "zero coordinates of gradients (%)"),
     Panel("size", "mean |θ|"),
 ]
 
