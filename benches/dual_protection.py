@@ -16,7 +16,7 @@ import warnings
 import torch
 
 import tacit
-from tacit.algorithms import tau_bounds
+from tacit.algorithms.dual_protection import diffusion_bound, exact_diffusion_bound
 from tacit.core.errors import Caution
 from tacit.record.history import decibels
 from tacit.record.transcript import Transcript
@@ -88,8 +88,8 @@ def main() -> None:
     streaming = tacit.adaptive_filtering(CLIENTS, WIDTH, seed=1, homogeneous=True)
     print(graph.describe())
     print(
-        f"bounds on τ: {tau_bounds.bound_of_diffusion(graph):.3f} (Theorem 1), "
-        f"{tau_bounds.bound_of_exact_diffusion(graph):.3f} (Theorem 2)"
+        f"bounds on τ: {diffusion_bound(graph):.3f} (Theorem 1), "
+        f"{exact_diffusion_bound(graph):.3f} (Theorem 2)"
     )
     print(
         f"{'γ = ' + format(options.rate, 'g'):24} {'MSD, dB':>10} {'mean of messages off by':>26}"

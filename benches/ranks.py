@@ -27,11 +27,11 @@ def simulation(options: argparse.Namespace, rank: int, ranks: int) -> Any:
     import tacit
     from tacit.bench.workloads import WORKLOADS
     from tacit.engines.group import Hosted, SingleProcess
-    from tacit.engines.torchrun import Ranks
+    from tacit.engines.torchrun import TorchrunGroup
 
     workload = WORKLOADS[options.workload]
     graph = workload.graph(workload.clients)
-    hosted = Hosted.of(SingleProcess() if ranks == 1 else Ranks(rank, ranks), graph)
+    hosted = Hosted.of(SingleProcess() if ranks == 1 else TorchrunGroup(rank, ranks), graph)
     task = workload.task(workload.images())
     return tacit.Simulation(
         tacit.Setting(tacit.LPPA(lr=0.02), task, graph, gradients="layered"), hosted=hosted
@@ -55,7 +55,7 @@ def serve(
         )
     run = simulation(options, rank, ranks)
     run.start()
-    pipe.send((run.task.parameters, run.hosted.division.volume, run.gradients.strategy))
+    pipe.send((run.task.parameters, run.hosted.partition.volume, run.gradients.strategy))
     while (steps := pipe.recv()) is not None:
         sent = getattr(run.net, "boundary_bytes", 0)
         begin = time.perf_counter()

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 from torch.nn import functional
 
 import tacit
@@ -88,7 +87,9 @@ def test_the_part_of_z_that_does_not_converge_is_a_function_of_z0(graph, name, s
     """z⊥(t) = ½(z⊥ + Pz⊥) + ½(1 − 2θ)ᵗ(z⊥ − Pz⊥), for any data."""
     averaging = {"pdmm": 1.0, "admm": 0.5}[name]
     algorithm = ALGORITHMS[name](solver=ExactSolver(), noise=tacit.Laplace(2.0))
-    simulation = Simulation(Setting(algorithm, strongly_convex(graph.clients, seed), graph, seed=seed))
+    simulation = Simulation(
+        Setting(algorithm, strongly_convex(graph.clients, seed), graph, seed=seed)
+    )
     simulation.start()
     swap, outside = constraint_spaces(simulation.here.graph, graph.clients)
     z0 = outside @ simulation.state.z
@@ -115,7 +116,9 @@ def test_z0_is_sent_in_private_or_not_at_all_and_then_only_differences_are():
     for masks in ("derived", "sent"):
         transcript = Transcript()
         algorithm = ALGORITHMS["pdmm"](noise=tacit.Gaussian(1.0), masks=masks)
-        simulation = Simulation(Setting(algorithm, strongly_convex(GRAPH.clients), GRAPH), transcript=transcript)
+        simulation = Simulation(
+            Setting(algorithm, strongly_convex(GRAPH.clients), GRAPH), transcript=transcript
+        )
         simulation.start()
         simulation.step()
         said[masks] = [(message.tag, message.private) for message in transcript.messages]
@@ -284,7 +287,9 @@ def test_noisy_gradients_differences_and_the_sum_over_honest_clients_are_known()
 def test_fedavg_tells_every_gradient_and_a_server_hears_it():
     task = strongly_convex(GRAPH.clients)
     transcript = Transcript()
-    simulation = Simulation(Setting(ALGORITHMS["fedavg"](lr=0.1), task, GRAPH), transcript=transcript)
+    simulation = Simulation(
+        Setting(ALGORITHMS["fedavg"](lr=0.1), task, GRAPH), transcript=transcript
+    )
     simulation.start()
     before = simulation.state.theta
     simulation.step()

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 
 import tacit
-from tacit.algorithms import ALGORITHMS, tau_bounds
+from tacit.algorithms import ALGORITHMS
+from tacit.algorithms.dual_protection import diffusion_bound, exact_diffusion_bound
 from tacit.core.errors import Caution, Misuse
 from tacit.privacy.matrix_step import MatrixStep
 from tacit.privacy.protection import PROTECTIONS, NormVector
@@ -150,18 +150,16 @@ def test_bounds_on_tau_are_those_of_the_theorems(graph):
     D = np.diag(eigenvalues)
     norm, distance = np.linalg.norm(D, 2), np.linalg.norm(D - np.eye(len(D)), 2)
     smallest = eigenvalues.min()
-    assert tau_bounds.bound_of_diffusion(graph) == pytest.approx(
-        (1 - norm) / (math.sqrt(8) * distance)
-    )
+    assert diffusion_bound(graph) == pytest.approx((1 - norm) / (math.sqrt(8) * distance))
     exact = (1 - norm) * math.sqrt(smallest) / math.sqrt(32 * (1 - smallest))
-    assert tau_bounds.bound_of_exact_diffusion(graph) == pytest.approx(exact)
+    assert exact_diffusion_bound(graph) == pytest.approx(exact)
 
 
 @settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
 @given(graph=SOME_GRAPHS, share=st.floats(0.1, 0.95), seed=st.integers(0, 20))
 def test_within_the_bound_differences_between_clients_die_out(graph, share, seed):
     """With nothing to learn, protected diffusion is a consensus: it must contract for every τ within Theorem 1."""
-    tau = share * tau_bounds.bound_of_diffusion(graph)
+    tau = share * diffusion_bound(graph)
     n = graph.clients
     start = torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     task = tacit.quadratic(
@@ -182,7 +180,9 @@ def test_a_tau_beyond_its_bound_is_warned_about_and_within_it_noted(heterogeneou
         bold = ALGORITHMS[name](lr=0.01, protection=NormVector(0.9))
         with pytest.warns(Caution, match=r"strength 0\.9 is beyond the bound 0\.\d+ of Theorem"):
             tacit.simulate(bold, heterogeneous, graph, steps=1)
-        meek = Simulation(Setting(ALGORITHMS[name](lr=0.01, protection=NormVector(0.01)), heterogeneous, graph))
+        meek = Simulation(
+            Setting(ALGORITHMS[name](lr=0.01, protection=NormVector(0.01)), heterogeneous, graph)
+        )
         assert meek.cautions == []
         assert "within the bound" in meek.remarks[0]
 
@@ -215,7 +215,9 @@ def test_psgt_tracks_the_gradient_plus_all_noise_so_far(heterogeneous, graph):
 
 def test_shifts_cancel_in_the_sum_of_trackers(heterogeneous, graph):
     """Σγ = Σ∇L at every iteration of dsgt-rms, however strong the protection."""
-    simulation = Simulation(Setting(tacit.DSGTRMS(lr=0.05, protection=NormVector(0.9)), heterogeneous, graph, seed=4))
+    simulation = Simulation(
+        Setting(tacit.DSGTRMS(lr=0.05, protection=NormVector(0.9)), heterogeneous, graph, seed=4)
+    )
     simulation.start()
     for _ in range(20):
         simulation.step()
@@ -227,7 +229,9 @@ def test_mdsg_keeps_its_own_term_exact(heterogeneous, graph):
     """One step of it and of pd-lms with the same noise differ by the own share of that noise."""
     models = {}
     for name in ("mdsg", "pd-lms"):
-        simulation = Simulation(Setting(ALGORITHMS[name](lr=0.05, noise=tacit.Gaussian(0.5)), heterogeneous, graph))
+        simulation = Simulation(
+            Setting(ALGORITHMS[name](lr=0.05, noise=tacit.Gaussian(0.5)), heterogeneous, graph)
+        )
         simulation.start()
         simulation.step()
         models[name] = simulation.state.theta

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 
 from tacit import (
     DPDSGT,
@@ -109,7 +108,14 @@ def test_noise_of_ones_own_stays_in_the_sum_for_ever(graph, seed, law):
 @settings(max_examples=25)
 def test_noise_injected_every_time_piles_up(graph, seed):
     law = Laplace(1.0)
-    simulation = Simulation(Setting(DPDSGT(lr=0.01, noise=law, inject="every"), quadratics(graph.clients, seed), graph, seed=seed))
+    simulation = Simulation(
+        Setting(
+            DPDSGT(lr=0.01, noise=law, inject="every"),
+            quadratics(graph.clients, seed),
+            graph,
+            seed=seed,
+        )
+    )
     simulation.start()
     total = simulation.here.noise("zeta", law).sum(0)
     for t in range(ITERATIONS):
@@ -137,7 +143,9 @@ def trackers(algorithm, graph, seed):
     table = torch.tensor(
         np.random.default_rng(seed).normal(size=(ITERATIONS + 1, graph.clients, P))
     )
-    simulation = Simulation(Setting(algorithm, quadratics(graph.clients, seed), graph, seed=seed, gradients="batched"))
+    simulation = Simulation(
+        Setting(algorithm, quadratics(graph.clients, seed), graph, seed=seed, gradients="batched")
+    )
     simulation.here = replace(simulation.here, objective=GivenGradients(table))
     simulation.start()
     found = [simulation.state.gamma]
@@ -217,7 +225,9 @@ def test_without_noise_lppa_is_dsgt(graph, seed):
 def test_the_three_cycle_of_figure_2():
     """On c1 → c2 → c3 → c1 the differences are δ21 − δ13, δ32 − δ21, δ13 − δ32: none zero, their sum is."""
     graph = Topology.directed_ring(3).mixing("sinkhorn")
-    simulation = Simulation(Setting(LPPA(lr=0.1, noise=Laplace(1.0)), quadratics(3, 0), graph, seed=3))
+    simulation = Simulation(
+        Setting(LPPA(lr=0.1, noise=Laplace(1.0)), quadratics(3, 0), graph, seed=3)
+    )
     simulation.start()
     difference = simulation.state.gamma - simulation.state.grad
     edges = [tuple(edge) for edge in graph.edges.tolist()]

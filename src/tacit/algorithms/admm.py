@@ -1,4 +1,4 @@
-"""ADMM, the alternating direction method of multipliers, telling differences only."""
+"""ADMM: the alternating direction method of multipliers in differential form."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ class ADMM(Splitting):
 
     wᵢ    = argmin fᵢ(w) + Σⱼ Bᵢⱼ zᵢ|ⱼᵀw + (ρdᵢ/2)‖w‖²
     zⱼ|ᵢ⁺ = ½ zⱼ|ᵢ + ½ (zᵢ|ⱼ + 2ρ Bᵢⱼ wᵢ)
-    Δzⱼ|ᵢ = zⱼ|ᵢ⁺ − zⱼ|ᵢ                      the only message; z⁰ is shared in private
+    Δzⱼ|ᵢ = zⱼ|ᵢ⁺ − zⱼ|ᵢ
 
-    Solved exactly, it converges for every closed, proper, convex f, slower than PDMM where that does.
+    Clients send only Δz; they share z⁰ in private. With exact solutions, it converges for every
+    closed, proper, convex f, but slower than PDMM where both converge.
+
+    Args:
+        rho: Penalty ρ of differences between neighbours.
+        solver: How clients solve for w.
+        noise: Law of z⁰; its standard deviation is σ_z. The default is the paper's σ_z² = 10⁻⁴.
+        masks: z⁰ is "derived" from pairwise keys, or "sent" over a private channel as published.
     """
 
     name: ClassVar[str] = "admm"

@@ -1,4 +1,4 @@
-"""D-PSGD, decentralized parallel stochastic gradient descent, in both orders and with momentum."""
+"""D-PSGD: decentralized parallel stochastic gradient descent in both orders, with momentum."""
 
 from __future__ import annotations
 
@@ -24,23 +24,28 @@ class MomentumState:
 
 @dataclass(frozen=True)
 class DPSGD(Algorithm):
-    """Decentralized parallel SGD (Lian et al. 2017; Xiu et al. 2026, eq. 17 without its protections).
+    """Decentralized parallel SGD (Lian et al. 2017; DeFL-VP paper, eq. 17 without protections).
 
     mᵢ⁺ = β mᵢ + ∇Lᵢ(xᵢ)
     xᵢ⁺ = Σⱼ wᵢⱼ (xⱼ − η mⱼ⁺)       order = "adapt-then-combine"
-    xᵢ⁺ = Σⱼ wᵢⱼ xⱼ − η mᵢ⁺         order = "combine-then-adapt", the classic one
+    xᵢ⁺ = Σⱼ wᵢⱼ xⱼ − η mᵢ⁺         order = "combine-then-adapt"
 
-    Adapting first, one message x − ηm does what the paper's two messages x and m do.
+    Adapt-then-combine sends one message x − ηm in place of the paper's two, x and m.
+
+    Args:
+        lr: Step size η, a number or a schedule.
+        order: "adapt-then-combine", or the classic "combine-then-adapt".
+        momentum: Momentum β in [0, 1).
     """
 
     name: ClassVar[str] = "d-psgd"
     paper: ClassVar[str] = "Lian et al. 2017; DeFL-VP, section 5.2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
-    protects: ClassVar[str] = "nothing: two messages give the gradient"
+    protects: ClassVar[str] = "nothing: two messages reveal the gradient"
 
-    lr: Rate  # η
+    lr: Rate
     order: Literal["adapt-then-combine", "combine-then-adapt"] = "adapt-then-combine"
-    momentum: float = 0.0  # β
+    momentum: float = 0.0
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
@@ -48,12 +53,10 @@ class DPSGD(Algorithm):
         check_choice("order", self.order, ("adapt-then-combine", "combine-then-adapt"))
 
     def start(self, here: Here) -> MomentumState:
-        """The first models, at rest."""
         theta = here.theta0
         return MomentumState(theta, momentum=theta.new_zeros(theta.shape))
 
     def step(self, s: MomentumState, here: Here) -> MomentumState:
-        """One gradient, one message."""
         momentum = here.grad(s.theta) + self.momentum * s.momentum
         descent = here.rate(self.lr) * momentum
         if self.order == "adapt-then-combine":
@@ -65,5 +68,4 @@ class DPSGD(Algorithm):
 
 
 def check_momentum(momentum: float) -> None:
-    """Require a momentum in [0, 1)."""
     check_number("momentum", momentum, at_least=0, below=1, example=0.9, hint="0 for none")

@@ -1,4 +1,4 @@
-"""DeFL-VP: decentralized SGD with variance reduction, randomized response and compression, each a switch."""
+"""DeFL-VP: decentralized SGD with variance reduction, randomized response and compression."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class VariateState:
 
 @dataclass(frozen=True)
 class DeFLVP(Algorithm):
-    """Decentralized federated learning with variance reduction and privacy (Xiu et al. 2026, Algorithm 1).
+    """Variance reduction, randomized response, compression (Xiu et al. 2026, Algorithm 1).
 
     h̄ᵢ  = Σⱼ wᵢⱼ hⱼ;   vᵢ = gᵢ − hᵢ + h̄ᵢ       variance_reduction
     hᵢ⁺ = (1 − α) hᵢ + α gᵢ                    (α ṽᵢ with private_variates)
@@ -38,78 +38,99 @@ class DeFLVP(Algorithm):
     qᵢ  = C(ṽᵢ)                                codec
     mᵢ⁺ = β mᵢ + Σⱼ wᵢⱼ qⱼ;   xᵢ⁺ = Σⱼ wᵢⱼ xⱼ − η mᵢ⁺
 
-    With every switch off this is D-PSGD (adapt, then combine) sent as two messages. Where the paper is not of one
-    mind: its section 3.2 applies the response to the gradient g, Algorithm 1 and section 4 to the corrected v; this
-    follows the latter. Its experiments use momentum, its equations have none: here it is kept on what was received,
-    so that it costs no privacy (for linear messages that is the same as momentum on gradients). Its ε is the budget
-    of one coordinate and one iteration in the algorithm, of the whole vector in Corollary 1; here of one coordinate.
-    It assumes that no coordinate is zero; in networks of ReLUs many are, and with +1 for each they move together, and
-    more units die. With zeros = "coin", which is as private, they stay where they are in the mean.
+    Without the three parts this is D-PSGD (adapt-then-combine) with two messages.
 
-    As published the variates h go out in clear, and g = (h⁺ − (1 − α)h)/α: the randomized response protects nothing.
-    `private_variates` makes h of ṽ alone, so that every message is made of x⁰ and responses. It costs accuracy: h then
-    has the size of a scaled sign, not of a gradient, and for small gradients v is mostly h̄ − h.
+    **Leak.** The published algorithm sends the variates h in clear, and g = (h⁺ − (1 − α)h)/α, so
+    randomized response protects nothing. `private_variates` computes h from ṽ alone: messages then
+    depend on x⁰ and responses only. This costs accuracy: h has the size of a scaled sign instead of
+    a gradient, and for small gradients v is mostly h̄ − h.
+
+    **Choices where the paper is ambiguous.** Section 3.2 applies the response to g, Algorithm 1 and
+    section 4 apply it to v, as here. The experiments use momentum, the equations have none: here it
+    accumulates what was received, which costs no privacy and, for linear messages, equals momentum
+    on gradients. ε is the budget of one coordinate and one iteration, as in Algorithm 1;
+    Corollary 1 uses it for the whole vector. The paper assumes that no coordinate is zero, but in
+    ReLU networks many are. With zeros="plus" they all move in the same direction and more units
+    die; with zeros="coin", which is as private, they do not move in the mean.
+
+    Args:
+        lr: Step size η, a number or a schedule.
+        epsilon: ε of one coordinate and one iteration.
+        alpha: Rate α in (0, 1] at which variates follow gradients.
+        codec: The compression C of updates.
+        momentum: Momentum β in [0, 1).
+        variance_reduction: Correct gradients by control variates.
+        randomized_response: Send randomized signs of updates instead of updates.
+        private_variates: Compute variates from responses. Needs both of the above.
+        zeros: The sign of zero: +1 ("plus", as published) or random ("coin").
+
+    Example:
+        >>> import torch, tacit
+        >>> task = tacit.quadratic(torch.eye(2).repeat(4, 1, 1), torch.ones(4, 2))
+        >>> graph = tacit.Topology.ring(4).mixing("metropolis")
+        >>> algorithm = tacit.DeFLVP(lr=0.01, private_variates=True, codec=tacit.Identity())
+        >>> run = tacit.simulate(algorithm, task, graph, steps=10)
+        >>> tuple(run.theta.shape)
+        (4, 2)
     """
 
     name: ClassVar[str] = "defl-vp"
     paper: ClassVar[str] = "Xiu et al. 2026 (DeFL-VP), Algorithm 1"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     protects: ClassVar[str] = (
-        "signs of the update, by randomized response; published variates give the gradient away"
+        "signs of the update, by randomized response; published variates reveal the gradient"
     )
 
-    lr: Rate  # η
-    epsilon: float = 4.0  # per coordinate and iteration
+    lr: Rate
+    epsilon: float = 4.0
     alpha: float = 0.1
     codec: Codec = RandK(fraction=0.4)
-    momentum: float = 0.0  # β
+    momentum: float = 0.0
     variance_reduction: bool = True
     randomized_response: bool = True
     private_variates: bool = False
-    zeros: Literal["plus", "coin"] = "plus"  # what randomized response takes for the sign of zero
+    zeros: Literal["plus", "coin"] = "plus"
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_momentum(self.momentum)
         check_codec(self.codec)
-        RandomizedResponse(self.epsilon, self.zeros)  # refuses what it cannot take
+        # Checks both options.
+        RandomizedResponse(self.epsilon, self.zeros)
         for name in ("variance_reduction", "randomized_response", "private_variates"):
             check_flag(name, getattr(self, name))
         check_number("alpha", self.alpha, above=0, at_most=1, example=0.1)
         if self.private_variates and not (self.variance_reduction and self.randomized_response):
             raise Misuse(
-                "private_variates is set, but there is nothing private to make variates of.",
-                "Leave variance_reduction and randomized_response on with it.",
+                "private_variates needs both variance_reduction and randomized_response.",
+                "Leave them on, or switch private_variates off.",
             )
 
     def check_width(self, width: int) -> None:
-        """Refuse a codec that keeps more coordinates than there are."""
         self.codec.check_width(width)
 
     def cautions(self, graph: Graph) -> list[str]:
-        """The hole in the published scheme."""
+        """The leak of the published algorithm."""
         if not (self.variance_reduction and self.randomized_response) or self.private_variates:
             return []
         return [
-            "defl-vp as published sends its control variates in clear, and two of them give the gradient exactly: "
-            "its randomized response protects nothing; set private_variates, or switch variance_reduction off, which "
-            "is as private but may not train for long"
+            "defl-vp as published sends its control variates in clear, and two of them give the "
+            "gradient exactly: its randomized response protects nothing; set private_variates, or "
+            "switch variance_reduction off, which is as private but may stop training early"
         ]
 
     def start(self, here: Here) -> VariateState:
-        """The first models, at rest, with variates of zero."""
         theta = here.theta0
         return VariateState(
             theta, momentum=theta.new_zeros(theta.shape), variate=theta.new_zeros(theta.shape)
         )
 
     def step(self, s: VariateState, here: Here) -> VariateState:
-        """Correct the gradient, privatize it, compress it, descend."""
         grad = here.grad(s.theta)
         update = grad
         if self.variance_reduction:
-            (around,) = here.net.mix(variate=s.variate)
-            update = grad - s.variate + around
+            (mixed,) = here.net.mix(variate=s.variate)
+            update = grad - s.variate + mixed
         codec = self.codec
         if self.randomized_response:
             update = RandomizedResponse(self.epsilon, self.zeros).respond("response", update, here)

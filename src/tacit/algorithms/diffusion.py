@@ -1,11 +1,12 @@
-"""Diffusion: the part that DSG, exact diffusion and their protected versions have in common.
+"""Diffusion, which DSG, exact diffusion and their protected versions share.
 
     ψᵢ = wᵢ − γ ∇Jᵢ(wᵢ)            local update
     wᵢ⁺ = Σⱼ aᵢⱼ ψⱼ                combination
 
-(dual-protection paper, section 3.1; Sayed 2022.) With the same γ for all, DSG ends near the optimum, at a distance
-that grows with γ and with how much the clients' optima differ. Exact diffusion corrects ψ by what the last
-combination did to it, φ = ψ + w − ψ⁻, and ends at the optimum; it needs a positive definite A.
+(Dual-protection paper, section 3.1; Sayed 2022.) DSG converges to a neighbourhood of the optimum
+that grows with γ and with the distance between the clients' optima. Exact diffusion adds the change
+that the last combination made, φ = ψ + w − ψ⁻, and converges to the optimum. It needs a positive
+definite A.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ExactDiffusionState:
 
 
 def adapt(theta: Tensor, here: Here, lr: Rate, matrix: MatrixStep | None = None) -> Tensor:
-    """ψ = w − γ M∇J(w), a new tensor; M = I if there is no random matrix."""
+    """ψ = w − γ M∇J(w); M = I without a random matrix."""
     direction = here.grad(theta)
     if matrix is not None:
         direction = matrix.times(direction, here)

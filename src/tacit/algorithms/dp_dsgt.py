@@ -1,4 +1,4 @@
-"""DP-DSGT, gradient tracking with each client's own noise: the comparison of the LPPA paper."""
+"""DP-DSGT: gradient tracking with own noise, a baseline of the LPPA paper."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, TrackingState, check_local_steps, track
-from tacit.core.checks import check_choice
+from tacit.algorithms.tracking import REQUIRES, TrackingState, track
+from tacit.core.checks import check_choice, check_count
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
 from tacit.core.schedules import Rate, check_rate
@@ -15,14 +15,20 @@ from tacit.core.schedules import Rate, check_rate
 
 @dataclass(frozen=True)
 class DPDSGT(Algorithm):
-    """Gradient tracking whose tracker carries independent noise (Miao et al. 2025, section 5.2, "DP method").
+    """Gradient tracking with own noise on the tracker (Miao et al. 2025, section 5.2, DP method).
 
     γᵢ⁰   = ∇Lᵢ(θᵢ⁰) + ζᵢ
     θᵢᵗ⁺¹ = Σⱼ wᵢⱼ θⱼᵗ − λ γᵢᵗ
     γᵢᵗ⁺¹ = Σⱼ wᵢⱼ γⱼᵗ + ∇Lᵢ(θᵢᵗ⁺¹) − ∇Lᵢ(θᵢᵗ)  (+ ζᵢᵗ⁺¹ with inject="every")
 
-    The noise does not cancel: Σᵢγᵢᵗ = Σᵢ∇Lᵢ(θᵢᵗ) + Σᵢζᵢ for ever. The name is the paper's; without clipping it
-    carries no differential-privacy guarantee.
+    The noise does not cancel: Σᵢγᵢᵗ is Σᵢ∇Lᵢ(θᵢᵗ) plus the sum of all noise so far. The name is the
+    paper's: without clipping there is no differential-privacy guarantee.
+
+    Args:
+        lr: Step size λ, a number or a schedule.
+        noise: Law of ζ.
+        inject: When noise is added: at the "start" as in the paper, or in "every" iteration.
+        local_steps: Updates per exchange.
     """
 
     name: ClassVar[str] = "dp-dsgt"
@@ -38,7 +44,7 @@ class DPDSGT(Algorithm):
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_noise(self.noise)
-        check_local_steps(self.local_steps)
+        check_count("local_steps", self.local_steps)
         check_choice("inject", self.inject, {"start": "the paper's comparison", "every": ""})
 
     @property
@@ -46,13 +52,11 @@ class DPDSGT(Algorithm):
         return self.local_steps
 
     def start(self, here: Here) -> TrackingState:
-        """γ⁰ is the gradient plus own noise."""
         theta = here.theta0
         grad = here.grad(theta)
         return TrackingState(theta, gamma=grad + here.noise("zeta", self.noise), grad=grad)
 
     def step(self, s: TrackingState, here: Here) -> TrackingState:
-        """As DSGT; new noise joins the tracker before it is sent again if asked for."""
         s = track(s, here, self.lr, self.local_steps)
         if self.inject == "start":
             return s

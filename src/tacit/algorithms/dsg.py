@@ -1,4 +1,4 @@
-"""DSG, the decentralized stochastic gradient algorithm: adapt, then combine. No protection."""
+"""DSG: decentralized stochastic gradient descent without protection, adapt-then-combine."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ class DSG(Algorithm):
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
     wᵢ⁺ = Σⱼ aᵢⱼ ψⱼ
+
+    Args:
+        lr: Step size γ, a number or a schedule.
     """
 
     name: ClassVar[str] = "dsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.1; Sayed 2014"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
-    protects: ClassVar[str] = "nothing: two messages give the model and the gradient"
+    protects: ClassVar[str] = "nothing: two messages reveal the model and the gradient"
 
-    lr: Rate  # γ
+    lr: Rate
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
 
     def start(self, here: Here) -> ModelState:
-        """The first models."""
         return ModelState(here.theta0)
 
     def step(self, s: ModelState, here: Here) -> ModelState:
-        """Descend on one's own, then mix."""
         (theta,) = here.net.mix(psi=adapt(s.theta, here, self.lr))
         return ModelState(theta)

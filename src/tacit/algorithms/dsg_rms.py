@@ -19,23 +19,26 @@ class DSGRMS(DualProtection):
     ψᵢᶜ = ψᵢ + (τ/√L) ‖wᵢ‖ 1
     wᵢ⁺ = Σⱼ aᵢⱼ ψⱼᶜ − ψᵢᶜ + ψᵢ
 
-    Only ψᶜ is sent. τ does not change where the run ends, the variance of M does (Remark 3).
+    Only ψᶜ is sent. The steady state depends on the variance of M, not on τ (Remark 3).
+
+    Args:
+        lr: Step size γ, a number or a schedule.
+        matrix: Law of the random matrices M.
+        protection: The protection vector; (τ/√L) ‖w‖ 1 above is the norm vector.
     """
 
     name: ClassVar[str] = "dsg-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 4.1, eq. 5"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     protects: ClassVar[str] = (
-        "gradient and model, by a secret matrix step and a shift that averaging does not undo"
+        "gradient and model, by a secret matrix step and a shift that averaging does not remove"
     )
     theorem: ClassVar[Literal[1, 2] | None] = 1
 
     def start(self, here: Here) -> ModelState:
-        """The first models."""
         return ModelState(here.theta0)
 
     def step(self, s: ModelState, here: Here) -> ModelState:
-        """Descend by a random matrix, mix what is shifted."""
         psi = adapt(s.theta, here, self.lr, self.matrix)
         shift = self.protection.vector("c", s.theta, here)
         return ModelState(mix_protected("psi", psi, shift, here))

@@ -1,4 +1,4 @@
-"""DSGT, distributed stochastic gradient tracking: no protection, the accuracy to match."""
+"""DSGT: gradient tracking without protection, the reference for accuracy."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, TrackingState, check_local_steps, track
+from tacit.algorithms.tracking import REQUIRES, TrackingState, track
+from tacit.core.checks import check_count
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
 
 @dataclass(frozen=True)
 class DSGT(Algorithm):
-    """Distributed stochastic gradient tracking (Pu and Nedić 2021; as in Miao et al. 2025, eq. 2 and 3).
+    """Distributed stochastic gradient tracking (Pu and Nedić 2021; LPPA paper, eq. 2 and 3).
 
     γᵢ⁰   = ∇Lᵢ(θᵢ⁰)
     θᵢᵗ⁺¹ = Σⱼ wᵢⱼ θⱼᵗ − λ γᵢᵗ
     γᵢᵗ⁺¹ = Σⱼ wᵢⱼ γⱼᵗ + ∇Lᵢ(θᵢᵗ⁺¹) − ∇Lᵢ(θᵢᵗ)
+
+    Args:
+        lr: Step size λ, a number or a schedule.
+        local_steps: Updates per exchange.
     """
 
     name: ClassVar[str] = "dsgt"
@@ -30,18 +35,16 @@ class DSGT(Algorithm):
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
-        check_local_steps(self.local_steps)
+        check_count("local_steps", self.local_steps)
 
     @property
     def gradients_per_step(self) -> int:
         return self.local_steps
 
     def start(self, here: Here) -> TrackingState:
-        """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
         return TrackingState(theta, gamma=grad, grad=grad)
 
     def step(self, s: TrackingState, here: Here) -> TrackingState:
-        """Mix models and trackers, descend, track."""
         return track(s, here, self.lr, self.local_steps)

@@ -13,38 +13,39 @@ from tacit.privacy.protection import mix_protected
 
 @dataclass(frozen=True)
 class DSGTRMS(DualProtection):
-    """Dually protected gradient tracking: what the dual-protection paper's Remark 2 says can be done.
+    """Dually protected gradient tracking (dual-protection paper, Remark 2).
 
     θᵢ⁺ = Σⱼ wᵢⱼ (θⱼ + c(θⱼ)) − c(θᵢ) − λ Mᵢ γᵢ
     γᵢ⁺ = Σⱼ wᵢⱼ (γⱼ + c(γⱼ)) − c(γᵢ) + ∇Lᵢ(θᵢ⁺) − ∇Lᵢ(θᵢ)
 
-    The remark gives no equations; these protect both messages, since the tracker tells more than the model. Shifts
-    cancel in the sum, so Σᵢγᵢ = Σᵢ∇Lᵢ(θᵢ) holds, and M multiplies a tracker that goes to zero: unlike EDSG-RMS it
-    ends at the optimum itself. The paper has no bound on τ for it.
+    The remark has no equations. These protect both messages, because the tracker reveals more than
+    the model. Shifts cancel in the sum, so Σᵢγᵢ = Σᵢ∇Lᵢ(θᵢ), and M multiplies a tracker that goes
+    to zero: unlike EDSG-RMS, it converges to the optimum. The paper has no bound on τ for it.
+
+    Args:
+        lr: Step size λ, a number or a schedule.
+        matrix: Law of the random matrices M.
+        protection: The protection vector c.
     """
 
     name: ClassVar[str] = "dsgt-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, Remark 2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     protects: ClassVar[str] = (
-        "tracker and model, by a shift that averaging does not undo; the step, by a secret matrix"
+        "tracker and model, by a shift that averaging does not remove; the step, by a secret matrix"
     )
     theorem: ClassVar[Literal[1, 2] | None] = None
 
     def start(self, here: Here) -> TrackingState:
-        """γ⁰ is the gradient."""
         theta = here.theta0
         grad = here.grad(theta)
         return TrackingState(theta, gamma=grad, grad=grad)
 
     def step(self, s: TrackingState, here: Here) -> TrackingState:
-        """Mix what is shifted, descend by a random matrix, track."""
-        theta = mix_protected(
-            "theta", s.theta, self.protection.vector("c/theta", s.theta, here), here
-        )
-        gamma = mix_protected(
-            "gamma", s.gamma, self.protection.vector("c/gamma", s.gamma, here), here
-        )
+        c_theta = self.protection.vector("c/theta", s.theta, here)
+        theta = mix_protected("theta", s.theta, c_theta, here)
+        c_gamma = self.protection.vector("c/gamma", s.gamma, here)
+        gamma = mix_protected("gamma", s.gamma, c_gamma, here)
         theta = theta - here.rate(self.lr) * self.matrix.times(s.gamma, here)
         grad = here.grad(theta)
         return TrackingState(theta, gamma + grad - s.grad, grad)

@@ -1,4 +1,4 @@
-"""EDSG, exact diffusion: one message as DSG, but its limit is the optimum also when clients disagree."""
+"""EDSG: exact diffusion, which converges to the optimum although the clients' optima differ."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ class EDSG(Algorithm):
     """Exact diffusion (dual-protection paper, eq. 3; Sayed 2022).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
-    φᵢ  = ψᵢ + wᵢ − ψᵢ⁻          ψᵢ⁻ the ψ of the iteration before, at first wᵢ
+    φᵢ  = ψᵢ + wᵢ − ψᵢ⁻
     wᵢ⁺ = Σⱼ aᵢⱼ φⱼ
+
+    ψ⁻ is the ψ of the previous iteration, and w in the first one.
+
+    Args:
+        lr: Step size γ, a number or a schedule.
     """
 
     name: ClassVar[str] = "edsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.2; Sayed 2022"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
-    protects: ClassVar[str] = "nothing: messages give the model and the gradient"
+    protects: ClassVar[str] = "nothing: messages reveal the model and the gradient"
 
-    lr: Rate  # γ
+    lr: Rate
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
 
     def start(self, here: Here) -> ExactDiffusionState:
-        """ψ⁻ = w."""
         return ExactDiffusionState(here.theta0, psi=here.theta0)
 
     def step(self, s: ExactDiffusionState, here: Here) -> ExactDiffusionState:
-        """Descend, correct, mix."""
         psi = adapt(s.theta, here, self.lr)
         (theta,) = here.net.mix(phi=psi + s.theta - s.psi)
         return ExactDiffusionState(theta, psi)

@@ -16,7 +16,7 @@ from tacit.privacy.protection import NormVector, Protection, mix_protected
 
 @dataclass(frozen=True)
 class ShiftedDiffusionState:
-    """Model w(n−1), last local update ψ(n−1) and shift for the next message, made of w(n−2); all [n, P]."""
+    """Model w(n−1), last local update ψ(n−1) and the next shift, made of w(n−2); all [n, P]."""
 
     theta: Tensor
     psi: Tensor
@@ -29,30 +29,34 @@ class EDSGRMS(DualProtection):
 
     ψᵢ  = wᵢ − γ Mᵢ ∇Jᵢ(wᵢ)
     φᵢ  = ψᵢ + wᵢ − ψᵢ⁻
-    φᵢᶜ = φᵢ + (τ/√L) cᵢ⁻        c = ‖w‖1 of the iteration before, at first random
+    φᵢᶜ = φᵢ + (τ/√L) cᵢ⁻
     wᵢ⁺ = Σⱼ aᵢⱼ φⱼᶜ − φᵢᶜ + φᵢ
 
-    Only φᶜ is sent. The paper leaves the law of the first c open; here (τ/√L)c(−1) is Gaussian with deviation |τ|,
-    so that it hides as much as a model of norm √L would.
+    Only φᶜ is sent. c⁻ is ‖w‖1 of the previous iteration, and random in the first one. The paper
+    leaves its law open: here (τ/√L)c(−1) is Gaussian with deviation |τ|, the size of the shift of a
+    model of norm √L.
+
+    Args:
+        lr: Step size γ, a number or a schedule.
+        matrix: Law of the random matrices M.
+        protection: The protection vector; Theorem 2 requires |τ| < 0.09 on every graph.
     """
 
     name: ClassVar[str] = "edsg-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 4.1, eq. 6"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
     protects: ClassVar[str] = (
-        "gradient and model, by a secret matrix step and a shift that averaging does not undo"
+        "gradient and model, by a secret matrix step and a shift that averaging does not remove"
     )
     theorem: ClassVar[Literal[1, 2] | None] = 2
 
-    protection: Protection = NormVector(0.01)  # Theorem 2 allows less than 0.09 on any graph
+    protection: Protection = NormVector(0.01)
 
     def start(self, here: Here) -> ShiftedDiffusionState:
-        """ψ⁻ = w and a random shift."""
         shift = here.noise("c(-1)", Gaussian(abs(self.protection.tau)))
         return ShiftedDiffusionState(here.theta0, psi=here.theta0, shift=shift)
 
     def step(self, s: ShiftedDiffusionState, here: Here) -> ShiftedDiffusionState:
-        """Descend by a random matrix, correct, mix what is shifted."""
         psi = adapt(s.theta, here, self.lr, self.matrix)
         theta = mix_protected("phi", psi + s.theta - s.psi, s.shift, here)
         return ShiftedDiffusionState(theta, psi, shift=self.protection.vector("c", s.theta, here))

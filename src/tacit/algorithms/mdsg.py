@@ -1,4 +1,4 @@
-"""MDSG, masked diffusion: a comparison of the dual-protection paper."""
+"""MDSG: diffusion with noise on sent copies only, a baseline of the dual-protection paper."""
 
 from __future__ import annotations
 
@@ -14,23 +14,28 @@ from tacit.core.schedules import Rate, check_rate
 
 @dataclass(frozen=True)
 class MDSG(Algorithm):
-    """Diffusion whose sent copy carries noise while the own term stays exact (after Han et al. 2025).
+    """Masked diffusion: noise on what is sent, none on the own term (after Han et al. 2025).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
     wᵢ⁺ = aᵢᵢ ψᵢ + Σⱼ≠ᵢ aᵢⱼ (ψⱼ + zⱼ)
 
-    The dual-protection paper compares with this method and does not print it; this is what it says of it (zero-mean
-    noise on what is sent), not the cited paper's full equations, which include a forgetting factor.
+    The dual-protection paper (section 5.1) describes this baseline only in words: zero-mean noise
+    on what is sent. These are not the full equations of the cited paper, which include a forgetting
+    factor.
+
+    Args:
+        lr: Step size γ, a number or a schedule.
+        noise: Law of z.
     """
 
     name: ClassVar[str] = "mdsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; after Han et al. 2025"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     protects: ClassVar[str] = (
-        "the gradient, by own noise that costs accuracy; not the model, which averaging shows"
+        "the gradient, by own noise that costs accuracy; not the model, which averaging reveals"
     )
 
-    lr: Rate  # γ
+    lr: Rate
     noise: Noise = Gaussian(0.01)
 
     def __post_init__(self) -> None:
@@ -38,11 +43,9 @@ class MDSG(Algorithm):
         check_noise(self.noise)
 
     def start(self, here: Here) -> ModelState:
-        """The first models."""
         return ModelState(here.theta0)
 
     def step(self, s: ModelState, here: Here) -> ModelState:
-        """Descend, mix with noise, take the own noise back."""
         noise = here.noise("z", self.noise)
         (theta,) = here.net.mix(psi=adapt(s.theta, here, self.lr) + noise)
         return ModelState(theta - here.graph.own(noise))

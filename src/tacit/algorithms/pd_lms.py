@@ -1,4 +1,4 @@
-"""PD-LMS, diffusion with own noise on every message: a comparison of the dual-protection paper."""
+"""PD-LMS: diffusion with own noise on every message, a baseline of the dual-protection paper."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ from tacit.core.schedules import Rate, check_rate
 
 @dataclass(frozen=True)
 class PDLMS(Algorithm):
-    """Privatized diffusion (Rizk et al. 2023, in the local version of the dual-protection paper's footnote 3).
+    """Privatized diffusion (Rizk et al. 2023, as in the dual-protection paper, footnote 3).
 
     ψᵢ  = wᵢ − γ ∇Jᵢ(wᵢ)
     wᵢ⁺ = Σⱼ aᵢⱼ (ψⱼ + zⱼ)
 
-    The noise z has mean zero, so a sliding mean over what a client sends shows its model.
+    The noise z has mean zero, so a sliding mean over a client's messages reveals its model.
+
+    Args:
+        lr: Step size γ, a number or a schedule.
+        noise: Law of z.
     """
 
     name: ClassVar[str] = "pd-lms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; Rizk et al. 2023"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     protects: ClassVar[str] = (
-        "the gradient, by own noise that costs accuracy; not the model, which averaging shows"
+        "the gradient, by own noise that costs accuracy; not the model, which averaging reveals"
     )
 
-    lr: Rate  # γ
+    lr: Rate
     noise: Noise = Gaussian(0.01)
 
     def __post_init__(self) -> None:
@@ -37,11 +41,9 @@ class PDLMS(Algorithm):
         check_noise(self.noise)
 
     def start(self, here: Here) -> ModelState:
-        """The first models."""
         return ModelState(here.theta0)
 
     def step(self, s: ModelState, here: Here) -> ModelState:
-        """Descend, add noise, mix."""
         psi = adapt(s.theta, here, self.lr) + here.noise("z", self.noise)
         (theta,) = here.net.mix(psi=psi)
         return ModelState(theta)

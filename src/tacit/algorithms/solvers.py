@@ -1,9 +1,9 @@
-"""Local solvers of PDMM and ADMM: ways to take the step
+"""Local solvers of PDMM and ADMM.
 
     w = argmin f(w) + bᵀw + (c/2)‖w‖²,    b = Σⱼ Bᵢⱼ zᵢ|ⱼ,  c = ρ dᵢ
 
-(distributed-optimization paper, eq. 4 and section VII-B). At a fixed point, w = w⁻, all of them satisfy
-∇f(w) + b + cw = 0 (eq. 12), so the limit is the optimum whichever is used, if it is reached.
+(Distributed-optimization paper, eq. 4 and section VII-B.) At a fixed point w = w⁻ all of them
+satisfy ∇f(w) + b + cw = 0 (eq. 12): if they converge, they converge to the optimum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tacit.core.here import Here
 
 
 class Solver(Protocol):
-    """A way to take the local step."""
+    """Solves the local problem, exactly or approximately."""
 
     @property
     def gradients(self) -> int:
@@ -27,22 +27,28 @@ class Solver(Protocol):
 
     @property
     def minimises(self) -> bool:
-        """Whether it asks the task for exact minimisers."""
+        """Whether it calls `here.minimise`."""
         ...
 
     @property
     def step_size(self) -> float:
-        """The length of explicit gradient steps, 0 where there are none: long ones diverge on dense graphs."""
+        """Size of explicit gradient steps, 0 without any; long ones diverge on dense graphs."""
         ...
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
-        """The next w [n, P] from the one before [n, P], b [n, P] and c [n, 1]."""
+        """The next w [n, P] from the last w⁻ [n, P], b [n, P] and c [n, 1]."""
         ...
 
 
 @dataclass(frozen=True)
 class QuadraticSolver:
-    """f replaced by its linearization at w⁻ plus ‖w − w⁻‖²/(2μ):  w = (w⁻/μ − ∇f(w⁻) − b)/(1/μ + c)."""
+    """Replaces f by its linearization at w⁻ plus ‖w − w⁻‖²/(2μ).
+
+    w = (w⁻/μ − ∇f(w⁻) − b)/(1/μ + c)
+
+    Args:
+        mu: Step size μ.
+    """
 
     mu: float = 1 / 30
     gradients: ClassVar[int] = 1
@@ -53,14 +59,18 @@ class QuadraticSolver:
         _check_mu(self.mu)
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
-        """One linear equation per coordinate."""
         numerator = before / self.mu - here.grad(before) - linear
         return numerator / (1 / self.mu + curvature)
 
 
 @dataclass(frozen=True)
 class InnerSolver:
-    """`steps` gradient steps on the whole local problem:  w ← w − μ(∇f(w) + b + cw)."""
+    """Takes gradient steps w ← w − μ(∇f(w) + b + cw) on the local problem.
+
+    Args:
+        mu: Step size μ.
+        steps: Steps per iteration, each with its own batch.
+    """
 
     mu: float = 0.05
     steps: int = 5
@@ -72,16 +82,13 @@ class InnerSolver:
 
     @property
     def gradients(self) -> int:
-        """One per inner step, each on a batch of its own."""
         return self.steps
 
     @property
     def step_size(self) -> float:
-        """μ."""
         return self.mu
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
-        """Descend from where we are."""
         w = before
         for local in range(self.steps):
             w = w - self.mu * (here.grad(w, local) + linear + curvature * w)
@@ -90,7 +97,11 @@ class InnerSolver:
 
 @dataclass(frozen=True)
 class GradientSolver:
-    """One gradient step on the whole local problem:  w = w⁻ − μ(∇f(w⁻) + b + cw⁻)."""
+    """Takes one gradient step w = w⁻ − μ(∇f(w⁻) + b + cw⁻) on the local problem.
+
+    Args:
+        mu: Step size μ.
+    """
 
     mu: float = 0.05
     gradients: ClassVar[int] = 1
@@ -101,24 +112,22 @@ class GradientSolver:
 
     @property
     def step_size(self) -> float:
-        """μ."""
         return self.mu
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
-        """The inner solver with one step."""
-        return InnerSolver(self.mu, steps=1).solve(before, linear, curvature, here)
+        return before - self.mu * (here.grad(before) + linear + curvature * before)
 
 
 @dataclass(frozen=True)
 class ExactSolver:
-    """The minimiser itself, for tasks that know it: quadratics and least squares (of a batch's loss, if batched)."""
+    """Computes the exact minimiser, of the batch's loss, for quadratics and least squares."""
 
-    gradients: ClassVar[int] = 1  # none, but the iteration has its batch
+    # It computes none, but each iteration has one batch.
+    gradients: ClassVar[int] = 1
     minimises: ClassVar[bool] = True
     step_size: ClassVar[float] = 0.0
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
-        """Asked of the task."""
         return here.minimise(linear, curvature)
 
 

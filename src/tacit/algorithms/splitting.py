@@ -1,16 +1,17 @@
-"""Operator splitting over edges: the part that PDMM and ADMM have in common, in differential form.
+"""Operator splitting over edges in differential form, which PDMM and ADMM share.
 
-Node i holds, for each neighbour j, its own zᵢ|ⱼ and the neighbour's zⱼ|ᵢ (distributed-optimization paper, Algorithm 1):
+Client i holds, for each neighbour j, its own zᵢ|ⱼ and the neighbour's zⱼ|ᵢ
+(distributed-optimization paper, Algorithm 1):
 
-    zᵢ|ⱼ⁰   random with variance σ_z², told to j in private
+    zᵢ|ⱼ⁰   random with variance σ_z², shared with j in private
     wᵢ     = argmin fᵢ(w) + Σⱼ Bᵢⱼ zᵢ|ⱼᵀw + (ρdᵢ/2)‖w‖²                        (4)
     zⱼ|ᵢ⁺  = (1 − θ) zⱼ|ᵢ + θ (zᵢ|ⱼ + 2ρ Bᵢⱼ wᵢ)                                (5)
     Δzⱼ|ᵢ  = zⱼ|ᵢ⁺ − zⱼ|ᵢ, sent in clear; j adds it to its zⱼ|ᵢ                  (13)
 
-The constraints Bᵢⱼwᵢ + Bⱼᵢwⱼ = 0, B = +1 for i < j and −1 otherwise, make all w equal. The part of z that lies
-outside the range of the constraints never reaches w and never leaves z: it is the noise that hides the gradients.
-(The paper names θ = ½ Peaceman–Rachford and θ = 1 Douglas–Rachford splitting; in the literature it is the other way
-round. The numbers are not in doubt: θ = 1 is PDMM and θ = ½ ADMM.)
+The constraints Bᵢⱼwᵢ + Bⱼᵢwⱼ = 0, with B = +1 for i < j and −1 otherwise, make all w equal. The
+part of z outside the range of the constraints never reaches w and never leaves z: it is the noise
+that hides the gradients. θ = 1 is PDMM and θ = ½ is ADMM. (The paper calls θ = ½ Peaceman–Rachford
+and θ = 1 Douglas–Rachford splitting; the literature uses the two names the other way round.)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tacit.core.checks import check_positive
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Noise, check_noise
 from tacit.graph import Graph
-from tacit.privacy.masks import Masks, check_masks, edge_masks
+from tacit.privacy.masks import Masks, check_masks, edge_mask_tensors
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class SplittingState:
 
 @dataclass(frozen=True)
 class Splitting(Algorithm):
-    """Options and steps of both; each gives θ, its `averaging`."""
+    """PDMM or ADMM, by the value of θ, `averaging`."""
 
     averaging: ClassVar[float]
     requires: ClassVar[tuple[str, ...]] = ("connected", "undirected")
@@ -51,8 +52,8 @@ class Splitting(Algorithm):
 
     rho: float = 0.4
     solver: Solver = QuadraticSolver()
-    noise: Noise = Gaussian(0.01)  # of z⁰: σ_z = 0.01 is the paper's σ_z² = 10⁻⁴
-    masks: Masks = "derived"  # z⁰ from pairwise keys, or sent over a private channel as published
+    noise: Noise = Gaussian(0.01)
+    masks: Masks = "derived"
 
     def __post_init__(self) -> None:
         check_positive("rho", self.rho, example=0.4)
@@ -69,20 +70,19 @@ class Splitting(Algorithm):
         return self.solver.minimises
 
     def cautions(self, graph: Graph) -> list[str]:
-        """Gradient steps that are too long for the pull of the neighbours: w ← w − μ(… + ρdw) needs μρd < 2."""
-        pull = self.rho * float(np.bincount(graph.edges[:, 0], minlength=1).max())
-        step = self.solver.step_size
-        if pull * step < 2:
+        """Gradient steps that are too long: w ← w − μ(… + ρdw) needs μρd < 2."""
+        curvature = self.rho * float(np.bincount(graph.edges[:, 0], minlength=1).max())
+        mu = self.solver.step_size
+        if curvature * mu < 2:
             return []
         return [
-            f"the solver's steps of mu = {step:.3g} are too long for rho · largest degree = {pull:.3g}: expect "
-            f"divergence unless mu < {2 / pull:.3g}, or less where losses are curved; lower mu or rho, or use the "
-            "quadratic solver"
+            f"the solver's steps of mu = {mu:.3g} are too long for rho · largest degree = "
+            f"{curvature:.3g}: expect divergence unless mu < {2 / curvature:.3g}, or less for "
+            "curved losses; lower mu or rho, or use the quadratic solver"
         ]
 
     def start(self, here: Here) -> SplittingState:
-        shares = edge_masks("z0", self.noise, self.masks, here)
-        z, z_there = (rows if isinstance(rows, Tensor) else rows.tensor() for rows in shares)
+        z, z_there = edge_mask_tensors("z0", self.noise, self.masks, here)
         return SplittingState(here.theta0, z, z_there)
 
     def step(self, s: SplittingState, here: Here) -> SplittingState:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tacit.core.checks import check_count
 from tacit.core.here import Here
 from tacit.core.schedules import Rate
 
@@ -42,8 +41,3 @@ def track(s: TrackingState, here: Here, lr: Rate, local_steps: int = 1) -> Track
         last, grad = grad, here.grad(theta, local)
         gamma = gamma + grad - last
     return TrackingState(theta, gamma, grad)
-
-
-def check_local_steps(local_steps: int) -> None:
-    """Require a positive number of local steps."""
-    check_count("local_steps", local_steps)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from torch import Tensor
+
 from tacit.core.checks import check_choice
 from tacit.core.here import Here
 from tacit.core.noise import Noise
@@ -19,6 +21,16 @@ def edge_masks(tag: str, law: Noise, masks: Masks, here: Here) -> tuple[EdgeRows
         return sent, received
     rows = sent.tensor()
     return rows, here.net.send(tag, rows, private=True)
+
+
+def edge_mask_tensors(tag: str, law: Noise, masks: Masks, here: Here) -> tuple[Tensor, Tensor]:
+    """`edge_masks` as tensors, for algorithms that keep them."""
+    sent, received = edge_masks(tag, law, masks, here)
+    return _tensor(sent), _tensor(received)
+
+
+def _tensor(rows: EdgeRows) -> Tensor:
+    return rows if isinstance(rows, Tensor) else rows.tensor()
 
 
 def check_masks(masks: str) -> None:

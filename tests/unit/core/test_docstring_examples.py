@@ -10,6 +10,7 @@ MODULES = [
     *("graph.graph", "graph.topology"),
     *("compression.identity", "compression.qsgd", "compression.rand_k", "compression.sign_bits"),
     *("privacy.matrix_step", "privacy.protection"),
+    *("algorithms.lppa", "algorithms.pdmm", "algorithms.defl_vp"),
 ]
 
 
