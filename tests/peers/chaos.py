@@ -4,7 +4,6 @@ import asyncio
 import http.client
 import io
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -21,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
-from federations import die_with_parent, models
+from federations import die_with_parent, forkserver, models
 
 from tacit.cli import main
 from tacit.peer.federation.local_processes import LocalFederation, LocalNode
@@ -207,9 +206,7 @@ class ForkedCommand:
     """`tacit` with arguments in a forked process, with the interface of subprocess.Popen."""
 
     def __init__(self, arguments, log):
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tacit.cli.app", "chaos"])
-        self._process = context.Process(
+        self._process = forkserver().Process(
             target=_run_command, args=(arguments, str(log)), daemon=True
         )
         self._process.start()

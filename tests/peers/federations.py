@@ -106,13 +106,8 @@ def log_of(home, name):
 
 
 def run_in_turn(folders, names, seconds):
-    """Run several federations one after the other, each node in one process.
-
-    The processes are forked from one that has imported everything, because starting Python takes
-    longer than a run.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["federations"])
+    """Run several federations one after the other, each node in one process."""
+    context = forkserver()
     processes = {}
     deadline = time.monotonic() + seconds
     try:
@@ -129,6 +124,14 @@ def run_in_turn(folders, names, seconds):
             if process.is_alive():
                 process.kill()
                 process.join()
+
+
+def forkserver():
+    """The context of processes that are forked from one that has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    # Modules of the tests cannot be preloaded: Python 3.11 does not hand its path to the server.
+    context.set_forkserver_preload(["tacit.cli.app", "tacit.peer.node.node"])
+    return context
 
 
 def _run_nodes(name, folders):
