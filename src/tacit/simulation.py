@@ -96,7 +96,7 @@ class Run:
         history: Metrics over time.
         gradients: The gradient backend, and why it was chosen.
         setting: What determined the run.
-        transcript: Every message, if it was asked for.
+        transcript: Every message, if requested.
         diverged: Where a state first became NaN or infinite, if that was allowed.
     """
 
@@ -149,7 +149,7 @@ class Simulation:
         loader = task.loader(torch.as_tensor(ids), seed, device)
         self.task = task.to(device, pool)
         # Chosen once for all processes, because backends round differently.
-        choice = group.tell(
+        choice = group.run_on_first(
             lambda: asdict(
                 choose_backend(
                     self.task, ids.tolist(), loader, seed, device, setting.gradients, pool
@@ -160,7 +160,7 @@ class Simulation:
         objective = HostedObjective(
             self.task, ids.tolist(), loader, self.gradients.strategy, seed, device, pool
         )
-        self.net = group.network(graph, self.hosted.division, task.dtype, device, pool)
+        self.net = group.network(graph, self.hosted.partition, task.dtype, device, pool)
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(
             neighbourhood,
@@ -292,16 +292,17 @@ class Simulation:
             )
 
     def check(self) -> None:
-        """Note where a state first stopped being finite; raise `Diverged` unless that is allowed."""
+        """Record where a state first was not finite; raise `Diverged` unless that is allowed."""
         if self.diverged is not None:
-            self._watchdog.forget()
+            self._watchdog.clear()
             return
-        found = self.hosted.group.earliest(self._found_here())
+        found = self.hosted.group.minimum(self._found_here())
         if found is None:
             return
         iteration, field, row, is_client = found
         name = list(tensors_of(self._execution.latest))[field]
-        self.diverged = f"{name} of {'client' if is_client else 'row'} {row} is not finite at iteration {iteration}"
+        kind = "client" if is_client else "row"
+        self.diverged = f"{name} of {kind} {row} is not finite at iteration {iteration}"
         if not self.allow_divergence:
             raise Diverged(
                 f"The run diverged: {self.diverged}. Try a smaller step size or less noise; "
@@ -313,13 +314,13 @@ class Simulation:
 
         Rows are counted over all processes.
         """
-        if (found := self._watchdog.finding()) is None:
+        if (found := self._watchdog.first_found()) is None:
             return None
         fields = tensors_of(self._execution.latest)
         is_client = len(fields[found.field]) == len(self.hosted.ids)
         rows = self.hosted.ids
         if not is_client:
-            rows = self.hosted.division.leaving(self.hosted.group.rank)
+            rows = self.hosted.partition.out_edges(self.hosted.group.rank)
         field = list(fields).index(found.field)
         return found.iteration, field, int(rows[found.row]), int(is_client)
 
@@ -357,7 +358,7 @@ def simulate(
         progress: Called with the simulation after every iteration.
 
     Returns:
-        The models `run.theta` [N, P], the history, and the transcript if asked for.
+        The models `run.theta` [N, P], the history, and the transcript if requested.
 
     Raises:
         Misuse: If the arguments do not fit each other; the message says what to change.

@@ -1,4 +1,4 @@
-"""Processes that form a gloo group and do one job after the other; starting them anew for each would take longer."""
+"""Processes that form a gloo group and run one job after the other, because starting them is slow."""
 
 import contextlib
 import multiprocessing
@@ -17,7 +17,7 @@ from tacit.config.loading import make_config
 from tacit.core.workers import WorkerPool
 from tacit.engines import checkpoints, torchrun
 from tacit.engines.group import Hosted, SingleProcess
-from tacit.engines.torchrun import Ranks
+from tacit.engines.torchrun import TorchrunGroup
 from tacit.experiment.run import ProgressListener, run
 from tacit.record.checkpoint import Checkpoint
 from tacit.simulation import Setting, Simulation
@@ -29,7 +29,7 @@ GRAPHS = {
     "directed": tacit.Topology.random_directed(CLIENTS, 0.2, seed=2).mixing("sinkhorn", seed=3),
     "ring": tacit.Topology.ring(CLIENTS).mixing("metropolis"),
 }
-# Options that an algorithm must be given, and ways of talking that the defaults do not use.
+# Required options, and variants that exchange other messages than the defaults.
 GIVEN = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
 VARIANTS = {
     "lppa, fresh": ("lppa", {"fresh": True}),
@@ -70,17 +70,17 @@ def simulation(label, graph, dtype, group=None, transcript=None, **options):
     )
 
 
-def gathered(run):
+def gather_state(run):
     """The state of all clients in the first process; None elsewhere."""
-    whole = {}
+    gathered = {}
     for name, rows in tensors_of(run.state).items():
-        total = run.hosted.whole(len(rows))
-        counts = [len(run.hosted.places(total, rank)) for rank in range(run.hosted.group.ranks)]
-        everyone = torch.full((total, rows.shape[1]), torch.nan, dtype=rows.dtype)
-        for rank, part, slab in run.hosted.group.collect(rows, counts):
-            everyone[run.hosted.places(total, rank)[part]] = slab
-        whole[name] = everyone.numpy()
-    return whole if run.hosted.group.rank == 0 else None
+        total = run.hosted.total_rows(len(rows))
+        indices = [run.hosted.row_indices(total, rank) for rank in range(run.hosted.group.ranks)]
+        all_rows = torch.full((total, rows.shape[1]), torch.nan, dtype=rows.dtype)
+        for rank, part, block in run.hosted.group.gather(rows, list(map(len, indices))):
+            all_rows[indices[rank][part]] = block
+        gathered[name] = all_rows.numpy()
+    return gathered if run.hosted.group.rank == 0 else None
 
 
 def observed(run):
@@ -91,14 +91,14 @@ def trajectory(label, graph, dtype, group=None, **options):
     """The states after 0, 1, … iterations, what is observed, and what travelled."""
     run = simulation(label, graph, dtype, group, **options)
     run.start()
-    states, first = [gathered(run)], observed(run)
+    states, first = [gather_state(run)], observed(run)
     for _ in range(STEPS):
         run.step()
-        states.append(gathered(run))
+        states.append(gather_state(run))
     return states, [first, observed(run)], run.net.bytes_sent
 
 
-# --- jobs: what the workers can be asked to do, each with its group as first argument ----------------------
+# --- jobs of the workers; the group is their first argument ---
 
 
 def follow(group, label, graph, dtype, **options):
@@ -106,22 +106,22 @@ def follow(group, label, graph, dtype, **options):
 
 
 def traffic(group, graph, width, dtype):
-    """What really went to other ranks in one mix of two tensors and one send, and the cut."""
+    """Bytes sent to other ranks by a mix of two tensors and by a send; the partition's cut."""
     graph = GRAPHS[graph]
-    division = group.divide(graph)
-    net = group.network(graph, division, dtype, "cpu", WorkerPool(1))
-    rows = torch.zeros(len(division.hosted(group.rank)), width, dtype=dtype)
+    partition = group.partition_clients(graph)
+    net = group.network(graph, partition, dtype, "cpu", WorkerPool(1))
+    rows = torch.zeros(len(partition.hosted(group.rank)), width, dtype=dtype)
     net.mix(x=rows, y=rows)
     mixed = net.boundary_bytes
-    net.send("z", torch.zeros(len(division.leaving(group.rank)), width, dtype=dtype))
+    net.send("z", torch.zeros(len(partition.out_edges(group.rank)), width, dtype=dtype))
     sent = net.boundary_bytes - mixed
     net.average(x=rows)
     assert net.boundary_bytes == mixed + sent
-    return mixed, sent, division.volume, division.cut_edges
+    return mixed, sent, partition.volume, partition.cut_edges
 
 
 def continued(group, label, folder, to):
-    """Go on from the newest checkpoint in a folder, or start, and save after iteration `to`."""
+    """Continue from the newest checkpoint in a folder, or start, and save after iteration `to`."""
     run = simulation(label, "undirected", torch.float64, group)
     saved = checkpoints.load_latest(folder, run.algorithm, "mark", "cpu", run.hosted)
     if saved is None:
@@ -136,11 +136,12 @@ def continued(group, label, folder, to):
 
 def diverging(group, label, steps):
     """How a run ends that cannot stay finite."""
-    # Steps that are far too long, and noise beyond all numbers: of models, and of edges at the start.
+    # Steps that are far too long, and infinite noise: of models, and of edges at the start.
     cause = {"dsgt": {"lr": 1e150}, "pdmm": {"noise": tacit.Gaussian(1e308)}, "lppa": {}}[label]
     algorithm = replace(made(label), **cause)
     task = squares()
-    if label == "lppa":  # one client alone: no other rank sees anything
+    if label == "lppa":
+        # Only one client diverges, so only one rank notices.
         x, y = task.parts.arrays
         own = task.parts.order[task.parts.offsets[7] : task.parts.offsets[8]]
         far = x.index_put((own,), torch.tensor(1e200, dtype=x.dtype))
@@ -157,16 +158,18 @@ def diverging(group, label, steps):
     return None
 
 
-def refused(group, ask):
-    """What each process hears of a refusal in the first one."""
+def on_first(group, fail):
+    """What each process gets when the first one returns a value or raises an error."""
+
+    def compute():
+        if fail:
+            raise tacit.Misuse("No.", "Never.")
+        return {"answer": [1, None, "ä"]}
+
     try:
-        return group.tell(lambda: _refusing() if ask else {"answer": [1, None, "ä"]})
+        return group.run_on_first(compute)
     except tacit.TacitError as problem:
         return type(problem).__name__, problem.exit_code
-
-
-def _refusing():
-    raise tacit.Misuse("No.", "Never.")
 
 
 def transcribed(group):
@@ -179,39 +182,37 @@ def transcribed(group):
     return None
 
 
-def too_many(group, clients):
-    """What dividing a ring of so many clients gives: numbers hosted, or a refusal."""
+def partition_sizes(group, clients):
+    """The number of clients of a ring that each rank hosts, or the error."""
     try:
-        division = group.divide(tacit.Topology.ring(clients).mixing())
+        partition = group.partition_clients(tacit.Topology.ring(clients).mixing())
     except tacit.TacitError as problem:
         return str(problem)
-    return np.bincount(division.rank_of, minlength=group.ranks).tolist()
+    return np.bincount(partition.rank_of, minlength=group.ranks).tolist()
 
 
 def chosen(group):
-    """How gradients are taken when the processes would choose for themselves."""
+    """The gradient backend that each process uses when none is requested."""
     return simulation("dsgt", "ring", torch.float64, group, gradients="auto").gradients.strategy
 
 
 def mixed(group, graph, width):
-    """How far a product with W is from that of one process, on a graph that is not small."""
-    graph = {"ring": tacit.Topology.ring(400), "torus": tacit.Topology.torus(12, 30)}[
-        graph
-    ].mixing()
-    division = group.divide(graph)
-    net = group.network(graph, division, torch.float64, "cpu", WorkerPool(1))
-    x = torch.randn(
-        graph.clients, width, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    )
-    ids = division.hosted(group.rank)
+    """How far a product with W is from that of one process, on a larger graph."""
+    topologies = {"ring": tacit.Topology.ring(400), "torus": tacit.Topology.torus(12, 30)}
+    graph = topologies[graph].mixing()
+    partition = group.partition_clients(graph)
+    net = group.network(graph, partition, torch.float64, "cpu", WorkerPool(1))
+    draw = torch.Generator().manual_seed(1)
+    x = torch.randn(graph.clients, width, dtype=torch.float64, generator=draw)
+    ids = partition.hosted(group.rank)
     before = x[ids].clone()
     (found,) = net.mix(x=before)
     assert torch.equal(before, x[ids])
-    return float((found - (graph.W @ x)[ids]).abs().max()), net.boundary_bytes, division.volume
+    return float((found - (graph.W @ x)[ids]).abs().max()), net.boundary_bytes, partition.volume
 
 
 def experiment(group, config, out, die=None, stop=None, resume=False):
-    """How `tacit run` ends; after iteration 3 rank `die` is killed, and rank `stop` gets Ctrl-C twice."""
+    """How `tacit run` ends if rank `die` is killed or rank `stop` gets Ctrl-C after iteration 3."""
 
     def on_step(simulation):
         if simulation.t == 3 and group.rank == die:
@@ -233,18 +234,17 @@ def experiment(group, config, out, die=None, stop=None, resume=False):
     return "done", 0, outcome.summary
 
 
-# --- the processes -----------------------------------------------------------------------------------------
+# --- the processes ---
 
 
-def serve(rank, ranks, meeting, jobs):
-    """Do what is asked for until there is nothing more."""
+def serve(rank, ranks, store, jobs):
+    """Run jobs until None arrives."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    torchrun.SLAB = (
-        100  # bytes: three rows, so that checkpoints are written and read in several pieces
-    )
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
-    group = Ranks(rank, ranks)
+    # Three rows, so that checkpoints are written and read in several blocks.
+    torchrun.BLOCK_BYTES = 100
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
+    group = TorchrunGroup(rank, ranks)
     while (job := jobs.recv()) is not None:
         name, arguments, options = job
         try:
@@ -254,21 +254,20 @@ def serve(rank, ranks, meeting, jobs):
             jobs.send((False, traceback.format_exc()))
         else:
             if isinstance(answer, tuple) and answer[0] == "RankLost":
-                return  # as the command does: its closed connections end the wait of the others
+                # As the command does: closed connections end the wait of the others.
+                return
     dist.destroy_process_group()
 
 
 class Workers:
-    """A group of processes that do jobs together."""
-
-    def __init__(self, ranks, meeting):
+    def __init__(self, ranks, store):
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tacit.experiment.run", "tacit.engines.torchrun"])
         self.pipes, self.processes = [], []
         for rank in range(ranks):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=serve, args=(rank, ranks, str(meeting), theirs), daemon=True
+                target=serve, args=(rank, ranks, str(store), theirs), daemon=True
             )
             process.start()
             theirs.close()
@@ -281,7 +280,7 @@ class Workers:
             pipe.send((job, arguments, options))
         answers = []
         for rank, pipe in enumerate(self.pipes):
-            assert pipe.poll(60), f"rank {rank} does not answer"
+            assert pipe.poll(60), f"rank {rank} does not respond"
             try:
                 good, answer = pipe.recv()
             except EOFError:

@@ -16,7 +16,7 @@ from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.tracking import REQUIRES, TrackingState, track
 from tacit.core import native
 from tacit.engines.capture.iteration import CapturedStep, NotCapturable, overwrite
-from tacit.engines.watchdog import Finding, Watchdog
+from tacit.engines.watchdog import NonFiniteRow, Watchdog
 from tacit.simulation import Setting, Simulation
 
 
@@ -105,14 +105,14 @@ def test_the_watchdog_sees_every_replayed_iteration():
     algorithm, watchdog = tacit.DSGT(lr=FALLING), Watchdog()
     replayed = captured(advanced(algorithm, digits(), 2), algorithm, watchdog)
     replayed.replay(2)
-    assert watchdog.finding() is None
+    assert watchdog.first_found() is None
     replayed.state.gamma[4, 1] = torch.nan
     replayed.replay(3)
     replayed.replay(4)
-    found = watchdog.finding()
+    found = watchdog.first_found()
     assert (found.iteration, found.field) == (4, "theta")
     assert found.row in (3, 4, 5)  # the client and its neighbours on the ring
-    assert isinstance(found, Finding)
+    assert isinstance(found, NonFiniteRow)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Rows divided among gloo processes: the numbers of one process, and only boundary rows travel.
 
-Tolerance: sums over neighbours are made in another order, so states agree to rounding: 1e-12 relative to the largest
-number of a field in double precision, 1e-6 in single precision (after five iterations).
+Sums over neighbours have another order, so states agree up to rounding: 1e-12 relative to the
+largest number of a field in double precision, 1e-6 in single precision, after five iterations.
 """
 
 from dataclasses import asdict
@@ -33,9 +33,8 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
-    """Two and three processes."""
     folder = tmp_path_factory.mktemp("ranks")
-    both = {ranks: Workers(ranks, folder / f"meeting-{ranks}") for ranks in (2, 3)}
+    both = {ranks: Workers(ranks, folder / f"store-{ranks}") for ranks in (2, 3)}
     yield both
     for workers in both.values():
         workers.close()
@@ -81,10 +80,9 @@ def compare(ours, theirs, tolerance):
 def test_every_algorithm_gives_the_numbers_of_one_process(group, label, dtype):
     found = group.do("follow", label, "undirected", dtype)
     assert_same_trajectory(found[0], trajectory(label, "undirected", dtype), TOLERANCE[dtype])
-    assert all(one[1:] == found[0][1:] for one in found)  # everybody observes the same
-    assert not np.array_equal(
-        found[0][0][0]["theta"], found[0][0][-1]["theta"]
-    )  # nothing stands still
+    # All ranks observe the same, and models change.
+    assert all(each[1:] == found[0][1:] for each in found)
+    assert not np.array_equal(found[0][0][0]["theta"], found[0][0][-1]["theta"])
 
 
 def fits(label):
@@ -128,9 +126,8 @@ def test_mixing_on_larger_graphs(group, graph, ranks):
     errors, sent, volumes = zip(*group.do("mixed", graph, 3), strict=True)
     assert max(errors) < 1e-14
     assert sum(sent) == volumes[0] * 3 * 8
-    if (
-        ranks == 2
-    ):  # two clients on either side of two cuts; two columns of twelve of the torus on either side
+    if ranks == 2:
+        # Two cuts: a client on either side of each, or a column of twelve in the torus.
         assert volumes[0] == {"ring": 4, "torus": 48}[graph]
 
 
@@ -139,7 +136,7 @@ def test_a_ring_is_cut_once_per_rank(group, ranks):
 
 
 @pytest.mark.parametrize("label", ["lppa", "pdmm"])  # rows of clients only, and rows of edges too
-def test_checkpoints_go_on_with_another_number_of_ranks(groups, label, tmp_path):
+def test_checkpoints_continue_with_another_number_of_ranks(groups, label, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     continued(SingleProcess(), label, whole, 8)
     continued(SingleProcess(), label, parts, 2)
@@ -156,9 +153,9 @@ def test_checkpoints_go_on_with_another_number_of_ranks(groups, label, tmp_path)
 
 
 def test_a_checkpoint_of_ranks_is_the_file_of_one_process(groups, tmp_path):
-    """The same bytes of tensors, in a file that anybody can read; written in pieces."""
     run = simulation("pdmm", "undirected", torch.float64)
-    run.start()  # before anything is summed: no rounding
+    # Before anything is summed, so nothing is rounded.
+    run.start()
     groups[3].do("continued", "pdmm", tmp_path, 0)
     (path,) = tmp_path.iterdir()
     assert path == checkpoints.path_of(tmp_path, 0)
@@ -171,7 +168,7 @@ def test_a_checkpoint_of_ranks_is_the_file_of_one_process(groups, tmp_path):
 @pytest.mark.parametrize(
     ("label", "where"), [("dsgt", "of client"), ("pdmm", "z of row"), ("lppa", "gamma of client 7")]
 )
-def test_divergence_on_one_rank_stops_all_with_the_words_of_one_process(group, label, where):
+def test_divergence_on_one_rank_stops_all_with_the_message_of_one_process(group, label, where):
     expected = diverging(SingleProcess(), label, 40)
     assert where in expected
     assert set(group.do("diverging", label, 40)) == {expected}
@@ -203,7 +200,7 @@ def test_a_run_of_ranks_leaves_what_one_process_leaves(group, ranks, tmp_path):
     assert "holds another run" in again[0][2]
 
 
-def test_a_wish_to_stop_on_one_rank_stops_all_after_the_same_iteration(group, ranks, tmp_path):
+def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(group, ranks, tmp_path):
     ends = group.do("experiment", CONFIG, tmp_path, stop=ranks - 1)
     assert [one[:2] for one in ends] == [("Interrupted", 130)] + [("ReportedElsewhere", 130)] * (
         ranks - 1
@@ -215,27 +212,27 @@ def test_a_wish_to_stop_on_one_rank_stops_all_after_the_same_iteration(group, ra
 
 
 @pytest.mark.parametrize("die", [0, 2])
-def test_when_a_rank_is_killed_the_others_say_so_and_a_checkpoint_is_left(die, tmp_path):
-    workers = Workers(3, tmp_path / "meeting")
+def test_when_a_rank_is_killed_the_others_report_it_and_a_checkpoint_is_left(die, tmp_path):
+    workers = Workers(3, tmp_path / "store")
     try:
         ends = workers.do("experiment", CONFIG, tmp_path / "out", die=die)
     finally:
         workers.close()
     assert ends.pop(die) == "died"
-    for kind, code, said in ends:
+    for kind, code, message in ends:
         assert (kind, code) == ("RankLost", 1)
-        assert "does not answer any more" in said
+        assert "no longer responds" in message
         assert (
             "stopped after iteration 3 of 6. The state after iteration 2 is saved. Continue with"
-            in said
+            in message
         )
     kind, _, summary = experiment(SingleProcess(), CONFIG, tmp_path / "out", resume=True)
     assert (kind, summary["steps"]) == ("done", 6)
 
 
-def test_what_the_first_process_finds_out_is_told_to_all(group, ranks):
-    assert group.do("refused", False) == [{"answer": [1, None, "ä"]}] * ranks
-    assert group.do("refused", True) == [("Misuse", 2)] + [("ReportedElsewhere", 2)] * (ranks - 1)
+def test_results_and_errors_of_the_first_process_reach_all(group, ranks):
+    assert group.do("on_first", False) == [{"answer": [1, None, "ä"]}] * ranks
+    assert group.do("on_first", True) == [("Misuse", 2)] + [("ReportedElsewhere", 2)] * (ranks - 1)
 
 
 def test_transcripts_are_refused(group, tmp_path):
@@ -246,10 +243,10 @@ def test_transcripts_are_refused(group, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_every_rank_has_a_client_or_the_run_is_refused(group, ranks):
-    assert group.do("too_many", ranks + 1) == [[2] + [1] * (ranks - 1)] * ranks
-    assert f"There are {ranks} ranks for 1 clients" in group.do("too_many", 1)[0]
+def test_every_rank_needs_a_client(group, ranks):
+    assert group.do("partition_sizes", ranks + 1) == [[2] + [1] * (ranks - 1)] * ranks
+    assert f"There are {ranks} ranks for 1 clients" in group.do("partition_sizes", 1)[0]
 
 
-def test_all_processes_take_gradients_the_same_way(group):
+def test_all_processes_use_the_same_gradient_backend(group):
     assert len(set(group.do("chosen"))) == 1

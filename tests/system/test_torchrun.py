@@ -55,7 +55,7 @@ def test_torchrun_continues_after_a_rank_was_killed(
     )
     assert done.returncode == 0, done.stderr
     # The survivor says what happened, what is left, and how to go on.
-    assert "Error: Rank 0: Another rank does not answer any more" in done.stderr
+    assert "Error: Rank 0: Another rank no longer responds" in done.stderr
     assert (
         "stopped after iteration 7 of 15. The state after iteration 5 is saved. Continue with"
         in done.stderr

@@ -227,7 +227,9 @@ def begun(workspace=None, threads=None, steps=0):
         if threads is not None:
             torch.set_num_threads(threads)
         try:
-            simulation = Simulation(Setting(ALGORITHMS[2], network_task(), RING, seed=2, gradients="batched"))
+            simulation = Simulation(
+                Setting(ALGORITHMS[2], network_task(), RING, seed=2, gradients="batched")
+            )
             simulation.start()
             for _ in range(steps):
                 simulation.step()

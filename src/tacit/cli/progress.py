@@ -74,7 +74,7 @@ class ProgressBars:
             self._bars.update(task, total=experiment.steps, completed=t, rounds=rounds, metric="")
             self._print_once(experiment.graph.describe())
             if simulation.hosted.group.ranks > 1:
-                self._print_once(simulation.hosted.division.describe())
+                self._print_once(simulation.hosted.partition.describe())
             backend = simulation.gradients
             self._print_once(
                 f"gradients {backend.strategy} ({backend.reason})",

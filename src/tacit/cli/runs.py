@@ -29,13 +29,13 @@ def run(
 ) -> None:
     """Run one experiment; write its history, checkpoints, summary and report."""
     from tacit.config.loading import load_config
-    from tacit.engines.torchrun import joined
+    from tacit.engines.torchrun import join_process_group
     from tacit.experiment.run import run as run_config
     from tacit.record.history import decibels
     from tacit.report.report import write_report
 
     experiment = load_config(config, overrides or [])
-    with joined(experiment.run.device) as group:
+    with join_process_group(experiment.run.device) as group:
         if group.rank != 0:
             run_config(experiment, out, data_folder=data, resume=resume, group=group)
             return

@@ -1,4 +1,4 @@
-"""What an algorithm sees: the clients hosted here, their graph, network, gradients and randomness."""
+"""What an algorithm sees: the hosted clients, their graph, network, gradients and randomness."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 class Network(Protocol):
-    """The only way to communicate. Every verb is collective: all clients call it in the same order."""
+    """The only way to communicate. Collective: all clients call methods in the same order."""
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         """Send each client's row of each tensor [n, P] to its out-neighbours; return Σⱼ wᵢⱼ xⱼ."""
@@ -47,7 +47,7 @@ class Here(ABC):
 
     Attributes:
         graph: Edges of the hosted clients: lifts rows to edges and sums edges to rows.
-        net: The network, with the verbs `mix`, `send` and `average`.
+        net: The network, with the methods `mix`, `send` and `average`.
         t: The iteration, 0 in `start` and in the first step.
     """
 

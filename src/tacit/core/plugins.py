@@ -21,7 +21,7 @@ class Registry(Mapping[str, T], Generic[T]):
         [project.entry-points."tacit.algorithms"]
         gossip = "mypackage.gossip:GossipAveraging"
 
-    Nothing is imported before it is asked for, so a broken plugin affects only those who use it.
+    Entries are imported when they are used, so a broken plugin affects only its own users.
 
     Args:
         group: Entry-point group, such as `"tacit.algorithms"`.

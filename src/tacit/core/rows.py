@@ -1,4 +1,4 @@
-"""Rows that are more than a tensor: noise that is drawn when needed, and rows that travel encoded."""
+"""Rows that are more than a tensor: noise drawn when needed, and rows that travel encoded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Checkpoints of rows that are spread over processes: one file, as one process that hosts all clients writes it.
+"""Checkpoints of rows that are spread over processes, in one file.
 
-So a run can go on with any number of ranks. The first process writes and reads the file, some rows at a time.
+The file is the one that a single process would write, so a run can continue with any number of
+ranks. Rank 0 writes and reads it, a block of rows at a time.
 """
 
 from __future__ import annotations
@@ -16,33 +17,42 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
 from tacit.engines.group import Hosted
-from tacit.record import checkpoint as whole
+from tacit.record import checkpoint as single
 from tacit.record.checkpoint import Checkpoint
 
-# How the safetensors format calls the kinds of numbers that states are made of.
-NAMES = {torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16"}
-KINDS = {name: kind for kind, name in NAMES.items()}
+# Names of data types in the safetensors format.
+DTYPE_NAMES = {
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+}
+DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 
 def save(folder: Path, checkpoint: Checkpoint, hosted: Hosted, keep: int = 2) -> None:
-    """Write one checkpoint of all clients from each process's rows; see tacit.record.checkpoint.save."""
+    """Like `tacit.record.checkpoint.save`, from the rows of all processes."""
     if hosted.group.ranks == 1:
-        whole.save(folder, checkpoint, keep)
+        single.save(folder, checkpoint, keep)
         return
     fields = tensors_of(checkpoint.state)
-    shapes = {name: (hosted.whole(len(rows)), rows.shape[1]) for name, rows in fields.items()}
+    shapes = {name: (hosted.total_rows(len(rows)), rows.shape[1]) for name, rows in fields.items()}
     if hosted.group.rank != 0:
-        for name in fields:
-            _give(fields[name], shapes[name][0], hosted)
+        for name, rows in fields.items():
+            for _ in hosted.group.gather(rows, _counts(shapes[name][0], hosted)):
+                raise AssertionError("rows arrived at a process that writes nothing")
         return
-    with whole.writing(folder, checkpoint.step, keep) as part:
-        header: dict[str, Any] = {"__metadata__": whole.metadata(checkpoint)}
+    with single.writing(folder, checkpoint.step, keep) as part:
+        header: dict[str, Any] = {"__metadata__": single.metadata(checkpoint)}
         end = 0
         for name, rows in fields.items():
-            begin, end = end, end + shapes[name][0] * shapes[name][1] * rows.element_size()
+            count, width = shapes[name]
+            begin, end = end, end + count * width * rows.element_size()
             header[name] = {
-                "dtype": NAMES[rows.dtype], "shape": shapes[name], "data_offsets": (begin, end)
-            }  # fmt: skip
+                "dtype": DTYPE_NAMES[rows.dtype],
+                "shape": (count, width),
+                "data_offsets": (begin, end),
+            }
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         with part.open("wb") as file:
@@ -51,50 +61,52 @@ def save(folder: Path, checkpoint: Checkpoint, hosted: Hosted, keep: int = 2) ->
         for name, rows in fields.items():
             count, width = shapes[name]
             offset = 8 + len(text) + header[name]["data_offsets"][0]
-            bytes_of_a_row = width * rows.element_size()
-            room = np.memmap(part, np.uint8, "r+", offset, (count, bytes_of_a_row))
-            for rank, piece, slab in hosted.group.collect(rows, _counts(count, hosted)):
-                places = hosted.places(count, rank)[piece]
-                room[places] = slab.contiguous().view(torch.uint8).numpy()
-            room.flush()
+            shape = (count, width * rows.element_size())
+            mapped = np.memmap(part, np.uint8, "r+", offset, shape)
+            for rank, piece, block in hosted.group.gather(rows, _counts(count, hosted)):
+                indices = hosted.row_indices(count, rank)[piece]
+                mapped[indices] = block.contiguous().view(torch.uint8).numpy()
+            mapped.flush()
 
 
 def load_latest(
     folder: Path, algorithm: Algorithm, fingerprint: str, device: torch.device | str, hosted: Hosted
 ) -> Checkpoint | None:
-    """The newest readable checkpoint, of each process its rows; see tacit.record.checkpoint.load_latest."""
+    """Like `tacit.record.checkpoint.load_latest`, with the rows of this process only."""
     group = hosted.group
     if group.ranks == 1:
-        return whole.load_latest(folder, algorithm, fingerprint, device)
+        return single.load_latest(folder, algorithm, fingerprint, device)
 
-    def look() -> dict[str, Any] | None:
-        outline = whole.load_latest(folder, algorithm, fingerprint, "meta")
+    def read_layout() -> dict[str, Any] | None:
+        outline = single.load_latest(folder, algorithm, fingerprint, "meta")
         if outline is None:
             return None
         fields = tensors_of(outline.state)
-        layout = {name: (NAMES[rows.dtype], *rows.shape) for name, rows in fields.items()}
-        return {"facts": {name: getattr(outline, name) for name in whole.FACTS}, "layout": layout}
+        layout = {name: (DTYPE_NAMES[rows.dtype], *rows.shape) for name, rows in fields.items()}
+        return {"facts": {name: getattr(outline, name) for name in single.FACTS}, "layout": layout}
 
-    found = group.tell(look)
+    found = group.run_on_first(read_layout)
     if found is None:
         return None
     state = {}
-    path = whole.path_of(folder, found["facts"]["step"])
+    path = single.path_of(folder, found["facts"]["step"])
     opened: AbstractContextManager[Any] = _opened(path) if group.rank == 0 else nullcontext()
     with opened as tensors:
-        for name, (kind, count, width) in found["layout"].items():
+        for name, (dtype, count, width) in found["layout"].items():
             mapped = tensors.get_tensor(name) if group.rank == 0 else torch.empty(0)
-            places = [torch.as_tensor(hosted.places(count, rank)) for rank in range(group.ranks)]
+            indices = [
+                torch.as_tensor(hosted.row_indices(count, rank)) for rank in range(group.ranks)
+            ]
             state[name] = torch.empty(
-                len(places[group.rank]), width, dtype=KINDS[kind], device=device
+                len(indices[group.rank]), width, dtype=DTYPES[dtype], device=device
             )
 
-            def take(
-                rank: int, part: slice, mapped: Tensor = mapped, places: Any = places
+            def read(
+                rank: int, part: slice, mapped: Tensor = mapped, indices: Any = indices
             ) -> Tensor:
-                return mapped[places[rank][part]]
+                return mapped[indices[rank][part]]
 
-            group.deal(take, state[name], list(map(len, places)))
+            group.scatter(read, state[name], list(map(len, indices)))
     return Checkpoint(state_type(type(algorithm))(**state), **found["facts"])
 
 
@@ -105,12 +117,6 @@ def _opened(path: Path) -> AbstractContextManager[Any]:
     return opened
 
 
-def _give(rows: Tensor, count: int, hosted: Hosted) -> None:
-    """Send our rows to the first process."""
-    for _ in hosted.group.collect(rows, _counts(count, hosted)):
-        raise AssertionError("rows arrived at a process that writes nothing")
-
-
 def _counts(rows: int, hosted: Hosted) -> list[int]:
-    """How many of all `rows` each rank has."""
-    return [len(hosted.places(rows, rank)) for rank in range(hosted.group.ranks)]
+    """The number of rows that each rank has of a tensor with `rows` in total."""
+    return [len(hosted.row_indices(rows, rank)) for rank in range(hosted.group.ranks)]

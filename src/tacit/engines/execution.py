@@ -1,4 +1,4 @@
-"""Executing an algorithm on hosted clients, step by step: lazily in place, or as a captured step."""
+"""Executes an algorithm on hosted clients, step by step: lazily in place, or captured."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Execution:
         """Compute the state before the first iteration."""
         with reproducible(self.device), self.here.workspace.pool.exclusive():
             self.state = evaluated_state(self.algorithm.start(self.here))
-        self._watchdog.look(0, tensors_of(self._state))
+        self._watchdog.check(0, tensors_of(self._state))
 
     def step(self, t: int) -> None:
         """Compute iteration t."""
@@ -101,7 +101,7 @@ class Execution:
             # From here on the tensors of the last state are overwritten, unless others hold them.
             self._state = before = None
             state = evaluated_state(after.pop())
-            self._watchdog.look(t + 1, tensors_of(state))
+            self._watchdog.check(t + 1, tensors_of(state))
         self._state = state
         self._warm_up -= self._warm_up > 0
 
@@ -121,7 +121,7 @@ class Execution:
                 state = replace(self._state, **rows)
                 self._captured = CapturedStep(self.algorithm, self.here, state, self._watchdog)
                 self._state = state
-        except Exception as problem:  # It reads from the GPU, or asks for the iteration.
+        except Exception as problem:  # It reads from the GPU, or uses the iteration.
             self._warm_up = -1
             self.why_not_captured = first_line(problem)
 

@@ -1,4 +1,4 @@
-"""The processes that run one experiment together, and which clients are hosted where."""
+"""The processes that run one simulation together, and the clients that each of them hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from tacit.core.here import Network
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
-from tacit.engines.partition import Division
+from tacit.engines.partition import ClientPartition
 from tacit.engines.stacked import StackedNetwork
 from tacit.graph import Graph
 
@@ -22,76 +22,82 @@ T = TypeVar("T")
 
 
 class CountingNetwork(Network, Protocol):
-    """A network that counts the bytes that all clients of the run have sent, and uses memory again."""
+    """A network that counts the bytes sent by all clients of the run, and recycles memory."""
 
     bytes_sent: int
     buffers: Buffers
 
 
 class ProcessGroup(Protocol):
-    """The processes of a run. All verbs are collective: all processes take part, in the same order."""
+    """The processes of a run.
+
+    All methods are collective: every process calls them, in the same order.
+    """
 
     @property
     def rank(self) -> int:
-        """The number of this process; the first, 0, also writes and prints."""
+        """The number of this process. Rank 0 also writes files and prints."""
         ...
 
     @property
     def ranks(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         ...
 
     @property
-    def again(self) -> bool:
-        """Whether these processes were started because earlier ones had died: they go on where those were."""
+    def restarted(self) -> bool:
+        """Whether these processes replace earlier ones that died, whose run they continue."""
         ...
 
-    def device(self, wish: torch.device | str) -> torch.device | str:
+    def device(self, requested: torch.device | str) -> torch.device | str:
         """Where the rows of this process live."""
         ...
 
-    def divide(self, graph: Graph) -> Division:
-        """Who hosts which clients."""
+    def partition_clients(self, graph: Graph) -> ClientPartition:
+        """Assign each client to a process."""
         ...
 
     def network(
         self,
         graph: Graph,
-        division: Division,
+        partition: ClientPartition,
         dtype: torch.dtype,
         device: torch.device | str,
         pool: WorkerPool,
     ) -> CountingNetwork:
-        """The network of the clients hosted here."""
+        """The network of the hosted clients."""
         ...
 
-    def tell(self, ask: Callable[[], T]) -> T:
-        """What the first process finds out, told to all; a plain JSON value. A refusal there ends all."""
+    def run_on_first(self, function: Callable[[], T]) -> T:
+        """Call `function` on rank 0 and return its result, a JSON value, on every rank.
+
+        If it raises a `TacitError`, every rank raises: the others raise `ReportedElsewhere`.
+        """
         ...
 
     def total(self, values: Tensor) -> Tensor:
         """The sum over all processes, in double precision."""
         ...
 
-    def earliest(self, found: Sequence[int] | None) -> list[int] | None:
-        """The smallest of what the processes found; None if nobody found anything."""
+    def minimum(self, values: Sequence[int] | None) -> list[int] | None:
+        """The smallest `values` of all processes, compared as lists; None if all have None."""
         ...
 
-    def any(self, wish: bool) -> bool:
-        """Whether one process wishes it."""
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in at least one process."""
         ...
 
-    def collect(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
-        """All rows (counts[r] of them from rank r) to the first process: rank, which of its rows, and these rows.
+    def gather(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
+        """Send all rows to rank 0, a block at a time; rank r has counts[r] of them.
 
-        They come some at a time. The others give theirs away and get nothing.
+        Yields, on rank 0 only: the rank, which of its rows, and these rows.
         """
         ...
 
-    def deal(
-        self, take: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
+    def scatter(
+        self, read: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
     ) -> None:
-        """The inverse: the first process takes the rows of each rank, which arrive in `into` there."""
+        """The inverse of `gather`: rank 0 reads each rank's rows, which arrive in `into` there."""
         ...
 
 
@@ -101,52 +107,43 @@ class SingleProcess:
 
     rank: int = 0
     ranks: int = 1
-    again: bool = False
+    restarted: bool = False
 
-    def device(self, wish: torch.device | str) -> torch.device | str:
-        """As wished."""
-        return wish
+    def device(self, requested: torch.device | str) -> torch.device | str:
+        return requested
 
-    def divide(self, graph: Graph) -> Division:
-        """All are here."""
-        return Division(np.zeros(graph.clients, dtype=np.int64), 1, graph.edges)
+    def partition_clients(self, graph: Graph) -> ClientPartition:
+        return ClientPartition(np.zeros(graph.clients, dtype=np.int64), 1, graph.edges)
 
     def network(
         self,
         graph: Graph,
-        division: Division,
+        partition: ClientPartition,
         dtype: torch.dtype,
         device: torch.device | str,
         pool: WorkerPool,
     ) -> CountingNetwork:
-        """Products with the whole of W."""
         return StackedNetwork(graph, dtype, device, pool)
 
-    def tell(self, ask: Callable[[], T]) -> T:
-        """Just ask."""
-        return ask()
+    def run_on_first(self, function: Callable[[], T]) -> T:
+        return function()
 
     def total(self, values: Tensor) -> Tensor:
-        """The values themselves."""
         return values.double()
 
-    def earliest(self, found: Sequence[int] | None) -> list[int] | None:
-        """What was found."""
-        return None if found is None else list(found)
+    def minimum(self, values: Sequence[int] | None) -> list[int] | None:
+        return None if values is None else list(values)
 
-    def any(self, wish: bool) -> bool:
-        """The own wish."""
-        return wish
+    def any(self, flag: bool) -> bool:
+        return flag
 
-    def collect(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
-        """The rows."""
+    def gather(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
         yield 0, slice(0, len(rows)), rows
 
-    def deal(
-        self, take: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
+    def scatter(
+        self, read: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
     ) -> None:
-        """Take all."""
-        into.copy_(take(0, slice(0, len(into))))
+        into.copy_(read(0, slice(0, len(into))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,28 +151,32 @@ class Hosted:
     """The clients that this process hosts, among all of them."""
 
     group: ProcessGroup
-    division: Division
+    partition: ClientPartition
 
     @classmethod
     def of(cls, group: ProcessGroup, graph: Graph) -> Hosted:
-        """Those that fall to this process of a group."""
-        return cls(group, group.divide(graph))
+        return cls(group, group.partition_clients(graph))
 
     @property
     def clients(self) -> int:
         """Number of all clients N."""
-        return self.division.clients
+        return self.partition.clients
 
     @cached_property
     def ids(self) -> np.ndarray:
-        """The clients here, ascending."""
-        return self.division.hosted(self.group.rank)
+        """The hosted clients, ascending."""
+        return self.partition.hosted(self.group.rank)
 
-    def places(self, rows: int, rank: int) -> np.ndarray:
-        """Where the rows of a rank are in a tensor of all `rows`, of which there is one per client or one per edge."""
-        return self.division.hosted(rank) if rows == self.clients else self.division.leaving(rank)
+    def row_indices(self, total_rows: int, rank: int) -> np.ndarray:
+        """Indices of a rank's rows in a tensor of all N clients' rows, or of all edges' rows."""
+        if total_rows == self.clients:
+            return self.partition.hosted(rank)
+        return self.partition.out_edges(rank)
 
-    def whole(self, rows: int) -> int:
-        """How many rows a tensor of all clients has that has so many here: one per client, or per edge."""
-        of_clients = self.group.earliest([int(rows == len(self.ids))]) == [1]  # here and everywhere
-        return self.clients if of_clients else len(self.division.edges)
+    def total_rows(self, rows: int) -> int:
+        """Rows that a tensor has over all processes if it has `rows` here: one per client or edge.
+
+        Collective, because one process can host as many clients as edges.
+        """
+        per_client = self.group.minimum([int(rows == len(self.ids))]) == [1]
+        return self.clients if per_client else len(self.partition.edges)

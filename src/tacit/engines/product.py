@@ -1,4 +1,4 @@
-"""Products of a fixed sparse matrix with rows: what mixing is."""
+"""Products of a fixed sparse matrix with rows, as in mixing."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from tacit.core import native
 from tacit.core.neighbourhood import slots
 from tacit.core.workers import WorkerPool
 
-DENSE = (
-    64**2
-)  # entries, zeros included, up to which a matrix is kept dense; larger ones if a quarter of it is filled
-TILE = 1 << 22  # numbers handled at a time where there are no compiled loops
+# Without compiled loops, matrices of at most this many entries (zeros included) are kept dense.
+DENSE = 64**2
+# Numbers handled at a time where there are no compiled loops.
+TILE = 1 << 22
 
 
 class Product:
-    """A·x for a matrix A [n, m] and rows x [m, P]; every row is summed in the order of its entries.
+    """A·x for a matrix A [n, m] and rows x [m, P]; each row is summed in the order of its entries.
 
-    A matrix of which a quarter is filled is kept dense. Others are summed row by row by compiled loops; on a GPU, and
-    where there are none, small ones are kept dense too, and large ones go by slots: the first, second, … entry of
-    every row.
+    A matrix that is at least a quarter full is kept dense. Compiled loops sum other matrices row by
+    row. Without compiled loops, as on a GPU, small matrices are kept dense too, and large ones are
+    summed by slots: the first entry of every row, then the second, and so on.
     """
 
     def __init__(
@@ -51,23 +51,26 @@ class Product:
                 (rows, self._source[entry], self._weight[entry]) for rows, entry in parts
             ]
 
-    def write(self, out: Tensor, x: Tensor, *, onto: bool = False) -> None:
-        """Write A·x into `out` [n, P], or out + A·x if it comes `onto` what is there."""
+    def write(self, out: Tensor, x: Tensor, *, accumulate: bool = False) -> None:
+        """Write A·x into `out` [n, P], or add it to `out` if `accumulate`."""
         if len(x) != self._columns:
             raise ValueError(f"{len(x)} rows for a matrix of {self._columns} columns")
         if self._dense is not None:
-            self._write_dense(self._dense, out, x, onto)
+            self._write_dense(self._dense, out, x, accumulate)
         elif self._compiled:
             entries, x = (self._begin, self._source, self._weight), x.contiguous()
             self._pool.run(
-                lambda rows: native.mix(*entries, x, out, rows, onto), self._pool.split(len(out))
+                lambda rows: native.mix(*entries, x, out, rows, accumulate),
+                self._pool.split(len(out)),
             )
         else:
-            self._write_slots(out if onto else out.zero_(), x)
+            self._write_slots(out if accumulate else out.zero_(), x)
 
-    def _write_dense(self, dense: Tensor, out: Tensor, x: Tensor, onto: bool) -> None:
+    def _write_dense(self, dense: Tensor, out: Tensor, x: Tensor, accumulate: bool) -> None:
         def write(columns: slice) -> None:
-            torch.addmm(out[:, columns], dense, x[:, columns], beta=int(onto), out=out[:, columns])
+            torch.addmm(
+                out[:, columns], dense, x[:, columns], beta=int(accumulate), out=out[:, columns]
+            )
 
         self._pool.run(write, self._pool.split(x.shape[1]))
 
@@ -76,5 +79,5 @@ class Product:
         for rows, columns, values in self._slots:
             for part in range(0, len(rows), step):
                 piece = slice(part, part + step)
-                # Rows of a slot are distinct, so the sums do not depend on how the device schedules them.
+                # Rows of a slot are distinct, so the sums do not depend on the device's scheduling.
                 out.index_add_(0, rows[piece], x[columns[piece]].mul_(values[piece, None]))

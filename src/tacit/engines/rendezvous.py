@@ -1,9 +1,10 @@
-"""How the processes of a run find each other, and nobody who has died.
+"""How the processes of a run find each other after a restart.
 
-The store where torchrun's processes meet outlives them: after a restart it still holds the addresses of the dead. So
-the living first agree on a name under which to meet, made of a token of each. The first process collects tokens and
-proposes; whoever finds its own token in the proposal seconds it; when all have, it is settled. A token of the dead is
-seconded by nobody, and is replaced as soon as the living one has written its own.
+torchrun's store outlives its processes: after a restart it still has the addresses of dead ones. So
+the live processes first agree on a new name for their group, made of one random token per process.
+Rank 0 proposes the tokens it finds; each process confirms a proposal that has its own token; when
+all have confirmed, the name is final. A dead process's token is never confirmed. It is replaced as
+soon as its successor writes its own, and rank 0 proposes again.
 """
 
 from __future__ import annotations
@@ -17,35 +18,34 @@ from torch.distributed.distributed_c10d import Store
 
 from tacit.core.errors import RankLost
 
-GLANCE = 0.02  # seconds between two looks
+POLL_SECONDS = 0.02
 
 
-def rendezvous_name(store: Store, rank: int, ranks: int, patience: timedelta) -> tuple[str, bool]:
-    """The name that all living processes agree on, and whether others have met in this store before."""
-    before = store.check(["settled"])
+def agree_on_name(store: Store, rank: int, ranks: int, timeout: timedelta) -> tuple[str, bool]:
+    """The name that all live processes agree on, and whether others agreed on one before."""
+    restarted = store.check(["final"])
     token = secrets.token_hex(16)
     store.set(f"token/{rank}", token)
-    deadline = time.monotonic() + patience.total_seconds()
+    deadline = time.monotonic() + timeout.total_seconds()
     while time.monotonic() < deadline:
         if rank == 0:
             _propose(store, ranks)
         proposal = _read(store, "proposal").split()
         if len(proposal) == ranks and proposal[rank] == token:
             name = hashlib.sha256(" ".join(proposal).encode()).hexdigest()
-            store.set(f"second/{name}/{rank}", "")
-            if rank == 0 and store.check([f"second/{name}/{other}" for other in range(ranks)]):
-                store.set("settled", name)
-            if _read(store, "settled") == name:
-                return name, before
-        time.sleep(GLANCE)
-    raise RankLost(f"Rank {rank}: the {ranks} ranks of this run did not meet within {patience}.")
+            store.set(f"confirmed/{name}/{rank}", "")
+            if rank == 0 and store.check([f"confirmed/{name}/{other}" for other in range(ranks)]):
+                store.set("final", name)
+            if _read(store, "final") == name:
+                return name, restarted
+        time.sleep(POLL_SECONDS)
+    raise RankLost(f"Rank {rank}: the {ranks} ranks of this run did not connect within {timeout}.")
 
 
 def _propose(store: Store, ranks: int) -> None:
-    """Propose the tokens that are there now."""
-    tokens = [f"token/{rank}" for rank in range(ranks)]
-    if store.check(tokens):
-        proposal = " ".join(store.get(token).decode() for token in tokens)
+    keys = [f"token/{rank}" for rank in range(ranks)]
+    if store.check(keys):
+        proposal = " ".join(store.get(key).decode() for key in keys)
         if proposal != _read(store, "proposal"):
             store.set("proposal", proposal)
 

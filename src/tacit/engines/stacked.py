@@ -35,7 +35,6 @@ class StackedNetwork:
         self._delivery = torch.as_tensor(np.lexsort((source, target)), device=device)
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
-        """Σⱼ wᵢⱼ xⱼ for every client and tensor."""
         self.count_mix(rows.values())
         mixed = []
         for sent in rows.values():
@@ -53,11 +52,10 @@ class StackedNetwork:
         self._weights.write(out, x)
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
-        """Rows in out-edge order arrive in in-edge order."""
         self.bytes_sent += edge_rows.numel() * edge_rows.element_size()
         return edge_rows[self._delivery]
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
-        """The mean row for every client; each row goes to the server and each client gets one back."""
+        # Each client sends a row to the server and receives one.
         self.bytes_sent += sum(2 * len(x) * row_bytes(x) for x in rows.values())
         return tuple(x.mean(0, keepdim=True).repeat(len(x), 1) for x in rows.values())

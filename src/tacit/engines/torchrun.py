@@ -21,44 +21,50 @@ from tacit.core.devices import check_device
 from tacit.core.errors import Misuse, RankLost, ReportedElsewhere, TacitError
 from tacit.core.workers import WorkerPool
 from tacit.engines.group import CountingNetwork, ProcessGroup, SingleProcess, T
-from tacit.engines.partition import Division, divide
-from tacit.engines.ranks import RanksNetwork, reporting_losses
-from tacit.engines.rendezvous import rendezvous_name
+from tacit.engines.partition import ClientPartition, partition_clients
+from tacit.engines.ranks import RanksNetwork, raising_rank_lost
+from tacit.engines.rendezvous import agree_on_name
 from tacit.graph import Graph
 
-PATIENCE = timedelta(minutes=30)  # with a process that neither answers nor closes its connection
-SLAB = 1 << 24  # bytes of rows that travel at a time to and from the first process
+# For a process that neither responds nor closes its connection.
+TIMEOUT = timedelta(minutes=30)
+# Bytes of rows that travel at a time to and from rank 0.
+BLOCK_BYTES = 1 << 24
 
 
-def ranks_started() -> int:
-    """How many processes torchrun started for this run; 1 without torchrun."""
+def world_size() -> int:
+    """The number of processes that torchrun started for this run; 1 without torchrun."""
     if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
         return 1
     return int(os.environ["WORLD_SIZE"])
 
 
 @contextmanager
-def joined(device: str) -> Iterator[ProcessGroup]:
-    """The group that this process belongs to: all that torchrun started, or itself alone."""
-    if ranks_started() == 1:
-        yield SingleProcess(again=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0)
+def join_process_group(device: str) -> Iterator[ProcessGroup]:
+    """The group of this process: all that torchrun started, or a single process."""
+    if world_size() == 1:
+        yield SingleProcess(restarted=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0)
         return
-    own = local_device(device)
-    if own.type == "cuda":
-        torch.cuda.set_device(own)
-    # Tensors on GPUs travel by NCCL; what processes agree about are numbers on the CPU.
-    backend = "cpu:gloo,cuda:nccl" if own.type == "cuda" else "gloo"
-    with reporting_losses():
-        store, rank, ranks = next(iter(rendezvous("env://", timeout=PATIENCE)))
+    own_device = local_device(device)
+    if own_device.type == "cuda":
+        torch.cuda.set_device(own_device)
+    # Rows on GPUs travel by NCCL, everything else by gloo.
+    backend = "cpu:gloo,cuda:nccl" if own_device.type == "cuda" else "gloo"
+    with raising_rank_lost():
+        store, rank, ranks = next(iter(rendezvous("env://", timeout=TIMEOUT)))
         store = PrefixStore("tacit", store)
-        name, again = rendezvous_name(store, rank, ranks, PATIENCE)
-        apart = PrefixStore(name, store)
-        dist.init_process_group(backend, store=apart, rank=rank, world_size=ranks, timeout=PATIENCE)
-        dist.all_reduce(torch.zeros(1, device=own))  # NCCL wants all of them in its first exchange
+        name, restarted = agree_on_name(store, rank, ranks, TIMEOUT)
+        own_store = PrefixStore(name, store)
+        dist.init_process_group(
+            backend, store=own_store, rank=rank, world_size=ranks, timeout=TIMEOUT
+        )
+        # NCCL needs all processes in its first exchange.
+        dist.all_reduce(torch.zeros(1, device=own_device))
     try:
-        yield Ranks(rank, ranks, own, again)
+        yield TorchrunGroup(rank, ranks, own_device, restarted)
     except RankLost:
-        raise  # taking leave of somebody who is gone may take forever
+        # Destroying a group that has lost a rank can hang.
+        raise
     except TacitError:
         dist.destroy_process_group()
         raise
@@ -66,136 +72,134 @@ def joined(device: str) -> Iterator[ProcessGroup]:
         dist.destroy_process_group()
 
 
-def local_device(wish: str) -> torch.device:
-    """The device of this process: a GPU of its own where the run is on GPUs."""
-    if not wish.startswith("cuda"):
-        return check_device(wish, "run.device")
-    if wish != "cuda":
+def local_device(requested: str) -> torch.device:
+    """The device of this process: one GPU each if the run is on GPUs."""
+    if not requested.startswith("cuda"):
+        return check_device(requested, "run.device")
+    if requested != "cuda":
         raise Misuse(
-            f"run.device = {wish!r}, but each process takes a GPU of its own.",
+            f"run.device = {requested!r}, but each process uses its own GPU.",
             'Use "cuda" with torchrun.',
         )
     number = int(os.environ.get("LOCAL_RANK", "0"))
     present = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if number >= present:
         raise Misuse(
-            f'run.device = "cuda", but process {number} of this machine finds {present or "no"} CUDA devices.',
+            f'run.device = "cuda", but process {number} of this machine finds '
+            f"{present or 'no'} CUDA devices.",
             'Start one process per GPU (--nproc-per-node), or use "cpu".',
         )
     return torch.device("cuda", number)
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """A process among those of torch.distributed's default group: see Group."""
+class TorchrunGroup:
+    """The processes of torch.distributed's default group: a `ProcessGroup`."""
 
     rank: int
     ranks: int
-    place: torch.device | str = "cpu"
-    again: bool = False
+    own_device: torch.device | str = "cpu"
+    restarted: bool = False
 
-    def device(self, wish: torch.device | str) -> torch.device | str:
-        """The own one."""
-        return self.place
+    def device(self, requested: torch.device | str) -> torch.device | str:
+        return self.own_device
 
-    def divide(self, graph: Graph) -> Division:
-        """As the first process divides, so that rounding elsewhere cannot make a difference."""
-        places = self.tell(lambda: divide(graph.edges, graph.clients, self.ranks).rank_of.tolist())
-        return Division(np.asarray(places, dtype=np.int64), self.ranks, graph.edges)
+    def partition_clients(self, graph: Graph) -> ClientPartition:
+        """Computed on rank 0, because other machines may round differently."""
+        rank_of = self.run_on_first(
+            lambda: partition_clients(graph.edges, graph.clients, self.ranks).rank_of.tolist()
+        )
+        return ClientPartition(np.asarray(rank_of, dtype=np.int64), self.ranks, graph.edges)
 
     def network(
         self,
         graph: Graph,
-        division: Division,
+        partition: ClientPartition,
         dtype: torch.dtype,
         device: torch.device | str,
         pool: WorkerPool,
     ) -> CountingNetwork:
-        """That of the clients hosted here."""
-        return RanksNetwork(graph, division, self.rank, dtype, device, pool)
+        return RanksNetwork(graph, partition, self.rank, dtype, device, pool)
 
-    def tell(self, ask: Callable[[], T]) -> T:
-        """Ask in the first process; its answer or refusal goes to all as JSON."""
-        answer: Any = None
-        refusal: TacitError | None = None
+    def run_on_first(self, function: Callable[[], T]) -> T:
+        result: Any = None
+        error: TacitError | None = None
         if self.rank == 0:
             try:
-                answer = ask()
+                result = function()
             except TacitError as problem:
-                refusal = problem
-        words = json.dumps([answer, None if refusal is None else refusal.exit_code]).encode()
-        letter = torch.frombuffer(bytearray(words), dtype=torch.uint8)
-        length = torch.tensor([len(letter)])
-        with reporting_losses():
+                error = problem
+        text = json.dumps([result, None if error is None else error.exit_code]).encode()
+        message = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        length = torch.tensor([len(message)])
+        with raising_rank_lost():
             dist.broadcast(length, 0)
-            letter = letter if self.rank == 0 else torch.empty(int(length), dtype=torch.uint8)
-            dist.broadcast(letter, 0)
-        if refusal is not None:
-            raise refusal
-        answer, exit_code = json.loads(letter.numpy().tobytes())
+            if self.rank != 0:
+                message = torch.empty(int(length), dtype=torch.uint8)
+            dist.broadcast(message, 0)
+        if error is not None:
+            raise error
+        result, exit_code = json.loads(message.numpy().tobytes())
         if exit_code is not None:
             raise ReportedElsewhere(exit_code)
-        return cast(T, answer)
+        return cast(T, result)
 
     def total(self, values: Tensor) -> Tensor:
-        """Summed on CPUs; the same bits for all."""
+        # On CPUs, which gives the same bits on every rank.
         summed = values.detach().to("cpu", torch.float64, copy=True)
-        with reporting_losses():
+        with raising_rank_lost():
             dist.all_reduce(summed)
         return summed.to(values.device)
 
-    def earliest(self, found: Sequence[int] | None) -> list[int] | None:
-        """The smallest in the order of lists."""
-        length = torch.tensor([len(found or ())])
-        with reporting_losses():
+    def minimum(self, values: Sequence[int] | None) -> list[int] | None:
+        length = torch.tensor([len(values or ())])
+        with raising_rank_lost():
             dist.all_reduce(length, dist.ReduceOp.MAX)
         if not int(length):
             return None
-        own = torch.tensor([1, *found] if found else [0] * (int(length) + 1))
-        everyone = [torch.empty_like(own) for _ in range(self.ranks)]
-        with reporting_losses():
-            dist.all_gather(everyone, own)
-        return min(rest for there, *rest in (one.tolist() for one in everyone) if there)
+        own = torch.tensor([1, *values] if values else [0] * (int(length) + 1))
+        gathered = [torch.empty_like(own) for _ in range(self.ranks)]
+        with raising_rank_lost():
+            dist.all_gather(gathered, own)
+        return min(rest for given, *rest in (each.tolist() for each in gathered) if given)
 
-    def any(self, wish: bool) -> bool:
-        """Asked of all."""
-        wishes = torch.tensor([int(wish)])
-        with reporting_losses():
-            dist.all_reduce(wishes, dist.ReduceOp.MAX)
-        return bool(wishes)
+    def any(self, flag: bool) -> bool:
+        flags = torch.tensor([int(flag)])
+        with raising_rank_lost():
+            dist.all_reduce(flags, dist.ReduceOp.MAX)
+        return bool(flags)
 
-    def collect(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
-        """By slabs, rank after rank."""
-        for rank, part in self._slabs(rows, counts):
+    def gather(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
+        for rank, part in self._blocks(rows, counts):
             if self.rank == 0 == rank:
                 yield rank, part, rows[part].cpu()
             elif self.rank == 0:
-                slab = torch.empty(part.stop - part.start, rows.shape[1], dtype=rows.dtype)
-                with reporting_losses(rank):
-                    dist.recv(slab, rank)
-                yield rank, part, slab
+                block = torch.empty(part.stop - part.start, rows.shape[1], dtype=rows.dtype)
+                with raising_rank_lost(rank):
+                    dist.recv(block, rank)
+                yield rank, part, block
             elif self.rank == rank:
-                with reporting_losses(0):
+                with raising_rank_lost(0):
                     dist.send(rows[part].contiguous().cpu(), 0)
 
-    def deal(
-        self, take: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
+    def scatter(
+        self, read: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
     ) -> None:
-        """By slabs, rank after rank."""
-        for rank, part in self._slabs(into, counts):
+        for rank, part in self._blocks(into, counts):
             if self.rank == 0 == rank:
-                into[part] = take(rank, part).to(into.device)
+                into[part] = read(rank, part).to(into.device)
             elif self.rank == 0:
-                with reporting_losses(rank):
-                    dist.send(take(rank, part).contiguous(), rank)
+                with raising_rank_lost(rank):
+                    dist.send(read(rank, part).contiguous(), rank)
             elif self.rank == rank:
-                slab = torch.empty(part.stop - part.start, into.shape[1], dtype=into.dtype)
-                with reporting_losses(0):
-                    dist.recv(slab, 0)
-                into[part] = slab.to(into.device)
+                block = torch.empty(part.stop - part.start, into.shape[1], dtype=into.dtype)
+                with raising_rank_lost(0):
+                    dist.recv(block, 0)
+                into[part] = block.to(into.device)
 
-    def _slabs(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice]]:
-        step = max(1, SLAB // max(1, rows.shape[1] * rows.element_size()))
+    def _blocks(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice]]:
+        """All ranks' rows in blocks of about `BLOCK_BYTES`: the rank, and which of its rows."""
+        step = max(1, BLOCK_BYTES // max(1, rows.shape[1] * rows.element_size()))
         for rank, count in enumerate(counts):
             for low in range(0, count, step):
                 yield rank, slice(low, min(count, low + step))

@@ -1,4 +1,4 @@
-"""Noticing the first number that is not finite, without waiting for a GPU at every iteration."""
+"""Finds the first number that is not finite, without waiting for a GPU at every iteration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit.core.workers import WorkerPool
 
 
 @dataclass(frozen=True)
-class Finding:
+class NonFiniteRow:
     """Where a state first stopped being finite."""
 
     iteration: int
@@ -21,25 +21,25 @@ class Finding:
 
 
 class Watchdog:
-    """Looks at every state; what it saw stays on the device until somebody asks."""
+    """Checks every state; the results stay on the device until `first_found` reads them."""
 
     def __init__(self, pool: WorkerPool | None = None) -> None:
         self._pool = pool or WorkerPool(1)
-        # Iteration, the number of rows of each field, and numbers that are finite where the rows are, field by field.
-        self._seen: list[tuple[int, dict[str, int], Tensor]] = []
-        self._found: Finding | None = None
+        # Per check: the iteration, the number of rows of each field, and the rows' magnitudes.
+        self._checked: list[tuple[int, dict[str, int], Tensor]] = []
+        self._found: NonFiniteRow | None = None
 
-    def look(self, iteration: int, tensors: dict[str, Tensor]) -> None:
-        """Look at the rows of all fields of a state."""
+    def check(self, iteration: int, tensors: dict[str, Tensor]) -> None:
+        """Check the rows of all fields of a state."""
         for name, rows in tensors.items():
-            self.saw(iteration, {name: len(rows)}, self.sizes(rows))
+            self.record(iteration, {name: len(rows)}, self.magnitudes(rows))
 
-    def saw(self, iteration: int, rows: dict[str, int], sizes: Tensor) -> None:
-        """Take note of the sizes of a state's rows, so many of each field."""
-        self._seen.append((iteration, rows, sizes))
+    def record(self, iteration: int, rows: dict[str, int], magnitudes: Tensor) -> None:
+        """Record the magnitudes of a state's rows; `rows` has the number of rows of each field."""
+        self._checked.append((iteration, rows, magnitudes))
 
-    def sizes(self, rows: Tensor) -> Tensor:
-        """[n] numbers of which one is finite if and only if all of its row is."""
+    def magnitudes(self, rows: Tensor) -> Tensor:
+        """Numbers [n], each finite if and only if its whole row is."""
         if native.supports(rows):
             bad = torch.empty(len(rows), dtype=torch.bool)
             self._pool.run(
@@ -49,24 +49,26 @@ class Watchdog:
         largest: Tensor = torch.linalg.vector_norm(rows, torch.inf, dim=1)
         return largest
 
-    def forget(self) -> None:
-        """Drop what was seen: nobody will ask."""
-        self._seen = []
+    def clear(self) -> None:
+        """Drop the checks that were not read yet."""
+        self._checked = []
 
-    def finding(self) -> Finding | None:
-        """What was seen first, if anything; this waits for the device."""
-        if self._found is None and self._seen:
-            bad = ~torch.isfinite(torch.cat([sizes for _, _, sizes in self._seen]).cpu())
+    def first_found(self) -> NonFiniteRow | None:
+        """The first row that was not finite, if any. Waits for the device."""
+        if self._found is None and self._checked:
+            bad = ~torch.isfinite(
+                torch.cat([magnitudes for _, _, magnitudes in self._checked]).cpu()
+            )
             if bad.any():
                 self._found = self._at(int(bad.int().argmax()))
-        self._seen = []
+        self._checked = []
         return self._found
 
-    def _at(self, row: int) -> Finding:
-        """Which row of all that were seen this is."""
-        for iteration, fields, _ in self._seen:
+    def _at(self, row: int) -> NonFiniteRow:
+        """The row at this position among all checked rows."""
+        for iteration, fields, _ in self._checked:
             for field, count in fields.items():
                 if row < count:
-                    return Finding(iteration, field, row)
+                    return NonFiniteRow(iteration, field, row)
                 row -= count
         raise IndexError(row)

@@ -80,7 +80,7 @@ def run(
     group, listener = group or SingleProcess(), listener or ProgressListener()
     folder = RunFolder(out)
     # Processes that torchrun restarted continue where the earlier ones stopped.
-    resume = resume or group.tell(lambda: group.again)
+    resume = resume or group.run_on_first(lambda: group.restarted)
     experiments: list[Experiment] = []
 
     def build_first() -> None:
@@ -88,7 +88,7 @@ def run(
         experiments.append(build(config, data_folder, dataset))
 
     # The other ranks build when rank 0 has finished: it may have to download the data.
-    group.tell(build_first)
+    group.run_on_first(build_first)
     experiment = experiments[0] if experiments else build(config, data_folder, dataset)
     active = _ActiveRun(experiment, folder, listener, group, resume)
     listener.on_start(experiment, active.simulation)
@@ -176,7 +176,7 @@ class _ActiveRun:
         self.simulation = experiment.simulation(
             transcript, gradients=saved.gradients if saved else None, hosted=hosted
         )
-        self.history = History.from_jsonl(group.tell(lambda: self._open_folder(saved)))
+        self.history = History.from_jsonl(group.run_on_first(lambda: self._open_folder(saved)))
         if saved is not None:
             self.simulation.restore(
                 saved.state, saved.step, saved.bytes_sent, saved.wall_seconds, saved.diverged
@@ -276,7 +276,7 @@ class _ActiveRun:
         notes += [] if experiment.dataset is None else [experiment.dataset.note]
         notes += simulation.remarks + simulation.cautions
         if self.group.ranks > 1:
-            notes.append(simulation.hosted.division.describe())
+            notes.append(simulation.hosted.partition.describe())
         if clients > MAX_EVALUATED_CLIENTS:
             evaluated = f"{MAX_EVALUATED_CLIENTS} evenly spaced clients of {clients}"
             notes.append(f"accuracy and loss over {evaluated}")

@@ -148,7 +148,7 @@ def test_what_is_not_finite_is_found_anywhere(width, name, dtype, either):
     value, bad = extremes(dtype)[name]
 
     def look(x):
-        return ~torch.isfinite(Watchdog().sizes(x))
+        return ~torch.isfinite(Watchdog().magnitudes(x))
 
     for place in sorted({0, 1 % width, width // 2, width - 1}):
         for row in (0, 2):
@@ -163,7 +163,7 @@ def test_every_nan_is_found(either):
     bits = torch.tensor([0x7F800001, 0x7FC00000, 0x7FFFFFFF, -1, -0x7FFFFF], dtype=torch.int32)
     x = torch.zeros(len(bits), 20)
     x[:, 18] = bits.view(torch.float32)
-    assert not bool(torch.isfinite(Watchdog().sizes(x)).any())
+    assert not bool(torch.isfinite(Watchdog().magnitudes(x)).any())
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -171,7 +171,7 @@ def test_rows_looked_at_may_lie_apart(dtype, either):
     wide = torch.full((6, 40), math.nan, dtype=dtype)
     wide[::2, 3:36] = 1
     wide[4, 35] = math.inf
-    found = Watchdog(WorkerPool(2)).sizes(wide[::2, 3:36])
+    found = Watchdog(WorkerPool(2)).magnitudes(wide[::2, 3:36])
     assert torch.isfinite(found).tolist() == [True, True, False]
 
 

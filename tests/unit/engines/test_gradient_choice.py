@@ -15,7 +15,7 @@ from tacit.tasks import Task
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """Each test starts with nothing remembered."""
+    """Each test starts with an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path / "tacit" / "gradients.json"
 
@@ -51,14 +51,14 @@ def test_a_choice_is_made_by_timing_and_says_so():
     assert "timed once" in choice.reason
 
 
-def test_a_choice_is_remembered(monkeypatch):
+def test_a_choice_is_cached(monkeypatch):
     first = choice_for(task_of(smooth))
     monkeypatch.setattr(backends, "_time_all", no_timing)
     assert choice_for(task_of(smooth)) == first
 
 
 @pytest.mark.parametrize("strategy", ["batched", "looped"])
-def test_what_was_remembered_is_taken_whatever_is_faster_now(strategy, monkeypatch):
+def test_the_cached_choice_is_used_whatever_is_faster_now(strategy, monkeypatch):
     monkeypatch.setattr(backends, "_time_all", lambda *given: BackendChoice(strategy, "pretended"))
     choice_for(task_of(smooth))
     monkeypatch.setattr(backends, "_time_all", no_timing)
@@ -71,16 +71,16 @@ def test_other_shapes_are_timed_on_their_own(monkeypatch):
     assert choice_for(task_of(smooth, width=7)).reason == "new shape"
 
 
-def test_the_faster_way_is_choice_for(monkeypatch):
+def test_the_fastest_backend_is_chosen(monkeypatch):
     timings = iter([3.0, 4.0, 300.0, 4.0])  # batched, looped; batched, looped
     monkeypatch.setattr(backends, "_seconds", lambda work, like: next(timings))
-    ways = {
+    candidates = {
         strategy: GradientBackend.of(task_of(smooth), strategy)
         for strategy in ("batched", "looped")
     }
     theta, x = torch.ones(3, 4), torch.ones(3, 4)
-    assert backends._time_all(ways, theta, (x,), WorkerPool(1)).strategy == "batched"
-    assert backends._time_all(ways, theta, (x,), WorkerPool(1)).strategy == "looped"
+    assert backends._time_all(candidates, theta, (x,), WorkerPool(1)).strategy == "batched"
+    assert backends._time_all(candidates, theta, (x,), WorkerPool(1)).strategy == "looped"
 
 
 def test_a_loss_that_cannot_be_batched_is_looped_and_right():
@@ -111,7 +111,7 @@ def test_a_choice_made_for_another_loss_of_the_same_name_does_no_harm(monkeypatc
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b"null"])
-def test_a_damaged_memory_only_means_timing_again(content, cache, monkeypatch):
+def test_a_damaged_cache_only_means_timing_again(content, cache, monkeypatch):
     choice_for(task_of(smooth))
     cache.write_bytes(content)
     chosen = choice_for(task_of(smooth))
@@ -152,10 +152,10 @@ def test_without_a_setting_the_cache_is_in_the_home(tmp_path, monkeypatch):
     assert (tmp_path / ".cache" / "tacit" / "gradients.json").is_file()
 
 
-@pytest.mark.parametrize("wish", ["batched", "looped"])
-def test_a_requested_backend_is_used_without_timing(wish, cache, monkeypatch):
+@pytest.mark.parametrize("requested", ["batched", "looped"])
+def test_a_requested_backend_is_used_without_timing(requested, cache, monkeypatch):
     monkeypatch.setattr(backends, "_time_all", no_timing)
-    assert choice_for(task_of(smooth), wish) == BackendChoice(wish, "as asked")
+    assert choice_for(task_of(smooth), requested) == BackendChoice(requested, "as requested")
     assert not cache.exists()
 
 

@@ -49,7 +49,7 @@ def test_it_is_the_product(made, shape, dtype):
     expected = torch.as_tensor(A.toarray(), dtype=dtype) @ x
     before, out = x.clone(), start.clone()
     kept = made(A, dtype)
-    kept.write(out, x, onto=True)
+    kept.write(out, x, accumulate=True)
     torch.testing.assert_close(out, start + expected)
     kept.write(out, x)
     torch.testing.assert_close(out, expected)
@@ -59,7 +59,7 @@ def test_it_is_the_product(made, shape, dtype):
 def test_a_matrix_without_columns_adds_nothing():
     kept = Product(matrix(SHAPES["nothing arrives"], 1.0), torch.float64, "cpu")
     out = torch.ones(6, 3, dtype=torch.float64)
-    kept.write(out, torch.zeros(0, 3, dtype=torch.float64), onto=True)
+    kept.write(out, torch.zeros(0, 3, dtype=torch.float64), accumulate=True)
     assert torch.equal(out, torch.ones(6, 3, dtype=torch.float64))
 
 

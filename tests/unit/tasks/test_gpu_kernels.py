@@ -40,7 +40,7 @@ def test_one_pass_is_captured_per_size(together, monkeypatch):
     hosted = HostedObjective(
         task, range(7), task.loader(torch.arange(7), 0, "cpu"), "layered", 0, "cpu"
     )
-    monkeypatch.setitem(gradients.WORKSPACE, "cpu", together * hosted._backend.numbers)
+    monkeypatch.setitem(gradients.WORKSPACE, "cpu", together * hosted._backend.workspace)
     theta, out = hosted.theta0(), torch.full_like(hosted.theta0(), torch.nan)
     for number in range(3):
         hosted._replay(theta, hosted.loader.indices(number), out)

@@ -67,9 +67,9 @@ class DeviceClock:
                 assert batch is not None
                 index.copy_(batch)
 
-    def forget_passes(self) -> None:
+    def clear_passes(self) -> None:
         """Free the memory of gradient passes that were captured on their own."""
-        self._objective.forget_captures()
+        self._objective.clear_captures()
 
     def rate(self, rate: Rate) -> float | Tensor:
         """A step size, on the device if it changes."""
@@ -132,7 +132,7 @@ class CapturedStep:
         algorithm: What to capture.
         here: The hosted clients.
         state: The state to continue from; it is overwritten.
-        watchdog: Looks at every state.
+        watchdog: Checks every state.
         capture: Turns work into its replay; capturing itself computes nothing.
     """
 
@@ -152,7 +152,7 @@ class CapturedStep:
         self._made_of = (algorithm, here)
         self._net, self._watchdog = net, watchdog
         self.state, self._rows = state, tensors_of(state)
-        self._bytes, self._sizes = 0, torch.empty(0)
+        self._bytes, self._magnitudes = 0, torch.empty(0)
         theta = self._rows["theta"]
         self._clock = DeviceClock(algorithm, here, theta)
 
@@ -163,7 +163,9 @@ class CapturedStep:
             clients = CapturedClients.of(here, self._clock, workspace)
             after = [algorithm.step(clients.lazy_state(self.state), clients)]
             overwrite(self._rows, tensors_of(evaluated_state(after.pop())))
-            self._sizes = torch.cat([watchdog.sizes(rows) for rows in self._rows.values()])
+            self._magnitudes = torch.cat(
+                [watchdog.magnitudes(rows) for rows in self._rows.values()]
+            )
             self._bytes, net.bytes_sent = net.bytes_sent - begun, begun
 
         before = net.bytes_sent
@@ -171,7 +173,7 @@ class CapturedStep:
             self._replay = capture(iteration, theta.device)
         finally:
             net.bytes_sent = before
-        self._clock.forget_passes()
+        self._clock.clear_passes()
 
     def is_of(self, algorithm: Algorithm, here: LazyClients) -> bool:
         """Whether this algorithm and these clients were captured."""
@@ -183,7 +185,7 @@ class CapturedStep:
         self._replay()
         self._net.bytes_sent += self._bytes
         rows = {name: len(rows) for name, rows in self._rows.items()}
-        self._watchdog.saw(t + 1, rows, self._sizes.clone())
+        self._watchdog.record(t + 1, rows, self._magnitudes.clone())
 
     def copy_of_state(self) -> Any:
         """The state as it is now, in memory that later iterations leave alone."""

@@ -1,8 +1,8 @@
-"""Which way of taking gradients is fastest here: found out by trying all once.
+"""Chooses the fastest gradient backend by timing all of them once.
 
-Layers batched by hand win where a model is made of those; torch's own batching where layers are small; on some
-processors a plain loop, client by client. The outcome is remembered per machine and shape, because the ways round
-differently and the same seed on the same machine must give the same bits.
+"layered" wins where a model is a chain of known layers, "batched" (torch.func) where layers are
+small, and on some processors "looped". The choice is cached per machine and shape: backends round
+differently, and the same seed on the same machine must give the same bits.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
 from tacit.tasks.task import Task
 
-SAMPLE = 8  # clients in the trial
+# Clients in the trial.
+SAMPLE = 8
 STRATEGIES: tuple[Strategy, ...] = ("layered", "batched", "looped")
 
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """How gradients are taken, and why."""
+    """A gradient backend, and why it was chosen."""
 
     strategy: Strategy
     reason: str
@@ -47,16 +48,33 @@ def choose_backend(
     loader: BatchLoader,
     seed: int,
     device: torch.device | str,
-    wish: str = "auto",
+    requested: str = "auto",
     pool: WorkerPool | None = None,
 ) -> BackendChoice:
-    """Take the wish, or else choose by timing all ways once on this machine; a remembered choice is taken again."""
+    """Use the requested backend, or else the one that is fastest on this machine.
+
+    Args:
+        task: What the clients minimise.
+        clients: Ids of the hosted clients.
+        loader: Loads their batches.
+        seed: Keys the initial models.
+        device: Where gradients are computed.
+        requested: A backend, or "auto" to time all and cache the choice.
+        pool: Shares the work of a pass; default: one thread.
+
+    Raises:
+        Misuse: If the backend is unknown or does not fit the loss, or if the loss is random or not
+            a single number.
+    """
     for strategy in STRATEGIES:
-        if wish == strategy:
-            GradientBackend.of(task, strategy)  # refuses what cannot be taken so
-            return BackendChoice(strategy, "as asked")
-    if wish != "auto":
-        raise Misuse(f"gradients is {wish!r}.", 'Choose "auto", "layered", "batched" or "looped".')
+        if requested == strategy:
+            # Raises if the backend does not fit.
+            GradientBackend.of(task, strategy)
+            return BackendChoice(strategy, "as requested")
+    if requested != "auto":
+        raise Misuse(
+            f"gradients is {requested!r}.", 'Choose "auto", "layered", "batched" or "looped".'
+        )
     if len(clients) == 1:
         return BackendChoice("looped", "one client")
     pool = pool or WorkerPool(1)
@@ -64,40 +82,44 @@ def choose_backend(
     _, load = next(iter(loader.chunks(0, lambda count: [slice(0, min(count, sample))])))
     arrays = load()
     theta = task.initial(seed, clients[: len(arrays[0])]).to(device)
-    _refuse_unfit(task.loss, theta, arrays)
-    ways, refusals = _ways(task, theta, arrays)
-    if len(ways) == 1:
-        return BackendChoice("looped", "; ".join(refusals))
-    memory = _Memory.default()
-    key = _signature(task, arrays, device, ways)
-    # A choice that is remembered may have been made for another loss of the same name and shapes.
-    known = memory.recall(key)
-    if known is not None and known.strategy in ways:
-        return known
-    choice = _time_all(ways, theta, arrays, pool)
-    memory.remember(key, choice)
+    _check_loss(task.loss, theta, arrays)
+    backends, problems = _usable_backends(task, theta, arrays)
+    if len(backends) == 1:
+        return BackendChoice("looped", "; ".join(problems))
+    cache = _ChoiceCache.default()
+    key = _cache_key(task, arrays, device, backends)
+    # The cached choice may have been made for another loss of the same name and shapes.
+    cached = cache.get(key)
+    if cached is not None and cached.strategy in backends:
+        return cached
+    choice = _time_all(backends, theta, arrays, pool)
+    cache.put(key, choice)
     return choice
 
 
-def _ways(
+def _usable_backends(
     task: Task, theta: Tensor, arrays: Part
 ) -> tuple[dict[Strategy, GradientBackend], list[str]]:
-    """The ways that work here, and why others do not."""
-    ways: dict[Strategy, GradientBackend] = {}
-    reason = layered_loss(task.loss, task.parts, task.batch_size)
-    refusals = [reason] if isinstance(reason, str) else []
-    for strategy in STRATEGIES[1 if refusals else 0 : -1]:
-        way = GradientBackend.of(task, strategy)
-        if (refusal := _refusal(way, theta, arrays)) is None:
-            ways[strategy] = way
-        elif refusal not in refusals:
-            refusals.append(refusal)
-    ways["looped"] = GradientBackend.of(task, "looped")
-    return ways, refusals
+    """The backends that work for this task, and why others do not."""
+    backends: dict[Strategy, GradientBackend] = {}
+    layered = layered_loss(task.loss, task.parts, task.batch_size)
+    problems = [layered] if isinstance(layered, str) else []
+    for strategy in STRATEGIES[1 if problems else 0 : -1]:
+        backend = GradientBackend.of(task, strategy)
+        try:
+            backend.write(theta, arrays, torch.empty_like(theta))
+        except Exception as problem:  # torch.func, Triton and users' criteria raise many kinds
+            text = f"this loss cannot be batched ({first_line(problem)})"
+            if text not in problems:
+                problems.append(text)
+        else:
+            backends[strategy] = backend
+    backends["looped"] = GradientBackend.of(task, "looped")
+    return backends, problems
 
 
-def _refuse_unfit(loss: Loss, theta: Tensor, arrays: Part) -> None:
-    """Refuse a loss that is random or not one number."""
+def _check_loss(loss: Loss, theta: Tensor, arrays: Part) -> None:
+    """Raise `Misuse` if a loss is random or not a single number."""
     value = check_deterministic("loss", lambda: loss(theta[0], *(array[0] for array in arrays)))
     if value.ndim:
         raise Misuse(
@@ -106,43 +128,30 @@ def _refuse_unfit(loss: Loss, theta: Tensor, arrays: Part) -> None:
         )
 
 
-def _refusal(way: GradientBackend, theta: Tensor, arrays: Part) -> str | None:
-    """Why the loss cannot be batched in this way, or None if it can."""
-    try:
-        way.write(theta, arrays, torch.empty_like(theta))
-    except (
-        Exception
-    ) as problem:  # torch.func, Triton and a user's own criterion refuse in many ways
-        return f"this loss cannot be batched ({first_line(problem)})"
-    return None
-
-
 def _time_all(
-    ways: dict[Strategy, GradientBackend], theta: Tensor, arrays: Part, pool: WorkerPool
+    backends: dict[Strategy, GradientBackend], theta: Tensor, arrays: Part, pool: WorkerPool
 ) -> BackendChoice:
-    """Time all ways on the same few clients, as they will be taken."""
+    """The fastest backend on the same few clients."""
     out = torch.empty_like(theta)
     seconds = {}
-    for strategy, way in ways.items():
-        pieces = pool.split(len(theta), way.clients_per_pass(theta.device))
+    for strategy, backend in backends.items():
+        pieces = pool.split(len(theta), backend.clients_per_pass(theta.device))
 
-        def write(rows: slice, way: GradientBackend = way) -> None:
-            way.write(theta[rows], tuple(array[rows] for array in arrays), out[rows])
+        def write(rows: slice, backend: GradientBackend = backend) -> None:
+            backend.write(theta[rows], tuple(array[rows] for array in arrays), out[rows])
 
         def work(pieces: list[slice] = pieces, write: Callable[[slice], None] = write) -> None:
             pool.run(write, pieces)
 
-        with pool.exclusive(), way.products(theta.device):
+        with pool.exclusive(), backend.pass_context(theta.device):
             seconds[strategy] = _seconds(work, theta) / len(theta)
     timing = ", ".join(f"{strategy} {1e3 * taken:.3g} ms" for strategy, taken in seconds.items())
-    return BackendChoice(
-        min(seconds, key=lambda one: seconds[one]),
-        f"timed once on this machine: {timing} per client",
-    )
+    fastest = min(seconds, key=lambda strategy: seconds[strategy])
+    return BackendChoice(fastest, f"timed once on this machine: {timing} per client")
 
 
 def _seconds(work: Callable[[], None], like: Tensor) -> float:
-    """The better of two timings after a first run that is not counted."""
+    """The better of two timings, after a warm-up."""
 
     def once() -> float:
         begin = time.perf_counter()
@@ -155,32 +164,31 @@ def _seconds(work: Callable[[], None], like: Tensor) -> float:
     return min(once(), once())
 
 
-def _signature(
-    task: Task, arrays: Part, device: torch.device | str, ways: Iterable[Strategy]
+def _cache_key(
+    task: Task, arrays: Part, device: torch.device | str, backends: Iterable[Strategy]
 ) -> str:
-    """What the outcome depends on: machine, versions, threads, loss, shapes, and what there was to choose from."""
+    """Digest of what timings depend on: machine, versions, threads, loss, shapes and backends."""
     loss = task.loss.flat.module if isinstance(task.loss, ModuleLoss) else task.loss
-    name = (
-        repr(loss)
-        if isinstance(loss, torch.nn.Module)
-        else getattr(loss, "__qualname__", type(loss).__name__)
-    )
+    name = getattr(loss, "__qualname__", type(loss).__name__)
+    if isinstance(loss, torch.nn.Module):
+        name = repr(loss)
     gpu = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else ""
     facts = (
         platform.machine(), os.cpu_count(), torch.__version__, torch.get_num_threads(), gpu, name,
-        task.parameters, str(task.dtype), [tuple(array.shape) for array in arrays], sorted(ways),
+        task.parameters, str(task.dtype), [tuple(array.shape) for array in arrays],
+        sorted(backends),
     )  # fmt: skip
     return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
-class _Memory:
-    """Choices made on this machine, in one small file of the user's cache folder."""
+class _ChoiceCache:
+    """Choices made on this machine, in a file of the user's cache folder."""
 
     path: Path
 
     @classmethod
-    def default(cls) -> _Memory:
+    def default(cls) -> _ChoiceCache:
         root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         return cls(Path(root) / "tacit" / "gradients.json")
 
@@ -191,17 +199,18 @@ class _Memory:
             return {}
         return known if isinstance(known, dict) else {}
 
-    def recall(self, key: str) -> BackendChoice | None:
+    def get(self, key: str) -> BackendChoice | None:
         entry = self._read().get(key)
         if not isinstance(entry, dict):
             return None
         chosen = [strategy for strategy in STRATEGIES if strategy == entry.get("strategy")]
         return BackendChoice(chosen[0], str(entry.get("reason", ""))) if chosen else None
 
-    def remember(self, key: str, choice: BackendChoice) -> None:
+    def put(self, key: str, choice: BackendChoice) -> None:
         known = self._read() | {key: {"strategy": choice.strategy, "reason": choice.reason}}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_text(self.path, json.dumps(known))
         except OSError:
-            return  # a home without a writable cache only means timing again next time
+            # Without a writable cache, backends are timed again next time.
+            return

@@ -1,4 +1,4 @@
-"""Gradients of all hosted clients: layer by layer for all at once, in one batched pass, or client by client."""
+"""Gradients of all hosted clients, by one of three backends: layered, batched or looped."""
 
 from __future__ import annotations
 
@@ -22,13 +22,10 @@ from tacit.tasks.parts import Part
 from tacit.tasks.task import Task
 
 Strategy = Literal["layered", "batched", "looped"]
-Writer = Callable[
-    [Tensor, Part, Tensor], None
-]  # models [k, P], arrays [k, ...], where gradients go [k, P]
-WORKSPACE = {
-    "cpu": 1 << 25,
-    "cuda": 1 << 30,
-}  # numbers that one pass of one worker may take, roughly
+# Takes models [k, P], arrays [k, ...] and the output [k, P].
+Writer = Callable[[Tensor, Part, Tensor], None]
+# Numbers that one pass of one worker may take, roughly.
+WORKSPACE = {"cpu": 1 << 25, "cuda": 1 << 30}
 
 
 def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
@@ -51,15 +48,22 @@ PASSES: dict[str, Callable[[Loss, Tensor, Part], Tensor]] = {"batched": batched,
 
 @dataclass(frozen=True, eq=False)
 class GradientBackend:
-    """A way to take gradients of one task: what writes those of k clients, and how many at a time."""
+    """Computes the gradients of k clients of one task at a time.
+
+    `workspace` is how many numbers one client takes in a pass, roughly.
+    """
 
     strategy: Strategy
     write: Writer
-    numbers: int  # that one client takes in a pass
+    workspace: int
 
     @classmethod
     def of(cls, task: Task, strategy: Strategy) -> GradientBackend:
-        """That of a task; refused where its loss is no chain of layers and should be taken as one."""
+        """The backend for a task.
+
+        Raises:
+            Misuse: If the strategy is "layered" but the loss is not that of a chain of layers.
+        """
         if strategy == "layered":
             net = layered_loss(task.loss, task.parts, task.batch_size)
             if isinstance(net, str):
@@ -75,17 +79,27 @@ class GradientBackend:
         return cls(strategy, write, 4 * task.parameters + 16 * task.source.batch_numel)
 
     def clients_per_pass(self, device: torch.device | str) -> int:
-        """So many that the workspace of a pass stays bounded."""
-        return max(1, WORKSPACE[torch.device(device).type] // self.numbers)
+        """How many clients fit into the workspace of a pass."""
+        return max(1, WORKSPACE[torch.device(device).type] // self.workspace)
 
-    def products(self, device: torch.device | str) -> AbstractContextManager[None]:
-        """What a pass is to be in: products of layers are done by workers of a crew, each on its own."""
+    def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
+        """The context of a pass: in layered ones, each worker multiplies matrices by itself."""
         return without_onednn(device) if self.strategy == "layered" else nullcontext()
 
 
 @dataclass(frozen=True, eq=False)
 class HostedObjective:
-    """The objective of hosted clients (see clients.Objective), bound to data, seed and device."""
+    """The objective of hosted clients, bound to data, seed and device.
+
+    Args:
+        task: What the clients minimise.
+        clients: Ids of the n hosted clients.
+        loader: Loads their batches.
+        strategy: The gradient backend.
+        seed: Keys the initial models.
+        device: Where models and gradients live.
+        pool: Shares the work of a pass; default: one thread.
+    """
 
     task: Task
     clients: Sequence[int]
@@ -94,16 +108,14 @@ class HostedObjective:
     seed: int
     device: torch.device | str
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
-    _captured: dict[int, Pass] = field(
-        default_factory=dict
-    )  # passes of so many clients, as a GPU plays them
+    # Captured passes by number of clients.
+    _captured: dict[int, Pass] = field(default_factory=dict)
 
     @cached_property
     def _backend(self) -> GradientBackend:
         return GradientBackend.of(self.task, self.strategy)
 
     def theta0(self) -> Tensor:
-        """Initial models [n, P]."""
         return self.task.initial(self.seed, self.clients).to(self.device)
 
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
@@ -111,27 +123,34 @@ class HostedObjective:
         if isinstance(self.loader, MiniBatchLoader) and theta.is_cuda:
             self._replay(theta, self.loader.indices(number), out)
         else:
-            self._write(theta, self.loader.chunks(number, self._cut), out)
+            self._write(theta, self.loader.chunks(number, self._split), out)
         return self._clipped(out)
 
     def samples(self, number: int) -> Tensor | None:
-        """Which samples are in batch `number` [n, batch]; None if all are in every batch, refused of other data."""
+        """Indices of the samples in batch `number`, [n, batch]; None if every batch has all.
+
+        Raises:
+            TypeError: If the data are a stream, whose samples have no indices.
+        """
         if isinstance(self.loader, FullBatchLoader):
             return None
         if not isinstance(self.loader, MiniBatchLoader):
-            raise TypeError("data that are drawn anew have no places")
+            raise TypeError("samples of a stream have no indices")
         return self.loader.indices(number)
 
     def grad_on(self, theta: Tensor, samples: Tensor | None, out: Tensor) -> Tensor:
-        """Gradients [n, P] on these samples, written into `out` by work that is the same for all samples."""
+        """Write the gradients [n, P] on these samples into `out`.
+
+        The work does not depend on the samples, so it can be captured.
+        """
         if samples is None:
-            self._write(theta, self.loader.chunks(0, self._cut), out)
+            self._write(theta, self.loader.chunks(0, self._split), out)
         else:
-            for rows in self._cut(len(samples)):
+            for rows in self._split(len(samples)):
                 self._write_batches(theta[rows], samples[rows], out[rows])
         return self._clipped(out)
 
-    def forget_captures(self) -> None:
+    def clear_captures(self) -> None:
         """Free the memory of captured passes."""
         self._captured.clear()
 
@@ -139,8 +158,8 @@ class HostedObjective:
         return gradients if self.task.clip is None else self.task.clip.clip_(gradients)
 
     def _replay(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
-        """Write gradients on the samples at `index` [n, batch], on a GPU: by passes recorded once for each size."""
-        for rows in self._cut(len(index)):
+        """Write the gradients on the samples at `index` [n, batch], by captured passes."""
+        for rows in self._split(len(index)):
             size = rows.stop - rows.start
             if size not in self._captured:
                 self._captured[size] = captured_pass(self._write_batches, theta[rows], index[rows])
@@ -148,33 +167,31 @@ class HostedObjective:
 
     def _write_batches(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
         assert isinstance(self.loader, MiniBatchLoader)
-        with self._backend.products(self.device):
+        with self._backend.pass_context(self.device):
             self._backend.write(theta, gather(self.loader.arrays, index), out)
 
     def _write(self, theta: Tensor, chunks: Iterable[Chunk], out: Tensor) -> None:
-        """Write the gradients of all pieces."""
         backend = self._backend
 
-        def work(piece: Chunk) -> None:
-            rows, load = piece
+        def work(chunk: Chunk) -> None:
+            rows, load = chunk
             if isinstance(rows, slice):
                 backend.write(theta[rows], load(), out[rows])
             else:
-                own = theta[rows]
-                there = torch.empty_like(own)
-                backend.write(own, load(), there)
-                out[rows] = there
+                models = theta[rows]
+                gradients = torch.empty_like(models)
+                backend.write(models, load(), gradients)
+                out[rows] = gradients
 
-        with backend.products(self.device):
+        with backend.pass_context(self.device):
             self.pool.run(work, chunks)
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
-        """The argmin of fᵢ(w) + linearᵢᵀw + curvatureᵢ/2 ‖w‖² [n, P], for b [n, P] and c [n, 1]."""
         proximal = self.task.require_proximal()
         out = torch.empty_like(linear)
-        for rows, load in self.loader.chunks(number, self._cut):
+        for rows, load in self.loader.chunks(number, self._split):
             out[rows] = vmap(proximal)(linear[rows], curvature[rows, 0], *load())
         return out
 
-    def _cut(self, count: int) -> list[slice]:
+    def _split(self, count: int) -> list[slice]:
         return self.pool.split(count, self._backend.clients_per_pass(self.device))
