@@ -264,7 +264,7 @@ def test_all_numbers_become_float32_and_bytes_are_scaled_to_one(own, given, want
 def test_bytes_are_scaled_as_the_datasets_are():
     dataset = data.load("mnist-mini", limit_train=20, limit_test=1)
     raw = (dataset.train.x * 255).round().to(torch.uint8).numpy()
-    x, _ = check_samples("it", "", raw, dataset.train.y, (1, 28, 28), 10)
+    x, _ = check_samples((raw, dataset.train.y), ((1, 28, 28), 10), "it")
     assert torch.equal(x, dataset.train.x)
 
 

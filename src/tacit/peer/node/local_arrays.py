@@ -60,21 +60,14 @@ def _read_safetensors(path: Path) -> Mapping[str, Any]:
 
 
 def check_samples(
-    origin: str, suffix: str, x: Any, y: Any, shape: tuple[int, ...], classes: int
+    samples: Pair, agreed: tuple[tuple[int, ...], int], origin: str, suffix: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """Check samples and convert them.
+    """Inputs [n, *shape] as finite float32, bytes scaled to 0…1, and classes [n] as int64.
 
-    Args:
-        origin: Where they come from, for error messages.
-        suffix: "" or "_test", for error messages.
-        x: Inputs [n, *shape]; bytes are scaled to 0…1.
-        y: Classes [n] as whole numbers.
-        shape: Shape of one input.
-        classes: Number of classes.
-
-    Returns:
-        Inputs as finite float32, and classes as int64.
+    `agreed` is the shape of one input and the number of classes. Errors name x and y with `origin`
+    before and `suffix` after them.
     """
+    (x, y), (shape, classes) = samples, agreed
     inputs, labels = f"{origin}: x{suffix}", f"{origin}: y{suffix}"
     for what, array in ((inputs, x), (labels, y)):
         if not isinstance(array, Tensor | np.ndarray):

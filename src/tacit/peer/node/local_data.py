@@ -152,18 +152,18 @@ def _check_task(task: Task, config: Config, clients: int, number: int, origin: s
 
 def _from_arrays(config: Config, origin: str, train: Pair, test: Pair | None) -> LocalData:
     """Train the federation's model on the node's own arrays."""
-    shape, classes = agreed_data(config)
-    x, y = check_samples(origin, "", *train, shape, classes)
+    agreed = agreed_data(config)
+    x, y = check_samples(train, agreed, origin)
     batch = config.run.batch_size
     if len(x) < batch:
         raise Misuse(
             f"{origin}: x has {len(x)} samples, fewer than one batch of {batch}.",
             "Provide more, or agree on a smaller run.batch_size.",
         )
-    held_out = None if test is None else check_samples(origin, "_test", *test, shape, classes)
+    held_out = None if test is None else check_samples(test, agreed, origin, "_test")
     tested = "evaluated on the same" if held_out is None else f"{len(held_out[0]):,} to test on"
     note = f"{origin.removeprefix('--data ')}: {len(x):,} samples to train on, {tested}"
-    task = make_training_task(config, shape, classes, [(x, y)], held_out)
+    task = make_training_task(config, *agreed, [(x, y)], held_out)
     return LocalData(task, 0, note)
 
 

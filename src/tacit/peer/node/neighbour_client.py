@@ -240,7 +240,7 @@ class NeighbourClient:
             self.report = "not reached"
             fields["remedy"] = f"Check that {name} runs at {address}. This node keeps trying."
             event = "neighbour not reached"
-            log.write_throttled(30, (event, name), event, **fields)
+            log.write_throttled(30, (event, name), event, "info", **fields)
         else:
             self.report = f"rejects us: {why[:200]}"
             fields |= {"code": code.name, "remedy": f"Compare the logs of {name} and this node."}

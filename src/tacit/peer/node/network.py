@@ -161,7 +161,7 @@ class PeerNetwork:
             self._state.report(phase=phase, waiting_for=(), blocked_by=(), problem="")
 
     def _wait_for_space(self) -> None:
-        """Wait while neighbours have not saved too much of what is kept for them."""
+        """Wait while the outbox keeps too many bytes that neighbours have not saved."""
         state, phase = self._state, self._state.progress.phase
         while late := state.active.outbox.wait_for_space(MAX_OUTBOX_BYTES, SPACE_CHECK_SECONDS):
             problem = "neighbours do not save the messages they receive; check their disks"
