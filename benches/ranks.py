@@ -1,8 +1,8 @@
-"""Two gloo ranks on two cores against one process on one of them: `python benches/ranks.py`.
+"""Compares two gloo ranks on two cores with one process on one core: `python benches/ranks.py`.
 
-Both run one of the simulator's workloads on a ring, one thread per process, each process tied to its core. They are
-measured in turn, round after round, so that a busy machine slows both alike; while one is measured the other waits on
-a pipe. Printed are medians, the ratio, and what went between the ranks against the cut of the graph.
+Both run the same workload with one thread per process, each process pinned to its core. They are
+measured in turns, so that a busy machine slows both alike; one waits on a pipe while the other
+runs. Prints medians, the ratio, and the bytes between the ranks next to the cut of the graph.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def simulation(options: argparse.Namespace, rank: int, ranks: int) -> Any:
 
 
 def serve(
-    options: argparse.Namespace, rank: int, ranks: int, core: int, meeting: str, pipe: Connection
+    options: argparse.Namespace, rank: int, ranks: int, core: int, rendezvous: str, pipe: Connection
 ) -> None:
-    """Take the steps that are asked for, and say how long they took."""
+    """Run as many steps as each message on the pipe requests, and reply with time and bytes."""
     os.sched_setaffinity(0, {core})
     import torch
 
@@ -51,7 +51,7 @@ def serve(
 
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         dist.init_process_group(
-            "gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks
+            "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=ranks
         )
     run = simulation(options, rank, ranks)
     run.start()
@@ -64,16 +64,23 @@ def serve(
         pipe.send((time.perf_counter() - begin, getattr(run.net, "boundary_bytes", 0) - sent))
 
 
-class Team:
-    """Processes that take steps together."""
+class RankGroup:
+    """Processes that run one simulation together."""
 
     def __init__(self, options: argparse.Namespace, cores: list[int], folder: Path) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipes, self.processes = [], []
         for rank, core in enumerate(cores):
             ours, theirs = context.Pipe()
-            told = (options, rank, len(cores), core, str(folder / f"meeting-{len(cores)}"), theirs)
-            process = context.Process(target=serve, args=told, daemon=True)
+            arguments = (
+                options,
+                rank,
+                len(cores),
+                core,
+                str(folder / f"rendezvous-{len(cores)}"),
+                theirs,
+            )
+            process = context.Process(target=serve, args=arguments, daemon=True)
             process.start()
             theirs.close()
             self.pipes.append(ours)
@@ -81,14 +88,13 @@ class Team:
         self.facts, *_ = [pipe.recv() for pipe in self.pipes]
 
     def step(self, steps: int) -> tuple[float, int]:
-        """Seconds of the slowest, and bytes that went between all of them."""
+        """Seconds of the slowest process, and bytes sent between all of them."""
         for pipe in self.pipes:
             pipe.send(steps)
         seconds, sent = zip(*(pipe.recv() for pipe in self.pipes), strict=True)
         return max(seconds), sum(sent)
 
     def close(self) -> None:
-        """Let them go."""
         for pipe in self.pipes:
             with contextlib.suppress(OSError):
                 pipe.send(None)
@@ -97,7 +103,6 @@ class Team:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -110,13 +115,14 @@ def main() -> None:
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))[:RANKS]
     if len(cores) < RANKS:
-        parser.error(f"two ranks need two cores, and this process may use {len(cores)}")
+        parser.error(f"two ranks need two cores, but this process may use only {len(cores)}")
     with tempfile.TemporaryDirectory() as folder:
-        one = Team(options, cores[:1], Path(folder))
-        two = Team(options, cores, Path(folder))
+        one = RankGroup(options, cores[:1], Path(folder))
+        two = RankGroup(options, cores, Path(folder))
         try:
-            for team in (one, two):
-                team.step(1)  # not counted: first times take longer
+            # Not counted: the first step takes longer.
+            for group in (one, two):
+                group.step(1)
             alone, shared, sent = [], [], 0
             for _ in range(options.repeats):
                 alone.append(one.step(options.steps)[0])
@@ -126,7 +132,8 @@ def main() -> None:
             one.close()
             two.close()
     parameters, volume, strategy = two.facts
-    exchanged = 2 * options.steps * volume * parameters * 4  # θ and γ in every iteration, float32
+    # θ and γ in every iteration, in float32.
+    exchanged = 2 * options.steps * volume * parameters * 4
     outcome = {
         "ratio": statistics.median(alone) / statistics.median(shared),
         "ratios": [round(a / b, 3) for a, b in zip(alone, shared, strict=True)],

@@ -1,4 +1,7 @@
-"""Some clients run apart from the others, whose words are played back to them: what a peer does, without sockets."""
+"""Runs some clients apart from the others, whose recorded messages are replayed to them.
+
+This is what a node does, without sockets.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -17,7 +20,7 @@ from tacit.simulation import Setting, Simulation
 
 @dataclass
 class Message:
-    """One tensor as everybody sent it: its rows as they arrive, and its bytes where a codec made them."""
+    """One tensor that all clients sent: the rows that arrive, and the bytes if a codec made any."""
 
     rows: torch.Tensor
     wire: torch.Tensor | None = None
@@ -27,83 +30,84 @@ class Message:
         return cls(received(sent).clone(), sent.encode() if isinstance(sent, CodedRows) else None)
 
 
-class Overheard:
-    """A network that keeps what all clients said: (verb, {name: message}) of every call."""
+class RecordingNetwork:
+    """A network that keeps every call as (method, {name: message})."""
 
     def __init__(self, net):
         self.net = net
-        self.said = []
+        self.calls = []
 
     def mix(self, **rows):
-        self.said.append(("mix", {name: Message.of(sent) for name, sent in rows.items()}))
+        self.calls.append(("mix", {name: Message.of(sent) for name, sent in rows.items()}))
         return self.net.mix(**rows)
 
     def send(self, tag, edge_rows, *, private=False):
-        self.said.append(("send", {tag: Message.of(edge_rows)}))
+        self.calls.append(("send", {tag: Message.of(edge_rows)}))
         return self.net.send(tag, edge_rows, private=private)
 
     def average(self, **rows):
-        self.said.append(("average", {name: Message.of(x) for name, x in rows.items()}))
+        self.calls.append(("average", {name: Message.of(x) for name, x in rows.items()}))
         return self.net.average(**rows)
 
 
-class Replayed:
-    """The network of some clients: what the others say is played back."""
+class ReplayNetwork:
+    """The network of some clients; the messages of the others are replayed."""
 
-    def __init__(self, overheard, graph, ids):
-        self.said = iter(overheard.said)
+    def __init__(self, recording, graph, ids):
+        self.calls = iter(recording.calls)
         self.graph = graph
         self.ids = ids
 
     def mix(self, **rows):
-        return tuple((self.graph.W @ x)[self.ids] for x in self._everyone("mix", rows))
+        return tuple((self.graph.W @ x)[self.ids] for x in self._all_rows("mix", rows))
 
     def average(self, **rows):
-        return tuple(x.mean(0).repeat(len(self.ids), 1) for x in self._everyone("average", rows))
+        return tuple(x.mean(0).repeat(len(self.ids), 1) for x in self._all_rows("average", rows))
 
     def send(self, tag, edge_rows, *, private=False):
-        verb, messages = next(self.said)
-        assert (verb, *messages) == ("send", tag)
-        everyone = Neighbourhood.of(self.graph.edges, np.arange(self.graph.clients))
-        letters = dict(zip(_out_edges(everyone), messages[tag].rows, strict=True))
-        ours = Neighbourhood.of(self.graph.edges, np.array(self.ids))
-        letters |= dict(zip(_out_edges(ours), edge_rows, strict=True))
-        entering = zip(ours.in_source.tolist(), ours.in_target.tolist(), strict=True)
-        return torch.stack([letters[edge] for edge in entering])
+        method, messages = next(self.calls)
+        assert (method, *messages) == ("send", tag)
+        all_clients = Neighbourhood.of(self.graph.edges, np.arange(self.graph.clients))
+        row_of = dict(zip(_out_edges(all_clients), messages[tag].rows, strict=True))
+        hosted = Neighbourhood.of(self.graph.edges, np.array(self.ids))
+        row_of |= dict(zip(_out_edges(hosted), edge_rows, strict=True))
+        in_edges = zip(hosted.in_source.tolist(), hosted.in_target.tolist(), strict=True)
+        return torch.stack([row_of[edge] for edge in in_edges])
 
-    def _everyone(self, expected, rows):
-        """The rows of all clients: our own words from `rows`, not from the recording."""
-        verb, messages = next(self.said)
-        assert (verb, *messages) == (expected, *rows)
+    def _all_rows(self, expected, rows):
+        """The rows of all clients; those of the hosted ones from `rows`, not from the recording."""
+        method, messages = next(self.calls)
+        assert (method, *messages) == (expected, *rows)
         for name, sent in rows.items():
-            everyone = messages[name].rows.clone()
-            everyone[self.ids] = received(sent)
+            all_rows = messages[name].rows.clone()
+            all_rows[self.ids] = received(sent)
             wire = messages[name].wire
             assert isinstance(sent, CodedRows) == (wire is not None)
-            if wire is not None:  # alone a client sends the bytes that it sends among all
+            if wire is not None:
+                # Apart, a client sends the same bytes as together with all.
                 assert torch.equal(sent.encode(), wire[self.ids])
-            yield everyone
+            yield all_rows
 
 
 def run_together(algorithm, task, graph, steps, seed):
-    """The states of all clients after 0, 1, …, `steps` iterations, and what was overheard."""
+    """The states of all clients after 0, 1, …, `steps` iterations, and the recorded network."""
     simulation = Simulation(Setting(algorithm, task, graph, seed=seed, gradients="looped"))
-    overheard = Overheard(simulation.net)
-    simulation.here = replace(simulation.here, net=overheard)
+    recording = RecordingNetwork(simulation.net)
+    simulation.here = replace(simulation.here, net=recording)
     simulation.start()
     states = [simulation.state]
     for _ in range(steps):
         simulation.step()
         states.append(simulation.state)
-    return states, overheard
+    return states, recording
 
 
-def run_apart(algorithm, task, graph, steps, seed, ids, overheard):
+def run_apart(algorithm, task, graph, steps, seed, ids, recording):
     """The states of clients `ids` after 0, 1, …, `steps` iterations, hosted without the others."""
     loader = task.loader(torch.tensor(ids), seed, "cpu")
     here = HostedClients(
         Neighbourhood.of(graph.edges, np.array(ids), own_weight=graph.weights.diagonal()[ids]),
-        Replayed(overheard, graph, ids),
+        ReplayNetwork(recording, graph, ids),
         HostedObjective(task, ids, loader, "looped", seed, "cpu"),
         Philox(seed, task.parameters, task.dtype),
         algorithm.gradients_per_step,
@@ -111,18 +115,19 @@ def run_apart(algorithm, task, graph, steps, seed, ids, overheard):
     states = [algorithm.start(here)]
     for t in range(steps):
         states.append(algorithm.step(states[-1], here.at(t)))
-    assert next(here.net.said, None) is None, "the others said more"
+    assert next(here.net.calls, None) is None, "the others sent more"
     return states
 
 
 def rows_of(ids, state, graph: tacit.Graph):
-    """The tensors of a state of all clients cut to clients `ids`: a row per client, or per edge that leaves it."""
-    source = graph.edges[:, 0]  # edges are sorted by (source, target), as the rows of a state are
-    leaving = np.flatnonzero(np.isin(source, ids))
+    """The rows of clients `ids`, and of the edges that leave them, in a state of all clients."""
+    # Edges are sorted by (source, target), as the edge rows of a state are.
+    source = graph.edges[:, 0]
+    out_edges = np.flatnonzero(np.isin(source, ids))
     cut = {}
     for name, rows in tensors_of(state).items():
         assert len(rows) in (graph.clients, len(source))
-        cut[name] = rows[ids if len(rows) == graph.clients else leaving]
+        cut[name] = rows[ids if len(rows) == graph.clients else out_edges]
     return cut
 
 

@@ -1,4 +1,4 @@
-"""Processes that form a gloo group and run one job after the other, because starting them is slow."""
+"""Processes of a gloo group that run one job after the other, because starting them is slow."""
 
 import contextlib
 import multiprocessing

@@ -117,7 +117,7 @@ def test_the_watchdog_sees_every_replayed_iteration():
 
 @dataclass(frozen=True)
 class Odd(Algorithm):
-    """Asks for the number of the iteration, in one way or another."""
+    """Uses the number of the iteration, in one of two ways."""
 
     name: ClassVar[str] = "odd"
     paper: ClassVar[str] = "none"
@@ -144,7 +144,7 @@ def test_an_algorithm_that_depends_on_the_iteration_is_not_captured(by_tick):
 
 def test_streams_are_not_captured():
     task = tacit.adaptive_filtering(N, 3)
-    with pytest.raises(TypeError, match="drawn anew"):
+    with pytest.raises(TypeError, match="no indices"):
         captured(advanced(tacit.DSGT(lr=0.01), task, 2), tacit.DSGT(lr=0.01), Watchdog())
 
 

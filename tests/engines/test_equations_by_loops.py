@@ -1,7 +1,6 @@
-"""Every algorithm against its equations, written out with loops over clients, neighbours, edges and coordinates.
+"""Every algorithm against its equations, as loops over clients, neighbours, edges and coordinates.
 
-The equations are those of ALGORITHMS.md, sections 2 to 4, and of the three papers there; gradient tracking with and
-without masks is in test_stacked_against_plain.py. Random numbers come from the same keys, one client at a time.
+The equations are those of the papers. Random numbers come from the same keys, one client at a time.
 """
 
 import functools
@@ -48,7 +47,10 @@ BATCH = 3
 GRAPHS = {
     "ring": tacit.Topology.ring(N).mixing("metropolis", lazy=True),
     "random": tacit.Topology.erdos_renyi(N, 0.5, seed=1).mixing("metropolis", lazy=True),
+    "directed ring": tacit.Topology.directed_ring(N).mixing("sinkhorn", seed=1),
+    "random directed": tacit.Topology.random_directed(N, 0.4, seed=2).mixing("sinkhorn", seed=3),
 }
+UNDIRECTED = ("ring", "random")
 
 
 def draw(*shape, seed=0):
@@ -56,7 +58,8 @@ def draw(*shape, seed=0):
 
 
 XS = [draw(size, P, seed=k) for k, size in enumerate(SIZES)]
-XS[3][:, 2] = 0  # one coordinate of one gradient is always zero, and a zero has a sign, too: +1
+# One coordinate of one gradient is always zero, whose sign is +1.
+XS[3][:, 2] = 0
 YS = [draw(size, seed=k + 50) for k, size in enumerate(SIZES)]
 START = draw(N, P, seed=99)
 ZERO = torch.zeros(P, dtype=torch.float64)
@@ -67,11 +70,11 @@ def squares(batch_size):
     return tacit.least_squares(XS, YS, theta0=START, batch_size=batch_size)
 
 
-# --- what one client has: its data, its random numbers, its neighbours --------------------------------------
+# --- what one client has: its data, its random numbers, its neighbours ---
 
 
 @functools.cache
-def feed_of(i, batch_size):
+def loader_of(i, batch_size):
     return squares(batch_size).loader(torch.tensor([i]), SEED, "cpu")
 
 
@@ -80,15 +83,14 @@ def samples(i, number, batch_size):
     """The data (x, y) that client i sees in its batch `number`."""
     if batch_size is None:
         return XS[i], YS[i]
-    rows = feed_of(i, batch_size).indices(number)[0] - sum(
-        SIZES[:i]
-    )  # of the joined arrays; ours are apart
+    # Indices count the samples of all clients.
+    rows = loader_of(i, batch_size).indices(number)[0] - sum(SIZES[:i])
     return XS[i][rows], YS[i][rows]
 
 
 @functools.cache
 def noise(tag, law, tick, i, j=None, width=P):
-    """The noise of client i, or that which i and j share for what i sends to j."""
+    """The own noise of client i, or the noise that i and j share on the edge from i to j."""
     target = None if j is None else torch.tensor([j])
     randomness = Philox(SEED, P, torch.float64)
     return randomness.rows(tag, law, tick, torch.tensor([i]), target, width).tensor()[0]
@@ -101,12 +103,12 @@ def words(tag, tick, i, count):
 
 
 class Plain:
-    """The clients of a graph, each with its neighbours, and who may see what of whom."""
+    """The clients of a graph, each with its in-neighbours."""
 
     def __init__(self, graph, batch_size):
         self.W = graph.weights.toarray()
         self.edges = sorted((i, j) for i, j in graph.edges.tolist())
-        self.neighbours = [[j for j in range(N) if (i, j) in self.edges] for i in range(N)]
+        self.neighbours = [[j for j in range(N) if (j, i) in self.edges] for i in range(N)]
         self.batch_size = batch_size
 
     def start(self):
@@ -129,7 +131,44 @@ def rate(schedule, t):
     return schedule(t) if callable(schedule) else schedule
 
 
-# --- section 2: diffusion, exact diffusion and their protection ---------------------------------------------
+# --- gradient tracking, with noise and with masks ---
+
+
+def tracking(a, plain):
+    """θ⁺ = Wθ − λγ; γ⁺ = Wγ + ∇L⁺ − ∇L; then local steps; noise or masks are added to γ."""
+
+    def disturbance(i, tick):
+        if a.name == "dp-dsgt":
+            return noise("zeta", a.noise, tick, i)
+        total = ZERO
+        if a.name == "lppa":
+            for source, target in plain.edges:
+                if source == i:
+                    total = total + noise("delta", a.noise, tick, source, target)
+                if target == i:
+                    total = total - noise("delta", a.noise, tick, source, target)
+        return total
+
+    every = getattr(a, "inject", "") == "every" or getattr(a, "fresh", False)
+    theta = plain.start()
+    grad = [plain.gradient(i, theta[i], 0) for i in range(N)]
+    gamma = [grad[i] + disturbance(i, 0) for i in range(N)]
+    yield {"theta": list(theta), "gamma": list(gamma), "grad": list(grad)}
+    for t in range(STEPS):
+        mixed_theta = [plain.mixed(i, theta) for i in range(N)]
+        mixed_gamma = [plain.mixed(i, gamma) for i in range(N)]
+        for i in range(N):
+            for local in range(a.local_steps):
+                theta[i] = (theta[i] if local else mixed_theta[i]) - rate(a.lr, t) * gamma[i]
+                new = plain.gradient(i, theta[i], 1 + t * a.local_steps + local)
+                gamma[i] = (gamma[i] if local else mixed_gamma[i]) + new - grad[i]
+                grad[i] = new
+            if every:
+                gamma[i] = gamma[i] + disturbance(i, t + 1)
+        yield {"theta": list(theta), "gamma": list(gamma), "grad": list(grad)}
+
+
+# --- diffusion, exact diffusion and their protection ---
 
 
 def dsg(a, plain):
@@ -203,7 +242,7 @@ def dsg_rms(a, plain):
 
 
 def edsg_rms(a, plain):
-    """Eq. 6: ψ = w − γM∇J; φ = ψ + w − ψ⁻; φᶜ = φ + (τ/√L)c(n−2); w⁺ = Aφᶜ − φᶜ + φ; c(−1) is random."""
+    """Eq. 6: ψ = w − γM∇J; φ = ψ + w − ψ⁻; φᶜ = φ + (τ/√L)c(n−2); w⁺ = Aφᶜ − φᶜ + φ."""
     w = plain.start()
     psi_before = plain.start()
     c = [noise("c(-1)", tacit.Gaussian(abs(a.protection.tau)), 0, i) for i in range(N)]
@@ -215,9 +254,8 @@ def edsg_rms(a, plain):
             psi.append(w[i] - rate(a.lr, t) * M @ plain.gradient(i, w[i], 1 + t))
             phi.append(psi[i] + w[i] - psi_before[i])
             phi_c.append(phi[i] + c[i])
-        c = [
-            protection(a.protection, w[i]) for i in range(N)
-        ]  # of w(n−1): for the message after the next w
+        # Of w(n−1), for the message after the next w.
+        c = [protection(a.protection, w[i]) for i in range(N)]
         w = [plain.mixed(i, phi_c) - phi_c[i] + phi[i] for i in range(N)]
         psi_before = psi
         yield {"theta": w, "psi": psi_before, "shift": c}
@@ -248,11 +286,11 @@ def pd_lms(a, plain):
     w = plain.start()
     yield {"theta": w}
     for t in range(STEPS):
-        told = []
+        sent = []
         for i in range(N):
             psi = w[i] - rate(a.lr, t) * plain.gradient(i, w[i], 1 + t)
-            told.append(psi + noise("z", a.noise, t + 1, i))
-        w = [plain.mixed(i, told) for i in range(N)]
+            sent.append(psi + noise("z", a.noise, t + 1, i))
+        w = [plain.mixed(i, sent) for i in range(N)]
         yield {"theta": w}
 
 
@@ -262,17 +300,17 @@ def mdsg(a, plain):
     yield {"theta": w}
     for t in range(STEPS):
         psi = [w[i] - rate(a.lr, t) * plain.gradient(i, w[i], 1 + t) for i in range(N)]
-        told = [psi[i] + noise("z", a.noise, t + 1, i) for i in range(N)]
+        sent = [psi[i] + noise("z", a.noise, t + 1, i) for i in range(N)]
         w = [ZERO] * N
         for i in range(N):
             w[i] = w[i] + plain.W[i, i] * psi[i]
             for j in plain.neighbours[i]:
-                w[i] = w[i] + plain.W[i, j] * told[j]
+                w[i] = w[i] + plain.W[i, j] * sent[j]
         yield {"theta": w}
 
 
 def psgt(a, plain):
-    """θ⁺ = W(θ + ξ) − λ(γ + ζ); γ⁺ = W(γ + ζ) + ∇L⁺ − ∇L; noise of variance √(0.1·0.8ⁿ) unless told otherwise."""
+    """θ⁺ = W(θ + ξ) − λ(γ + ζ); γ⁺ = W(γ + ζ) + ∇L⁺ − ∇L; noise of variance √(0.1·0.8ⁿ)."""
     theta = plain.start()
     grad = [plain.gradient(i, theta[i], 0) for i in range(N)]
     gamma = list(grad)
@@ -280,16 +318,16 @@ def psgt(a, plain):
     for t in range(STEPS):
         variance = a.scale**2 if isinstance(a.scale, float) else math.sqrt(0.1 * 0.8**t)
         law = tacit.Gaussian(math.sqrt(variance))
-        told_theta = [theta[i] + noise("xi", law, t + 1, i) for i in range(N)]
-        told_gamma = [gamma[i] + noise("zeta", law, t + 1, i) for i in range(N)]
-        theta = [plain.mixed(i, told_theta) - rate(a.lr, t) * told_gamma[i] for i in range(N)]
+        sent_theta = [theta[i] + noise("xi", law, t + 1, i) for i in range(N)]
+        sent_gamma = [gamma[i] + noise("zeta", law, t + 1, i) for i in range(N)]
+        theta = [plain.mixed(i, sent_theta) - rate(a.lr, t) * sent_gamma[i] for i in range(N)]
         new = [plain.gradient(i, theta[i], 1 + t) for i in range(N)]
-        gamma = [plain.mixed(i, told_gamma) + new[i] - grad[i] for i in range(N)]
+        gamma = [plain.mixed(i, sent_gamma) + new[i] - grad[i] for i in range(N)]
         grad = new
         yield {"theta": theta, "gamma": gamma, "grad": grad}
 
 
-# --- section 3: D-PSGD and DeFL-VP ------------------------------------------------------------------------
+# --- D-PSGD and DeFL-VP ---
 
 
 def d_psgd(a, plain):
@@ -311,19 +349,19 @@ def randomized_response(v, epsilon, i, tick):
     """
     p = math.floor(math.exp(epsilon) / (1 + math.exp(epsilon)) * 2**32) / 2**32
     drawn = words("response", tick, i, P)
-    told = torch.empty(P, dtype=torch.float64)
+    sent = torch.empty(P, dtype=torch.float64)
     for k in range(P):
         s = 1.0 if v[k] >= 0 else -1.0
         kept = int(drawn[k]) / 2**32 < p
-        told[k] = (s if kept else -s) / (2 * p - 1)
-    return told
+        sent[k] = (s if kept else -s) / (2 * p - 1)
+    return sent
 
 
 def compressed(codec, u, i, tick):
     """Algorithm 2: what a neighbour of client i decodes from the bytes that i encodes.
 
-    For signs these are the bytes of the codec as it was given, numbers and all: that they travel as bits with one
-    scale must not change what arrives.
+    For signs these are the bytes of the codec as given: that signs travel as bits with one scale
+    must not change what arrives.
     """
 
     def drawn(purpose, count):
@@ -343,9 +381,9 @@ def defl_vp(a, plain):
         for i in range(N):
             g = plain.gradient(i, x[i], 1 + t)
             v = g - h[i] + plain.mixed(i, h) if a.variance_reduction else g
-            v_told = randomized_response(v, a.epsilon, i, t + 1) if a.randomized_response else v
-            q.append(compressed(a.codec, v_told, i, t + 1))
-            seen = v_told if a.private_variates else g
+            v_sent = randomized_response(v, a.epsilon, i, t + 1) if a.randomized_response else v
+            q.append(compressed(a.codec, v_sent, i, t + 1))
+            seen = v_sent if a.private_variates else g
             h_new.append((1 - a.alpha) * h[i] + a.alpha * seen if a.variance_reduction else ZERO)
         h = h_new
         m = [a.momentum * m[i] + plain.mixed(i, q) for i in range(N)]
@@ -353,7 +391,7 @@ def defl_vp(a, plain):
         yield {"theta": x, "momentum": m, "variate": h}
 
 
-# --- section 4: PDMM, ADMM and the server -----------------------------------------------------------------
+# --- PDMM, ADMM and the server ---
 
 
 def solved(solver, i, before, b, c, t, plain):
@@ -374,7 +412,7 @@ def solved(solver, i, before, b, c, t, plain):
 
 
 def splitting(a, plain):
-    """Algorithm 1. z[i, j] is zᵢ|ⱼ, which node i uses; its neighbour j computes it and tells i the difference."""
+    """Algorithm 1. z[i, j] is zᵢ|ⱼ, used by node i; its neighbour j computes and sends it."""
     theta = {"pdmm": 1.0, "admm": 0.5}[a.name]
     w = plain.start()
     z = {(i, j): noise("z0", a.noise, 0, i, j) for i, j in plain.edges}
@@ -396,13 +434,13 @@ def splitting(a, plain):
             w.append(solved(a.solver, i, w_before[i], b, a.rho * d, t, plain))
             for j in plain.neighbours[i]:  # eq. 5
                 new[j, i] = (1 - theta) * z[j, i] + theta * (z[i, j] + 2 * a.rho * B[j] * w[i])
-        told = {edge: new[edge] - z[edge] for edge in z}  # eq. 13
-        z = {edge: z[edge] + told[edge] for edge in z}
+        sent = {edge: new[edge] - z[edge] for edge in z}  # eq. 13
+        z = {edge: z[edge] + sent[edge] for edge in z}
         yield state()
 
 
 def fedavg(a, plain):
-    """Eq. 1: w⁺ = w − (μ/n)Σ∇fᵢ(w); with local steps, the gradients along each client's own descent."""
+    """Eq. 1: w⁺ = w − (μ/n)Σ∇fᵢ(w); local steps sum the gradients of each client's descent."""
     w = sum(plain.start()) / N
     yield {"theta": [w] * N}
     for t in range(STEPS):
@@ -418,9 +456,12 @@ def fedavg(a, plain):
         yield {"theta": [w] * N}
 
 
-# --- the cases -----------------------------------------------------------------------------------------------
+# --- the cases ---
 
 EQUATIONS = {
+    "dsgt": tracking,
+    "dp-dsgt": tracking,
+    "lppa": tracking,
     "dsg": dsg,
     "edsg": edsg,
     "dsg-rms": dsg_rms,
@@ -435,7 +476,6 @@ EQUATIONS = {
     "admm": splitting,
     "fedavg": fedavg,
 }
-ELSEWHERE = {"dsgt", "dp-dsgt", "lppa"}  # test_stacked_against_plain.py
 
 DECAYING = tacit.Exponential(0.1, 0.8, every=2)
 CLASSIC = "combine-then-adapt"
@@ -446,7 +486,18 @@ def law(structure):
     return MatrixStep(structure, mean=0.9, deviation=0.2, off_diagonal=0.3)
 
 
-CASES = {
+TRACKING = {
+    "dsgt": tacit.DSGT(lr=0.05),
+    "dsgt, decaying": tacit.DSGT(lr=DECAYING),
+    "dp-dsgt, start": tacit.DPDSGT(lr=0.05, noise=tacit.Laplace(0.3)),
+    "dp-dsgt, every": tacit.DPDSGT(lr=0.05, noise=tacit.Gaussian(0.3), inject="every"),
+    "lppa, start": tacit.LPPA(lr=0.05, noise=tacit.Laplace(0.7)),
+    "lppa, fresh": tacit.LPPA(lr=0.05, noise=tacit.Laplace(0.7), fresh=True),
+    "lppa, fresh, sent": tacit.LPPA(lr=0.05, noise=tacit.Laplace(0.7), fresh=True, masks="sent"),
+    "lppa, two local steps": tacit.LPPA(lr=0.03, noise=tacit.Gaussian(0.5), local_steps=2),
+    "lppa, fresh, three local steps": tacit.LPPA(lr=0.02, fresh=True, local_steps=3),
+}
+CASES = TRACKING | {
     "dsg": DSG(lr=0.05),
     "dsg, decaying": DSG(lr=DECAYING),
     "edsg": EDSG(lr=0.05),
@@ -515,6 +566,11 @@ for kind in (PDMM, ADMM):
     CASES[f"{kind.name}, sent masks"] = kind(rho=0.3, noise=tacit.Laplace(0.5), masks="sent")
 
 
+# Gradient tracking also works on directed graphs.
+TRACKING_RUNS = [(case, graph) for case in TRACKING for graph in GRAPHS]
+RUNS = TRACKING_RUNS + [(c, graph) for c in CASES if c not in TRACKING for graph in UNDIRECTED]
+
+
 @functools.cache
 def reference(case, graph, batch_size):
     """The states after 0, 1, …, STEPS iterations, as tensors by field name."""
@@ -533,16 +589,15 @@ def compare(state, expected):
 
 
 def test_every_algorithm_has_equations():
-    assert EQUATIONS.keys() | ELSEWHERE == ALGORITHMS.keys()
+    assert EQUATIONS.keys() == ALGORITHMS.keys()
     assert {algorithm.name for algorithm in CASES.values()} == EQUATIONS.keys()
 
 
-@pytest.mark.parametrize(("batch_size", "way"), [(BATCH, "batched"), (None, "looped")])
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("case", CASES)
-def test_stacked_rows_follow_the_equations(case, graph, batch_size, way):
-    task = squares(batch_size)
-    simulation = Simulation(Setting(CASES[case], task, GRAPHS[graph], seed=SEED, gradients=way))
+@pytest.mark.parametrize(("batch_size", "gradients"), [(BATCH, "batched"), (None, "looped")])
+@pytest.mark.parametrize(("case", "graph"), RUNS)
+def test_stacked_rows_follow_the_equations(case, graph, batch_size, gradients):
+    setting = Setting(CASES[case], squares(batch_size), GRAPHS[graph], SEED, gradients=gradients)
+    simulation = Simulation(setting)
     simulation.start()
     states = reference(case, graph, batch_size)
     compare(simulation.state, states[0])
@@ -551,30 +606,28 @@ def test_stacked_rows_follow_the_equations(case, graph, batch_size, way):
         compare(simulation.state, expected)
 
 
-FIRST = {
-    algorithm.name: case for case, algorithm in reversed(CASES.items())
-}  # one case of each algorithm
+FIRST_CASES = {algorithm.name: case for case, algorithm in reversed(CASES.items())}
+OTHER_RUNS = [(case, "random") for case in FIRST_CASES.values() if case not in TRACKING]
 
 
-@pytest.mark.parametrize("case", FIRST.values())
+@pytest.mark.parametrize(("case", "graph"), TRACKING_RUNS + OTHER_RUNS)
 @pytest.mark.parametrize("compiled", [True, False])
-def test_sparse_products_follow_the_equations_too(case, compiled, monkeypatch):
-    """The same row by row, as larger and sparser graphs take it, by compiled loops and by neighbour slots."""
-    graph = GRAPHS["random"]
-    simulation = Simulation(
-        Setting(CASES[case], squares(BATCH), graph, seed=SEED, gradients="looped")
-    )
+def test_sparse_products_follow_the_equations_too(case, graph, compiled, monkeypatch):
+    """As on larger and sparser graphs: row by row in compiled loops, or by slots."""
+    setting = Setting(CASES[case], squares(BATCH), GRAPHS[graph], SEED, gradients="looped")
+    simulation = Simulation(setting)
     with monkeypatch.context() as patch:
         patch.setattr(product, "DENSE", -1)
         patch.setattr(native, "supports", lambda rows: compiled)
-        simulation.net._weights = product.Product(sp.csr_array(graph.weights), torch.float64, "cpu")
+        weights = sp.csr_array(GRAPHS[graph].weights)
+        simulation.net._weights = product.Product(weights, torch.float64, "cpu")
     simulation.start()
     for _ in range(STEPS):
         simulation.step()
-    compare(simulation.state, reference(case, "random", BATCH)[-1])
+    compare(simulation.state, reference(case, graph, BATCH)[-1])
 
 
-# --- hosting some of the rows --------------------------------------------------------------------------------
+# --- hosting some of the rows ---
 
 
 def made(kind):
@@ -582,7 +635,8 @@ def made(kind):
     return kind(lr=0.05) if "lr" in kind.__dataclass_fields__ else kind()
 
 
-HOSTED = {name: made(kind) for name, kind in ALGORITHMS.items()} | {
+HOSTED = {name: made(kind) for name, kind in ALGORITHMS.items()} | TRACKING
+HOSTED |= {
     name: CASES[name]
     for name in (
         "defl-vp, private variates",
@@ -594,32 +648,31 @@ HOSTED = {name: made(kind) for name, kind in ALGORITHMS.items()} | {
 }
 
 
+HOSTED_RUNS = TRACKING_RUNS + [(name, "random") for name in HOSTED if name not in TRACKING]
+
+
 @functools.cache
-def heard(name):
-    return run_together(HOSTED[name], squares(BATCH), GRAPHS["random"], STEPS, SEED)
+def run_all(name, graph):
+    return run_together(HOSTED[name], squares(BATCH), GRAPHS[graph], STEPS, SEED)
 
 
 @pytest.mark.parametrize("ids", [[N - 1], [1, 2, 5]], ids=str)
-@pytest.mark.parametrize("name", HOSTED)
-def test_hosting_some_clients_gives_their_rows(name, ids):
-    graph = GRAPHS["random"]
-    together, overheard = heard(name)
-    apart = run_apart(HOSTED[name], squares(BATCH), graph, STEPS, SEED, ids, overheard)
-    for state, everyone in zip(apart, together, strict=True):
-        compare(state, rows_of(ids, everyone, graph))
+@pytest.mark.parametrize(("name", "graph"), HOSTED_RUNS)
+def test_hosting_some_clients_gives_their_rows(name, graph, ids):
+    together, recording = run_all(name, graph)
+    task, graph = squares(BATCH), GRAPHS[graph]
+    apart = run_apart(HOSTED[name], task, graph, STEPS, SEED, ids, recording)
+    for state, all_clients in zip(apart, together, strict=True):
+        compare(state, rows_of(ids, all_clients, graph))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("defl-vp")])
 def test_bytes_on_the_wire_are_the_rows_that_arrive(case):
     algorithm = CASES[case]
     codec = for_signs(algorithm.codec) if algorithm.randomized_response else algorithm.codec
-    _, overheard = run_together(algorithm, squares(BATCH), GRAPHS["random"], STEPS, SEED)
-    coded = [
-        message
-        for _, said in overheard.said
-        for message in said.values()
-        if message.wire is not None
-    ]
+    _, recording = run_together(algorithm, squares(BATCH), GRAPHS["random"], STEPS, SEED)
+    messages = [message for _, sent in recording.calls for message in sent.values()]
+    coded = [message for message in messages if message.wire is not None]
     assert len(coded) == STEPS
     for message in coded:
         assert message.wire.dtype == torch.uint8

@@ -1,11 +1,11 @@
-"""Every algorithm on keystreams: masks cancel, and a client with its own secret alone has its rows of all."""
+"""Every algorithm on keystreams: masks cancel, and one client needs only its own secret."""
 
 from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
-from hosting import Overheard, Replayed, rows_of
+from hosting import RecordingNetwork, ReplayNetwork, rows_of
 
 import tacit
 from tacit import (
@@ -28,9 +28,8 @@ from tacit.engines.gradients.objective import HostedObjective
 from tacit.privacy.keystreams import KeyRing
 
 N, P, STEPS, SEED = 6, 3, 3, 4
-RING = Topology.ring(N).mixing(
-    "metropolis", lazy=True
-)  # meets every requirement an algorithm may have
+# Meets every requirement of every algorithm.
+RING = Topology.ring(N).mixing("metropolis", lazy=True)
 DIRECTED = Topology.random_directed(N, 0.4, seed=2).mixing("sinkhorn", seed=3)
 
 
@@ -38,7 +37,7 @@ def draw(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-# The same curvature everywhere: the average model then moves as if there were no noise that cancels.
+# The same curvature everywhere, so noise that cancels does not change the average model.
 TASK = quadratic(
     (torch.eye(P, dtype=torch.float64) + 0.2).repeat(N, 1, 1), draw(N, P), theta0=draw(N, P, seed=1)
 )
@@ -72,7 +71,7 @@ def same(one, other):
     return all(torch.equal(rows, tensors_of(other)[name]) for name, rows in tensors_of(one).items())
 
 
-# --- Every algorithm ---------------------------------------------------------------------------------------
+# --- Every algorithm ---
 
 
 def test_every_algorithm_runs_on_keystreams(algorithm):
@@ -83,11 +82,11 @@ def test_every_algorithm_runs_on_keystreams(algorithm):
 
 
 def test_a_client_alone_needs_its_own_secret_only(algorithm):
-    """What a peer does: the rows of one client, from its key and what the others say."""
+    """As in a node: the rows of one client, from its key and the messages of the others."""
     keys = KeyRing.from_seed(N, SEED)
     simulation = Simulation(Setting(algorithm, TASK, RING, seed=SEED, gradients="looped", prg=keys))
-    overheard = Overheard(simulation.net)
-    simulation.here = replace(simulation.here, net=overheard)
+    recording = RecordingNetwork(simulation.net)
+    simulation.here = replace(simulation.here, net=recording)
     simulation.start()
     together = [simulation.state]
     for _ in range(STEPS):
@@ -96,7 +95,7 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
     ids = [2]
     alone = HostedClients(
         Neighbourhood.of(RING.edges, np.array(ids), own_weight=RING.weights.diagonal()[ids]),
-        Replayed(overheard, RING, ids),
+        ReplayNetwork(recording, RING, ids),
         HostedObjective(
             TASK, ids, TASK.loader(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"
         ),
@@ -104,14 +103,14 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
         algorithm.gradients_per_step,
     )
     state = algorithm.start(alone)
-    for t, everyone in enumerate(together):
+    for t, all_clients in enumerate(together):
         if t > 0:
             state = algorithm.step(state, alone.at(t - 1))
-        for name, expected in rows_of(ids, everyone, RING).items():
+        for name, expected in rows_of(ids, all_clients, RING).items():
             torch.testing.assert_close(getattr(state, name), expected, rtol=1e-12, atol=1e-12)
 
 
-# --- LPPA --------------------------------------------------------------------------------------------------
+# --- LPPA ---
 
 
 @pytest.mark.parametrize("graph", [RING, DIRECTED], ids=["ring", "directed"])
@@ -119,9 +118,7 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
 def test_the_noise_differences_of_all_clients_sum_to_zero(graph, law):
     here = Simulation(Setting(LPPA(lr=0.1), TASK, graph, gradients="looped", prg="chacha20")).here
     for tick in (0, 1, 2):
-        difference = replace(here, tick=tick).graph.net_out(
-            *replace(here, tick=tick).edge_noise("delta", law)
-        )
+        difference = here.graph.net_out(*replace(here, tick=tick).edge_noise("delta", law))
         assert float(difference.abs().min()) > 1e-6
         assert float(difference.sum(0).abs().max()) < 1e-12
 
@@ -140,9 +137,8 @@ def test_other_masks_but_the_same_sums(graph, options):
             )
         torch.testing.assert_close(one.theta.sum(0), other.theta.sum(0), rtol=1e-10, atol=1e-10)
         assert float((one.gamma - other.gamma).abs().max()) > 1e-2
-        assert torch.equal(one.theta, other.theta) == (
-            t == 0
-        )  # first models and batches are the seed's
+        # Initial models and batches come from the seed.
+        assert torch.equal(one.theta, other.theta) == (t == 0)
         if t == 0:
             assert torch.equal(one.grad, other.grad)
 
@@ -162,7 +158,7 @@ def test_masks_cost_no_bytes():
     assert dsgt == lppa > 0
 
 
-# --- Where keys come from ----------------------------------------------------------------------------------
+# --- Where keys come from ---
 
 
 def last(prg, seed=SEED):
@@ -172,12 +168,17 @@ def last(prg, seed=SEED):
 def test_keys_come_from_the_seed_or_are_given():
     keys = KeyRing.from_seed(N, SEED)
     assert torch.equal(last("chacha20"), last(keys))
-    others = [last("philox"), last("chacha20", SEED + 1), last(replace(keys, generation=2)),
-              last(replace(keys, federation="banks")), last(KeyRing.from_seed(N, SEED + 1))]  # fmt: skip
+    others = [
+        last("philox"),
+        last("chacha20", SEED + 1),
+        last(replace(keys, generation=2)),
+        last(replace(keys, federation="banks")),
+        last(KeyRing.from_seed(N, SEED + 1)),
+    ]
     assert not any(torch.equal(last(keys), other) for other in others)
 
 
-def test_noise_is_philox_s_unless_asked_otherwise():
+def test_philox_is_the_default():
     assert torch.equal(last("philox"), simulate(LPPA(lr=0.1), TASK, RING, steps=2, seed=SEED).theta)
 
 
@@ -201,20 +202,25 @@ def test_other_sources_of_noise_are_refused(prg, words):
         assert word in str(caught.value)
 
 
-# --- The same again ----------------------------------------------------------------------------------------
+# --- The same again ---
 
 
-def test_a_run_remembers_its_keys_and_an_audit_hears_the_same_again(monkeypatch):
+def test_a_run_keeps_its_keys_and_an_audit_repeats_its_messages(monkeypatch):
     keys = KeyRing.from_seed(N, 77)
     algorithm = LPPA(lr=0.1, noise=Laplace(0.5))
     run = simulate(
         algorithm, TASK, RING, steps=2, seed=SEED, prg=keys, transcript=tacit.Keep(insides=(1,))
     )
     assert run.setting.prg is keys
-    heard, plain = [], auditing._record
-    monkeypatch.setattr(auditing, "_record", lambda *given: heard.append(plain(*given)) or heard[0])
+    recorded, record = [], auditing._record
+
+    def keep(*given):
+        recorded.append(record(*given))
+        return recorded[0]
+
+    monkeypatch.setattr(auditing, "_record", keep)
     auditing.run_audit(run.setting, ["curious(1)"], iterations=2, attacks=False, heat_map=False)
-    (again,) = heard
+    (again,) = recorded
     assert len(again.messages) == len(run.transcript.messages) > 0
     for one, other in zip(again.messages, run.transcript.messages, strict=True):
         assert (one.tag, one.tick) == (other.tag, other.tick)
