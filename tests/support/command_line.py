@@ -1,4 +1,4 @@
-"""The command line as users meet it: as a process of its own, or (for the many refusals) by its entry point."""
+"""Fixtures that run `tacit`: as a process, or through its entry point in this process."""
 
 import json
 import os
@@ -39,8 +39,8 @@ checkpoint_every = 1
 
 
 @dataclass
-class Answer:
-    """What a command left: exit code, standard output, standard error."""
+class CommandResult:
+    """Exit code, standard output and standard error of a command."""
 
     code: int
     out: str
@@ -57,7 +57,7 @@ def config(tmp_path):
 
 @pytest.fixture
 def environment():
-    """As it is, with as many threads as here: sums over another number of threads round otherwise."""
+    """The environment, with the threads of this process: another number rounds sums differently."""
     return os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads()), "COLUMNS": "120"}
 
 
@@ -86,19 +86,19 @@ def start(tmp_path, environment):
 
 @pytest.fixture
 def tacit(start):
-    """Run `tacit` as a process to its end."""
+    """Run `tacit` as a process and wait for it."""
 
     def running(*arguments, **variables):
         process = start(*arguments, **variables)
         out, err = process.communicate(timeout=300)
-        return Answer(process.returncode, out, err)
+        return CommandResult(process.returncode, out, err)
 
     return running
 
 
 @pytest.fixture
 def tacit_here(tmp_path, monkeypatch, capsys):
-    """The same entry point without the three seconds that a new process takes to import torch."""
+    """Call the entry point: a new process takes three seconds to import torch."""
 
     def running(*arguments):
         monkeypatch.chdir(tmp_path)
@@ -110,14 +110,14 @@ def tacit_here(tmp_path, monkeypatch, capsys):
         except SystemExit as end:
             code = end.code or 0
         captured = capsys.readouterr()
-        return Answer(code, captured.out, captured.err)
+        return CommandResult(code, captured.out, captured.err)
 
     return running
 
 
 @pytest.fixture
 def history(tmp_path):
-    """The records of a run without the time they took."""
+    """The records of a run without their times."""
 
     def reading(folder):
         lines = (tmp_path / folder / "history.jsonl").read_text().splitlines()
@@ -142,7 +142,7 @@ def newest(tmp_path):
 
 @pytest.fixture
 def contents(tmp_path):
-    """Every file below the test's folder with its bytes: to see that nothing was touched."""
+    """All files below the test's folder with their bytes."""
 
     def reading(folder="."):
         root = Path(tmp_path, folder)

@@ -24,7 +24,7 @@ SUMS = (2, 4, 8)
 
 
 def _measure(scale: Scale, honest: int | None) -> GradientMembership:
-    """From sums over so many honest nodes of DFL; None: from gradients of CFL."""
+    """From sums over the honest nodes of DFL; None: from gradients of CFL."""
     samples = scale.pick(400, 60)
     protocol = "CFL" if honest is None else "DFL"
     config = make_config(

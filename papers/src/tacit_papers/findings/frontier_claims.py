@@ -40,7 +40,7 @@ def hides(result: ArtifactResult, key: Key, *, together: bool = False) -> ClaimV
 
 @claim
 def costs(result: ArtifactResult, key: Key, reference: Key, most: float) -> ClaimVerdict:
-    """A setting loses at most so many points against another, paired by seed."""
+    """A setting loses at most `most` points against another, paired by seed."""
     lost = _lost(result, key, reference)
     word: Grade = "not measured" if result.scale.quick else grade(lost, most)
     return ClaimVerdict(word, f"{lost:+.2f} points lost", EARLY if result.scale.quick else "")
@@ -50,7 +50,7 @@ def costs(result: ArtifactResult, key: Key, reference: Key, most: float) -> Clai
 def cheapest_noise(
     result: ArtifactResult, keys: Sequence[Key], reference: Key, least: float
 ) -> ClaimVerdict:
-    """Of the settings that hide the pictures, every one loses at least so many points."""
+    """Of the settings that hide the pictures, every one loses at least `least` points."""
     measured = [key for key in keys if key in result]
     if not measured:
         raise NotMeasured(keys)

@@ -54,7 +54,7 @@ def _size(dataset: Dataset) -> int:
 
 @dataclass(frozen=True, eq=False)
 class MeasureContext:
-    """Where a cell is measured, and who hears of the progress."""
+    """Where a cell is measured, and where progress is reported."""
 
     device: str = "cpu"
     data_folder: Path | None = None

@@ -18,7 +18,7 @@ from tacit.bench.machine import available_cores
 from tacit.core.errors import Misuse
 from tacit.core.storage import locks_supported
 
-STOP_SECONDS = 20.0  # for a worker to save its progress when it is told to stop
+STOP_SECONDS = 20.0  # for a worker to save its progress before it is killed
 REPORT_SECONDS = 30.0  # between two lines about workers that are still measuring
 
 

@@ -30,6 +30,8 @@ from tacit_papers.framework.cells import FieldDescription, MeasureContext, Value
 from tacit_papers.measures.training import next_gradients
 
 CURIOUS, VICTIM = 0, 1
+# Model [P], gradient [P], iteration, error of the gradient in percent.
+Guess = tuple[Tensor, Tensor, int, float]
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class DiffusionInversion(FieldDescription):
             if truth is not None and mixed is not None and before is not None:
                 model, gradient = _estimate(simulation, sent, mixed, models, before)
                 off = float(100 * (gradient - truth).norm() / truth.norm())
-                guesses[attacked[n]].append(Guess(model, gradient, n, off))
+                guesses[attacked[n]].append((model, gradient, n, off))
             mixed, before = weights @ sent, models
             context.progress("iteration", n, max(attacked))
         return {
@@ -82,11 +84,10 @@ class DiffusionInversion(FieldDescription):
         assert pool is not None
         assert isinstance(task.loss, ModuleLoss)
         spec = DataSpec.of(task, VICTIM, (pool[0].to(simulation.device), pool[1]))
-        points = torch.stack([guess.model for guess in guesses])
-        gradients = torch.stack([guess.gradient for guess in guesses])
+        models, gradients, iterations, off = zip(*guesses, strict=True)
         found = invert(
             task.loss,
-            Observation.gradient(points, gradients),
+            Observation.gradient(torch.stack(models), torch.stack(gradients)),
             shape=spec.shape,
             batch=spec.batch,
             classes=spec.classes,
@@ -95,7 +96,7 @@ class DiffusionInversion(FieldDescription):
             seed=seed,
             box=spec.box,
         )
-        batches = [truth.batch(VICTIM, guess.iteration) for guess in guesses]
+        batches = [truth.batch(VICTIM, iteration) for iteration in iterations]
         true, labels = (torch.stack([batch[part] for batch in batches]) for part in (0, 1))
         guessed = found.inputs.reshape(true.shape).cpu()
         read = found.labels.reshape(labels.shape).cpu()
@@ -109,20 +110,10 @@ class DiffusionInversion(FieldDescription):
             "mse": float(score.attack.mse.mean()),
             "same_class_ssim": float(typical.mean()),
             "labels_right": float(score.label_accuracy.mean()),
-            "gradient_off": sum(guess.off for guess in guesses) / len(guesses),
+            "gradient_off": sum(off) / len(off),
             "truth": _picture(true[0]),
             "guess": _picture(guessed[0]),
         }
-
-
-@dataclass(frozen=True, eq=False)
-class Guess:
-    """A model and a gradient of the victim, as the neighbour estimates them."""
-
-    model: Tensor  # [P]
-    gradient: Tensor  # [P]
-    iteration: int
-    off: float  # error of the gradient in percent
 
 
 def _estimate(

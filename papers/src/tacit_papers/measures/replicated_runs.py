@@ -27,10 +27,6 @@ class ReplicatedAlgorithm(Algorithm):
     """An algorithm on a network that is not connected: what it requires must hold for each part."""
 
     name: ClassVar[str] = "replicated"
-    paper: ClassVar[str] = ""
-    requires: ClassVar[tuple[str, ...]] = ()
-    protects: ClassVar[str] = "what the algorithm protects"
-
     algorithm: Algorithm
 
     def start(self, here: Here) -> Any:

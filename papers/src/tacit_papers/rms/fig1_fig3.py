@@ -24,6 +24,8 @@ SAME, OWN, EXACT = "homogeneous", "heterogeneous", "heterogeneous, exact gradien
 PD_STRONG, PD_FAINT = "PD-LMS, variance 1e-4", "PD-LMS, variance 1e-5"
 OURS = ("DSG-RMS", "EDSG-RMS")
 OTHERS = (PD_STRONG, PD_FAINT, "MDSG", "PSGT")
+WEIGHTS = {"mixing": "laplacian", "lazy": True}
+RANDOM_GRAPH: dict[str, Any] = {"kind": "erdos-renyi", "clients": 5, "p": 0.5, **WEIGHTS}
 ANCHORS, TARGET = "four anchors", (0.3, -0.4)
 
 
@@ -64,13 +66,7 @@ def filtering(rule: str, network: str, scale: Scale) -> Config:
                 "exact": network == EXACT,
                 "flip_at": steps // 2 + 1,
             },
-            "graph": {
-                "kind": "erdos-renyi",
-                "clients": 5,
-                "p": 0.5,
-                "mixing": "laplacian",
-                "lazy": True,
-            },
+            "graph": RANDOM_GRAPH,
             "algorithm": {"lr": 1e-4 * speed, **_filter_rules(speed)[rule]},
             "run": {"rounds": steps},
         }
@@ -102,7 +98,7 @@ def localization(algorithm: dict[str, Any], steps: int) -> Config:
     return make_config(
         {
             "task": {"name": "localization", "anchors": anchors, "target": list(TARGET)},
-            "graph": {"kind": "ring", "clients": 4, "mixing": "laplacian", "lazy": True},
+            "graph": {"kind": "ring", "clients": 4, **WEIGHTS},
             "algorithm": {"lr": 1.0, **algorithm},
             "run": {"rounds": steps},
         }

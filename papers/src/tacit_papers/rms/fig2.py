@@ -21,6 +21,7 @@ from tacit_papers.framework.results import ArtifactResult
 from tacit_papers.measures.diffusion_inversion import DiffusionInversion
 from tacit_papers.measures.gradient_norms import GradientNorms
 from tacit_papers.rms.claims import ends_below
+from tacit_papers.rms.fig1_fig3 import RANDOM_GRAPH
 
 BOTH: dict[str, Any] = {
     "matrix": {"structure": "upper", "deviation": 0.1, "off_diagonal": 0.1},
@@ -43,13 +44,7 @@ def learning(rule: str, scale: Scale) -> Config:
             "data": {"name": "mnist-mini", "limit_test": 500} if scale.quick else {"name": "mnist"},
             "partition": {"kind": "missing", "k": 2},
             "model": {"name": "sigmoid-cnn3", "uniform": 1.0, "init": "independent"},
-            "graph": {
-                "kind": "erdos-renyi",
-                "clients": 5,
-                "p": 0.5,
-                "mixing": "laplacian",
-                "lazy": True,
-            },
+            "graph": RANDOM_GRAPH,
             "algorithm": {"lr": 0.02, **RULES[rule]},
             "run": {
                 "rounds": scale.pick(12, 10),
