@@ -1,10 +1,11 @@
-"""Steady states and sliding means of the dual-protection paper's algorithms on heterogeneous least squares.
+"""Steady states of the dual-protection paper's algorithms, and what sliding means reveal.
 
-    python benches/dual_protection.py                                # γ = 0.02, two minutes on one slow core
-    python benches/dual_protection.py --rate 0.01 --steps 8000       # the table of docs/algorithms.md, six minutes
+    python benches/dual_protection.py                            # γ = 0.02, two minutes
+    python benches/dual_protection.py --rate 0.01 --steps 8000   # docs/algorithms.md, six minutes
 
-Prints, for each algorithm, the mean-square deviation over the last tenth of the run with exact gradients, and how
-far an eavesdropper's mean over the last messages of a client is from the optimum, with streaming gradients.
+Prints for each algorithm the mean-square deviation over the last tenth of a run with exact
+gradients, and the distance between the optimum and an eavesdropper's mean of a client's last
+messages in a run with streaming gradients. Times are for one slow core.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from tacit.record.history import decibels
 from tacit.record.transcript import Transcript
 
 CLIENTS, WIDTH = 5, 5
-NOISE = tacit.Gaussian(1e-2)  # the paper's variance of 10⁻⁴
-FAINT = tacit.Gaussian(math.sqrt(1e-5))
+# The paper's variance of 10⁻⁴, and a smaller one.
+NOISE = tacit.Gaussian(1e-2)
+WEAK_NOISE = tacit.Gaussian(math.sqrt(1e-5))
 
 
-def contestants(rate: float, deviation: float) -> dict[str, tacit.algorithms.Algorithm]:
-    """What is compared; τ = 0 and 0.3 must end at the same place."""
+def algorithms(rate: float, deviation: float) -> dict[str, tacit.algorithms.Algorithm]:
+    """The algorithms to compare; τ = 0 and τ = 0.3 must have the same steady state."""
     matrix = tacit.MatrixStep("upper", deviation=deviation, off_diagonal=deviation)
     return {
         "dsg": tacit.DSG(rate),
@@ -38,7 +40,7 @@ def contestants(rate: float, deviation: float) -> dict[str, tacit.algorithms.Alg
         "edsg-rms, τ = 0.3": tacit.EDSGRMS(rate, matrix, tacit.NormVector(0.3)),
         "dsgt-rms, τ = 0.1": tacit.DSGTRMS(rate, matrix, tacit.NormVector(0.1)),
         "pd-lms, variance 1e-4": tacit.PDLMS(rate, NOISE),
-        "pd-lms, variance 1e-5": tacit.PDLMS(rate, FAINT),
+        "pd-lms, variance 1e-5": tacit.PDLMS(rate, WEAK_NOISE),
         "mdsg": tacit.MDSG(rate, NOISE),
         "psgt": tacit.PSGT(rate),
     }
@@ -66,7 +68,8 @@ def sliding_mean_error(
     simulation.start()
     for _ in range(steps):
         simulation.step()
-        tag = transcript.messages[0].tag  # of the first message: the model in some disguise
+        # The first message is the protected model.
+        tag = transcript.messages[0].tag
         del transcript.messages[: -2 * window - 2]
     sent = [message.rows for message in transcript.messages if message.tag == tag][-window:]
     target = task.optimum_at(0)
@@ -76,7 +79,6 @@ def sliding_mean_error(
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", type=float, default=0.02, help="γ")
     parser.add_argument("--steps", type=int, default=3000, help="iterations with exact gradients")
@@ -94,7 +96,7 @@ def main() -> None:
     print(
         f"{'γ = ' + format(options.rate, 'g'):24} {'MSD, dB':>10} {'mean of messages off by':>26}"
     )
-    for name, algorithm in contestants(options.rate, options.deviation).items():
+    for name, algorithm in algorithms(options.rate, options.deviation).items():
         deviation = steady_state(algorithm, exact, graph, options.steps)
         error = sliding_mean_error(
             algorithm, streaming, graph, options.steps // 4, options.steps // 40

@@ -1,6 +1,6 @@
-"""How long the knowledge audit takes: one adversary over many clients and iterations, and the whole heat map.
+"""Times of the symbolic audit: one adversary of a large run, and whole heat maps.
 
-python benches/knowledge.py                 # 50 clients × 50 iterations; heat maps of 30 × 20
+python benches/knowledge.py            # 50 clients × 50 iterations; heat maps of 30 × 20
 python benches/knowledge.py --small
 """
 
@@ -26,35 +26,34 @@ CASES = {
 
 
 def one_adversary(name: str, adversary: str, clients: int, steps: int) -> None:
-    """All gradients of all clients, asked of one adversary."""
+    """What one adversary knows about all gradients of all clients."""
     graph = tacit.Topology.random_regular(clients, 4, seed=1).mixing("metropolis")
-    began = time.perf_counter()
+    begin = time.perf_counter()
     run = run_on_symbols(CASES[name], graph, steps)
     know = Knowledge(run, Adversary.parse(adversary))
     honest = [i for i in range(clients) if i not in know.adversary.corrupt]
-    asked = np.stack([know.vector((u, 1.0)) for i in honest for u in run.gradients(i)])
-    variances = know.variances(asked)
-    seconds = time.perf_counter() - began
+    queries = np.stack([know.vector((u, 1.0)) for i in honest for u in run.gradients(i)])
+    variances = know.variances(queries)
+    seconds = time.perf_counter() - begin
     exact, hidden = int((variances == 0).sum()), int(np.isinf(variances).sum())
     print(
-        f"{name:12} {adversary:14} {clients} × {steps}: {seconds:6.1f} s; {len(run.unknowns):,} unknowns, "
-        f"{len(know.seen):,} rows, rank {know.rank:,}; {exact} gradients exact, "
-        f"{len(asked) - exact - hidden} noisy, {hidden} hidden"
+        f"{name:12} {adversary:14} {clients} × {steps}: {seconds:6.1f} s; "
+        f"{len(run.unknowns):,} unknowns, {len(know.seen):,} rows, rank {know.rank:,}; "
+        f"{exact} gradients exact, {len(queries) - exact - hidden} noisy, {hidden} hidden"
     )
 
 
 def heat_map(name: str, graph_name: str, topology: tacit.Topology, steps: int) -> None:
     """Every client as adversary of every other."""
-    began = time.perf_counter()
+    begin = time.perf_counter()
     run = run_on_symbols(CASES[name], topology.mixing("metropolis"), steps)
     levels = compute_exposure(run).levels
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - begin
     found = {level: int((levels == k).sum()) for k, level in enumerate(LEVELS)}
     print(f"{name:12} heat map of {graph_name} × {steps}: {seconds:6.1f} s; {found}")
 
 
 def main() -> None:
-    """Both."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true")
     small = parser.parse_args().small

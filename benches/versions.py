@@ -1,4 +1,4 @@
-"""Two checkouts of Tacit against each other: rounds of a workload, timed in turns.
+"""Compares the speed of two checkouts of Tacit: rounds of a workload, timed in turns.
 
     python benches/versions.py OLD/src NEW/src --workload W1 --repeats 20
 
@@ -35,7 +35,7 @@ for line in sys.stdin:
 """
 
 
-def started(source: Path, workload: str, device: str) -> subprocess.Popen[str]:
+def start_worker(source: Path, workload: str, device: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", WORKER, workload, device],
         env=os.environ | {"PYTHONPATH": str(source)},
@@ -49,7 +49,7 @@ def started(source: Path, workload: str, device: str) -> subprocess.Popen[str]:
     return process
 
 
-def turn(process: subprocess.Popen[str]) -> float:
+def timed_round(process: subprocess.Popen[str]) -> float:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("\n")
@@ -64,11 +64,18 @@ def main() -> None:
     parser.add_argument("--workload", default="W1")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeats", type=int, default=20)
-    asked = parser.parse_args()
-    old, new = (started(source, asked.workload, asked.device) for source in (asked.old, asked.new))
+    options = parser.parse_args()
+    old, new = (
+        start_worker(source, options.workload, options.device)
+        for source in (options.old, options.new)
+    )
     times = []
-    for repeat in range(asked.repeats):
-        pair = [turn(old), turn(new)] if repeat % 2 else [turn(new), turn(old)][::-1]
+    for repeat in range(options.repeats):
+        pair = (
+            [timed_round(old), timed_round(new)]
+            if repeat % 2
+            else [timed_round(new), timed_round(old)][::-1]
+        )
         times.append(pair)
     for process in (old, new):
         process.communicate()
@@ -76,7 +83,7 @@ def main() -> None:
     seconds = [statistics.median(column) for column in zip(*times, strict=True)]
     print(
         json.dumps(
-            {"workload": asked.workload, "device": asked.device, "ratio": round(middle, 4),
+            {"workload": options.workload, "device": options.device, "ratio": round(middle, 4),
              "quartiles": [round(low, 4), round(high, 4)],
              "old_seconds": round(seconds[0], 5), "new_seconds": round(seconds[1], 5)}
         )

@@ -1,11 +1,11 @@
-"""The data of a hospital for examples/federation.toml, as a file and as a function.
+"""Data of three hospitals for examples/federation.toml, as files and as a function.
 
-    python examples/hospital.py parts                                   # writes parts/a.npz, parts/b.npz, parts/c.npz
+    python examples/hospital.py parts           # writes parts/a.npz, parts/b.npz and parts/c.npz
     tacit node nodes/a --data parts/a.npz
     PYTHONPATH=examples tacit node nodes/a --data hospital:records      # calls records("a")
 
-For a trial, three hospitals share out a public dataset that comes with scikit-learn: 569 biopsies, 30 measurements
-each. In earnest, `records` reads the hospital's own table.
+The three split a public dataset that comes with scikit-learn: 569 biopsies with 30 measurements
+each. In a real federation, `records` reads the hospital's own table.
 """
 
 import sys
@@ -18,9 +18,9 @@ HOSPITALS = ("a", "b", "c")
 
 
 def records(name):
-    """What the node `name` learns from, and what its models are judged on: ((x, y), (x_test, y_test))."""
+    """Training and test data of the node `name`: ((x, y), (x_test, y_test))."""
     x, y = load_breast_cancer(return_X_y=True)
-    # All must scale alike, so by numbers that all know beforehand; never each by the mean of its own patients.
+    # All nodes must scale in the same way: by constants they agreed on, never by their own means.
     x = (x - x.mean(0)) / x.std(0)
     mine = np.random.default_rng(0).permutation(len(x))[HOSPITALS.index(name) :: len(HOSPITALS)]
     train, test = mine[40:], mine[:40]
@@ -33,4 +33,4 @@ if __name__ == "__main__":
     for name in HOSPITALS:
         (x, y), (x_test, y_test) = records(name)
         np.savez(folder / f"{name}.npz", x=x, y=y, x_test=x_test, y_test=y_test)
-        print(f"{folder / name}.npz: {len(x)} patients to learn from, {len(x_test)} to test on")
+        print(f"{folder / name}.npz: {len(x)} patients for training, {len(x_test)} for testing")

@@ -49,10 +49,9 @@ def task(model, **options):
     )
 
 
-LENET = task("sigmoid-cnn3")  # torch's own first weights
-LARGE = task(
-    "sigmoid-cnn3", uniform=0.5
-)  # those of the network on which the attack was first shown
+# PyTorch's default weights, and those of the paper that introduced the attack.
+LENET = task("sigmoid-cnn3")
+LARGE = task("sigmoid-cnn3", uniform=0.5)
 PERCEPTRON = task("mlp", hidden=(16,))
 
 
@@ -161,8 +160,7 @@ def test_fresh_masks_leave_no_difference():
         shortcut = read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)
         assert not bool(shortcut.exact().any())
         assert far(shortcut) > 1e-2
-    found, change = held(
-        FRESH, PERCEPTRON, "curious(1,4)", "difference", 0, steps=3
-    )  # unless both collude
+    # Unless both neighbours collude.
+    found, change = held(FRESH, PERCEPTRON, "curious(1,4)", "difference", 0, steps=3)
     assert change.deviation == 0
     assert far(read_inputs(PERCEPTRON.loss.flat, observation(change), shape=SHAPE)) < 1e-8

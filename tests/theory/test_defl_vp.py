@@ -1,4 +1,4 @@
-"""Facts of the DeFL-VP paper: randomized response, control variates, and what its parts do together."""
+"""Facts of the DeFL-VP paper: randomized response, control variates, and their combination."""
 
 import math
 from dataclasses import replace
@@ -32,7 +32,7 @@ def heterogeneous(seed=0, width=WIDTH):
     return tacit.quadratic(A, 3 * torch.tensor(rng.normal(size=(CLIENTS, width))))
 
 
-# --- randomized response ------------------------------------------------------------------------------------
+# --- Randomized response ---
 
 MANY = 20_000
 
@@ -50,11 +50,11 @@ def test_the_mean_of_randomized_responses_is_the_sign(v, epsilon, seed):
     here = HostedClients(Neighbourhood.of(edges, np.arange(MANY)), None, None, randomness)
     rows = torch.tensor(v, dtype=torch.float64).repeat(MANY, 1)
     response = RandomizedResponse(epsilon)
-    told = response.respond("rr", rows, here)
-    assert torch.equal(told.abs(), torch.full_like(told, response.scale))
+    answers = response.respond("rr", rows, here)
+    assert torch.equal(answers.abs(), torch.full_like(answers, response.scale))
     sign = torch.where(rows[0] < 0, -1.0, 1.0).double()
     error = math.sqrt((response.scale**2 - 1) / MANY) + 1e-12
-    assert float((told.mean(0) - sign).abs().max()) < 6 * error + 1 / MANY
+    assert float((answers.mean(0) - sign).abs().max()) < 6 * error + 1 / MANY
 
 
 @settings(max_examples=50)
@@ -67,19 +67,19 @@ def test_the_mean_of_randomized_responses_is_the_sign(v, epsilon, seed):
 def test_coordinates_cost_epsilon_vectors_d_epsilon_and_rounds_t_d_epsilon(
     epsilon, d, rounds, different
 ):
-    """The largest likelihood ratio over all answers, from the probabilities that are really drawn from."""
+    """The largest likelihood ratio over all answers, from the probabilities that are drawn."""
     different = min(d, different)
     response = RandomizedResponse(epsilon)
     keep, flip = response.threshold / WORDS, 1 - response.threshold / WORDS
-    worst = rounds * different * math.log(keep / flip)  # coordinates that agree cancel
+    # Coordinates that agree cancel.
+    worst = rounds * different * math.log(keep / flip)
     assert worst <= rounds * d * epsilon * (1 + 1e-12)
     if different == d:
-        assert worst == pytest.approx(
-            rounds * d * epsilon, rel=1e-3
-        )  # and it is not less: the vector costs dε
+        # And it is not less: the vector costs dε.
+        assert worst == pytest.approx(rounds * d * epsilon, rel=1e-3)
 
 
-# --- the parts together -------------------------------------------------------------------------------------
+# --- All parts together ---
 
 
 def models(algorithm, task, steps=30, seed=2):
@@ -105,7 +105,7 @@ def test_the_two_orders_of_d_psgd_end_at_different_points_and_adapt_first_is_dif
         )
     )
     assert torch.equal(first, diffusion)
-    # Combining last, w = W w − λ∇J(w): the sum of gradients over clients is zero, as it is adapting first.
+    # In both orders the gradients sum to zero over the clients at the fixed point.
     hessians, linear = (torch.stack(arrays) for arrays in zip(*task.parts, strict=True))
     for rows in (first, last):
         gradients = torch.einsum("nij,nj->ni", hessians, rows) - linear
@@ -114,7 +114,7 @@ def test_the_two_orders_of_d_psgd_end_at_different_points_and_adapt_first_is_dif
 
 
 def test_control_variates_bring_clients_together():
-    """At its fixed point the corrected update is the neighbourhood's mean gradient, not the own one."""
+    """At its fixed point the corrected update is the mean gradient of the neighbourhood."""
     task = heterogeneous()
     with_variates, without = (
         models(
@@ -127,7 +127,7 @@ def test_control_variates_bring_clients_together():
 
 
 def test_variates_follow_gradients_by_alpha_and_their_mean_correction_is_zero():
-    """Σᵢ vᵢ = Σᵢ gᵢ: what one variate adds another takes, because W is doubly stochastic."""
+    """Σᵢ vᵢ = Σᵢ gᵢ: corrections cancel in the sum, because W is doubly stochastic."""
     transcript = Transcript()
     task = heterogeneous()
     algorithm = ALGORITHMS["defl-vp"](lr=0.05, **(OFF | {"variance_reduction": True}))
@@ -144,11 +144,11 @@ def test_variates_follow_gradients_by_alpha_and_their_mean_correction_is_zero():
         torch.testing.assert_close(simulation.state.variate, expected)
 
 
-# --- the hole -----------------------------------------------------------------------------------------------
+# --- The leak of the published algorithm ---
 
 
-def overheard_variates(algorithm, steps=6):
-    """What an eavesdropper makes of two successive variates: (h⁺ − (1 − α)h)/α; and the true gradients."""
+def gradients_from_variates(algorithm, steps=6):
+    """(h⁺ − (1 − α)h)/α of two successive variates in the transcript, and the true gradients."""
     task, transcript = heterogeneous(), Transcript()
     simulation = Simulation(Setting(algorithm, task, GRAPH, seed=1), transcript=transcript)
     simulation.start()
@@ -163,32 +163,33 @@ def overheard_variates(algorithm, steps=6):
 
 
 def test_as_published_two_variates_give_the_gradient_exactly():
-    computed, gradients = overheard_variates(ALGORITHMS["defl-vp"](lr=0.05, epsilon=0.5))
+    computed, gradients = gradients_from_variates(ALGORITHMS["defl-vp"](lr=0.05, epsilon=0.5))
     torch.testing.assert_close(computed, gradients, rtol=0, atol=1e-12)
 
 
-def test_private_variates_give_the_response_and_nothing_else():
+def test_private_variates_give_only_the_response():
     algorithm = ALGORITHMS["defl-vp"](lr=0.05, epsilon=0.5, private_variates=True)
-    computed, gradients = overheard_variates(algorithm)
+    computed, gradients = gradients_from_variates(algorithm)
     scale = RandomizedResponse(0.5).scale
     torch.testing.assert_close(computed.abs(), torch.full_like(computed, scale), rtol=0, atol=1e-9)
     assert float((computed - gradients).norm()) > 1
 
 
-def test_the_hole_is_told_and_the_mended_variant_has_none():
+def test_the_published_algorithm_is_cautioned_about_and_the_private_variants_are_not():
     published = ALGORITHMS["defl-vp"](lr=0.05)
     assert "give the gradient exactly" in published.cautions(GRAPH)[0]
     assert replace(published, private_variates=True).cautions(GRAPH) == []
     assert replace(published, variance_reduction=False).cautions(GRAPH) == []
 
 
-# --- bytes --------------------------------------------------------------------------------------------------
+# --- Bytes ---
 
 
 @pytest.mark.parametrize(
     ("codec", "response", "sent_as", "most"),
     [
-        (Identity(), True, SignBits(), 1000 / 8 + 64),  # a sign vector goes as bits with one scale
+        # A sign vector is sent as bits with one scale.
+        (Identity(), True, SignBits(), 1000 / 8 + 64),
         (SignBits(), True, SignBits(), 1000 / 8 + 64),
         (RandK(fraction=0.4), True, RandK(fraction=0.4, values=SignBits()), 400 / 8 + 64),
         (RandK(fraction=0.4), False, RandK(fraction=0.4), 400 * 8 + 64),

@@ -1,4 +1,4 @@
-"""Facts of the distributed-optimization paper: PDMM and ADMM in differential form, and what their messages tell."""
+"""Facts of the distributed-optimization paper: limits and messages of PDMM and ADMM."""
 
 import numpy as np
 import pytest
@@ -63,11 +63,11 @@ def test_the_limit_does_not_depend_on_graph_rho_or_noise(graph, name, rho, seed)
     torch.testing.assert_close(run.theta, task.optimum.expand_as(run.theta), rtol=0, atol=1e-8)
 
 
-# --- z: its part outside the range of the constraints depends on z⁰ alone ----------------------------------
+# --- The part of z outside the range of the constraints depends on z⁰ alone ---
 
 
 def constraint_spaces(here, clients):
-    """C, PC and the projection onto what is orthogonal to both ranges, over the out-edges in order."""
+    """P, which swaps the ends of edges, and the projection orthogonal to the ranges of C and PC."""
     source, target = here.out_source, here.out_target
     count = len(source)
     edges = list(zip(source.tolist(), target.tolist(), strict=True))
@@ -100,7 +100,7 @@ def test_the_part_of_z_that_does_not_converge_is_a_function_of_z0(graph, name, s
 
 
 def test_both_ends_of_an_edge_hold_the_same_z():
-    """Bit for bit, though only differences are told."""
+    """Bit for bit, although only differences are sent."""
     for masks in ("derived", "sent"):
         algorithm = ALGORITHMS["admm"](noise=tacit.Gaussian(5.0), masks=masks)
         simulation = Simulation(Setting(algorithm, strongly_convex(GRAPH.clients), GRAPH, seed=3))
@@ -111,8 +111,8 @@ def test_both_ends_of_an_edge_hold_the_same_z():
             assert torch.equal(simulation.net.send("check", s.z), s.z_there)
 
 
-def test_z0_is_sent_in_private_or_not_at_all_and_then_only_differences_are():
-    said = {}
+def test_z0_is_derived_or_sent_in_private_and_only_differences_follow():
+    sent = {}
     for masks in ("derived", "sent"):
         transcript = Transcript()
         algorithm = ALGORITHMS["pdmm"](noise=tacit.Gaussian(1.0), masks=masks)
@@ -121,15 +121,15 @@ def test_z0_is_sent_in_private_or_not_at_all_and_then_only_differences_are():
         )
         simulation.start()
         simulation.step()
-        said[masks] = [(message.tag, message.private) for message in transcript.messages]
-    assert said == {"derived": [("dz", False)], "sent": [("z0", True), ("dz", False)]}
+        sent[masks] = [(message.tag, message.private) for message in transcript.messages]
+    assert sent == {"derived": [("dz", False)], "sent": [("z0", True), ("dz", False)]}
 
 
-# --- Proposition 1: what the messages tell ------------------------------------------------------------------
+# --- Proposition 1: what the messages reveal ---
 
 
 class Eavesdropper:
-    """Who knows the graph, ρ, and every Δz that was sent in clear."""
+    """Knows the graph, ρ, and every Δz that was sent in clear."""
 
     def __init__(self, graph, rho, transcript):
         self.rho = rho
@@ -137,32 +137,34 @@ class Eavesdropper:
         self.neighbours = {
             i: [j for source, j in edges if source == i] for i in range(graph.clients)
         }
-        self.told = [
-            dict(zip(edges, message.rows, strict=True)) for message in transcript.of("dz")
-        ]  # [t][i, j] is Δzⱼ|ᵢ of iteration t + 1
+        # dz[t][i, j] is Δzⱼ|ᵢ of iteration t + 1.
+        self.dz = [dict(zip(edges, message.rows, strict=True)) for message in transcript.of("dz")]
 
     def sign(self, i, j):
         return 1.0 if i < j else -1.0
 
     def change_of_model(self, i, t):
-        """wᵢᵗ − wᵢᵗ⁻¹ by eq. 33, for PDMM: Δzⱼ|ᵢᵗ⁺¹ − Δzᵢ|ⱼᵗ = 2ρBᵢⱼ(wᵢᵗ − wᵢᵗ⁻¹), from any neighbour."""
-        j = self.neighbours[i][0]
-        return (self.told[t][i, j] - self.told[t - 1][j, i]) / (2 * self.rho * self.sign(i, j))
+        """wᵢᵗ − wᵢᵗ⁻¹ from any neighbour (eq. 33).
 
-    def heard(self, i, t):
+        For PDMM, Δzⱼ|ᵢᵗ⁺¹ − Δzᵢ|ⱼᵗ = 2ρBᵢⱼ(wᵢᵗ − wᵢᵗ⁻¹).
+        """
+        j = self.neighbours[i][0]
+        return (self.dz[t][i, j] - self.dz[t - 1][j, i]) / (2 * self.rho * self.sign(i, j))
+
+    def received(self, i, t):
         """Σⱼ Bᵢⱼ Δzᵢ|ⱼ of iteration t, which is zᵢ|ⱼᵗ − zᵢ|ⱼᵗ⁻¹."""
-        return sum(self.sign(i, j) * self.told[t - 1][j, i] for j in self.neighbours[i])
+        return sum(self.sign(i, j) * self.dz[t - 1][j, i] for j in self.neighbours[i])
 
     def change_of_gradient_exact(self, i, t):
         """∇fᵢ(wᵢᵗ) − ∇fᵢ(wᵢᵗ⁻¹) by eq. 28."""
         pull = self.rho * len(self.neighbours[i])
-        return -self.heard(i, t) - pull * self.change_of_model(i, t)
+        return -self.received(i, t) - pull * self.change_of_model(i, t)
 
     def change_of_gradient_step(self, i, t, mu):
         """The same when one gradient step of size μ solves the local problem: eq. 36."""
         pull = self.rho * len(self.neighbours[i])
         return (
-            -self.heard(i, t + 1)
+            -self.received(i, t + 1)
             - self.change_of_model(i, t + 1) / mu
             - (pull - 1 / mu) * self.change_of_model(i, t)
         )
@@ -196,8 +198,8 @@ def logistic(clients, seed=0):
     return task.with_proximal(proximal), x
 
 
-def overheard(algorithm, task, graph, steps=6):
-    """An eavesdropper of a short run, and the states it does not see."""
+def eavesdrop(algorithm, task, graph, steps=6):
+    """An eavesdropper of a run, and the states, which it does not see."""
     transcript = Transcript()
     simulation = Simulation(Setting(algorithm, task, graph, seed=5), transcript=transcript)
     simulation.start()
@@ -215,10 +217,10 @@ GEOMETRIC = tacit.Topology.random_geometric(12, 0.5, seed=4).mixing("metropolis"
     "solver", [ExactSolver(), GradientSolver(mu=0.1)], ids=["eq. 28 and 29", "eq. 36"]
 )
 def test_one_gradient_difference_gives_the_sample_of_logistic_regression(solver):
-    """An eavesdropper who knows nothing but messages computes every client's x."""
+    """An eavesdropper that sees only messages computes every client's x."""
     task, x = logistic(GEOMETRIC.clients)
     algorithm = ALGORITHMS["pdmm"](rho=0.4, solver=solver, noise=tacit.Gaussian(1.0))
-    spy, _ = overheard(algorithm, task, GEOMETRIC)
+    spy, _ = eavesdrop(algorithm, task, GEOMETRIC)
     for client in range(GEOMETRIC.clients):
         if isinstance(solver, ExactSolver):
             difference = spy.change_of_gradient_exact(client, 2)
@@ -232,51 +234,50 @@ END = 350
 
 
 def test_noisy_gradients_differences_and_the_sum_over_honest_clients_are_known():
-    """Proposition 1, claims i to iii, for a corrupt client 0 that also hears every clear message.
+    """Proposition 1, claims i to iii, for a corrupt client 0 that also sees every clear message.
 
-    Models are known too: in the end all are equal, that of client 0 is known, and their changes follow from messages.
+    It knows the models too: all equal its own in the end, and messages reveal their changes.
     """
     task = strongly_convex(GRAPH.clients, seed=8)
     algorithm = ALGORITHMS["pdmm"](rho=0.4, solver=ExactSolver(), noise=tacit.Gaussian(10.0))
-    spy, states = overheard(algorithm, task, GRAPH, steps=END)
+    spy, states = eavesdrop(algorithm, task, GRAPH, steps=END)
     edges = sorted(map(tuple, GRAPH.edges.tolist()))
-    z0 = dict(
-        zip(edges, states[0].z, strict=True)
-    )  # z0[i, j] = zᵢ|ⱼ⁰; of client 0's edges the adversary knows it
+    # z0[i, j] = zᵢ|ⱼ⁰; the adversary knows those of client 0's edges.
+    z0 = dict(zip(edges, states[0].z, strict=True))
     hessians, linear = (torch.stack(arrays) for arrays in zip(*task.parts, strict=True))
     honest = [i for i in range(GRAPH.clients) if i != 0]
     t = 5
 
     def known_model(i, t):
-        """What client 0 ends with, less all changes that i told since iteration t."""
+        """The final model of client 0, minus all changes of client i since iteration t."""
         return states[END].theta[0] - sum(spy.change_of_model(i, s) for s in range(t + 1, END))
 
     model = torch.stack([known_model(i, t) for i in range(GRAPH.clients)])
-    # the step of iteration t solves for w with z of iteration t
+    # The step of iteration t solves for w with z of iteration t.
     torch.testing.assert_close(model, states[t + 1].theta, rtol=0, atol=1e-9)
     gradient = torch.einsum("nij,nj->ni", hessians, model) - linear
 
     def known_noisy_gradient(i):
         """The left side of eq. 31: everything in it is known."""
-        told = torch.zeros(WIDTH, dtype=torch.float64)
+        known = torch.zeros(WIDTH, dtype=torch.float64)
         for j in spy.neighbours[i]:
-            told += spy.sign(i, j) * sum(spy.told[s][j, i] for s in range(t))
+            known += spy.sign(i, j) * sum(spy.dz[s][j, i] for s in range(t))
             if j == 0:
-                told += spy.sign(i, j) * z0[i, j]
-        return -(told + algorithm.rho * len(spy.neighbours[i]) * model[i])
+                known += spy.sign(i, j) * z0[i, j]
+        return -(known + algorithm.rho * len(spy.neighbours[i]) * model[i])
 
     for i in honest:
         hidden = sum(spy.sign(i, j) * z0[i, j] for j in spy.neighbours[i] if j != 0)
         torch.testing.assert_close(known_noisy_gradient(i), gradient[i] + hidden, rtol=0, atol=1e-9)
-        assert float((known_noisy_gradient(i) - gradient[i]).norm()) > 1  # what is hidden is hidden
+        assert float((known_noisy_gradient(i) - gradient[i]).norm()) > 1
         before = torch.einsum("ij,j->i", hessians[i], states[t].theta[i]) - linear[i]
         torch.testing.assert_close(
             spy.change_of_gradient_exact(i, t), gradient[i] - before, rtol=0, atol=1e-9
         )
-    # eq. 32 and 34: zⱼ|ₖ⁰ − zₖ|ⱼ⁰ along an honest edge follows from its first message and the model
+    # The first message and the model give zⱼ|ₖ⁰ − zₖ|ⱼ⁰ of each honest edge (eq. 32 and 34).
     first = torch.stack([known_model(i, 0) for i in range(GRAPH.clients)])
     gap = sum(
-        spy.sign(j, k) * (2 * algorithm.rho * spy.sign(j, k) * first[j] - spy.told[0][j, k]) * -1
+        spy.sign(j, k) * (2 * algorithm.rho * spy.sign(j, k) * first[j] - spy.dz[0][j, k]) * -1
         for j, k in edges
         if j < k and j != 0
     )
@@ -284,7 +285,7 @@ def test_noisy_gradients_differences_and_the_sum_over_honest_clients_are_known()
     torch.testing.assert_close(known_sum, gradient[honest].sum(0), rtol=0, atol=1e-8)
 
 
-def test_fedavg_tells_every_gradient_and_a_server_hears_it():
+def test_fedavg_sends_every_gradient_to_the_server():
     task = strongly_convex(GRAPH.clients)
     transcript = Transcript()
     simulation = Simulation(
@@ -300,5 +301,5 @@ def test_fedavg_tells_every_gradient_and_a_server_hears_it():
     assert (message.verb, message.private) == ("average", False)
     torch.testing.assert_close(message.rows, gradients)
     torch.testing.assert_close(simulation.state.theta, before - 0.1 * gradients.mean(0))
-    # up and down, once for the first models and once for the gradients, float64
+    # Up and down, once for the initial models and once for the gradients, in float64.
     assert simulation.net.bytes_sent == 2 * 2 * GRAPH.clients * WIDTH * 8

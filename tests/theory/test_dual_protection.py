@@ -1,4 +1,4 @@
-"""Facts of the dual-protection paper (DSG-RMS, EDSG-RMS) and of the methods it compares with."""
+"""Facts of the dual-protection paper (DSG-RMS, EDSG-RMS) and of its baselines."""
 
 import math
 
@@ -34,7 +34,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def heterogeneous():
-    """Least squares with exact gradients, every client with an optimum of its own."""
+    """Least squares with exact gradients; every client has a different optimum."""
     return adaptive_filtering(CLIENTS, WIDTH, seed=1, exact=True)
 
 
@@ -52,9 +52,8 @@ def test_exact_diffusion_ends_far_below_diffusion_on_heterogeneous_data(heteroge
     edsg_rms = steady_state("edsg-rms", heterogeneous, graph, matrix=MATRIX)
     assert abs(dsg_rms - dsg) < 2
     assert edsg_rms < dsg_rms - 20
-    assert (
-        edsg < edsg_rms - 40
-    )  # M's noise does not vanish: the clients' own gradients at w* are not zero
+    # The noise of M does not vanish: the clients' own gradients at w* are not zero.
+    assert edsg < edsg_rms - 40
 
 
 def test_tau_does_not_change_the_steady_state(heterogeneous, graph):
@@ -68,7 +67,7 @@ def test_tau_does_not_change_the_steady_state(heterogeneous, graph):
         assert abs(with_shift - without) < 1
 
 
-def test_the_variance_of_the_matrix_does_change_it(heterogeneous, graph):
+def test_the_variance_of_the_matrix_changes_the_steady_state(heterogeneous, graph):
     """By 20 dB for a tenfold deviation, since the noise enters linearly (Theorem 2, eq. 21)."""
     small, large = (
         steady_state(
@@ -94,7 +93,7 @@ def test_every_matrix_and_protection_works_with_exact_diffusion(
 
 
 def transmitted(algorithm, task, graph, tag, steps, window):
-    """What each client sent, averaged over the last iterations, as an eavesdropper does it: [K, L]."""
+    """An eavesdropper's mean of each client's last messages, [K, L]."""
     transcript = Transcript()
     simulation = Simulation(Setting(algorithm, task, graph), transcript=transcript)
     simulation.start()
@@ -104,7 +103,7 @@ def transmitted(algorithm, task, graph, tag, steps, window):
 
 
 def test_a_sliding_mean_reveals_the_model_of_pd_lms_and_not_that_of_dsg_rms(graph):
-    """Streaming least squares, all clients with one optimum; noise variances of the paper."""
+    """Streaming least squares with one optimum for all clients; noise variances of the paper."""
     task = adaptive_filtering(CLIENTS, WIDTH, seed=1, homogeneous=True)
     target = task.optimum_at(0)
     noisy = ALGORITHMS["pd-lms"](lr=0.02, noise=tacit.Gaussian(math.sqrt(1e-5)))
@@ -114,12 +113,11 @@ def test_a_sliding_mean_reveals_the_model_of_pd_lms_and_not_that_of_dsg_rms(grap
         mean = transmitted(algorithm, task, graph, "psi", steps=900, window=200)
         errors[algorithm.name] = (mean - target).norm(dim=1) / target.norm()
     assert float(errors["pd-lms"].max()) < 0.1
-    assert float(errors["dsg-rms"].min()) > 0.2  # the shift is τ = 0.3 of the model's norm
+    # The shift is τ = 0.3 of the model's norm.
+    assert float(errors["dsg-rms"].min()) > 0.2
 
 
-def test_the_first_shift_of_edsg_rms_is_random_and_the_next_are_of_models_before(
-    heterogeneous, graph
-):
+def test_shifts_of_edsg_rms_are_random_first_and_then_from_the_previous_model(heterogeneous, graph):
     algorithm = ALGORITHMS["edsg-rms"](lr=0.05, protection=NormVector(0.3))
     simulation = Simulation(Setting(algorithm, heterogeneous, graph, seed=2))
     simulation.start()
@@ -127,8 +125,8 @@ def test_the_first_shift_of_edsg_rms_is_random_and_the_next_are_of_models_before
     for _ in range(3):
         simulation.step()
         states.append(simulation.state)
-    first = states[0].shift
-    assert float(first.std(dim=1).min()) > 0  # not a multiple of 1, as all later ones are
+    # The first shift is no multiple of 1, unlike all later ones.
+    assert float(states[0].shift.std(dim=1).min()) > 0
     for n in (1, 2, 3):
         w = states[n - 1].theta
         expected = 0.3 / math.sqrt(WIDTH) * w.norm(dim=1, keepdim=True).expand_as(w)
@@ -158,7 +156,7 @@ def test_bounds_on_tau_are_those_of_the_theorems(graph):
 @settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
 @given(graph=SOME_GRAPHS, share=st.floats(0.1, 0.95), seed=st.integers(0, 20))
 def test_within_the_bound_differences_between_clients_die_out(graph, share, seed):
-    """With nothing to learn, protected diffusion is a consensus: it must contract for every τ within Theorem 1."""
+    """Without gradients, protected diffusion is consensus: it contracts by Theorem 1."""
     tau = share * diffusion_bound(graph)
     n = graph.clients
     start = torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -168,23 +166,22 @@ def test_within_the_bound_differences_between_clients_die_out(graph, share, seed
     run = tacit.simulate(
         ALGORITHMS["dsg-rms"](lr=1.0, protection=NormVector(tau)), task, graph, steps=60
     )
-    torch.testing.assert_close(
-        run.theta.mean(0), start.mean(0), rtol=0, atol=1e-12
-    )  # shifts cancel in the mean
+    # Shifts cancel in the mean.
+    torch.testing.assert_close(run.theta.mean(0), start.mean(0), rtol=0, atol=1e-12)
     before, after = ((rows - rows.mean(0)).norm() for rows in (start, run.theta))
     assert float(after) < 0.2 * float(before)
 
 
-def test_a_tau_beyond_its_bound_is_warned_about_and_within_it_noted(heterogeneous, graph):
+def test_a_tau_beyond_its_bound_is_cautioned_about(heterogeneous, graph):
     for name in ("dsg-rms", "edsg-rms"):
-        bold = ALGORITHMS[name](lr=0.01, protection=NormVector(0.9))
+        strong = ALGORITHMS[name](lr=0.01, protection=NormVector(0.9))
         with pytest.warns(Caution, match=r"strength 0\.9 is beyond the bound 0\.\d+ of Theorem"):
-            tacit.simulate(bold, heterogeneous, graph, steps=1)
-        meek = Simulation(
+            tacit.simulate(strong, heterogeneous, graph, steps=1)
+        weak = Simulation(
             Setting(ALGORITHMS[name](lr=0.01, protection=NormVector(0.01)), heterogeneous, graph)
         )
-        assert meek.cautions == []
-        assert "within the bound" in meek.remarks[0]
+        assert weak.cautions == []
+        assert "within the bound" in weak.remarks[0]
 
 
 def test_exact_diffusion_refuses_a_matrix_that_is_not_positive_definite_and_offers_the_lazy_one(
@@ -226,7 +223,7 @@ def test_shifts_cancel_in_the_sum_of_trackers(heterogeneous, graph):
 
 
 def test_mdsg_keeps_its_own_term_exact(heterogeneous, graph):
-    """One step of it and of pd-lms with the same noise differ by the own share of that noise."""
+    """With the same noise, one step of mdsg and pd-lms differs by the client's own noise term."""
     models = {}
     for name in ("mdsg", "pd-lms"):
         simulation = Simulation(

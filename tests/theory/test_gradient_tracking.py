@@ -1,4 +1,4 @@
-"""The theorems of the LPPA paper (and of gradient tracking) as properties over graphs, seeds and noise."""
+"""The theorems of the LPPA paper as properties over graphs, seeds and noise."""
 
 from dataclasses import dataclass, replace
 
@@ -81,19 +81,20 @@ def tracking_error(state) -> float:
 
 @given(graphs(), seeds, noise_laws, st.sampled_from(["derived", "sent"]), st.integers(1, 3))
 @settings(max_examples=25)
-def test_the_trackers_sum_to_the_gradients_for_ever(graph, seed, law, masks, local_steps):
+def test_the_trackers_sum_to_the_gradients_in_every_iteration(graph, seed, law, masks, local_steps):
     for algorithm in (
         DSGT(lr=0.05, local_steps=local_steps),
         LPPA(lr=0.05, noise=law, masks=masks, local_steps=local_steps),
         LPPA(lr=0.05, noise=law, masks=masks, local_steps=local_steps, fresh=True),
     ):
         for state in states(algorithm, graph, seed):
-            assert tracking_error(state) < 1e-11  # Sinkhorn–Knopp's columns sum to one to 1e-12
+            # Columns of Sinkhorn–Knopp sum to one within 1e-12.
+            assert tracking_error(state) < 1e-11
 
 
 @given(graphs(), seeds, noise_laws)
 @settings(max_examples=40)
-def test_noise_of_ones_own_stays_in_the_sum_for_ever(graph, seed, law):
+def test_own_noise_stays_in_the_sum(graph, seed, law):
     excess = [
         state.gamma.sum(0) - state.grad.sum(0)
         for state in states(DPDSGT(lr=0.01, noise=law), graph, seed)
@@ -106,7 +107,7 @@ def test_noise_of_ones_own_stays_in_the_sum_for_ever(graph, seed, law):
 
 @given(graphs(), seeds)
 @settings(max_examples=25)
-def test_noise_injected_every_time_piles_up(graph, seed):
+def test_noise_injected_in_every_iteration_accumulates(graph, seed):
     law = Laplace(1.0)
     simulation = Simulation(
         Setting(
@@ -127,7 +128,7 @@ def test_noise_injected_every_time_piles_up(graph, seed):
 
 @dataclass(frozen=True)
 class GivenGradients:
-    """Gradients that depend on the batch number only, so that two rules see the same ones."""
+    """Gradients that depend only on the batch number, so that two algorithms see the same ones."""
 
     table: torch.Tensor  # [numbers, N, P]
 
@@ -179,11 +180,10 @@ def test_the_perturbation_is_the_mixed_noise(graph, seed, law):
 
 
 @given(st.integers(0, 10_000), noise_laws, st.sampled_from(["ring", "directed"]))
-@settings(
-    max_examples=8, phases=[Phase.explicit, Phase.generate]
-)  # a long run: shrinking would take hours
+# Runs are long, so shrinking would take hours.
+@settings(max_examples=8, phases=[Phase.explicit, Phase.generate])
 def test_lppa_reaches_the_optimum_and_dp_misses_it_by_its_noise(seed, law, kind):
-    """LPPA's limit is (ΣA)⁻¹Σb for every β; DP's tracker is off by ΣZ, so its limit is (ΣA)⁻¹(Σb − ΣZ)."""
+    """The limit of LPPA is (ΣA)⁻¹Σb for every β, that of DP-DSGT is (ΣA)⁻¹(Σb − ΣZ)."""
     topology = Topology.ring(5) if kind == "ring" else Topology.random_directed(5, 0.8, seed=seed)
     graph = topology.mixing("sinkhorn")
     task = quadratics(5, seed)
@@ -223,7 +223,7 @@ def test_without_noise_lppa_is_dsgt(graph, seed):
 
 
 def test_the_three_cycle_of_figure_2():
-    """On c1 → c2 → c3 → c1 the differences are δ21 − δ13, δ32 − δ21, δ13 − δ32: none zero, their sum is."""
+    """On c1 → c2 → c3 → c1 the masks δ21 − δ13, δ32 − δ21 and δ13 − δ32 sum to zero."""
     graph = Topology.directed_ring(3).mixing("sinkhorn")
     simulation = Simulation(
         Setting(LPPA(lr=0.1, noise=Laplace(1.0)), quadratics(3, 0), graph, seed=3)
@@ -256,8 +256,8 @@ def test_a_mask_has_the_variance_of_all_its_terms(law):
     )
 
 
-def test_local_steps_keep_the_optimum_only_as_a_neighbourhood_of_slow_mixing():
-    """Local steps do not mix: with many of them consensus is worse at the same number of exchanges (Fig. 6a)."""
+def test_more_local_steps_make_consensus_worse():
+    """Local steps do not mix; compared at the same number of exchanges (Fig. 6a)."""
     graph = Topology.ring(5).mixing("metropolis", lazy=True)
     task = quadratics(5, 1)
     apart = []

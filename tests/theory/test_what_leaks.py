@@ -435,10 +435,10 @@ def test_no_linear_unbiased_estimate_has_less_variance(data, seed):
     targets = np.concatenate(
         (np.eye(s), rng.integers(-2, 3, size=(3, s)), rng.normal(size=(1, k)) @ secrets)
     )
-    asked = np.pad(targets, ((0, 0), (0, m)))
+    queries = np.pad(targets, ((0, 0), (0, m)))
     expected = np.array([least_variance(secrets, noise, target) for target in targets])
-    np.testing.assert_allclose(know.variances(asked), expected, rtol=1e-6, atol=1e-9)
-    for vector, variance in zip(asked, expected, strict=True):
+    np.testing.assert_allclose(know.variances(queries), expected, rtol=1e-6, atol=1e-9)
+    for vector, variance in zip(queries, expected, strict=True):
         answer = know.answer(vector)
         assert answer.status == (
             "hidden" if np.isinf(variance) else "exact" if variance < 1e-9 else "noisy"

@@ -56,7 +56,7 @@ class Algorithm(ABC):
         return []
 
     def remarks(self, graph: Graph) -> list[str]:
-        """Sentences on what theory says of its options on this graph."""
+        """Sentences on theoretical bounds on its options for this graph."""
         return []
 
     def check_width(self, width: int) -> None:  # noqa: B027

@@ -116,7 +116,7 @@ class DeFLVP(Algorithm):
         return [
             "defl-vp as published sends its control variates in clear, and two of them give the "
             "gradient exactly: its randomized response protects nothing; set private_variates, or "
-            "switch variance_reduction off, which is as private but may stop training early"
+            "switch variance_reduction off, which is as private but may lose accuracy later"
         ]
 
     def start(self, here: Here) -> VariateState:

@@ -3,7 +3,7 @@ import warnings
 import pytest
 import torch
 
-from tacit import DSGT, LPPA, Misuse, Topology, quadratic, simulate
+from tacit import DSGT, LPPA, Misuse, Setting, Simulation, Topology, quadratic, simulate
 from tacit.core.errors import Caution
 
 
@@ -19,13 +19,13 @@ def task(clients):
         (Topology.from_edges([(0, 1), (1, 2), (2, 0), (2, 3)]), "1 of 4 clients"),
     ],
 )
-def test_lppa_says_which_clients_have_one_neighbour_who_knows_all_their_masks(topology, exposed):
+def test_lppa_cautions_about_clients_with_a_single_neighbour(topology, exposed):
     graph = topology.mixing("metropolis")
     with pytest.warns(Caution, match=exposed):
         simulate(LPPA(lr=0.1), task(graph.clients), graph, steps=1)
 
 
-def test_with_two_neighbours_or_without_masks_there_is_nothing_to_say():
+def test_there_is_no_caution_with_two_neighbours_or_without_masks():
     assert LPPA(lr=0.1).cautions(Topology.directed_ring(3).mixing("sinkhorn")) == []
     assert DSGT(lr=0.1).cautions(Topology.star(4).mixing("metropolis")) == []
     graph = Topology.ring(4).mixing("metropolis")
@@ -35,9 +35,7 @@ def test_with_two_neighbours_or_without_masks_there_is_nothing_to_say():
 
 
 def test_that_neighbour_really_can_subtract_the_masks():
-    """The leaf of a star sends γ⁰; the hub knows both of its masks and is left with the gradient."""
-    from tacit import Setting, Simulation
-
+    """The leaf of a star sends γ⁰; the hub knows both of its masks and finds the gradient."""
     graph = Topology.star(4).mixing("metropolis")
     algorithm = LPPA(lr=0.1)
     simulation = Simulation(Setting(algorithm, task(4), graph))
@@ -49,6 +47,6 @@ def test_that_neighbour_really_can_subtract_the_masks():
 
 
 @pytest.mark.parametrize("noise", [0.1, None, "laplace"])
-def test_a_bare_scale_is_no_noise_law(noise):
+def test_noise_must_be_a_law(noise):
     with pytest.raises(Misuse, match="Give a law"):
         LPPA(lr=0.1, noise=noise)

@@ -1,4 +1,4 @@
-"""Algorithms are named in their own room and nowhere in the engine."""
+"""Algorithms are registered by name, and the rest of the library does not mention them."""
 
 import ast
 import re
@@ -10,14 +10,13 @@ import tacit
 from tacit.algorithms import ALGORITHMS
 
 SOURCE = Path(tacit.__file__).parent
-# Rooms that may speak of algorithms by name: their own, the configurations that ship with the package, and the
-# public names.
+# These may name algorithms: their own package, the shipped configurations and the public names.
 ALLOWED = {
     "algorithms", "__init__.py", "bench/workloads.py", "experiment/demo.py", "config/sections.py",
 }  # fmt: skip
 
 
-def engine_files():
+def other_modules():
     for path in sorted(SOURCE.rglob("*.py")):
         inside = path.relative_to(SOURCE).as_posix()
         if not any(inside == allowed or inside.startswith(f"{allowed}/") for allowed in ALLOWED):
@@ -25,7 +24,7 @@ def engine_files():
 
 
 def words_of(path):
-    """Names and strings of a module, but not its docstrings."""
+    """Names and strings in a module, without docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     prose = {
         id(node.body[0].value)
@@ -45,20 +44,20 @@ def words_of(path):
             yield from node.name.split(".")
 
 
-@pytest.mark.parametrize("inside", list(engine_files()))
-def test_no_algorithm_is_named_outside_its_room(inside):
+@pytest.mark.parametrize("inside", list(other_modules()))
+def test_no_algorithm_is_named_outside_its_package(inside):
     classes = {kind.__name__ for kind in ALGORITHMS.values()}
     files = {kind.__module__.rpartition(".")[2] for kind in ALGORITHMS.values()}
     names = {*ALGORITHMS, *files, *classes, *(name.upper() for name in ALGORITHMS)}
     assert names.isdisjoint(words_of(SOURCE / inside))
 
 
-def test_the_check_would_see_a_name():
+def test_the_check_finds_names():
     assert {"lppa", "dsgt"} <= set(words_of(SOURCE / "experiment" / "demo.py"))
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
-def test_every_algorithm_has_a_file_of_its_own_and_a_public_name(name):
+def test_every_algorithm_has_its_own_module_and_a_public_name(name):
     kind = ALGORITHMS[name]
     assert kind.name == name
     assert kind.__module__ == f"tacit.algorithms.{name.replace('-', '_')}"

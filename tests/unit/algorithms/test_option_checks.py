@@ -1,4 +1,4 @@
-"""Options that cannot be are refused when an algorithm is made, in Python as in configurations."""
+"""Algorithms check their options when they are created."""
 
 import pytest
 import torch
@@ -35,13 +35,13 @@ from tacit.core.errors import Caution, Misuse
         (lambda: tacit.GradientSolver(mu=0), "mu"),
     ],
 )
-def test_an_option_that_cannot_be(make, word):
+def test_invalid_options_raise(make, word):
     with pytest.raises(Misuse, match=word) as refusal:
         make()
     assert refusal.value.remedy
 
 
-def test_noise_of_zero_is_none():
+def test_noise_of_scale_zero_is_allowed():
     for algorithm in (
         tacit.PSGT(0.1, scale=0),
         tacit.PDMM(noise=tacit.Gaussian(0)),
@@ -53,7 +53,7 @@ def test_noise_of_zero_is_none():
 
 
 def test_gradient_steps_that_are_too_long_for_a_dense_graph_are_cautioned_about():
-    """And the caution is right: they diverge there, and the quadratic solver does not."""
+    """The caution is right: they diverge there, and the quadratic solver does not."""
     graph = tacit.Topology.complete(120).mixing("metropolis")
     task = tacit.quadratic(torch.eye(2).double().repeat(120, 1, 1), torch.ones(120, 2).double())
     with pytest.warns(Caution, match=r"too long.*mu < 0\.042"):
