@@ -1,4 +1,4 @@
-"""Every algorithm with a step size that changes all the time, and a small task: what is recorded must not be fixed."""
+"""Algorithms with a step size that changes in every iteration, and a small task, for captures."""
 
 from dataclasses import fields, replace
 
@@ -11,8 +11,9 @@ from tacit.core.schedules import Exponential
 
 N = 6
 GRAPH = tacit.Topology.ring(N).mixing("metropolis", lazy=True)
-FALLING = Exponential(0.05, 0.8)  # another value in every iteration
-CANNOT = {"psgt"}  # its law of noise is made of numbers that the host must know
+FALLING = Exponential(0.05, 0.8)
+# The scale of its noise is computed on the host.
+CANNOT = {"psgt"}
 
 
 def digits(batch_size=3, uneven=True):
@@ -20,7 +21,7 @@ def digits(batch_size=3, uneven=True):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         module = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 2)).double()
-    # Where they are uneven, epochs of 3, 4 and 5 batches begin at different times, some with samples left over.
+    # Uneven clients have epochs of 3, 4 and 5 batches, some with samples left over.
     sizes = [9 + (4 * (k % 3) if uneven else 0) for k in range(N)]
     parts = [
         (torch.randn(n, 3, generator=draw, dtype=torch.float64), torch.arange(n) % 2) for n in sizes

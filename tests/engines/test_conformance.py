@@ -1,6 +1,6 @@
 """One suite over every registered algorithm: a new one gets its tests by being registered.
 
-The worked example of CONTRIBUTING.md takes part too, so that it stays true.
+The worked example of docs/guides/own-algorithm.md takes part too, so that it stays true.
 """
 
 import re
@@ -30,27 +30,22 @@ from tacit.record import checkpoint as checkpoints
 from tacit.record.checkpoint import Checkpoint
 
 N, P = 6, 3
-ROOT = Path(__file__).parents[2]
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "own-algorithm.md"
 
-# What an algorithm with default options and lr = 0.05 ends at on a strongly convex problem with whole gradients,
-# and how far from it a client may be: the optimum to rounding unless said otherwise here.
+# The limit of each algorithm with default options and lr = 0.05 on a strongly convex problem with
+# full gradients, and how far from it a client may be. Default: the optimum, up to rounding.
 LIMITS = {
     "dsg": ("fixed point of diffusion", 1e-9),
     "d-psgd": ("fixed point of diffusion", 1e-9),
-    "dsg-rms": (
-        "fixed point of diffusion",
-        0.05,
-    ),  # M's noise, 0.01 of a step, and shifts that differ a little
-    "pd-lms": (
-        "fixed point of diffusion",
-        0.08,
-    ),  # five deviations of noise 0.01, contracted by 1 − λ at worst
+    # M's noise, 0.01 of a step, and shifts that differ a little.
+    "dsg-rms": ("fixed point of diffusion", 0.05),
+    # Five deviations of noise 0.01, contracted by 1 − λ at worst.
+    "pd-lms": ("fixed point of diffusion", 0.08),
     "mdsg": ("fixed point of diffusion", 0.08),
-    "edsg-rms": (
-        "optimum",
-        0.01,
-    ),  # M's noise times the clients' own gradients there, which are not zero
-    "defl-vp": ("optimum", 0.5),  # three steps of a sign, scaled by 1/(2p − 1) and P/k
+    # M's noise times the clients' own gradients there, which are not zero.
+    "edsg-rms": ("optimum", 0.01),
+    # Three steps of a sign, scaled by 1/(2p − 1) and P/k.
+    "defl-vp": ("optimum", 0.5),
     "dp-dsgt": ("optimum of the sum plus noise", 1e-9),
     "psgt": ("optimum of the sum plus noise", 1e-9),
     "gossip": ("average of the first models", 1e-12),
@@ -58,7 +53,7 @@ LIMITS = {
 
 
 def worked_example():
-    """The algorithm that CONTRIBUTING.md shows, taken from its text."""
+    """The source of the algorithm in CONTRIBUTING.md."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (code,) = re.findall(
         r"```python\n(# src/tacit/algorithms/gossip\.py\n.*?)```", text, flags=re.S
@@ -88,9 +83,8 @@ def algorithm(request, gossip):
 
 @pytest.fixture
 def graph():
-    return Topology.ring(N).mixing(
-        "metropolis", lazy=True
-    )  # meets every requirement an algorithm may have
+    # Meets every requirement of every algorithm.
+    return Topology.ring(N).mixing("metropolis", lazy=True)
 
 
 @pytest.fixture
@@ -98,9 +92,8 @@ def task():
     rng = np.random.default_rng(5)
     root = rng.normal(size=(N, P, P))
     A = torch.tensor(root @ root.transpose(0, 2, 1) / P + np.eye(P))
-    start = torch.tensor(
-        5 + rng.normal(size=(N, P))
-    )  # far from the optimum: averaging alone gets nowhere near
+    # Far from the optimum, so that averaging alone does not get near it.
+    start = torch.tensor(5 + rng.normal(size=(N, P)))
     return quadratic(A, torch.tensor(rng.normal(size=(N, P))), theta0=start)
 
 
@@ -164,8 +157,8 @@ def test_resuming_from_a_checkpoint_changes_nothing(algorithm, task, graph, tmp_
     assert again.net.bytes_sent == whole.net.bytes_sent
 
 
-class Deaf:
-    """A network on which nobody hears anybody else: everyone receives zeros from the others, as does the server."""
+class DisconnectedNetwork:
+    """A network on which clients, and the server, receive zeros from all other clients."""
 
     def __init__(self, graph: Graph) -> None:
         self.own = graph.W.diagonal()[:, None]
@@ -182,14 +175,14 @@ class Deaf:
 
 
 def test_clients_learn_of_each_other_through_the_network_only(algorithm, task, graph):
-    """On a deaf network a client's rows do not depend on what the others hold."""
+    """On a disconnected network a client's rows do not depend on the others' data."""
     parts = list(task.parts)
     parts[0] = tuple(3 * array + 1 for array in parts[0])
     other = replace(task, parts=parts)
     results = []
     for one in (task, other):
         simulation = Simulation(Setting(algorithm, one, graph, seed=1, gradients="batched"))
-        simulation.here = replace(simulation.here, net=Deaf(graph))
+        simulation.here = replace(simulation.here, net=DisconnectedNetwork(graph))
         simulation.start()
         for _ in range(3):
             simulation.step()
@@ -210,7 +203,7 @@ def diffusion_fixed_point(task, graph, rate):
 
 
 def shifted_optimum(task, state):
-    """Where Σ∇J(w) + all noise in the trackers = 0: their sum is what they exceed the gradients by."""
+    """Where Σ∇J(w) plus all noise in the trackers is zero; that noise is Σγ − Σ∇J."""
     noise = state.gamma.sum(0) - state.grad.sum(0)
     hessians, linear = (torch.stack(arrays) for arrays in zip(*task.parts, strict=True))
     return torch.linalg.solve(hessians.sum(0), linear.sum(0) - noise)
@@ -260,8 +253,8 @@ def test_unsuitable_graphs_are_refused_with_reason_and_remedy(algorithm):
 def test_the_worked_example_is_short_and_registered_by_one_line():
     code = worked_example()
     assert len(code.splitlines()) < 60
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert '    "gossip": "GossipAveraging",\n' in text
+    text = GUIDE.read_text(encoding="utf-8")
+    assert '"gossip": "tacit.algorithms.gossip:GossipAveraging",\n' in text
 
 
 def test_laplace_noise_is_the_default_of_the_papers():

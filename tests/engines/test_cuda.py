@@ -1,4 +1,4 @@
-"""Every algorithm on a GPU: where the processor goes, the same bits every time, whole iterations recorded."""
+"""Every algorithm on a GPU: results of the CPU, the same bits every time, captured iterations."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def advanced(algorithm, device, steps=12, **options):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_goes_where_the_processor_goes(name):
+def test_results_are_those_of_the_cpu(name):
     there, here = advanced(VARIANTS[name], "cuda"), advanced(VARIANTS[name], "cpu")
     assert there.captured == (name not in CANNOT)
     assert any("not captured" in remark for remark in there.remarks) == (name in CANNOT)
@@ -39,10 +39,10 @@ def test_goes_where_the_processor_goes(name):
 
 
 @pytest.mark.parametrize("name", ["lppa", "lppa fresh", "defl-vp", "edsg-rms"])
-def test_a_recording_gives_the_bits_of_computing(name):
+def test_captured_iterations_give_the_computed_results(name):
     algorithm = VARIANTS[name]
     straight = advanced(algorithm, "cuda", transcript=Transcript())
-    assert not straight.captured  # somebody listens
+    assert not straight.captured
     for field, rows in tensors_of(straight.state).items():
         torch.testing.assert_close(
             getattr(advanced(algorithm, "cuda").state, field), rows, rtol=1e-12, atol=1e-12
@@ -50,8 +50,8 @@ def test_a_recording_gives_the_bits_of_computing(name):
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name not in CANNOT])
-def test_the_gpu_is_not_waited_for(name):
-    """Epochs of unequal clients begin all the time; batches, noise and step sizes are the device's own business."""
+def test_iterations_do_not_wait_for_the_gpu(name):
+    """Although epochs of unequal clients begin at different iterations."""
     simulation = advanced(VARIANTS[name], "cuda")
     assert simulation.captured
     torch.cuda.set_sync_debug_mode("error")
@@ -64,13 +64,11 @@ def test_the_gpu_is_not_waited_for(name):
 
 
 @pytest.mark.parametrize("batch", [3, 4, 128])
-def test_orders_of_unequal_clients_are_the_processors(batch):
+def test_batches_of_unequal_clients_are_those_of_the_cpu(batch):
     sizes = [batch * (1 + k % 5) + k for k in range(40)]
     parts = Parts.split((torch.arange(sum(sizes)),), torch.arange(sum(sizes)).split(sizes))
-    everyone = torch.arange(len(sizes))
-    here, there = (
-        MiniBatchLoader(parts, everyone, everyone, batch, 3, device) for device in ("cpu", "cuda")
-    )
+    ids = torch.arange(len(sizes))
+    here, there = (MiniBatchLoader(parts, ids, ids, batch, 3, device) for device in ("cpu", "cuda"))
     for number in range(12):
         assert torch.equal(there.indices(number).cpu(), here.indices(number))
 
@@ -81,7 +79,7 @@ def test_the_same_bits_twice(name):
     assert all(torch.equal(rows, two[field]) for field, rows in one.items())
 
 
-def test_what_was_taken_out_stays_as_it_was():
+def test_a_state_that_was_read_does_not_change():
     simulation = advanced(tacit.DSGT(lr=FALLING), "cuda", 6)
     assert simulation.captured
     taken = simulation.state
@@ -91,7 +89,7 @@ def test_what_was_taken_out_stays_as_it_was():
     assert not torch.equal(simulation.state.theta, before)
 
 
-def test_going_on_from_a_saved_state_is_recorded_again():
+def test_a_restored_run_is_captured_again():
     straight = advanced(tacit.LPPA(lr=FALLING, fresh=True), "cuda", 10)
     half = advanced(tacit.LPPA(lr=FALLING, fresh=True), "cuda", 5)
     again = advanced(tacit.LPPA(lr=FALLING, fresh=True), "cuda", 0)
@@ -103,7 +101,7 @@ def test_going_on_from_a_saved_state_is_recorded_again():
     assert again.net.bytes_sent == straight.net.bytes_sent
 
 
-def test_divergence_is_noticed_while_playing():
+def test_divergence_is_noticed_in_captured_iterations():
     task = tacit.quadratic(
         torch.eye(2, dtype=torch.float64).repeat(N, 1, 1), torch.ones(N, 2).double()
     )
@@ -120,7 +118,7 @@ def test_divergence_is_noticed_while_playing():
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 18378), (70_000, 2)])
-def test_words_are_the_processors(rows, columns):
+def test_words_are_those_of_the_cpu(rows, columns):
     device = torch.device("cuda")
     assert gpu_usable(device)
     source, target = torch.arange(rows), torch.arange(rows) * 7 + 1
@@ -135,12 +133,12 @@ def test_words_are_the_processors(rows, columns):
 @pytest.mark.parametrize(
     ("width", "k"), [(300, 150), (18378, 7351), (4096, 1), (1_000_003, 400_000), (300, 200)]
 )
-def test_subsets_are_the_processors(width, k):
+def test_subsets_are_those_of_the_cpu(width, k):
     seed = torch.arange(12).view(6, 2) * 0x0F1E2D3C
     assert torch.equal(random_subset(seed.cuda(), width, k).cpu(), random_subset(seed, width, k))
 
 
-def test_streams_are_the_processors():
+def test_streams_are_those_of_the_cpu():
     task = tacit.adaptive_filtering(N, width=3, seed=1)
     here, there = (
         tacit.simulate(

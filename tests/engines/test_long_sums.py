@@ -1,4 +1,4 @@
-"""States are float32: what long sums lose by it, against the same in float64."""
+"""Rounding errors of long sums in float32, compared to float64."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,8 @@ from tacit.engines.observation import consensus_distance, mean_row
 from tacit.engines.stacked import StackedNetwork
 
 EPS = torch.finfo(torch.float32).eps
-RUNS = {  # and their iterations
+# Algorithms and their iterations.
+RUNS = {
     "dsgt": (DSGT(lr=0.02), 2000),
     "lppa": (LPPA(lr=0.02), 2000),
     "lppa, fresh": (LPPA(lr=0.02, fresh=True), 400),
@@ -37,8 +38,8 @@ def drift(state):
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_trackers_go_on_tracking_for_thousands_of_iterations(name):
-    """Roundings add up as √iterations or slower: far below one in a million of what was summed at first."""
+def test_trackers_still_track_after_thousands_of_iterations(name):
+    """Rounding errors grow as √iterations or slower."""
     algorithm, steps = RUNS[name]
     single, size = long_run(algorithm, steps, torch.float32)
     double, _ = long_run(algorithm, steps, torch.float64)
@@ -63,7 +64,7 @@ def test_mixing_ten_thousand_rows(many):
     for _ in range(100):
         (x,), (exact,) = single.mix(x=x), double.mix(x=exact)
     torch.testing.assert_close(exact.mean(0), many.double().mean(0), rtol=1e-13, atol=0)
-    # A third is not a float32, so every mixing shrinks or grows all by up to EPS: that is the bound.
+    # 1/3 is not a float32, so each mixing can scale all rows by 1 ± EPS.
     torch.testing.assert_close(x.double(), exact, rtol=100 * EPS, atol=0)
     torch.testing.assert_close(x.double().mean(0), exact.mean(0), rtol=100 * EPS, atol=0)
 
@@ -77,10 +78,9 @@ def test_means_and_consensus_of_ten_thousand_rows(many):
     assert consensus_distance(many, average) == pytest.approx(expected, rel=100 * EPS)
 
 
-def test_consensus_is_seen_when_models_hardly_differ(many):
-    close = (100 + (many - 100) * 1e-3).double()
-    expected = float(
-        (close.float().double() - close.float().double().mean(0)).square().sum(1).mean().sqrt()
-    )
-    found = consensus_distance(close.float(), mean_row(close.float()))
+def test_consensus_distance_of_models_that_hardly_differ(many):
+    close = 100 + (many - 100) * 1e-3
+    exact = close.double()
+    expected = float((exact - exact.mean(0)).square().sum(1).mean().sqrt())
+    found = consensus_distance(close, mean_row(close))
     assert found == pytest.approx(expected, rel=1e-3)

@@ -1,6 +1,7 @@
-"""A run of N clients with P parameters holds four tensors [N, P], and a workspace that does not grow with them.
+"""A run of N clients with P parameters holds four tensors [N, P] and a workspace of fixed size.
 
-Every allocation and release of a run is counted, for two sizes of models; the workspace cancels in the difference.
+All allocations and releases are counted for two sizes of models; the workspace cancels in the
+difference.
 """
 
 import pytest
@@ -13,39 +14,40 @@ from tacit.core.workers import WorkerPool
 from tacit.engines import lazy
 from tacit.engines.gradients import objective as gradients
 
-CLIENTS = 80  # more than have a dense W
+# Too many for a dense W.
+CLIENTS = 80
 
 
 @pytest.fixture(autouse=True)
 def small_workspaces(monkeypatch):
-    """Bounds of the workspaces, so small that they are reached by small models."""
+    """Workspaces so small that small models fill them."""
     monkeypatch.setattr(neighbourhood, "WORKSPACE", 1 << 13)
     monkeypatch.setattr(randomness, "TILE", 1 << 10)
     monkeypatch.setitem(gradients.WORKSPACE, "cpu", 1 << 15)
     monkeypatch.setattr(simulation.WorkerPool, "for_device", lambda device: WorkerPool(1))
 
 
-def most_bytes(algorithm, width, strategy):
-    """What a run held at most, above what its task and graph take."""
+def peak_bytes(algorithm, width, strategy):
+    """Peak memory of a run, without its task and graph."""
     parts = [torch.full((1,), float(client)) for client in range(CLIENTS)]
     task = Task.from_loss(lambda theta, x: (theta - x).square().mean(), parts, torch.zeros(width))
     run = Simulation(Setting(algorithm, task, Topology.ring(CLIENTS).mixing(), gradients=strategy))
-    with profile(profile_memory=True) as told:
+    with profile(profile_memory=True) as profiled:
         run.start()
         for _ in range(2):
             run.step()
-    events = [event for event in told.kineto_results.events() if event.name() == "[memory]"]
-    held = most = 0
+    events = [event for event in profiled.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         held += event.nbytes()
-        most = max(most, held)
-    return most
+        peak = max(peak, held)
+    return peak
 
 
 def tensors_held(algorithm, strategy="looped"):
-    """How many tensors [N, P] of float32 that is."""
+    """Peak memory in float32 tensors [N, P]."""
     small, large = 1000, 2000
-    grown = most_bytes(algorithm, large, strategy) - most_bytes(algorithm, small, strategy)
+    grown = peak_bytes(algorithm, large, strategy) - peak_bytes(algorithm, small, strategy)
     return grown / (4 * CLIENTS * (large - small))
 
 

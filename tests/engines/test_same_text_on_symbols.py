@@ -1,7 +1,7 @@
 """Every algorithm on symbols, as the audit runs it, against the same run on numbers.
 
-If an algorithm only combines rows linearly and declares all else, then the coefficients of a message times the values
-of the unknowns are the message.
+If an algorithm combines rows linearly and declares everything else, then a message is its
+coefficients times the values of the unknowns.
 """
 
 import pytest
@@ -44,7 +44,7 @@ def make(case):
 
 
 def on_numbers(algorithm):
-    """What was said in a run, all unknowns kept, and the models after each iteration."""
+    """The transcript of a run with all unknowns, and the models after each iteration."""
     generator = torch.Generator().manual_seed(3)
 
     def draw(*shape):
@@ -67,12 +67,12 @@ def on_numbers(algorithm):
 
 
 def values(run, transcript):
-    """The numbers of the columns [U, P]."""
+    """The values of the unknowns [U, P]."""
     return torch.stack([transcript.held[unknown] for unknown in run.unknowns])
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_messages_and_models_are_the_linear_combinations_that_the_symbols_say(case):
+def test_messages_and_models_are_the_symbolic_linear_combinations(case):
     algorithm = make(case)
     transcript, models = on_numbers(algorithm)
     run = run_on_symbols(algorithm, GRAPH, STEPS)
@@ -83,8 +83,8 @@ def test_messages_and_models_are_the_linear_combinations_that_the_symbols_say(ca
 
     assert len(run.transcript.messages) == len(transcript.messages) > 0
     for symbol, number in zip(run.transcript.messages, transcript.messages, strict=True):
-        said = [(m.tick, m.verb, m.tag, m.private, m.source.tolist()) for m in (symbol, number)]
-        assert said[0] == said[1]
+        facts = [(m.tick, m.verb, m.tag, m.private, m.source.tolist()) for m in (symbol, number)]
+        assert facts[0] == facts[1]
         torch.testing.assert_close(value(symbol.rows), number.rows, rtol=1e-11, atol=1e-11)
     for symbol, number in zip(run.models, models, strict=True):
         torch.testing.assert_close(value(symbol), number, rtol=1e-11, atol=1e-11)
@@ -92,7 +92,7 @@ def test_messages_and_models_are_the_linear_combinations_that_the_symbols_say(ca
 
 @pytest.mark.parametrize(("case", "leaks"), [("defl-vp", True), ("defl-vp, private", False)])
 def test_with_private_variates_no_message_has_a_gradient_in_it(case, leaks):
-    """Every message is made of first models and responses; as published, the variates are made of gradients."""
+    """As published, the variates are made of gradients."""
     run = run_on_symbols(make(case), GRAPH, STEPS)
     gradients = torch.tensor([unknown.kind == "gradient" for unknown in run.unknowns])
     assert gradients.any()

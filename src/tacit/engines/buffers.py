@@ -56,10 +56,10 @@ def _counts_can_be_trusted() -> bool:
     if storage_uses is None:
         return False
 
-    def asked(tensor: Tensor) -> bool:
+    def checked(tensor: Tensor) -> bool:
         return _is_alone(tensor)
 
     alone = torch.zeros(2, 2)
     held, viewed = torch.zeros(2, 2), torch.zeros(2, 2)
     elsewhere = [held, viewed[0], viewed.numpy()]
-    return len(elsewhere) == 3 and asked(alone) and not asked(held) and not asked(viewed)
+    return len(elsewhere) == 3 and checked(alone) and not checked(held) and not checked(viewed)

@@ -1,4 +1,4 @@
-"""Memory is used again if nobody else can see it, and never otherwise."""
+"""Memory is recycled only if nothing else refers to it."""
 
 from dataclasses import dataclass, fields
 
@@ -77,7 +77,7 @@ def never_again(monkeypatch):
     return lambda: monkeypatch.setattr(lazy, "is_only_reference", lambda tensor: False)
 
 
-# What an onlooker may hold of a state, and how it reads the numbers from it later.
+# Ways to hold a reference to a state, and how to read the numbers from it later.
 ONLOOKERS = {
     "the state": lambda run: (run.state, lambda held: held.theta),
     "a tensor": lambda run: (run.state.theta, lambda held: held),
@@ -108,7 +108,7 @@ def _closure(theta):
 
 
 @pytest.mark.parametrize("name", ONLOOKERS)
-def test_what_somebody_sees_is_never_written_into(name, reusing, task, graph):
+def test_referenced_memory_is_never_written_into(name, reusing, task, graph):
     run = begun(reusing, task, graph, steps=3)
     held, read = ONLOOKERS[name](run)
     before = read(held).clone()
@@ -118,7 +118,7 @@ def test_what_somebody_sees_is_never_written_into(name, reusing, task, graph):
 
 
 @pytest.mark.parametrize("name", ONLOOKERS)
-def test_onlookers_change_nothing(name, reusing, task, graph):
+def test_references_change_no_results(name, reusing, task, graph):
     plain = begun(reusing, task, graph, steps=6)
     watched = begun(reusing, task, graph)
     seen = []
@@ -130,7 +130,7 @@ def test_onlookers_change_nothing(name, reusing, task, graph):
     )
 
 
-def test_what_nobody_sees_is_used_again(reusing, task, graph):
+def test_unreferenced_memory_is_recycled(reusing, task, graph):
     run = begun(reusing, task, graph, steps=2)
     seen = set()
     for _ in range(8):
@@ -146,7 +146,7 @@ def test_without_anybody_looking_the_first_iteration_uses_memory_again(reusing, 
     assert len(places(run) & first) >= 1  # dsgt starts with one tensor as gradient and tracker
 
 
-def test_memory_is_used_again_when_an_onlooker_has_gone(reusing, task, graph):
+def test_memory_is_recycled_when_a_reference_is_gone(reusing, task, graph):
     run = begun(reusing, task, graph, steps=2)
     held = run.state.theta
     run.step()
@@ -163,30 +163,30 @@ def test_memory_is_used_again_when_an_onlooker_has_gone(reusing, task, graph):
 def test_every_algorithm_has_the_same_bits_either_way(name, task, graph, never_again):
     again = begun(made(name), task, graph, steps=7)
     never_again()
-    anew = begun(made(name), task, graph, steps=7)
+    fresh = begun(made(name), task, graph, steps=7)
     for one, other in zip(
-        tensors_of(again.state).values(), tensors_of(anew.state).values(), strict=True
+        tensors_of(again.state).values(), tensors_of(fresh.state).values(), strict=True
     ):
         assert torch.equal(one, other)
-    assert again.net.bytes_sent == anew.net.bytes_sent
+    assert again.net.bytes_sent == fresh.net.bytes_sent
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 def test_transcripts_are_the_same_either_way(name, task, graph, never_again):
-    def heard():
+    def record():
         keep = tacit.Keep(insides=(0, 2), theta0=True)
         return simulate(made(name), task, graph, steps=5, seed=1, transcript=keep).transcript
 
-    again = heard()
+    again = record()
     never_again()
-    anew = heard()
-    assert len(again.messages) == len(anew.messages) > 0
-    for one, other in zip(again.messages, anew.messages, strict=True):
+    fresh = record()
+    assert len(again.messages) == len(fresh.messages) > 0
+    for one, other in zip(again.messages, fresh.messages, strict=True):
         assert (one.tick, one.verb, one.tag) == (other.tick, other.verb, other.tag)
         assert torch.equal(one.rows, other.rows)
-    assert again.held.keys() == anew.held.keys()
-    assert all(torch.equal(rows, anew.held[name]) for name, rows in again.held.items())
+    assert again.held.keys() == fresh.held.keys()
+    assert all(torch.equal(rows, fresh.held[name]) for name, rows in again.held.items())
 
 
 @pytest.mark.parametrize("algorithm", [DSGT(lr=0.05), LPPA(lr=0.05), LPPA(lr=0.05, fresh=True)])

@@ -136,9 +136,9 @@ def test_a_quadratic_has_the_textbook_gradient(compute):
 def test_hosting_some_clients_gives_their_gradients(task, strategy):
     ids = torch.tensor([0, 2])
     theta = scattered(task)
-    everyone = objective(task, strategy).grad(theta, 6)
+    expected = objective(task, strategy).grad(theta, 6)
     some = HostedObjective(task, ids.tolist(), task.loader(ids, 5, "cpu"), strategy, 5, "cpu")
-    torch.testing.assert_close(some.grad(theta[ids], 6), everyone[ids], rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(some.grad(theta[ids], 6), expected[ids], rtol=1e-9, atol=1e-11)
     assert torch.equal(some.theta0(), objective(task, strategy).theta0()[ids])
 
 

@@ -20,9 +20,9 @@ def matrix(shape, filled, seed=0):
 
 @pytest.fixture(params=["dense", "compiled", "slots"])
 def made(request, monkeypatch):
-    """Make a product that is kept in one of the ways; slots are for GPUs, but are right on a CPU too."""
+    """Makes products of one representation; slots are for GPUs, but also work on a CPU."""
 
-    def making(of, dtype):
+    def make(of, dtype):
         with monkeypatch.context() as patch:
             patch.setattr(product, "DENSE", 10**6 if request.param == "dense" else -1)
             if request.param != "compiled":
@@ -36,7 +36,7 @@ def made(request, monkeypatch):
         )
         return kept
 
-    return making
+    return make
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "nothing arrives"])

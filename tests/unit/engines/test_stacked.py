@@ -9,7 +9,8 @@ from tacit.engines import product
 from tacit.engines.stacked import StackedNetwork
 from tacit.graph import Graph, Topology
 
-GRAPHS = {  # all with less than a quarter of W filled, so that the slot path can be had
+# Less than a quarter of each W is filled, so that sparse products are possible.
+GRAPHS = {
     "ring": Topology.ring(16).mixing("metropolis"),
     "star": Topology.star(20).mixing("laplacian"),
     "directed ring": Topology.directed_ring(16).mixing("sinkhorn", seed=3),
@@ -48,11 +49,11 @@ def test_mix_is_the_product_with_w(graph, dense):
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_each_client_hears_only_itself_and_its_in_neighbours(dense):
+def test_each_client_receives_only_from_itself_and_its_in_neighbours(dense):
     graph = GRAPHS["directed ring"]
     (mixed,) = network(graph, dense=dense).mix(x=torch.eye(16, dtype=torch.float64))
-    heard = {(int(i), int(j)) for i, j in mixed.nonzero()}
-    assert heard == {(i, i) for i in range(16)} | {((i + 1) % 16, i) for i in range(16)}
+    received = {(int(i), int(j)) for i, j in mixed.nonzero()}
+    assert received == {(i, i) for i in range(16)} | {((i + 1) % 16, i) for i in range(16)}
 
 
 def test_a_full_graph_is_dense_however_many_clients(monkeypatch):
@@ -114,13 +115,13 @@ def test_one_client_alone_keeps_its_row():
 
 def test_rows_that_travel_encoded_count_by_their_bytes_and_mix_as_decoded(graph):
     net, x = network(graph, dense=True), rows(graph.clients)
-    bytes_of = lambda *_: pytest.fail("nobody needs the bytes here")  # noqa: E731
+    bytes_of = lambda *_: pytest.fail("the bytes are not needed")  # noqa: E731
     (mixed,) = net.mix(x=CodedRows(x, lambda: 7, bytes_of, bytes_of))
     torch.testing.assert_close(mixed, graph.W @ x, rtol=1e-14, atol=1e-14)
     assert net.bytes_sent == 7 * len(graph.edges)
 
 
-def test_the_server_gives_everyone_the_mean_and_is_counted_both_ways(graph):
+def test_the_server_returns_the_mean_and_is_counted_both_ways(graph):
     net, x = network(graph, dense=True), rows(graph.clients)
     before = x.clone()
     (mean,) = net.average(grad=x)

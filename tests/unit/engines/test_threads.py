@@ -55,11 +55,11 @@ def test_two_threads_give_what_one_gives(way, loss):
 def test_each_thread_has_its_own_copy_of_an_object():
     shared, seen, together = thread_safe(Focal()), [], threading.Barrier(2)
 
-    def look():
+    def work():
         seen.append(shared.local())
         together.wait(60)  # both alive: the number of a thread that has ended is given again
 
-    threads = [threading.Thread(target=look) for _ in range(2)]
+    threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

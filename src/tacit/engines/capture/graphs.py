@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 Work = Callable[[], None]
-Pass = Callable[
-    [Tensor, Tensor, Tensor], None
-]  # models [n, P], samples [n, B], where gradients go [n, P]
+# Takes models [n, P], sample indices [n, B] and the output [n, P].
+Pass = Callable[[Tensor, Tensor, Tensor], None]
 # Runs before the capture: libraries choose and load their kernels then.
 WARM_UP = 2
 
