@@ -160,7 +160,7 @@ class Simulation:
         objective = HostedObjective(
             self.task, ids.tolist(), loader, self.gradients.strategy, seed, device, pool
         )
-        self.net = group.network(graph, self.hosted.partition, task.dtype, device, pool)
+        self.net = self.hosted.network(graph, task.dtype, device, pool)
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(
             neighbourhood,

@@ -108,9 +108,10 @@ def follow(group, label, graph, dtype, **options):
 def traffic(group, graph, width, dtype):
     """Bytes sent to other ranks by a mix of two tensors and by a send; the partition's cut."""
     graph = GRAPHS[graph]
-    partition = group.partition_clients(graph)
-    net = group.network(graph, partition, dtype, "cpu", WorkerPool(1))
-    rows = torch.zeros(len(partition.hosted(group.rank)), width, dtype=dtype)
+    hosted = Hosted.of(group, graph)
+    partition = hosted.partition
+    net = hosted.network(graph, dtype, "cpu", WorkerPool(1))
+    rows = torch.zeros(len(hosted.ids), width, dtype=dtype)
     net.mix(x=rows, y=rows)
     mixed = net.boundary_bytes
     net.send("z", torch.zeros(len(partition.out_edges(group.rank)), width, dtype=dtype))
@@ -200,15 +201,16 @@ def mixed(group, graph, width):
     """How far a product with W is from that of one process, on a larger graph."""
     topologies = {"ring": tacit.Topology.ring(400), "torus": tacit.Topology.torus(12, 30)}
     graph = topologies[graph].mixing()
-    partition = group.partition_clients(graph)
-    net = group.network(graph, partition, torch.float64, "cpu", WorkerPool(1))
+    hosted = Hosted.of(group, graph)
+    ids = hosted.ids
+    net = hosted.network(graph, torch.float64, "cpu", WorkerPool(1))
     draw = torch.Generator().manual_seed(1)
     x = torch.randn(graph.clients, width, dtype=torch.float64, generator=draw)
-    ids = partition.hosted(group.rank)
     before = x[ids].clone()
     (found,) = net.mix(x=before)
     assert torch.equal(before, x[ids])
-    return float((found - (graph.W @ x)[ids]).abs().max()), net.boundary_bytes, partition.volume
+    error = float((found - (graph.W @ x)[ids]).abs().max())
+    return error, net.boundary_bytes, hosted.partition.volume
 
 
 def experiment(group, config, out, die=None, stop=None, resume=False):

@@ -53,8 +53,8 @@ LIMITS = {
 
 
 def worked_example():
-    """The source of the algorithm in CONTRIBUTING.md."""
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    """The source of the algorithm in docs/guides/own-algorithm.md."""
+    text = GUIDE.read_text(encoding="utf-8")
     (code,) = re.findall(
         r"```python\n(# src/tacit/algorithms/gossip\.py\n.*?)```", text, flags=re.S
     )

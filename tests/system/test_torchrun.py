@@ -108,5 +108,5 @@ def test_a_missing_gpu_is_refused(tacit_here, config, monkeypatch, tmp_path):
     assert "one process per GPU" in answer.err
     answer = tacit_here("run", config, "--out", "out", "--set", "run.device=cuda:0")
     assert answer.code == 2
-    assert "a GPU of its own" in answer.err
+    assert "uses its own GPU" in answer.err
     assert not (tmp_path / "out").exists()

@@ -15,6 +15,7 @@ from tacit.core.here import Network
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
 from tacit.engines.partition import ClientPartition
+from tacit.engines.ranks import RanksNetwork
 from tacit.engines.stacked import StackedNetwork
 from tacit.graph import Graph
 
@@ -55,17 +56,6 @@ class ProcessGroup(Protocol):
 
     def partition_clients(self, graph: Graph) -> ClientPartition:
         """Assign each client to a process."""
-        ...
-
-    def network(
-        self,
-        graph: Graph,
-        partition: ClientPartition,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        pool: WorkerPool,
-    ) -> CountingNetwork:
-        """The network of the hosted clients."""
         ...
 
     def run_on_first(self, function: Callable[[], T]) -> T:
@@ -115,16 +105,6 @@ class SingleProcess:
     def partition_clients(self, graph: Graph) -> ClientPartition:
         return ClientPartition(np.zeros(graph.clients, dtype=np.int64), 1, graph.edges)
 
-    def network(
-        self,
-        graph: Graph,
-        partition: ClientPartition,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        pool: WorkerPool,
-    ) -> CountingNetwork:
-        return StackedNetwork(graph, dtype, device, pool)
-
     def run_on_first(self, function: Callable[[], T]) -> T:
         return function()
 
@@ -156,6 +136,14 @@ class Hosted:
     @classmethod
     def of(cls, group: ProcessGroup, graph: Graph) -> Hosted:
         return cls(group, group.partition_clients(graph))
+
+    def network(
+        self, graph: Graph, dtype: torch.dtype, device: torch.device | str, pool: WorkerPool
+    ) -> CountingNetwork:
+        """The network of the hosted clients."""
+        if self.group.ranks == 1:
+            return StackedNetwork(graph, dtype, device, pool)
+        return RanksNetwork(graph, self.partition, self.group.rank, dtype, device, pool)
 
     @property
     def clients(self) -> int:

@@ -19,10 +19,9 @@ from torch.distributed.rendezvous import rendezvous
 
 from tacit.core.devices import check_device
 from tacit.core.errors import Misuse, RankLost, ReportedElsewhere, TacitError
-from tacit.core.workers import WorkerPool
-from tacit.engines.group import CountingNetwork, ProcessGroup, SingleProcess, T
+from tacit.engines.group import ProcessGroup, SingleProcess, T
 from tacit.engines.partition import ClientPartition, partition_clients
-from tacit.engines.ranks import RanksNetwork, raising_rank_lost
+from tacit.engines.ranks import raising_rank_lost
 from tacit.engines.rendezvous import agree_on_name
 from tacit.graph import Graph
 
@@ -110,16 +109,6 @@ class TorchrunGroup:
             lambda: partition_clients(graph.edges, graph.clients, self.ranks).rank_of.tolist()
         )
         return ClientPartition(np.asarray(rank_of, dtype=np.int64), self.ranks, graph.edges)
-
-    def network(
-        self,
-        graph: Graph,
-        partition: ClientPartition,
-        dtype: torch.dtype,
-        device: torch.device | str,
-        pool: WorkerPool,
-    ) -> CountingNetwork:
-        return RanksNetwork(graph, partition, self.rank, dtype, device, pool)
 
     def run_on_first(self, function: Callable[[], T]) -> T:
         result: Any = None
