@@ -3,12 +3,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help install demo test test-all lint types wire clean
+.PHONY: help install demo test test-all lint types docs wire clean
 
 help:
 	@echo "make demo     install into $(VENV) and run the demonstration"
 	@echo "make test     install what is missing, lint, type-check, run the quick tests"
 	@echo "make test-all run the rest: real processes and data, papers, long property tests"
+	@echo "make docs     build the documentation into site/"
 	@echo "make install  install into $(VENV) only"
 
 $(VENV)/.installed: pyproject.toml papers/pyproject.toml constraints.txt
@@ -43,9 +44,18 @@ test: lint types
 test-all: $(VENV)/.installed-dev
 	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "slow or hypothesis"
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing the documentation tools ..."
+	@$(PIP) --editable '.[docs]' --editable papers
+	@touch $@
+
+# Fails on a broken link or reference.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # After a change of wire.proto.
 wire: $(VENV)/.installed-dev
 	cd src && ../$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. tacit/peer/wire/wire.proto
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache site

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import Any
 
 import griffe
@@ -24,7 +25,9 @@ def prepare(text: str) -> str:
     paragraphs = text.split("\n\n")
     for number, paragraph in enumerate(paragraphs[1:], start=1):
         lines = paragraph.splitlines()
-        if lines and all(_is_equation(line) for line in lines):
+        if lines and lines[0].startswith(">>>"):
+            paragraphs[number] = "Examples:\n" + textwrap.indent(paragraph, "    ")
+        elif lines and all(_is_equation(line) for line in lines):
             paragraphs[number] = f"```text\n{paragraph}\n```"
     return "\n\n".join(paragraphs)
 

@@ -25,6 +25,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "examples/plugin/README.md": "guides/example-plugin.md",
     "papers/results/README.md": "results/index.md",
 }
 FOLDERS = {"docs/": "", "papers/results/": "results/"}

@@ -99,7 +99,7 @@ def section_keys(name: str) -> str:
     rows = []
     for key, field in kind.model_fields.items():
         default = "required" if field.default is PydanticUndefined else _value(field.default)
-            description = _escape(field.description or "")
+        description = _escape(field.description or "")
         rows.append((f"`{key}`", _type(hints[key]), default, description))
     return _table(("key", "type", "default", "meaning"), rows)
 
@@ -192,7 +192,9 @@ def algorithms() -> str:
         options = []
         for field in dataclasses.fields(ALGORITHMS[name]):
             given = field.default is not dataclasses.MISSING
-            options.append(f"`{field.name} = {_toml(field.default)}`" if given else f"`{field.name}`")
+            options.append(
+                f"`{field.name} = {_toml(field.default)}`" if given else f"`{field.name}`"
+            )
         rows.append((f'`"{name}"`', ", ".join(options)))
     return _table(("name", "options"), rows)
 

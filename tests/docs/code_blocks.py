@@ -56,7 +56,8 @@ class Block:
 
     @property
     def place(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
+        inside = self.page.is_relative_to(ROOT)
+        return f"{self.page.relative_to(ROOT) if inside else self.page.name}:{self.line}"
 
     @property
     def is_file(self) -> bool:

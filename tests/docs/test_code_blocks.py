@@ -1,7 +1,7 @@
 """Every Python and shell block of the documentation runs, or says in its title why it does not."""
 
 import pytest
-from code_blocks import PageRunner, ROOT, code_blocks, compare_output, pages
+from code_blocks import ROOT, PageRunner, code_blocks, compare_output, pages
 
 # Pages that take too long for the quick suite.
 SLOW = {"docs/tutorials/three-hospitals.md", "docs/tutorials/reading-an-audit.md"}
@@ -30,37 +30,43 @@ def test_every_block_runs_or_its_title_says_why_not(page):
         block.check()
 
 
-def block_with(text, tmp_path, title="output"):
-    page = ROOT / "README.md"
-    (block,) = [
-        block
-        for block in code_blocks_of(f'```text title="{title}"\n{text}\n```\n', tmp_path)
-    ]
-    return block.__class__(page, block.line, block.language, block.title, block.text)
-
-
-def code_blocks_of(text, folder):
+def blocks_in(folder, text):
     path = folder / "page.md"
     path.write_text(text)
     return code_blocks(path)
 
 
-def test_output_is_compared_by_words_and_roughly_by_numbers(tmp_path):
-    compare_output(block_with("accuracy 90.1 %\n…\nReport: x", tmp_path), "accuracy 90.4 %\nmore\nReport: x\n")
-    compare_output(block_with("AUC 0.5", tmp_path, "output (numbers vary)"), "AUC 0.9\n")
-    for shown, printed in (
-        ("accuracy 90.1 %", "accuracy 50.0 %"),
-        ("accuracy 90.1 %", "loss 90.1 %"),
-        ("accuracy 90.1 %", "accuracy 90.1 %\nand more"),
-    ):
-        with pytest.raises(AssertionError):
-            compare_output(block_with(shown, tmp_path), printed)
+@pytest.mark.parametrize(
+    ("title", "shown", "printed"),
+    [
+        ("output", "accuracy 90.1 %", "accuracy 90.4 %\n"),
+        ("output", "first 1\n…\nReport: x", "first 1\nmore\nand more\nReport: x\n"),
+        ("output", "┃ a ┃ 1 ┃\n└───┘", "a   1\n"),
+        ("output (numbers vary)", "AUC 0.5", "AUC 0.9\n"),
+    ],
+)
+def test_output_is_compared_by_words_and_roughly_by_numbers(tmp_path, title, shown, printed):
+    (block,) = blocks_in(tmp_path, f'```text title="{title}"\n{shown}\n```\n')
+    compare_output(block, printed)
+
+
+@pytest.mark.parametrize("printed", ["accuracy 50.0 %", "loss 90.1 %", "accuracy 90.1 %\nmore", ""])
+def test_other_output_is_noticed(tmp_path, printed):
+    (block,) = blocks_in(tmp_path, '```text title="output"\naccuracy 90.1 %\n```\n')
+    with pytest.raises(AssertionError):
+        compare_output(block, printed)
 
 
 def test_blocks_in_lists_and_their_titles_are_found(tmp_path):
-    text = '1. First:\n\n    ```bash title="needs a GPU"\n    tacit run\n    ```\n\n```python\nx = 1\n```\n'
-    first, second = code_blocks_of(text, tmp_path)
+    indented = '1. First:\n\n    ```bash title="needs a GPU"\n    tacit run\n    ```\n'
+    first, second = blocks_in(tmp_path, f"{indented}\n```python\nx = 1\n```\n")
     assert (first.language, first.title, first.text) == ("bash", "needs a GPU", "tacit run\n")
     assert not first.runs
     assert second.runs
     assert second.text == "x = 1\n"
+
+
+def test_an_unknown_title_is_an_error(tmp_path):
+    (block,) = blocks_in(tmp_path, '```bash title="skip this"\ntacit run\n```\n')
+    with pytest.raises(AssertionError, match="skip this"):
+        block.check()

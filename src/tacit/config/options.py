@@ -75,7 +75,7 @@ def algorithm_class(name: str, key: str) -> type[Any]:
         with prefix_errors(key):
             return ALGORITHMS.find(name)
     kind = import_object(name, key)
-    remedy = "Write it in the shape that CONTRIBUTING.md shows."
+    remedy = "Write it as docs/guides/own-algorithm.md shows."
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind)):
         raise Misuse(f"{key} = {name!r} is not a dataclass.", remedy)
     if not issubclass(kind, Algorithm):

@@ -42,7 +42,7 @@ def build(name: str, shape: Sequence[int], classes: int, **options: object) -> n
         given = ", ".join(f"{key} = {value!r}" for key, value in options.items())
         raise Misuse(
             f"Model {name!r} cannot be made with {given or 'these inputs'}: {first_line(problem)}.",
-            "See docs/configuration.md." if MODELS.package(name) is None else "Check its options.",
+            "Check its options in docs/reference/configuration.md.",
         ) from problem
     if not isinstance(module, nn.Module):
         raise Misuse(

@@ -1,4 +1,4 @@
-"""The table in docs/audit.md, cell by cell."""
+"""The table in docs/reference/what-leaks.md, cell by cell."""
 
 import re
 import tomllib
@@ -14,7 +14,7 @@ from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.auditing.verdict import strongest_leak
 
-PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "what-leaks.md"
 GRAPH = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 ADVERSARIES = ("curious(1)", "curious(1,4)", "eavesdropper")
 
