@@ -151,17 +151,24 @@ def models() -> str:
 
 
 def datasets() -> str:
-    """The built-in datasets with their options."""
+    """The built-in datasets, then their options."""
     from tacit import data
 
-    rows = []
-    for name in data.names():
-        one = data.describe(name)
-        if one.package is None:
-            shape = "×".join(map(str, one.shape))
-            options = "; ".join(f"`{key}`: {text}" for key, text in one.options.items())
-            rows.append((f'`"{name}"`', one.counts, shape, str(one.classes), _escape(options)))
-    return _table(("name", "samples", "shape", "classes", "options"), rows)
+    described = [data.describe(name) for name in data.names()]
+    ours = [one for one in described if one.package is None]
+    rows = [
+        (f'`"{one.name}"`', one.counts, "×".join(map(str, one.shape)), str(one.classes))
+        for one in ours
+    ]
+    meanings: dict[tuple[str, str], list[str]] = {}
+    for one in ours:
+        for key, meaning in one.options.items():
+            meanings.setdefault((key, meaning), []).append(f"`{one.name}`")
+    options = [
+        f"- `{key}` ({', '.join(names)}): {_escape(meaning)}."
+        for (key, meaning), names in meanings.items()
+    ]
+    return _table(("name", "samples", "shape", "classes"), rows) + "\n\n" + "\n".join(options)
 
 
 def tasks() -> str:

@@ -4,7 +4,11 @@ import pytest
 from code_blocks import ROOT, PageRunner, code_blocks, compare_output, pages
 
 # Pages that take too long for the quick suite.
-SLOW = {"docs/tutorials/three-hospitals.md", "docs/tutorials/reading-an-audit.md"}
+SLOW = {
+    "docs/guides/experiments.md",
+    "docs/tutorials/reading-an-audit.md",
+    "docs/tutorials/three-hospitals.md",
+}
 
 
 def page_parameters():

@@ -1,0 +1,112 @@
+"""Links, line lengths and completeness of the documentation."""
+
+import importlib.util
+import posixpath
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from code_blocks import ROOT, pages
+
+import tacit
+from tacit.algorithms import ALGORITHMS
+from tacit.config.sections import Config
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+NAMES = {page: str(page.relative_to(ROOT)) for page in pages()}
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """The module that generates reference pages."""
+    path = ROOT / "docs" / "_site" / "reference.py"
+    spec = importlib.util.spec_from_file_location("reference", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def anchors(text):
+    """The anchors of a page's headings, as Python-Markdown makes them."""
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        plain = re.sub(r"[^\w\s-]", "", heading.encode("ascii", "ignore").decode())
+        found.add(re.sub(r"[-\s]+", "-", plain.strip().lower()))
+    return found
+
+
+@pytest.mark.parametrize("page", pages(), ids=NAMES.get)
+def test_links_lead_somewhere(page, reference):
+    text = page.read_text(encoding="utf-8")
+    for link in LINK.findall(CODE.sub("", text)):
+        if re.match(r"https?:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = ROOT / posixpath.normpath(page.parent.relative_to(ROOT) / path) if path else page
+        assert target.is_file(), f"{NAMES[page]}: {link}"
+        if anchor:
+            known = anchors(reference.fill(target.read_text(encoding="utf-8")))
+            assert anchor in known, f"{NAMES[page]}: {link}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=NAMES.get)
+def test_lines_end_at_100_characters(page):
+    """Except rows of tables, and lines that are one long link."""
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        exempt = re.match(r"\s*(\||!?\[|ExecStart)", line)
+        assert len(line) <= 100 or exempt, f"{NAMES[page]}:{number}"
+
+
+def test_the_menu_has_every_page():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert page.relative_to(ROOT / "docs").as_posix() in menu
+
+
+def test_the_api_pages_have_every_public_name():
+    folder = ROOT / "docs" / "reference" / "api"
+    text = "\n".join(page.read_text(encoding="utf-8") for page in folder.glob("*.md"))
+    documented = set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
+    modules = {"tacit": tacit, "tacit.compression": tacit.compression}
+    modules |= {"tacit.data": tacit.data, "tacit.models": tacit.models}
+    for path, module in modules.items():
+        for name in module.__all__:
+            is_module = f"{path}.{name}" in modules
+            elsewhere = f"tacit.{name}" in documented
+            assert is_module or elsewhere or f"{path}.{name}" in documented, f"{path}.{name}"
+
+
+def test_every_command_and_option_is_generated(reference):
+    text = reference.command_line()
+    for command in ("run", "audit", "federation create", "node", "data list"):
+        assert f" tacit {command}\n" in text
+    for option in ("--set", "--adversary", "`-n`, `--iterations`", "--metrics-port"):
+        assert option in text
+
+
+def test_every_configuration_key_is_on_the_page(reference):
+    page = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
+    text = reference.fill(page)
+    assert "generated:" not in text
+    for name, field in Config.model_fields.items():
+        assert f"\n## [{name}]\n" in text
+        section = next(
+            kind
+            for kind in (field.annotation, *getattr(field.annotation, "__args__", ()))
+            if hasattr(kind, "model_fields")
+        )
+        for key, inner in section.model_fields.items():
+            assert f"| `{key}` |" in text
+            assert inner.description
+    for name in ALGORITHMS:
+        if ALGORITHMS.package(name) is None:
+            assert f'`"{name}"`' in text
+
+
+def test_the_version_to_cite_is_the_package_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = Path(ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    version = project.get("version", tacit.__version__)
+    assert f"\nversion: {version}\n" in citation
