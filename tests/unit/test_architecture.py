@@ -1,4 +1,4 @@
-"""The order of the rooms: a package imports only from packages before it, so no circles are possible."""
+"""The order of the rooms: a package imports only from packages before it."""
 
 import ast
 from pathlib import Path

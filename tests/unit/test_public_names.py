@@ -16,7 +16,7 @@ def test_every_public_name_is_there_and_no_other():
 
 
 def test_the_core_needs_only_torch_numpy_scipy_and_networkx():
-    """`import tacit` and `tacit.simulate` run where config, plots and the rest are not installed."""
+    """`import tacit` and `tacit.simulate` run where config and plots are not installed."""
     code = """
 import sys
 for absent in ("pydantic", "typer", "rich", "matplotlib", "safetensors", "sklearn", "PIL"):

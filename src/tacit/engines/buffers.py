@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
+from weakref import getweakrefcount
 
 import torch
 from torch import Tensor
@@ -26,7 +27,8 @@ class Buffers:
     def take(self, like: Tensor) -> Tensor:
         """An uninitialised tensor of the same shape, dtype and device as `like`, never `like`."""
         for place, tensor in enumerate(self._free):
-            if tensor.shape == like.shape and tensor.dtype == like.dtype and tensor is not like:
+            same = (tensor.shape, tensor.dtype, tensor.device)
+            if same == (like.shape, like.dtype, like.device) and tensor is not like:
                 return self._free.pop(place)
         return torch.empty(like.shape, dtype=like.dtype, device=like.device)
 
@@ -46,8 +48,17 @@ def _is_alone(tensor: Tensor) -> bool:
     if storage_uses is None or sys.getrefcount(tensor) > ALONE + 1:
         return False
     storage = tensor.untyped_storage()
+    # A tensor made in inference mode cannot be written into outside of it.
+    if tensor.is_inference() or getweakrefcount(tensor) or not _is_private(storage):
+        return False
     # `storage` counts as one use and the tensor as the other; views and arrays count too.
     return storage_uses(storage._cdata) <= 2 and sys.getrefcount(storage) <= ALONE
+
+
+def _is_private(storage: torch.UntypedStorage) -> bool:
+    """Whether torch allocated this memory, for this process only: not NumPy or another library."""
+    shared = storage.device.type == "cpu" and storage.is_shared()
+    return storage.resizable() and not shared
 
 
 @cache

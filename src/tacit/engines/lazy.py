@@ -25,6 +25,7 @@ from torch import Tensor
 
 from tacit.core import native
 from tacit.core.codec import Codec
+from tacit.core.errors import Misuse
 from tacit.core.here import Function, Network
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
@@ -73,6 +74,7 @@ class Rows:
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
+    __array_priority__ = 1000  # NumPy's numbers leave `number * rows` to this class, as to tensors.
 
     def __init__(self, like: Tensor | Rows, workspace: Workspace, depth: int = 0) -> None:
         self.shape, self.dtype, self.device = like.shape, like.dtype, like.device
@@ -110,10 +112,13 @@ class Rows:
         return _sum(other, self, -1.0, self._workspace)
 
     def __mul__(self, other: Any) -> Any:
-        if not _is_coefficient(other):
+        if not (_is_coefficient(other) and self.dtype.is_floating_point):
             return self.tensor() * evaluated(other)
         coefficient, rows = self._scaled()
-        return Combination([coefficient * other], [rows], self._workspace)
+        product = coefficient * other
+        if isinstance(product, float) and not _is_normal(product, self.dtype):
+            product, rows = 1.0 * other, self  # Two factors may fit where their product does not.
+        return Combination([product], [rows], self._workspace)
 
     __rmul__ = __mul__
 
@@ -129,6 +134,11 @@ class Rows:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name.endswith("_"):
+            raise Misuse(
+                f"{name} would write into rows that other rows may still be computed from.",
+                f"Use {name.rstrip('_')}, which makes new ones.",
+            )
         return getattr(self.tensor(), name)
 
     @classmethod
@@ -139,8 +149,23 @@ class Rows:
         lazy = _REFLECTED.get(getattr(function, "__name__", ""))
         if lazy and not kwargs and len(args) == 2 and isinstance(args[1], Rows):
             return getattr(args[1], lazy)(args[0])
-        named = {name: evaluated(value) for name, value in (kwargs or {}).items()}
-        return function(*map(evaluated, args), **named)
+        named = {name: _all_evaluated(value) for name, value in (kwargs or {}).items()}
+        return function(*map(_all_evaluated, args), **named)
+
+
+def _on_values(name: str) -> Callable[..., Any]:
+    def operator(rows: Rows, *others: Any) -> Any:
+        return getattr(rows.tensor(), name)(*map(evaluated, others))
+
+    return operator
+
+
+# What is not linear is computed at once, as tensors do it.
+for _name in (
+    *("eq", "ne", "lt", "le", "gt", "ge", "abs", "bool", "pow", "rpow", "rtruediv"),
+    *("matmul", "rmatmul", "mod", "rmod", "floordiv", "rfloordiv"),
+):
+    setattr(Rows, f"__{_name}__", _on_values(f"__{_name}__"))
 
 
 _REFLECTED = {"add": "__radd__", "sub": "__rsub__", "mul": "__rmul__"} | {
@@ -149,13 +174,23 @@ _REFLECTED = {"add": "__radd__", "sub": "__rsub__", "mul": "__rmul__"} | {
 
 
 class Known(Rows):
-    """A tensor as rows."""
+    """A tensor as rows, which nobody may change while they are in use."""
 
-    __slots__ = ()
+    __slots__ = ("_version",)
 
     def __init__(self, value: Tensor, workspace: Workspace) -> None:
         super().__init__(value, workspace)
         self._value = value
+        self._version = _version(value)
+
+    def tensor(self) -> Tensor:
+        value = super().tensor()
+        if _version(value) != self._version:
+            raise Misuse(
+                "A tensor was written into after rows were computed from it.",
+                "Write `x = x + y` instead of `x += y` or `x.add_(y)`.",
+            )
+        return value
 
 
 class Computed(Rows):
@@ -177,7 +212,7 @@ class Computed(Rows):
         value, owned = _take(self._inputs)
         out = self._workspace.buffers.take(value)
         self._write(out, value)
-        if owned:
+        if owned and is_only_reference(value):  # A loss may have kept a part of it.
             self._workspace.buffers.give(value)
         return out
 
@@ -260,7 +295,7 @@ class Combination(Rows):
     def _begin(self, coefficient: Coefficient, rows: list[Rows]) -> Tensor:
         """Coefficient times the last of `rows`, which is removed, in memory to write into."""
         value, owned = _take(rows)
-        if owned and _is_one(coefficient):
+        if owned and _is_one(coefficient) and value.is_contiguous():
             return value
         out = self._workspace.buffers.take(value)
         if _is_one(coefficient):
@@ -290,15 +325,25 @@ def _is_one(coefficient: Coefficient) -> bool:
     return isinstance(coefficient, float) and coefficient == 1.0
 
 
+def _is_normal(number: float, dtype: torch.dtype) -> bool:
+    limits = torch.finfo(dtype)
+    return limits.tiny <= abs(number) <= limits.max
+
+
 def _is_coefficient(value: Any) -> bool:
     if isinstance(value, Tensor):
         return value.ndim == 0 and value.is_floating_point()
     return isinstance(value, int | float)
 
 
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was written into."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def _sum(left: Any, right: Any, sign: float, workspace: Workspace) -> Any:
     operands = [Known(one, workspace) if isinstance(one, Tensor) else one for one in (left, right)]
-    if not all(isinstance(one, Rows) and one.shape == operands[0].shape for one in operands):
+    if not all(isinstance(one, Rows) and _alike(one, operands[0]) for one in operands):
         left, right = evaluated(left), evaluated(right)
         return left + right if sign > 0 else left - right
     pairs = [one._scaled() for one in operands]
@@ -306,9 +351,22 @@ def _sum(left: Any, right: Any, sign: float, workspace: Workspace) -> Any:
     return Combination(coefficients, [rows for _, rows in pairs], workspace)
 
 
+def _alike(one: Rows, other: Rows) -> bool:
+    """Whether the sum has the shape and type of both."""
+    same = (one.shape, one.dtype) == (other.shape, other.dtype)
+    return same and one.dtype.is_floating_point
+
+
 def evaluated(value: Any) -> Any:
     """The tensor of rows that are lazy; anything else as it is."""
     return value.tensor() if isinstance(value, Rows) else value
+
+
+def _all_evaluated(value: Any) -> Any:
+    """The same with lists and tuples of rows."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_all_evaluated, value))
+    return evaluated(value)
 
 
 def evaluated_state(state: State) -> State:
@@ -359,7 +417,11 @@ class LazyNeighbourhood(Neighbourhood):
     workspace: Workspace = field(default_factory=Workspace)
 
     def net_out(self, sent: EdgeRows, received: EdgeRows) -> Any:
-        add = partial(self.add_net_out, sent=sent, received=received)
+        ends: Any = {"sent": sent, "received": received}
+        for name, rows in ends.items():
+            if isinstance(rows, Tensor):
+                ends[name] = Known(rows, self.workspace)
+        add = partial(self.add_net_out, **ends)
         return Added(add, (len(self.ids), sent.shape[1]), sent, self.workspace)
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse, unknown_name
-from tacit.core.here import Apply, Function, Here, Network, Objective
+from tacit.core.here import Function, Network
+from tacit.core.hosted_clients import Apply, HostedClients, Objective
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
-from tacit.core.rows import LazyRows, Sent, received
+from tacit.core.rows import NoiseRows, Sent, received
 from tacit.record.unknowns import Unknown, client_unknowns, noise_unknowns
 
+Hosted = TypeVar("Hosted", bound=HostedClients)
 Verb = Literal["mix", "send", "average", "broadcast"]
 SERVER = -1
 
@@ -163,7 +165,7 @@ class TranscriptRecorder:
             self._keep("broadcast", tag, mean[:1], torch.ones(1, dtype=torch.bool), server)
         return means
 
-    def wrap(self, here: Here) -> Here:
+    def wrap(self, here: Hosted) -> Hosted:
         """The same clients with their messages, and what the `insides` clients hold, recorded."""
         return replace(
             here,
@@ -228,8 +230,8 @@ class _RecordedObjective:
         self.recorder.record_held(client_unknowns("theta0", 0, self.ids), rows.__getitem__)
         return rows
 
-    def grad(self, theta: Tensor, number: int, spent: Tensor | None = None) -> Tensor:
-        rows = self.objective.grad(theta, number, spent)
+    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        rows = self.objective.grad(theta, number, out)
         self._record_gradient(number, rows)
         return rows
 
@@ -257,7 +259,7 @@ class _RecordedRandomness:
         source: Tensor,
         target: Tensor | None,
         width: int | None = None,
-    ) -> LazyRows:
+    ) -> NoiseRows:
         rows = self.randomness.rows(tag, law, tick, source, target, width)
         # Noise of another width is drawn inside of non-linear steps, which are recorded themselves.
         if width is None:

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from tacit.core.errors import Misuse
 from tacit.data import classes_per_client, explicit, iid, missing_classes, partition, quantity

@@ -3,8 +3,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tacit.core.errors import Misuse
 from tacit.record.history import History, Record, Spread, decibels

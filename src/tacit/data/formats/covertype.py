@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tacit.data.formats.raw import RawDataset, RawSplit, read_bytes
-from tacit.data.formats.tabular import check_range, integer_table, random_split, split_note
-from tacit.data.formats.tabular import scale as scaled
+from tacit.data.formats.tabular import (
+    check_range,
+    integer_table,
+    random_split,
+    scale as scaled,
+    split_note,
+)
 from tacit.data.source import LocatedFiles
 
 COLUMNS = 55
