@@ -1,6 +1,8 @@
-"""Text of the reference pages that is generated from the code: commands and configuration keys.
+"""Generates parts of the reference pages from the code: commands, configuration keys, metrics.
 
-A page contains markers such as `<!-- generated: command-line -->`; `fill` replaces them.
+Pages have the text between `<!-- generated: command-line -->` and `<!-- end of generated text -->`.
+Each build of the site regenerates it. `python docs/_site/reference.py` updates the pages, so that
+they can be read without the site. A test checks that they are current.
 """
 
 from __future__ import annotations
@@ -8,21 +10,37 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-MARKER = re.compile(r"<!-- generated: ([\w-]+)(?: ([\w.-]+))? -->")
+DOCS = Path(__file__).parents[1]
+END = "<!-- end of generated text -->"
+PART = re.compile(
+    rf"(?P<begin><!-- generated: (?P<name>[\w-]+)(?: (?P<argument>[\w.-]+))? -->)\n.*?{END}",
+    re.DOTALL,
+)
 
 
 def fill(markdown: str) -> str:
-    """Replace every marker of a page by the text that it names."""
+    """A page with its generated parts regenerated."""
 
-    def text(match: re.Match[str]) -> str:
-        make = GENERATORS[match[1]]
-        return make(match[2]) if match[2] else make()
+    def text(part: re.Match[str]) -> str:
+        make = GENERATORS[part["name"]]
+        made = make(part["argument"]) if part["argument"] else make()
+        return f"{part['begin']}\n\n{made}\n\n{END}"
 
-    return MARKER.sub(text, markdown)
+    return PART.sub(text, markdown)
+
+
+def update_pages() -> None:
+    """Write the generated parts into the pages."""
+    for page in DOCS.rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        if (filled := fill(text)) != text:
+            page.write_text(filled, encoding="utf-8")
+            print(f"updated {page.relative_to(DOCS.parent)}")
 
 
 # The command line.
@@ -165,7 +183,7 @@ def datasets() -> str:
         for key, meaning in one.options.items():
             meanings.setdefault((key, meaning), []).append(f"`{one.name}`")
     options = [
-        f"- `{key}` ({', '.join(names)}): {_escape(meaning)}."
+        _wrap(f"- `{key}` ({', '.join(names)}): {_escape(meaning)}.", indent="  ")
         for (key, meaning), names in meanings.items()
     ]
     return _table(("name", "samples", "shape", "classes"), rows) + "\n\n" + "\n".join(options)
@@ -364,7 +382,11 @@ def _sentence(text: str | None) -> str:
 
 
 def _paragraphs(text: str | None) -> str:
-    return "\n\n".join(one.replace("\n", " ") for one in (text or "").strip().split("\n\n"))
+    return "\n\n".join(map(_wrap, (text or "").strip().split("\n\n")))
+
+
+def _wrap(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _escape(text: str) -> str:
@@ -374,3 +396,7 @@ def _escape(text: str) -> str:
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [header, tuple("---" for _ in header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    update_pages()
