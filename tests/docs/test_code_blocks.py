@@ -6,6 +6,7 @@ from code_blocks import ROOT, PageRunner, code_blocks, compare_output, pages
 # Pages that take too long for the quick suite.
 SLOW = {
     "docs/guides/experiments.md",
+    "docs/guides/own-model.md",
     "docs/tutorials/reading-an-audit.md",
     "docs/tutorials/three-hospitals.md",
 }
@@ -15,7 +16,7 @@ def page_parameters():
     for page in pages():
         if any(block.runs or block.is_file for block in code_blocks(page)):
             name = str(page.relative_to(ROOT))
-            marks = [pytest.mark.slow] if name in SLOW else []
+            marks = [] if name in SLOW else [pytest.mark.quick]
             yield pytest.param(page, id=name, marks=marks)
 
 
@@ -28,6 +29,7 @@ def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
         runner.run(block)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_runs_or_its_title_says_why_not(page):
     for block in code_blocks(page):
@@ -40,6 +42,7 @@ def blocks_in(folder, text):
     return code_blocks(path)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("title", "shown", "printed"),
     [
@@ -54,6 +57,7 @@ def test_output_is_compared_by_words_and_roughly_by_numbers(tmp_path, title, sho
     compare_output(block, printed)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("printed", ["accuracy 50.0 %", "loss 90.1 %", "accuracy 90.1 %\nmore", ""])
 def test_other_output_is_noticed(tmp_path, printed):
     (block,) = blocks_in(tmp_path, '```text title="output"\naccuracy 90.1 %\n```\n')
@@ -61,6 +65,7 @@ def test_other_output_is_noticed(tmp_path, printed):
         compare_output(block, printed)
 
 
+@pytest.mark.quick
 def test_blocks_in_lists_and_their_titles_are_found(tmp_path):
     indented = '1. First:\n\n    ```bash title="needs a GPU"\n    tacit run\n    ```\n'
     first, second = blocks_in(tmp_path, f"{indented}\n```python\nx = 1\n```\n")
@@ -70,6 +75,7 @@ def test_blocks_in_lists_and_their_titles_are_found(tmp_path):
     assert second.text == "x = 1\n"
 
 
+@pytest.mark.quick
 def test_an_unknown_title_is_an_error(tmp_path):
     (block,) = blocks_in(tmp_path, '```bash title="skip this"\ntacit run\n```\n')
     with pytest.raises(AssertionError, match="skip this"):

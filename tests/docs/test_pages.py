@@ -13,6 +13,8 @@ import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.config.sections import Config
 
+pytestmark = pytest.mark.quick
+
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 NAMES = {page: str(page.relative_to(ROOT)) for page in pages()}
