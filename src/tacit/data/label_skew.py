@@ -28,7 +28,15 @@ Owners = NDArray[np.int64]
 def assign_k_classes(
     labels: NDArray[np.int64], clients: int, k: int, seed: int, minimum: int
 ) -> Owners:
-    """The owner of each sample [n] when each client has exactly k classes."""
+    """The owner of each sample [n] when each client has exactly k classes.
+
+    Args:
+        labels: Class of each sample [n].
+        clients: Number of clients.
+        k: Classes per client.
+        seed: Keys the draws.
+        minimum: Samples that each client has at least.
+    """
     present, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     _check(clients, k, len(present))
     for draw in range(MAX_DRAWS):

@@ -72,7 +72,15 @@ def save(folder: Path, checkpoint: Checkpoint, hosted: Hosted, keep: int = 2) ->
 def load_latest(
     folder: Path, algorithm: Algorithm, fingerprint: str, device: torch.device | str, hosted: Hosted
 ) -> Checkpoint | None:
-    """Like `tacit.record.checkpoint.load_latest`, with the rows of this process only."""
+    """Like `tacit.record.checkpoint.load_latest`, with the rows of this process only.
+
+    Args:
+        folder: Folder of the checkpoints.
+        algorithm: Tells the dataclass of the state.
+        fingerprint: Of the run; checkpoints of other runs are ignored.
+        device: Where the rows go.
+        hosted: The clients of this process.
+    """
     group = hosted.group
     if group.ranks == 1:
         return single.load_latest(folder, algorithm, fingerprint, device)

@@ -55,7 +55,15 @@ def sigmoid_cnn(
 
 
 class UniformConv2d(nn.Conv2d):
-    """A padded convolution; its initial weights are uniform in ±`uniform`, or torch's own."""
+    """A padded convolution with uniform initial weights.
+
+    Args:
+        inputs: Input channels.
+        outputs: Filters.
+        size: Height and width of a filter.
+        stride: Step of the filter.
+        uniform: Weights start uniform in ± this; None for torch's own initial weights.
+    """
 
     def __init__(
         self, inputs: int, outputs: int, size: int, stride: int, uniform: float | None

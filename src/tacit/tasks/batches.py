@@ -170,6 +170,14 @@ class MiniBatchLoader:
 
     With b = ⌊samples/batch⌋ batches per epoch, batch k of a client is slot k mod b of epoch ⌊k/b⌋.
     The samples beyond the last full batch of an epoch are skipped, different ones in each epoch.
+
+    Args:
+        parts: The data of all clients.
+        positions: Positions of the hosted clients in `parts` [n].
+        ids: Hosted clients, which key their orders [n].
+        batch_size: Samples per batch.
+        seed: Keys the orders.
+        device: Where batches are made.
     """
 
     def __init__(

@@ -44,7 +44,15 @@ class Stream:
 
 
 class StreamLoader:
-    """Draws the batches of hosted clients."""
+    """Draws the batches of hosted clients.
+
+    Args:
+        stream: What to draw from.
+        ids: Hosted clients [n].
+        positions: Their positions in the stream's constants [n].
+        seed: Keys the draws.
+        device: Where batches are made.
+    """
 
     def __init__(
         self, stream: Stream, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str

@@ -24,8 +24,14 @@ class MatchingProblems:
     fastest way on a CPU too (0.7 ms per guess of a small sigmoid network on two cores, 8 ms one by
     one), although it turns convolutions into grouped ones.
 
-    `problems` [B] are numbers of guesses, R = `guesses` for each victim. Their labels are
-    [V, R, T, batch, ...], or None if the rows contain them.
+    Args:
+        loss: The loss of a batch at a model.
+        observation: What the adversary observed of V victims.
+        matching_loss: The distance D.
+        layout: What the numbers of a row stand for.
+        labels: Labels of the guesses [V, R, T, batch, ...]; None if the rows contain them.
+        problems: Numbers of the guesses [B], R for each victim.
+        guesses: R.
     """
 
     def __init__(

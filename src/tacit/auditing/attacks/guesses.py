@@ -75,7 +75,17 @@ def choose_labels(
     seed: int,
     box: Box,
 ) -> GuessLabels:
-    """The labels of the guesses; see `invert` for the modes and arguments."""
+    """The labels of the guesses.
+
+    Args:
+        labels: Known labels, or how to find them: see `invert`.
+        loss: The loss of a batch at a model.
+        observation: What the adversary observed.
+        layout: What the numbers of a row stand for.
+        restarts: Guesses per victim.
+        seed: Keys random choices.
+        box: Range of the inputs, if known.
+    """
     victims = len(observation.values)
     if isinstance(labels, Tensor):
         known = _known(labels, observation, layout)
@@ -120,8 +130,13 @@ def draw_starts(
 ) -> Tensor:
     """Random first rows [V·R, n], keyed by victim and guess.
 
-    Inputs are uniform in the box, or normal if there is none. Logits are normal. The rows have the
-    type and device of `like`.
+    Args:
+        layout: What the numbers of a row stand for; logits are normal.
+        victims: V.
+        guesses: R, guesses per victim.
+        box: Inputs are uniform in this range, or normal if there is none.
+        seed: Keys the draws.
+        like: Gives dtype and device.
     """
     victim = torch.arange(victims, device=like.device).repeat_interleave(guesses)
     guess = torch.arange(guesses, device=like.device).repeat(victims)

@@ -89,7 +89,15 @@ class Candidates:
 class MembershipAttacks:
     """Attacks on the membership of one victim's samples.
 
-    All adversaries share one set of shadow models. Results bound ε at `delta`.
+    All adversaries share one set of shadow models.
+
+    Args:
+        loss: The loss of a module.
+        truth: The victims' data; only scores are computed from it.
+        victim: The client whose samples are at stake.
+        delta: Lower bounds on ε are for this δ.
+        options: Seed, device and limits of the attacks.
+        progress: Called with what is done, how far, and of how many.
     """
 
     def __init__(

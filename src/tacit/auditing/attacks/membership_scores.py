@@ -51,7 +51,15 @@ def loss_score(
 def gradient_norm_score(
     loss: Loss, theta: Tensor, x: Tensor, y: Tensor, *, chunk: int | None = None
 ) -> Tensor:
-    """−‖∇L‖ [n] of each candidate; arguments as of `loss_score`."""
+    """−‖∇L‖ [n] of each candidate.
+
+    Args:
+        loss: The loss of a batch at a model.
+        theta: Model [P].
+        x: Inputs [n, ...].
+        y: Targets [n].
+        chunk: Candidates in one pass; by default as many as fit.
+    """
     check_candidates(x, y)
     _check_model(theta)
     return _per_sample(lambda a, b: -grad(loss)(theta, a, b).double().norm(), theta, x, y, chunk)

@@ -160,7 +160,15 @@ def train_shadow_models(
 def confidence(
     loss: ModuleLoss, theta: Tensor, x: Tensor, y: Tensor, *, chunk: int | None = None
 ) -> Tensor:
-    """φ [S, n] of candidates x [n, ...], classes y [n] at models θ [S, P]; [n] at one θ [P]."""
+    """Logit-scaled confidence φ [S, n] of candidates at S models; [n] at one model.
+
+    Args:
+        loss: The loss of a module.
+        theta: Models [S, P], or one model [P].
+        x: Inputs [n, ...].
+        y: Classes [n].
+        chunk: Candidates in one pass; by default as many as fit.
+    """
     check_candidates(x, y)
     size = candidates_per_pass(theta, x, chunk)
 

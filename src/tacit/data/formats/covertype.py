@@ -28,7 +28,15 @@ def read(
     test_fraction: float = 0.2,
     binary: bool = False,
 ) -> RawDataset:
-    """Read all seven classes as 0 to 6, or, if `binary`, class 2 as 1 and the rest as 0."""
+    """Read UCI Covertype.
+
+    Args:
+        files: The located file.
+        seed: Keys the random split.
+        scale: How to scale the quantitative columns: see `tabular.scale`.
+        test_fraction: Share of samples in the test set.
+        binary: Class 2 as 1 and the rest as 0, instead of all seven classes as 0 to 6.
+    """
     path = files.paths["table"]
     table = integer_table(read_bytes(path), COLUMNS, path)
     classes, flags = table[:, -1], table[:, QUANTITATIVE:-1]
