@@ -118,7 +118,7 @@ class Rows:
         product = coefficient * other
         if isinstance(product, float) and not _is_normal(product, self.dtype):
             product, rows = 1.0 * other, self  # Two factors may fit where their product does not.
-        return Combination([product], [rows], self._workspace)
+        return LinearCombination([product], [rows], self._workspace)
 
     __rmul__ = __mul__
 
@@ -239,7 +239,7 @@ class Added(Rows):
         return out
 
 
-class Combination(Rows):
+class LinearCombination(Rows):
     """Σ coefficient · rows, added from left to right."""
 
     __slots__ = ("_coefficients", "_rows")
@@ -263,7 +263,7 @@ class Combination(Rows):
         # The first operand is a sum that is used nowhere else (the list and the argument refer to
         # it): continue it, so that ((a + b) + c) is one pass.
         while _is_one(coefficients[-1]) and _is_open(rows[-1]) and getrefcount(rows[-1]) == 2:
-            inner = cast(Combination, rows.pop())
+            inner = cast(LinearCombination, rows.pop())
             coefficients[-1:] = reversed(inner._coefficients)
             rows += reversed(inner._rows)
             inner._rows = []
@@ -318,7 +318,7 @@ def _take(rows: list[Rows]) -> tuple[Tensor, bool]:
 
 
 def _is_open(rows: Rows) -> bool:
-    return isinstance(rows, Combination) and rows._value is None
+    return isinstance(rows, LinearCombination) and rows._value is None
 
 
 def _is_one(coefficient: Coefficient) -> bool:
@@ -348,7 +348,7 @@ def _sum(left: Any, right: Any, sign: float, workspace: Workspace) -> Any:
         return left + right if sign > 0 else left - right
     pairs = [one._scaled() for one in operands]
     coefficients = [pairs[0][0], sign * pairs[1][0]]
-    return Combination(coefficients, [rows for _, rows in pairs], workspace)
+    return LinearCombination(coefficients, [rows for _, rows in pairs], workspace)
 
 
 def _alike(one: Rows, other: Rows) -> bool:
