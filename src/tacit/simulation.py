@@ -21,7 +21,8 @@ from tacit.engines.execution import Execution, reproducible
 from tacit.engines.gradients.choice import BackendChoice, choose_backend
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.group import Hosted, SingleProcess
-from tacit.engines.lazy import LazyClients, Workspace
+from tacit.engines.lazy_clients import LazyClients
+from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology

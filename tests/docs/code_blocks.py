@@ -4,6 +4,7 @@
 | --- | --- |
 | `python`, `bash` | it runs, in order, in one namespace and one folder per page |
 | any language with `title="name.ext"` | it is written to a file of that name |
+| `python`, `bash` with `title="takes minutes"` | it runs in the slow suite only |
 | `python`, `bash` with `title` in NOT_RUN | it is shown to readers and does not run |
 | `text` with `title="output"` | it is compared with what the block before it printed |
 | other languages | nothing |
@@ -24,14 +25,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 EXECUTABLE = ("python", "bash")
+LONG = "takes minutes"
 # Titles of blocks that cannot run here. They are shown above the block.
 NOT_RUN = {
     "install",  # changes the environment of the tests
     "needs a GPU",
     "needs a cluster",
-    "needs a web server",
+    "needs a quiet machine",
     "needs datasets",  # of hundreds of megabytes
-    "takes minutes",
     "on each machine",
     "on the operator's machine",
     "as root",
@@ -65,10 +66,14 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        return self.language in EXECUTABLE and not self.title
+        return self.language in EXECUTABLE and self.title in ("", LONG)
+
+    @property
+    def is_long(self) -> bool:
+        return self.runs and self.title == LONG
 
     def check(self) -> None:
-        known = self.is_file or not self.title or self.title in NOT_RUN
+        known = self.is_file or self.title in ("", LONG) or self.title in NOT_RUN
         if self.language in EXECUTABLE and not known:
             raise AssertionError(f"{self.place}: {self.title!r} is not a title that tests know")
 
@@ -139,7 +144,7 @@ class PageRunner:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=900,
+            timeout=1800,
             check=False,
         )
         assert done.returncode == 0, f"{block.place}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"

@@ -13,19 +13,23 @@ SLOW = {
 
 
 def page_parameters():
+    """Each page with its blocks; once without the long ones if the rest is quick."""
     for page in pages():
-        if any(block.runs or block.is_file for block in code_blocks(page)):
-            name = str(page.relative_to(ROOT))
-            marks = [] if name in SLOW else [pytest.mark.quick]
-            yield pytest.param(page, id=name, marks=marks)
+        name = str(page.relative_to(ROOT))
+        blocks = code_blocks(page)
+        short = [block for block in blocks if not block.is_long]
+        if name not in SLOW and any(block.runs or block.is_file for block in short):
+            yield pytest.param(short, id=name, marks=pytest.mark.quick)
+        if name in SLOW or len(short) < len(blocks):
+            yield pytest.param(blocks, id=f"{name}, long blocks too")
 
 
-@pytest.mark.parametrize("page", list(page_parameters()))
-def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
+@pytest.mark.parametrize("blocks", list(page_parameters()))
+def test_the_blocks_of_a_page_run_in_order(blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     runner = PageRunner(tmp_path)
-    for block in code_blocks(page):
+    for block in blocks:
         runner.run(block)
 
 

@@ -11,7 +11,7 @@ from torch.autograd.profiler import profile
 from tacit import DSGT, LPPA, Setting, Simulation, Task, Topology, simulation
 from tacit.core import neighbourhood, randomness
 from tacit.core.workers import WorkerPool
-from tacit.engines import lazy
+from tacit.engines import lazy_rows
 from tacit.engines.gradients import objective as gradients
 
 # Too many for a dense W.
@@ -63,5 +63,5 @@ def test_lossless_aggregation_holds_four_tensors(fresh, local_steps):
 
 
 def test_the_count_sees_another_tensor(monkeypatch):
-    monkeypatch.setattr(lazy, "is_only_reference", lambda tensor: False)
+    monkeypatch.setattr(lazy_rows, "is_only_reference", lambda tensor: False)
     assert tensors_held(DSGT(lr=0.01)) > 4.9

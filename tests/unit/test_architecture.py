@@ -55,7 +55,7 @@ def test_simulation_is_a_room_of_one_file():
 @pytest.mark.parametrize(
     "text",
     [
-        "from tacit.engines.lazy import Rows",
+        "from tacit.engines.lazy_rows import Rows",
         "from tacit import engines",
         "import tacit",
         "def late():\n    from tacit.cli.app import app",

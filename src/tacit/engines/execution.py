@@ -13,7 +13,8 @@ from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core.errors import Misuse, first_line
 from tacit.core.precision import consistent_tf32
 from tacit.engines.capture.iteration import CapturedStep
-from tacit.engines.lazy import LazyClients, evaluated_state
+from tacit.engines.lazy_clients import LazyClients
+from tacit.engines.lazy_rows import evaluated_state
 from tacit.engines.watchdog import Watchdog
 
 # Iterations before one is captured: libraries choose and load their kernels then.
@@ -59,7 +60,7 @@ class Execution:
     def state(self, state: Any) -> None:
         if self._captured is not None:
             self._captured, self._warm_up = None, WARM_UP
-        self._state = state
+        self._state = None if state is None else evaluated_state(state)
 
     @property
     def latest(self) -> Any:

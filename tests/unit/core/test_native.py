@@ -17,7 +17,7 @@ from tacit.core.noise import Laplace
 from tacit.core.randomness import Philox, words
 from tacit.core.workers import WorkerPool
 from tacit.engines import product
-from tacit.engines.lazy import SMALL, Workspace
+from tacit.engines.lazy_rows import SMALL, Workspace
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 

@@ -19,7 +19,7 @@ from tacit import (
     simulate,
 )
 from tacit.algorithms.algorithm import Algorithm, tensors_of
-from tacit.engines import lazy
+from tacit.engines import lazy_rows
 from tacit.engines.buffers import KEPT, Buffers
 
 N, P = 6, 3
@@ -74,7 +74,7 @@ def places(run):
 @pytest.fixture
 def never_again(monkeypatch):
     """Call it, and memory is not used again from then on."""
-    return lambda: monkeypatch.setattr(lazy, "is_only_reference", lambda tensor: False)
+    return lambda: monkeypatch.setattr(lazy_rows, "is_only_reference", lambda tensor: False)
 
 
 # Ways to hold a reference to a state, and how to read the numbers from it later.

@@ -15,12 +15,12 @@ from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
-from tacit.engines import lazy
+from tacit.engines import lazy_rows
 from tacit.engines.buffers import Buffers
 from tacit.engines.execution import Execution
 
 N, P, LOCAL, STEPS = 6, 3, 3, 3
-LARGE = lazy.SMALL // N + 1  # parameters with which sums are computed by compiled loops
+LARGE = lazy_rows.SMALL // N + 1  # parameters with which sums are computed by compiled loops
 LAW = Laplace(0.1)
 
 
@@ -218,8 +218,8 @@ def test_reference_counts_change_no_bits(width, program, keep):
     reused = lazy_states(Written(Program(*program)), run)
     watched = lazy_states(Written(Program(*program)), run, keep=keep)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy, "getrefcount", lambda value: 99)
-        patch.setattr(lazy, "is_only_reference", lambda tensor: False)
+        patch.setattr(lazy_rows, "getrefcount", lambda value: 99)
+        patch.setattr(lazy_rows, "is_only_reference", lambda tensor: False)
         fresh = lazy_states(Written(Program(*program)), run)
     for one, two, three in zip(reused, watched, fresh, strict=True):
         assert_equal(one, two)
@@ -333,7 +333,7 @@ def test_writing_into_rows_is_refused():
 )
 def test_factors_whose_product_is_out_of_range(factor, size, dtype):
     rows = torch.full((N, P), size, dtype=dtype)
-    scaled = factor * (factor * lazy.Known(rows, lazy.Workspace()))
+    scaled = factor * (factor * lazy_rows.Known(rows, lazy_rows.Workspace()))
     torch.testing.assert_close(scaled.tensor(), factor * (factor * rows), rtol=1e-5, atol=0)
 
 

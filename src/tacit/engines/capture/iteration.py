@@ -21,14 +21,8 @@ from tacit.core.schedules import Rate, rate_at
 from tacit.engines.buffers import Buffers
 from tacit.engines.capture.graphs import Work, captured
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.engines.lazy import (
-    Computed,
-    Known,
-    LazyClients,
-    LazyNetwork,
-    Workspace,
-    evaluated_state,
-)
+from tacit.engines.lazy_clients import LazyClients, LazyNetwork
+from tacit.engines.lazy_rows import Computed, Known, Workspace, evaluated_state
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 

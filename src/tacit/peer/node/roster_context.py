@@ -13,7 +13,8 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.core.hosted_clients import Objective
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.engines.lazy import LazyClients, evaluated_state
+from tacit.engines.lazy_clients import LazyClients
+from tacit.engines.lazy_rows import evaluated_state
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.node.local_data import LocalData
 from tacit.peer.node.neighbour_client import NeighbourClient

@@ -15,7 +15,7 @@ What is computed, and how it is rounded, never depends on them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from sys import getrefcount
 from typing import Any, TypeVar, cast
@@ -24,15 +24,9 @@ import torch
 from torch import Tensor
 
 from tacit.core import native
-from tacit.core.codec import Codec
 from tacit.core.errors import Misuse
-from tacit.core.here import Function, Network
-from tacit.core.hosted_clients import HostedClients
-from tacit.core.neighbourhood import Neighbourhood
-from tacit.core.rows import CodedRows, EdgeRows, Sent, received
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers, is_only_reference
-from tacit.engines.stacked import StackedNetwork
 
 SMALL = 1 << 14  # Below this many numbers a plain `add_` is faster than the worker pool.
 DEEPEST = 64  # Deeper expressions are evaluated at once: evaluation is recursive.
@@ -174,7 +168,7 @@ _REFLECTED = {"add": "__radd__", "sub": "__rsub__", "mul": "__rmul__"} | {
 
 
 class Known(Rows):
-    """A tensor as rows, which nobody may change while they are in use."""
+    """A tensor as rows. It must not be written into while they are in use."""
 
     __slots__ = ("_version",)
 
@@ -378,98 +372,3 @@ def evaluated_state(state: State) -> State:
     for name in list(waiting):
         done[name] = evaluated(waiting.pop(name))
     return kind(**done)
-
-
-class LazyNetwork:
-    """A network that takes and gives lazy rows; mixing in one process is itself lazy."""
-
-    def __init__(self, network: Network, workspace: Workspace) -> None:
-        self.network, self._workspace = network, workspace
-
-    def mix(self, **rows: Sent) -> tuple[Any, ...]:
-        network, workspace = self.network, self._workspace
-        if not isinstance(network, StackedNetwork):
-            mixed = network.mix(**{tag: evaluated(sent) for tag, sent in rows.items()})
-            return tuple(Known(one, workspace) for one in mixed)
-        network.count_mix(rows.values())
-        return tuple(
-            Computed(network.mix_into, self._rows(sent), workspace) for sent in rows.values()
-        )
-
-    def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Any:
-        arrived = self.network.send(tag, evaluated(edge_rows), private=private)
-        return Known(arrived, self._workspace)
-
-    def average(self, **rows: Tensor) -> tuple[Any, ...]:
-        means = self.network.average(**{tag: evaluated(own) for tag, own in rows.items()})
-        return tuple(Known(one, self._workspace) for one in means)
-
-    def _rows(self, sent: Any) -> Rows:
-        if isinstance(sent, CodedRows):
-            sent = sent.rows
-        return sent if isinstance(sent, Rows) else Known(received(sent), self._workspace)
-
-
-@dataclass(frozen=True, eq=False)
-class LazyNeighbourhood(Neighbourhood):
-    """A neighbourhood whose sums of edge noise are drawn while they are added."""
-
-    workspace: Workspace = field(default_factory=Workspace)
-
-    def net_out(self, sent: EdgeRows, received: EdgeRows) -> Any:
-        ends: Any = {"sent": sent, "received": received}
-        for name, rows in ends.items():
-            if isinstance(rows, Tensor):
-                ends[name] = Known(rows, self.workspace)
-        add = partial(self.add_net_out, **ends)
-        return Added(add, (len(self.ids), sent.shape[1]), sent, self.workspace)
-
-
-@dataclass(frozen=True)
-class LazyClients(HostedClients):
-    """Hosted clients whose rows are lazy."""
-
-    workspace: Workspace = field(default_factory=Workspace)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.net, LazyNetwork):
-            object.__setattr__(self, "net", LazyNetwork(self.net, self.workspace))
-        if not isinstance(self.graph, LazyNeighbourhood):
-            parts = {one.name: getattr(self.graph, one.name) for one in fields(self.graph)}
-            lazy = LazyNeighbourhood(**parts, workspace=self.workspace)
-            object.__setattr__(self, "graph", lazy)
-
-    def start(self, algorithm: Any) -> Any:
-        """The state of an algorithm before the first iteration."""
-        return evaluated_state(algorithm.start(self))
-
-    def lazy_state(self, state: State) -> State:
-        """A state of tensors as one of lazy rows."""
-        known = {
-            one.name: Known(getattr(state, one.name), self.workspace)
-            for one in fields(cast(Any, state))
-        }
-        return cast(State, replace(cast(Any, state), **known))
-
-    def grad(self, theta: Any, local: int = 0) -> Any:
-        if isinstance(theta, Tensor):
-            theta = Known(theta, self.workspace)
-        number = self.batch(local)
-
-        def write(out: Tensor, value: Tensor) -> None:
-            gradients = self.objective.grad(value, number, out)
-            if gradients is not out:
-                out.copy_(gradients)
-
-        return Computed(write, theta, self.workspace)
-
-    def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
-        return super().minimise(evaluated(linear), evaluated(curvature))
-
-    def nonlinear(
-        self, tag: str, function: Function, rows: Tensor, *, epsilon: float | None = None
-    ) -> Tensor:
-        return super().nonlinear(tag, function, evaluated(rows), epsilon=epsilon)
-
-    def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
-        return super().encoded(tag, codec, evaluated(rows))
