@@ -5,8 +5,10 @@ from code_blocks import ROOT, PageRunner, code_blocks, compare_output, pages
 
 # Pages that take too long for the quick suite.
 SLOW = {
+    "README.md",
     "docs/guides/experiments.md",
     "docs/guides/own-model.md",
+    "docs/tutorials/first-private-run.md",
     "docs/tutorials/reading-an-audit.md",
     "docs/tutorials/three-hospitals.md",
 }

@@ -37,6 +37,7 @@ def drift(state):
     return float((state.gamma.double().sum(0) - state.grad.double().sum(0)).abs().max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_trackers_still_track_after_thousands_of_iterations(name):
     """Rounding errors grow as √iterations or slower."""

@@ -40,7 +40,7 @@ def groups(tmp_path_factory):
         workers.close()
 
 
-@pytest.fixture(params=[2, 3])
+@pytest.fixture(params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def ranks(request):
     return request.param
 

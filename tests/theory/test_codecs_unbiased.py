@@ -150,6 +150,7 @@ def test_subsets_are_uniform_in_single_columns_and_in_pairs(width, data, seed):
     is_uniform_in_single_columns_and_in_pairs(random_subset(random_seeds(seed), width, k), width)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "k"),
     [
@@ -232,6 +233,7 @@ def test_all_subsets_are_equally_likely_whichever_word_of_the_seed_varies(width,
     assert chance_of(random_subset(seeds_that_vary(varies, 50_000), width, k), width) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "k"), [(40, 2), (64, 2), (100, 2), (256, 2), (257, 2), (300, 2)])
 @pytest.mark.parametrize("varies", ["first word", "second word", "both words", "random"])
 def test_all_pairs_are_equally_likely_in_the_permutation(width, k, varies):

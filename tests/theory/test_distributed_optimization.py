@@ -27,7 +27,7 @@ SOLVERS = [
     ExactSolver(),
     QuadraticSolver(mu=0.25),
     GradientSolver(mu=0.25),
-    InnerSolver(mu=0.2, steps=3),
+    pytest.param(InnerSolver(mu=0.2, steps=3), marks=pytest.mark.slow),
 ]
 
 
