@@ -60,6 +60,12 @@ class Setting:
     gradients: str = "auto"
     prg: Generator | KeyRing = "philox"
 
+    @property
+    def start_alike(self) -> bool:
+        """Whether all clients start from one model, which each of them therefore knows."""
+        first = self.task.initial(int(self.seed), range(self.task.clients))
+        return len(first) > 1 and bool((first == first[0]).all())
+
     def check(self) -> None:
         """Raise `Misuse` if the parts are not what they should be or do not fit each other."""
         if isinstance(self.graph, Topology):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
@@ -85,11 +86,13 @@ def run_audit(
     _check_recorded(transcript, iterations)
     report("running the algorithm on symbols", 0, 1)
     # Proofs and bounds are about all messages, attacks about the recorded ones.
-    run = run_on_symbols(setting.algorithm, setting.graph, iterations)
+    common_start = setting.start_alike
+    on_symbols = partial(run_on_symbols, setting.algorithm, setting.graph, iterations)
+    run = on_symbols(common_start=common_start)
     keep = transcript.keep
     recorded = run
     if keep != Keep(insides=keep.insides, theta0=keep.theta0):
-        recorded = run_on_symbols(setting.algorithm, setting.graph, iterations, keep)
+        recorded = on_symbols(keep, common_start=common_start)
         if _row_count(run.transcript) > _row_count(recorded.transcript):
             notes.append("attacks on messages that the transcript did not keep")
     suite = None

@@ -73,7 +73,7 @@ class MatrixStep:
         if self.deviation == 0 and (self.structure == "diagonal" or self.off_diagonal == 0):
             # Not random, so linear; it protects nothing.
             return self.mean * rows
-        return here.nonlinear("M", lambda v: self._product(v, here), rows)
+        return here.nonlinear("M", lambda v: self._product(v, here), rows, mean=self.mean)
 
     def _product(self, v: Tensor, here: Here) -> Tensor:
         width = v.shape[1]

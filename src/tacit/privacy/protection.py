@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.checks import check_methods, check_number
-from tacit.core.here import Here
+from tacit.core.here import Function, Here
 
 
 class Protection(Protocol):
@@ -47,10 +47,22 @@ class _Vector(ABC):
 
     def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
         # A shift of zero is linear in the rows; others must be declared.
-        return here.nonlinear(tag, self._shift, rows) if self.tau else torch.zeros_like(rows)
+        if not self.tau:
+            return torch.zeros_like(rows)
+        return here.nonlinear(
+            tag,
+            self._shift,
+            rows,
+            deterministic=True,
+            inverse=self._inverse,
+            lipschitz=abs(self.tau) * self.lipschitz,
+        )
 
     @abstractmethod
     def _shift(self, w: Tensor) -> Tensor: ...
+
+    # Computes w from c(w), if c has an inverse.
+    _inverse: Function | None = None
 
 
 class NormVector(_Vector):
@@ -85,6 +97,9 @@ class ErfVector(_Vector):
     def _shift(self, w: Tensor) -> Tensor:
         return self.tau * torch.erf(0.1 * w)
 
+    def _inverse(self, c: Tensor) -> Tensor:
+        return 10 * torch.erfinv(c / self.tau)
+
 
 class TanhVector(_Vector):
     """c(w) = τ tanh(w), elementwise.
@@ -99,6 +114,9 @@ class TanhVector(_Vector):
 
     def _shift(self, w: Tensor) -> Tensor:
         return self.tau * torch.tanh(w)
+
+    def _inverse(self, c: Tensor) -> Tensor:
+        return torch.atanh(c / self.tau)
 
 
 PROTECTIONS: dict[str, type[Any]] = {"norm": NormVector, "erf": ErfVector, "tanh": TanhVector}

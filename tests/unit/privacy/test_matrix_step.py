@@ -83,7 +83,7 @@ def test_the_product_is_declared_not_linear(hosted):
 
     declared = []
     here = replace(
-        hosted(3, 4), apply=lambda tag, function, rows, epsilon: declared.append(tag) or rows
+        hosted(3, 4), apply=lambda step, rows: declared.append(step.tag) or rows
     )
     MatrixStep("dense").times(torch.ones(3, 4), here)
     assert declared == ["M"]

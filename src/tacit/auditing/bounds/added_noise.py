@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from tacit.auditing.symbolic.knowledge import Combination
+from tacit.auditing.symbolic.linear_knowledge import Combination
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.noise import Gaussian, Laplace, Noise
 from tacit.privacy.accounting.gaussian import gaussian_epsilon

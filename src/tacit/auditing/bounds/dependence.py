@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.record.unknowns import Unknown
 
@@ -32,7 +32,7 @@ class Dependence:
     obstacle: str | None
 
 
-def trace_dependence(know: Knowledge, victim: int) -> Dependence:
+def trace_dependence(know: LinearKnowledge, victim: int) -> Dependence:
     """Follow everything in the messages back to what it was computed from."""
     largest = np.abs(know.basis).max(axis=0, initial=0.0)
     present = [u for u, size in zip(know.hidden, largest, strict=True) if size > PRESENT]
@@ -48,7 +48,7 @@ def trace_dependence(know: Knowledge, victim: int) -> Dependence:
 
 
 def _trace_inputs(
-    know: Knowledge, victim: int, present: list[Unknown]
+    know: LinearKnowledge, victim: int, present: list[Unknown]
 ) -> tuple[dict[Unknown, float], dict[Unknown, Matrix], str | None]:
     """The budgets, the inputs that must follow from what is seen, and the first obstacle."""
     run = know.run
@@ -75,7 +75,7 @@ def _trace_inputs(
     return budgets, inputs, None
 
 
-def _unseen_input(know: Knowledge, victim: int, inputs: dict[Unknown, Matrix]) -> str | None:
+def _unseen_input(know: LinearKnowledge, victim: int, inputs: dict[Unknown, Matrix]) -> str | None:
     """Describe an input that is no function of what is seen and of the other clients' data."""
     secret = np.array(
         [u.kind == "noise" or (u.kind == "gradient" and u.client == victim) for u in know.hidden],

@@ -21,8 +21,8 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, noise_bound, noiseless_combination
 from tacit.auditing.bounds.dependence import trace_dependence
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
-from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, Question, format_terms
+from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_number
@@ -82,7 +82,7 @@ def compute_ledger(
     check_number("delta", delta, above=0, below=1, example=1e-5)
     stronger = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
     scope = f"everything that {stronger} sees in the first {run.steps} iterations"
-    upper = _upper_bound(Leakage(Knowledge(run, stronger), victim), clip, parameters, delta)
+    upper = _upper_bound(Leakage(LinearKnowledge(run, stronger), victim), clip, parameters, delta)
     single = single_message_bound(run, adversary, victim, clip, delta)
     return Ledger(victim, str(adversary), scope, upper, single)
 
@@ -115,7 +115,7 @@ def _upper_bound(leakage: Leakage, clip: Clip | None, parameters: int, delta: fl
     return noise_bound(clip, signal, noise_rows, [know.run.laws[u] for u in noise], delta)
 
 
-def _format_gradients(know: Knowledge, victim: int, combination: Matrix) -> str:
+def _format_gradients(know: LinearKnowledge, victim: int, combination: Matrix) -> str:
     """The gradients in a combination of the basis, in units of the victim's largest."""
     total = zip(know.hidden, combination @ know.basis, strict=True)
     gradients = [(u, float(x)) for u, x in total if u.kind == "gradient"]

@@ -12,8 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.knowledge import Knowledge, Status
+from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, Question
+from tacit.auditing.symbolic.linear_knowledge import Status
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tacit.auditing.symbolic.knowledge import HIDDEN, Answer, Knowledge, Status
+from tacit.auditing.symbolic.linear_knowledge import HIDDEN, Answer, LinearKnowledge, Status
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse
@@ -34,7 +34,7 @@ Terms = tuple[tuple[Unknown, ...], tuple[float, ...]]  # unknowns and their coef
 class AnswerSeries:
     """The answers to one question over time."""
 
-    knowledge: Knowledge
+    knowledge: LinearKnowledge
     when: list[int]  # number of the batch (the later one of a difference), or iteration
     vectors: Matrix  # the quantities [c, U]
 
@@ -64,7 +64,7 @@ class AnswerSeries:
 class Leakage:
     """The answers to all questions about one victim."""
 
-    knowledge: Knowledge
+    knowledge: LinearKnowledge
     victim: int
     _series: dict[Question, AnswerSeries] = field(default_factory=dict, init=False, repr=False)
 

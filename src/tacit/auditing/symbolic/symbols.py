@@ -8,7 +8,7 @@ is recorded as coefficients. Nothing in this module is specific to one algorithm
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -17,24 +17,28 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.core.here import Function
+from tacit.core.here import Nonlinear
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.rows import NoiseRows, Sent, received
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
-from tacit.record.unknowns import Unknown, client_unknowns, noise_unknowns
+from tacit.record.unknowns import Unknown, client_unknowns, first_models, noise_unknowns
 
 MAX_BYTES = 6e9  # of coefficients in one run
 
 
 @dataclass(frozen=True, eq=False)
 class NonlinearStep:
-    """The input [U'] of a declared non-linear step, and its ε per coordinate if it declares one."""
+    """A declared non-linear step and its input [U']."""
 
     input: Tensor
-    epsilon: float | None
+    declared: Nonlinear
+
+    @property
+    def epsilon(self) -> float | None:
+        return self.declared.epsilon
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +55,8 @@ class SymbolicRun:
     points: dict[int, Tensor]  # where the gradients on batch 0, 1, … were taken [n, U']
     nonlinear_steps: dict[Unknown, NonlinearStep]
     gradients_per_step: int = 1
+    # Messages that are not rows of coefficients, such as a counter: they carry no symbols.
+    plain_messages: frozenset[int] = frozenset()
 
     @cached_property
     def columns(self) -> dict[Unknown, int]:
@@ -93,12 +99,24 @@ class SymbolTable:
 
 
 def run_on_symbols(
-    algorithm: Algorithm, graph: Graph, steps: int, keep: Keep | None = None
+    algorithm: Algorithm,
+    graph: Graph,
+    steps: int,
+    keep: Keep | None = None,
+    *,
+    common_start: bool = True,
 ) -> SymbolicRun:
     """Run `steps` iterations of an algorithm on unknowns and record the messages that `keep` names.
 
     The algorithm runs twice: first with empty rows to count the unknowns, then with rows of that
     many coefficients.
+
+    Args:
+        algorithm: What to run.
+        graph: The clients and their edges.
+        steps: The number of iterations.
+        keep: Which messages to record; all by default.
+        common_start: Whether all clients start from one model, which each of them knows.
 
     Raises:
         Misuse: The graph does not suit the algorithm, the coefficients would need too much memory,
@@ -107,7 +125,8 @@ def run_on_symbols(
     check_count("steps", steps, at_least=0)
     graph.require(*algorithm.requires, by=algorithm.name)
     counter = SymbolTable(0)
-    sent = _run(algorithm, graph, steps, keep or Keep(), counter).transcript
+    run = partial(_run, algorithm, graph, steps, keep or Keep(), common_start=common_start)
+    sent = run(counter).transcript
     unknowns = len(counter.columns)
     size = 8.0 * unknowns * sum(len(message.rows) for message in sent.messages)
     if size > MAX_BYTES:
@@ -116,30 +135,46 @@ def run_on_symbols(
             f"coefficients of all messages would take {size / 1e9:.0f} GB.",
             f"Audit fewer iterations: about {max(1, int(steps * (MAX_BYTES / size) ** 0.5))} fit.",
         )
-    return _run(algorithm, graph, steps, keep or Keep(), SymbolTable(unknowns))
+    # One more column than unknowns, so that no message of one number per client is as wide.
+    return run(SymbolTable(unknowns + 1))
 
 
 def _run(
-    algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, table: SymbolTable
+    algorithm: Algorithm,
+    graph: Graph,
+    steps: int,
+    keep: Keep,
+    table: SymbolTable,
+    common_start: bool,
 ) -> SymbolicRun:
     transcript = Transcript(keep)
     hood = Neighbourhood.of(graph.edges, np.arange(graph.clients), "cpu", graph.weights.diagonal())
     recorder = TranscriptRecorder(_Network(graph), transcript, hood)
-    clients = SymbolicClients(table, hood.ids)
+    clients = SymbolicClients(table, hood.ids, common_start)
     here = HostedClients(
         hood, recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
     )
+    plain: set[int] = set()
+    trimmed = 0
+
+    def trim_messages() -> None:
+        nonlocal trimmed
+        for message in transcript.messages[trimmed:]:
+            if message.rows.shape[1] == table.width:
+                transcript.messages[trimmed] = replace(message, rows=table.trim(message.rows))
+            else:
+                plain.add(trimmed)
+            trimmed += 1
+
     state = algorithm.start(here)
     models = [table.trim(state.theta)]
-    trimmed = 0
+    trim_messages()
     for t in range(steps):
         recorder.set_tick(t + 1)
         clients.set_tick(t + 1)
         state = algorithm.step(state, here.at(t))
         models.append(table.trim(state.theta))
-        for message in transcript.messages[trimmed:]:
-            transcript.messages[trimmed] = replace(message, rows=table.trim(message.rows))
-            trimmed += 1
+        trim_messages()
     return SymbolicRun(
         transcript,
         list(table.columns),
@@ -148,14 +183,16 @@ def _run(
         clients.points,
         clients.nonlinear_steps,
         here.gradients_per_step,
+        frozenset(plain),
     )
 
 
 class SymbolicClients:
     """Objective, randomness and non-linear steps of the clients in a run on symbols."""
 
-    def __init__(self, table: SymbolTable, ids: Tensor) -> None:
+    def __init__(self, table: SymbolTable, ids: Tensor, common_start: bool) -> None:
         self.tick = 0
+        self._common_start = common_start
         self._table = table
         self._ids = ids
         self._used: set[str] = set()
@@ -167,7 +204,7 @@ class SymbolicClients:
         self._used.clear()
 
     def theta0(self) -> Tensor:
-        return self._table.rows(client_unknowns("theta0", 0, self._ids))
+        return self._table.rows(first_models(self._ids, self._common_start))
 
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
         self._check_first_use(
@@ -216,13 +253,11 @@ class SymbolicClients:
             "Draw them inside the function given to here.nonlinear: the result is not linear.",
         )
 
-    def nonlinear(
-        self, tag: str, function: Function, rows: Tensor, epsilon: float | None
-    ) -> Tensor:
-        self._check_first_use(f"the non-linear step {tag!r}", "Give them different tags.")
-        unknowns = client_unknowns("nonlinear", self.tick, self._ids, tag)
+    def nonlinear(self, step: Nonlinear, rows: Tensor) -> Tensor:
+        self._check_first_use(f"the non-linear step {step.tag!r}", "Give them different tags.")
+        unknowns = client_unknowns("nonlinear", self.tick, self._ids, step.tag)
         for unknown, row in zip(unknowns, self._table.trim(rows), strict=True):
-            self.nonlinear_steps[unknown] = NonlinearStep(row, epsilon)
+            self.nonlinear_steps[unknown] = NonlinearStep(row, step)
         return self._table.rows(unknowns)
 
     def _check_first_use(self, name: str, remedy: str) -> None:
