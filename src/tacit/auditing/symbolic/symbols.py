@@ -149,7 +149,7 @@ def _run(
 ) -> SymbolicRun:
     transcript = Transcript(keep)
     hood = Neighbourhood.of(graph.edges, np.arange(graph.clients), "cpu", graph.weights.diagonal())
-    recorder = TranscriptRecorder(_Network(graph), transcript, hood)
+    recorder = TranscriptRecorder(DenseNetwork(graph), transcript, hood)
     clients = SymbolicClients(table, hood.ids, common_start)
     here = HostedClients(
         hood, recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
@@ -266,7 +266,7 @@ class SymbolicClients:
         self._used.add(name)
 
 
-class _Network:
+class DenseNetwork:
     """Delivers messages between all clients in float64."""
 
     def __init__(self, graph: Graph) -> None:
