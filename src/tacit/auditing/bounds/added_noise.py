@@ -2,13 +2,18 @@
 
 G [T, P] are the gradients, Δ the sensitivity of each, D the standard deviations of the noise ξ.
 
-    Laplace    ε = Σₜ ‖D⁻¹Lₜ‖₁ √2 Δ for any L with N L = S: noise shifted by L·dG hides the change
+    Laplace    ε = Σₜ εₜ, εₜ = ‖D⁻¹Lₜ‖₁ √2 Δ, for any L with N L = S: noise shifted by L·dG hides
+               the change. If no noise is shifted for two gradients, the loss is that of T Laplace
+               mechanisms in turn: ε(δ) is composed from their loss distributions
     Gaussian   ε(δ) of a Gaussian mechanism with μ² = Δ² min(T λ_max(F), Σₜₛ |Fₜₛ|),
                F = Sᵀ(N D² Nᵀ)⁺S
 
 Both hold for gradients that depend on earlier messages: the outputs are the same in both worlds, so
-everything computed from them is too (for Gaussian noise: Denisov et al. 2022). Noise with another
-distribution than the bound's is treated as known to the adversary.
+everything computed from them is too (for Gaussian noise: Denisov et al. 2022). For Laplace noise:
+given the outputs y, the noise of the two worlds differs by L·dG(y), where dGₜ depends on outputs
+before gradient t alone. S dG(y) is therefore triangular in y, the map from one noise to the other
+preserves volume, det(I + L ∂dG/∂y N) = det(I + S ∂dG/∂y) = 1, and the ratio of densities is that of
+the shifted noise. Noise with another distribution than the bound's is treated as known.
 """
 
 from __future__ import annotations
@@ -19,18 +24,29 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
+from tacit.auditing.bounds.secret_rows import normalized
 from tacit.auditing.symbolic.linear_knowledge import Combination
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.core.noise import Gaussian, Laplace, Noise
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.accounting.laplace import ASSUMPTIONS as LAPLACE_ASSUMPTIONS
+from tacit.privacy.accounting.loss_distribution import PrivacyLoss
 from tacit.privacy.clipping import Clip
 
 NO_GUARANTEE = "no differential-privacy guarantee"
-# Singular values of N below this, relative to the largest, are combinations without noise.
-ZERO = 1e-9
-# Part of a gradient's column that noise may leave uncovered, relative to its size.
-COVERED = 1e-7
+IDEAL_NOISE = (
+    "Noise is ideal: real numbers. Noise in floating point has gaps that give data away (Mironov "
+    "2012), so this is no guarantee for an implementation."
+)
+# Rows have noise of size one. Combinations with less than this of it count as free of noise.
+NOISELESS = 1e-10
+# Part of a gradient's column that noise may leave uncovered, relative to its size: rounding.
+COVERED = 1e-12
+# Shift of one noise term for a gradient, relative to the largest, that is rounding.
+SHIFTED = 1e-12
+# Most gradients whose loss distributions are composed, and most of different size.
+MOST_COMPOSED = 100_000
+MOST_DISTINCT = 40
 # Entries of N up to which a linear program finds the least shift; above, least squares is used.
 LARGEST_PROGRAM = 100_000
 
@@ -56,9 +72,10 @@ class Bound:
 
 
 def noiseless_combination(signal: Matrix, noise: Matrix) -> Matrix | None:
-    """A combination [rows] of S and N in which noise cancels and a gradient does not, if any."""
+    """A combination [rows] of normalized S and N without noise but with a gradient, if any."""
     left, _, _ = _singular(noise)
     uncovered = signal - left @ (left.T @ signal)
+    uncovered -= left @ (left.T @ uncovered)
     sizes = np.linalg.norm(uncovered, axis=0) / np.maximum(np.linalg.norm(signal, axis=0), 1e-300)
     worst = int(np.argmax(sizes))
     if sizes[worst] <= COVERED:
@@ -77,49 +94,85 @@ def noise_bound(
         signal: S [rows, T].
         noise: N [rows, terms].
         laws: Distribution of each noise term.
-        delta: δ of the bound from Gaussian noise.
+        delta: δ of the bound, where it is not pure.
     """
-    bounds = [_laplace(clip, signal, noise, laws), _gaussian(clip, signal, noise, laws, delta)]
+    bounds = [_laplace(clip, signal, noise, laws, delta)]
+    bounds.append(_gaussian(clip, signal, noise, laws, delta))
     return min(bounds, key=lambda bound: bound.epsilon)
 
 
-def _laplace(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]) -> Bound:
-    scaled = _scaled(noise, laws, Laplace)
-    if not scaled.shape[1]:
+def _laplace(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise], delta: float) -> Bound:
+    scaled, shifted = _scaled(clip, signal, noise, laws, Laplace)
+    if not shifted.shape[1]:
         return Bound.none("there is no Laplace noise")
     if clip.norm != "l1":
         return Bound.none("Laplace noise needs gradients clipped in the L1 norm")
-    if noiseless_combination(signal, scaled) is not None:
+    if noiseless_combination(scaled, shifted) is not None:
         return Bound.none("Laplace noise does not cover all gradients of the victim")
-    epsilon = float(np.abs(_shifts(scaled, signal)).sum()) * math.sqrt(2) * clip.sensitivity
-    count = signal.shape[1]
+    # A standard deviation of one is a scale of 1/√2.
+    shifts = np.abs(_shifts(shifted, scaled)) * math.sqrt(2)
+    each = shifts.sum(axis=0)
+    pure, count = float(each.sum()), signal.shape[1]
     why = f"Laplace noise, L1 sensitivity {clip.sensitivity:g} of each of {count} gradients"
-    return Bound(epsilon, 0.0, why, (LAPLACE_ASSUMPTIONS,))
+    assumptions = (IDEAL_NOISE, LAPLACE_ASSUMPTIONS)
+    if 1 < count <= MOST_COMPOSED and _is_disjoint(shifts):
+        composed = _composed_laplace(each).epsilon(delta)
+        if composed < 0.999 * pure:
+            why = f"{why}; pure ε = {pure:.4g}, with δ by composing loss distributions"
+            return Bound(composed, delta, why, assumptions)
+    return Bound(pure, 0.0, why, assumptions)
+
+
+def _is_disjoint(shifts: Matrix) -> bool:
+    """Whether no noise term is shifted for two gradients."""
+    return bool(((shifts > SHIFTED * shifts.max(initial=0.0)).sum(axis=1) <= 1).all())
+
+
+def _composed_laplace(ratios: Matrix) -> PrivacyLoss:
+    """The loss of Laplace mechanisms in turn; equal ones are composed together."""
+    # Rounded up: to nine digits, so that those that differ by rounding are equal; to two digits if
+    # there are many.
+    rounded = _rounded_up(ratios, 30)
+    if len(np.unique(rounded)) > MOST_DISTINCT:
+        rounded = _rounded_up(ratios, 7)
+    total = PrivacyLoss.none()
+    values, counts = np.unique(rounded, return_counts=True)
+    for ratio, count in zip(values.tolist(), counts.tolist(), strict=True):
+        total = total.compose(PrivacyLoss.laplace(ratio).self_compose(count))
+    return total
+
+
+def _rounded_up(numbers: Matrix, bits: int) -> Matrix:
+    mantissa, exponent = np.frexp(numbers)
+    rounded: Matrix = np.ldexp(np.ceil(np.ldexp(mantissa, bits)), exponent - bits)
+    return rounded
 
 
 def _gaussian(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise], delta: float) -> Bound:
-    scaled = _scaled(noise, laws, Gaussian)
-    if not scaled.shape[1]:
+    scaled, added = _scaled(clip, signal, noise, laws, Gaussian)
+    if not added.shape[1]:
         return Bound.none("there is no Gaussian noise")
-    if noiseless_combination(signal, scaled) is not None:
+    if noiseless_combination(scaled, added) is not None:
         return Bound.none("Gaussian noise does not cover all gradients of the victim")
-    left, sizes, _ = _singular(scaled)
-    white = (left.T @ signal) / sizes[:, None]
+    left, sizes, _ = _singular(added)
+    white = (left.T @ scaled) / sizes[:, None]
     fisher = white.T @ white
     count = len(fisher)
     squared = min(count * float(np.linalg.eigvalsh(fisher).max()), float(np.abs(fisher).sum()))
     # An L1 bound on gradients is an L2 bound too.
-    mu = clip.sensitivity * math.sqrt(squared)
+    mu = math.sqrt(squared)
     each = f"sensitivity {clip.sensitivity:g} of each of {count} gradients"
     why = f"Gaussian noise, {each}: μ = {mu:.4g}"
-    return Bound(gaussian_epsilon(delta, mu), delta, why, ("noise is drawn from a continuous law",))
+    return Bound(gaussian_epsilon(delta, mu), delta, why, (IDEAL_NOISE,))
 
 
-def _scaled(noise: Matrix, laws: list[Noise], kind: type[Noise]) -> Matrix:
-    """The columns of N with noise of one kind, each times its standard deviation."""
+def _scaled(
+    clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise], kind: type[Noise]
+) -> tuple[Matrix, Matrix]:
+    """S Δ, and the columns of N with noise of one kind times its deviation, rows normalized."""
     use = [k for k, law in enumerate(laws) if type(law) is kind]
-    scaled: Matrix = noise[:, use] * np.sqrt([laws[k].variance for k in use])
-    return scaled
+    deviations = np.sqrt([laws[k].variance for k in use])
+    return normalized(signal * clip.sensitivity, noise[:, use] * deviations)
 
 
 def _shifts(noise: Matrix, signal: Matrix) -> Matrix:
@@ -131,15 +184,21 @@ def _shifts(noise: Matrix, signal: Matrix) -> Matrix:
     equations = np.concatenate((right, -right), axis=1)
     for column in range(signal.shape[1]):
         wanted = (left.T @ signal[:, column]) / sizes
+        # Solved in units of the result: solvers have absolute tolerances.
+        unit = float(np.abs(wanted).max())
+        if unit == 0:
+            continue
         solved = optimize.linprog(
-            np.ones(equations.shape[1]), A_eq=equations, b_eq=wanted, method="highs"
+            np.ones(equations.shape[1]), A_eq=equations, b_eq=wanted / unit, method="highs"
         )
         if solved.x is None:
             continue
-        plus, minus = np.split(solved.x, 2)
-        error = np.linalg.norm(noise @ (plus - minus) - signal[:, column])
-        if error <= COVERED * np.linalg.norm(signal[:, column]):
-            shifts[:, column] = plus - minus
+        plus, minus = np.split(solved.x * unit, 2)
+        # The program's own error is made up by the shortest shift of the rest.
+        error = wanted - right @ (plus - minus)
+        found = plus - minus + right.T @ error
+        if np.abs(found).sum() < np.abs(shifts[:, column]).sum():
+            shifts[:, column] = found
     return shifts
 
 
@@ -148,5 +207,5 @@ def _singular(noise: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     if not noise.size:
         return np.zeros((len(noise), 0)), np.zeros(0), np.zeros((0, noise.shape[1]))
     left, sizes, right = np.linalg.svd(noise, full_matrices=False)
-    kept = sizes > ZERO * sizes.max()
+    kept = sizes > NOISELESS
     return left[:, kept], sizes[kept], right[kept]

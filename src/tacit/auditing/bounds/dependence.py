@@ -1,10 +1,13 @@
 """Traces what messages depend on: a bound is only sound if all other inputs are known.
 
-A bound treats the results of other clients as known. That is sound if each is a function of what
-the adversary sees and of their own data: then it is the same function whatever the victim's data
-are. So every gradient and every non-linear step in a message, and everything these were computed
-from, needs an input that follows from what is seen. Given the unknowns of all other clients, the
-part of the input in the victim's gradients and in hidden noise must be a combination of messages.
+A bound compares two data sets of the victim for the same outputs. Other clients' gradients and
+results count as known: each must be a function of earlier messages and of that client's own data,
+for then it is the same in both worlds. So the part of its input in the victim's gradients and in
+hidden noise must be a combination of messages sent before.
+
+The victim's own gradients differ between the worlds anyway, by at most their sensitivity. They only
+must not depend on noise beyond what earlier messages and the victim's data determine: the noise in
+their input must be that of a combination of messages sent before.
 """
 
 from __future__ import annotations
@@ -13,13 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.symbolic.row_space import Matrix
+from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.record.unknowns import Unknown
 
-PRESENT = 1e-9  # coefficients in the basis above this occur in messages
-FOLLOWS = 1e-7  # part of an input that may be missing, relative to its largest coefficient
-ZERO = 1e-9  # singular values below this count as zero
+FOLLOWS = 1e-9  # part of an input that may be missing, relative to it: rounding
+NOISELESS = 1e-10  # singular values of normalized rows below this count as zero
 TRACED = ("gradient", "nonlinear")  # kinds of unknowns that are computed from others
 
 
@@ -27,34 +31,48 @@ TRACED = ("gradient", "nonlinear")  # kinds of unknowns that are computed from o
 class Dependence:
     """How messages depend on one victim, and what prevents a bound."""
 
-    gradients: list[Unknown]  # of the victim, in linear combinations
     budgets: dict[Unknown, float]  # ε of its non-linear steps that messages depend on
     obstacle: str | None
 
 
-def trace_dependence(know: LinearKnowledge, victim: int) -> Dependence:
+@dataclass(frozen=True, eq=False)
+class _Input:
+    """Where a gradient was taken or a non-linear step applied, as coefficients [U]."""
+
+    row: Matrix
+    messages_before: int
+
+
+def trace_dependence(view: SecretRows, adversary: Adversary, victim: int) -> Dependence:
     """Follow everything in the messages back to what it was computed from."""
-    largest = np.abs(know.basis).max(axis=0, initial=0.0)
-    present = [u for u, size in zip(know.hidden, largest, strict=True) if size > PRESENT]
-    gradients = [u for u in present if u.kind == "gradient" and u.client == victim]
-    budgets, inputs, obstacle = _trace_inputs(
-        know, victim, [u for u in present if u.kind != "noise"]
-    )
-    if obstacle is None and inputs:
-        obstacle = _unseen_input(know, victim, inputs)
-    if obstacle is None and budgets and gradients:
+    budgets, inputs, obstacle = _trace_inputs(view, adversary, victim)
+    if obstacle is None:
+        obstacle = _unseen_input(view, adversary, victim, inputs)
+    if obstacle is None and budgets and view.gradients:
         obstacle = "gradients of the victim are sent both under noise and in non-linear steps"
-    return Dependence(gradients, budgets, obstacle)
+    return Dependence(budgets, obstacle)
+
+
+def _input(run: SymbolicRun, unknown: Unknown) -> _Input:
+    step = run.nonlinear_steps.get(unknown)
+    if step is None:
+        coefficients = run.points[unknown.when][unknown.client]
+        before = run.messages_before[unknown.when]
+    else:
+        coefficients, before = step.input, step.messages_before
+    row = np.zeros(len(run.unknowns))
+    row[: len(coefficients)] = coefficients.numpy()
+    return _Input(row, before)
 
 
 def _trace_inputs(
-    know: LinearKnowledge, victim: int, present: list[Unknown]
-) -> tuple[dict[Unknown, float], dict[Unknown, Matrix], str | None]:
+    view: SecretRows, adversary: Adversary, victim: int
+) -> tuple[dict[Unknown, float], dict[Unknown, _Input], str | None]:
     """The budgets, the inputs that must follow from what is seen, and the first obstacle."""
-    run = know.run
+    run = view.run
     budgets: dict[Unknown, float] = {}
-    inputs: dict[Unknown, Matrix] = {}
-    pending = list(present)
+    inputs: dict[Unknown, _Input] = {}
+    pending = [*view.gradients, *view.others]
     while pending:
         unknown = pending.pop()
         if unknown in inputs or unknown in budgets or unknown.kind not in TRACED:
@@ -64,31 +82,65 @@ def _trace_inputs(
             # The budget holds for every input, so there is no need to trace it.
             budgets[unknown] = step.epsilon
             continue
-        row = know.pad(run.points[unknown.when][unknown.client] if step is None else step.input)
-        inputs[unknown] = row
-        sources = [run.unknowns[k] for k in np.flatnonzero(row)]
+        inputs[unknown] = found = _input(run, unknown)
+        sources = [run.unknowns[k] for k in np.flatnonzero(found.row)]
         direct = any(u.kind == "gradient" and u.client == victim for u in sources)
         if step is not None and unknown.client == victim and direct:
             obstacle = f"the non-linear step {unknown} of a gradient is sent and declares no budget"
             return budgets, inputs, obstacle
-        pending += [u for u in sources if not know.adversary.knows(u)]
+        pending += [u for u in sources if not adversary.knows(u)]
     return budgets, inputs, None
 
 
-def _unseen_input(know: LinearKnowledge, victim: int, inputs: dict[Unknown, Matrix]) -> str | None:
-    """Describe an input that is no function of what is seen and of the other clients' data."""
-    secret = np.array(
-        [u.kind == "noise" or (u.kind == "gradient" and u.client == victim) for u in know.hidden],
-        dtype=bool,
-    )
-    wanted = know.hidden_part(np.stack(list(inputs.values())))[:, secret]
-    sizes = np.abs(wanted).max(axis=1, initial=0.0)
-    if not sizes.any():
-        return None
-    _, singular, span = np.linalg.svd(know.basis[:, secret], full_matrices=False)
-    span = span[singular > ZERO]
-    missing = np.abs(wanted - wanted @ span.T @ span).max(axis=1)
-    for unknown, is_unseen in zip(inputs, missing > FOLLOWS * sizes, strict=True):
-        if is_unseen:
+def _unseen_input(
+    view: SecretRows, adversary: Adversary, victim: int, inputs: dict[Unknown, _Input]
+) -> str | None:
+    """Describe an input that is no function of what is seen and of a client's own data."""
+    columns = view.run.columns
+    hidden_noise = [
+        unknown
+        for unknown in view.run.unknowns
+        if unknown.kind == "noise" and not adversary.knows(unknown)
+    ]
+    gradients = [u for u in view.run.unknowns if u.kind == "gradient" and u.client == victim]
+    spans: dict[tuple[int, bool], Matrix] = {}
+    for unknown, found in inputs.items():
+        own = unknown.kind == "gradient" and unknown.client == victim
+        secrets = hidden_noise if own else [*hidden_noise, *gradients]
+        wanted = found.row[[columns[u] for u in secrets]]
+        if not wanted.any():
+            continue
+        key = found.messages_before, own
+        if key not in spans:
+            spans[key] = _span(view, found.messages_before, secrets, own)
+        # Noise and gradients in units of their own, as in the rows of the span.
+        scaled = wanted * _units(view, secrets)
+        scaled /= np.linalg.norm(scaled)
+        missing = scaled - (scaled @ spans[key].T) @ spans[key]
+        if np.linalg.norm(missing) > FOLLOWS:
             return f"{unknown} depends non-linearly on gradients or noise that are not seen"
     return None
+
+
+def _units(view: SecretRows, secrets: list[Unknown]) -> Matrix:
+    """The standard deviation of each noise, and one for gradients."""
+    laws = view.run.laws
+    return np.sqrt([laws[u].variance if u.kind == "noise" else 1.0 for u in secrets])
+
+
+def _span(view: SecretRows, messages: int, secrets: list[Unknown], own: bool) -> Matrix:
+    """Orthonormal rows that span the first messages over the secrets, in units of their own."""
+    position = {unknown: k for k, unknown in enumerate(secrets)}
+    early = view.before(messages)
+    rows = np.zeros((int(early.sum()), len(secrets)))
+    rows[:, [position[u] for u in view.noise]] = view.added[early]
+    if not own:
+        rows[:, [position[u] for u in view.gradients]] = view.signal[early]
+    rows *= _units(view, secrets)
+    sizes = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = (rows / np.where(sizes > 0, sizes, 1.0))[sizes[:, 0] > 0]
+    if not len(rows):
+        return rows
+    _, sizes, span = np.linalg.svd(rows, full_matrices=False)
+    kept: Matrix = span[sizes > NOISELESS]
+    return kept

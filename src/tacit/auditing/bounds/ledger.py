@@ -14,16 +14,21 @@ guarantee, and the ledger names the combination.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, noise_bound, noiseless_combination
 from tacit.auditing.bounds.dependence import trace_dependence
+from tacit.auditing.bounds.secret_rows import SecretRows, normalized, row_sizes
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
-from tacit.auditing.symbolic.leakage import Leakage, Question, format_terms
+from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.row_space import Matrix
+from tacit.auditing.symbolic.replay import Mismatch
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_number
 from tacit.privacy.accounting.randomized_response import (
@@ -68,6 +73,7 @@ def compute_ledger(
     clip: Clip | None,
     parameters: int,
     delta: float = 1e-5,
+    mismatches: Sequence[Mismatch] = (),
 ) -> Ledger:
     """The guarantee that noise and declared budgets give a victim.
 
@@ -78,47 +84,58 @@ def compute_ledger(
         clip: How gradients are clipped; None if they are not.
         parameters: P, the number of coordinates of a gradient.
         delta: δ of the guarantee, where it is not pure.
+        mismatches: What the algorithm does otherwise on numbers; there is no guarantee then.
     """
     check_number("delta", delta, above=0, below=1, example=1e-5)
     stronger = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
     scope = f"everything that {stronger} sees in the first {run.steps} iterations"
-    upper = _upper_bound(Leakage(LinearKnowledge(run, stronger), victim), clip, parameters, delta)
+    if mismatches:
+        upper = Bound.none(f"{mismatches[0].what}: no bound is proved")
+        return Ledger(victim, str(adversary), scope, upper)
+    upper = _upper_bound(run, stronger, victim, clip, parameters, delta)
     single = single_message_bound(run, adversary, victim, clip, delta)
     return Ledger(victim, str(adversary), scope, upper, single)
 
 
-def _upper_bound(leakage: Leakage, clip: Clip | None, parameters: int, delta: float) -> Bound:
-    know, victim = leakage.knowledge, leakage.victim
-    noise = [u for u in know.hidden if u.kind == "noise"]
-    cancels = "noise cancels in a combination of messages" if noise else "sent without noise"
+def _upper_bound(
+    run: SymbolicRun,
+    adversary: Adversary,
+    victim: int,
+    clip: Clip | None,
+    parameters: int,
+    delta: float,
+) -> Bound:
+    leakage = Leakage(LinearKnowledge(run, adversary), victim)
+    view = SecretRows.of(run, adversary, victim)
+    cancels = "noise cancels in a combination of messages" if view.noise else "sent without noise"
     # The simplest exact answer is the clearest reason.
-    questions: tuple[Question, ...] = ("gradient", "update", "difference", "sum")
-    for question in questions:
+    for question in ABOUT_GRADIENTS:
         series = leakage.of(question)
         if exact := series.indices("exact"):
             shown = format_terms(*leakage.terms(question, exact[0]))
             return Bound.none(f"{cancels}: {shown}", series.answer(exact[0]).combination)
-    depends = trace_dependence(know, victim)
+    depends = trace_dependence(view, adversary, victim)
     if depends.obstacle is not None:
         return Bound.none(f"{depends.obstacle}: no bound is proved")
     if depends.budgets:
         return _response_bound(depends.budgets, parameters, delta)
-    if not depends.gradients:
+    if not view.gradients:
         return Bound(0.0, 0.0, "no message depends on the victim's data")
     if clip is None:
         return Bound.none("gradients are not clipped, so one client's influence is not bounded")
-    columns = {unknown: k for k, unknown in enumerate(know.hidden)}
-    signal = know.basis[:, [columns[u] for u in depends.gradients]]
-    noise_rows = know.basis[:, [columns[u] for u in noise]]
-    if (combination := noiseless_combination(signal, noise_rows)) is not None:
-        return Bound.none(f"{cancels}: {_format_gradients(know, victim, combination)}")
-    return noise_bound(clip, signal, noise_rows, [know.run.laws[u] for u in noise], delta)
+    laws = [run.laws[unknown] for unknown in view.noise]
+    deviations = np.sqrt([law.variance for law in laws])
+    signal, noise = normalized(view.signal * clip.sensitivity, view.added * deviations)
+    if (combination := noiseless_combination(signal, noise)) is not None:
+        # Back to combinations of the messages themselves.
+        sizes = row_sizes(view.signal * clip.sensitivity, view.added * deviations)
+        return Bound.none(f"{cancels}: {_format_gradients(view, victim, combination / sizes)}")
+    return noise_bound(clip, view.signal, view.added, laws, delta)
 
 
-def _format_gradients(know: LinearKnowledge, victim: int, combination: Matrix) -> str:
-    """The gradients in a combination of the basis, in units of the victim's largest."""
-    total = zip(know.hidden, combination @ know.basis, strict=True)
-    gradients = [(u, float(x)) for u, x in total if u.kind == "gradient"]
+def _format_gradients(view: SecretRows, victim: int, combination: Matrix) -> str:
+    """The gradients in a combination of messages, in units of the victim's largest."""
+    gradients = view.combined(combination)
     largest = max(abs(x) for u, x in gradients if u.client == victim)
     shown = [(u, x / largest) for u, x in gradients if abs(x) > 1e-6 * largest]
     return format_terms([u for u, _ in shown], [x for _, x in shown])

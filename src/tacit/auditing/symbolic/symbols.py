@@ -31,10 +31,11 @@ MAX_BYTES = 6e9  # of coefficients in one run
 
 @dataclass(frozen=True, eq=False)
 class NonlinearStep:
-    """A declared non-linear step and its input [U']."""
+    """A declared non-linear step, its input [U'], and how many messages were sent before it."""
 
     input: Tensor
     declared: Nonlinear
+    messages_before: int = 0
 
     @property
     def epsilon(self) -> float | None:
@@ -53,6 +54,7 @@ class SymbolicRun:
     laws: dict[Unknown, Noise]  # distribution of each noise unknown
     models: list[Tensor]  # θ after 0, 1, … iterations [n, U']
     points: dict[int, Tensor]  # where the gradients on batch 0, 1, … were taken [n, U']
+    messages_before: dict[int, int]  # how many messages were sent before these gradients
     nonlinear_steps: dict[Unknown, NonlinearStep]
     gradients_per_step: int = 1
     # Messages that are not rows of coefficients, such as a counter: they carry no symbols.
@@ -150,7 +152,7 @@ def _run(
     transcript = Transcript(keep)
     hood = Neighbourhood.of(graph.edges, np.arange(graph.clients), "cpu", graph.weights.diagonal())
     recorder = TranscriptRecorder(DenseNetwork(graph), transcript, hood)
-    clients = SymbolicClients(table, hood.ids, common_start)
+    clients = SymbolicClients(table, hood.ids, common_start, transcript)
     here = HostedClients(
         hood, recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
     )
@@ -181,6 +183,7 @@ def _run(
         table.laws,
         models,
         clients.points,
+        clients.messages_before,
         clients.nonlinear_steps,
         here.gradients_per_step,
         frozenset(plain),
@@ -190,13 +193,17 @@ def _run(
 class SymbolicClients:
     """Objective, randomness and non-linear steps of the clients in a run on symbols."""
 
-    def __init__(self, table: SymbolTable, ids: Tensor, common_start: bool) -> None:
+    def __init__(
+        self, table: SymbolTable, ids: Tensor, common_start: bool, transcript: Transcript
+    ) -> None:
         self.tick = 0
+        self._transcript = transcript
         self._common_start = common_start
         self._table = table
         self._ids = ids
         self._used: set[str] = set()
         self.points: dict[int, Tensor] = {}
+        self.messages_before: dict[int, int] = {}
         self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
 
     def set_tick(self, tick: int) -> None:
@@ -211,6 +218,7 @@ class SymbolicClients:
             f"a gradient on batch {number}", "Declare gradients_per_step to take several."
         )
         self.points[number] = self._table.trim(theta)
+        self.messages_before[number] = len(self._transcript.messages)
         return self._table.rows(client_unknowns("gradient", number, self._ids))
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
@@ -257,7 +265,9 @@ class SymbolicClients:
         self._check_first_use(f"the non-linear step {step.tag!r}", "Give them different tags.")
         unknowns = client_unknowns("nonlinear", self.tick, self._ids, step.tag)
         for unknown, row in zip(unknowns, self._table.trim(rows), strict=True):
-            self.nonlinear_steps[unknown] = NonlinearStep(row, step)
+            self.nonlinear_steps[unknown] = NonlinearStep(
+                row, step, len(self._transcript.messages)
+            )
         return self._table.rows(unknowns)
 
     def _check_first_use(self, name: str, remedy: str) -> None:
