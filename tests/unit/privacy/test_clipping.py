@@ -40,9 +40,9 @@ def test_no_gradient_is_longer_than_the_bound_and_none_turns(
     assert clipped.dtype == dtype
     before, after = sizes(rows, norm), sizes(clipped, norm)
     eps = torch.finfo(dtype).eps
-    assert (after <= bound * (1 + 20 * eps)).all()
+    assert (after <= bound).all()
     torch.testing.assert_close(
-        after, before.clamp(max=bound), rtol=50 * eps, atol=0
+        after, before.clamp(max=bound), rtol=50 * eps + 2e-12, atol=0
     )  # no shorter than needed
     same = clipped.double() * before[:, None]  # the direction stays
     torch.testing.assert_close(same, rows.double() * after[:, None], rtol=50 * eps, atol=1e-30)
