@@ -84,43 +84,82 @@ def noiseless_combination(signal: Matrix, noise: Matrix) -> Matrix | None:
     return found
 
 
-def noise_bound(
-    clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise], delta: float
-) -> Bound:
-    """The smaller of the bounds from Laplace and from Gaussian noise.
+@dataclass(frozen=True, eq=False)
+class NoiseLoss:
+    """What one release costs, whose gradients are covered by noise of one kind.
+
+    Releases in turn, each from a state that earlier messages determine, add up: see `total_bound`.
+    """
+
+    gradients: int
+    mu: float  # of the equivalent Gaussian mechanism; infinite without one
+    ratios: Matrix  # ε of each gradient under Laplace noise; infinite without it
+    disjoint: bool  # whether no Laplace noise is shifted for two gradients
+    why_not: tuple[str, str]  # why there is no bound from Laplace and from Gaussian noise
+
+
+def noise_loss(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]) -> NoiseLoss:
+    """What messages cost in which noise is added to gradients.
 
     Args:
         clip: How gradients are clipped; it gives their sensitivity.
         signal: S [rows, T].
         noise: N [rows, terms].
         laws: Distribution of each noise term.
+    """
+    count = signal.shape[1]
+    ratios, disjoint, no_laplace = _laplace(clip, signal, noise, laws)
+    mu, no_gaussian = _gaussian(clip, signal, noise, laws)
+    return NoiseLoss(count, mu, ratios, disjoint, (no_laplace, no_gaussian))
+
+
+def total_bound(losses: list[tuple[NoiseLoss, int]], clip: Clip, delta: float) -> Bound:
+    """The smaller of the bounds from Laplace and from Gaussian noise on releases in turn.
+
+    Args:
+        losses: The releases, and how often each is made.
+        clip: How gradients are clipped.
         delta: δ of the bound, where it is not pure.
     """
-    bounds = [_laplace(clip, signal, noise, laws, delta)]
-    bounds.append(_gaussian(clip, signal, noise, laws, delta))
+    count = sum(loss.gradients * times for loss, times in losses)
+    each = f"sensitivity {clip.sensitivity:g} of each of {count} gradients"
+    mu = math.sqrt(sum(times * loss.mu**2 for loss, times in losses))
+    pure = sum(times * float(loss.ratios.sum()) for loss, times in losses)
+    if math.isinf(mu) and math.isinf(pure):
+        return Bound.none("; ".join(dict.fromkeys(why for why in losses[0][0].why_not if why)))
+    gaussian = gaussian_epsilon(delta, mu)
+    bounds = [
+        Bound(gaussian, delta, f"Gaussian noise, {each}: μ = {mu:.4g}", (IDEAL_NOISE,)),
+    ]
+    assumptions = (IDEAL_NOISE, LAPLACE_ASSUMPTIONS)
+    why = f"Laplace noise, L1 {each}"
+    bounds.append(Bound(pure, 0.0, why, assumptions))
+    disjoint = all(loss.disjoint for loss, _ in losses)
+    if math.isfinite(pure) and 1 < count <= MOST_COMPOSED and disjoint:
+        ratios = np.concatenate([loss.ratios for loss, _ in losses])
+        times = np.concatenate([np.full(len(loss.ratios), t) for loss, t in losses])
+        composed = _composed_laplace(ratios, times).epsilon(delta)
+        if composed < 0.999 * pure:
+            why = f"{why}; pure ε = {pure:.4g}, with δ by composing loss distributions"
+            bounds.append(Bound(composed, delta, why, assumptions))
     return min(bounds, key=lambda bound: bound.epsilon)
 
 
-def _laplace(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise], delta: float) -> Bound:
+def _laplace(
+    clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]
+) -> tuple[Matrix, bool, str]:
+    """ε of each gradient, whether their shifts are disjoint, and why there is none."""
     scaled, shifted = _scaled(clip, signal, noise, laws, Laplace)
+    none = np.full(signal.shape[1], np.inf)
     if not shifted.shape[1]:
-        return Bound.none("there is no Laplace noise")
+        return none, False, "there is no Laplace noise"
     if clip.norm != "l1":
-        return Bound.none("Laplace noise needs gradients clipped in the L1 norm")
+        return none, False, "Laplace noise needs gradients clipped in the L1 norm"
     if noiseless_combination(scaled, shifted) is not None:
-        return Bound.none("Laplace noise does not cover all gradients of the victim")
+        return none, False, "Laplace noise does not cover all gradients of the victim"
     # A standard deviation of one is a scale of 1/√2.
     shifts = np.abs(_shifts(shifted, scaled)) * math.sqrt(2)
-    each = shifts.sum(axis=0)
-    pure, count = float(each.sum()), signal.shape[1]
-    why = f"Laplace noise, L1 sensitivity {clip.sensitivity:g} of each of {count} gradients"
-    assumptions = (IDEAL_NOISE, LAPLACE_ASSUMPTIONS)
-    if 1 < count <= MOST_COMPOSED and _is_disjoint(shifts):
-        composed = _composed_laplace(each).epsilon(delta)
-        if composed < 0.999 * pure:
-            why = f"{why}; pure ε = {pure:.4g}, with δ by composing loss distributions"
-            return Bound(composed, delta, why, assumptions)
-    return Bound(pure, 0.0, why, assumptions)
+    return shifts.sum(axis=0), _is_disjoint(shifts), ""
 
 
 def _is_disjoint(shifts: Matrix) -> bool:
@@ -128,16 +167,16 @@ def _is_disjoint(shifts: Matrix) -> bool:
     return bool(((shifts > SHIFTED * shifts.max(initial=0.0)).sum(axis=1) <= 1).all())
 
 
-def _composed_laplace(ratios: Matrix) -> PrivacyLoss:
-    """The loss of Laplace mechanisms in turn; equal ones are composed together."""
+def _composed_laplace(ratios: Matrix, times: Matrix) -> PrivacyLoss:
+    """The loss of Laplace mechanisms in turn, each made so many times."""
     # Rounded up: to nine digits, so that those that differ by rounding are equal; to two digits if
     # there are many.
     rounded = _rounded_up(ratios, 30)
     if len(np.unique(rounded)) > MOST_DISTINCT:
         rounded = _rounded_up(ratios, 7)
     total = PrivacyLoss.none()
-    values, counts = np.unique(rounded, return_counts=True)
-    for ratio, count in zip(values.tolist(), counts.tolist(), strict=True):
+    for ratio in np.unique(rounded).tolist():
+        count = int(times[rounded == ratio].sum())
         total = total.compose(PrivacyLoss.laplace(ratio).self_compose(count))
     return total
 
@@ -148,22 +187,21 @@ def _rounded_up(numbers: Matrix, bits: int) -> Matrix:
     return rounded
 
 
-def _gaussian(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise], delta: float) -> Bound:
+def _gaussian(
+    clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]
+) -> tuple[float, str]:
+    """μ of the equivalent Gaussian mechanism, and why there is none."""
     scaled, added = _scaled(clip, signal, noise, laws, Gaussian)
     if not added.shape[1]:
-        return Bound.none("there is no Gaussian noise")
+        return math.inf, "there is no Gaussian noise"
     if noiseless_combination(scaled, added) is not None:
-        return Bound.none("Gaussian noise does not cover all gradients of the victim")
+        return math.inf, "Gaussian noise does not cover all gradients of the victim"
     left, sizes, _ = _singular(added)
     white = (left.T @ scaled) / sizes[:, None]
     fisher = white.T @ white
-    count = len(fisher)
-    squared = min(count * float(np.linalg.eigvalsh(fisher).max()), float(np.abs(fisher).sum()))
     # An L1 bound on gradients is an L2 bound too.
-    mu = math.sqrt(squared)
-    each = f"sensitivity {clip.sensitivity:g} of each of {count} gradients"
-    why = f"Gaussian noise, {each}: μ = {mu:.4g}"
-    return Bound(gaussian_epsilon(delta, mu), delta, why, (IDEAL_NOISE,))
+    most = len(fisher) * float(np.linalg.eigvalsh(fisher).max())
+    return math.sqrt(min(most, float(np.abs(fisher).sum()))), ""
 
 
 def _scaled(

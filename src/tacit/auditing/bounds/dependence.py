@@ -96,51 +96,59 @@ def _unseen_input(
     view: SecretRows, adversary: Adversary, victim: int, inputs: dict[Unknown, _Input]
 ) -> str | None:
     """Describe an input that is no function of what is seen and of a client's own data."""
-    columns = view.run.columns
-    hidden_noise = [
-        unknown
-        for unknown in view.run.unknowns
-        if unknown.kind == "noise" and not adversary.knows(unknown)
-    ]
-    gradients = [u for u in view.run.unknowns if u.kind == "gradient" and u.client == victim]
-    spans: dict[tuple[int, bool], Matrix] = {}
+    spans = MessageSpans(view, adversary, victim)
     for unknown, found in inputs.items():
         own = unknown.kind == "gradient" and unknown.client == victim
-        secrets = hidden_noise if own else [*hidden_noise, *gradients]
-        wanted = found.row[[columns[u] for u in secrets]]
-        if not wanted.any():
-            continue
-        key = found.messages_before, own
-        if key not in spans:
-            spans[key] = _span(view, found.messages_before, secrets, own)
-        # Noise and gradients in units of their own, as in the rows of the span.
-        scaled = wanted * _units(view, secrets)
-        scaled /= np.linalg.norm(scaled)
-        missing = scaled - (scaled @ spans[key].T) @ spans[key]
-        if np.linalg.norm(missing) > FOLLOWS:
+        if not spans.contain(found.row, found.messages_before, own):
             return f"{unknown} depends non-linearly on gradients or noise that are not seen"
     return None
 
 
-def _units(view: SecretRows, secrets: list[Unknown]) -> Matrix:
-    """The standard deviation of each noise, and one for gradients."""
-    laws = view.run.laws
-    return np.sqrt([laws[u].variance if u.kind == "noise" else 1.0 for u in secrets])
+class MessageSpans:
+    """The spans of earlier messages over secrets: hidden noise and the victim's gradients."""
 
+    def __init__(self, view: SecretRows, adversary: Adversary, victim: int) -> None:
+        self._view = view
+        unknowns = view.run.unknowns
+        self._noise = [u for u in unknowns if u.kind == "noise" and not adversary.knows(u)]
+        self._gradients = [u for u in unknowns if u.kind == "gradient" and u.client == victim]
+        self._spans: dict[tuple[int, bool], Matrix] = {}
 
-def _span(view: SecretRows, messages: int, secrets: list[Unknown], own: bool) -> Matrix:
-    """Orthonormal rows that span the first messages over the secrets, in units of their own."""
-    position = {unknown: k for k, unknown in enumerate(secrets)}
-    early = view.before(messages)
-    rows = np.zeros((int(early.sum()), len(secrets)))
-    rows[:, [position[u] for u in view.noise]] = view.added[early]
-    if not own:
-        rows[:, [position[u] for u in view.gradients]] = view.signal[early]
-    rows *= _units(view, secrets)
-    sizes = np.linalg.norm(rows, axis=1, keepdims=True)
-    rows = (rows / np.where(sizes > 0, sizes, 1.0))[sizes[:, 0] > 0]
-    if not len(rows):
-        return rows
-    _, sizes, span = np.linalg.svd(rows, full_matrices=False)
-    kept: Matrix = span[sizes > NOISELESS]
-    return kept
+    def contain(self, row: Matrix, messages: int, only_noise: bool = False) -> bool:
+        """Whether the secrets in a row [U] are those of a combination of the first messages."""
+        columns, secrets = self._view.run.columns, self._secrets(only_noise)
+        wanted = row[[columns[u] for u in secrets]] * self._units(secrets)
+        if not wanted.any():
+            return True
+        key = messages, only_noise
+        if key not in self._spans:
+            self._spans[key] = self._span(messages, secrets, only_noise)
+        wanted /= np.linalg.norm(wanted)
+        missing = wanted - (wanted @ self._spans[key].T) @ self._spans[key]
+        return bool(np.linalg.norm(missing) <= FOLLOWS)
+
+    def _secrets(self, only_noise: bool) -> list[Unknown]:
+        return self._noise if only_noise else [*self._noise, *self._gradients]
+
+    def _units(self, secrets: list[Unknown]) -> Matrix:
+        """The standard deviation of each noise, and one for gradients."""
+        laws = self._view.run.laws
+        return np.sqrt([laws[u].variance if u.kind == "noise" else 1.0 for u in secrets])
+
+    def _span(self, messages: int, secrets: list[Unknown], only_noise: bool) -> Matrix:
+        """Orthonormal rows that span the first messages, in units of the secrets."""
+        view = self._view
+        position = {unknown: k for k, unknown in enumerate(secrets)}
+        early = view.before(messages)
+        rows = np.zeros((int(early.sum()), len(secrets)))
+        rows[:, [position[u] for u in view.noise]] = view.added[early]
+        if not only_noise:
+            rows[:, [position[u] for u in view.gradients]] = view.signal[early]
+        rows *= self._units(secrets)
+        sizes = np.linalg.norm(rows, axis=1)
+        rows = rows[sizes > 0] / sizes[sizes > 0, None]
+        if not len(rows):
+            return rows
+        _, sizes, span = np.linalg.svd(rows, full_matrices=False)
+        kept: Matrix = span[sizes > NOISELESS]
+        return kept

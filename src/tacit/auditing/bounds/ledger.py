@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.bounds.added_noise import Bound, noise_bound, noiseless_combination
+from tacit.auditing.bounds.added_noise import Bound, noise_loss, noiseless_combination, total_bound
 from tacit.auditing.bounds.dependence import trace_dependence
+from tacit.auditing.bounds.response import response_bound
 from tacit.auditing.bounds.secret_rows import SecretRows, normalized, row_sizes
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
@@ -31,13 +32,7 @@ from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.replay import Mismatch
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_number
-from tacit.privacy.accounting.randomized_response import (
-    response_epsilon,
-    response_method,
-    response_pure_epsilon,
-)
 from tacit.privacy.clipping import Clip
-from tacit.record.unknowns import Unknown
 
 
 @dataclass(frozen=True)
@@ -118,7 +113,7 @@ def _upper_bound(
     if depends.obstacle is not None:
         return Bound.none(f"{depends.obstacle}: no bound is proved")
     if depends.budgets:
-        return _response_bound(depends.budgets, parameters, delta)
+        return response_bound(list(depends.budgets.values()), parameters, delta)
     if not view.gradients:
         return Bound(0.0, 0.0, "no message depends on the victim's data")
     if clip is None:
@@ -130,7 +125,7 @@ def _upper_bound(
         # Back to combinations of the messages themselves.
         sizes = row_sizes(view.signal * clip.sensitivity, view.added * deviations)
         return Bound.none(f"{cancels}: {_format_gradients(view, victim, combination / sizes)}")
-    return noise_bound(clip, view.signal, view.added, laws, delta)
+    return total_bound([(noise_loss(clip, view.signal, view.added, laws), 1)], clip, delta)
 
 
 def _format_gradients(view: SecretRows, victim: int, combination: Matrix) -> str:
@@ -139,17 +134,3 @@ def _format_gradients(view: SecretRows, victim: int, combination: Matrix) -> str
     largest = max(abs(x) for u, x in gradients if u.client == victim)
     shown = [(u, x / largest) for u, x in gradients if abs(x) > 1e-6 * largest]
     return format_terms([u for u, _ in shown], [x for _, x in shown])
-
-
-def _response_bound(budgets: dict[Unknown, float], parameters: int, delta: float) -> Bound:
-    largest, count = max(budgets.values()), len(budgets)
-    uses = count * parameters
-    pure = response_pure_epsilon(largest, parameters, count)
-    epsilon = response_epsilon(delta, largest, uses)
-    why = (
-        f"randomized response with ε = {largest:g} per coordinate, {parameters:,} coordinates, "
-        f"{count} times: pure ε = {pure:.4g}"
-    )
-    if epsilon >= pure:
-        return Bound(pure, 0.0, why)
-    return Bound(epsilon, delta, f"{why}; with δ by {response_method(uses)}")

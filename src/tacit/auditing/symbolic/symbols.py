@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.core.here import Nonlinear
@@ -22,9 +23,16 @@ from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.rows import NoiseRows, Sent, received
+from tacit.core.schedules import Rate, rate_at
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
-from tacit.record.unknowns import Unknown, client_unknowns, first_models, noise_unknowns
+from tacit.record.unknowns import (
+    NO_CLIENT,
+    Unknown,
+    client_unknowns,
+    first_models,
+    noise_unknowns,
+)
 
 MAX_BYTES = 6e9  # of coefficients in one run
 
@@ -52,13 +60,15 @@ class SymbolicRun:
     transcript: Transcript
     unknowns: list[Unknown]  # the columns
     laws: dict[Unknown, Noise]  # distribution of each noise unknown
-    models: list[Tensor]  # θ after 0, 1, … iterations [n, U']
+    states: list[dict[str, Tensor]]  # after 0, 1, … iterations: the rows of each field [·, U']
     points: dict[int, Tensor]  # where the gradients on batch 0, 1, … were taken [n, U']
     messages_before: dict[int, int]  # how many messages were sent before these gradients
     nonlinear_steps: dict[Unknown, NonlinearStep]
     gradients_per_step: int = 1
     # Messages that are not rows of coefficients, such as a counter: they carry no symbols.
     plain_messages: frozenset[int] = frozenset()
+    # Whether the algorithm reads `here.t`, not only step sizes.
+    uses_iteration: bool = False
 
     @cached_property
     def columns(self) -> dict[Unknown, int]:
@@ -70,7 +80,12 @@ class SymbolicRun:
 
     @property
     def steps(self) -> int:
-        return len(self.models) - 1
+        return len(self.states) - 1
+
+    @property
+    def models(self) -> list[Tensor]:
+        """θ after 0, 1, … iterations [n, U']."""
+        return [state["theta"] for state in self.states]
 
     def gradients(self, client: int) -> list[Unknown]:
         """The gradients of a client in the order they were taken."""
@@ -149,45 +164,105 @@ def _run(
     table: SymbolTable,
     common_start: bool,
 ) -> SymbolicRun:
-    transcript = Transcript(keep)
-    hood = Neighbourhood.of(graph.edges, np.arange(graph.clients), "cpu", graph.weights.diagonal())
-    recorder = TranscriptRecorder(DenseNetwork(graph), transcript, hood)
-    clients = SymbolicClients(table, hood.ids, common_start, transcript)
-    here = HostedClients(
-        hood, recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
-    )
-    plain: set[int] = set()
-    trimmed = 0
-
-    def trim_messages() -> None:
-        nonlocal trimmed
-        for message in transcript.messages[trimmed:]:
-            if message.rows.shape[1] == table.width:
-                transcript.messages[trimmed] = replace(message, rows=table.trim(message.rows))
-            else:
-                plain.add(trimmed)
-            trimmed += 1
-
-    state = algorithm.start(here)
-    models = [table.trim(state.theta)]
-    trim_messages()
+    engine = _SymbolicEngine(algorithm, graph, keep, table, common_start)
+    state = algorithm.start(engine.here)
+    engine.record(state)
     for t in range(steps):
-        recorder.set_tick(t + 1)
-        clients.set_tick(t + 1)
-        state = algorithm.step(state, here.at(t))
-        models.append(table.trim(state.theta))
-        trim_messages()
-    return SymbolicRun(
-        transcript,
-        list(table.columns),
-        table.laws,
-        models,
-        clients.points,
-        clients.messages_before,
-        clients.nonlinear_steps,
-        here.gradients_per_step,
-        frozenset(plain),
-    )
+        state = engine.step(state, t)
+    return engine.run()
+
+
+def step_on_symbols(algorithm: Algorithm, graph: Graph, t: int) -> SymbolicRun:
+    """Run iteration t alone, from a state whose rows are unknowns of kind "theta0"."""
+    counter = SymbolTable(0)
+    engine = _SymbolicEngine(algorithm, graph, Keep(), counter, False)
+    start = algorithm.start(engine.here)
+    rows = {name: len(value) for name, value in tensors_of(start).items()}
+
+    def run(table: SymbolTable) -> SymbolicRun:
+        engine = _SymbolicEngine(algorithm, graph, Keep(), table, False)
+        unknowns = {
+            name: [Unknown("theta0", 0, row, NO_CLIENT, name) for row in range(count)]
+            for name, count in rows.items()
+        }
+        state = type(start)(**{name: table.rows(some) for name, some in unknowns.items()})
+        engine.record(state)
+        engine.step(state, t)
+        return engine.run()
+
+    counter = SymbolTable(0)
+    run(counter)
+    return run(SymbolTable(len(counter.columns) + 1))
+
+
+class _SymbolicHere(HostedClients):
+    """Hosted clients that notice when an algorithm reads the iteration."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "t":
+            object.__getattribute__(self, "objective").uses_iteration = True
+        return object.__getattribute__(self, name)
+
+    def rate(self, rate: Rate) -> float:
+        return rate_at(rate, object.__getattribute__(self, "t"))
+
+
+class _SymbolicEngine:
+    """All clients of a graph on symbols, with their messages and states recorded."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        graph: Graph,
+        keep: Keep,
+        table: SymbolTable,
+        common_start: bool,
+    ) -> None:
+        self._algorithm, self._table = algorithm, table
+        self._transcript = Transcript(keep)
+        ids, own = np.arange(graph.clients), graph.weights.diagonal()
+        hood = Neighbourhood.of(graph.edges, ids, "cpu", own)
+        self._recorder = TranscriptRecorder(DenseNetwork(graph), self._transcript, hood)
+        self._clients = clients = SymbolicClients(table, hood.ids, common_start, self._transcript)
+        self.here = _SymbolicHere(
+            hood, self._recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
+        )
+        self._states: list[dict[str, Tensor]] = []
+        self._plain: set[int] = set()
+        self._trimmed = 0
+
+    def step(self, state: Any, t: int) -> Any:
+        self._recorder.set_tick(t + 1)
+        self._clients.set_tick(t + 1)
+        state = self._algorithm.step(state, self.here.at(t))
+        self.record(state)
+        return state
+
+    def record(self, state: Any) -> None:
+        """Keep a state, and the messages since the last one, without unused columns."""
+        table, messages = self._table, self._transcript.messages
+        self._states.append({name: table.trim(rows) for name, rows in tensors_of(state).items()})
+        for index in range(self._trimmed, len(messages)):
+            if messages[index].rows.shape[1] == table.width:
+                messages[index] = replace(messages[index], rows=table.trim(messages[index].rows))
+            else:
+                self._plain.add(index)
+        self._trimmed = len(messages)
+
+    def run(self) -> SymbolicRun:
+        clients = self._clients
+        return SymbolicRun(
+            self._transcript,
+            list(self._table.columns),
+            self._table.laws,
+            self._states,
+            clients.points,
+            clients.messages_before,
+            clients.nonlinear_steps,
+            self.here.gradients_per_step,
+            frozenset(self._plain),
+            clients.uses_iteration,
+        )
 
 
 class SymbolicClients:
@@ -204,6 +279,7 @@ class SymbolicClients:
         self._used: set[str] = set()
         self.points: dict[int, Tensor] = {}
         self.messages_before: dict[int, int] = {}
+        self.uses_iteration = False
         self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
 
     def set_tick(self, tick: int) -> None:
