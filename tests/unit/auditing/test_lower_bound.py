@@ -7,7 +7,7 @@ from scipy import stats
 from tacit.auditing.scoring import lower_bound as module
 from tacit.auditing.scoring.lower_bound import LowerBound, compare_bounds, lower_bound
 from tacit.core.errors import Misuse
-from tacit.privacy.accounting.laplace import laplace_delta
+from tacit.privacy.accounting.laplace import sum_delta
 
 
 def responses(generator, epsilon, members, others):
@@ -30,7 +30,7 @@ def test_randomized_response_is_seldom_overestimated(size):
 def test_laplace_is_seldom_overestimated_although_thresholds_are_chosen():
     generator, trials, confidence = np.random.default_rng(2), 250, 0.8
     epsilon = 0.5
-    delta = laplace_delta(epsilon, 1.0)
+    delta = sum_delta(epsilon, 1.0, 1)
     for order in (np.asarray, np.sort):  # the order in which scores come must not matter
         wrong = 0
         for _ in range(trials):

@@ -94,10 +94,8 @@ def window(at: Array, count: int, tail: float) -> tuple[int, int]:
     rates = math.sqrt(2 * need / count) / deviation * 2.0 ** np.arange(-6, 6.5, 0.5)
 
     def reach(sign: float) -> float:
-        moments = [float(special.logsumexp(sign * rate * (index - mean), b=p)) for rate in rates]
-        return min(
-            float((count * log + need) / rate) for log, rate in zip(moments, rates, strict=True)
-        )
+        moments = (float(special.logsumexp(sign * rate * (index - mean), b=p)) for rate in rates)
+        return min((count * log + need) / rate for log, rate in zip(moments, rates, strict=True))
 
     low = max(math.floor(count * mean - reach(-1.0)), 0)
     return low, min(math.ceil(count * mean + reach(1.0)), last)

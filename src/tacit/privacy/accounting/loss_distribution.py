@@ -20,7 +20,7 @@ import numpy as np
 from scipy import fft, signal, special
 
 from tacit.core.checks import check_count
-from tacit.privacy.accounting.checks import check_delta, check_epsilon, check_ratio
+from tacit.privacy.accounting.checks import check_delta, check_epsilon
 from tacit.privacy.accounting.grid import spread_atoms, spread_cells, step_for, trim, window
 from tacit.privacy.accounting.laplace import sum_pair, sum_pure_epsilon
 from tacit.privacy.accounting.noise_pair import Array, NoisePair
@@ -89,14 +89,6 @@ class PrivacyLoss:
             # The spread of the loss decreases as 1/√k.
             step = max(ratio, SMALLEST) / (64 * math.sqrt(k))
         return cls.of_pair(sum_pair(ratio, k), step)
-
-    @classmethod
-    def gaussian(cls, mu: float, step: float | None = None) -> PrivacyLoss:
-        """The loss of Gaussian noise under L2 sensitivity Δ = μσ."""
-        check_ratio("mu", mu)
-        if mu == 0 or mu == math.inf:
-            return cls.none() if mu == 0 else cls.everything()
-        return cls.of_pair(NoisePair(lambda z: -z * z / 2, lambda z: special.ndtr(-z), mu), step)
 
     @classmethod
     def randomized_response(cls, epsilon: float, step: float | None = None) -> PrivacyLoss:

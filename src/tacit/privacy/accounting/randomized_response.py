@@ -22,8 +22,8 @@ import math
 import numpy as np
 from scipy import optimize, special, stats
 
-from tacit.core.checks import check_count
-from tacit.privacy.accounting.checks import check_alpha, check_delta, check_epsilon
+from tacit.core.checks import check_count, check_number
+from tacit.privacy.accounting.checks import check_delta, check_epsilon
 from tacit.privacy.accounting.renyi import rdp_delta, rdp_epsilon
 
 MOST_EXACT = 10**10
@@ -96,7 +96,7 @@ def response_epsilon(delta: float, coordinate_epsilon: float, uses: int) -> floa
 
 def response_rdp(alpha: float, coordinate_epsilon: float) -> float:
     """D_α of one use, without cancellation for small ε₀ or overflow for large."""
-    check_alpha(alpha)
+    check_number("alpha", alpha, above=1, hint="the order of a Rényi divergence")
     check_epsilon(coordinate_epsilon)
     whole = alpha * coordinate_epsilon / 2
     rest = (alpha - 1) * coordinate_epsilon / 2
