@@ -19,7 +19,7 @@ from tacit.cli import main
 from tacit.cli.app import app
 from tacit.peer.federation import local_processes
 from tacit.peer.federation.federation_client import FederationClient
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 
 NAMES = ("north", "south", "west")
 STEPS = 800

@@ -29,11 +29,10 @@ from hostile import (
 )
 
 from tacit.config.loading import with_keys
-from tacit.peer.federation.certificate_authority import create_authority, issue_credentials
 from tacit.peer.federation.certificates import server_name
 from tacit.peer.federation.federation_client import FederationClient
-from tacit.peer.federation.keys import sign
 from tacit.peer.federation.operator import create, remove
+from tacit.peer.federation.signing import create_authority, issue_credentials, sign
 from tacit.peer.node.node_state import Stopped
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import to_wire

@@ -27,8 +27,8 @@ from hostile import (
 from tacit.compression import QSGD
 from tacit.config.loading import with_keys
 from tacit.core.rows import CodedRows
-from tacit.peer.federation.keys import sign
 from tacit.peer.federation.operator import remove
+from tacit.peer.federation.signing import sign
 from tacit.peer.node.network import PeerNetwork
 from tacit.peer.node.node_state import Stopped
 from tacit.peer.wire import wire_pb2 as wire

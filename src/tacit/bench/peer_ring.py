@@ -17,7 +17,7 @@ from tacit.algorithms import ALGORITHMS
 from tacit.config.loading import make_config
 from tacit.core.errors import TacitError
 from tacit.graph import Topology
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.operator import create
 from tacit.peer.node.results import read_history

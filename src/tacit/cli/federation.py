@@ -14,7 +14,7 @@ from tacit.core.errors import Misuse
 if TYPE_CHECKING:
     from tacit.peer.federation.certificates import Credentials
     from tacit.peer.federation.federation_client import FederationClient
-    from tacit.peer.federation.federation_folder import FederationFolder
+    from tacit.peer.federation.folders import FederationFolder
     from tacit.peer.federation.manifest import Manifest
 
 app = typer.Typer(no_args_is_help=True, help="Create, change, inspect and run federations.")
@@ -273,7 +273,7 @@ def up(
 
 
 def _federation(folder: Path) -> FederationFolder:
-    from tacit.peer.federation.federation_folder import FederationFolder
+    from tacit.peer.federation.folders import FederationFolder
 
     return FederationFolder(folder)
 
@@ -281,7 +281,7 @@ def _federation(folder: Path) -> FederationFolder:
 def _connect(folder: Path) -> tuple[FederationClient, str]:
     """A client with the credentials in an operator's or node's folder, and a title for tables."""
     from tacit.peer.federation.federation_client import FederationClient
-    from tacit.peer.federation.node_folder import NodeFolder
+    from tacit.peer.federation.folders import NodeFolder
 
     if (folder / "node.key").exists():
         node = NodeFolder(folder)
@@ -321,6 +321,6 @@ def _authority(certificate: Path | None, key: Path | None) -> Credentials | None
 
 
 def _read_pem(path: Path) -> bytes:
-    from tacit.peer.federation.manifest_files import read_file
+    from tacit.peer.federation.folders import read_file
 
     return read_file(path, "Give the name of a file in PEM format.")

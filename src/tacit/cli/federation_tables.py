@@ -21,8 +21,7 @@ STYLES = {"training": "green", "finished": "bold green", "waiting": "yellow", "s
 
 def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
     """The manifest in an operator's or a node's folder, and a description for JSON."""
-    from tacit.peer.federation.federation_folder import FederationFolder
-    from tacit.peer.federation.node_folder import NodeFolder
+    from tacit.peer.federation.folders import FederationFolder, NodeFolder
 
     if (folder / "node.key").exists():
         node = NodeFolder(folder)
@@ -54,7 +53,7 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
             for position, member in enumerate(manifest.members)
         ],
         **{name: _describe_certificate(path) for name, path in shared.items()},
-        "sections": manifest.sections(),
+        "sections": manifest.sections,
     }
     return manifest, description
 

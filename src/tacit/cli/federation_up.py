@@ -14,7 +14,7 @@ from tacit.cli.federation_tables import status_table
 from tacit.core.errors import Interrupted, TacitError
 
 if TYPE_CHECKING:
-    from tacit.peer.federation.federation_folder import FederationFolder
+    from tacit.peer.federation.folders import FederationFolder
 
 
 def run_all_nodes(folder: FederationFolder, data: str | None, save_every: float) -> None:

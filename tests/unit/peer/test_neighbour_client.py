@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tacit.config.loading import make_config
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node import neighbour_client as module

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -23,6 +24,8 @@ OPERATOR = "operator"  # name on the operator's certificate, so no node may have
 KEY_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 # RSA: only for an external authority.
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+E = TypeVar("E", bound=x509.ExtensionType)
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,8 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
             f"Replace it with the certificate of {name}.",
         )
     # With a second name of this federation the node could impersonate another one.
-    names = _server_names(loaded)
-    expected = server_name(name, federation)
-    if [known for known in names if known.endswith(f".{federation}.tacit")] != [expected]:
+    names, expected = _server_names(loaded), server_name(name, federation)
+    if [known for known in names if known.endswith(server_name("", federation))] != [expected]:
         raise Misuse(
             f"The certificate of {name} is for {', '.join(names) or 'no DNS name'}. "
             f"It must be for {expected} and for no other node.",
@@ -85,7 +87,14 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
         )
     _check_issuer(loaded, ca, name)
     _check_dates(loaded, f"The certificate of {name}", "Renew it: tacit federation renew FOLDER.")
-    _check_uses(loaded, name)
+    uses = extension(loaded, x509.ExtendedKeyUsage)
+    # A certificate without this extension is valid for every use.
+    if (uses is not None and not set(KEY_USES) <= set(uses)) or _is_authority(loaded):
+        raise Misuse(
+            f"The certificate of {name} is not for a node, which is both server and client.",
+            "Let the authority issue it with extended key usage serverAuth and clientAuth, "
+            "and CA:FALSE.",
+        )
     if load_key(own.key).public_key() != public:
         raise Misuse(
             f"The private key of {name} does not match its certificate.",
@@ -125,9 +134,7 @@ def node_public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
     if isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1):
         return public
     kinds = {ec.EllipticCurvePublicKey: "another elliptic curve", rsa.RSAPublicKey: "RSA"}
-    kind = next(
-        (name for kind, name in kinds.items() if isinstance(public, kind)), "an unknown kind"
-    )
+    kind = next((kinds[kind] for kind in kinds if isinstance(public, kind)), "an unknown kind")
     raise Misuse(
         f"The certificate of {_common_name(loaded)!r} has a key of {kind}.",
         "Use an elliptic-curve key on P-256: only such keys rule out TLS 1.2.",
@@ -137,6 +144,14 @@ def node_public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
 def load_certificate(certificate: bytes) -> x509.Certificate:
     """The first certificate in PEM text."""
     return _load_certificates(certificate)[0]
+
+
+def extension(loaded: x509.Certificate, kind: type[E]) -> E | None:
+    """The extension of this kind, if the certificate has one."""
+    try:
+        return loaded.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
 
 
 def load_key(key: bytes) -> PrivateKey:
@@ -197,25 +212,9 @@ def _check_dates(loaded: x509.Certificate, what: str, remedy: str) -> None:
         raise Misuse(f"{what} is not valid before {start}.", "Check the clock of this machine.")
 
 
-def _check_uses(loaded: x509.Certificate, name: str) -> None:
-    try:
-        uses = set(loaded.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    except x509.ExtensionNotFound:
-        # A certificate without this extension is valid for every use.
-        uses = set(KEY_USES)
-    if not set(KEY_USES) <= uses or _is_authority(loaded):
-        raise Misuse(
-            f"The certificate of {name} is not for a node, which is both server and client.",
-            "Let the authority issue it with extended key usage serverAuth and clientAuth, "
-            "and CA:FALSE.",
-        )
-
-
 def _is_authority(loaded: x509.Certificate) -> bool:
-    try:
-        return loaded.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        return False
+    constraints = extension(loaded, x509.BasicConstraints)
+    return constraints is not None and constraints.ca
 
 
 def _common_name(loaded: x509.Certificate) -> str:
@@ -224,8 +223,5 @@ def _common_name(loaded: x509.Certificate) -> str:
 
 
 def _server_names(loaded: x509.Certificate) -> tuple[str, ...]:
-    try:
-        names = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
-    return tuple(names.get_values_for_type(x509.DNSName))
+    names = extension(loaded, x509.SubjectAlternativeName)
+    return () if names is None else tuple(names.get_values_for_type(x509.DNSName))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 
 STOP_TIMEOUT = 15.0  # seconds to save and end before a node is killed
 

@@ -16,8 +16,10 @@ from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph
-from tacit.peer.federation.manifest_toml import (
+from tacit.peer.federation.roster import (
     REMEDY,
+    Member,
+    check_roster,
     format_graph,
     format_keys,
     format_members,
@@ -25,7 +27,6 @@ from tacit.peer.federation.manifest_toml import (
     parse_member,
     read_table,
 )
-from tacit.peer.federation.roster import Member, check_roster
 
 FORMAT = "tacit-federation-1"
 HEADER = {
@@ -63,12 +64,9 @@ class Manifest:
         """SHA-256 of the text, 32 bytes."""
         return hashlib.sha256(self.text).digest()
 
+    @cached_property
     def sections(self) -> dict[str, str]:
         """A short digest of each section; it shows where the manifests of two nodes differ."""
-        return dict(self._sections)
-
-    @cached_property
-    def _sections(self) -> dict[str, str]:
         settings = self.config.as_dict()
         graph = settings.pop("graph")
         parts = {
@@ -80,35 +78,32 @@ class Manifest:
             name: hashlib.sha256(part.encode()).hexdigest()[:16] for name, part in parts.items()
         }
 
-    def position(self, name: str) -> int | None:
-        """The row of a member in the graph; None if there is no such member."""
-        return next((at for at, member in enumerate(self.members) if member.name == name), None)
+    @cached_property
+    def names(self) -> list[str]:
+        """The members' names, in the order of their rows in the graph."""
+        return [member.name for member in self.members]
+
+    def position(self, name: str) -> int:
+        """The row of a member in the graph."""
+        if name not in self.names:
+            raise unknown_name(f"{name!r} is not a member of {self.federation}.", name, self.names)
+        return self.names.index(name)
 
     def member(self, name: str) -> Member:
-        return self.members[self._position(name)]
+        return self.members[self.position(name)]
 
     def in_neighbours(self, name: str) -> list[Member]:
         """Members that send to this one."""
         edges = self.graph.edges
-        return [self.members[at] for at in edges[edges[:, 1] == self._position(name), 0]]
+        return [self.members[at] for at in edges[edges[:, 1] == self.position(name), 0]]
 
     def out_neighbours(self, name: str) -> list[Member]:
         """Members that this one sends to."""
         edges = self.graph.edges
-        return [self.members[at] for at in edges[edges[:, 0] == self._position(name), 1]]
-
-    def _position(self, name: str) -> int:
-        position = self.position(name)
-        if position is None:
-            names = [member.name for member in self.members]
-            raise unknown_name(f"{name!r} is not a member of {self.federation}.", name, names)
-        return position
+        return [self.members[at] for at in edges[edges[:, 0] == self.position(name), 1]]
 
     def __repr__(self) -> str:
-        return (
-            f"Manifest({self.federation}, generation {self.generation}, "
-            f"{len(self.members)} members)"
-        )
+        return f"Manifest({self.federation}, generation {self.generation}, {self.names})"
 
 
 def make_manifest(
@@ -118,7 +113,7 @@ def make_manifest(
     members: Iterable[Member],
     graph: Graph,
     config: Config,
-    next_number: int | None = None,
+    next_number: int = 0,
     former_members: Iterable[str] = (),
 ) -> Manifest:
     """Write the text of a manifest and parse it, so that every reader sees the same contents.
@@ -130,12 +125,11 @@ def make_manifest(
         members: The members in the order of their numbers.
         graph: Mixing weights with one client per member.
         config: What the federation trains. Names of files are dropped, see `without_files`.
-        next_number: The number of the next node to join (default: one more than the last).
+        next_number: The number of the next node to join, if it is above those of the members.
         former_members: Names of removed nodes.
     """
     members = tuple(members)
-    if next_number is None:
-        next_number = max((member.number for member in members), default=-1) + 1
+    next_number = max([next_number, *(member.number + 1 for member in members)])
     check_roster(members, generation, next_number)
     if graph.clients != len(members):
         raise Misuse(
@@ -143,14 +137,12 @@ def make_manifest(
             "Use a graph with one client per member.",
         )
     header = (FORMAT, federation, generation, previous, next_number, list(former_members))
-    settings = {
-        f"config.{name}": values for name, values in without_files(config).as_dict().items()
-    }
+    settings = without_files(config).as_dict()
     parts = [
         TITLE + format_keys(dict(zip(HEADER, header, strict=True))),
         format_members(members),
         format_graph(graph),
-        to_toml(settings),
+        to_toml({f"config.{name}": values for name, values in settings.items()}),
     ]
     return parse_manifest("\n".join(parts).encode())
 
@@ -210,7 +202,7 @@ def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
             "Generation 1 has no previous manifest; later ones name it by its SHA-256.",
         )
     members = tuple(parse_member(table) for table in tables)
-    names = {member.name for member in members}
+    names = [member.name for member in members]
     if bad := [name for name in former if not isinstance(name, str) or name in names]:
         raise Misuse(f"left: {bad[0]!r:.80} is not the name of a removed node.", REMEDY)
     check_roster(members, generation, next_number)

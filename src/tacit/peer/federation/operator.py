@@ -17,21 +17,14 @@ from pathlib import Path
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.storage import file_lock, write_private
-from tacit.peer.federation.certificate_authority import (
-    check_days,
-    create_authority,
-    issue_credentials,
-    request_certificate,
-)
 from tacit.peer.federation.certificates import (
     OPERATOR,
     Credentials,
     check_authority,
     check_authority_certificate,
 )
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.graph import check_runnable, initial_graph, updated_graph
-from tacit.peer.federation.keys import generate_mask_key, mask_public_key
 from tacit.peer.federation.manifest import Manifest, make_manifest
 from tacit.peer.federation.roster import (
     NAME,
@@ -40,6 +33,14 @@ from tacit.peer.federation.roster import (
     check_address,
     check_name,
     check_roster,
+)
+from tacit.peer.federation.signing import (
+    check_days,
+    create_authority,
+    generate_mask_key,
+    issue_credentials,
+    mask_public_key,
+    request_certificate,
 )
 
 
@@ -132,8 +133,8 @@ def add(
     check_days(days)
     with file_lock(path):
         folder.distribute()
-        before, signer = folder.manifest(), folder.signing_authority(authority)
-        if before.position(name) is not None:
+        before, signer = folder.manifest(), folder.authority(authority)
+        if name in before.names:
             raise Misuse(f"{name} is already a member.", "Choose another name, or remove it first.")
         if name in before.former_members:
             raise Misuse(
@@ -185,7 +186,7 @@ def _next_manifest(
         members,
         graph,
         config,
-        max(before.next_number, *(member.number + 1 for member in members)),
+        before.next_number,
         former_members,
     )
 

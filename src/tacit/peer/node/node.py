@@ -14,8 +14,8 @@ from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.storage import file_lock, write_json
 from tacit.core.version import __version__
+from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.federation.node_folder import NodeFolder
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.checkpoint_policy import CheckpointPolicy
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
@@ -279,7 +279,7 @@ class Node:
 
 def require_member(manifest: Manifest, name: str) -> None:
     """Raise RemovedFromRoster if the roster does not name the node."""
-    if manifest.position(name) is None:
+    if name not in manifest.names:
         raise RemovedFromRoster(
             f"{name} is not in the roster of generation {manifest.generation} of "
             f"{manifest.federation}. To take part again, ask the operator for a new name."

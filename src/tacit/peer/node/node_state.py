@@ -10,8 +10,8 @@ from typing import Any
 
 from tacit.core.errors import Misuse
 from tacit.core.version import __version__
+from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.federation.node_folder import NodeFolder
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.finished_peers import FinishedPeers
@@ -199,7 +199,7 @@ class NodeState:
             federation=manifest.federation,
             generation=manifest.generation,
             manifest_sha256=manifest.hash,
-            sections=manifest.sections(),
+            sections=manifest.sections,
             parameters=self.parameters,
             dtype=self.dtype,
             version=__version__,

@@ -136,7 +136,7 @@ class PeerService:
                 self._calls[caller] -= 1
 
     def _is_member_or_operator(self, caller: str) -> bool:
-        return caller == OPERATOR or self._state.manifest.position(caller) is not None
+        return caller == OPERATOR or caller in self._state.manifest.names
 
     def _hello(self, theirs: wire.NodeInfo, caller: str) -> wire.NodeInfo:
         if why := self._state.find_mismatch(theirs):
