@@ -1,4 +1,4 @@
-"""Pooling over windows of an image that do not overlap.
+"""Pooling over windows of an image that do not overlap, and the lookup of our Triton kernels.
 
 Images [k, C, H, W, B] have the memory layout of k·C channels-last images with B channels, for which
 torch has fast loops.
@@ -9,24 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from tacit.tasks.layers.kernels import kernels_for
+from tacit.tasks.layers.basic import WeightlessLayer
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True)
-class MaxPool:
+class MaxPool(WeightlessLayer):
     """The largest number of each window.
 
     Saves the input and the position of the largest number, the first one among equals.
     """
 
     size: tuple[int, int]
-    width: int = 0
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         if (gpu := kernels_for(x)) is not None:
@@ -36,16 +37,7 @@ class MaxPool:
         y, where = aten.max_pool2d_with_indices(images, self.size, self.size)
         return _from_torch(y, x), (images, where)
 
-    def backward(
-        self,
-        weights: Tensor,
-        saved: tuple[Tensor, Tensor],
-        dy: Tensor,
-        gradient: Tensor,
-        needs_dx: bool,
-    ) -> Tensor | None:
-        if not needs_dx:
-            return None
+    def input_gradient(self, saved: tuple[Tensor, Tensor], dy: Tensor) -> Tensor:
         images, where = saved
         if (gpu := kernels_for(dy)) is not None:
             return gpu.unpool(dy.contiguous(), where, images.shape, self.size)  # type: ignore[no-any-return]
@@ -57,26 +49,39 @@ class MaxPool:
 
 
 @dataclass(frozen=True)
-class MeanPool:
+class MeanPool(WeightlessLayer):
     """The mean of each window; saves the input for its shape."""
 
     size: tuple[int, int]
-    width: int = 0
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         images = _to_torch(x)
         return _from_torch(aten.avg_pool2d(images, self.size, self.size), x), images
 
-    def backward(
-        self, weights: Tensor, saved: Tensor, dy: Tensor, gradient: Tensor, needs_dx: bool
-    ) -> Tensor | None:
-        if not needs_dx:
-            return None
+    def input_gradient(self, saved: Tensor, dy: Tensor) -> Tensor:
         with _no_determinism_warning(dy.device):
             dx = aten.avg_pool2d_backward(
                 _to_torch(dy), saved, self.size, self.size, (0, 0), False, True, None
             )
         return _from_torch(dx, dy)
+
+
+def kernels_for(x: Tensor) -> ModuleType | None:
+    """Our kernels for a tensor's device and type; None: use tensor operations instead."""
+    return _kernels(x.device) if x.is_cuda and x.dtype == torch.float32 else None
+
+
+@cache
+def _kernels(device: torch.device) -> ModuleType | None:
+    """Our kernels if one of them compiles and runs on the device: needs Triton and a C compiler."""
+    try:
+        from tacit.tasks.layers import gpu
+
+        gpu.pool(torch.zeros(1, 1, 2, 2, 1, device=device), (2, 2), False)
+    except Exception:
+        # Triton's errors have no common base class. Tensor operations work in any case.
+        return None
+    return gpu
 
 
 def _to_torch(x: Tensor) -> Tensor:
