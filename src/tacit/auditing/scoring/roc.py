@@ -85,11 +85,6 @@ class Roc:
             tuple(_operating(rate, true, false, level) for rate in rates),
         )
 
-    @property
-    def tells_apart(self) -> bool:
-        """Whether the scores distinguish members from non-members: the interval is above ½."""
-        return self.interval[0] > 0.5
-
     def as_dict(self) -> dict[str, object]:
         """Plain values, for JSON."""
         return {
