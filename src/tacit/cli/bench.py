@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tacit.cli.progress import ProgressBar
 
@@ -72,9 +72,8 @@ def _list(as_json: bool) -> None:
         ]
         print(json.dumps(rows))
         return
-    table = Table(show_lines=True)
-    for column in ("bench", "ratio", "workloads"):
-        table.add_column(column, overflow="fold")
+    columns = (Column(name, overflow="fold") for name in ("bench", "ratio", "workloads"))
+    table = Table(*columns, show_lines=True)
     for name, each in benchmarks.items():
         table.add_row(name, each.SUMMARY, ", ".join(each.WORKLOADS))
     Console().print(table)

@@ -11,7 +11,7 @@ from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
 from tacit.auditing.verdict import ASSUMPTIONS
 from tacit.report import audit_figures as figures
-from tacit.report.page import PageSection, card, collapsible, render_page, table
+from tacit.report.page import PageSection, card, collapsible, grid, render_page, table
 from tacit.report.style import svg
 
 SHOWN_TERMS = 12  # of a combination that is a proof
@@ -84,7 +84,7 @@ def _proved(audit: Audit) -> str:
             drawing = svg(figures.timeline_figure(leakage), f"What is known when: {name}")
             cards.append(card(name, drawing))
             proofs += collapsible(f"Proofs: {name}", _bullets(verdict.proved) + _proofs(leakage))
-    return _grid(cards) + proofs
+    return grid(cards) + proofs
 
 
 def _proofs(leakage: Leakage) -> str:
@@ -152,7 +152,7 @@ def _measured(audit: Audit) -> str:
     if rows:
         errors = ["MSE", "prior", "class", "SSIM", "prior", "class"]
         html += table(["Adversary", "Victims", "Evidence", "Attack", *errors, "Reading"], rows)
-    return html + _grid(cards)
+    return html + grid(cards)
 
 
 def _reconstruction_row(adversary: str, victims: str, attack: ReconstructionResult) -> list[str]:
@@ -176,10 +176,6 @@ def _assumptions(audit: Audit) -> str:
 
 def _bullets(items: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
-
-
-def _grid(cards: list[str]) -> str:
-    return f'<div class="grid">\n{"".join(cards)}</div>\n' if cards else ""
 
 
 def _wrapped(text: str) -> str:

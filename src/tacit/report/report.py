@@ -10,7 +10,6 @@ from typing import TypeVar
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
 from tacit.report import plots
-from tacit.report.curves import Series
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
 from tacit.report.groups import RunGroup, differences, group_runs
@@ -36,21 +35,7 @@ def write_report(
         raise Misuse(
             "There is no run to report on.", "Give at least one folder that `tacit run` made."
         )
-    page = report_page([read_run(folder) for folder in distinct], title=title, sections=sections)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_text(out, page)
-    except OSError as problem:
-        raise Misuse(
-            f"Cannot write the report {out}: {problem}.", "Choose another place for it."
-        ) from None
-    return out
-
-
-def report_page(
-    runs: Sequence[FinishedRun], *, title: str, sections: Sequence[PageSection] = ()
-) -> str:
-    """The HTML of a report."""
+    runs = [read_run(folder) for folder in distinct]
     groups = group_runs(runs)
     summary = run_summary(runs[0]) if len(runs) == 1 else comparison_tables(groups)
     parts = [
@@ -60,7 +45,15 @@ def report_page(
         *sections,
         PageSection("Configuration", _configurations(groups)),
     ]
-    return render_page(title, _lead(runs), _warnings(groups) + _notes(groups), parts)
+    page = render_page(title, _lead(runs), _warnings(groups) + _notes(groups), parts)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_text(out, page)
+    except OSError as problem:
+        raise Misuse(
+            f"Cannot write the report {out}: {problem}.", "Choose another place for it."
+        ) from None
+    return out
 
 
 def _lead(runs: Sequence[FinishedRun]) -> str:
@@ -104,7 +97,7 @@ def _notes(groups: Sequence[RunGroup]) -> str:
     return f'<div class="box" role="note"><p><strong>Notes</strong></p><ul>{items}</ul></div>\n'
 
 
-def _plots(series: Sequence[Series]) -> str:
+def _plots(series: Sequence[plots.Series]) -> str:
     histories = [history for one in series for history in one.histories if history]
     if not histories:
         return "<p>No round was recorded.</p>\n"
