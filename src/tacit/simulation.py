@@ -20,7 +20,7 @@ from tacit.core.workers import WorkerPool
 from tacit.engines.execution import Execution, reproducible
 from tacit.engines.gradients.choice import BackendChoice, choose_backend
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.engines.group import Hosted, SingleProcess
+from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
@@ -137,7 +137,7 @@ class Simulation(Execution):
     ) -> None:
         setting.check()
         algorithm, task, graph = setting.algorithm, setting.task, setting.graph
-        self.hosted = hosted or Hosted.of(SingleProcess(), graph)
+        self.hosted = hosted or Hosted.of(ProcessGroup(), graph)
         group, ids, seed = self.hosted.group, self.hosted.ids, int(setting.seed)
         device = check_device(group.device(setting.device))
         # Each thread has its own copy of a module and its criterion; other losses may not be

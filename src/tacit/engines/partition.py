@@ -50,13 +50,13 @@ class ClientPartition:
     def in_edges(self, rank: int) -> np.ndarray:
         """Numbers of the edges that enter the clients of a rank, in order of (target, source)."""
         found = np.flatnonzero(self.edge_ranks[:, 1] == rank)
-        edges = self._sorted_edges[found]
+        edges = self.sorted_edges[found]
         return found[np.lexsort((edges[:, 0], edges[:, 1]))]
 
     @cached_property
     def edge_ranks(self) -> np.ndarray:
         """The ranks at both ends of each edge, [E, 2]."""
-        ends: np.ndarray = self.rank_of[self._sorted_edges]
+        ends: np.ndarray = self.rank_of[self.sorted_edges]
         return ends
 
     @cached_property
@@ -69,7 +69,7 @@ class ClientPartition:
         """Rows that travel in one `mix`: pairs of a client and another rank it sends to."""
         source, target = self.edge_ranks.T
         cut = source != target
-        return len(np.unique(self._sorted_edges[cut, 0] * self.ranks + target[cut]))
+        return len(np.unique(self.sorted_edges[cut, 0] * self.ranks + target[cut]))
 
     def describe(self) -> str:
         sizes = np.bincount(self.rank_of, minlength=self.ranks)
@@ -80,7 +80,7 @@ class ClientPartition:
         )
 
     @cached_property
-    def _sorted_edges(self) -> np.ndarray:
+    def sorted_edges(self) -> np.ndarray:
         return self.edges[np.lexsort((self.edges[:, 1], self.edges[:, 0]))]
 
 

@@ -17,7 +17,7 @@ from tacit.core.storage import append_text, write_json, write_text
 from tacit.core.version import __version__
 from tacit.data import Dataset
 from tacit.engines import checkpoints
-from tacit.engines.group import Hosted, ProcessGroup, SingleProcess
+from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import MAX_EVALUATED_CLIENTS
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.signals import stop_requests
@@ -77,7 +77,7 @@ def run(
         Interrupted: A signal stopped the run.
         RankLost: Another process of the group died.
     """
-    group, listener = group or SingleProcess(), listener or ProgressListener()
+    group, listener = group or ProcessGroup(), listener or ProgressListener()
     folder = RunFolder(out)
     # Processes that torchrun restarted continue where the earlier ones stopped.
     resume = resume or group.run_on_first(lambda: group.restarted)
