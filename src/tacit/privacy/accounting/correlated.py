@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 from scipy.sparse import csgraph
 
 from tacit.core.checks import check_count, check_number
@@ -32,7 +31,8 @@ def precision(edges: Any, clients: int, sigma: float, sigma_cor: float) -> Array
     check_number("sigma", sigma, at_least=0)
     check_number("sigma_cor", sigma_cor, at_least=0)
     pairs = canonical(edges, clients, directed=False)
-    adjacency = sparse.csr_array((np.ones(len(pairs)), tuple(pairs.T)), shape=(clients, clients))
+    adjacency = np.zeros((clients, clients))
+    adjacency[tuple(pairs.T)] = 1
     components, label = csgraph.connected_components(adjacency, directed=False)
     inverse = np.zeros((clients, clients))
     for component in range(components):
@@ -41,7 +41,7 @@ def precision(edges: Any, clients: int, sigma: float, sigma_cor: float) -> Array
         if sigma**2 == 0:
             inverse[within] = np.inf
             continue
-        inside = adjacency[within].toarray()
+        inside = adjacency[within]
         values, vectors = np.linalg.eigh(np.diag(inside.sum(axis=1)) - inside)
         # In a connected component only constant vectors have eigenvalue 0.
         values, vectors = np.maximum(values[1:], 0.0), vectors[:, 1:]

@@ -95,7 +95,8 @@ def window(at: Array, count: int, tail: float) -> tuple[int, int]:
 
     def reach(sign: float) -> float:
         moments = (float(special.logsumexp(sign * rate * (index - mean), b=p)) for rate in rates)
-        return min((count * log + need) / rate for log, rate in zip(moments, rates, strict=True))
+        bounds = ((count * log + need) / rate for log, rate in zip(moments, rates, strict=True))
+        return float(min(bounds))
 
     low = max(math.floor(count * mean - reach(-1.0)), 0)
     return low, min(math.ceil(count * mean + reach(1.0)), last)
