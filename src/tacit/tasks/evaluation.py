@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit.core.workers import WorkerPool, without_onednn
-from tacit.tasks.batches import one_chunk
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
 from tacit.tasks.parts import Part, Parts
@@ -48,11 +47,11 @@ class Evaluation(Protocol):
 
     def at_batch(self, number: int) -> Evaluation:
         """This evaluation at the time of batch `number`; the same unless it changes with time."""
-        ...
+        return self
 
 
 @dataclass(frozen=True, eq=False)
-class TestSet:
+class TestSet(Evaluation):
     """Evaluates all models on the same held-out data."""
 
     __test__ = False  # not a test for pytest
@@ -99,9 +98,6 @@ class TestSet:
         x, y = self.x.to(device), self.y.to(device)
         return replace(self, flat=self.flat.to(device), x=x, y=y, pool=pool or self.pool)
 
-    def at_batch(self, number: int) -> TestSet:
-        return self
-
     @cached_property
     def _chain(self) -> Chain | str:
         return Chain.from_module(self.flat, self.x)
@@ -124,7 +120,7 @@ class TestSet:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalLoss:
+class LocalLoss(Evaluation):
     """Evaluates each model by its client's own loss, the average model by the mean loss."""
 
     loss: Loss
@@ -144,9 +140,6 @@ class LocalLoss:
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
         return replace(self, loss=loss, device=device)
 
-    def at_batch(self, number: int) -> LocalLoss:
-        return self
-
     @torch.no_grad()
     def _own(self, theta: Tensor, client: int) -> float:
         part = self.parts.of(client) if isinstance(self.parts, Parts) else self.parts[client]
@@ -154,7 +147,7 @@ class LocalLoss:
 
 
 @dataclass(frozen=True, eq=False)
-class ExpectedLoss:
+class ExpectedLoss(Evaluation):
     """Evaluates each model by its client's expected loss, the average model by the mean of all.
 
     `stream` gives the arguments of the expected loss at the time of each batch. It draws nothing.
@@ -166,10 +159,9 @@ class ExpectedLoss:
     device: torch.device | str = "cpu"
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
-        ids = torch.tensor(clients)
-        loader = self.stream.loader(ids, ids, seed=0, device=self.device)
-        ((_, load),) = loader.chunks(self.number, one_chunk)
-        loss: Tensor = vmap(self.loss)(theta, *load())
+        own = (array[torch.tensor(clients)].to(self.device) for array in self.stream.constants)
+        nothing = torch.empty(len(theta), 0)
+        loss: Tensor = vmap(self.loss)(theta, *self.stream.make(self.number, nothing, *own))
         return ModelScores(loss.double().cpu(), None)
 
     def average(self, theta: Tensor) -> ModelScores:

@@ -15,7 +15,7 @@ from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
 from tacit.privacy.clipping import Clip
-from tacit.tasks.batches import BatchLoader, SampleSource, check_part_sizes, source_of
+from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource, SampleSource
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, check_pure, thread_safe
 from tacit.tasks.parts import Part, Parts, as_part
@@ -204,7 +204,10 @@ class Task:
     @property
     def source(self) -> SampleSource:
         """Where the data of gradients come from."""
-        return source_of(self.parts, self.batch_size)
+        if isinstance(self.parts, Parts):
+            assert self.batch_size is not None
+            return MiniBatchSource(self.parts, self.batch_size)
+        return FullBatchSource(self.parts) if isinstance(self.parts, Sequence) else self.parts
 
     def loader(
         self, ids: Tensor, seed: int, device: torch.device | str, positions: Tensor | None = None
@@ -252,10 +255,16 @@ class Task:
         return self.optimum(number) if callable(self.optimum) else self.optimum
 
     def _checked(self) -> Task:
-        if self.batch_size is not None:
-            check_count("batch_size", self.batch_size)
-            if isinstance(self.parts, Parts):
-                check_part_sizes(self.parts, self.batch_size)
+        if self.batch_size is None:
+            return self
+        check_count("batch_size", self.batch_size)
+        if isinstance(self.parts, Parts) and int(self.parts.sizes.min()) < self.batch_size:
+            client = int(self.parts.sizes.argmin())
+            raise Misuse(
+                f"Client {client} has {int(self.parts.sizes[client])} samples, fewer than one "
+                f"batch of {self.batch_size}.",
+                "Lower batch_size or give that client more data (a partition's `minimum`).",
+            )
         return self
 
 

@@ -199,9 +199,15 @@ def _convolution(module: nn.Conv2d) -> Convolution:
     own_forward = type(module)._conv_forward is not nn.Conv2d._conv_forward
     if module.groups != 1 or not zero_padding or own_forward:
         raise UnsupportedModule(f"{module} is not a plain convolution")
-    geometry = (module.kernel_size, module.stride, module.padding, module.dilation)
-    bias = module.bias is not None
-    return Convolution(module.in_channels, module.out_channels, *map(_pair, geometry), bias)
+    return Convolution(
+        module.in_channels,
+        module.out_channels,
+        _pair(module.kernel_size),
+        _pair(module.stride),
+        _pair(module.padding),
+        _pair(module.dilation),
+        bias=module.bias is not None,
+    )
 
 
 def _pool(module: nn.MaxPool2d | nn.AvgPool2d) -> Layer:
