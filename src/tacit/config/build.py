@@ -79,15 +79,11 @@ class Experiment:
         section = self.config.transcript
         if section is None:
             return None
-        return Transcript(
-            Keep(
-                clients=None if section.clients is None else tuple(section.clients),
-                ticks=(section.first, section.last),
-                tags=None if section.tags is None else tuple(section.tags),
-                insides=tuple(section.insides),
-                theta0=section.theta0,
-            )
-        )
+        keys = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in section.model_dump(exclude={"first", "last"}).items()
+        }
+        return Transcript(Keep(ticks=(section.first, section.last), **keys))
 
 
 def build(config: Config, folder: Path | None = None, dataset: Dataset | None = None) -> Experiment:

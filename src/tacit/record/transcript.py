@@ -129,8 +129,12 @@ class TranscriptRecorder:
         ends = zip(graph.out_source.tolist(), graph.out_target.tolist(), strict=True)
         transcript.clients, transcript.edges = len(graph.ids), list(ends)
         keep = transcript.keep
-        _check_clients(keep.clients or (), transcript.clients)
-        _check_clients(keep.insides, transcript.clients)
+        for client in (*(keep.clients or ()), *keep.insides):
+            if not is_count(client, 0) or client >= transcript.clients:
+                raise Misuse(
+                    f"There is no client {client!r} for the transcript to keep.",
+                    f"Give clients from 0 to {transcript.clients - 1}.",
+                )
         self._insides = frozenset(keep.insides)
         ids, device = graph.ids.tolist(), graph.ids.device
         chosen = set(ids if keep.clients is None else keep.clients)
@@ -268,12 +272,3 @@ class _RecordedRandomness:
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         return self.randomness.words(tag, tick, source, width)
-
-
-def _check_clients(clients: tuple[int, ...], count: int) -> None:
-    for client in clients:
-        if not is_count(client, 0) or client >= count:
-            raise Misuse(
-                f"There is no client {client!r} for the transcript to keep.",
-                f"Give clients from 0 to {count - 1}.",
-            )
