@@ -26,6 +26,7 @@ from tacit.tasks.flat import FlatModule, ModuleLoss
 
 SUMMARY = "inversion steps per second of all victims as one batch / one victim after the other"
 WORKLOADS = ("one-by-one", "by-hand")
+DEFAULTS = {"cpu": WORKLOADS, "cuda": WORKLOADS}
 SHAPE, CLASSES = (1, 28, 28), 10
 VICTIMS, QUICK_VICTIMS = 32, 4
 ITERATIONS, QUICK_ITERATIONS = 30, 5
@@ -98,10 +99,6 @@ class Victims:
         return evaluations
 
 
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    return WORKLOADS
-
-
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
     options.progress("attack: preparing", 0, 1)
     count = QUICK_VICTIMS if options.quick else VICTIMS
@@ -116,8 +113,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
     attacks = {name: attacks[name] for name in ("batch", *options.workloads)}
     # The same numbers in every repeat. This is also the warm-up.
     steps = {name: attack() for name, attack in attacks.items()}
-    repeats = options.repeat_count(REPEATS, QUICK_REPEATS)
-    timings = options.time("attack", attacks, repeats, warmups=0)
+    timings = options.time("attack", attacks, REPEATS, QUICK_REPEATS, warmups=0)
     step_seconds = timings.median("batch") / steps["batch"]
     for name in options.workloads:
         yield BenchResult(
@@ -127,7 +123,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
             step_seconds,
             timings.median(name) / steps[name],
             "step: one evaluation for one victim",
-            repeats,
+            timings.repeats,
             "steps per second in one batch / steps per second one after the other",
             "higher",
             {

@@ -19,15 +19,12 @@ from tacit.engines.stacked import StackedNetwork
 
 SUMMARY = "bandwidth of StackedNetwork.mix / bandwidth of a copy of the same tensor"
 WORKLOADS = ("ring",)
+DEFAULTS = {"cpu": WORKLOADS, "cuda": WORKLOADS}
 PARAMETERS = 50_000
 CLIENTS, QUICK_CLIENTS = 10_000, 1_000
 REPEATS = 5
 # Tensors of N·P numbers in memory at a time: rows, copy, result and workspace.
 TENSORS = 4
-
-
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    return WORKLOADS
 
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
@@ -46,8 +43,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
         net.buffers.give(mixed)
 
     functions = {"mix": mix, "copy": lambda: copy.copy_(rows)}
-    repeats = options.repeats or REPEATS
-    timings = options.time("mix", functions, repeats)
+    timings = options.time("mix", functions, REPEATS, REPEATS)
     moved = 2 * rows.numel() * rows.element_size()
     yield BenchResult(
         "mix",
@@ -56,7 +52,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
         timings.median("mix"),
         timings.median("copy"),
         f"pass over {clients:,} × {PARAMETERS:,} numbers",
-        repeats,
+        timings.repeats,
         "bandwidth of mixing / bandwidth of a copy",
         "higher",
         {

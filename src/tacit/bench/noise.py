@@ -28,14 +28,11 @@ CASES: dict[str, tuple[Generator, str, bool]] = {
     for edges in (False, True)
 }
 WORKLOADS = tuple(CASES)
+PHILOX = tuple(name for name in CASES if name.startswith("philox"))
+# Keystreams need the CPU and the package cryptography.
+DEFAULTS = {"cpu": WORKLOADS if find_spec("cryptography") else PHILOX, "cuda": PHILOX}
 CLIENTS, QUICK_CLIENTS = 20, 5
 REPEATS, QUICK_REPEATS = 11, 3
-
-
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    """Keystreams need the CPU and the package cryptography."""
-    keystreams = device.type == "cpu" and find_spec("cryptography") is not None
-    return tuple(name for name, (prg, _, _) in CASES.items() if prg == "philox" or keystreams)
 
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
@@ -59,8 +56,8 @@ def _measure(name: str, here: Here, law: str, edges: bool, options: BenchOptions
         fresh = torch.empty(shape, device=options.device)
         return fresh.exponential_() if law == "laplace" else fresh.normal_()
 
-    repeats = options.repeat_count(REPEATS, QUICK_REPEATS)
-    timings = options.time(f"noise {name}", {"ours": ours, "torch": with_torch}, repeats)
+    functions = {"ours": ours, "torch": with_torch}
+    timings = options.time(f"noise {name}", functions, REPEATS, QUICK_REPEATS)
     count = shape.numel()
     return BenchResult(
         "noise",
@@ -69,7 +66,7 @@ def _measure(name: str, here: Here, law: str, edges: bool, options: BenchOptions
         timings.median("ours"),
         timings.median("torch"),
         f"draw of {count:,} numbers",
-        repeats,
+        timings.repeats,
         "our numbers per second / those of torch's own generator",
         "higher",
         {

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import torch
 
+from tacit.bench.benchmark import TimedFunction
 from tacit.bench.peer_ring import create_ring, free_ports
-from tacit.bench.timing import TimedFunction
 from tacit.bench.workloads import PLAIN_ALGORITHM
 from tacit.core.errors import TacitError
 from tacit.peer.federation.folders import FederationFolder, NodeFolder

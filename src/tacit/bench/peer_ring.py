@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tacit.algorithms import ALGORITHMS
+from tacit.bench.sim import torch_threads
 from tacit.config.loading import make_config
 from tacit.core.errors import TacitError
 from tacit.graph import Topology
@@ -82,15 +83,11 @@ def simulator_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
     graph = Topology.ring(NODES).mixing("metropolis")
     simulation = Simulation(Setting(algorithm, _task(range(NODES)), graph))
     simulation.start()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     times: list[float] = []
-    try:
+    with torch_threads(1):
         for _ in range(rounds * ROUND):
             simulation.step()
             times.append(time.perf_counter())
-    finally:
-        torch.set_num_threads(threads)
     return [after - before for before, after in itertools.pairwise(times[2 * ROUND :])]
 
 

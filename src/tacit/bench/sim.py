@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.bench.benchmark import BenchOptions, BenchResult
-from tacit.bench.timing import TimedFunction, Timings
+from tacit.bench.benchmark import BenchOptions, BenchResult, TimedFunction, Timings
 from tacit.bench.workloads import W2, W3, WORKLOADS as KNOWN, Images, Workload
 from tacit.simulation import Simulation
 
@@ -25,13 +24,10 @@ SUMMARY = (
     "a round of the simulator / as many forward and backward passes of one model in a plain loop"
 )
 WORKLOADS = tuple(KNOWN)
+# W4 and W5 take hours without a GPU.
+DEFAULTS = {"cpu": WORKLOADS[:3], "cuda": WORKLOADS}
 QUICK_REPEATS = 3
 OURS, LIMIT, SMALLER = "ours", "limit", W2.name
-
-
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    """W4 and W5 take hours without a GPU."""
-    return WORKLOADS if device.type == "cuda" else WORKLOADS[:3]
 
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
@@ -53,13 +49,11 @@ def _measure(workload: Workload, options: BenchOptions) -> BenchResult:
     if workload is W3:
         functions[SMALLER] = _equal_work_of_w2(options.device)
     # The first round is the warm-up.
-    repeats = options.repeat_count(workload.rounds - 1, QUICK_REPEATS)
-    timings = options.time(f"sim {workload.name}", functions, repeats)
-    limit = (
-        "one model on one batch of all samples"
-        if workload.one_batch
-        else "a plain loop on one model"
-    )
+    title, repeats = f"sim {workload.name}", workload.rounds - 1
+    timings = options.time(title, functions, repeats, QUICK_REPEATS)
+    limit = "a plain loop on one model"
+    if workload.one_batch:
+        limit = "one model on one batch of all samples"
     return BenchResult(
         "sim",
         workload.name,
@@ -67,7 +61,7 @@ def _measure(workload: Workload, options: BenchOptions) -> BenchResult:
         timings.median(OURS),
         timings.median(LIMIT),
         f"round of {workload.client_steps:,} client-steps",
-        repeats,
+        timings.repeats,
         f"our time for a round / that of {limit}",
         details=_details(workload, images, simulation, timings),
     )

@@ -93,11 +93,19 @@ def without_onednn(device: torch.device | str) -> Iterator[None]:
     if torch.device(device).type != "cpu":
         yield
         return
-    _OneDNN.disable()
+    with _OneDNN.lock:
+        if _OneDNN.users == 0:
+            # The public switch would also reset oneDNN's precision.
+            _OneDNN.before = torch._C._get_mkldnn_enabled()
+            torch._C._set_mkldnn_enabled(False)
+        _OneDNN.users += 1
     try:
         yield
     finally:
-        _OneDNN.enable()
+        with _OneDNN.lock:
+            _OneDNN.users -= 1
+            if _OneDNN.users == 0:
+                torch._C._set_mkldnn_enabled(_OneDNN.before)
 
 
 class _OneDNN:
@@ -106,19 +114,3 @@ class _OneDNN:
     lock = threading.Lock()
     users = 0
     before = True
-
-    @classmethod
-    def disable(cls) -> None:
-        with cls.lock:
-            if cls.users == 0:
-                # The public switch would also reset oneDNN's precision.
-                cls.before = torch._C._get_mkldnn_enabled()
-                torch._C._set_mkldnn_enabled(False)
-            cls.users += 1
-
-    @classmethod
-    def enable(cls) -> None:
-        with cls.lock:
-            cls.users -= 1
-            if cls.users == 0:
-                torch._C._set_mkldnn_enabled(cls.before)
