@@ -453,7 +453,7 @@ def test_the_next_manifest_is_accepted_from_any_caller(home, node, port):
     with calling(port, home, credentials(home, "n2")) as channel:
         assert outcome(channel, "AnnounceManifest", signed_manifest(text, signature)) == b""
     announced = node.state.announced
-    assert (announced.text, announced.signature) == (text, signature)
+    assert (announced.manifest.text, announced.signature) == (text, signature)
     assert node.rejected() == 0
 
 

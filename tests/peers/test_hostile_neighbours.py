@@ -431,7 +431,7 @@ def test_a_newer_roster_with_a_valid_signature_is_accepted(later, node, server, 
     node.state.on_interrupt(client.cancel)
     assert isinstance(Receiving(client, EXPECTED).result(), Stopped)
     announced = node.state.announced
-    assert (announced.text, announced.signature) == (text, signature)
+    assert (announced.manifest.text, announced.signature) == (text, signature)
     assert node.rejected() == 0
 
 

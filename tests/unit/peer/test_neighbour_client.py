@@ -339,7 +339,7 @@ def test_a_newer_roster_is_fetched_and_announced(later, client, channel):
         receive(client, 1)
     assert channel.calls == ["Hello", "GetManifest"]
     announced = client._state.announced
-    assert (announced.text, announced.signature) == (text, signature)
+    assert (announced.manifest.text, announced.signature) == (text, signature)
 
 
 # --- the end ------------------------------------------------------------------------------------

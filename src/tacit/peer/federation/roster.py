@@ -168,7 +168,7 @@ def parse_graph(table: Any, clients: int) -> Graph:
         raise Misuse("weights: one is given twice.", REMEDY)
     places = np.array([entry[:2] for entry in entries], dtype=np.int64).reshape(-1, 2)
     numbers = np.array([entry[2] for entry in entries], dtype=np.float64)
-    weights = sparse.csr_array((numbers, tuple(places.T)), shape=(clients, clients))
+    weights = sparse.csr_array((numbers, (places[:, 0], places[:, 1])), shape=(clients, clients))
     pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
     return Graph(Topology(clients, pairs, directed, name), weights, rule)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from tacit.core.errors import Misuse, unknown_name
@@ -19,7 +20,8 @@ Pair = tuple[Any, Any]  # inputs and classes
 
 def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
     """Read the arrays to train on and, if the file has them, those to test on."""
-    readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
+    readers: dict[str, Callable[[Path], dict[str, Any]]]
+    readers = {".npz": _read_npz, ".safetensors": load_file}
     if not path.is_file():
         raise Misuse(f"--data: there is no file or folder {path}.", "Check the name.")
     if path.suffix not in readers:
@@ -47,16 +49,9 @@ def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
     return (arrays["x"], arrays["y"]), test
 
 
-def _read_npz(path: Path) -> Mapping[str, Any]:
+def _read_npz(path: Path) -> dict[str, Any]:
     with np.load(path, allow_pickle=False) as archive:
-        return {key: archive[key] for key in archive.files}
-
-
-def _read_safetensors(path: Path) -> Mapping[str, Any]:
-    from safetensors.torch import load_file
-
-    arrays: dict[str, Tensor] = load_file(path)
-    return arrays
+        return dict(archive)
 
 
 def check_samples(

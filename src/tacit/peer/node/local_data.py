@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class LocalData:
     index: int
     note: str
 
+    @cached_property
     def digest(self) -> str:
         """Digest that identifies this node's data; empty if the task generates them."""
         parts, digest = self.task.parts, hashlib.sha256()

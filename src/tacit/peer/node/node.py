@@ -17,9 +17,8 @@ from tacit.core.version import __version__
 from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.node.checkpoint_policy import CheckpointPolicy
+from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
-from tacit.peer.node.disk_retry import write_with_retry
 from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.node.results import Results
@@ -57,7 +56,6 @@ class Node:
         manifest = folder.manifest()
         require_member(manifest, self.name)
         self.local = self._load_data(manifest)
-        self._data_digest = self.local.digest()
         task = self.local.task
         self.algorithm, self.round_length = make_algorithm_for(manifest.config, task)
         self.steps = manifest.config.run.rounds * self.round_length
@@ -187,11 +185,12 @@ class Node:
         manifest = self.folder.manifest()
         # The operator may have installed it already.
         if manifest.generation < announced.manifest.generation:
-            install = partial(self.folder.install, announced.text, announced.signature)
+            install = partial(self.folder.install, announced.manifest.text, announced.signature)
             write_with_retry(self.shared, "the roster", install)
             manifest = announced.manifest
-        names = [member.name for member in manifest.members]
-        self.event_log.write("roster changed", generation=manifest.generation, members=names)
+        self.event_log.write(
+            "roster changed", generation=manifest.generation, members=manifest.names
+        )
         require_member(manifest, self.name)
         self._activate(manifest)
 
@@ -200,7 +199,6 @@ class Node:
         self.state = None
         # Some data depend on the number of clients: parts of a public dataset, generated data.
         self.local = self._load_data(manifest)
-        self._data_digest = self.local.digest()
         old = self.shared.active
         self.shared.activate(ActiveRoster.load(self.folder, self.name, manifest))
         old.outbox.close()
@@ -210,7 +208,7 @@ class Node:
     def _resume(self, manifest: Manifest) -> None:
         """Continue from the newest checkpoint, if there is one."""
         self.shared.metrics.set("tacit_generation", manifest.generation)
-        checkpoint = self._checkpoints.load(manifest, self._data_digest)
+        checkpoint = self._checkpoints.load(manifest, self.local.digest)
         if checkpoint is None:
             return
         self._earlier_seconds = checkpoint.wall_seconds
@@ -242,7 +240,7 @@ class Node:
             model if rejoin else tensors_of(self.state),
             self.shared.active.outbox.messages(),
             self._seconds(),
-            self._data_digest,
+            self.local.digest,
         )
 
     def _evaluate(self, context: RosterContext) -> None:
@@ -270,11 +268,9 @@ class Node:
         return self._earlier_seconds + time.monotonic() - self._started
 
     def _load_data(self, manifest: Manifest) -> LocalData:
-        member = manifest.member(self.name)
-        position, clients = manifest.members.index(member), len(manifest.members)
-        return load_local_data(
-            manifest.config, clients, position, member.number, self.name, self.options.data
-        )
+        position, number = manifest.position(self.name), manifest.member(self.name).number
+        clients, source = len(manifest.members), self.options.data
+        return load_local_data(manifest.config, clients, position, number, self.name, source)
 
 
 def require_member(manifest: Manifest, name: str) -> None:

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save
+
 from tacit.core.errors import Misuse
 from tacit.core.storage import append_text, read_json, write_bytes, write_json, write_text
 from tacit.core.version import __version__
-from tacit.peer.node.disk_retry import write_with_retry
+from tacit.peer.node.checkpoint_policy import write_with_retry
 from tacit.peer.node.node_state import NodeState
 
 
@@ -43,7 +45,7 @@ class Results:
             "step": step,
             "loss": loss,
             "accuracy": accuracy,
-            **self._traffic(),
+            **state.traffic(),
             "wall_seconds": seconds,
         }
         line = json.dumps(record) + "\n"
@@ -52,8 +54,6 @@ class Results:
 
     def write_final(self, theta: Any, algorithm: str, step: int, seconds: float) -> None:
         """Write the model [P] and the summary."""
-        from safetensors.torch import save
-
         state = self._state
         # A node that is started again after the end would overwrite traffic and times.
         if self._has_summary():
@@ -71,7 +71,7 @@ class Results:
             "parameters": state.parameters,
             "loss": state.progress.loss,
             "accuracy": state.progress.accuracy,
-            **self._traffic(),
+            **state.traffic(),
             "rejected": int(state.metrics.total("tacit_rejected_total")),
             "wall_seconds": seconds,
             "version": __version__,
@@ -87,14 +87,6 @@ class Results:
             return False
         end = (self._state.manifest.generation, self._state.progress.steps)
         return (summary.get("generation"), summary.get("steps")) == end
-
-    def _traffic(self) -> dict[str, int]:
-        """Bytes of messages since this process started."""
-        metrics = self._state.metrics
-        return {
-            "bytes_sent": int(metrics.total("tacit_sent_bytes_total")),
-            "bytes_received": int(metrics.total("tacit_received_bytes_total")),
-        }
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

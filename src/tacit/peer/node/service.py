@@ -21,7 +21,7 @@ from tacit.peer.federation.certificates import OPERATOR
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import from_wire, notice_chunk, split_message
-from tacit.peer.wire.messages import ExchangeId, Rejected
+from tacit.peer.wire.messages import Rejected
 from tacit.peer.wire.transport import (
     CHUNK_BYTES,
     MAX_MANIFEST_BYTES,
@@ -76,7 +76,7 @@ class PeerService:
 
     def _unary(
         self,
-        kind: Callable[[], M],
+        kind: type[M],
         answer: Callable[[M, str], Message],
         limit: int = MAX_REQUEST_BYTES,
     ) -> Any:
@@ -112,11 +112,9 @@ class PeerService:
         except Exception as problem:
             if not context.is_active():
                 raise  # the caller hung up
-            key, fields = (
-                ("internal error", type(problem)),
-                {"caller": caller, "why": repr(problem)},
-            )
-            self._state.event_log.write_throttled(30, key, "internal error", "error", **fields)
+            event, fields = "internal error", {"caller": caller, "why": repr(problem)}
+            key = (event, type(problem))
+            self._state.event_log.write_throttled(30, key, event, "error", **fields)
             context.abort(StatusCode.INTERNAL, "internal error of this node: see its log")
 
     @contextmanager
@@ -186,17 +184,12 @@ class PeerService:
                 return
             if message is not None:
                 yield from split_message(message, CHUNK_BYTES)
-                self._count_sent(caller, exchange, len(message.frame))
+                active.outbox.mark_delivered(caller, exchange.tick)
+                size = len(message.frame)
+                state.metrics.count("tacit_sent_bytes_total", size, neighbour=caller)
+                state.metrics.count("tacit_messages_sent_total", neighbour=caller)
                 return
             yield notice_chunk(state.progress_notice())
-
-    def _count_sent(self, caller: str, exchange: ExchangeId, size: int) -> None:
-        active, metrics = self._state.active, self._state.metrics
-        same_generation = exchange.generation == active.manifest.generation
-        if same_generation and caller in active.outbox.readers:
-            active.outbox.mark_delivered(caller, exchange.tick)
-        metrics.count("tacit_sent_bytes_total", size, neighbour=caller)
-        metrics.count("tacit_messages_sent_total", neighbour=caller)
 
     def _notify_finished(self, end: wire.Finished, caller: str) -> wire.Empty:
         active, steps = self._state.active, self._state.progress.steps
@@ -222,8 +215,8 @@ class PeerService:
 
     def _get_manifest(self, _: wire.Empty, caller: str) -> wire.SignedManifest:
         newer, folder = self._state.announced, self._state.folder
-        text, signature = (newer.text, newer.signature) if newer else folder.signed_manifest()
-        return wire.SignedManifest(manifest=text, signature=signature)
+        signed = (newer.manifest.text, newer.signature) if newer else folder.signed_manifest()
+        return wire.SignedManifest(manifest=signed[0], signature=signed[1])
 
     def _announce_manifest(self, signed: wire.SignedManifest, caller: str) -> wire.Empty:
         if why := self._state.receive_manifest(signed, caller):
@@ -231,16 +224,14 @@ class PeerService:
         return wire.Empty()
 
 
-def _parse(kind: Callable[[], M], raw: bytes, limit: int) -> M:
-    message = kind()
+def _parse(kind: type[M], raw: bytes, limit: int) -> M:
     try:
         if len(raw) > limit:
             raise DecodeError(f"{len(raw)} bytes")
-        message.ParseFromString(raw)
+        return kind.FromString(raw)
     except DecodeError:
-        text = f"{len(raw)} bytes that are no {message.DESCRIPTOR.name}"
+        text = f"{len(raw)} bytes that are no {kind.DESCRIPTOR.name}"
         raise Refused(StatusCode.INVALID_ARGUMENT, "malformed", text) from None
-    return message
 
 
 def _until_hangup(requests: Iterator[bytes]) -> Iterator[bytes]:
