@@ -21,7 +21,7 @@ from tacit.config.sections import Config
 from tacit.core.errors import Interrupted
 from tacit.experiment.compare import ComparisonRow, compare, make_variant
 from tacit.experiment.run import ProgressListener
-from tacit.report.page import PageSection, table
+from tacit.report.page import table
 from tacit.report.report import write_report
 
 DEMO_ALGORITHMS = {"dsgt": "no protection", "dp-dsgt": "own noise", "lppa": "noise that cancels"}
@@ -89,7 +89,7 @@ def run_demo(out: Path, listener_for: Callable[[str, int], ProgressListener]) ->
         for row in comparison.rows
     ]
     audit = short_audit(experiments)
-    page, sections = out / "report.html", [_report_section(rows, audit)]
+    page, sections = out / "report.html", {"What a neighbour sees": _report_section(rows, audit)}
     write_report(comparison.folders, page, title="Tacit demonstration", sections=sections)
     return DemoResult(rows, page, audit)
 
@@ -124,7 +124,7 @@ def first_message_error(experiment: Experiment) -> float:
     return float(((sent - gradient).norm(dim=1) / gradient.norm(dim=1)).mean())
 
 
-def _report_section(rows: list[DemoRow], audit: list[str]) -> PageSection:
+def _report_section(rows: list[DemoRow], audit: list[str]) -> str:
     text = (
         "<p>Each client sends its model and its gradient tracker γ to its neighbours. The first γ "
         "is the gradient of its data: exactly (an error of 0 %), hidden under the client's own "
@@ -133,5 +133,4 @@ def _report_section(rows: list[DemoRow], audit: list[str]) -> PageSection:
         "this ring knows two of the four masks in it.</p>"
     )
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in audit)
-    html = text + table(HEADER, [row.cells for row in rows]) + sentences
-    return PageSection("What a neighbour sees", html)
+    return text + table(HEADER, [row.cells for row in rows]) + sentences

@@ -11,7 +11,7 @@ from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
 from tacit.auditing.verdict import ASSUMPTIONS
 from tacit.report import audit_figures as figures
-from tacit.report.page import PageSection, card, collapsible, grid, render_page, table
+from tacit.report.page import card, collapsible, grid, render_page, table
 from tacit.report.style import svg
 
 SHOWN_TERMS = 12  # of a combination that is a proof
@@ -28,14 +28,17 @@ def audit_page(audit: Audit, title: str) -> str:
     return render_page(title, lead, "", audit_sections(audit))
 
 
-def audit_sections(audit: Audit) -> list[PageSection]:
-    return [
-        PageSection("Audit: verdict", _verdicts(audit)),
-        PageSection("Audit: what is proved", _proved(audit)),
-        PageSection("Audit: what is bounded", _bounded(audit)),
-        PageSection("Audit: what is measured", _measured(audit)),
-        PageSection("Audit: assumptions", _assumptions(audit)),
-    ]
+def audit_sections(audit: Audit) -> dict[str, str]:
+    """The sections of an audit as HTML, by title."""
+    options = escape(repr(audit.setting.algorithm))
+    return {
+        "Audit: verdict": _verdicts(audit),
+        "Audit: what is proved": _proved(audit),
+        "Audit: what is bounded": _bounded(audit),
+        "Audit: what is measured": _measured(audit),
+        "Audit: assumptions": _bullets(ASSUMPTIONS)
+        + f"<p>All numbers are in audit.json. Options: {options}</p>",
+    }
 
 
 def _verdicts(audit: Audit) -> str:
@@ -167,11 +170,6 @@ def _reconstruction_row(adversary: str, victims: str, attack: ReconstructionResu
         *("–" if one.ssim is None else f"{float(one.ssim.mean()):.3f}" for one in all_scores),
         _wrapped(score.reading),
     ]
-
-
-def _assumptions(audit: Audit) -> str:
-    options = escape(repr(audit.setting.algorithm))
-    return f"{_bullets(ASSUMPTIONS)}<p>All numbers are in audit.json. Options: {options}</p>"
 
 
 def _bullets(items: Iterable[str]) -> str:

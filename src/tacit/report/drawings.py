@@ -19,10 +19,8 @@ from tacit.report.finished_run import MAX_DRAWN_EDGES, StoredGraph, StoredPartit
 from tacit.report.plots import Numbers
 from tacit.report.style import INK, MUTED, PALETTE, PAPER, legend_label, new_figure, plot_style
 
-# Up to this many clients, circles show numbers.
-MAX_NUMBERED_CLIENTS = 40
-# Up to this many clients, bars stand apart above the client's number.
-MAX_NUMBERED_BARS = 60
+MAX_NUMBERED_CLIENTS = 40  # with more, circles show no numbers
+MAX_NUMBERED_BARS = 60  # with more, bars touch each other and have no numbers
 MAX_BARS = 200
 
 # Paul Tol's muted scheme: ten colours that colour-blind readers can tell apart.

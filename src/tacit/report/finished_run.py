@@ -15,12 +15,13 @@ from tacit.data import Dataset, Partition
 from tacit.graph import Graph
 from tacit.record.history import History, Record
 
-# Drawings with more edges show nothing.
-MAX_DRAWN_EDGES = 2_000
+MAX_DRAWN_EDGES = 2_000  # drawings with more show nothing
 
 
-class StoredModel(BaseModel, frozen=True):
+class StoredModel(BaseModel):
     """What a file of a run holds."""
+
+    model_config = {"frozen": True}
 
 
 class FinalSpread(StoredModel):

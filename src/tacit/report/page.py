@@ -1,48 +1,30 @@
-"""The HTML of reports: the page, its style sheet, its elements, and numbers as text."""
+"""The HTML of reports: the page, its elements, and numbers as text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from string import Template
 
-# The page may load and run nothing, whatever a section contains.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-
-CSS = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-
-
-@dataclass(frozen=True)
-class PageSection:
-    """A part of the page; `html` is inserted as it is, so escape what comes from files."""
-
-    title: str
-    html: str
+# Its policy lets the page load and run nothing, whatever a section contains.
+PAGE = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 
 
-def render_page(title: str, lead: str, alerts: str, sections: Sequence[PageSection]) -> str:
-    """The whole document; `alerts` is HTML above the sections."""
+def render_page(title: str, lead: str, alerts: str, sections: Mapping[str, str]) -> str:
+    """The whole document from its sections by title, with `alerts` above them.
+
+    Sections and alerts are HTML and inserted as they are, so escape what comes from files.
+    """
     links, parts = "", ""
-    for number, section in enumerate(sections, 1):
-        anchor, name = f"part-{number}", escape(section.title)
+    for number, (name, html) in enumerate(sections.items(), 1):
+        anchor, name = f"part-{number}", escape(name)
         links += f'<a href="#{anchor}">{name}</a>'
-        parts += (
-            f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{name}</h2>\n'
-            f"{section.html}</section>\n"
-        )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{CSS}</style>\n</head>\n<body>\n"
-        f'<header><h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n'
-        f'<nav aria-label="Contents">{links}</nav>\n{alerts}</header>\n<main>\n{parts}</main>\n'
-        "<footer>Made by Tacit. This file is self-contained and loads nothing from the network."
-        "</footer>\n</body>\n</html>\n"
-    )
+        parts += f'<section aria-labelledby="{anchor}"><h2 id="{anchor}">{name}</h2>\n'
+        parts += f"{html}</section>\n"
+    title, lead = escape(title), escape(lead)
+    return PAGE.substitute(title=title, lead=lead, links=links, alerts=alerts, parts=parts)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:

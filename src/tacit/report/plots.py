@@ -23,12 +23,9 @@ from tacit.report.style import MUTED, legend_label, new_figure, plot_style, seri
 
 Numbers = npt.NDArray[np.float64]
 
-# In inches.
-WIDTH, HEIGHT, LEGEND_ROW = 5.6, 3.1, 0.2
-# With more curves, only the means are drawn.
-MAX_RANGES = 6
-# More points on one curve are not visible, and make the page large.
-MAX_POINTS = 1_000
+WIDTH, HEIGHT, LEGEND_ROW = 5.6, 3.1, 0.2  # in inches
+MAX_RANGES = 6  # with more curves, only the means are drawn
+MAX_POINTS = 1_000  # more on one curve are not visible, and make the page large
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TypeVar
@@ -13,23 +13,21 @@ from tacit.report import plots
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
 from tacit.report.groups import RunGroup, differences, group_runs
-from tacit.report.page import PageSection, card, collapsible, grid, render_page, table
+from tacit.report.page import card, collapsible, grid, render_page, table
 from tacit.report.style import svg
 from tacit.report.tables import comparison_tables, run_summary
 
-# Of several runs, how many different graphs or partitions are drawn.
-MAX_DRAWINGS = 6
-# Longer tables of counts are of no use to a reader.
-MAX_COUNT_ROWS = 60
+MAX_DRAWINGS = 6  # of the different graphs or partitions of several runs
+MAX_COUNT_ROWS = 60  # longer tables of counts are of no use to a reader
 
 SPREAD_CAPTION = "Solid: the mean over clients. Dashed: the average model. Band: lowest to highest."
 MEANS_CAPTION = "The mean over clients; with this many curves, without ranges and average models."
 
 
 def write_report(
-    folders: Sequence[Path], out: Path, *, title: str, sections: Sequence[PageSection] = ()
+    folders: Sequence[Path], out: Path, *, title: str, sections: Mapping[str, str] | None = None
 ) -> Path:
-    """Write a page about the runs in these folders; `sections` precede the configuration."""
+    """Write a page about these runs; `sections`, HTML by title, precede the configuration."""
     distinct = list({folder.resolve(): folder for folder in folders}.values())
     if not distinct:
         raise Misuse(
@@ -38,13 +36,13 @@ def write_report(
     runs = [read_run(folder) for folder in distinct]
     groups = group_runs(runs)
     summary = run_summary(runs[0]) if len(runs) == 1 else comparison_tables(groups)
-    parts = [
-        PageSection("Summary", summary),
-        PageSection("Over the rounds", _plots([group.series for group in groups])),
-        PageSection("Graph and data", _drawings(groups)),
-        *sections,
-        PageSection("Configuration", _configurations(groups)),
-    ]
+    parts = {
+        "Summary": summary,
+        "Over the rounds": _plots([group.series for group in groups]),
+        "Graph and data": _drawings(groups),
+        **(sections or {}),
+        "Configuration": _configurations(groups),
+    }
     page = render_page(title, _lead(runs), _warnings(groups) + _notes(groups), parts)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
