@@ -13,7 +13,7 @@ from tacit.auditing.attacks.membership_scores import (
 )
 from tacit.auditing.scoring.roc import Roc
 from tacit.core.errors import Misuse
-from tacit.data import mnist_mini as mini
+from tacit.data.sources.images import read_mini
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 MEMBERS, STEPS = 200, 200  # members are the first of 400 candidates
@@ -52,7 +52,7 @@ def cosines(rows, observed):
 
 @pytest.fixture(scope="module")
 def digits():
-    raw = mini.read()
+    raw = read_mini()
     y = torch.from_numpy(raw.train.y)
     x = functional.avg_pool2d(torch.from_numpy(raw.train.x).double() / 255, 2)
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[: 2 * MEMBERS]

@@ -6,7 +6,7 @@ import torch
 from tacit.auditing.scoring.images import mse, ssim
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.core.errors import Misuse
-from tacit.data import mnist_mini as mini
+from tacit.data.sources.images import read_mini
 
 VICTIMS, BATCH = 3, 4
 
@@ -14,7 +14,7 @@ VICTIMS, BATCH = 3, 4
 @pytest.fixture(scope="module")
 def digits():
     """Victims' digits [3, 4, 1, 28, 28], two of one class in each batch, and a public pool."""
-    raw = mini.read()
+    raw = read_mini()
     x, y = torch.from_numpy(raw.train.x).double() / 255, torch.from_numpy(raw.train.y)
     first = [torch.nonzero(y == label).flatten() for label in range(10)]
     labels = torch.tensor([[0, 1, 1, 2], [3, 4, 5, 5], [6, 7, 7, 8]])

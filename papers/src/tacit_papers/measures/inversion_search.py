@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.evidence import Evidence
-from tacit.auditing.attacks.inversion import invert
-from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.matching_losses import (
+from tacit.auditing.attacks.gradient_matching import (
     L2,
     CosineDistance,
     MatchingLoss,
     total_variation,
 )
+from tacit.auditing.attacks.inversion import invert
+from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.optimiser import (
     Callback,
     Minimum,

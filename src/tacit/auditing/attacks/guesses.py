@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.labels import recover_labels
 from tacit.auditing.attacks.observation import JointObservation, Observation
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key, tiles, words
 from tacit.tasks.flat import Loss, ModuleLoss
 
-Labels = Tensor | str | None
+Labels = Tensor | Literal["optimise"] | None
 Box = tuple[float, float] | None
-LABEL_MODES = ("recover", "optimise", "enumerate")
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,11 @@ class GuessLayout:
 
     @property
     def pixels(self) -> int:
-        """Numbers of a row that are inputs."""
+        """How many numbers of a row are inputs."""
         return self.batches * self.batch * math.prod(self.shape)
 
     @property
     def width(self) -> int:
-        """Numbers of a row."""
         return self.pixels + self.soft * self.batches * self.batch * self.classes
 
     def inputs(self, rows: Tensor) -> Tensor:
@@ -57,15 +56,6 @@ class GuessLayout:
         return torch.cat((rows[..., : self.pixels].clamp(*box), rows[..., self.pixels :]), -1)
 
 
-@dataclass(frozen=True, eq=False)
-class GuessLabels:
-    """The labels of all guesses."""
-
-    labels: Tensor | None  # [V, R, T, batch, ...]; None: soft labels are searched
-    guesses: int  # R
-    assumption: str
-
-
 def choose_labels(
     labels: Labels,
     loss: Loss,
@@ -74,55 +64,35 @@ def choose_labels(
     restarts: int,
     seed: int,
     box: Box,
-) -> GuessLabels:
-    """The labels of the guesses.
+) -> tuple[Tensor | None, str]:
+    """The labels of the guesses [V, R, T, batch, ...] and what they rest on; None: soft labels.
 
     Args:
         labels: Known labels, or how to find them: see `invert`.
         loss: The loss of a batch at a model.
         observation: What the adversary observed.
         layout: What the numbers of a row stand for.
-        restarts: Guesses per victim.
+        restarts: Guesses per victim, R.
         seed: Keys random choices.
         box: Range of the inputs, if known.
     """
-    victims = len(observation.values)
     if isinstance(labels, Tensor):
         known = _known(labels, observation, layout)
-        known = known[:, None].expand(-1, restarts, *known.shape[1:])
-        return GuessLabels(known, restarts, "labels known")
-    if labels is not None and labels not in LABEL_MODES:
-        raise unknown_name(
-            f"labels is {labels!r}.", labels, LABEL_MODES, also=", a tensor, or None"
-        )
-    if labels == "enumerate":
-        samples = layout.batch * layout.batches
-        if samples > 1:
-            raise Misuse(
-                f'labels="enumerate" with {samples} samples behind each value.',
-                'It is for one sample; use "recover" or "optimise".',
-            )
-        every = torch.arange(layout.classes, device=observation.values.device).repeat(restarts)
-        every = every[None, :, None, None].expand(victims, -1, 1, 1)
-        assumption = f"labels enumerated: {restarts} restarts for each class"
-        return GuessLabels(every, restarts * layout.classes, assumption)
-    reason = ""
-    # Differences reveal labels by a rule of thumb only.
-    difference = not bool((observation.coefficients > 0).all())
-    if labels == "recover" or (labels is None and not difference):
-        found, reason = _recovered(loss, observation, layout, restarts, seed, box)
-        if found is not None:
-            if int(found.max()) >= layout.classes:
-                raise Misuse(
-                    f"The last layer has class {int(found.max())}, but classes is "
-                    f"{layout.classes}.",
-                    "Give the number of the model's outputs.",
-                )
-            return GuessLabels(found, restarts, reason)
-        if labels == "recover":
-            raise Misuse(f"{reason[0].upper()}{reason[1:]}.", 'Give them, or use "optimise".')
+        return known[:, None].expand(-1, restarts, *known.shape[1:]), "labels known"
+    if labels not in (None, "optimise"):
+        raise Misuse(f"labels is {labels!r}.", 'Give a tensor, "optimise" or None.')
     optimised = "labels optimised along with the inputs, as distributions"
-    return GuessLabels(None, restarts, f"{optimised} ({reason})" if reason else optimised)
+    if labels == "optimise" or not bool((observation.coefficients > 0).all()):
+        return None, optimised
+    found, reason = _recovered(loss, observation, layout, restarts, seed, box)
+    if found is None:
+        return None, f"{optimised} ({reason})"
+    if int(found.max()) >= layout.classes:
+        raise Misuse(
+            f"The last layer has class {int(found.max())}, but classes is {layout.classes}.",
+            "Give the number of the model's outputs.",
+        )
+    return found, reason
 
 
 def draw_starts(
@@ -156,9 +126,8 @@ def _known(
     labels: Tensor, observation: Observation | JointObservation, layout: GuessLayout
 ) -> Tensor:
     """Given labels as [V, T, batch, ...]."""
-    victims, batches, batch, classes = (
-        len(observation.values), layout.batches, layout.batch, layout.classes,
-    )  # fmt: skip
+    victims, batches, batch = len(observation.values), layout.batches, layout.batch
+    classes = layout.classes
     lead = (victims, batch) if observation.same_data else (victims, batches, batch)
     if labels.shape[: len(lead)] != lead or labels.ndim > len(lead) + 1:
         raise Misuse(
@@ -170,8 +139,8 @@ def _known(
             f"The labels are from {int(labels.min())} to {int(labels.max())}.",
             f"With {classes} classes they are from 0 to {classes - 1}.",
         )
-    placed = labels.to(observation.values.device)
-    placed = placed.to(observation.values.dtype) if placed.is_floating_point() else placed.long()
+    dtype = observation.values.dtype if labels.is_floating_point() else torch.int64
+    placed = labels.to(observation.values.device, dtype)
     return placed.reshape(victims, batches, batch, *labels.shape[len(lead) :])
 
 

@@ -40,12 +40,11 @@ def recover_labels(
     """The labels behind an observation of cross-entropy gradients.
 
     The gradient of a single sample determines its label (`single_label`). That of a batch, or a sum
-    over clients, approximately determines how often each class occurs (`label_counts`). A
-    difference shows approximately which class was learnt (`label_of_difference`).
+    over clients, approximately determines how often each class occurs (`label_counts`).
 
     Args:
         flat: The attacked model.
-        observation: The observed values.
+        observation: The observed values, of gradients or sums.
         shape: Shape of one input.
         batch: Samples behind each gradient.
         box: Lowest and highest value of an input, or None.
@@ -55,17 +54,6 @@ def recover_labels(
         return _none("the model does not end in a linear layer of its own")
     samples = batch * observation.batches
     bias = layer.bias_of(observation.values)
-    if not bool((observation.coefficients > 0).all()):
-        if bias is None or samples > 1:
-            return _none("a difference shows the label of one sample, by the bias")
-        earlier = observation.weights[:, observation.coefficients < 0]
-        expected = _mean_predictions(flat, earlier, shape, box).mean(1)
-        learnt = (
-            "labels recovered as arg max Δp/p̄, assuming that between the two gradients the model "
-            "learnt the sample's own class, and that it predicted on the sample about what it "
-            "predicts on random inputs"
-        )
-        return RecoveredLabels(label_of_difference(bias, expected)[:, None], learnt)
     if samples == 1:
         certain = (
             "labels recovered from the last layer's gradient (exact for cross-entropy and one "
@@ -101,16 +89,6 @@ def single_label(layer: LinearLayer, gradients: Tensor) -> Tensor:
         return bias.argmin(1)
     weight = layer.weight_of(gradients)
     return weight.sum(2).argmin(1) if layer.outputs == 2 else weight.norm(dim=2).argmax(1)
-
-
-def label_of_difference(bias: Tensor, expected: Tensor) -> Tensor:
-    """The class whose probability rose most in proportion, arg max_c Δp_c / p̄_c: [V].
-
-    Differences [V, C] of the last bias's gradient are (p¹ − y) − (p⁰ − y) = Δp: the label cancels.
-    A step towards the label raises its logit alone, so p_c changes in proportion to p_c. `expected`
-    is p̄ [V, C].
-    """
-    return (bias / expected.clamp_min(1e-6)).argmax(1)
 
 
 def label_counts(bias: Tensor, expected: Tensor, batch: int, batches: int = 1) -> Tensor:

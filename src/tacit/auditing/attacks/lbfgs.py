@@ -11,8 +11,10 @@ from torch import Tensor
 from tacit.auditing.attacks.inverse_hessian import InverseHessians
 from tacit.auditing.attacks.optimiser import Callback, Minimum, Project, ValueAndGrad
 from tacit.core.checks import check_count, check_number
-from tacit.core.errors import Misuse
 
+DECREASE = 1e-4  # c₁
+CURVATURE = 0.9  # c₂
+MAX_TRIALS = 20  # points along one direction
 MAX_GROWTH = 10.0  # of the step from trial to trial while the bracket has no upper end
 MARGIN = 0.1  # a trial stays this share of the bracket away from both of its ends
 
@@ -37,9 +39,6 @@ class LBFGS:
         value_tolerance: Ends when the value is at most this share of the first one; 0: never.
         gradient_tolerance: Ends when the largest slope is at most this share of the first one.
         change_tolerance: Ends when an iteration improves the value by less than this share.
-        line_search_steps: Trial points along one direction.
-        c1: Constant of sufficient decrease.
-        c2: Constant of curvature.
     """
 
     iterations: int = 300
@@ -47,17 +46,12 @@ class LBFGS:
     value_tolerance: float = 1e-9
     gradient_tolerance: float = 1e-10
     change_tolerance: float = 1e-9
-    line_search_steps: int = 20
-    c1: float = 1e-4
-    c2: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "history", "line_search_steps"):
+        for name in ("iterations", "history"):
             check_count(f"{name} of L-BFGS", getattr(self, name))
         for name in ("value_tolerance", "gradient_tolerance", "change_tolerance"):
             check_number(f"{name} of L-BFGS", getattr(self, name), at_least=0)
-        if not 0 < self.c1 < self.c2 < 1:
-            raise Misuse(f"c1 is {self.c1} and c2 is {self.c2}.", "They need 0 < c1 < c2 < 1.")
 
     def workspace(self, n: int) -> int:
         # Two vectors for every pair of the history, and their inner products.
@@ -101,9 +95,9 @@ class LBFGS:
         f, g = _finite(value_and_grad(x, active.which))
         slope = torch.where(f.isfinite(), (g * active.d).sum(1), torch.nan)
         active.trials += 1
-        lower = f <= active.f + self.c1 * active.t * active.slope
-        level = slope.abs() <= self.c2 * active.slope.abs()
-        last = active.trials >= self.line_search_steps
+        lower = f <= active.f + DECREASE * active.t * active.slope
+        level = slope.abs() <= CURVATURE * active.slope.abs()
+        last = active.trials >= MAX_TRIALS
         accepted = lower & (level | last)
         active.update_bracket(f, slope, too_far=~lower | (slope > 0))
         failed = ~accepted & (last | active.bracket_is_narrow())

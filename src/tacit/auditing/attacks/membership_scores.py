@@ -24,7 +24,7 @@ from torch.func import grad, vmap
 
 from tacit.core.checks import check_choice
 from tacit.core.errors import Misuse
-from tacit.core.precision import consistent_tf32
+from tacit.core.devices import consistent_tf32
 from tacit.tasks.flat import Loss
 
 WORKSPACE = 1 << 26  # numbers one pass may take, roughly

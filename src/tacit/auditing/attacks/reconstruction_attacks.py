@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.evidence import Evidence, Kind, evidence
+from tacit.auditing.attacks.gradient_matching import L2, CosineDistance
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import activations
-from tacit.auditing.attacks.matching_losses import L2, CosineDistance
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.shortcuts import read_inputs
 from tacit.auditing.attacks.signed_adam import SignedAdam

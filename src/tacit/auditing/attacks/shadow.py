@@ -32,7 +32,7 @@ from tacit.auditing.attacks.membership_scores import (
 )
 from tacit.core.checks import check_count, check_positive, is_count
 from tacit.core.errors import Misuse
-from tacit.core.precision import consistent_tf32
+from tacit.core.devices import consistent_tf32
 from tacit.core.randomness import derive_key
 from tacit.tasks.flat import ModuleLoss
 
