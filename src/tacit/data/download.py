@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import http.client
 import os
-import sys
 import tarfile
 import time
 import urllib.error
@@ -15,13 +14,12 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from tacit.core import storage
 from tacit.core.errors import Misuse
-from tacit.data.source import DatasetSource, RemoteFile
+from tacit.data.dataset import DatasetSource, RemoteFile
 
 CHUNK = 256 * 1024
 # Other 4xx answers will be the same next time.
@@ -61,38 +59,34 @@ class _AttemptFailed(Exception):
 
 
 def fetch_source(source: DatasetSource, folder: Path, retry: RetryPolicy) -> list[Path]:
-    """Download a dataset's files to `folder`, except those that are there and correct."""
+    """Download a dataset's files to `folder`, except those that are there and correct.
+
+    The fallback makes them if there is no mirror or all mirrors failed.
+    """
     _make_folder(folder)
-    try:
-        if not source.files:
-            raise DownloadError([])
-        for file in source.files:
-            path = folder / file.name
-            if not path.is_file() or mismatch(file, path, as_downloaded=False):
-                download(file, folder, retry)
-        return [folder / file.name for file in source.files]
-    except DownloadError as failure:
-        if source.fallback is None:
-            raise
+    reasons: list[str] = []
+    if source.files:
         try:
-            return _make_by_fallback(source, source.fallback, folder)
-        except DownloadError as second:
-            raise DownloadError(failure.reasons + second.reasons) from second
-
-
-def _make_by_fallback(
-    source: DatasetSource, make: Callable[[Path], list[Path]], folder: Path
-) -> list[Path]:
+            for file in source.files:
+                path = folder / file.name
+                if not path.is_file() or mismatch(file, path, as_downloaded=False):
+                    download(file, folder, retry)
+            return [folder / file.name for file in source.files]
+        except DownloadError as failure:
+            reasons = failure.reasons
+    if source.fallback is None:
+        raise DownloadError(reasons)
     try:
-        made = make(folder)
+        made = source.fallback(folder)
     # scikit-learn and its dependencies raise many types of errors.
     except Exception as error:
-        raise DownloadError([f"by scikit-learn: {type(error).__name__}: {error}"]) from error
+        reasons.append(f"by scikit-learn: {type(error).__name__}: {error}")
+        raise DownloadError(reasons) from error
     for file in source.files:
         if problem := mismatch(file, folder / file.name, as_downloaded=False):
             for path in made:
                 path.unlink(missing_ok=True)
-            raise DownloadError([f"by scikit-learn: {file.name}: {problem}"])
+            raise DownloadError([*reasons, f"by scikit-learn: {file.name}: {problem}"])
     return made
 
 
@@ -178,11 +172,8 @@ def _compare_members(file: RemoteFile, path: Path) -> str:
     return f"it has no member {', '.join(missing)}" if missing else ""
 
 
-def _compare(title: str, stream: BufferedIOBase | IO[bytes], algorithm: str, expected: str) -> str:
-    digest = hashlib.new(algorithm)
-    while chunk := stream.read(CHUNK):
-        digest.update(chunk)
-    found = digest.hexdigest()
+def _compare(title: str, stream: Any, algorithm: str, expected: str) -> str:
+    found = hashlib.file_digest(stream, algorithm).hexdigest()
     return "" if found == expected else f"its {title} is {found}, not {expected}"
 
 
@@ -201,14 +192,9 @@ def _make_folder(folder: Path) -> None:
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on standard error; yield a function that adds received bytes."""
-    try:
-        from rich import progress as bars
-        from rich.console import Console
-    except ImportError:
-        size = f" ({total / 1e6:.1f} MB)" if total else ""
-        print(f"downloading {title}{size} ...", file=sys.stderr, flush=True)
-        yield lambda received: None
-        return
+    from rich import progress as bars
+    from rich.console import Console
+
     columns = (
         bars.TextColumn("{task.description}"),
         bars.BarColumn(),

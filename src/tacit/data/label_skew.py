@@ -38,7 +38,20 @@ def assign_k_classes(
         minimum: Samples that each client has at least.
     """
     present, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-    _check(clients, k, len(present))
+    classes = len(present)
+    if k < 1:
+        raise Misuse(f"k is {k}.", "Give each client at least 1 class.")
+    if k > classes:
+        raise Misuse(
+            f"k={k} classes per client, but the samples have only {classes} classes.",
+            f"Set k to at most {classes}.",
+        )
+    if clients * k < classes:
+        raise Misuse(
+            f"{clients:,} clients with k={k} classes each hold at most {clients * k:,} of "
+            f"{classes} classes, so some samples would belong to no client.",
+            f"Raise k to {-(-classes // clients)}, or clients to {-(-classes // k)}.",
+        )
     for draw in range(MAX_DRAWS):
         rng = np.random.default_rng([seed, draw])
         counts = _divide_classes(_draw_classes(sizes, clients, k, rng), sizes, rng)
@@ -46,7 +59,7 @@ def assign_k_classes(
             return _owners(counts, codes, rng)
     raise Misuse(
         f"k={k} classes per client with minimum={minimum}: {MAX_DRAWS} draws left some of "
-        f"{clients:,} clients with less (the rarest of {len(present)} classes has "
+        f"{clients:,} clients with less (the rarest of {classes} classes has "
         f"{sizes.min():,} samples).",
         "Lower minimum (the batch size) or the number of clients, or raise k.",
     )
@@ -73,22 +86,6 @@ def assign_all_but_k_classes(labels: NDArray[np.int64], clients: int, k: int, se
         )
     rng = np.random.default_rng(seed)
     return _owners(_divide_classes(holds, sizes, rng), codes, rng)
-
-
-def _check(clients: int, k: int, classes: int) -> None:
-    if k < 1:
-        raise Misuse(f"k is {k}.", "Give each client at least 1 class.")
-    if k > classes:
-        raise Misuse(
-            f"k={k} classes per client, but the samples have only {classes} classes.",
-            f"Set k to at most {classes}.",
-        )
-    if clients * k < classes:
-        raise Misuse(
-            f"{clients:,} clients with k={k} classes each hold at most {clients * k:,} of "
-            f"{classes} classes, so some samples would belong to no client.",
-            f"Raise k to {-(-classes // clients)}, or clients to {-(-classes // k)}.",
-        )
 
 
 def _draw_classes(

@@ -15,11 +15,10 @@ import torch
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse, first_line, unknown_name
 from tacit.core.plugins import Registry
-from tacit.data.dataset import Dataset, Split
+from tacit.data.dataset import Dataset, DatasetSource, Split
 from tacit.data.download import DEFAULT_RETRY, RetryPolicy
 from tacit.data.formats.raw import RawDataset, RawSplit
 from tacit.data.locate import data_folder, fetch_files, locate, locate_or_fetch, search_folders
-from tacit.data.source import DatasetSource
 from tacit.data.sources import SOURCES
 
 Folder = str | os.PathLike[str] | None

@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from tacit.core.errors import Misuse
+from tacit.data.dataset import DatasetSource, Layout, LocatedFiles
 from tacit.data.download import DownloadError, RetryPolicy, fetch_source
-from tacit.data.source import DatasetSource, Layout, LocatedFiles
 from tacit.data.sources import SOURCES
 
 _FOLDERS = {source.folder for source in SOURCES.values() if source.folder}

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import sys
 import tarfile
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,9 +13,9 @@ import pytest
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
 from tacit.data import fetch, load, loading
+from tacit.data.dataset import RemoteFile
 from tacit.data.download import DownloadError, RetryPolicy, download
 from tacit.data.scikit_learn import write_idx, write_rcv1
-from tacit.data.source import RemoteFile
 from tacit.data.sources import SOURCES
 
 FAST = RetryPolicy(attempts=3, pause=0.01, timeout=5)
@@ -115,12 +114,6 @@ def test_checksum_of_members(file_server, tmp_path):
 def test_a_checksum_is_required():
     with pytest.raises(ValueError, match="without any checksum"):
         RemoteFile("a", ("http://127.0.0.1/a",))
-
-
-def test_progress_without_rich(file_server, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    download(remote(file_server.add("a", CONTENTS)), tmp_path, FAST)
-    assert capsys.readouterr().err == "downloading thing.bin (0.1 MB) ...\n"
 
 
 @pytest.fixture

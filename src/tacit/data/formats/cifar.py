@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.core.errors import Misuse
+from tacit.data.dataset import LocatedFiles
 from tacit.data.formats.raw import RawDataset, RawSplit, damaged, read_members
-from tacit.data.source import LocatedFiles
 
 BATCHES = 5
 RECORDS = 10_000

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.data.dataset import LocatedFiles
 from tacit.data.formats.raw import RawDataset, RawSplit, damaged, read_bytes
-from tacit.data.source import LocatedFiles
 
 IMAGES_MAGIC = 2051
 LABELS_MAGIC = 2049

@@ -11,8 +11,8 @@ import numpy as np
 
 from tacit.core.checks import check_choice, is_count
 from tacit.core.errors import Misuse
+from tacit.data.dataset import LocatedFiles
 from tacit.data.formats.raw import RawDataset, RawSplit, damaged
-from tacit.data.source import LocatedFiles
 
 TERMS = 47_236
 _UNREADABLE = (

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tacit.data.formats import adult, covertype, location, rcv1
+from tacit.data.dataset import DatasetSource, Layout, RemoteFile
+from tacit.data.formats import rcv1
+from tacit.data.formats.tables import INCOMES, read_adult, read_covertype, read_location
 from tacit.data.scikit_learn import write_rcv1
-from tacit.data.source import DatasetSource, Layout, RemoteFile
 
 COVER_TYPES = (
     *("Spruce/Fir", "Lodgepole Pine", "Ponderosa Pine", "Cottonwood/Willow"),
@@ -41,7 +42,7 @@ _COVTYPE = DatasetSource(
         ),
     ),
     options={"scale": SCALE, "test_fraction": TEST_FRACTION},
-    read=partial(covertype.read, binary=True),
+    read=partial(read_covertype, binary=True),
 )
 
 TABLES = (
@@ -50,7 +51,7 @@ TABLES = (
         title="Adult (census income above 50K)",
         folder="adult",
         shape=(108,),
-        class_names=("<=50K", ">50K"),
+        class_names=INCOMES,
         counts="32,561 / 16,281",
         licence="CC BY 4.0",
         citation="B. Becker, R. Kohavi: Adult. UCI Machine Learning Repository, 1996.",
@@ -71,7 +72,7 @@ TABLES = (
             ),
         ),
         options={"scale": SCALE},
-        read=adult.read,
+        read=read_adult,
     ),
     _COVTYPE,
     replace(
@@ -79,7 +80,7 @@ TABLES = (
         name="covtype7",
         title="Covertype, all seven cover types",
         class_names=COVER_TYPES,
-        read=covertype.read,
+        read=read_covertype,
     ),
     DatasetSource(
         name="rcv1",
@@ -140,6 +141,6 @@ TABLES = (
             ),
         ),
         options={"test_fraction": TEST_FRACTION},
-        read=location.read,
+        read=read_location,
     ),
 )
