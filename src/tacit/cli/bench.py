@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -100,8 +100,12 @@ def _print(results: Sequence[BenchResult], machine: Machine, console: Console) -
     for meaning in dict.fromkeys(meanings):
         print_line(meaning)
     for result in results:
-        details = ", ".join([result.unit, *_details(result)])
-        print_line(f"{result.bench} {result.workload}: per {details}")
+        details = [result.unit]
+        for name, value in result.details.items():
+            if isinstance(value, float | int | str):
+                text = _number(value) if isinstance(value, float) else value
+                details.append(f"{name.replace('_', ' ')} {text}")
+        print_line(f"{result.bench} {result.workload}: per {', '.join(details)}")
     gpu = f", {machine.gpu}" if machine.gpu else ""
     print_line(
         f"{machine.processor}{gpu}; {machine.cores} cores, {machine.threads} threads, "
@@ -109,13 +113,6 @@ def _print(results: Sequence[BenchResult], machine: Machine, console: Console) -
     )
     if machine.caution:
         print_line(f"Caution: {machine.caution}.", style="bold yellow")
-
-
-def _details(result: BenchResult) -> Iterator[str]:
-    for name, value in result.details.items():
-        if isinstance(value, float | int | str):
-            text = _number(value) if isinstance(value, float) else value
-            yield f"{name.replace('_', ' ')} {text}"
 
 
 def _number(value: float) -> str:

@@ -79,11 +79,8 @@ class Experiment:
         section = self.config.transcript
         if section is None:
             return None
-        keys = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in section.model_dump(exclude={"first", "last"}).items()
-        }
-        return Transcript(Keep(ticks=(section.first, section.last), **keys))
+        keys = section.model_dump(exclude={"first", "last"})
+        return Transcript(Keep.from_plain(keys | {"ticks": (section.first, section.last)}))
 
 
 def build(config: Config, folder: Path | None = None, dataset: Dataset | None = None) -> Experiment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -59,6 +59,11 @@ class Keep:
                 raise Misuse(
                     f"{name} to keep is {value!r}.", "Give a tuple, e.g. (0, 2) or ('gamma',)."
                 )
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> Keep:
+        """From values as files hold them, with lists in place of tuples."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
     def includes(self, tick: int) -> bool:
         return self.ticks is None or self.ticks[0] <= tick <= self.ticks[1]

@@ -96,11 +96,8 @@ def load(folder: Path) -> tuple[Transcript, str]:
     unknowns = [Unknown(*fields) for fields in facts["held"]]
     held = dict(zip(unknowns, tensors["held"], strict=True)) if unknowns else {}
     edges = [(int(s), int(t)) for s, t in facts["edges"]]
-    keep = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in facts["keep"].items()
-    }
-    transcript = Transcript(Keep(**keep), facts["clients"], edges, facts["steps"], messages, held)
+    keep = Keep.from_plain(facts["keep"])
+    transcript = Transcript(keep, facts["clients"], edges, facts["steps"], messages, held)
     return transcript, facts["fingerprint"]
 
 

@@ -61,7 +61,8 @@ def loss_figure(series: Sequence[Series]) -> Figure:
     """Loss over rounds, on a log scale if it spans more than two decades."""
     curves = [_spread_curve(one, "loss") for one in series]
     figure, axes = _draw(series, curves, "round", "loss", spread=True)
-    shown = np.hstack([part for c in curves for part in (c.values, c.low, c.average_model)])
+    parts: list[Any] = [part for c in curves for part in (c.values, c.low, c.average_model)]
+    shown = np.concatenate(parts)
     shown = shown[np.isfinite(shown)]
     if len(shown) and shown.min() > 0 and shown.max() > 100 * shown.min():
         _use_log_scale(axes)
