@@ -34,9 +34,8 @@ class Topology(BaseTopology):
         labels: Names of the clients, for drawings.
         positions: Where to draw the clients, `[N, 2]`.
 
-    Example:
-        >>> Topology.ring(5).mixing("metropolis").describe()
-        'ring(5), metropolis weights: 5 clients, 10 directed edges, spectral gap 0.461'
+    >>> Topology.ring(5).mixing("metropolis").describe()
+    'ring(5), metropolis weights: 5 clients, 10 directed edges, spectral gap 0.461'
     """
 
     def mixing(self, rule: str = "metropolis", *, lazy: bool = False, **options: Any) -> Graph:
@@ -50,9 +49,8 @@ class Topology(BaseTopology):
         Raises:
             Misuse: The rule is unknown or does not fit, or the topology is not connected.
 
-        Example:
-            >>> Topology.star(4).mixing().W[0].tolist()
-            [0.25, 0.25, 0.25, 0.25]
+        >>> Topology.star(4).mixing().W[0].tolist()
+        [0.25, 0.25, 0.25, 0.25]
         """
         self._require_connected()
         weights = mixing_weights(rule, self.edges, self.clients, self.directed, options)
@@ -107,9 +105,8 @@ class Graph:
         Raises:
             Misuse: The matrix is not square, real and finite, or has a weight without an edge.
 
-        Example:
-            >>> Graph.from_matrix([[0.5, 0.5], [0.5, 0.5]]).doubly_stochastic
-            True
+        >>> Graph.from_matrix([[0.5, 0.5], [0.5, 0.5]]).doubly_stochastic
+        True
         """
         weights = as_weights(matrix)
         if topology is None:

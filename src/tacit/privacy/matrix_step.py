@@ -37,9 +37,8 @@ class MatrixStep:
         deviation: σ_μ, of the diagonal.
         off_diagonal: σ_z, of the non-zero entries of Z.
 
-    Example:
-        >>> MatrixStep("diagonal", deviation=0.1).mean
-        1.0
+    >>> MatrixStep("diagonal", deviation=0.1).mean
+    1.0
     """
 
     structure: Structure = "upper"

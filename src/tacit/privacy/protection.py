@@ -48,9 +48,8 @@ class Protection(ABC):
 class NormVector(Protection):
     """c(w) = (τ/√L) ‖w‖ · 1, the paper's first choice.
 
-    Example:
-        >>> NormVector(tau=0.1).lipschitz
-        1.0
+    >>> NormVector(tau=0.1).lipschitz
+    1.0
     """
 
     def _shift(self, w: Tensor) -> Tensor:
@@ -61,9 +60,8 @@ class NormVector(Protection):
 class ErfVector(Protection):
     """c(w) = τ erf(0.1 w), elementwise.
 
-    Example:
-        >>> round(ErfVector(tau=0.1).lipschitz, 3)
-        0.113
+    >>> round(ErfVector(tau=0.1).lipschitz, 3)
+    0.113
     """
 
     lipschitz: ClassVar[float] = 0.2 / math.sqrt(math.pi)

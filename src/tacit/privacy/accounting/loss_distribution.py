@@ -142,7 +142,8 @@ class PrivacyLoss:
 
     def compose(self, other: PrivacyLoss) -> PrivacyLoss:
         """The loss of both releases, with independent noise; the second may depend on the first."""
-        step, width = min(self.step, other.step), self._width + other._width
+        step = min(self.step, other.step)
+        width = len(self.mass) * self.step + len(other.mass) * other.step
         while width / step > CELLS:
             step *= 2
         one, two = self.regrid(step), other.regrid(step)
@@ -175,10 +176,6 @@ class PrivacyLoss:
         infinity = count * self.infinity + CUT + (error if cells > 1 else 0.0)
         first = count * self.first + low
         return PrivacyLoss(*_cut(first, self.step, at, infinity, count * self.pure))
-
-    @property
-    def _width(self) -> float:
-        return len(self.mass) * self.step
 
 
 def _cut(
