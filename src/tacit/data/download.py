@@ -13,7 +13,6 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +21,11 @@ from tacit.core.errors import Misuse
 from tacit.data.dataset import DatasetSource, RemoteFile
 
 CHUNK = 256 * 1024
+# Attempts per URL; seconds before the second attempt, and each later pause is twice as long;
+# seconds without data after which an attempt fails.
+ATTEMPTS, PAUSE, TIMEOUT = 3, 1.0, 30.0
 # Other 4xx answers will be the same next time.
 _RETRIED_CLIENT_ERRORS = (408, 425, 429)
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """How often and how long to try.
-
-    Attributes:
-        attempts: Attempts per URL.
-        pause: Seconds before the second attempt; each later pause is twice as long.
-        timeout: Seconds without data after which an attempt fails.
-    """
-
-    attempts: int = 3
-    pause: float = 1.0
-    timeout: float = 30.0
-
-
-DEFAULT_RETRY = RetryPolicy()
 
 
 class DownloadError(Exception):
@@ -58,7 +42,7 @@ class _AttemptFailed(Exception):
         super().__init__(reason)
 
 
-def fetch_source(source: DatasetSource, folder: Path, retry: RetryPolicy) -> list[Path]:
+def fetch_source(source: DatasetSource, folder: Path) -> list[Path]:
     """Download a dataset's files to `folder`, except those that are there and correct.
 
     The fallback makes them if there is no mirror or all mirrors failed.
@@ -70,7 +54,7 @@ def fetch_source(source: DatasetSource, folder: Path, retry: RetryPolicy) -> lis
             for file in source.files:
                 path = folder / file.name
                 if not path.is_file() or mismatch(file, path, as_downloaded=False):
-                    download(file, folder, retry)
+                    download(file, folder)
             return [folder / file.name for file in source.files]
         except DownloadError as failure:
             reasons = failure.reasons
@@ -90,15 +74,15 @@ def fetch_source(source: DatasetSource, folder: Path, retry: RetryPolicy) -> lis
     return made
 
 
-def download(file: RemoteFile, folder: Path, retry: RetryPolicy) -> Path:
+def download(file: RemoteFile, folder: Path) -> Path:
     """Download one file from the first mirror that delivers it with the right checksum."""
     reasons: list[str] = []
     for url in file.urls:
-        for attempt in range(retry.attempts):
+        for attempt in range(ATTEMPTS):
             if attempt:
-                time.sleep(retry.pause * 2 ** (attempt - 1))
+                time.sleep(PAUSE * 2 ** (attempt - 1))
             try:
-                return _attempt(url, file, folder / file.name, retry.timeout)
+                return _attempt(url, file, folder / file.name)
             except _AttemptFailed as failure:
                 reasons.append(f"{url}: {failure}")
                 if failure.final:
@@ -106,10 +90,10 @@ def download(file: RemoteFile, folder: Path, retry: RetryPolicy) -> Path:
     raise DownloadError(reasons)
 
 
-def _attempt(url: str, file: RemoteFile, target: Path, timeout: float) -> Path:
+def _attempt(url: str, file: RemoteFile, target: Path) -> Path:
     try:
         with storage.replacing(target) as part:
-            _transfer(url, file, part, timeout)
+            _transfer(url, file, part)
             if problem := mismatch(file, part):
                 raise _AttemptFailed(problem)
     except urllib.error.HTTPError as error:
@@ -120,11 +104,11 @@ def _attempt(url: str, file: RemoteFile, target: Path, timeout: float) -> Path:
     return target
 
 
-def _transfer(url: str, file: RemoteFile, part: Path, timeout: float) -> None:
+def _transfer(url: str, file: RemoteFile, part: Path) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "tacit"})
     # Not urlopen, which keeps the proxies of its first call.
     opener = urllib.request.build_opener()
-    with opener.open(request, timeout=timeout) as response, part.open("wb") as out:
+    with opener.open(request, timeout=TIMEOUT) as response, part.open("wb") as out:
         length = response.headers.get("Content-Length")
         announced = int(length) if length and length.isdigit() else None
         received = 0

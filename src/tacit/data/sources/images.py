@@ -9,7 +9,7 @@ from importlib import resources
 import numpy as np
 
 from tacit.data.dataset import DatasetSource, Layout, RemoteFile
-from tacit.data.formats import cifar, idx
+from tacit.data.formats.images import read_cifar, read_idx
 from tacit.data.formats.raw import RawDataset, RawSplit
 from tacit.data.scikit_learn import write_idx
 
@@ -123,7 +123,7 @@ IMAGES = (
             ),
         ),
         fallback=partial(write_idx, "mnist_784"),
-        read=idx.read,
+        read=read_idx,
     ),
     DatasetSource(
         name="fashion-mnist",
@@ -153,7 +153,7 @@ IMAGES = (
             ),
         ),
         fallback=partial(write_idx, "Fashion-MNIST"),
-        read=idx.read,
+        read=read_idx,
     ),
     DatasetSource(
         name="cifar10",
@@ -189,7 +189,7 @@ IMAGES = (
                 members_sha1=_CIFAR_SHA1,
             ),
         ),
-        read=cifar.read,
+        read=read_cifar,
         unsafe_files={"cifar-10-batches-py": _PICKLED, "cifar-10-python.tar.gz": _PICKLED},
     ),
 )

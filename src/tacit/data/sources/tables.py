@@ -45,6 +45,12 @@ _COVTYPE = DatasetSource(
     read=partial(read_covertype, binary=True),
 )
 
+
+def _rcv1_layout(name: str, *accepted: str) -> Layout:
+    roles = ("train", "test")
+    return Layout(name, {role: tuple(each.format(role) for each in accepted) for role in roles})
+
+
 TABLES = (
     DatasetSource(
         name="adult",
@@ -93,21 +99,9 @@ TABLES = (
         citation="D. D. Lewis, Y. Yang, T. G. Rose, F. Li: RCV1. JMLR 5, 2004.",
         page="https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html#rcv1.binary",
         layouts=(
-            Layout(
-                "libsvm",
-                {
-                    "train": ("rcv1_train.binary.bz2", "rcv1_train.binary"),
-                    "test": ("rcv1_test.binary.bz2", "rcv1_test.binary"),
-                },
-            ),
-            Layout("arrays", {"train": ("rcv1_train.npz",), "test": ("rcv1_test.npz",)}),
-            Layout(
-                "subset",
-                {
-                    "train": ("rcv1_subset_train.binary.bz2", "rcv1_subset_train.binary"),
-                    "test": ("rcv1_subset_test.binary.bz2", "rcv1_subset_test.binary"),
-                },
-            ),
+            _rcv1_layout("libsvm", "rcv1_{}.binary.bz2", "rcv1_{}.binary"),
+            _rcv1_layout("arrays", "rcv1_{}.npz"),
+            _rcv1_layout("subset", "rcv1_subset_{}.binary.bz2", "rcv1_subset_{}.binary"),
         ),
         options={
             "features": "keep only this many of the most frequent terms of the training set; "
