@@ -249,7 +249,7 @@ class Simulation(Execution):
             return observe(
                 self._state.theta,
                 self.task.evaluation.at_batch(number),
-                hosted=self.hosted,
+                self.hosted,
                 optimum=self.task.optimum_at(number),
                 round=self.t // self.round_length,
                 step=self.t,
@@ -283,11 +283,9 @@ class Simulation(Execution):
         if (found := self._watchdog.first_found()) is None:
             return None
         fields = tensors_of(self._state)
-        is_client = len(fields[found.field]) == len(self.hosted.ids)
-        rows = self.hosted.ids
-        if not is_client:
-            rows = self.hosted.partition.out_edges(self.hosted.group.rank)
-        field = list(fields).index(found.field)
+        hosted, field = self.hosted, list(fields).index(found.field)
+        is_client = len(fields[found.field]) == len(hosted.ids)
+        rows = hosted.ids if is_client else hosted.partition.out_edges(hosted.group.rank)
         return found.iteration, field, int(rows[found.row]), int(is_client)
 
 

@@ -9,7 +9,6 @@ is the loss between gradients together with its gradient. "By hand" is the usual
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -35,29 +34,20 @@ SINGLE_VICTIMS = 2
 REPEATS, QUICK_REPEATS = 5, 1
 
 
-@dataclass(frozen=True, eq=False)
 class Victims:
     """What the attackers know: the loss, and weights and gradients [V, P]."""
 
-    loss: ModuleLoss
-    weights: Tensor
-    gradients: Tensor
-    search: LBFGS
-
-    @classmethod
-    def make(cls, count: int, iterations: int, device: torch.device) -> Victims:
+    def __init__(self, count: int, iterations: int, device: torch.device) -> None:
         flat = FlatModule(sigmoid_cnn(SHAPE, CLASSES, uniform=0.5))
-        loss = ModuleLoss(flat, functional.cross_entropy).to(device)
+        self.loss = ModuleLoss(flat, functional.cross_entropy).to(device)
         digits = data.load("mnist-mini", limit_train=count).train
-        weights = torch.stack([flat.random_weights("bench", victim) for victim in range(count)]).to(
-            device
-        )
+        weights = [flat.random_weights("bench", victim) for victim in range(count)]
+        self.weights = torch.stack(weights).to(device)
         x, y = digits.x[:, None].to(device), digits.y[:, None].to(device)
-        gradients: Tensor = vmap(grad(loss))(weights, x, y)
-        search = LBFGS(
+        self.gradients: Tensor = vmap(grad(self.loss))(self.weights, x, y)
+        self.search = LBFGS(
             iterations, value_tolerance=0.0, gradient_tolerance=0.0, change_tolerance=0.0
         )
-        return cls(loss, weights, gradients, search)
 
     def attack(self, which: slice) -> int:
         """Invert the gradients of these victims in one batch; return the evaluations."""
@@ -103,7 +93,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
     options.progress("attack: preparing", 0, 1)
     count = QUICK_VICTIMS if options.quick else VICTIMS
     iterations = QUICK_ITERATIONS if options.quick else ITERATIONS
-    victims = Victims.make(count, iterations, options.device)
+    victims = Victims(count, iterations, options.device)
     single = range(SINGLE_VICTIMS)
     attacks: dict[str, Callable[[], int]] = {
         "batch": lambda: victims.attack(slice(None)),

@@ -29,7 +29,14 @@ TENSORS = 4
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
     clients = QUICK_CLIENTS if options.quick else CLIENTS
-    _check_memory(TENSORS * 4 * clients * PARAMETERS, options.device)
+    needed, free = TENSORS * 4 * clients * PARAMETERS, available_memory()
+    if options.device.type == "cuda":
+        free = torch.cuda.mem_get_info(options.device)[0]
+    if free is not None and needed > free:
+        raise Misuse(
+            f"mix takes {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free.",
+            "Free some, or use --quick.",
+        )
     options.progress("mix: preparing", 0, 1)
     net = StackedNetwork(
         ring(clients), torch.float32, options.device, WorkerPool.for_device(options.device)
@@ -62,12 +69,3 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
             "limit_gigabytes_per_second": moved / timings.median("copy") / 1e9,
         },
     )
-
-
-def _check_memory(needed: int, device: torch.device) -> None:
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
-    if free is not None and needed > free:
-        raise Misuse(
-            f"mix takes {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free.",
-            "Free some, or use --quick.",
-        )

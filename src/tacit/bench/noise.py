@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Literal
 
 import torch
 
@@ -17,9 +16,9 @@ from tacit.bench.benchmark import BenchOptions, BenchResult
 from tacit.bench.workloads import W2
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Laplace, Noise
+from tacit.simulation import Generator
 
 SUMMARY = "numbers of keyed noise per second / numbers per second of torch's own generator"
-Generator = Literal["philox", "chacha20"]
 LAWS: dict[str, Noise] = {"laplace": Laplace(1.0), "gaussian": Gaussian(1.0)}
 CASES: dict[str, tuple[Generator, str, bool]] = {
     f"{prg}-{law}{'-edges' if edges else ''}": (prg, law, edges)

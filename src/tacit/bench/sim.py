@@ -47,7 +47,9 @@ def _measure(workload: Workload, options: BenchOptions) -> BenchResult:
         LIMIT: plain_loop(workload, images, options.device, threads),
     }
     if workload is W3:
-        functions[SMALLER] = _equal_work_of_w2(options.device)
+        smaller = W2.simulation(W2.images(), options.device)
+        # As many client-steps with a tenth of the clients.
+        functions[SMALLER] = lambda: run_iterations(smaller, W3.client_steps // W2.clients)
     # The first round is the warm-up.
     title, repeats = f"sim {workload.name}", workload.rounds - 1
     timings = options.time(title, functions, repeats, QUICK_REPEATS)
@@ -108,12 +110,6 @@ def torch_threads(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _equal_work_of_w2(device: torch.device) -> TimedFunction:
-    """A round of W3's client-steps with a tenth of the clients."""
-    simulation = W2.simulation(W2.images(), device)
-    return lambda: run_iterations(simulation, W3.client_steps // W2.clients)
 
 
 def _details(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from tacit.algorithms.lppa import LPPA
 from tacit.core.randomness import derive_key
 from tacit.core.schedules import Exponential
 from tacit.graph import Graph, Topology
-from tacit.simulation import Setting, Simulation
+from tacit.simulation import Generator, Setting, Simulation
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 from tacit.tasks.task import Init
@@ -110,7 +110,7 @@ class Workload:
         )
 
     def simulation(
-        self, images: Images, device: torch.device, prg: Literal["philox", "chacha20"] = "philox"
+        self, images: Images, device: torch.device, prg: Generator = "philox"
     ) -> Simulation:
         """A started simulation: λ = 0.02 · 0.95^round, Laplace(0.025) masks at the start."""
         algorithm = LPPA(Exponential(0.02, 0.95, every=self.iterations))

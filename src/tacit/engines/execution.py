@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
+from tacit.core.devices import consistent_tf32
 from tacit.core.errors import Misuse, first_line
-from tacit.core.precision import consistent_tf32
 from tacit.engines.capture.iteration import CapturedStep, copied_state
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
@@ -86,7 +86,12 @@ class Execution:
         if self._captured is None:
             self._compute()
         else:
-            self._replay(self._captured)
+            try:
+                with torch.cuda.device(self.device):
+                    self._captured.replay(self.t)
+            except BaseException:
+                self._state = self._captured = None
+                raise
         self.t += 1
 
     def _compute(self) -> None:
@@ -100,14 +105,6 @@ class Execution:
             self._watchdog.check(self.t + 1, tensors_of(state))
         self._state = state
         self._warm_up -= self._warm_up > 0
-
-    def _replay(self, captured: CapturedStep) -> None:
-        try:
-            with torch.cuda.device(self.device):
-                captured.replay(self.t)
-        except BaseException:
-            self._state = self._captured = None
-            raise
 
     def _capture(self) -> None:
         """Capture a step, or remember why this algorithm's steps cannot be captured."""

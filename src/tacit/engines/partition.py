@@ -97,42 +97,35 @@ def partition_clients(edges: Edges, clients: int, ranks: int) -> ClientPartition
         (np.ones(len(both_ways)), (both_ways[:, 0], both_ways[:, 1])), shape=(clients, clients)
     )
     adjacency.sum_duplicates()
-    found = []
-    for order in _orders(adjacency, spectral=False):
-        rank_of = np.empty(clients, dtype=np.int64)
-        rank_of[order] = np.repeat(np.arange(ranks), sizes)
-        found.append(ClientPartition(rank_of, ranks, edges))
+    # The inverse of an order has the place of each client in it.
+    blocks = np.repeat(np.arange(ranks), sizes)
+    found = [blocks[np.argsort(order)] for order in _orders(adjacency, spectral=False)]
     if ranks > 1 and adjacency.nnz < DENSE * clients**2:
-        rank_of = np.empty(clients, dtype=np.int64)
-        _bisect(adjacency, np.arange(clients), sizes, 0, rank_of)
-        found.append(ClientPartition(rank_of, ranks, edges))
+        found.append(_bisect(adjacency, sizes))
+    partitions = [ClientPartition(rank_of, ranks, edges) for rank_of in found]
     # What travels in one `mix` and in one `send`; the first of equals.
-    return min(found, key=lambda partition: partition.volume + partition.cut_edges)
+    return min(partitions, key=lambda partition: partition.volume + partition.cut_edges)
 
 
-def _bisect(
-    adjacency: sparse.csr_array,
-    members: np.ndarray,
-    sizes: list[int],
-    first: int,
-    rank_of: np.ndarray,
-) -> None:
-    """Assign the members (rows of `adjacency`) to ranks first, first + 1, … of these sizes."""
+def _bisect(adjacency: sparse.csr_array, sizes: list[int]) -> np.ndarray:
+    """The rank of each row of `adjacency`, for ranks of these sizes."""
+    rank_of = np.zeros(adjacency.shape[0], dtype=np.int64)
     if len(sizes) == 1:
-        rank_of[members] = first
-        return
+        return rank_of
     half = len(sizes) // 2
     low = sum(sizes[:half])
     best, least = np.empty(0, dtype=bool), np.inf
     for order in _orders(adjacency, spectral=True):
-        side = np.zeros(len(members), dtype=bool)
+        side = np.zeros(len(rank_of), dtype=bool)
         side[order[:low]] = True
-        cut = _cut(adjacency, _swap_pairs(adjacency, side))
+        _swap_pairs(adjacency, side)
+        cut = float(adjacency[np.flatnonzero(side)][:, np.flatnonzero(~side)].sum())
         if cut < least:
             best, least = side, cut
-    for side, part, number in ((best, sizes[:half], first), (~best, sizes[half:], first + half)):
+    for side, part, first in ((best, sizes[:half], 0), (~best, sizes[half:], half)):
         rows = np.flatnonzero(side)
-        _bisect(sparse.csr_array(adjacency[rows][:, rows]), members[rows], part, number, rank_of)
+        rank_of[rows] = first + _bisect(sparse.csr_array(adjacency[rows][:, rows]), part)
+    return rank_of
 
 
 def _orders(adjacency: sparse.csr_array, spectral: bool) -> Iterator[np.ndarray]:
@@ -183,11 +176,7 @@ def _fiedler_vector(adjacency: sparse.csr_array) -> np.ndarray:
     return slowest
 
 
-def _cut(adjacency: sparse.csr_array, side: np.ndarray) -> float:
-    return float(adjacency[np.flatnonzero(side)][:, np.flatnonzero(~side)].sum())
-
-
-def _swap_pairs(adjacency: sparse.csr_array, side: np.ndarray) -> np.ndarray:
+def _swap_pairs(adjacency: sparse.csr_array, side: np.ndarray) -> None:
     """Swap the pair of clients that shortens the cut most, in place, until no pair does."""
     pointers, others, weights = adjacency.indptr, adjacency.indices, adjacency.data
     sign = np.where(side, 1.0, -1.0)
@@ -207,4 +196,3 @@ def _swap_pairs(adjacency: sparse.csr_array, side: np.ndarray) -> np.ndarray:
             gain[neighbours] += np.where(together, 2.0, -2.0) * weights[entries]
             gain[client] = -gain[client]
             side[client] = not side[client]
-    return side

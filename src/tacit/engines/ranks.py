@@ -121,13 +121,10 @@ def raising_rank_lost(rank: int | None = None) -> Iterator[None]:
         yield
     except RuntimeError as problem:
         name = "Another rank" if rank is None else f"Rank {rank}"
-        raise RankLost(f"{name} no longer responds ({_reason(problem)}).") from None
-
-
-def _reason(problem: RuntimeError) -> str:
-    """The first sentence of an error, without the source location that gloo puts before it."""
-    text = re.sub(r"^\[\S+:\d+\] ", "", str(problem).strip()) or type(problem).__name__
-    return text.splitlines()[0].split(". ")[0]
+        # The first sentence, without the source location that gloo puts before it.
+        text = re.sub(r"^\[\S+:\d+\] ", "", str(problem).strip()) or type(problem).__name__
+        reason = text.splitlines()[0].split(". ")[0]
+        raise RankLost(f"{name} no longer responds ({reason}).") from None
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ from tacit.auditing.attacks.linear_layers import activations
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.attacks.optimiser import Minimum, Optimiser
 from tacit.core.checks import check_count, check_positive, is_count, is_number
-from tacit.core.errors import Misuse
 from tacit.core.devices import consistent_tf32
+from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss, ModuleLoss
 
 DLG_LOSS, DLG_OPTIMISER = L2(), LBFGS()

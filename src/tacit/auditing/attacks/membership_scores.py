@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from tacit.core.checks import check_choice
-from tacit.core.errors import Misuse
 from tacit.core.devices import consistent_tf32
+from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss
 
 WORKSPACE = 1 << 26  # numbers one pass may take, roughly

@@ -31,8 +31,8 @@ from tacit.auditing.attacks.membership_scores import (
     check_candidates,
 )
 from tacit.core.checks import check_count, check_positive, is_count
-from tacit.core.errors import Misuse
 from tacit.core.devices import consistent_tf32
+from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 from tacit.tasks.flat import ModuleLoss
 
