@@ -68,7 +68,8 @@ def _overview(audit: Audit) -> Table:
 
 
 def _cell(series: AnswerSeries) -> str:
-    for sign, status in (("=", "exact"), ("~", "noisy")):
-        if found := series.indices(status):
-            return f"{sign} {len(found)}/{len(series.when)}"
-    return "–"
+    count = len(series.when)
+    if exact := series.indices("exact"):
+        return f"= {len(exact)}/{count}"
+    noisy = series.indices("noisy")
+    return f"~ {len(noisy)}/{count}" if noisy else "–"

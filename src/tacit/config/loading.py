@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -83,16 +84,16 @@ def _apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
             "Write section.key=value, e.g. run.seed=3.",
         )
 
-    def replaced(table: Any, path: list[str]) -> Any:
+    table = values = deepcopy(values)
+    for key in path[:-1]:
+        table = table.setdefault(key, {})
         if not isinstance(table, dict):
             raise Misuse(
                 f"The override {override!r} sets a key of something that is no table.",
                 "Check its path.",
             )
-        key, *rest = path
-        return table | {key: replaced(table.get(key, {}), rest) if rest else value}
-
-    return cast(dict[str, Any], replaced(values, path))
+    table[path[-1]] = value
+    return values
 
 
 def _resolve_files(values: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -126,7 +126,6 @@ def run(
 
 
 def resume_command(folder: RunFolder, data_folder: Path | None) -> str:
-    """The command that continues the run in a folder."""
     words = ["tacit", "run", folder.config, "--out", folder.path, "--resume"]
     return shlex.join(map(str, words if data_folder is None else [*words, "--data", data_folder]))
 

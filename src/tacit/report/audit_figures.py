@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
-from torch import Tensor
 
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
@@ -103,11 +102,14 @@ def pictures_figure(attack: ReconstructionResult) -> Figure:
     grid = figure.subplots(2, columns, squeeze=False)
     for axes in grid[:, len(truth) :].flat:
         axes.set_axis_off()
+    low, high = float(truth.min()), float(truth.max())
     for row, (name, samples) in enumerate((("original", truth), ("attack", guess))):
         for axes, sample in zip(grid[row], samples, strict=False):
             axes.set(xticks=[], yticks=[])
             axes.grid(False)
-            _show(axes, sample, float(truth.min()), float(truth.max()))
+            picture = sample.double().clamp(low, high).sub(low).div(max(high - low, 1e-12))
+            grey = {"cmap": "gray", "vmin": 0, "vmax": 1}  # ignored by pictures in colour
+            axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="nearest", **grey)
         grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
     return figure
 
@@ -124,11 +126,3 @@ def roc_figure(memberships: Sequence[MembershipResult]) -> Figure:
     axes.set(xlabel="false positives", ylabel="true positives")
     axes.legend(loc="lower right")
     return figure
-
-
-def _show(axes: Any, sample: Tensor, low: float, high: float) -> None:
-    picture = sample.double().clamp(low, high).sub(low).div(max(high - low, 1e-12)).numpy()
-    if len(picture) == 1:
-        axes.imshow(picture[0], cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    else:
-        axes.imshow(picture.transpose(1, 2, 0), interpolation="nearest")

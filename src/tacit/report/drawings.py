@@ -45,7 +45,10 @@ def graph_figure(graph: StoredGraph) -> Figure:
         )
     edges, places = _distinct_edges(graph), _scaled_positions(graph)
     numbered = graph.clients <= MAX_NUMBERED_CLIENTS
-    radius = _circle_radius(places, numbered)
+    # The distance of a client from the nearest other one; infinite if there is no other one.
+    nearest = float(np.asarray(cKDTree(places).query(places, k=2)[0])[:, 1].min())
+    largest, smallest = (0.095, 0.035) if numbered else (0.035, 0.006)
+    radius = max(smallest, min(largest, 0.36 * nearest))
     figure, axes = new_figure(4.6, 4.6)
     axes.set_axis_off()
     axes.set_aspect("equal")
@@ -90,13 +93,6 @@ def _scaled_positions(graph: StoredGraph) -> Numbers:
     extent = float(np.max(high - low)) or 1.0
     scaled: Numbers = (places - (low + high) / 2) * (2 / extent)
     return scaled
-
-
-def _circle_radius(places: Numbers, numbered: bool) -> float:
-    # The distance of a client from the nearest other one; infinite if there is no other one.
-    nearest = float(np.asarray(cKDTree(places).query(places, k=2)[0])[:, 1].min())
-    largest, smallest = (0.095, 0.035) if numbered else (0.035, 0.006)
-    return max(smallest, min(largest, 0.36 * nearest))
 
 
 def _edge_outlines(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit.report.finished_run import FinishedRun
-from tacit.report.plots import Series
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,7 @@ class RunGroup:
             return f"{self.name}, {len(self.runs)} seeds"
         return self.name if self.runs[0].summary.diverged is None else f"{self.name} (diverged)"
 
-    @property
-    def series(self) -> Series:
-        return Series(self.label, tuple(run.history for run in self.runs))
-
     def name_of(self, run: FinishedRun) -> str:
-        """The name of one run of this group."""
         return self.label if len(self.runs) == 1 else f"{self.name}, seed {run.summary.seed}"
 
 

@@ -108,7 +108,6 @@ def bytes_figure(series: Sequence[Series]) -> Figure:
 
 @plot_style()
 def accuracy_by_bytes_figure(series: Sequence[Series]) -> Figure:
-    """Accuracy against bytes sent."""
     curves = [
         replace(_spread_curve(one, "accuracy"), x=_scalar_curve(one, "bytes_sent").values)
         for one in series

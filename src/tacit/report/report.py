@@ -38,7 +38,7 @@ def write_report(
     summary = run_summary(runs[0]) if len(runs) == 1 else comparison_tables(groups)
     parts = {
         "Summary": summary,
-        "Over the rounds": _plots([group.series for group in groups]),
+        "Over the rounds": _plots(groups),
         "Graph and data": _drawings(groups),
         **(sections or {}),
         "Configuration": _configurations(groups),
@@ -95,7 +95,10 @@ def _notes(groups: Sequence[RunGroup]) -> str:
     return f'<div class="box" role="note"><p><strong>Notes</strong></p><ul>{items}</ul></div>\n'
 
 
-def _plots(series: Sequence[plots.Series]) -> str:
+def _plots(groups: Sequence[RunGroup]) -> str:
+    series = [
+        plots.Series(group.label, tuple(run.history for run in group.runs)) for group in groups
+    ]
     histories = [history for one in series for history in one.histories if history]
     if not histories:
         return "<p>No round was recorded.</p>\n"

@@ -24,8 +24,7 @@ INK, MUTED, GRID, PAPER = "#1b1f24", "#59626d", "#d9dee4", "#fefefe"
 # hardly visible on white.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# The markers as text.
-MARKER_SYMBOLS = ("●", "■", "▲", "◆", "▼", "✚", "✖")
+MARKER_SYMBOLS = ("●", "■", "▲", "◆", "▼", "✚", "✖")  # the markers as text
 
 CSS_VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} | {
     colour: f"--c{number}" for number, colour in enumerate(PALETTE) if colour != INK
