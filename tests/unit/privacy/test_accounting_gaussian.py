@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from tacit.core.errors import Misuse
 from tacit.privacy.accounting import correlated
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from tacit.privacy.accounting.renyi import rdp_delta, rdp_epsilon
+from tacit.privacy.accounting.randomized_response import rdp_delta, rdp_epsilon
 
 TRIANGLE_PAIR_LONER = [(0, 1), (1, 2), (2, 0), (3, 4)]
 

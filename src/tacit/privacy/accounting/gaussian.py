@@ -8,7 +8,7 @@ where R = Φ̄/φ is the Mills ratio. The integral has no cancellation for small
 none for t ≥ 0.
 
 Composition (Dong, Roth & Su 2022): releases with μ₁, μ₂, …, adaptive or not, are exactly one with
-μ = √Σ μᵢ². Rényi (Mironov 2017): D_α = αμ²/2; `renyi` turns it into (ε, δ), with some loss.
+μ = √Σ μᵢ². Rényi divergences (Mironov 2017), D_α = αμ²/2, would give (ε, δ) only with some loss.
 """
 
 from __future__ import annotations
