@@ -118,7 +118,10 @@ def run(
             f"{problem} What was recorded until then is in {folder.history}.", active.history
         ) from None
     except RankLost as problem:
-        raise RankLost(f"Rank {group.rank}: {problem} {how_to_resume}") from None
+        stopped = f"The run stopped after iteration {active.simulation.t} of {experiment.steps}."
+        step = active.saved_step
+        saved = f"The state after iteration {step} is saved." if step else "Nothing was saved yet."
+        raise RankLost(f"Rank {group.rank}: {problem} {stopped} {saved} {how_to_resume}") from None
     summary = active.summary()
     if group.rank == 0:
         write_json(folder.summary, summary)
@@ -194,31 +197,23 @@ class _ActiveRun:
         save_every = keys.checkpoint_every * experiment.round_length
         if simulation.state is None:
             simulation.start()
-        try:
-            # A resumed run starts wherever it was stopped.
-            if simulation.t % evaluate_every == 0:
+        # A resumed run starts wherever it was stopped.
+        if simulation.t % evaluate_every == 0:
+            self._evaluate()
+        while simulation.t < steps:
+            simulation.step()
+            self.listener.on_step(simulation)
+            last = simulation.t == steps
+            if last or simulation.t % evaluate_every == 0:
                 self._evaluate()
-            while simulation.t < steps:
-                simulation.step()
-                self.listener.on_step(simulation)
-                last = simulation.t == steps
-                if last or simulation.t % evaluate_every == 0:
-                    self._evaluate()
-                # Read once: a request that arrives while saving waits for the next iteration.
-                stop = self.group.any(stop_requested.is_set())
-                if last or stop or simulation.t % save_every == 0:
-                    self._save()
-                if stop and not last:
-                    raise Interrupted(
-                        f"Stopped after iteration {simulation.t} of {steps}; the state is saved."
-                    )
-        except RankLost as problem:
-            saved = "Nothing was saved yet."
-            if self.saved_step:
-                saved = f"The state after iteration {self.saved_step} is saved."
-            raise RankLost(
-                f"{problem} The run stopped after iteration {simulation.t} of {steps}. {saved}"
-            ) from None
+            # Read once: a request that arrives while saving waits for the next iteration.
+            stop = self.group.any(stop_requested.is_set())
+            if last or stop or simulation.t % save_every == 0:
+                self._save()
+            if stop and not last:
+                raise Interrupted(
+                    f"Stopped after iteration {simulation.t} of {steps}; the state is saved."
+                )
 
     def _evaluate(self) -> None:
         if self.history and self.history[-1].step == self.simulation.t:
