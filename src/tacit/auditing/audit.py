@@ -8,7 +8,11 @@ from dataclasses import replace
 from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.attacks.reconstruction_attacks import (
+    AttackOptions,
+    Progress,
+    why_not_invertible,
+)
 from tacit.auditing.attacks.suite import AttackSuite
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.result import AdversaryResult, Audit
@@ -95,7 +99,10 @@ def run_audit(
     suite = None
     if attacks is not False:
         options = AttackOptions() if attacks is True else attacks
-        suite = AttackSuite.prepare(setting, victims, delta, options, final, report, notes)
+        if (reason := why_not_invertible(setting.task)) is not None:
+            notes.append(reason)
+        else:
+            suite = AttackSuite(setting, victims, delta, options, final, report, notes)
     messages = _first_iterations(transcript, iterations)
     clip, parameters = setting.task.clip, setting.task.parameters
     results = []
@@ -113,14 +120,12 @@ def run_audit(
             compute_ledger(run, adversary, victim, clip=clip, parameters=parameters, delta=delta)
             for victim in honest
         ]
-        result = AdversaryResult(adversary, leakage, ledgers, [], [])
-        if suite is not None:
-            if recorded is not run:
-                partial = Knowledge(recorded, adversary)
-                leakage = [Leakage(partial, victim) for victim in honest]
-            reconstructions, memberships = suite.run(leakage, messages)
-            result = replace(result, reconstructions=reconstructions, memberships=memberships)
-        results.append(result)
+        attacked = leakage
+        if suite is not None and recorded is not run:
+            partial = Knowledge(recorded, adversary)
+            attacked = [Leakage(partial, victim) for victim in honest]
+        measured = suite.run(attacked, messages) if suite is not None else ([], [])
+        results.append(AdversaryResult(adversary, leakage, ledgers, *measured))
     exposure = None
     clients = setting.graph.clients
     if heat_map or (heat_map is None and clients <= MAX_HEAT_MAP):

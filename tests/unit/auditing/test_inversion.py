@@ -14,7 +14,7 @@ from tacit.auditing.attacks.gradient_matching import L2, CosineDistance
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.signed_adam import SignedAdam
+from tacit.auditing.attacks.optimiser import SignedAdam
 from tacit.core.errors import Misuse
 from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss

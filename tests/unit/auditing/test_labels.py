@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from support.observations import total
 from tacit import data
-from tacit.auditing.attacks.labels import label_counts, recover_labels
+from tacit.auditing.attacks.closed_forms import label_counts, recover_labels
 from tacit.auditing.attacks.linear_layers import activations, last_linear
 from tacit.auditing.attacks.observation import Observation
 from tacit.models.networks import sigmoid_cnn

@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from support.observations import difference, total
 from tacit import data
+from tacit.auditing.attacks.closed_forms import read_inputs
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.shortcuts import read_inputs
 from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
 

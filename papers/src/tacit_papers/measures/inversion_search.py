@@ -24,10 +24,10 @@ from tacit.auditing.attacks.optimiser import (
     Minimum,
     Optimiser,
     Project,
+    SignedAdam,
     ValueAndGrad,
 )
 from tacit.auditing.attacks.reconstruction_attacks import DataSpec
-from tacit.auditing.attacks.signed_adam import SignedAdam
 from tacit.auditing.scoring.matching import match, reorder
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.labels import recover_labels
+from tacit.auditing.attacks.closed_forms import recover_labels
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key, tiles, words

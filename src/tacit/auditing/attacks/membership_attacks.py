@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -92,7 +92,6 @@ class MembershipAttacks:
     All adversaries share one set of shadow models.
 
     Args:
-        loss: The loss of a module.
         truth: The victims' data; only scores are computed from it.
         victim: The client whose samples are at stake.
         delta: Lower bounds on ε are for this δ.
@@ -101,17 +100,11 @@ class MembershipAttacks:
     """
 
     def __init__(
-        self,
-        loss: ModuleLoss,
-        truth: Truth,
-        victim: int,
-        *,
-        delta: float,
-        options: AttackOptions,
-        progress: Progress | None = None,
+        self, truth: Truth, victim: int, delta: float, options: AttackOptions, progress: Progress
     ) -> None:
-        self.victim = victim
-        self._loss, self._truth, self._delta = loss.to(options.device), truth, delta
+        assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_invertible
+        self._loss = truth.task.loss.to(options.device)
+        self.victim, self._truth, self._delta = victim, truth, delta
         self._options, self._progress = options, progress
         self.candidates = Candidates.of(
             truth.members(victim), truth.non_members(victim), options.seed
@@ -121,7 +114,6 @@ class MembershipAttacks:
     def _shadows(self) -> ShadowModels | None:
         """None if they diverge: then there is no likelihood to compare."""
         assert self.candidates is not None
-        progress = self._progress
         try:
             return train_shadow_models(
                 self._loss,
@@ -129,9 +121,7 @@ class MembershipAttacks:
                 seed=self._options.seed,
                 models=SHADOW_MODELS,
                 budget_seconds=self._options.seconds,
-                progress=None
-                if progress is None
-                else lambda i, of: progress("training shadow models", i, of),
+                progress=partial(self._progress, "training shadow models"),
             )
         except Misuse:
             return None

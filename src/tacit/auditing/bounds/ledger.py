@@ -22,7 +22,7 @@ from tacit.auditing.bounds.added_noise import Bound, noise_bound, noiseless_comb
 from tacit.auditing.bounds.dependence import trace_dependence
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
-from tacit.auditing.symbolic.leakage import Leakage, Question, format_terms
+from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_number
@@ -92,8 +92,7 @@ def _upper_bound(leakage: Leakage, clip: Clip | None, parameters: int, delta: fl
     noise = [u for u in know.hidden if u.kind == "noise"]
     cancels = "noise cancels in a combination of messages" if noise else "sent without noise"
     # The simplest exact answer is the clearest reason.
-    questions: tuple[Question, ...] = ("gradient", "update", "difference", "sum")
-    for question in questions:
+    for question in ABOUT_GRADIENTS:
         series = leakage.of(question)
         if exact := series.indices("exact"):
             shown = format_terms(*leakage.terms(question, exact[0]))
