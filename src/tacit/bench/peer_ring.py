@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from tacit.algorithms import ALGORITHMS
-from tacit.bench.sim import torch_threads
 from tacit.config.loading import make_config
 from tacit.core.errors import TacitError
+from tacit.core.workers import torch_threads
 from tacit.graph import Topology
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.local_processes import LocalFederation

@@ -56,10 +56,8 @@ def announce_manifest(federation: FederationFolder, before: Manifest, later: boo
 def run_all_nodes(folder: FederationFolder, data: str | None, save_every: float) -> None:
     """Start all nodes, show their status, and stop them if one fails or on Ctrl-C."""
     client, title = connect(folder.path)
-    console = Console(stderr=True)
-    console.print(
-        f"Starting {len(folder.members)} nodes; logs: {folder.path}/nodes/*/run/log.jsonl"
-    )
+    console, logs = Console(stderr=True), f"{folder.path}/nodes/*/run/log.jsonl"
+    console.print(f"Starting {len(folder.members)} nodes; logs: {logs}")
     # Handled like Ctrl-C, so that no nodes are left running.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -77,9 +75,8 @@ def run_all_nodes(folder: FederationFolder, data: str | None, save_every: float)
                 update(live)
             if failed := local.failed():
                 reasons = "".join(f"\n  {node.name}: {node.last_error()}" for node in failed)
-                raise TacitError(
-                    f"A node failed, so all nodes were stopped. Progress is saved.{reasons}"
-                )
+                problem = "A node failed, so all nodes were stopped. Progress is saved."
+                raise TacitError(problem + reasons)
     except KeyboardInterrupt:
         again = f"tacit federation up {folder.path}" + (f" --data {data}" if data else "")
         raise Interrupted(f"Stopped. Progress is saved; continue with\n  {again}") from None

@@ -13,9 +13,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
+from tacit.peer.federation.configuration import check_runnable
 from tacit.peer.federation.federation_client import NodeReport
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
-from tacit.peer.federation.graph import check_runnable
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.roster import Member
 
@@ -55,9 +55,7 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
     return manifest, description
 
 
-def _describe_member(
-    manifest: Manifest, member: Member, certificate: Path | None
-) -> dict[str, Any]:
+def _describe_member(manifest: Manifest, member: Member, file: Path | None) -> dict[str, Any]:
     weights = manifest.graph.weights[[manifest.position(member.name)], :].toarray()[0]
     sources = [*manifest.in_neighbours(member.name), member]
     return {
@@ -69,7 +67,7 @@ def _describe_member(
         "receives_from": {
             other.name: float(weights[manifest.position(other.name)]) for other in sources
         },
-        "certificate": None if certificate is None else _describe_certificate(certificate),
+        "certificate": None if file is None else _describe_certificate(file),
     }
 
 
@@ -133,10 +131,9 @@ def _format_validity(certificate: dict[str, Any] | None) -> tuple[str, Text]:
 def print_summary(manifest: Manifest) -> None:
     """One line about the federation, and the cautions of the algorithm."""
     print(f"{manifest.federation}, generation {manifest.generation}: {manifest.graph.describe()}")
+    console = Console(stderr=True, soft_wrap=True)
     for caution in check_runnable(manifest.config, manifest.graph):
-        Console(stderr=True, soft_wrap=True).print(
-            f"Caution: {caution}", style="yellow", markup=False
-        )
+        console.print(f"Caution: {caution}", style="yellow", markup=False)
 
 
 def print_change(before: Manifest, after: Manifest) -> None:

@@ -122,9 +122,7 @@ def check_authority_certificate(certificate: bytes) -> None:
             f"The certificate of {_common_name(loaded)!r} is not that of an authority.",
             "Give the certificate that signs others (basic constraints CA:TRUE).",
         )
-    _check_dates(
-        loaded, "The certificate of the authority", "Get a new one from the authority's owner."
-    )
+    _check_dates(loaded, "The certificate of the authority", "Get a new one from its owner.")
 
 
 def node_public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
@@ -163,9 +161,7 @@ def load_key(key: bytes) -> PrivateKey:
             "Give a file that begins with -----BEGIN PRIVATE KEY-----.",
         ) from None
     if not isinstance(loaded, PrivateKey):
-        raise Misuse(
-            "This private key is of an unknown kind.", "Use an elliptic-curve key on P-256."
-        )
+        raise Misuse("This private key is of an unknown kind.", "Use an elliptic key on P-256.")
     return loaded
 
 

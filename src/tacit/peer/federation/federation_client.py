@@ -31,14 +31,10 @@ class NodeReport:
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        report = {
-            "name": self.member.name,
-            "address": self.member.address,
-            "reached": self.status is not None,
-        }
+        report = {"name": self.member.name, "address": self.member.address}
         if self.status is None:
-            return report | {"problem": self.problem}
-        return report | status_to_dict(self.status)
+            return report | {"reached": False, "problem": self.problem}
+        return report | {"reached": True} | status_to_dict(self.status)
 
 
 class FederationClient:

@@ -26,17 +26,13 @@ LABEL_BOX = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
 def draw_graph(manifest: Manifest, path: Path) -> None:
     """Draw the graph into a .png, .svg or .pdf file."""
     if path.suffix.lower() not in SUFFIXES:
-        raise Misuse(
-            f"{path} is not a picture file.", f"Use a name that ends in {', '.join(SUFFIXES)}."
-        )
+        raise Misuse(f"{path} is not a picture file.", f"Choose one of {', '.join(SUFFIXES)}.")
     figure = _figure(manifest)
     try:
         with plot_style():
             figure.savefig(path, dpi=160, facecolor=PAPER, bbox_inches="tight")
     except OSError as problem:
-        raise Misuse(
-            f"Cannot write {path}: {problem.strerror}.", "Choose another folder."
-        ) from None
+        raise Misuse(f"Cannot write {path}: {problem.strerror}.", "Choose another file.") from None
 
 
 def _figure(manifest: Manifest) -> Figure:

@@ -74,9 +74,7 @@ class Manifest:
             "graph": format_graph(self.graph) + to_toml({"config.graph": graph}),
         }
         parts |= {name: to_toml({name: values}) for name, values in settings.items()}
-        return {
-            name: hashlib.sha256(part.encode()).hexdigest()[:16] for name, part in parts.items()
-        }
+        return {key: hashlib.sha256(part.encode()).hexdigest()[:16] for key, part in parts.items()}
 
     @cached_property
     def names(self) -> list[str]:
@@ -132,10 +130,8 @@ def make_manifest(
     next_number = max([next_number, *(member.number + 1 for member in members)])
     check_roster(members, generation, next_number)
     if graph.clients != len(members):
-        raise Misuse(
-            f"The graph has {graph.clients} clients, but there are {len(members)} members.",
-            "Use a graph with one client per member.",
-        )
+        problem = f"The graph has {graph.clients} clients, but there are {len(members)} members."
+        raise Misuse(problem, "Use a graph with one client per member.")
     header = (FORMAT, federation, generation, previous, next_number, list(former_members))
     settings = without_files(config).as_dict()
     parts = [
@@ -181,22 +177,15 @@ def parse_manifest(text: bytes) -> Manifest:
 
 def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
     if values.get("format") != FORMAT:
-        raise Misuse(
-            f"format = {values.get('format')!r:.80} is not {FORMAT!r}.",
-            "Use the same version of tacit on all nodes.",
-        )
+        problem = f"format = {values.get('format')!r:.80} is not {FORMAT!r}."
+        raise Misuse(problem, "Use the same version of tacit on all nodes.")
     _, federation, generation, previous, next_number, former, tables, topology, settings = (
         read_table(values, HEADER | TABLES, "at the top")
     )
     if not FEDERATION.fullmatch(federation):
-        raise Misuse(
-            f"federation = {federation!r} is not a name with 8 hexadecimal digits.", REMEDY
-        )
-    if (
-        generation < 1
-        or (previous != "") != (generation > 1)
-        or (previous and not DIGEST.fullmatch(previous))
-    ):
+        raise Misuse(f"federation = {federation!r} does not end in 8 hexadecimal digits.", REMEDY)
+    is_digest = DIGEST.fullmatch(previous) is not None
+    if generation < 1 or (previous if generation == 1 else not is_digest):
         raise Misuse(
             f"generation = {generation} does not go with previous = {previous!r}.",
             "Generation 1 has no previous manifest; later ones name it by its SHA-256.",

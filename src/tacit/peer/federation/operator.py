@@ -23,8 +23,8 @@ from tacit.peer.federation.certificates import (
     check_authority,
     check_authority_certificate,
 )
+from tacit.peer.federation.configuration import check_runnable, initial_graph, updated_graph
 from tacit.peer.federation.folders import FederationFolder
-from tacit.peer.federation.graph import check_runnable, initial_graph, updated_graph
 from tacit.peer.federation.manifest import Manifest, make_manifest
 from tacit.peer.federation.roster import (
     NAME,
@@ -141,10 +141,8 @@ def add(
                 f"{name} was a member before, and its old certificate may still be valid.",
                 f"Choose another name, e.g. {name}-2.",
             )
-        mask_key = generate_mask_key()
-        joining = Member(
-            name, address, before.next_number, mask_public_key(mask_key), before.generation + 1
-        )
+        number, since, mask_key = before.next_number, before.generation + 1, generate_mask_key()
+        joining = Member(name, address, number, mask_public_key(mask_key), since)
         after = _next_manifest(before, (*before.members, joining), edges, before.former_members)
         # A crash may have left a folder of this name. It was never handed out.
         shutil.rmtree(folder.node(name).path, ignore_errors=True)
@@ -218,22 +216,20 @@ def _write_credentials(
     file: Path, name: str, federation: str, authority: Credentials | None, days: int
 ) -> None:
     """Write FILE.key with FILE.pem, or with FILE.csr if no authority's key is available."""
-    if authority is not None:
-        own = issue_credentials(authority, name, federation, days)
-        file.with_suffix(".pem").write_bytes(own.certificate)
-        write_private(file.with_suffix(".key"), own.key)
-    else:
+    if authority is None:
         request, key = request_certificate(name, federation)
         file.with_suffix(".csr").write_bytes(request)
-        write_private(file.with_suffix(".key"), key)
+    else:
+        own = issue_credentials(authority, name, federation, days)
+        file.with_suffix(".pem").write_bytes(own.certificate)
+        key = own.key
+    write_private(file.with_suffix(".key"), key)
 
 
 def _existing(path: Path) -> FederationFolder:
     if not (path / "federation.toml").is_file():
-        raise Misuse(
-            f"{path} is not the folder of a federation.",
-            "Create one: tacit federation create FOLDER.",
-        )
+        problem = f"{path} is not the folder of a federation."
+        raise Misuse(problem, "Create one: tacit federation create FOLDER.")
     return FederationFolder(path)
 
 

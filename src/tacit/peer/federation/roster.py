@@ -55,9 +55,7 @@ def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise Misuse(f"{name!r} cannot be the name of a node.", NAME_REMEDY)
     if name == OPERATOR:
-        raise Misuse(
-            f"The name {name!r} is reserved for the operator.", "Choose another name for the node."
-        )
+        raise Misuse(f"The name {name!r} is reserved for the operator.", "Choose another name.")
 
 
 def check_address(address: str) -> None:
@@ -80,22 +78,16 @@ def check_address(address: str) -> None:
 def check_roster(members: Sequence[Member], generation: int, next_number: int) -> None:
     """Raise Misuse if members share a name, address, key or number, or a value is impossible."""
     if len(members) < 2:
-        raise Misuse(
-            f"A federation needs two or more nodes, not {len(members)}.", "Name two or more."
-        )
+        raise Misuse(f"A federation needs two or more nodes, not {len(members)}.", "Name more.")
     for member in members:
         check_name(member.name)
         check_address(member.address)
         if len(member.mask_key) != 32:
-            raise Misuse(
-                f"The mask key of {member.name} does not have 32 bytes.",
-                "Give an X25519 public key.",
-            )
+            problem = f"The mask key of {member.name} does not have 32 bytes."
+            raise Misuse(problem, "Give an X25519 public key.")
         if not 1 <= member.since <= generation:
-            raise Misuse(
-                f"{member.name} joined in generation {member.since}, but this is {generation}.",
-                f"Give a generation from 1 to {generation}.",
-            )
+            problem = f"{member.name} joined in generation {member.since}, this is {generation}."
+            raise Misuse(problem, f"Give a generation from 1 to {generation}.")
     for what, values in {
         "name": [member.name for member in members],
         "address": [member.address.lower() for member in members],
@@ -158,9 +150,8 @@ def parse_graph(table: Any, clients: int) -> Graph:
     name, rule, directed, edges, entries = read_table(table, TOPOLOGY, "in [topology]")
     for edge in edges:
         if not _is_row(edge, [int, int], clients):
-            raise Misuse(
-                f"edges: {edge!r:.80} is not a pair of clients from 0 to {clients - 1}.", REMEDY
-            )
+            pair = f"a pair of clients from 0 to {clients - 1}"
+            raise Misuse(f"edges: {edge!r:.80} is not {pair}.", REMEDY)
     for entry in entries:
         if not _is_row(entry, [int, int, float], clients):
             raise Misuse(f"weights: {entry!r:.80} is not (client, client, weight).", REMEDY)

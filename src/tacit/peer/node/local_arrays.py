@@ -42,9 +42,8 @@ def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
     tested = "x_test" in arrays or "y_test" in arrays
     for key in ARRAYS if tested else ("x", "y"):
         if key not in arrays:
-            raise Misuse(
-                f"--data: {path} holds no array {key!r}.", f"It has {', '.join(arrays)}: add it."
-            )
+            problem = f"--data: {path} holds no array {key!r}."
+            raise Misuse(problem, f"It has {', '.join(arrays)}: add it.")
     test = (arrays["x_test"], arrays["y_test"]) if tested else None
     return (arrays["x"], arrays["y"]), test
 

@@ -21,7 +21,7 @@ from tacit.config.tasks import (
     make_training_task,
 )
 from tacit.core.errors import Misuse
-from tacit.peer.federation.agreed_data import OWN_DATA, agreed_data
+from tacit.peer.federation.configuration import OWN_DATA, agreed_data
 from tacit.peer.node.local_arrays import Pair, check_samples, read_arrays
 from tacit.peer.wire.messages import raw_bytes
 from tacit.tasks import Task
@@ -108,10 +108,8 @@ def _from_function(config: Config, clients: int, number: int, name: str, source:
 
 def _call_user_function(make: Any, origin: str, name: str) -> Any:
     if not callable(make):
-        raise Misuse(
-            f"{origin} is a {type(make).__name__}.",
-            "Name a function that returns this node's data.",
-        )
+        problem = f"{origin} is a {type(make).__name__}."
+        raise Misuse(problem, "Name a function that returns this node's data.")
     try:
         return make(name) if _takes_argument(make) else make()
     except Exception as problem:  # whatever the user's code raises

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
+from grpc import StatusCode
 from torch import Tensor
 
 from tacit.peer.federation.certificates import Credentials
@@ -25,11 +26,7 @@ from tacit.peer.wire.transport import SERVICE, open_channel
 MIN_PAUSE, MAX_PAUSE = 0.05, 3.0  # seconds between attempts, doubled each time
 CALL_TIMEOUT = 10.0  # seconds
 FINISHED_TIMEOUT = 2.0
-UNREACHABLE = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-)
+UNREACHABLE = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -46,10 +43,8 @@ class NeighbourClient:
         self.member = member
         self.report = ""  # what is known about a neighbour that this node waits for
         self.blocked_by: tuple[str, ...] = ()  # the nodes that it waits for itself
-        self._state = state
-        self._channel = open_channel(
-            member.address, member.name, state.manifest.federation, own, ca
-        )
+        self._state, federation = state, state.manifest.federation
+        self._channel = open_channel(member.address, member.name, federation, own, ca)
         self._stream: Any = None
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._wanted = b""  # the request that `receive` waits for
@@ -58,10 +53,9 @@ class NeighbourClient:
 
     def request(self, exchange: ExchangeId, saved: int) -> None:
         """Request a message, without waiting. Those up to tick `saved` are not needed again."""
+        digest = self._state.manifest.hash
         self._wanted = wire.FetchRequest(
-            exchange=to_wire(exchange),
-            manifest_sha256=self._state.manifest.hash,
-            saved_tick=saved,
+            exchange=to_wire(exchange), manifest_sha256=digest, saved_tick=saved
         ).SerializeToString()
         if self._stream is not None:
             self._send(self._wanted)
@@ -97,12 +91,12 @@ class NeighbourClient:
 
     def notify_finished(self, generation: int, tick: int) -> bool:
         """Say that this node needs nothing more; return whether the neighbour has noted that."""
-        request = wire.Finished(generation=generation, tick=tick)
         try:
-            self._call("NotifyFinished", request, FINISHED_TIMEOUT)
+            finished = wire.Finished(generation=generation, tick=tick)
+            self._call("NotifyFinished", finished, FINISHED_TIMEOUT)
         except grpc.RpcError as problem:
             self._log_failure(problem)
-            if problem.code() == grpc.StatusCode.FAILED_PRECONDITION:
+            if problem.code() == StatusCode.FAILED_PRECONDITION:
                 self._attempt(self._hello)  # the neighbour may use a newer roster
             return False
         return True

@@ -60,16 +60,14 @@ class Node:
         self.algorithm, self.round_length = make_algorithm_for(manifest.config, task)
         self.steps = manifest.config.run.rounds * self.round_length
         active = ActiveRoster.load(folder, self.name, manifest)
-        self.shared = NodeState(
-            folder, self.name, active, event_log, task.parameters, str(task.dtype)
-        )
+        model = (task.parameters, str(task.dtype))
+        self.shared = NodeState(folder, self.name, active, event_log, *model)
         self.shared.report(steps=self.steps, round_length=self.round_length)
         self.state: Any = None
         self.theta: Tensor | None = None
         self.step = 0
-        self._checkpoints = CheckpointPolicy(
-            folder.run / "checkpoints", self.shared, options.save_seconds
-        )
+        place = folder.run / "checkpoints"
+        self._checkpoints = CheckpointPolicy(place, self.shared, options.save_seconds)
         self._results = Results(folder.run, self.shared)
         self._earlier_seconds, self._started = 0.0, time.monotonic()
 
@@ -188,9 +186,8 @@ class Node:
             install = partial(self.folder.install, announced.manifest.text, announced.signature)
             write_with_retry(self.shared, "the roster", install)
             manifest = announced.manifest
-        self.event_log.write(
-            "roster changed", generation=manifest.generation, members=manifest.names
-        )
+        fields = {"generation": manifest.generation, "members": manifest.names}
+        self.event_log.write("roster changed", **fields)
         require_member(manifest, self.name)
         self._activate(manifest)
 

@@ -147,9 +147,7 @@ class FinishedPeers:
         self._path, self._generation = path, generation
         self._lock = threading.Lock()
         self._unanswered_since: dict[str, float] = {}
-        self.finished, self.notified = (
-            frozenset(self._read(key)) for key in ("finished", "notified")
-        )
+        self.finished, self.notified = self._read("finished"), self._read("notified")
 
     def add(self, name: str) -> None:
         """Note that a neighbour has finished; it is on disk when this returns."""
@@ -175,10 +173,10 @@ class FinishedPeers:
         write_text(self._path, content, durable=True)
         self.finished, self.notified = finished, notified
 
-    def _read(self, key: str) -> list[str]:
+    def _read(self, key: str) -> frozenset[str]:
         try:
             content = json.loads(self._path.read_text(encoding="utf-8"))
             same = content["generation"] == self._generation
-            return [str(name) for name in content[key]] if same else []
+            return frozenset(map(str, content[key] if same else ()))
         except (OSError, ValueError, KeyError, TypeError):
-            return []
+            return frozenset()

@@ -60,9 +60,8 @@ class RosterContext:
         )
         own_part = torch.tensor([local.index])
         loader = task.loader(torch.tensor([number]), run.seed, run.device, positions=own_part)
-        objective = HostedObjective(
-            task.to(run.device), [number], loader, "looped", run.seed, run.device
-        )
+        task = task.to(run.device)
+        objective = HostedObjective(task, [number], loader, "looped", run.seed, run.device)
         keys = KeyRing(
             federation=manifest.federation,
             generation=manifest.generation,

@@ -145,10 +145,8 @@ class PeerService:
         state = self._state
         with self._guard(context) as caller:
             if caller not in state.active.outbox.readers:
-                text = (
-                    f"{caller} gets no messages from {state.name} in generation "
-                    f"{state.manifest.generation}"
-                )
+                generation = state.manifest.generation
+                text = f"{caller} gets no messages from {state.name} in generation {generation}"
                 raise Refused(StatusCode.PERMISSION_DENIED, "not a neighbour", text)
             with self._lock:
                 previous, self._streams[caller] = self._streams.get(caller), context
@@ -157,11 +155,9 @@ class PeerService:
             context.add_callback(lambda: state.active.outbox.wake())
             for raw in _until_hangup(requests):
                 request = _parse(wire.FetchRequest, raw, MAX_REQUEST_BYTES)
-                yield from self._send_message(request, caller, context)
+                yield from self._send(request, caller, context)
 
-    def _send_message(
-        self, request: wire.FetchRequest, caller: str, context: Any
-    ) -> Iterator[bytes]:
+    def _send(self, request: wire.FetchRequest, caller: str, context: Any) -> Iterator[bytes]:
         """Yield notices until the message exists, then the message."""
         exchange, state = from_wire(request.exchange), self._state
         while context.is_active() and not state.stop.is_set():
@@ -195,10 +191,8 @@ class PeerService:
         active, steps = self._state.active, self._state.progress.steps
         at_end = (end.generation, end.tick) == (active.manifest.generation, steps)
         if caller not in active.outbox.readers or not at_end:
-            text = (
-                f"{caller} cannot have finished at iteration {end.tick} of generation "
-                f"{end.generation}"
-            )
+            when = f"iteration {end.tick} of generation {end.generation}"
+            text = f"{caller} cannot have finished at {when}"
             raise Refused(StatusCode.FAILED_PRECONDITION, "not finished", text)
         try:
             active.finished_peers.add(caller)
