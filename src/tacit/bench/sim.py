@@ -9,7 +9,6 @@ backend of gradients, and the first round are not timed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn import functional
 
 from tacit.bench.benchmark import BenchOptions, BenchResult, TimedFunction, Timings
 from tacit.bench.workloads import W2, W3, WORKLOADS as KNOWN, Images, Workload
+from tacit.core.workers import torch_threads
 from tacit.simulation import Simulation
 
 SUMMARY = (
@@ -99,17 +99,6 @@ def pass_batches(module: nn.Module, x: Tensor, y: Tensor, order: Tensor) -> None
         module.zero_grad(set_to_none=True)
         loss = functional.cross_entropy(module(x[batch]), y[batch])
         loss.backward()  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Set the number of torch's threads within a block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _details(

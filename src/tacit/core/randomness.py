@@ -85,7 +85,7 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
     shape = (len(source), len(blocks))
     counters = (blocks[None, :], source[:, None], target[:, None], ticks.reshape(-1, 1))
     drawn = philox((counter.expand(shape) for counter in counters), key)
-    return drawn.reshape(len(source), -1)[:, : len(columns)]
+    return drawn.reshape(len(source), 4 * len(blocks))[:, : len(columns)]
 
 
 def tiles(
@@ -182,11 +182,9 @@ class Philox:
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         key = derive_key(self.seed, "words", tag)
         out = torch.empty(len(source), width, dtype=torch.int64, device=source.device)
-        for rows, columns in tiles(len(out), out.shape[1], out.device):
-            part = source[rows]
-            out[rows, columns.start : columns.stop] = words(
-                key, tick, part, torch.zeros_like(part), columns
-            )
+        for rows, columns in tiles(*out.shape, out.device):
+            ends = (source[rows], torch.zeros_like(source[rows]))
+            out[rows, columns.start : columns.stop] = words(key, tick, *ends, columns)
         return out
 
     def _noise(
@@ -257,8 +255,7 @@ def _drawn(counters: Tensor, key: int) -> Tensor:
 
         return gpu_integers.philox(counters, key)
     step = _counters_at_once(counters.device)
-    parts = (counters[:, low : low + step] for low in range(0, counters.shape[1], step))
-    return torch.cat([philox(part, key) for part in parts])
+    return torch.cat([philox(part, key) for part in counters.split(step, dim=1)])
 
 
 def concatenated_ranges(first: Tensor, lengths: Tensor) -> Tensor:

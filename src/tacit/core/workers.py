@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
@@ -53,19 +53,12 @@ class WorkerPool:
         edges = [count * piece // max(1, pieces) for piece in range(pieces + 1)]
         return [slice(low, high) for low, high in pairwise(edges)]
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Restrict the numerics library to one thread, so that the pool has the other cores."""
         if self.size == 1:
-            yield
-            return
+            return nullcontext()
         _ = self._threads
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+        return torch_threads(1)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -85,6 +78,17 @@ class WorkerPool:
         # This is also the number of threads that begin later.
         torch.set_num_threads(before)
         return pool
+
+
+@contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Set the number of torch's threads within a block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ SWEEPS = 300
 class ClientPartition:
     """The assignment of clients to ranks: `rank_of` [N] has the rank that hosts each client.
 
-    Edges are numbered in the order of (source, target), as edge rows of a state are.
+    Edges are those of a graph, in the order of (source, target), as edge rows of a state are.
     """
 
     rank_of: np.ndarray
@@ -50,13 +50,13 @@ class ClientPartition:
     def in_edges(self, rank: int) -> np.ndarray:
         """Numbers of the edges that enter the clients of a rank, in order of (target, source)."""
         found = np.flatnonzero(self.edge_ranks[:, 1] == rank)
-        edges = self.sorted_edges[found]
+        edges = self.edges[found]
         return found[np.lexsort((edges[:, 0], edges[:, 1]))]
 
     @cached_property
     def edge_ranks(self) -> np.ndarray:
         """The ranks at both ends of each edge, [E, 2]."""
-        ends: np.ndarray = self.rank_of[self.sorted_edges]
+        ends: np.ndarray = self.rank_of[self.edges]
         return ends
 
     @cached_property
@@ -69,7 +69,7 @@ class ClientPartition:
         """Rows that travel in one `mix`: pairs of a client and another rank it sends to."""
         source, target = self.edge_ranks.T
         cut = source != target
-        return len(np.unique(self.sorted_edges[cut, 0] * self.ranks + target[cut]))
+        return len(np.unique(self.edges[cut, 0] * self.ranks + target[cut]))
 
     def describe(self) -> str:
         sizes = np.bincount(self.rank_of, minlength=self.ranks)
@@ -78,10 +78,6 @@ class ClientPartition:
             f"{self.ranks} ranks with {each} clients each: {self.cut_edges} of "
             f"{len(self.edges)} directed edges between ranks, {self.volume} rows travel per mix"
         )
-
-    @cached_property
-    def sorted_edges(self) -> np.ndarray:
-        return self.edges[np.lexsort((self.edges[:, 1], self.edges[:, 0]))]
 
 
 def partition_clients(edges: Edges, clients: int, ranks: int) -> ClientPartition:

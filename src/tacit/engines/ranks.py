@@ -58,8 +58,7 @@ class RanksNetwork:
         self._clients = graph.clients
         ids = partition.hosted(rank)
         # Each client's row goes once to every other rank where it has an out-neighbour.
-        sources = partition.sorted_edges[:, 0]
-        self._row_boundary = _Boundary.of(partition, rank, sources, ids, device)
+        self._row_boundary = _Boundary.of(partition, rank, graph.edges[:, 0], ids, device)
         weights = sp.csr_array(graph.weights)[ids]
         local, remote = weights[:, ids], weights[:, self._row_boundary.incoming]
         self._local = Product(sp.csr_array(local), dtype, device, pool)
