@@ -25,10 +25,10 @@ from tacit.core.checks import check_positive
 from tacit.privacy.accounting.noise_pair import LARGEST_EXPONENT, Array
 
 
-def step_for(spread: float) -> float:
-    """The power of two at or below a 64th of the spread of the loss."""
-    check_positive("The step of a grid of losses", spread / 64)
-    return 2.0 ** max(math.floor(math.log2(spread / 64)), -500)
+def grid_step(most: float) -> float:
+    """The largest power of two that is at most this."""
+    check_positive("The step of a grid of losses", most)
+    return 2.0 ** max(math.floor(math.log2(most)), -500)
 
 
 def spread_cells(p: Array, q: Array, first: int, step: float) -> Array:
