@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -148,18 +149,11 @@ class Simulation(Execution):
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal()[ids])
         loader = task.loader(torch.as_tensor(ids), seed, device)
         self.task = task.to(device, pool)
+        work = (self.task, ids.tolist(), loader)
+        choose = partial(choose_backend, *work, seed, device, setting.gradients, pool)
         # Chosen once for all processes, because backends round differently.
-        choice = group.run_on_first(
-            lambda: asdict(
-                choose_backend(
-                    self.task, ids.tolist(), loader, seed, device, setting.gradients, pool
-                )
-            )
-        )
-        self.gradients = BackendChoice(**choice)
-        objective = HostedObjective(
-            self.task, ids.tolist(), loader, self.gradients.strategy, seed, device, pool
-        )
+        self.gradients = BackendChoice(**group.run_on_first(lambda: asdict(choose())))
+        objective = HostedObjective(*work, self.gradients.strategy, seed, device, pool)
         self.net = self.hosted.network(graph, task.dtype, device, pool)
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(

@@ -17,7 +17,7 @@ files are present.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -125,9 +125,7 @@ W1 = Workload("W1", clients=10, samples=600, batch_size=32, rounds=10, model="cn
 W2 = Workload(
     "W2", clients=100, samples=60, batch_size=20, rounds=30, model="mlp", options={"hidden": [64]}
 )
-W3 = Workload(
-    "W3", clients=1_000, samples=60, batch_size=20, rounds=10, model="mlp", options={"hidden": [64]}
-)
+W3 = replace(W2, name="W3", clients=1_000, rounds=10)
 W4 = Workload(
     "W4", clients=5, samples=12_000, batch_size=128, rounds=50, model="cnn2",
     graph=random_directed, init="independent", dataset="mnist",

@@ -182,7 +182,7 @@ class Philox:
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         key = derive_key(self.seed, "words", tag)
         out = torch.empty(len(source), width, dtype=torch.int64, device=source.device)
-        for rows, columns in tiles(*out.shape, out.device):
+        for rows, columns in tiles(len(source), width, out.device):
             ends = (source[rows], torch.zeros_like(source[rows]))
             out[rows, columns.start : columns.stop] = words(key, tick, *ends, columns)
         return out
@@ -255,7 +255,7 @@ def _drawn(counters: Tensor, key: int) -> Tensor:
 
         return gpu_integers.philox(counters, key)
     step = _counters_at_once(counters.device)
-    return torch.cat([philox(part, key) for part in counters.split(step, dim=1)])
+    return torch.cat([philox(part, key) for part in torch.split(counters, step, dim=1)])
 
 
 def concatenated_ranges(first: Tensor, lengths: Tensor) -> Tensor:
