@@ -17,7 +17,7 @@ from tacit.core.errors import Misuse, unknown_name
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Read a TOML file and apply overrides such as "algorithm.lr=0.05"."""
     try:
-        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Misuse(
             f"There is no configuration file {path}.", "Check the name; examples/ has some."
@@ -26,8 +26,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         raise Misuse(
             f"Cannot read {path}: {problem}.", "Give a text file in TOML format."
         ) from None
-    try:
-        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise Misuse(f"{path} is not valid TOML: {problem}.", "Correct that line.") from None
     origin = f"{path} with --set" if overrides else str(path)

@@ -53,11 +53,9 @@ def graph_figure(graph: StoredGraph) -> Figure:
     axes.set_axis_off()
     axes.set_aspect("equal")
     lines, heads = _edge_outlines(edges, places, radius, graph.directed)
-    if lines:
-        width = 1.3 if len(edges) <= 100 else 0.8 if len(edges) <= 500 else 0.5
-        _add_outlines(axes, lines, facecolor="none", edgecolor=MUTED, linewidth=width)
-    if heads:
-        _add_outlines(axes, heads, facecolor=MUTED, edgecolor="none")
+    width = 1.3 if len(edges) <= 100 else 0.8 if len(edges) <= 500 else 0.5
+    _add_outlines(axes, lines, facecolor="none", edgecolor=MUTED, linewidth=width)
+    _add_outlines(axes, heads, facecolor=MUTED, edgecolor="none")
     if numbered:
         circles = [Outline.circle(place, radius) for place in places]
         _add_outlines(axes, circles, facecolor=PAPER, edgecolor=PALETTE[0], linewidth=1.6)
@@ -140,7 +138,8 @@ def _unit(vector: Numbers) -> Numbers:
 
 def _add_outlines(axes: Any, outlines: list[Outline], **style: Any) -> None:
     """Add all outlines as one path, which takes far fewer bytes than one element each."""
-    axes.add_artist(PathPatch(Outline.make_compound_path(*outlines), **style))
+    if outlines:
+        axes.add_artist(PathPatch(Outline.make_compound_path(*outlines), **style))
 
 
 @plot_style()

@@ -193,17 +193,15 @@ def _distinct(
 
 
 def _configurations(groups: Sequence[RunGroup]) -> str:
-    runs = [run for group in groups for run in group.runs]
-    names = [group.name_of(run) for group in groups for run in group.runs]
+    named = [(group.name_of(run), run) for group in groups for run in group.runs]
     html = ""
-    if differing := differences(runs):
+    if differing := differences([run for _, run in named]):
         rows = [
             [escape(name), *(escape(values[place]) for values in differing.values())]
-            for place, name in enumerate(names)
+            for place, (name, _) in enumerate(named)
         ]
         html = table(["Run", *map(escape, differing)], rows, "What differs between the runs")
-    for name, run in zip(names, runs, strict=True):
-        title = "config.toml" if len(runs) == 1 else f"config.toml of {name}"
-        source = f'<div class="sheet"><pre>{escape(run.config)}</pre></div>'
-        html += collapsible(title, source)
+    for name, run in named:
+        title = "config.toml" if len(named) == 1 else f"config.toml of {name}"
+        html += collapsible(title, f'<div class="sheet"><pre>{escape(run.config)}</pre></div>')
     return html
