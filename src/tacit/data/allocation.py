@@ -102,15 +102,7 @@ def fill_in_order(room: Counts, amount: int) -> Counts:
 def assign_k_classes(
     labels: NDArray[np.int64], clients: int, k: int, seed: int, minimum: int
 ) -> Owners:
-    """The owner of each sample [n] when each client has exactly k classes.
-
-    Args:
-        labels: Class of each sample [n].
-        clients: Number of clients.
-        k: Classes per client.
-        seed: Keys the draws.
-        minimum: Samples that each client has at least.
-    """
+    """The owner of each sample [n] if each client has k classes and at least `minimum` samples."""
     present, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     classes = len(present)
     if k < 1:

@@ -197,7 +197,7 @@ def _tensor(x: Any) -> torch.Tensor:
     if isinstance(x, torch.Tensor):
         return x
     if hasattr(x, "toarray"):
-        _check_memory(x.shape)
+        _check_memory(*x.shape)
         x = x.toarray()
     if x.dtype == np.uint8:
         # A copy, because torch.from_numpy needs writable memory.
@@ -205,14 +205,14 @@ def _tensor(x: Any) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
 
 
-def _check_memory(shape: tuple[int, int]) -> None:
+def _check_memory(documents: int, terms: int) -> None:
     if not hasattr(os, "sysconf"):
         return
-    needed = 4 * shape[0] * shape[1]
+    needed = 4 * documents * terms
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
         raise Misuse(
-            f"{shape[0]:,} documents of {shape[1]:,} terms take {needed / 1e9:.0f} GB as a dense "
+            f"{documents:,} documents of {terms:,} terms take {needed / 1e9:.0f} GB as a dense "
             f"tensor; this computer has {present / 1e9:.0f} GB.",
             "Lower limit_train or limit_test, or keep fewer terms with features=2000.",
         )

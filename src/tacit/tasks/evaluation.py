@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Protocol
 
 import torch
@@ -81,11 +82,7 @@ class TestSet(Evaluation):
                     correct[row, number] = (output.argmax(1) == y).sum()
                     classified.append(True)
 
-        items = [
-            (first, number)
-            for first in range(0, len(theta), models)
-            for number in range(len(batches))
-        ]
+        items = product(range(0, len(theta), models), range(len(batches)))
         with self.pool.exclusive(), without_onednn(theta.device):
             self.pool.run(evaluate, items)
         loss, correct = (total.sum(1).cpu() / len(self.x) for total in (loss, correct))

@@ -90,14 +90,10 @@ def adaptive_filtering(
         exact=exact,
         flip_at=flip_at,
     )
-    return task.with_proximal(_expected_minimiser) if exact else task
-
-
-def _expected_minimiser(
-    b: Tensor, c: Tensor, target: Tensor, noise: Tensor, variance: Tensor
-) -> Tensor:
-    """The argmin of ½σ²‖w − wᵒ‖² + bᵀw + c/2 ‖w‖²."""
-    return (variance * target - b) / (variance + c)
+    if not exact:
+        return task
+    # The argmin of ½σ²‖w − wᵒ‖² + bᵀw + c/2 ‖w‖².
+    return task.with_proximal(lambda b, c, target, noise, s: (s * target - b) / (s + c))
 
 
 def squared_error(w: Tensor, x: Tensor, d: Tensor) -> Tensor:

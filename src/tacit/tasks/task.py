@@ -18,7 +18,7 @@ from tacit.privacy.clipping import Clip
 from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource, SampleSource
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, check_pure, thread_safe
-from tacit.tasks.parts import Part, Parts, as_part
+from tacit.tasks.parts import Part, Parts, as_part, as_parts
 
 Init = Literal["module", "same", "independent"]
 
@@ -105,7 +105,7 @@ class Task:
         if init != "module":
             # Fails now, not in the middle of a run, if a layer cannot draw its parameters.
             flat.random_weights("trial")
-        held = parts if isinstance(parts, Parts) else Parts.concatenate(_as_parts(parts))
+        held = parts if isinstance(parts, Parts) else Parts.concatenate(as_parts(parts))
         if len(held.arrays) < 2:
             raise Misuse(
                 "The parts hold one array.", "from_module needs (inputs, targets) per client."
@@ -165,7 +165,7 @@ class Task:
             >>> tacit.Task.from_loss(loss, [torch.randn(2) for _ in range(5)], torch.zeros(2))
             Task(5 clients, 2 parameters, full gradients)
         """
-        held = _as_parts(parts)
+        held = as_parts(parts)
         start = torch.as_tensor(theta0).detach().clone()
         if start.ndim not in (1, 2) or (start.ndim == 2 and len(start) != len(held)):
             raise Misuse(
@@ -266,18 +266,6 @@ class Task:
                 "Lower batch_size or give that client more data (a partition's `minimum`).",
             )
         return self
-
-
-def _as_parts(parts: Sequence[Any]) -> list[Part]:
-    held = [as_part(part, i) for i, part in enumerate(parts)]
-    if not held:
-        raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
-    if len({len(part) for part in held}) != 1:
-        raise Misuse(
-            "Clients have different numbers of arrays.",
-            "Give the same kinds of arrays to every client.",
-        )
-    return held
 
 
 def _takes_whole_part(loss: Loss, part: Part) -> bool:

@@ -24,12 +24,9 @@ _UNREADABLE = (
 def read(files: LocatedFiles, *, features: int | None = None, scale: str = "none") -> RawDataset:
     """Read both splits as sparse rows.
 
-    Args:
-        files: The located files.
-        features: Keep only this many terms: those in the most training documents, and of equally
-            frequent ones those with the lower index.
-        scale: "none" (documents have length 1) or "maxabs" (each term is divided by its largest
-            weight in the training set).
+    With `features`, only this many terms are kept: those in the most training documents, and of
+    equally frequent ones those with the lower index. With the scale "maxabs", each term is divided
+    by its largest weight in the training set; with "none", documents have length 1.
     """
     check_choice("scale", scale, ("none", "maxabs"))
     if features is not None and not (is_count(features) and features <= TERMS):

@@ -60,12 +60,7 @@ def read_covertype(
 ) -> RawDataset:
     """Read UCI Covertype.
 
-    Args:
-        files: The located file.
-        seed: Keys the random split.
-        scale: How to scale the quantitative columns: "standard", "minmax" or "none".
-        test_fraction: Share of samples in the test set.
-        binary: Class 2 as 1 and the rest as 0, instead of all seven classes as 0 to 6.
+    Classes are 0 to 6; if `binary`, class 2 is 1 and the rest are 0. The seed keys the split.
     """
     path = files.paths["table"]
     table = _integer_table(read_bytes(path), COVERTYPE_COLUMNS, path)

@@ -47,8 +47,8 @@ def _idx_files(
     """The four gzipped IDX files, with the size and both SHA-256 sums of each."""
     names = [accepted[0] for accepted in IDX.required.values()]
     return tuple(
-        RemoteFile(name, (f"{mirror}/{name}",), *checks)
-        for name, *checks in zip(names, sizes, sha256, contents_sha256, strict=True)
+        RemoteFile(name, (f"{mirror}/{name}",), size, whole, contents)
+        for name, size, whole, contents in zip(names, sizes, sha256, contents_sha256, strict=True)
     )
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.tasks.layers.basic import matrix
-from tacit.tasks.layers.pooling import MaxPool, kernels_for
+from tacit.tasks.layers.basic import MaxPool, kernels_for, matrix
 
 
 @dataclass(frozen=True)
@@ -87,13 +86,9 @@ class Convolution:
 
     def output_size(self, shape: torch.Size) -> tuple[int, int]:
         """Height and width of the output for padded images of this shape."""
-        rows, columns = (
-            (length - (size - 1) * dilation - 1) // stride + 1
-            for length, size, dilation, stride in zip(
-                shape[2:4], self.size, self.dilation, self.stride, strict=True
-            )
-        )
-        return rows, columns
+        height, width = ((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
+        down, across = self.stride
+        return (shape[2] - height) // down + 1, (shape[3] - width) // across + 1
 
     def _fold(self, windows: Tensor, shape: torch.Size) -> Tensor:
         """Images of this shape: each number is the sum of its copies in windows [k, taps, n]."""

@@ -13,9 +13,8 @@ from torch.nn import functional
 
 from tacit.tasks.batches import SampleSource
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
-from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear
+from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear, MaxPool, MeanPool
 from tacit.tasks.layers.convolution import Convolution
-from tacit.tasks.layers.pooling import MaxPool, MeanPool
 from tacit.tasks.parts import Part, Parts
 
 M = TypeVar("M", bound=nn.Module)
