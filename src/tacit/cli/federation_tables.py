@@ -110,11 +110,8 @@ def print_description(description: dict[str, Any], console: Console) -> None:
         weights = dict(member["receives_from"])
         own = weights.pop(member["name"])
         sources = [f"{name} {weight:.3g}" for name, weight in weights.items()]
-        console.print(
-            f"  {member['name']:>{width}} ◀─ {', '.join([*sources, f'itself {own:.3g}'])}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        line = f"  {member['name']:>{width}} ◀─ {', '.join([*sources, f'itself {own:.3g}'])}"
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _format_validity(certificate: dict[str, Any] | None) -> tuple[str, Text]:
@@ -140,10 +137,8 @@ def print_change(before: Manifest, after: Manifest) -> None:
     """The summary of a new roster, and whether it replaced a weight matrix."""
     print_summary(after)
     if before.config.graph.mixing == "matrix":
-        print(
-            "The weight matrix does not fit the new roster: "
-            f"weights now follow the rule {after.graph.rule}."
-        )
+        rule = f"weights now follow the rule {after.graph.rule}"
+        print(f"The weight matrix does not fit the new roster: {rule}.")
 
 
 def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str] = ()) -> Group:
@@ -152,8 +147,8 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
     furthest = max((status.step for status in statuses), default=0)
     newest = max((status.generation for status in statuses), default=0)
     numbers = ("round", "iteration", "lag", "loss", "accuracy", "sent")
-    columns = ["node", "state", *(Column(name, justify="right") for name in numbers)]
-    table = Table(*columns, title=title, title_justify="left")
+    columns = [Column(name, justify="right") for name in numbers]
+    table = Table("node", "state", *columns, title=title, title_justify="left")
     remarks = []
     for report in reports:
         name = report.member.name

@@ -59,10 +59,8 @@ def renew(
         for name in names:
             place = folder.certificate_path(name)
             if not place.exists():
-                raise Misuse(
-                    f"There is no certificate {place} to renew.",
-                    "Name only nodes that have a certificate.",
-                )
+                problem = f"There is no certificate {place} to renew."
+                raise Misuse(problem, "Name only nodes that have a certificate.")
             old = place.read_bytes()
             if (found := certificate_info(old).name) != name:
                 raise Misuse(f"{place} belongs to {found!r}.", "Restore the file first.")

@@ -38,8 +38,6 @@ class Credentials:
 
 @dataclass(frozen=True)
 class CertificateInfo:
-    """The contents of a certificate."""
-
     name: str
     server_names: tuple[str, ...]
     fingerprint: str  # SHA-256, hexadecimal with colons
@@ -73,10 +71,8 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
     loaded = load_certificate(own.certificate)
     public = node_public_key(own.certificate)
     if _common_name(loaded) != name:
-        raise Misuse(
-            f"The certificate belongs to {_common_name(loaded)!r}, not to {name!r}.",
-            f"Replace it with the certificate of {name}.",
-        )
+        problem = f"The certificate belongs to {_common_name(loaded)!r}, not to {name!r}."
+        raise Misuse(problem, f"Replace it with the certificate of {name}.")
     # With a second name of this federation the node could impersonate another one.
     names, expected = _server_names(loaded), server_name(name, federation)
     if [known for known in names if known.endswith(server_name("", federation))] != [expected]:
@@ -96,10 +92,8 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
             "and CA:FALSE.",
         )
     if load_key(own.key).public_key() != public:
-        raise Misuse(
-            f"The private key of {name} does not match its certificate.",
-            "Restore the key and certificate that were created together.",
-        )
+        problem = f"The private key of {name} does not match its certificate."
+        raise Misuse(problem, "Restore the key and certificate that were created together.")
 
 
 def check_authority(ca: Credentials) -> PrivateKey:
@@ -107,10 +101,8 @@ def check_authority(ca: Credentials) -> PrivateKey:
     check_authority_certificate(ca.certificate)
     key = load_key(ca.key)
     if key.public_key() != load_certificate(ca.certificate).public_key():
-        raise Misuse(
-            "The private key of the authority does not match its certificate.",
-            "Give the certificate and key that were created together.",
-        )
+        problem = "The private key of the authority does not match its certificate."
+        raise Misuse(problem, "Give the certificate and key that were created together.")
     return key
 
 
@@ -118,10 +110,8 @@ def check_authority_certificate(certificate: bytes) -> None:
     """Raise Misuse if a certificate cannot sign others, or is not valid now."""
     loaded = load_certificate(certificate)
     if not _is_authority(loaded):
-        raise Misuse(
-            f"The certificate of {_common_name(loaded)!r} is not that of an authority.",
-            "Give the certificate that signs others (basic constraints CA:TRUE).",
-        )
+        problem = f"The certificate of {_common_name(loaded)!r} is not that of an authority."
+        raise Misuse(problem, "Give the certificate that signs others (basic constraints CA:TRUE).")
     _check_dates(loaded, "The certificate of the authority", "Get a new one from its owner.")
 
 
@@ -133,10 +123,8 @@ def node_public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
         return public
     kinds = {ec.EllipticCurvePublicKey: "another elliptic curve", rsa.RSAPublicKey: "RSA"}
     kind = next((kinds[kind] for kind in kinds if isinstance(public, kind)), "an unknown kind")
-    raise Misuse(
-        f"The certificate of {_common_name(loaded)!r} has a key of {kind}.",
-        "Use an elliptic-curve key on P-256: only such keys rule out TLS 1.2.",
-    )
+    problem = f"The certificate of {_common_name(loaded)!r} has a key of {kind}."
+    raise Misuse(problem, "Use an elliptic-curve key on P-256: only such keys rule out TLS 1.2.")
 
 
 def load_certificate(certificate: bytes) -> x509.Certificate:
@@ -193,10 +181,8 @@ def _check_issuer(loaded: x509.Certificate, ca: bytes, name: str) -> None:
             continue
         if _is_authority(issuer):
             return
-    raise Misuse(
-        f"The certificate of {name} was not signed by this federation's authority.",
-        "Have it signed by the authority whose certificate is ca.pem.",
-    )
+    problem = f"The certificate of {name} was not signed by this federation's authority."
+    raise Misuse(problem, "Have it signed by the authority whose certificate is ca.pem.")
 
 
 def _check_dates(loaded: x509.Certificate, what: str, remedy: str) -> None:

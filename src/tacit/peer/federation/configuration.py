@@ -39,10 +39,8 @@ def initial_graph(config: Config, names: Sequence[str]) -> tuple[Graph, Config]:
     options, kind = config.graph.options, config.graph.kind
     clients = options.get("clients", len(names))
     if clients != len(names):
-        raise Misuse(
-            f"graph.clients = {clients!r}, but there are {len(names)} nodes.",
-            "Leave graph.clients out: every node is a client.",
-        )
+        problem = f"graph.clients = {clients!r}, but there are {len(names)} nodes."
+        raise Misuse(problem, "Leave graph.clients out: every node is a client.")
     if kind == EDGE_LIST and "edges" in options:
         pairs = edge_positions(options["edges"], names)
         directed = bool(options.get("directed", False))
@@ -128,20 +126,16 @@ def check_connected(topology: Topology, names: Sequence[str]) -> None:
         return
     smallest = np.flatnonzero(components == np.bincount(components).argmin())
     apart = ", ".join(names[at] for at in smallest[:5])
-    raise Misuse(
-        f"The graph is not connected: {apart} cannot reach all other nodes.",
-        "List the edges with --edges, e.g. --edges a:b,b:c.",
-    )
+    problem = f"The graph is not connected: {apart} cannot reach all other nodes."
+    raise Misuse(problem, "List the edges with --edges, e.g. --edges a:b,b:c.")
 
 
 def check_runnable(config: Config, graph: Graph) -> list[str]:
     """Raise Misuse if nodes cannot run a configuration; return the algorithm's cautions."""
     name = config.algorithm.name
     if getattr(algorithm_class(name, "algorithm.name"), "needs_server", False):
-        raise Misuse(
-            f"algorithm.name = {name!r} needs a server, and a federation has none.",
-            "Choose a decentralized algorithm: `tacit algorithms` lists them.",
-        )
+        problem = f"algorithm.name = {name!r} needs a server, and a federation has none."
+        raise Misuse(problem, "Choose a decentralized algorithm: `tacit algorithms` lists them.")
     if config.task is None and config.run.iterations_per_round is None:
         raise Misuse(
             "run.iterations_per_round is not set, and nodes do not share how much data they have.",
@@ -180,10 +174,8 @@ def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:
             raise Misuse(problem, "Remove it: each node limits its own data.")
     for key in AGREED_OPTIONS:
         if key not in options:
-            raise Misuse(
-                f"[data]: own data need {key}, which is not set.",
-                "Add what all nodes agree on, e.g. shape = [30] and classes = 2.",
-            )
+            problem = f"[data]: own data need {key}, which is not set."
+            raise Misuse(problem, "Add what all nodes agree on, e.g. shape = [30] and classes = 2.")
     shape, classes = (
         validate_value(f"data.{key}", options[key], kind) for key, kind in AGREED_OPTIONS.items()
     )

@@ -56,10 +56,8 @@ class SignedFolder(ABC):
         for signature in _read_signatures(self.path):
             if self.verify(text, signature):
                 return text, signature
-        raise Misuse(
-            f"{place} is not signed by the operator.",
-            "Restore it and federation.sig from the operator's folder.",
-        )
+        problem = f"{place} is not signed by the operator."
+        raise Misuse(problem, "Restore it and federation.sig from the operator's folder.")
 
     @abstractmethod
     def verify(self, text: bytes, signature: bytes) -> bool:
@@ -82,10 +80,8 @@ class NodeFolder(SignedFolder):
     def check_update(self, text: bytes, signature: bytes) -> Manifest:
         """Parse a manifest from another node; raise Misuse unless it is ours or succeeds ours."""
         if not self.verify(text, signature):
-            raise Misuse(
-                "The new manifest is not signed by this federation's operator.",
-                "Do not trust its sender.",
-            )
+            problem = "The new manifest is not signed by this federation's operator."
+            raise Misuse(problem, "Do not trust its sender.")
         ours, new = self.manifest(), parse_manifest(text)
         if new.text == ours.text:
             return new
@@ -120,10 +116,8 @@ class NodeFolder(SignedFolder):
     def certificate(self) -> bytes:
         """The node's certificate (PEM)."""
         if not (self.path / "node.key").exists() and not (self.path / "node.pem").exists():
-            raise Misuse(
-                f"{self.path} is not the folder of a node.",
-                "Give the folder nodes/NAME that `tacit federation create` made.",
-            )
+            problem = f"{self.path} is not the folder of a node."
+            raise Misuse(problem, "Give the folder nodes/NAME that `tacit federation create` made.")
         return read_file(self.path / "node.pem", SIGN_NODE)
 
     def credentials(self) -> Credentials:
@@ -182,10 +176,8 @@ class FederationFolder(SignedFolder):
     def authority(self, given: Credentials | None = None) -> Credentials | None:
         """The given authority, or the one in this folder; None if it is external."""
         if given is not None and given.certificate != self.ca():
-            raise Misuse(
-                "This is not the authority of the federation.",
-                "Give the key that belongs to ca/ca.pem.",
-            )
+            problem = "This is not the authority of the federation."
+            raise Misuse(problem, "Give the key that belongs to ca/ca.pem.")
         key = self.path / "ca" / "ca.key"
         return given or (Credentials(self.ca(), read_private(key)) if key.exists() else None)
 

@@ -16,17 +16,8 @@ from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph
-from tacit.peer.federation.roster import (
-    REMEDY,
-    Member,
-    check_roster,
-    format_graph,
-    format_keys,
-    format_members,
-    parse_graph,
-    parse_member,
-    read_table,
-)
+from tacit.peer.federation import roster
+from tacit.peer.federation.roster import REMEDY, Member
 
 FORMAT = "tacit-federation-1"
 HEADER = {
@@ -70,8 +61,8 @@ class Manifest:
         settings = self.config.as_dict()
         graph = settings.pop("graph")
         parts = {
-            "roster": format_members(self.members),
-            "graph": format_graph(self.graph) + to_toml({"config.graph": graph}),
+            "roster": roster.format_members(self.members),
+            "graph": roster.format_graph(self.graph) + to_toml({"config.graph": graph}),
         }
         parts |= {name: to_toml({name: values}) for name, values in settings.items()}
         return {key: hashlib.sha256(part.encode()).hexdigest()[:16] for key, part in parts.items()}
@@ -128,16 +119,16 @@ def make_manifest(
     """
     members = tuple(members)
     next_number = max([next_number, *(member.number + 1 for member in members)])
-    check_roster(members, generation, next_number)
+    roster.check_roster(members, generation, next_number)
     if graph.clients != len(members):
         problem = f"The graph has {graph.clients} clients, but there are {len(members)} members."
         raise Misuse(problem, "Use a graph with one client per member.")
     header = (FORMAT, federation, generation, previous, next_number, list(former_members))
     settings = without_files(config).as_dict()
     parts = [
-        TITLE + format_keys(dict(zip(HEADER, header, strict=True))),
-        format_members(members),
-        format_graph(graph),
+        TITLE + roster.format_keys(dict(zip(HEADER, header, strict=True))),
+        roster.format_members(members),
+        roster.format_graph(graph),
         to_toml({f"config.{name}": values for name, values in settings.items()}),
     ]
     return parse_manifest("\n".join(parts).encode())
@@ -180,7 +171,7 @@ def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
         problem = f"format = {values.get('format')!r:.80} is not {FORMAT!r}."
         raise Misuse(problem, "Use the same version of tacit on all nodes.")
     _, federation, generation, previous, next_number, former, tables, topology, settings = (
-        read_table(values, HEADER | TABLES, "at the top")
+        roster.read_table(values, HEADER | TABLES, "at the top")
     )
     if not FEDERATION.fullmatch(federation):
         raise Misuse(f"federation = {federation!r} does not end in 8 hexadecimal digits.", REMEDY)
@@ -190,12 +181,12 @@ def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
             f"generation = {generation} does not go with previous = {previous!r}.",
             "Generation 1 has no previous manifest; later ones name it by its SHA-256.",
         )
-    members = tuple(parse_member(table) for table in tables)
+    members = tuple(roster.parse_member(table) for table in tables)
     names = [member.name for member in members]
     if bad := [name for name in former if not isinstance(name, str) or name in names]:
         raise Misuse(f"left: {bad[0]!r:.80} is not the name of a removed node.", REMEDY)
-    check_roster(members, generation, next_number)
-    graph, config = parse_graph(topology, len(members)), _parse_config(settings)
+    roster.check_roster(members, generation, next_number)
+    graph, config = roster.parse_graph(topology, len(members)), _parse_config(settings)
     return Manifest(
         federation, generation, previous, members, graph, config, next_number, tuple(former), text
     )

@@ -98,10 +98,8 @@ def check_roster(members: Sequence[Member], generation: int, next_number: int) -
             raise Misuse(f"Two nodes have the {what} {value}.", f"Give each node its own {what}.")
     numbers = [member.number for member in members]
     if numbers[0] < 0 or any(a >= b for a, b in pairwise([*numbers, next_number])):
-        raise Misuse(
-            f"The numbers of the members are {numbers}, and the next one is {next_number}.",
-            "Numbers count up from 0 and are never reused.",
-        )
+        problem = f"The numbers of the members are {numbers}, and the next one is {next_number}."
+        raise Misuse(problem, "Numbers count up from 0 and are never reused.")
 
 
 def format_members(members: Iterable[Member]) -> str:

@@ -76,10 +76,8 @@ def request_certificate(name: str, federation: str) -> tuple[bytes, bytes]:
 
 def check_days(days: int) -> int:
     if not 1 <= days <= MAX_DAYS:
-        raise Misuse(
-            f"A certificate cannot be valid for {days} days.",
-            f"Give 1 to {MAX_DAYS} days; 365 is usual.",
-        )
+        problem = f"A certificate cannot be valid for {days} days."
+        raise Misuse(problem, f"Give 1 to {MAX_DAYS} days; 365 is usual.")
     return days
 
 
@@ -97,10 +95,8 @@ def sign(key: bytes, message: bytes) -> bytes:
     """Sign a message with a private key (PEM): ECDSA with SHA-256, DER."""
     loaded = load_key(key)
     if not isinstance(loaded, ec.EllipticCurvePrivateKey):
-        raise Misuse(
-            "The operator's key is an RSA key.",
-            "Restore operator.key as `tacit federation create` wrote it.",
-        )
+        problem = "The operator's key is an RSA key."
+        raise Misuse(problem, "Restore operator.key as `tacit federation create` wrote it.")
     return loaded.sign(message, ec.ECDSA(hashes.SHA256()))
 
 

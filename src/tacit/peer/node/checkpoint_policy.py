@@ -94,11 +94,8 @@ class CheckpointPolicy:
         generations = [generation_and_step(path)[0] for path in damaged]
         # Neighbours rely on what this node sent after it switched to the generation.
         if checkpoint.generation < manifest.generation and manifest.generation in generations:
-            raise Misuse(
-                f"The checkpoints of generation {manifest.generation} in {self._folder} are "
-                "damaged.",
-                REPLACE_NODE,
-            )
+            damage = f"The checkpoints of generation {manifest.generation} in {self._folder}"
+            raise Misuse(f"{damage} are damaged.", REPLACE_NODE)
         for path in damaged:
             path.rename(path.with_suffix(".damaged"))
         if checkpoint.generation == manifest.generation:

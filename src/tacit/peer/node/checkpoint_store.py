@@ -57,8 +57,6 @@ class NodeCheckpoint:
 
 @dataclass(frozen=True)
 class MessageLocation:
-    """Where a message is on disk."""
-
     file: str
     offset: int
     size: int
@@ -66,8 +64,6 @@ class MessageLocation:
 
 
 class CheckpointStore:
-    """The checkpoints in one folder."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._locations: dict[Envelope, MessageLocation] = {}  # in the newest checkpoint
@@ -117,7 +113,6 @@ class CheckpointStore:
         return [path for path in self.newest_first() if generation_and_step(path) > limit]
 
     def newest_first(self) -> list[Path]:
-        """The checkpoint files."""
         if not self._folder.is_dir():
             return []
         files = (path for path in self._folder.iterdir() if CHECKPOINT_FILE.fullmatch(path.name))

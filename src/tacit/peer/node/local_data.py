@@ -130,10 +130,8 @@ def _takes_argument(make: Callable[..., Any]) -> bool:
 def _check_task(task: Task, config: Config, clients: int, number: int, origin: str) -> None:
     """Check that a user's task has one client and fits the federation."""
     if task.clients != 1:
-        raise Misuse(
-            f"{origin} returns a task with {task.clients} clients.",
-            "Make it with this node's part only: one client.",
-        )
+        problem = f"{origin} returns a task with {task.clients} clients."
+        raise Misuse(problem, "Make it with this node's part only: one client.")
     if config.task is not None:
         named = make_task(config.task, clients)
         if (task.parameters, task.dtype) != (named.parameters, named.dtype):
@@ -156,10 +154,8 @@ def _from_arrays(config: Config, origin: str, train: Pair, test: Pair | None) ->
     x, y = check_samples(train, agreed, origin)
     batch = config.run.batch_size
     if len(x) < batch:
-        raise Misuse(
-            f"{origin}: x has {len(x)} samples, fewer than one batch of {batch}.",
-            "Provide more, or agree on a smaller run.batch_size.",
-        )
+        problem = f"{origin}: x has {len(x)} samples, fewer than one batch of {batch}."
+        raise Misuse(problem, "Provide more, or agree on a smaller run.batch_size.")
     held_out = None if test is None else check_samples(test, agreed, origin, "_test")
     tested = "evaluated on the same" if held_out is None else f"{len(held_out[0]):,} to test on"
     note = f"{origin.removeprefix('--data ')}: {len(x):,} samples to train on, {tested}"
@@ -171,10 +167,8 @@ def _from_partition(config: Config, clients: int, position: int, folder: str | N
     """Use this node's part of a public dataset, for trials."""
     if config.data.name == OWN_DATA:
         given = "--data is not set" if folder is None else f"--data {folder} is a folder"
-        raise Misuse(
-            f"Every node brings its own data, and {given}.",
-            "Give --data FILE.npz, FILE.safetensors or package.module:function.",
-        )
+        problem = f"Every node brings its own data, and {given}."
+        raise Misuse(problem, "Give --data FILE.npz, FILE.safetensors or package.module:function.")
     dataset = load_data(config.data, None if folder is None else Path(folder))
     partition = make_partition(config, dataset, clients)
     indices = partition.indices[position]

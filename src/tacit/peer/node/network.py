@@ -82,10 +82,8 @@ class PeerNetwork:
         return torch.stack([tensors[tag] for tensors in theirs])
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
-        raise Misuse(
-            "The algorithm needs a server, and a federation has none.",
-            "Choose a decentralized algorithm.",
-        )
+        problem = "The algorithm needs a server, and a federation has none."
+        raise Misuse(problem, "Choose a decentralized algorithm.")
 
     def cancel(self) -> None:
         """Make all waiting raise Stopped; any thread may call this."""

@@ -54,7 +54,6 @@ class Node:
         self.folder, self.options, self.event_log = folder, options, event_log
         self.name = folder.name
         manifest = folder.manifest()
-        require_member(manifest, self.name)
         self.local = self._load_data(manifest)
         task = self.local.task
         self.algorithm, self.round_length = make_algorithm_for(manifest.config, task)
@@ -81,10 +80,8 @@ class Node:
         self.folder.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(self.folder.run, wait=False) as acquired:
             if not acquired:
-                raise Misuse(
-                    f"{self.name} is running already, from {self.folder.path}.",
-                    "Stop that process first.",
-                )
+                problem = f"{self.name} is running already, from {self.folder.path}."
+                raise Misuse(problem, "Stop that process first.")
             try:
                 self._resume(self.shared.manifest)
                 self._serve()
@@ -160,8 +157,8 @@ class Node:
     def _finish(self, context: RosterContext) -> None:
         """Write the results, and serve until the neighbours have finished."""
         shared, peers = self.shared, self.shared.active.finished_peers
-        theta, name = self.state.theta[0], self.algorithm.name
-        self._results.write_final(theta, name, self.step, self._seconds())
+        theta, seconds = self.state.theta[0], self._seconds()
+        self._results.write_final(theta, self.algorithm.name, self.step, seconds)
         readers = shared.active.outbox.readers.keys()
         clients = {client.member.name: client for client in context.network.clients}
         while waiting := (readers - peers.finished) | (clients.keys() - peers.notified):
@@ -186,9 +183,8 @@ class Node:
             install = partial(self.folder.install, announced.manifest.text, announced.signature)
             write_with_retry(self.shared, "the roster", install)
             manifest = announced.manifest
-        fields = {"generation": manifest.generation, "members": manifest.names}
-        self.event_log.write("roster changed", **fields)
-        require_member(manifest, self.name)
+        generation, names = manifest.generation, manifest.names
+        self.event_log.write("roster changed", generation=generation, members=names)
         self._activate(manifest)
 
     def _activate(self, manifest: Manifest) -> None:
@@ -227,18 +223,11 @@ class Node:
         context.network.received_since_saved = 0
 
     def _make_checkpoint(self, *, rejoin: bool = False) -> NodeCheckpoint:
-        manifest = self.shared.manifest
+        manifest, messages = self.shared.manifest, self.shared.active.outbox.messages()
         model = {} if self.theta is None else {"theta": self.theta}
-        return NodeCheckpoint(
-            manifest.federation,
-            manifest.generation,
-            self.step,
-            rejoin,
-            model if rejoin else tensors_of(self.state),
-            self.shared.active.outbox.messages(),
-            self._seconds(),
-            self.local.digest,
-        )
+        state = model if rejoin else tensors_of(self.state)
+        when = (manifest.federation, manifest.generation, self.step)
+        return NodeCheckpoint(*when, rejoin, state, messages, self._seconds(), self.local.digest)
 
     def _evaluate(self, context: RosterContext) -> None:
         """Evaluate the model as of the batch of the last gradient: tasks may change over time."""
@@ -265,15 +254,12 @@ class Node:
         return self._earlier_seconds + time.monotonic() - self._started
 
     def _load_data(self, manifest: Manifest) -> LocalData:
+        """The data of this node; raise RemovedFromRoster if the roster does not name it."""
+        if self.name not in manifest.names:
+            raise RemovedFromRoster(
+                f"{self.name} is not in the roster of generation {manifest.generation} of "
+                f"{manifest.federation}. To take part again, ask the operator for a new name."
+            )
         position, number = manifest.position(self.name), manifest.member(self.name).number
         clients, source = len(manifest.members), self.options.data
         return load_local_data(manifest.config, clients, position, number, self.name, source)
-
-
-def require_member(manifest: Manifest, name: str) -> None:
-    """Raise RemovedFromRoster if the roster does not name the node."""
-    if name not in manifest.names:
-        raise RemovedFromRoster(
-            f"{name} is not in the roster of generation {manifest.generation} of "
-            f"{manifest.federation}. To take part again, ask the operator for a new name."
-        )

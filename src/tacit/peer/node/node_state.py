@@ -90,7 +90,6 @@ class NodeState:
         return self.active.manifest
 
     def report(self, **changes: object) -> None:
-        """Change fields of `progress`."""
         with self._lock:
             self.progress = replace(self.progress, **changes)  # type: ignore[arg-type]
 
@@ -143,7 +142,6 @@ class NodeState:
         return None
 
     def activate(self, roster: ActiveRoster) -> None:
-        """Use another roster from now on."""
         with self._lock:
             self.active = roster
             pending = self.announced
@@ -173,7 +171,6 @@ class NodeState:
             raise Stopped
 
     def reject(self, reason: str, sender: str, text: str) -> None:
-        """Count and log a rejected message or caller."""
         self.metrics.count("tacit_rejected_total", reason=reason)
         fields = {"sender": sender, "reason": reason, "why": text}
         key = ("rejected", sender, reason)
@@ -199,31 +196,23 @@ class NodeState:
         """
         ours = self.node_info()
         if theirs.protocol != ours.protocol:
-            return (
-                f"protocol {theirs.protocol} there, {ours.protocol} here: "
-                "install the same version of tacit"
-            )
+            differ = f"protocol {theirs.protocol} there, {ours.protocol} here"
+            return f"{differ}: install the same version of tacit"
         if theirs.federation != ours.federation:
             return f"federation {theirs.federation[:80]!r} there, {ours.federation!r} here"
         if theirs.parameters != ours.parameters or theirs.dtype != ours.dtype:
-            return (
-                f"a model of {theirs.parameters} numbers ({theirs.dtype[:20]}) there, "
-                f"{ours.parameters} ({ours.dtype}) here"
-            )
+            there = f"a model of {theirs.parameters} numbers ({theirs.dtype[:20]}) there"
+            return f"{there}, {ours.parameters} ({ours.dtype}) here"
         if theirs.generation == ours.generation and theirs.manifest_sha256 != ours.manifest_sha256:
             names = sorted({*theirs.sections, *ours.sections})
-            differ = [one for one in names if theirs.sections.get(one) != ours.sections.get(one)]
-            return (
-                f"another manifest for generation {ours.generation}, which differs in "
-                f"{', '.join(differ)[:200] or 'form'}"
-            )
+            changed = [one for one in names if theirs.sections.get(one) != ours.sections.get(one)]
+            parts = ", ".join(changed)[:200] or "form"
+            return f"another manifest for generation {ours.generation}, which differs in {parts}"
         return None
 
     def progress_notice(self) -> wire.ProgressNotice:
-        progress, generation = self.current_progress(), self.manifest.generation
-        return wire.ProgressNotice(
-            generation=generation, tick=progress.step, waiting_for=progress.blocked_by
-        )
+        now, generation = self.current_progress(), self.manifest.generation
+        return wire.ProgressNotice(generation=generation, tick=now.step, waiting_for=now.blocked_by)
 
     def traffic(self) -> dict[str, Any]:
         """Bytes of messages since this process started."""

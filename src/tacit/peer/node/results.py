@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,19 @@ from tacit.peer.node.node_state import NodeState
 
 
 class Results:
-    """The results in the `run` folder of one node."""
-
     def __init__(self, folder: Path, state: NodeState) -> None:
         self._folder, self._state = folder, state
         self._history = folder / "history.jsonl"
 
     def drop_from(self, generation: int, step: int) -> None:
         """Remove the records of an iteration and later ones, which will be repeated."""
-        records = [
-            record
-            for record in read_history(self._history)
-            if (record["generation"], record["step"]) < (generation, step)
-        ]
-        lines = "".join(json.dumps(record) + "\n" for record in records)
+        lines = ""
+        for record in read_history(self._history):
+            if (record["generation"], record["step"]) < (generation, step):
+                lines += json.dumps(record) + "\n"
         write_text(self._history, lines, durable=True)
 
     def record(self, step: int, loss: float, accuracy: float | None, seconds: float) -> None:
-        """Add an evaluation to the history."""
         state = self._state
         state.report(loss=loss, accuracy=accuracy)
         state.metrics.set("tacit_loss", loss)
@@ -56,8 +52,11 @@ class Results:
         """Write the model [P] and the summary."""
         state = self._state
         # A node that is started again after the end would overwrite traffic and times.
-        if self._has_summary():
-            return
+        with suppress(Misuse):
+            old = read_json(self._folder / "summary.json")
+            end = (state.manifest.generation, state.progress.steps)
+            if (old.get("generation"), old.get("steps")) == end:
+                return
         model = save({"theta": theta.detach().cpu().contiguous()})
         path = self._folder / "model.safetensors"
         write_with_retry(state, "the model", lambda: write_bytes(path, model, durable=True))
@@ -79,15 +78,6 @@ class Results:
         path = self._folder / "summary.json"
         write_with_retry(state, "the summary", lambda: write_json(path, summary))
 
-    def _has_summary(self) -> bool:
-        """Whether the end of this generation is summarized already."""
-        try:
-            summary = read_json(self._folder / "summary.json")
-        except Misuse:
-            return False
-        end = (self._state.manifest.generation, self._state.progress.steps)
-        return (summary.get("generation"), summary.get("steps")) == end
-
 
 def read_history(path: Path) -> list[dict[str, Any]]:
     """Read the records of a history; a truncated line is skipped."""
@@ -95,8 +85,6 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         return []
     records = []
     for text in path.read_text(encoding="utf-8").splitlines():
-        try:
+        with suppress(ValueError):
             records.append(json.loads(text))
-        except ValueError:
-            continue
     return records

@@ -48,16 +48,14 @@ class RosterContext:
 
     @classmethod
     def build(cls, state: NodeState, algorithm: Algorithm, local: LocalData) -> RosterContext:
-        """Build it for the active roster."""
         manifest, folder = state.manifest, state.folder
         position, number = manifest.position(state.name), manifest.member(state.name).number
         own, ca = folder.credentials(), folder.ca()
         neighbours = manifest.in_neighbours(state.name)
         network = PeerNetwork(state, [NeighbourClient(state, one, own, ca) for one in neighbours])
         graph, run, task = manifest.graph, manifest.config.run, local.task
-        neighbourhood = Neighbourhood.of(
-            graph.edges, np.array([position]), run.device, graph.weights.diagonal()[[position]]
-        )
+        weight, rows = graph.weights.diagonal()[[position]], np.array([position])
+        neighbourhood = Neighbourhood.of(graph.edges, rows, run.device, weight)
         own_part = torch.tensor([local.index])
         loader = task.loader(torch.tensor([number]), run.seed, run.device, positions=own_part)
         task = task.to(run.device)

@@ -19,16 +19,9 @@ from grpc import StatusCode
 
 from tacit.peer.federation.certificates import OPERATOR
 from tacit.peer.node.node_state import NodeState
-from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire import transport, wire_pb2 as wire
 from tacit.peer.wire.chunks import from_wire, notice_chunk, split_message
 from tacit.peer.wire.messages import Rejected
-from tacit.peer.wire.transport import (
-    CHUNK_BYTES,
-    MAX_MANIFEST_BYTES,
-    MAX_REQUEST_BYTES,
-    SERVICE,
-    caller_name,
-)
 
 NOTICE_SECONDS = 2.0  # between two notices to a neighbour that waits for a message
 MAX_CALLS = 4  # of one caller at a time, besides its stream of messages
@@ -50,8 +43,6 @@ def threads_for(members: int) -> int:
 
 
 class PeerService:
-    """The handlers of one node."""
-
     def __init__(self, state: NodeState) -> None:
         self._state = state
         self._streams: dict[str, Any] = {}  # the newest stream of each neighbour
@@ -61,7 +52,7 @@ class PeerService:
     def handlers(self) -> Any:
         """Generic handlers for a gRPC server. They parse requests, to count malformed ones."""
         return grpc.method_handlers_generic_handler(
-            SERVICE,
+            transport.SERVICE,
             {
                 "Hello": self._unary(wire.NodeInfo, self._hello),
                 "FetchMessages": grpc.stream_stream_rpc_method_handler(self._fetch_messages),
@@ -69,7 +60,7 @@ class PeerService:
                 "GetStatus": self._unary(wire.Empty, self._get_status),
                 "GetManifest": self._unary(wire.Empty, self._get_manifest),
                 "AnnounceManifest": self._unary(
-                    wire.SignedManifest, self._announce_manifest, MAX_MANIFEST_BYTES
+                    wire.SignedManifest, self._announce_manifest, transport.MAX_MANIFEST_BYTES
                 ),
             },
         )
@@ -78,7 +69,7 @@ class PeerService:
         self,
         kind: type[M],
         answer: Callable[[M, str], Message],
-        limit: int = MAX_REQUEST_BYTES,
+        limit: int = transport.MAX_REQUEST_BYTES,
     ) -> Any:
         """A handler of single requests; it checks the caller first, as a request may never come."""
 
@@ -98,7 +89,7 @@ class PeerService:
     def _guard(self, context: Any) -> Iterator[str]:
         """Yield the caller's name; log errors of the block and end the call with them."""
         federation = self._state.manifest.federation
-        caller = caller_name(context, federation)
+        caller = transport.caller_name(context, federation)
         try:
             if caller is None:
                 text = f"the caller's certificate is not of federation {federation}"
@@ -154,7 +145,7 @@ class PeerService:
                 previous.cancel()  # left over from a broken connection: a neighbour uses one stream
             context.add_callback(lambda: state.active.outbox.wake())
             for raw in _until_hangup(requests):
-                request = _parse(wire.FetchRequest, raw, MAX_REQUEST_BYTES)
+                request = _parse(wire.FetchRequest, raw, transport.MAX_REQUEST_BYTES)
                 yield from self._send(request, caller, context)
 
     def _send(self, request: wire.FetchRequest, caller: str, context: Any) -> Iterator[bytes]:
@@ -179,7 +170,7 @@ class PeerService:
             except KeyError:  # the roster changed after the caller was checked
                 return
             if message is not None:
-                yield from split_message(message, CHUNK_BYTES)
+                yield from split_message(message, transport.CHUNK_BYTES)
                 active.outbox.mark_delivered(caller, exchange.tick)
                 size = len(message.frame)
                 state.metrics.count("tacit_sent_bytes_total", size, neighbour=caller)

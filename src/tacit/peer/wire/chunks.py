@@ -38,7 +38,6 @@ def split_message(message: WireMessage, chunk_bytes: int) -> Iterator[bytes]:
 
 
 def notice_chunk(notice: wire.ProgressNotice) -> bytes:
-    """Encode a chunk with a notice only."""
     return _encode_field(NOTICE, memoryview(notice.SerializeToString()))
 
 

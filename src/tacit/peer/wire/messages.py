@@ -38,8 +38,6 @@ class ExchangeId:
 
 @dataclass(frozen=True)
 class Envelope:
-    """Sender, receiver and exchange of a message."""
-
     federation: str
     sender: str
     receiver: str  # empty: all neighbours
@@ -56,15 +54,12 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, eq=False)
 class WireMessage:
-    """A packed message and its checksum."""
-
     envelope: Envelope
     frame: bytes
-    sha256: bytes
+    sha256: bytes  # of the frame
 
 
 def pack(envelope: Envelope, tensors: Tensors) -> WireMessage:
-    """Pack tensors into a message."""
     parts: list[bytes | memoryview] = [_header(envelope, tensors)]
     parts += [raw_bytes(tensors[tag]) for tag in _order(tensors)]
     frame = b"".join(parts)
@@ -148,8 +143,8 @@ def _header_difference(found: bytes, expected: bytes) -> Rejected:
     for key, own in own_envelope.items():
         if key not in envelope or envelope[key] != own:
             reason = {"exchange": "iteration", "sender": "sender"}.get(key, "envelope")
-            value = str(envelope.get(key))[:200]
-            return Rejected(reason, f"a message with {key} {value}, not {own}")
+            theirs = str(envelope.get(key))[:200]
+            return Rejected(reason, f"a message with {key} {theirs}, not {own}")
     if envelope.keys() != own_envelope.keys():
         return Rejected("envelope", "a message with an envelope of other keys")
     if sorted(map(str, table)) != sorted(ours):
