@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import platform
-import time
+import timeit
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -158,15 +158,12 @@ def _time_all(
 def _seconds(work: Callable[[], None], like: Tensor) -> float:
     """The better of two timings, after a warm-up."""
 
-    def once() -> float:
-        begin = time.perf_counter()
+    def once() -> None:
         work()
         if like.is_cuda:
             torch.cuda.synchronize()
-        return time.perf_counter() - begin
 
-    once()
-    return min(once(), once())
+    return min(timeit.repeat(once, number=1, repeat=3)[1:])
 
 
 def _cache_key(
