@@ -81,16 +81,31 @@ def run_audit(
     if not chosen:
         chosen = default_adversaries(setting, victims[0])
         if transcript is not None:
-            chosen, notes = _split_recorded(chosen, transcript)
-    _check_adversaries(chosen, victims, setting)
+            insides = set(transcript.keep.insides)
+            notes = [
+                f"what {adversary} learns: its state was not recorded (`insides` of the transcript)"
+                for adversary in chosen
+                if not adversary.corrupt <= insides
+            ]
+            chosen = [adversary for adversary in chosen if adversary.corrupt <= insides]
+    edges = [(s, t) for s, t in setting.graph.edges.tolist()]
+    for adversary in chosen:
+        adversary.check_graph(setting.graph.clients, edges)
+        if adversary.corrupt.issuperset(victims):
+            raise Misuse(f"All victims of {adversary} are corrupt.", "Name an honest client.")
     report = progress or (lambda what, done, of: None)
     if transcript is None:
         transcript = _record(setting, chosen, iterations, report)
-    _check_recorded(transcript, iterations)
+    keep = transcript.keep
+    last = transcript.steps if keep.ticks is None else min(transcript.steps, keep.ticks[1])
+    if last < iterations:
+        raise Misuse(
+            f"The audit needs {iterations} iterations, but the transcript has {last}.",
+            f"Audit at most {last}, or record more.",
+        )
     report("running the algorithm on symbols", 0, 1)
     # Proofs and bounds are about all messages, attacks about the recorded ones.
     run = run_on_symbols(setting.algorithm, setting.graph, iterations)
-    keep = transcript.keep
     recorded = run
     if keep != Keep(insides=keep.insides, theta0=keep.theta0):
         recorded = run_on_symbols(setting.algorithm, setting.graph, iterations, keep)
@@ -149,20 +164,6 @@ def _record(
     return transcript
 
 
-def _split_recorded(
-    adversaries: list[Adversary], transcript: Transcript
-) -> tuple[list[Adversary], list[str]]:
-    """The adversaries whose own unknowns the transcript has, and a note on each of the others."""
-    insides = set(transcript.keep.insides)
-    recorded = [adversary for adversary in adversaries if adversary.corrupt <= insides]
-    notes = [
-        f"what {adversary} learns: its state was not recorded (`insides` of the transcript)"
-        for adversary in adversaries
-        if adversary not in recorded
-    ]
-    return recorded, notes
-
-
 def _row_count(transcript: Transcript) -> int:
     return sum(len(message.rows) for message in transcript.messages)
 
@@ -176,23 +177,3 @@ def _first_iterations(transcript: Transcript, iterations: int) -> Transcript:
         messages=[replace(message, rows=message.rows.cpu()) for message in messages],
         held={unknown: row.cpu() for unknown, row in transcript.held.items()},
     )
-
-
-def _check_recorded(transcript: Transcript, iterations: int) -> None:
-    ticks = transcript.keep.ticks
-    last = transcript.steps if ticks is None else min(transcript.steps, ticks[1])
-    if last < iterations:
-        raise Misuse(
-            f"The audit needs {iterations} iterations, but the transcript has {last}.",
-            f"Audit at most {last}, or record more.",
-        )
-
-
-def _check_adversaries(
-    adversaries: Sequence[Adversary], victims: Sequence[int], setting: Setting
-) -> None:
-    edges = [(s, t) for s, t in setting.graph.edges.tolist()]
-    for adversary in adversaries:
-        adversary.check_graph(setting.graph.clients, edges)
-        if adversary.corrupt.issuperset(victims):
-            raise Misuse(f"All victims of {adversary} are corrupt.", "Name an honest client.")

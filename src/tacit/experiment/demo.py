@@ -11,10 +11,10 @@ from typing import Any
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.result import strongest_leak
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.auditing.verdict import strongest_leak
 from tacit.config.build import Experiment, build
 from tacit.config.loading import make_config
 from tacit.config.sections import Config

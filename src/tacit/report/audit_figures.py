@@ -11,7 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
-from tacit.auditing.scoring.matching import match, reorder
+from tacit.auditing.scoring.images import match, reorder
 from tacit.auditing.symbolic.exposure import LEVELS, MEANING, Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
 from tacit.report.style import (

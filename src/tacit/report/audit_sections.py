@@ -7,9 +7,8 @@ from html import escape
 from typing import Any
 
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
-from tacit.auditing.result import AdversaryResult, Audit
+from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
-from tacit.auditing.verdict import ASSUMPTIONS
 from tacit.report import audit_figures as figures
 from tacit.report.page import card, collapsible, grid, render_page, table
 from tacit.report.style import svg

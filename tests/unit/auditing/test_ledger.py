@@ -18,7 +18,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import apply_combination, evidence
 from tacit.auditing.bounds.added_noise import NO_GUARANTEE
 from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.scoring.lower_bound import compare_bounds, lower_bound
+from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -504,7 +504,7 @@ def first_message(gradient, algorithm, parameters, seed):
 def test_the_best_attack_on_one_message_stays_within_the_bound(algorithm, unknown):
     """Neighbouring gradients are ±C; the likelihood ratio is the best test between them.
 
-    The attack contradicts half of the claimed ε, so the bound is nearly tight.
+    The attack shows more than half of the claimed ε, so the bound is nearly tight.
     """
     bound, trials = 0.5, 40_000
     ledger = ledger_of(algorithm, "curious(1)", 1, clip=Clip(bound, "l1"))
@@ -520,8 +520,6 @@ def test_the_best_attack_on_one_message_stays_within_the_bound(algorithm, unknow
     others = ratio(first_message(-bound, algorithm, trials, seed=2))
     shown = lower_bound(ones, others, DELTA)
     assert 0.6 < shown.epsilon <= claimed.epsilon
-    assert compare_bounds(shown, claimed.epsilon).startswith("no contradiction")
-    assert compare_bounds(shown, claimed.epsilon / 2).startswith("a defect of the analysis")
 
 
 def test_plain_values():

@@ -89,10 +89,7 @@ def test_a_known_second_sample_or_client_leaves_nothing_to_read():
         (Observation.gradient(weights, values), 2),
         (total(weights[:, None].expand(-1, 3, -1), values), 1),
     ):
-        found = read_inputs(flat, seen, shape=SHAPE, batch=batch)
-        assert found.inputs is None
-        assert "more than one sample" in found.note
-        assert not bool(found.exact().any())
+        assert read_inputs(flat, seen, shape=SHAPE, batch=batch) is None
 
 
 @pytest.mark.parametrize(
@@ -110,10 +107,7 @@ def test_a_known_second_sample_or_client_leaves_nothing_to_read():
 )
 def test_other_architectures_have_no_shortcut(module):
     flat, weights, values, _ = gradients(module)
-    found = read_inputs(flat, Observation.gradient(weights, values), shape=SHAPE)
-    assert found.inputs is None
-    assert found.residual is None
-    assert "does not begin with a linear layer" in found.note
+    assert read_inputs(flat, Observation.gradient(weights, values), shape=SHAPE) is None
 
 
 def test_a_victim_without_gradient_is_not_exact_but_the_others_are():

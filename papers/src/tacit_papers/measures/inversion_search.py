@@ -28,7 +28,7 @@ from tacit.auditing.attacks.optimiser import (
     ValueAndGrad,
 )
 from tacit.auditing.attacks.reconstruction_attacks import DataSpec
-from tacit.auditing.scoring.matching import match, reorder
+from tacit.auditing.scoring.images import match, reorder
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse

@@ -33,33 +33,26 @@ RANDOM_INPUTS = 64  # to estimate what the model predicts on average
 class Shortcut:
     """Inputs in closed form, and how well they explain the observed values."""
 
-    inputs: Tensor | None  # [V, 1, *shape]; None if there is no shortcut
-    # ‖G_W − G_b xᵀ‖ / ‖G_W‖, [V]; zero up to rounding if the inputs are exact
-    residual: Tensor | None
-    note: str
+    inputs: Tensor  # [V, 1, *shape]
+    residual: Tensor  # ‖G_W − G_b xᵀ‖ / ‖G_W‖, [V]; zero up to rounding if the inputs are exact
 
     def exact(self) -> Tensor:
         """For which victims the inputs are exact [V], without knowing the truth."""
-        if self.residual is None:
-            return torch.zeros(0, dtype=torch.bool)
         return self.residual <= TOLERANCE
 
 
 def read_inputs(
     flat: FlatModule, observation: Observation, *, shape: Sequence[int], batch: int = 1
-) -> Shortcut:
+) -> Shortcut | None:
     """x̂ = G_Wᵀ G_b / ‖G_b‖²: the quotients G_W[k]/G_b[k] of all units, weighted by G_b[k]².
 
     That is the least-squares solution of G_W = G_b xᵀ, in which units with a large |G_b[k]| count
-    most.
+    most. None if more than one sample is behind a value, or the model does not begin with a linear
+    layer that has a bias.
     """
     layer = first_linear(flat, shape)
-    if layer is None or layer.bias is None:
-        return Shortcut(
-            None, None, "no shortcut: the model does not begin with a linear layer that has a bias"
-        )
-    if batch != 1 or observation.batches != 1:
-        return Shortcut(None, None, "no shortcut: more than one sample is behind each value")
+    if layer is None or layer.bias is None or batch != 1 or observation.batches != 1:
+        return None
     weight, bias = layer.weight_of(observation.values), observation.values[:, layer.bias]
     strength = bias.square().sum(1)
     inputs = (weight * bias[:, :, None]).sum(1) / strength[:, None]
@@ -70,8 +63,6 @@ def read_inputs(
     return Shortcut(
         inputs.masked_fill(empty[:, None], 0.0).reshape(-1, 1, *shape),
         residual.masked_fill(empty, torch.inf),
-        "computed from the first layer: exact for one sample per value; the residual shows whether "
-        "it was one",
     )
 
 

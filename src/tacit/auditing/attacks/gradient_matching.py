@@ -135,8 +135,9 @@ def _guess_loss(
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
     """D of a row [n], weights [K, P], value [P] or [M, P], and labels [T, batch, ...] or None."""
     coefficients = observation.coefficients
-    joint = isinstance(observation, JointObservation)
-    batches = torch.tensor(observation.data, device=coefficients.device) if joint else None
+    batches = None
+    if isinstance(observation, JointObservation):
+        batches = torch.tensor(observation.data, device=coefficients.device)
     gradients = vmap(grad(loss))
     gradients_of_one_batch = vmap(grad(loss), in_dims=(0, None, None))
     distances = vmap(matching_loss, in_dims=(0, 0, None))

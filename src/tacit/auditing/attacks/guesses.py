@@ -28,6 +28,7 @@ class GuessLayout:
     shape: tuple[int, ...]
     classes: int
     soft: bool
+    box: Box = None  # lowest and highest value of an input, if known
 
     @property
     def pixels(self) -> int:
@@ -49,11 +50,11 @@ class GuessLayout:
         logits = rows[..., self.pixels :].reshape(*lead, self.batches, self.batch, self.classes)
         return logits.softmax(-1)
 
-    def clamp(self, rows: Tensor, box: Box) -> Tensor:
+    def clamp(self, rows: Tensor) -> Tensor:
         """Rows [..., n] with inputs clamped to the box."""
-        if box is None:
+        if self.box is None:
             return rows
-        return torch.cat((rows[..., : self.pixels].clamp(*box), rows[..., self.pixels :]), -1)
+        return torch.cat((rows[..., : self.pixels].clamp(*self.box), rows[..., self.pixels :]), -1)
 
 
 def choose_labels(
@@ -63,7 +64,6 @@ def choose_labels(
     layout: GuessLayout,
     restarts: int,
     seed: int,
-    box: Box,
 ) -> tuple[Tensor | None, str]:
     """The labels of the guesses [V, R, T, batch, ...] and what they rest on; None: soft labels.
 
@@ -74,7 +74,6 @@ def choose_labels(
         layout: What the numbers of a row stand for.
         restarts: Guesses per victim, R.
         seed: Keys random choices.
-        box: Range of the inputs, if known.
     """
     if isinstance(labels, Tensor):
         known = _known(labels, observation, layout)
@@ -84,7 +83,7 @@ def choose_labels(
     optimised = "labels optimised along with the inputs, as distributions"
     if labels == "optimise" or not bool((observation.coefficients > 0).all()):
         return None, optimised
-    found, reason = _recovered(loss, observation, layout, restarts, seed, box)
+    found, reason = _recovered(loss, observation, layout, restarts, seed)
     if found is None:
         return None, f"{optimised} ({reason})"
     if int(found.max()) >= layout.classes:
@@ -95,28 +94,21 @@ def choose_labels(
     return found, reason
 
 
-def draw_starts(
-    layout: GuessLayout, victims: int, guesses: int, box: Box, seed: int, like: Tensor
-) -> Tensor:
-    """Random first rows [V·R, n], keyed by victim and guess.
+def draw_starts(layout: GuessLayout, values: Tensor, guesses: int, seed: int) -> Tensor:
+    """Random first rows [V·R, n] for observed values [V, ...], keyed by victim and guess.
 
-    Args:
-        layout: What the numbers of a row stand for; logits are normal.
-        victims: V.
-        guesses: R, guesses per victim.
-        box: Inputs are uniform in this range, or normal if there is none.
-        seed: Keys the draws.
-        like: Gives dtype and device.
+    Inputs are uniform in the box, or normal if there is none; logits are normal.
     """
-    victim = torch.arange(victims, device=like.device).repeat_interleave(guesses)
-    guess = torch.arange(guesses, device=like.device).repeat(victims)
-    out = like.new_empty(len(victim), layout.width)
+    device, box = values.device, layout.box
+    victim = torch.arange(len(values), device=device).repeat_interleave(guesses)
+    guess = torch.arange(guesses, device=device).repeat(len(values))
+    out = values.new_empty(len(victim), layout.width)
     for rows, columns in tiles(len(out), out.shape[1], out.device):
         drawn = words(derive_key(seed, "inversion", "start"), 0, victim[rows], guess[rows], columns)
         uniform = drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
         start = torch.special.ndtri(uniform)
         if box is not None:
-            pixel = torch.arange(columns.start, columns.stop, device=like.device) < layout.pixels
+            pixel = torch.arange(columns.start, columns.stop, device=device) < layout.pixels
             start = torch.where(pixel, box[0] + (box[1] - box[0]) * uniform, start)
         out[rows, columns.start : columns.stop] = start.to(out.dtype)
     return out
@@ -150,7 +142,6 @@ def _recovered(
     layout: GuessLayout,
     restarts: int,
     seed: int,
-    box: Box,
 ) -> tuple[Tensor | None, str]:
     """Labels [V, R, T, batch] from the last layer; restarts assign a sum's labels differently."""
     if isinstance(observation, JointObservation):
@@ -158,7 +149,9 @@ def _recovered(
     if not isinstance(loss, ModuleLoss):
         return None, "labels not recovered: the loss is not known to be a module's"
     flat = loss.flat.to(observation.values.device)
-    found = recover_labels(flat, observation, shape=layout.shape, batch=layout.batch, box=box)
+    found = recover_labels(
+        flat, observation, shape=layout.shape, batch=layout.batch, box=layout.box
+    )
     if found.labels is None:
         return None, found.assumption
     victims, samples = len(observation.values), layout.batches * layout.batch

@@ -84,14 +84,14 @@ def invert(
         gradients are of K batches.
     """
     began = time.monotonic()
-    layout = GuessLayout(observation.batches, batch, tuple(shape), classes, soft=True)
-    _check(loss, observation, layout, restarts, box, budget_seconds)
+    layout = GuessLayout(observation.batches, batch, tuple(shape), classes, soft=True, box=box)
+    _check(loss, observation, layout, restarts, budget_seconds)
     values = observation.values
     if isinstance(loss, ModuleLoss):
         loss = loss.to(values.device)
-    fixed, assumption = choose_labels(labels, loss, observation, layout, restarts, seed, box)
+    fixed, assumption = choose_labels(labels, loss, observation, layout, restarts, seed)
     layout = replace(layout, soft=fixed is None)
-    start = draw_starts(layout, len(values), restarts, box, seed, like=values)
+    start = draw_starts(layout, values, restarts, seed)
     count = -(-len(start) // _guesses_that_fit(observation, optimiser, layout))
     groups = torch.arange(len(start), device=values.device).tensor_split(count)
     best = values.new_full((len(values), restarts), torch.inf)
@@ -102,13 +102,9 @@ def invert(
         matching = MatchingProblems(
             loss, observation, matching_loss, layout, fixed, problems, restarts
         )
-        minimum = optimiser.minimise(
-            start[problems],
-            matching,
-            project=lambda rows: layout.clamp(rows, box),
-            callback=monitor,
+        parts.append(
+            optimiser.minimise(start[problems], matching, project=layout.clamp, callback=monitor)
         )
-        parts.append(minimum)
     found = Minimum.concatenate(parts)
 
     losses = found.values.reshape(len(values), -1)
@@ -127,7 +123,7 @@ def invert(
         found.iterations.view_as(losses),
         found.evaluations.view_as(losses),
         time.monotonic() - began,
-        [assumption, *_assumptions(loss, observation, batch, box), *monitor.notes],
+        [assumption, *_assumptions(loss, observation, layout), *monitor.notes],
     )
 
 
@@ -171,10 +167,11 @@ class _Monitor:
 
 
 def _assumptions(
-    loss: Loss, observation: Observation | JointObservation, batch: int, box: Box
+    loss: Loss, observation: Observation | JointObservation, layout: GuessLayout
 ) -> list[str]:
-    terms = observation.weights.shape[1]
-    assumptions = ["weights known at which each gradient was taken", f"batch size known: {batch}"]
+    terms, box = observation.weights.shape[1], layout.box
+    taken = "weights known at which each gradient was taken"
+    assumptions = [taken, f"batch size known: {layout.batch}"]
     if isinstance(observation, JointObservation):
         assumptions.append(
             f"{observation.values.shape[1]} values known together, of {terms} gradients of "
@@ -199,9 +196,9 @@ def _check(
     observation: Observation | JointObservation,
     layout: GuessLayout,
     restarts: int,
-    box: Box,
     budget: float | None,
 ) -> None:
+    box = layout.box
     if isinstance(loss, ModuleLoss) and observation.values.shape[-1] != loss.flat.width:
         raise Misuse(
             f"The observation has {observation.values.shape[-1]} parameters, the model "

@@ -134,7 +134,8 @@ class _Active:
         self.trials = torch.zeros_like(self.which)
         # A step, its value and its slope [A, 3]: at the low end f still falls; at the high end it
         # rises or is not low enough, and the step is infinite if there is none yet.
-        self.low, self.high = self.f.new_zeros(2, len(start), 3)
+        self.low = self.f.new_zeros(len(start), 3)
+        self.high = self.low.clone()
         self.hessians = InverseHessians(self.g, history)
 
     def select(self, chosen: Tensor) -> _Active:

@@ -132,27 +132,21 @@ class MembershipAttacks:
         """Attacks by a model [P] that the adversary has; empty if there are too few samples."""
         if self.candidates is None:
             return []
-        x, y = self.candidates.to(self._options.device)
-        theta = theta.to(self._options.device, self._loss.flat.dtype)
-        scores = {
-            "loss": (loss_score(self._loss, theta, x, y), [description]),
-            "gradient norm": (gradient_norm_score(self._loss, theta, x, y), [description]),
-        }
-        shadows = self._shadows
-        if shadows is not None:
+        loss, (x, y) = self._loss, self.candidates.to(self._options.device)
+        theta = theta.to(self._options.device, loss.flat.dtype)
+        found = [
+            ("loss", loss_score(loss, theta, x, y), [description]),
+            ("gradient norm", gradient_norm_score(loss, theta, x, y), [description]),
+        ]
+        if (shadows := self._shadows) is not None:
             end = "" if shadows.finished else "; stopped by the budget"
             trained = (
                 f"{SHADOW_MODELS} shadow models on halves of the candidates, {shadows.steps} steps "
                 f"of plain descent, not trained as the run was{end}"
             )
-            scores["likelihood ratio"] = (
-                likelihood_ratio_score(self._loss, theta, shadows, x, y),
-                [description, trained],
-            )
-        return [
-            self._result(name, values, self.candidates, assumptions, comparable)
-            for name, (values, assumptions) in scores.items()
-        ]
+            ratios = likelihood_ratio_score(loss, theta, shadows, x, y)
+            found.append(("likelihood ratio", ratios, [description, trained]))
+        return [self._result(self.candidates, comparable, *one) for one in found]
 
     def on_gradients(self, gradients: list[Evidence]) -> list[MembershipResult]:
         """Attacks by batch gradients: was a sample in one of their batches?"""
@@ -176,19 +170,14 @@ class MembershipAttacks:
             f"{len(usable)} gradients known {noisy}; the question is whether a sample was in one "
             "of their batches"
         )
-        return [self._result("gradient cosine", scores, candidates, [known], comparable=True)]
+        return [self._result(candidates, True, "gradient cosine", scores, [known])]
 
     def _result(
-        self,
-        name: str,
-        scores: Tensor,
-        candidates: Candidates,
-        assumptions: list[str],
-        comparable: bool,
+        self, candidates: Candidates, comparable: bool, name: str, scores: Tensor, known: list[str]
     ) -> MembershipResult:
         members, scores = candidates.members, scores.cpu()
         inside, outside = scores[members].double().numpy(), scores[~members].double().numpy()
-        assumptions = ["half of the candidates are members, classes balanced", *assumptions]
+        assumptions = ["half of the candidates are members, classes balanced", *known]
         if not self._truth.has_test_set:
             assumptions.append(
                 "the others are data of other clients, which trained the shared model as well"

@@ -84,7 +84,8 @@ def gradient_cosine_score(
     def cosines(t: int) -> Tensor:
         def cosine(a: Tensor, b: Tensor) -> Tensor:
             own: Tensor = grad(loss)(models[t], a, b).double()
-            return own @ direction[t] / own.norm().clamp(min=TINY)
+            alike: Tensor = own @ direction[t] / own.norm().clamp(min=TINY)
+            return alike
 
         return _per_sample(cosine, models[t], x, y)
 

@@ -26,6 +26,10 @@ from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.task import Task
 
+SHORTCUT = (
+    "computed from the first layer: exact for one sample per value; the residual shows whether it "
+    "was one"
+)
 Progress = Callable[[str, int, int], None]  # (activity, steps done, steps in all)
 
 
@@ -199,8 +203,8 @@ class ReconstructionAttacks:
         loss, options, progress = self._loss, self._options, self._progress
         shape, batch = spec.shape, spec.batch
         short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
-        if short.inputs is not None and bool(short.exact().all()):
-            assumptions = [short.note, f"batch size known: {batch}"]
+        if short is not None and bool(short.exact().all()):
+            assumptions = [SHORTCUT, f"batch size known: {batch}"]
             return short.inputs.cpu(), None, "exact shortcut", assumptions, 0.0
         single = batch == 1 and observation.batches == 1
         # Total variation is defined for images only.
@@ -230,14 +234,13 @@ class ReconstructionAttacks:
     def _caveats(self, group: list[Evidence]) -> list[str]:
         """What else a reader must know about the evidence."""
         caveats = []
+        clipped = "gradients were clipped by unknown factors; the attack matches directions"
         if noise := max(one.deviation for one in group):
             caveats.append(
                 f"every coordinate has noise of deviation {noise:.3g}, which the attack ignores"
             )
         if self._task.clip is not None:
-            caveats.append(
-                "gradients were clipped by unknown factors; the attack matches directions"
-            )
+            caveats.append(clipped)
         if (lost := max(one.rounding for one in group)) > 0.01:
             caveats.append(f"the rounding of messages is about {lost:.0%} of the evidence")
         return caveats

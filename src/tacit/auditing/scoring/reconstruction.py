@@ -15,8 +15,16 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.scoring.baselines import public_pool
-from tacit.auditing.scoring.images import check_range, mse, psnr, ssim, window_for
-from tacit.auditing.scoring.matching import check_batches, match, reorder
+from tacit.auditing.scoring.images import (
+    check_batches,
+    check_range,
+    match,
+    mse,
+    psnr,
+    reorder,
+    ssim,
+    window_for,
+)
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 
@@ -200,13 +208,11 @@ def _scored(
 
 
 def _mean_scores(drawn: Sequence[ImageScores]) -> ImageScores:
-    similar = [scores.ssim for scores in drawn if scores.ssim is not None]
-    return ImageScores(
-        mse=torch.stack([scores.mse for scores in drawn]).mean(0),
-        psnr=torch.stack([scores.psnr for scores in drawn]).mean(0),
-        ssim=torch.stack(similar).mean(0) if similar else None,
-        sample_mse=torch.stack([scores.sample_mse for scores in drawn]).mean(0),
-    )
+    def mean(name: str) -> Tensor:
+        return torch.stack([getattr(scores, name) for scores in drawn]).mean(0)
+
+    similar = None if drawn[0].ssim is None else mean("ssim")
+    return ImageScores(mean("mse"), mean("psnr"), similar, mean("sample_mse"))
 
 
 def _overlap(guessed: Tensor, labels: Tensor) -> Tensor:

@@ -62,7 +62,9 @@ class Roc:
         positive, negative = as_scores("member", members), as_scores("non-member", non_members)
         auc, variance = _delong(positive, negative)
         true, false = _counts(positive, negative)
-        corner = _corners(true, false)
+        right, up = np.diff(false), np.diff(true)
+        turns = right[1:] * up[:-1] != right[:-1] * up[1:]
+        corner = np.concatenate([[True], turns, [True]])
         return cls(
             auc,
             _interval(auc, variance, len(positive), len(negative)),
@@ -143,13 +145,6 @@ def _counts(positive: Array, negative: Array) -> tuple[Array, Array]:
     found = [len(s) - np.searchsorted(np.sort(s), steps, side="left") for s in (positive, negative)]
     true, false = (np.concatenate([[0.0], counts.astype(np.float64)]) for counts in found)
     return true, false
-
-
-def _corners(true: Array, false: Array) -> NDArray[np.bool_]:
-    """The points where the curve turns."""
-    right, up = np.diff(false), np.diff(true)
-    turns = right[1:] * up[:-1] != right[:-1] * up[1:]
-    return np.concatenate([[True], turns, [True]])
 
 
 def _operating(rate: float, true: Array, false: Array) -> OperatingPoint:
