@@ -190,7 +190,7 @@ def _close(writer, reset):
 class ForkedFederation(LocalFederation):
     """The nodes are forked from a process that has imported everything, so they start at once."""
 
-    def start(self, name, environment=None):
+    def start(self, name):
         node = self.folder.node(name)
         node.run.mkdir(parents=True, exist_ok=True)
         arguments = ["node", str(node.path)]

@@ -69,7 +69,7 @@ class LocalFederation:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, name: str, environment: Mapping[str, str] | None = None) -> LocalNode:
+    def start(self, name: str) -> LocalNode:
         """Start one node, or restart one that has ended."""
         node = self.folder.node(name)
         node.run.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,15 +81,14 @@ class LocalFederation:
         if name in self.listen:
             command += ["--listen", self.listen[name]]
         log = node.run / "log.jsonl"
-        # More threads than cores would slow each other down by spinning.
-        variables = {"OMP_NUM_THREADS": "1", **os.environ, **(environment or {})}
         with log.open("ab") as stream:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
-                env=variables,
+                # More threads than cores would slow each other down by spinning.
+                env={"OMP_NUM_THREADS": "1", **os.environ},
                 start_new_session=True,
             )
         self.nodes[name] = LocalNode(name, process, log)
