@@ -1,9 +1,13 @@
 """The data of gradients: where clients' samples come from, and loaders of their batches.
 
-A `SampleSource` describes the data of all clients. Its loader yields, for hosted clients and a
-batch number, chunks of clients with their arrays stacked [k, ...], so that one batched pass
-handles a chunk. A batch is a pure function of the seed, the client and the number. The thread that
-processes a chunk also assembles its arrays.
+A source (`FullBatchSource`, `MiniBatchSource` or a `Stream`) describes the data of all clients:
+their number, the steps per epoch of the average client, and the numbers in the largest batch of one
+client. `loader(ids, positions, seed, device)` makes the loader of hosted clients: their ids [n] and
+the seed key what is drawn, and their data are at the positions [n] of the source.
+
+A loader yields, for a batch number, chunks of clients with their arrays stacked [k, ...], so that
+one batched pass handles a chunk. A batch is a pure function of the seed, the client and the number.
+The thread that processes a chunk also assembles its arrays.
 """
 
 from __future__ import annotations
@@ -39,39 +43,6 @@ class BatchLoader(Protocol):
 
     def chunks(self, number: int, split: Split) -> Iterator[Chunk]:
         """Batch `number` of all hosted clients, in the chunks that `split` returns."""
-        ...
-
-
-class SampleSource(Protocol):
-    """The data of all clients."""
-
-    @property
-    def clients(self) -> int:
-        """Number of clients N."""
-        ...
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Iterations in which the average client sees its data once.
-
-        1 if each gradient sees all data, or new data.
-        """
-        ...
-
-    @property
-    def batch_numel(self) -> int:
-        """Numbers in the largest batch of one client."""
-        ...
-
-    def loader(self, ids: Tensor, positions: Tensor, seed: int, device: Device) -> BatchLoader:
-        """Batches of clients.
-
-        Args:
-            ids: Hosted clients, which key what is drawn [n].
-            positions: Where their data are in this source [n].
-            seed: Keys what is drawn.
-            device: Where batches are made.
-        """
         ...
 
 

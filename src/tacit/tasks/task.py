@@ -15,10 +15,11 @@ from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
 from tacit.privacy.clipping import Clip
-from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource, SampleSource
+from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, check_pure, thread_safe
 from tacit.tasks.parts import Part, Parts, as_part, as_parts
+from tacit.tasks.stream import Stream
 
 Init = Literal["module", "same", "independent"]
 
@@ -46,7 +47,7 @@ class Task:
     """
 
     loss: Loss
-    parts: Parts | Sequence[Part] | SampleSource
+    parts: Parts | Sequence[Part] | Stream
     batch_size: int | None
     initial: Callable[[int, Sequence[int]], Tensor]
     parameters: int
@@ -202,7 +203,7 @@ class Task:
         return self.source.steps_per_epoch
 
     @property
-    def source(self) -> SampleSource:
+    def source(self) -> FullBatchSource | MiniBatchSource | Stream:
         """Where the data of gradients come from."""
         if isinstance(self.parts, Parts):
             assert self.batch_size is not None

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from tacit.tasks.batches import SampleSource
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear, MaxPool, MeanPool
 from tacit.tasks.layers.convolution import Convolution
 from tacit.tasks.parts import Part, Parts
+from tacit.tasks.stream import Stream
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -111,7 +111,7 @@ class LayeredLoss:
 
 
 def layered_loss(
-    loss: Loss, parts: Parts | Sequence[Part] | SampleSource, batch_size: int | None
+    loss: Loss, parts: Parts | Sequence[Part] | Stream, batch_size: int | None
 ) -> LayeredLoss | str:
     """The loss of a task as a chain of layers, or why it is not one."""
     if not isinstance(loss, ModuleLoss) or not isinstance(parts, Parts | Sequence):
