@@ -165,7 +165,6 @@ def _image_steps(leakage: Leakage) -> str:
 
 
 def _headline(leakage: Leakage) -> tuple[Headline, str]:
-    """The headline and the summary."""
     who, victim = leakage.knowledge.adversary, f"client {leakage.victim}"
     if leakage.strongest is None:
         known = f"{who} computes no gradient of {victim} by linear combinations"

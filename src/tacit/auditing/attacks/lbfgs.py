@@ -139,7 +139,6 @@ class _Active:
         self.hessians = InverseHessians(self.g, history)
 
     def select(self, chosen: Tensor) -> _Active:
-        """Only the problems chosen [A]."""
         index, selected = chosen.nonzero()[:, 0], copy(self)
         for name, value in vars(self).items():
             setattr(selected, name, value[index])

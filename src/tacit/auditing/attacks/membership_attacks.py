@@ -42,7 +42,6 @@ class MembershipResult:
     comparable: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
         return {
             "victim": self.victim,
             "score": self.score,
@@ -82,7 +81,6 @@ class Candidates:
         return cls(x, y, torch.arange(len(x)) < len(a))
 
     def to(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Inputs and targets on a device."""
         return self.x.to(device), self.y.to(device)
 
 

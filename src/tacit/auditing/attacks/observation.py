@@ -106,15 +106,11 @@ def _check(weights: Tensor, coefficients: Tensor, values: Tensor, *count: int) -
                 f"The {name} of an observation have shape {tuple(tensor.shape)}.",
                 f"Weights {tuple(weights.shape)} need {shape}.",
             )
-        if tensor.dtype != weights.dtype or not tensor.is_floating_point():
+        kind, expected = (f"{one.dtype} on {one.device}" for one in (tensor, weights))
+        if kind != expected or not tensor.is_floating_point():
             raise Misuse(
-                f"The {name} are {tensor.dtype}, the weights {weights.dtype}.",
-                "Give all of them in one floating-point type.",
-            )
-        if tensor.device != weights.device:
-            raise Misuse(
-                f"The {name} are on {tensor.device}, the weights on {weights.device}.",
-                "Move all of them to one device.",
+                f"The {name} are {kind}, the weights {expected}.",
+                "Give all of them in one floating-point type and on one device.",
             )
         if not bool(tensor.isfinite().all()):
             raise Misuse(

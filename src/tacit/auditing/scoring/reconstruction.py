@@ -118,7 +118,6 @@ class ReconstructionScore:
         return "; ".join(f"{level} for {count} of {len(found)} victims" for level, count in counts)
 
     def as_dict(self) -> dict[str, object]:
-        """JSON values."""
         accuracy, overlap = self.label_accuracy, self.label_overlap
         return {
             "attack": self.attack.as_dict(),

@@ -76,7 +76,6 @@ class Roc:
         )
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values, for JSON."""
         return {
             "auc": self.auc,
             "interval": list(self.interval),

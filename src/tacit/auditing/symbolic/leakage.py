@@ -49,7 +49,6 @@ class AnswerSeries:
         return ["exact" if v == 0 else "hidden" if np.isinf(v) else "noisy" for v in self.variances]
 
     def indices(self, status: Status) -> list[int]:
-        """The indices of the answers with this status."""
         return [index for index, found in enumerate(self.statuses) if found == status]
 
     def answer(self, index: int) -> Answer:
@@ -112,7 +111,6 @@ class Leakage:
         return images
 
     def of(self, question: Question) -> AnswerSeries:
-        """The answers to one question."""
         if question not in self._series:
             know = self.knowledge
             if question == "model":
