@@ -41,11 +41,13 @@ class GuessLayout:
 
     def inputs(self, rows: Tensor) -> Tensor:
         """The inputs [..., T, batch, *shape] in rows [..., n]."""
-        return rows[..., : self.pixels].unflatten(-1, (self.batches, self.batch, *self.shape))
+        lead = rows.shape[:-1]
+        return rows[..., : self.pixels].reshape(*lead, self.batches, self.batch, *self.shape)
 
     def soft_labels(self, rows: Tensor) -> Tensor:
         """The distributions [..., T, batch, classes] in rows [..., n]."""
-        logits = rows[..., self.pixels :].unflatten(-1, (self.batches, self.batch, self.classes))
+        lead = rows.shape[:-1]
+        logits = rows[..., self.pixels :].reshape(*lead, self.batches, self.batch, self.classes)
         return logits.softmax(-1)
 
     def clamp(self, rows: Tensor) -> Tensor:
