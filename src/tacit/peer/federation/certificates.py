@@ -149,7 +149,9 @@ def load_key(key: bytes) -> PrivateKey:
             "Give a file that begins with -----BEGIN PRIVATE KEY-----.",
         ) from None
     if not isinstance(loaded, PrivateKey):
-        raise Misuse("This private key is of an unknown kind.", "Use an elliptic key on P-256.")
+        raise Misuse(
+            "This private key is of an unknown kind.", "Use an elliptic-curve key on P-256."
+        )
     return loaded
 
 

@@ -78,7 +78,9 @@ def check_address(address: str) -> None:
 def check_roster(members: Sequence[Member], generation: int, next_number: int) -> None:
     """Raise Misuse if members share a name, address, key or number, or a value is impossible."""
     if len(members) < 2:
-        raise Misuse(f"A federation needs two or more nodes, not {len(members)}.", "Name more.")
+        raise Misuse(
+            f"A federation needs two or more nodes, not {len(members)}.", "Name two or more."
+        )
     for member in members:
         check_name(member.name)
         check_address(member.address)
