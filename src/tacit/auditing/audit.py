@@ -8,7 +8,11 @@ from dataclasses import replace
 from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.attacks.reconstruction_attacks import (
+    AttackOptions,
+    Progress,
+    why_not_invertible,
+)
 from tacit.auditing.attacks.suite import AttackSuite
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.result import AdversaryResult, Audit
@@ -77,16 +81,31 @@ def run_audit(
     if not chosen:
         chosen = default_adversaries(setting, victims[0])
         if transcript is not None:
-            chosen, notes = _split_recorded(chosen, transcript)
-    _check_adversaries(chosen, victims, setting)
+            insides = set(transcript.keep.insides)
+            notes = [
+                f"what {adversary} learns: its state was not recorded (`insides` of the transcript)"
+                for adversary in chosen
+                if not adversary.corrupt <= insides
+            ]
+            chosen = [adversary for adversary in chosen if adversary.corrupt <= insides]
+    edges = [(s, t) for s, t in setting.graph.edges.tolist()]
+    for adversary in chosen:
+        adversary.check_graph(setting.graph.clients, edges)
+        if adversary.corrupt.issuperset(victims):
+            raise Misuse(f"All victims of {adversary} are corrupt.", "Name an honest client.")
     report = progress or (lambda what, done, of: None)
     if transcript is None:
         transcript = _record(setting, chosen, iterations, report)
-    _check_recorded(transcript, iterations)
+    keep = transcript.keep
+    last = transcript.steps if keep.ticks is None else min(transcript.steps, keep.ticks[1])
+    if last < iterations:
+        raise Misuse(
+            f"The audit needs {iterations} iterations, but the transcript has {last}.",
+            f"Audit at most {last}, or record more.",
+        )
     report("running the algorithm on symbols", 0, 1)
     # Proofs and bounds are about all messages, attacks about the recorded ones.
     run = run_on_symbols(setting.algorithm, setting.graph, iterations)
-    keep = transcript.keep
     recorded = run
     if keep != Keep(insides=keep.insides, theta0=keep.theta0):
         recorded = run_on_symbols(setting.algorithm, setting.graph, iterations, keep)
@@ -95,7 +114,10 @@ def run_audit(
     suite = None
     if attacks is not False:
         options = AttackOptions() if attacks is True else attacks
-        suite = AttackSuite.prepare(setting, victims, delta, options, final, report, notes)
+        if (reason := why_not_invertible(setting.task)) is not None:
+            notes.append(reason)
+        else:
+            suite = AttackSuite(setting, victims, delta, options, final, report, notes)
     messages = _first_iterations(transcript, iterations)
     clip, parameters = setting.task.clip, setting.task.parameters
     results = []
@@ -113,14 +135,12 @@ def run_audit(
             compute_ledger(run, adversary, victim, clip=clip, parameters=parameters, delta=delta)
             for victim in honest
         ]
-        result = AdversaryResult(adversary, leakage, ledgers, [], [])
-        if suite is not None:
-            if recorded is not run:
-                partial = Knowledge(recorded, adversary)
-                leakage = [Leakage(partial, victim) for victim in honest]
-            reconstructions, memberships = suite.run(leakage, messages)
-            result = replace(result, reconstructions=reconstructions, memberships=memberships)
-        results.append(result)
+        attacked = leakage
+        if suite is not None and recorded is not run:
+            partial = Knowledge(recorded, adversary)
+            attacked = [Leakage(partial, victim) for victim in honest]
+        measured = suite.run(attacked, messages) if suite is not None else ([], [])
+        results.append(AdversaryResult(adversary, leakage, ledgers, *measured))
     exposure = None
     clients = setting.graph.clients
     if heat_map or (heat_map is None and clients <= MAX_HEAT_MAP):
@@ -144,20 +164,6 @@ def _record(
     return transcript
 
 
-def _split_recorded(
-    adversaries: list[Adversary], transcript: Transcript
-) -> tuple[list[Adversary], list[str]]:
-    """The adversaries whose own unknowns the transcript has, and a note on each of the others."""
-    insides = set(transcript.keep.insides)
-    recorded = [adversary for adversary in adversaries if adversary.corrupt <= insides]
-    notes = [
-        f"what {adversary} learns: its state was not recorded (`insides` of the transcript)"
-        for adversary in adversaries
-        if adversary not in recorded
-    ]
-    return recorded, notes
-
-
 def _row_count(transcript: Transcript) -> int:
     return sum(len(message.rows) for message in transcript.messages)
 
@@ -171,23 +177,3 @@ def _first_iterations(transcript: Transcript, iterations: int) -> Transcript:
         messages=[replace(message, rows=message.rows.cpu()) for message in messages],
         held={unknown: row.cpu() for unknown, row in transcript.held.items()},
     )
-
-
-def _check_recorded(transcript: Transcript, iterations: int) -> None:
-    ticks = transcript.keep.ticks
-    last = transcript.steps if ticks is None else min(transcript.steps, ticks[1])
-    if last < iterations:
-        raise Misuse(
-            f"The audit needs {iterations} iterations, but the transcript has {last}.",
-            f"Audit at most {last}, or record more.",
-        )
-
-
-def _check_adversaries(
-    adversaries: Sequence[Adversary], victims: Sequence[int], setting: Setting
-) -> None:
-    edges = [(s, t) for s, t in setting.graph.edges.tolist()]
-    for adversary in adversaries:
-        adversary.check_graph(setting.graph.clients, edges)
-        if adversary.corrupt.issuperset(victims):
-            raise Misuse(f"All victims of {adversary} are corrupt.", "Name an honest client.")

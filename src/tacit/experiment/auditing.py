@@ -127,7 +127,8 @@ def audit(
             subject = load_subject(subject, overrides, data_folder)
         setting, steps = subject.experiment.setting, subject.experiment.steps
         transcript, final = subject.transcript, subject.final
-        _check_held(transcript, adversaries or ())
+        if transcript is not None:
+            _check_held(transcript, adversaries or ())
     if iterations is None:
         iterations = min(10, max(1, steps))
     if iterations > steps:
@@ -165,10 +166,8 @@ def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, P
     return numbers, page
 
 
-def _check_held(transcript: Transcript | None, adversaries: Sequence[Adversary | str]) -> None:
+def _check_held(transcript: Transcript, adversaries: Sequence[Adversary | str]) -> None:
     """Raise Misuse early if a transcript lacks what corrupt clients hold."""
-    if transcript is None:
-        return
     for given in adversaries:
         adversary = Adversary.parse(given) if isinstance(given, str) else given
         if missing := sorted(adversary.corrupt - set(transcript.keep.insides)):

@@ -6,9 +6,14 @@ it is computed against a stronger adversary, which also reads every message that
 knows the data and the first models of all other clients.
 
 Added noise gives the bounds of `added_noise`. Non-linear steps count with the budget that they
-declare, such as randomized response. Both need inputs that follow from what is seen, which
-`dependence` checks. If a combination of messages contains a gradient but no noise, there is no
-guarantee, and the ledger names the combination.
+declare, such as randomized response. If a combination of messages contains a gradient but no noise,
+there is no guarantee, and the ledger names the combination.
+
+A bound treats the results of other clients as known. That is sound if each is a function of what
+the adversary sees and of their own data: then it is the same function whatever the victim's data
+are. So every gradient and every non-linear step in a message, and everything these were computed
+from, needs an input that follows from what is seen. Given the unknowns of all other clients, the
+part of the input in the victim's gradients and in hidden noise must be a combination of messages.
 """
 
 from __future__ import annotations
@@ -17,12 +22,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, noise_bound, noiseless_combination
-from tacit.auditing.bounds.dependence import trace_dependence
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
-from tacit.auditing.symbolic.leakage import Leakage, Question, format_terms
+from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_number
@@ -33,6 +39,11 @@ from tacit.privacy.accounting.randomized_response import (
 )
 from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import Unknown
+
+PRESENT = 1e-9  # coefficients in the basis above this occur in messages
+FOLLOWS = 1e-7  # part of an input that may be missing, relative to its largest coefficient
+ZERO = 1e-9  # singular values below this count as zero
+TRACED = ("gradient", "nonlinear")  # kinds of unknowns that are computed from others
 
 
 @dataclass(frozen=True)
@@ -92,13 +103,12 @@ def _upper_bound(leakage: Leakage, clip: Clip | None, parameters: int, delta: fl
     noise = [u for u in know.hidden if u.kind == "noise"]
     cancels = "noise cancels in a combination of messages" if noise else "sent without noise"
     # The simplest exact answer is the clearest reason.
-    questions: tuple[Question, ...] = ("gradient", "update", "difference", "sum")
-    for question in questions:
+    for question in ABOUT_GRADIENTS:
         series = leakage.of(question)
         if exact := series.indices("exact"):
             shown = format_terms(*leakage.terms(question, exact[0]))
             return Bound.none(f"{cancels}: {shown}", series.answer(exact[0]).combination)
-    depends = trace_dependence(know, victim)
+    depends = _trace_dependence(know, victim)
     if depends.obstacle is not None:
         return Bound.none(f"{depends.obstacle}: no bound is proved")
     if depends.budgets:
@@ -136,3 +146,74 @@ def _response_bound(budgets: dict[Unknown, float], parameters: int, delta: float
     if epsilon >= pure:
         return Bound(pure, 0.0, why)
     return Bound(epsilon, delta, f"{why}; with δ by {response_method(uses)}")
+
+
+@dataclass(frozen=True)
+class _Dependence:
+    """How messages depend on one victim, and what prevents a bound."""
+
+    gradients: list[Unknown]  # of the victim, in linear combinations
+    budgets: dict[Unknown, float]  # ε of its non-linear steps that messages depend on
+    obstacle: str | None
+
+
+def _trace_dependence(know: Knowledge, victim: int) -> _Dependence:
+    """Follow everything in the messages back to what it was computed from."""
+    largest = np.abs(know.basis).max(axis=0, initial=0.0)
+    present = [u for u, size in zip(know.hidden, largest, strict=True) if size > PRESENT]
+    gradients = [u for u in present if u.kind == "gradient" and u.client == victim]
+    budgets, inputs, obstacle = _trace_inputs(
+        know, victim, [u for u in present if u.kind != "noise"]
+    )
+    if obstacle is None and inputs:
+        obstacle = _unseen_input(know, victim, inputs)
+    if obstacle is None and budgets and gradients:
+        obstacle = "gradients of the victim are sent both under noise and in non-linear steps"
+    return _Dependence(gradients, budgets, obstacle)
+
+
+def _trace_inputs(
+    know: Knowledge, victim: int, present: list[Unknown]
+) -> tuple[dict[Unknown, float], dict[Unknown, Matrix], str | None]:
+    """The budgets, the inputs that must follow from what is seen, and the first obstacle."""
+    run = know.run
+    budgets: dict[Unknown, float] = {}
+    inputs: dict[Unknown, Matrix] = {}
+    pending = list(present)
+    while pending:
+        unknown = pending.pop()
+        if unknown in inputs or unknown in budgets or unknown.kind not in TRACED:
+            continue
+        step = run.nonlinear_steps.get(unknown)
+        if step is not None and step.epsilon is not None and unknown.client == victim:
+            # The budget holds for every input, so there is no need to trace it.
+            budgets[unknown] = step.epsilon
+            continue
+        row = know.pad(run.points[unknown.when][unknown.client] if step is None else step.input)
+        inputs[unknown] = row
+        sources = [run.unknowns[k] for k in np.flatnonzero(row)]
+        direct = any(u.kind == "gradient" and u.client == victim for u in sources)
+        if step is not None and unknown.client == victim and direct:
+            obstacle = f"the non-linear step {unknown} of a gradient is sent and declares no budget"
+            return budgets, inputs, obstacle
+        pending += [u for u in sources if not know.adversary.knows(u)]
+    return budgets, inputs, None
+
+
+def _unseen_input(know: Knowledge, victim: int, inputs: dict[Unknown, Matrix]) -> str | None:
+    """Describe an input that is no function of what is seen and of the other clients' data."""
+    secret = np.array(
+        [u.kind == "noise" or (u.kind == "gradient" and u.client == victim) for u in know.hidden],
+        dtype=bool,
+    )
+    wanted = know.hidden_part(np.stack(list(inputs.values())))[:, secret]
+    sizes = np.abs(wanted).max(axis=1, initial=0.0)
+    if not sizes.any():
+        return None
+    _, singular, span = np.linalg.svd(know.basis[:, secret], full_matrices=False)
+    span = span[singular > ZERO]
+    missing = np.abs(wanted - wanted @ span.T @ span).max(axis=1)
+    for unknown, is_unseen in zip(inputs, missing > FOLLOWS * sizes, strict=True):
+        if is_unseen:
+            return f"{unknown} depends non-linearly on gradients or noise that are not seen"
+    return None

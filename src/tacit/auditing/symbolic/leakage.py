@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -26,7 +26,8 @@ from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
 
 Question = Literal["gradient", "update", "difference", "sum", "model", "image"]
-QUESTIONS: tuple[Question, ...] = ("gradient", "update", "difference", "sum", "model", "image")
+QUESTIONS: tuple[Question, ...] = get_args(Question)
+ABOUT_GRADIENTS = QUESTIONS[:4]  # the most revealing first
 Terms = tuple[tuple[Unknown, ...], tuple[float, ...]]  # unknowns and their coefficients
 
 
@@ -48,7 +49,6 @@ class AnswerSeries:
         return ["exact" if v == 0 else "hidden" if np.isinf(v) else "noisy" for v in self.variances]
 
     def indices(self, status: Status) -> list[int]:
-        """The indices of the answers with this status."""
         return [index for index, found in enumerate(self.statuses) if found == status]
 
     def answer(self, index: int) -> Answer:
@@ -111,7 +111,6 @@ class Leakage:
         return images
 
     def of(self, question: Question) -> AnswerSeries:
-        """The answers to one question."""
         if question not in self._series:
             know = self.knowledge
             if question == "model":
@@ -127,8 +126,7 @@ class Leakage:
     @cached_property
     def strongest(self) -> tuple[Question, Status] | None:
         """The question with the most revealing answers, and their best status; None if hidden."""
-        questions: tuple[Question, ...] = ("gradient", "update", "difference", "sum")
-        for question in questions:
+        for question in ABOUT_GRADIENTS:
             if self.knowledge.exact(self.of(question).vectors).any():
                 return question, "exact"
         if self.of("gradient").indices("noisy"):

@@ -70,28 +70,6 @@ class SymbolicRun:
         return [gradient for gradient in every if gradient in self.columns]
 
 
-class SymbolTable:
-    """Assigns columns to unknowns in the order of their first use, in rows of a fixed width."""
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.columns: dict[Unknown, int] = {}
-        self.laws: dict[Unknown, Noise] = {}
-
-    def rows(self, unknowns: list[Unknown]) -> Tensor:
-        """Unit rows [n, width]; new unknowns get the next columns."""
-        columns = [self.columns.setdefault(unknown, len(self.columns)) for unknown in unknowns]
-        rows = torch.zeros(len(unknowns), self.width, dtype=torch.float64)
-        # A table that is too narrow only counts the unknowns.
-        if self.width >= len(self.columns):
-            rows[torch.arange(len(unknowns)), torch.tensor(columns, dtype=torch.int64)] = 1.0
-        return rows
-
-    def trim(self, rows: Tensor) -> Tensor:
-        """A copy without the columns that are not assigned yet: they are still zero."""
-        return rows[:, : len(self.columns)].clone()
-
-
 def run_on_symbols(
     algorithm: Algorithm, graph: Graph, steps: int, keep: Keep | None = None
 ) -> SymbolicRun:
@@ -106,44 +84,42 @@ def run_on_symbols(
     """
     check_count("steps", steps, at_least=0)
     graph.require(*algorithm.requires, by=algorithm.name)
-    counter = SymbolTable(0)
-    sent = _run(algorithm, graph, steps, keep or Keep(), counter).transcript
-    unknowns = len(counter.columns)
-    size = 8.0 * unknowns * sum(len(message.rows) for message in sent.messages)
+    keep = keep or Keep()
+    counted = _run(algorithm, graph, steps, keep, width=0)
+    unknowns = len(counted.unknowns)
+    size = 8.0 * unknowns * sum(len(message.rows) for message in counted.transcript.messages)
     if size > MAX_BYTES:
         raise Misuse(
             f"{steps} iterations of {graph.clients} clients have {unknowns:,} unknowns: the "
             f"coefficients of all messages would take {size / 1e9:.0f} GB.",
             f"Audit fewer iterations: about {max(1, int(steps * (MAX_BYTES / size) ** 0.5))} fit.",
         )
-    return _run(algorithm, graph, steps, keep or Keep(), SymbolTable(unknowns))
+    return _run(algorithm, graph, steps, keep, width=unknowns)
 
 
-def _run(
-    algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, table: SymbolTable
-) -> SymbolicRun:
+def _run(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, width: int) -> SymbolicRun:
     transcript = Transcript(keep)
     hood = Neighbourhood.of(graph.edges, np.arange(graph.clients), "cpu", graph.weights.diagonal())
     recorder = TranscriptRecorder(_Network(graph), transcript, hood)
-    clients = SymbolicClients(table, hood.ids)
+    clients = SymbolicClients(hood.ids, width)
     here = HostedClients(
         hood, recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
     )
     state = algorithm.start(here)
-    models = [table.trim(state.theta)]
+    models = [clients.trim(state.theta)]
     trimmed = 0
     for t in range(steps):
         recorder.set_tick(t + 1)
         clients.set_tick(t + 1)
         state = algorithm.step(state, here.at(t))
-        models.append(table.trim(state.theta))
+        models.append(clients.trim(state.theta))
         for message in transcript.messages[trimmed:]:
-            transcript.messages[trimmed] = replace(message, rows=table.trim(message.rows))
+            transcript.messages[trimmed] = replace(message, rows=clients.trim(message.rows))
             trimmed += 1
     return SymbolicRun(
         transcript,
-        list(table.columns),
-        table.laws,
+        list(clients.columns),
+        clients.laws,
         models,
         clients.points,
         clients.nonlinear_steps,
@@ -152,13 +128,17 @@ def _run(
 
 
 class SymbolicClients:
-    """Objective, randomness and non-linear steps of the clients in a run on symbols."""
+    """Objective, randomness and non-linear steps of the clients in a run on symbols.
 
-    def __init__(self, table: SymbolTable, ids: Tensor) -> None:
+    Unknowns get columns in the order of their first use, in rows of a fixed width.
+    """
+
+    def __init__(self, ids: Tensor, width: int) -> None:
         self.tick = 0
-        self._table = table
-        self._ids = ids
+        self._ids, self._width = ids, width
         self._used: set[str] = set()
+        self.columns: dict[Unknown, int] = {}
+        self.laws: dict[Unknown, Noise] = {}
         self.points: dict[int, Tensor] = {}
         self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
 
@@ -166,20 +146,33 @@ class SymbolicClients:
         self.tick = tick
         self._used.clear()
 
+    def trim(self, rows: Tensor) -> Tensor:
+        """A copy without the columns that are not assigned yet: they are still zero."""
+        return rows[:, : len(self.columns)].clone()
+
+    def _unit_rows(self, unknowns: list[Unknown]) -> Tensor:
+        """Unit rows [n, width]; new unknowns get the next columns."""
+        columns = [self.columns.setdefault(unknown, len(self.columns)) for unknown in unknowns]
+        rows = torch.zeros(len(unknowns), self._width, dtype=torch.float64)
+        # A run whose rows are too narrow only counts the unknowns.
+        if self._width >= len(self.columns):
+            rows[torch.arange(len(unknowns)), torch.tensor(columns, dtype=torch.int64)] = 1.0
+        return rows
+
     def theta0(self) -> Tensor:
-        return self._table.rows(client_unknowns("theta0", 0, self._ids))
+        return self._unit_rows(client_unknowns("theta0", 0, self._ids))
 
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
         self._check_first_use(
             f"a gradient on batch {number}", "Declare gradients_per_step to take several."
         )
-        self.points[number] = self._table.trim(theta)
-        return self._table.rows(client_unknowns("gradient", number, self._ids))
+        self.points[number] = self.trim(theta)
+        return self._unit_rows(client_unknowns("gradient", number, self._ids))
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         # ∇f(w) + b + cw = 0: with the gradient as an unknown, w is linear in it.
         w = -(self.grad(linear, number) + linear) / curvature
-        self.points[number] = self._table.trim(w)
+        self.points[number] = self.trim(w)
         return w
 
     def rows(
@@ -192,23 +185,23 @@ class SymbolicClients:
         width: int | None = None,
     ) -> NoiseRows:
         unknowns = noise_unknowns(tag, tick, source, target)
-        table, is_zero = self._table, law.variance == 0
+        is_zero = law.variance == 0
         if not is_zero:
-            if any(table.laws.get(unknown, law) != law for unknown in unknowns[:1]):
+            if any(self.laws.get(unknown, law) != law for unknown in unknowns[:1]):
                 raise Misuse(
                     f"The noise {tag!r} has two distributions in one iteration.",
                     "Give them different tags.",
                 )
-            table.laws.update(dict.fromkeys(unknowns, law))
+            self.laws.update(dict.fromkeys(unknowns, law))
             # Assign columns in this order, whatever order the rows are drawn in.
-            table.rows(unknowns)
+            self._unit_rows(unknowns)
 
         def draw(index: Tensor) -> Tensor:
             if is_zero:
-                return torch.zeros(len(index), table.width, dtype=torch.float64)
-            return table.rows([unknowns[k] for k in index.tolist()])
+                return torch.zeros(len(index), self._width, dtype=torch.float64)
+            return self._unit_rows([unknowns[k] for k in index.tolist()])
 
-        return NoiseRows(len(unknowns), table.width, torch.float64, source.device, draw)
+        return NoiseRows(len(unknowns), self._width, torch.float64, source.device, draw)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         raise Misuse(
@@ -221,9 +214,9 @@ class SymbolicClients:
     ) -> Tensor:
         self._check_first_use(f"the non-linear step {tag!r}", "Give them different tags.")
         unknowns = client_unknowns("nonlinear", self.tick, self._ids, tag)
-        for unknown, row in zip(unknowns, self._table.trim(rows), strict=True):
+        for unknown, row in zip(unknowns, self.trim(rows), strict=True):
             self.nonlinear_steps[unknown] = NonlinearStep(row, epsilon)
-        return self._table.rows(unknowns)
+        return self._unit_rows(unknowns)
 
     def _check_first_use(self, name: str, remedy: str) -> None:
         if name in self._used:
