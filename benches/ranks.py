@@ -26,12 +26,12 @@ def simulation(options: argparse.Namespace, rank: int, ranks: int) -> Any:
     """The workload as one of `ranks` processes runs it."""
     import tacit
     from tacit.bench.workloads import WORKLOADS
-    from tacit.engines.group import Hosted, SingleProcess
+    from tacit.engines.group import Hosted, ProcessGroup
     from tacit.engines.torchrun import TorchrunGroup
 
     workload = WORKLOADS[options.workload]
     graph = workload.graph(workload.clients)
-    hosted = Hosted.of(SingleProcess() if ranks == 1 else TorchrunGroup(rank, ranks), graph)
+    hosted = Hosted.of(ProcessGroup() if ranks == 1 else TorchrunGroup(rank, ranks), graph)
     task = workload.task(workload.images())
     return tacit.Simulation(
         tacit.Setting(tacit.LPPA(lr=0.02), task, graph, gradients="layered"), hosted=hosted

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tacit.data.formats import idx
+from tacit.data.formats.images import read_idx
 from tacit.data.locate import locate
 from tacit.data.sources import SOURCES
 
@@ -18,7 +18,7 @@ def mini_arrays(data: Path) -> dict[str, np.ndarray]:
     files = locate(SOURCES["mnist"], [data / "mnist", data])
     if files is None:
         raise SystemExit(f"MNIST is not in {data}. Get it with `tacit data fetch mnist`.")
-    whole = idx.read(files)
+    whole = read_idx(files)
     arrays = {}
     for name, split, per_class in (("train", whole.train, 400), ("test", whole.test, 100)):
         # The first samples of each class, in their original order.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -20,7 +21,7 @@ from tacit.core.workers import WorkerPool
 from tacit.engines.execution import Execution, reproducible
 from tacit.engines.gradients.choice import BackendChoice, choose_backend
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.engines.group import Hosted, SingleProcess
+from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
@@ -107,10 +108,6 @@ class Run:
         diverged: Where a state first became NaN or infinite, if that was allowed.
     """
 
-    def __repr__(self) -> str:
-        clients, parameters = self.theta.shape
-        return f"Run({clients} clients, {parameters:,} parameters, {self.history!r})"
-
     theta: Tensor
     state: Any
     history: History
@@ -119,8 +116,12 @@ class Run:
     transcript: Transcript | None = None
     diverged: str | None = None
 
+    def __repr__(self) -> str:
+        clients, parameters = self.theta.shape
+        return f"Run({clients} clients, {parameters:,} parameters, {self.history!r})"
 
-class Simulation:
+
+class Simulation(Execution):
     """A run in progress: `state` after `t` iterations, advanced by `step`.
 
     Args:
@@ -143,10 +144,9 @@ class Simulation:
     ) -> None:
         setting.check()
         algorithm, task, graph = setting.algorithm, setting.task, setting.graph
-        self.hosted = hosted or Hosted.of(SingleProcess(), graph)
+        self.hosted = hosted or Hosted.of(ProcessGroup(), graph)
         group, ids, seed = self.hosted.group, self.hosted.ids, int(setting.seed)
-        device = group.device(setting.device)
-        self.device = check_device(device)
+        device = check_device(group.device(setting.device))
         # Each thread has its own copy of a module and its criterion; other losses may not be
         # thread-safe.
         pool = WorkerPool(1)
@@ -155,18 +155,11 @@ class Simulation:
         neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal()[ids])
         loader = task.loader(torch.as_tensor(ids), seed, device)
         self.task = task.to(device, pool)
+        work = (self.task, ids.tolist(), loader)
+        choose = partial(choose_backend, *work, seed, device, setting.gradients, pool)
         # Chosen once for all processes, because backends round differently.
-        choice = group.run_on_first(
-            lambda: asdict(
-                choose_backend(
-                    self.task, ids.tolist(), loader, seed, device, setting.gradients, pool
-                )
-            )
-        )
-        self.gradients = BackendChoice(**choice)
-        objective = HostedObjective(
-            self.task, ids.tolist(), loader, self.gradients.strategy, seed, device, pool
-        )
+        self.gradients = BackendChoice(**group.run_on_first(lambda: asdict(choose())))
+        objective = HostedObjective(*work, self.gradients.strategy, seed, device, pool)
         self.net = self.hosted.network(graph, task.dtype, device, pool)
         self.recorder: TranscriptRecorder | None = None
         here = LazyClients(
@@ -185,60 +178,27 @@ class Simulation:
                 )
             self.recorder = TranscriptRecorder(self.net, transcript, neighbourhood)
             here = self.recorder.wrap(here)
-        self._watchdog = Watchdog(pool)
         # A captured step cannot be observed and sends nothing to other processes.
-        capture = self.device.type == "cuda" and self.recorder is None and group.ranks == 1
-        self._execution = Execution(algorithm, here, self.device, self._watchdog, capture)
+        capture = device.type == "cuda" and self.recorder is None and group.ranks == 1
+        super().__init__(algorithm, here, device, Watchdog(pool), capture)
         self.cautions = algorithm.cautions(graph)
         self._remarks = algorithm.remarks(graph)
         self.allow_divergence = allow_divergence
         self.round_length = round_length or max(
             1, task.steps_per_epoch // algorithm.gradients_per_step
         )
-        self.t = 0
         self.diverged: str | None = None
         # Reading from a GPU waits for all of its work, and asking other processes waits for them.
         self._check_every = 1 if group.ranks == 1 else 16
-        if self.device.type == "cuda":
+        if device.type == "cuda":
             self._check_every = self.round_length * -(-256 // self.round_length)
         self._earlier_seconds = 0.0
         self._begun = time.perf_counter()
 
     @property
-    def algorithm(self) -> Algorithm:
-        return self._execution.algorithm
-
-    @property
-    def here(self) -> LazyClients:
-        """The hosted clients, as the algorithm sees them."""
-        return self._execution.here
-
-    @here.setter
-    def here(self, here: LazyClients) -> None:
-        self._execution.here = here
-
-    @property
-    def state(self) -> Any:
-        """The state after t iterations, which later ones leave as it is; None before the start.
-
-        On a GPU it may be a copy: to continue from another state, assign it.
-        """
-        return self._execution.state
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        self._execution.state = state
-
-    @property
-    def captured(self) -> bool:
-        """Whether iterations are replayed from a CUDA graph."""
-        return self._execution.captured
-
-    @property
     def remarks(self) -> list[str]:
         """What theory says of the algorithm's options, and why steps are not captured, if so."""
-        reason = self._execution.why_not_captured
-        if reason is None:
+        if (reason := self.why_not_captured) is None:
             return self._remarks
         return [*self._remarks, f"iterations are computed one by one, not captured: {reason}"]
 
@@ -249,7 +209,7 @@ class Simulation:
 
     def start(self) -> None:
         """Compute the state before the first iteration."""
-        self._execution.start()
+        super().start()
         self.check()
 
     def restore(
@@ -277,8 +237,7 @@ class Simulation:
         """Compute one iteration."""
         if self.recorder is not None:
             self.recorder.set_tick(self.t + 1)
-        self._execution.step(self.t)
-        self.t += 1
+        super().step()
         if self.t % self._check_every == 0:
             self.check()
 
@@ -288,9 +247,9 @@ class Simulation:
         number = self.t * self.here.gradients_per_step
         with reproducible(self.device):
             return observe(
-                self._execution.latest.theta,
+                self._state.theta,
                 self.task.evaluation.at_batch(number),
-                hosted=self.hosted,
+                self.hosted,
                 optimum=self.task.optimum_at(number),
                 round=self.t // self.round_length,
                 step=self.t,
@@ -307,7 +266,7 @@ class Simulation:
         if found is None:
             return
         iteration, field, row, is_client = found
-        name = list(tensors_of(self._execution.latest))[field]
+        name = list(tensors_of(self._state))[field]
         kind = "client" if is_client else "row"
         self.diverged = f"{name} of {kind} {row} is not finite at iteration {iteration}"
         if not self.allow_divergence:
@@ -323,12 +282,10 @@ class Simulation:
         """
         if (found := self._watchdog.first_found()) is None:
             return None
-        fields = tensors_of(self._execution.latest)
-        is_client = len(fields[found.field]) == len(self.hosted.ids)
-        rows = self.hosted.ids
-        if not is_client:
-            rows = self.hosted.partition.out_edges(self.hosted.group.rank)
-        field = list(fields).index(found.field)
+        fields = tensors_of(self._state)
+        hosted, field = self.hosted, list(fields).index(found.field)
+        is_client = len(fields[found.field]) == len(hosted.ids)
+        rows = hosted.ids if is_client else hosted.partition.out_edges(hosted.group.rank)
         return found.iteration, field, int(rows[found.row]), int(is_client)
 
 
@@ -407,16 +364,9 @@ def simulate(
         raise
     state = simulation.state
     # With the backend that was chosen, so that the setting gives the same bits again.
-    setting = Setting(algorithm, task, graph, seed, device, simulation.gradients.strategy, prg)
-    return Run(
-        state.theta,
-        state,
-        history,
-        simulation.gradients,
-        setting,
-        recorded,
-        simulation.diverged,
-    )
+    chosen = simulation.gradients
+    setting = replace(setting, gradients=chosen.strategy)
+    return Run(state.theta, state, history, chosen, setting, recorded, simulation.diverged)
 
 
 def _randomness(prg: Generator | KeyRing, seed: int, task: Task, pool: WorkerPool) -> Randomness:

@@ -16,7 +16,7 @@ from tacit.algorithms.algorithm import tensors_of
 from tacit.config.loading import make_config
 from tacit.core.workers import WorkerPool
 from tacit.engines import checkpoints, torchrun
-from tacit.engines.group import Hosted, SingleProcess
+from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.torchrun import TorchrunGroup
 from tacit.experiment.run import ProgressListener, run
 from tacit.record.checkpoint import Checkpoint
@@ -62,7 +62,7 @@ def squares(dtype=torch.float64, batch_size=3):
 
 def simulation(label, graph, dtype, group=None, transcript=None, **options):
     options = {"gradients": "looped", "seed": SEED} | options
-    hosted = Hosted.of(group or SingleProcess(), GRAPHS[graph])
+    hosted = Hosted.of(group or ProcessGroup(), GRAPHS[graph])
     return Simulation(
         Setting(made(label), squares(dtype), GRAPHS[graph], **options),
         hosted=hosted,

@@ -15,7 +15,7 @@ import tacit
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.algorithms.tracking import REQUIRES, TrackingState, track
 from tacit.core import native
-from tacit.engines.capture.iteration import CapturedStep, NotCapturable, overwrite
+from tacit.engines.capture.iteration import CapturedStep, NotCapturable, copied_state, overwrite
 from tacit.engines.watchdog import NonFiniteRow, Watchdog
 from tacit.simulation import Setting, Simulation
 
@@ -35,9 +35,7 @@ def advanced(algorithm, task, steps):
 
 
 def captured(simulation, algorithm, watchdog):
-    state = replace(
-        simulation.state, **{k: v.clone() for k, v in tensors_of(simulation.state).items()}
-    )
+    state = copied_state(simulation.state)
 
     def capture(work, device):
         """Run the text once, as a capture does, and undo its effects."""
@@ -79,7 +77,7 @@ def test_the_reason_why_an_iteration_is_not_captured_is_a_remark(monkeypatch):
     monkeypatch.setattr("tacit.engines.execution.CapturedStep", cannot)
     algorithm, task = tacit.DSGT(lr=FALLING), digits()
     straight, simulation = advanced(algorithm, task, 6), advanced(algorithm, task, 2)
-    simulation._execution._warm_up = 0  # as on a GPU after its first iterations
+    simulation._warm_up = 0  # as on a GPU after its first iterations
     for _ in range(4):
         simulation.step()
     assert [remark for remark in simulation.remarks if remark not in straight.remarks] == [
@@ -92,7 +90,7 @@ def test_rows_stay_where_they_are_and_copies_are_left_alone():
     algorithm = tacit.DSGT(lr=FALLING)
     replayed = captured(advanced(algorithm, digits(), 2), algorithm, Watchdog())
     where = {name: rows.data_ptr() for name, rows in tensors_of(replayed.state).items()}
-    kept = replayed.copy_of_state()
+    kept = copied_state(replayed.state)
     before = {name: rows.clone() for name, rows in tensors_of(kept).items()}
     for t in range(2, 7):
         replayed.replay(t)
@@ -156,9 +154,7 @@ def test_a_view_of_an_old_row_is_copied():
 
 def test_a_run_with_a_transcript_is_not_captured():
     simulation = advanced(tacit.DSGT(lr=FALLING), digits(), 2)
-    simulation.here = replace(
-        simulation.here, apply=lambda step, rows: step.function(rows)
-    )
+    simulation.here = replace(simulation.here, apply=lambda step, rows: step.function(rows))
     with pytest.raises(NotCapturable, match="transcript"):
         captured(simulation, tacit.DSGT(lr=FALLING), Watchdog())
 

@@ -11,7 +11,7 @@ from tacit.core.native import gpu_usable
 from tacit.core.randomness import derive_key, words
 from tacit.record.transcript import Transcript
 from tacit.simulation import Setting, Simulation
-from tacit.tasks.batches import MiniBatchLoader
+from tacit.tasks.batches import MiniBatchSource
 from tacit.tasks.parts import Parts
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
@@ -68,7 +68,8 @@ def test_batches_of_unequal_clients_are_those_of_the_cpu(batch):
     sizes = [batch * (1 + k % 5) + k for k in range(40)]
     parts = Parts.split((torch.arange(sum(sizes)),), torch.arange(sum(sizes)).split(sizes))
     ids = torch.arange(len(sizes))
-    here, there = (MiniBatchLoader(parts, ids, ids, batch, 3, device) for device in ("cpu", "cuda"))
+    source = MiniBatchSource(parts, batch)
+    here, there = (source.loader(ids, ids, 3, device) for device in ("cpu", "cuda"))
     for number in range(12):
         assert torch.equal(there.indices(number).cpu(), here.indices(number))
 

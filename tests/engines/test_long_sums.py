@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tacit import DSGT, LPPA, Setting, Simulation, Topology, quadratic
+from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import consensus_distance, mean_row
 from tacit.engines.stacked import StackedNetwork
 
@@ -72,16 +73,18 @@ def test_mixing_ten_thousand_rows(many):
 
 def test_means_and_consensus_of_ten_thousand_rows(many):
     exact = many.double()
-    average = mean_row(many)
+    hosted = Hosted.of(ProcessGroup(), Topology.ring(len(many)).mixing())
+    average = mean_row(many, hosted)
     torch.testing.assert_close(average.double(), exact.mean(0), rtol=2 * EPS, atol=0)
     expected = float((exact - exact.mean(0)).square().sum(1).mean().sqrt())
     # Differences of numbers near 100 are known to 100 · EPS only.
-    assert consensus_distance(many, average) == pytest.approx(expected, rel=100 * EPS)
+    assert consensus_distance(many, average, hosted) == pytest.approx(expected, rel=100 * EPS)
 
 
 def test_consensus_distance_of_models_that_hardly_differ(many):
     close = 100 + (many - 100) * 1e-3
     exact = close.double()
     expected = float((exact - exact.mean(0)).square().sum(1).mean().sqrt())
-    found = consensus_distance(close, mean_row(close))
+    hosted = Hosted.of(ProcessGroup(), Topology.ring(len(many)).mixing())
+    found = consensus_distance(close, mean_row(close, hosted), hosted)
     assert found == pytest.approx(expected, rel=1e-3)

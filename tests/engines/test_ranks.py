@@ -25,7 +25,7 @@ from safetensors.torch import load_file
 
 from tacit import ALGORITHMS, Misuse
 from tacit.algorithms.algorithm import tensors_of
-from tacit.engines.group import SingleProcess
+from tacit.engines.group import ProcessGroup
 from tacit.record import checkpoint as checkpoints
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
@@ -138,11 +138,11 @@ def test_a_ring_is_cut_once_per_rank(group, ranks):
 @pytest.mark.parametrize("label", ["lppa", "pdmm"])  # rows of clients only, and rows of edges too
 def test_checkpoints_continue_with_another_number_of_ranks(groups, label, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    continued(SingleProcess(), label, whole, 8)
-    continued(SingleProcess(), label, parts, 2)
+    continued(ProcessGroup(), label, whole, 8)
+    continued(ProcessGroup(), label, parts, 2)
     groups[2].do("continued", label, parts, 4)
     groups[3].do("continued", label, parts, 6)
-    continued(SingleProcess(), label, parts, 8)
+    continued(ProcessGroup(), label, parts, 8)
     expected, found = (
         checkpoints.load_latest(folder, made(label), "mark") for folder in (whole, parts)
     )
@@ -169,7 +169,7 @@ def test_a_checkpoint_of_ranks_is_the_file_of_one_process(groups, tmp_path):
     ("label", "where"), [("dsgt", "of client"), ("pdmm", "z of row"), ("lppa", "gamma of client 7")]
 )
 def test_divergence_on_one_rank_stops_all_with_the_message_of_one_process(group, label, where):
-    expected = diverging(SingleProcess(), label, 40)
+    expected = diverging(ProcessGroup(), label, 40)
     assert where in expected
     assert set(group.do("diverging", label, 40)) == {expected}
 
@@ -184,7 +184,7 @@ CONFIG = {
 
 def test_a_run_of_ranks_leaves_what_one_process_leaves(group, ranks, tmp_path):
     found = group.do("experiment", CONFIG, tmp_path / "ranks")
-    kind, _, alone = experiment(SingleProcess(), CONFIG, tmp_path / "alone")
+    kind, _, alone = experiment(ProcessGroup(), CONFIG, tmp_path / "alone")
     assert kind == "done"
     for kind, _, summary in found:
         assert kind == "done"
@@ -226,7 +226,7 @@ def test_when_a_rank_is_killed_the_others_report_it_and_a_checkpoint_is_left(die
             "stopped after iteration 3 of 6. The state after iteration 2 is saved. Continue with"
             in message
         )
-    kind, _, summary = experiment(SingleProcess(), CONFIG, tmp_path / "out", resume=True)
+    kind, _, summary = experiment(ProcessGroup(), CONFIG, tmp_path / "out", resume=True)
     assert (kind, summary["steps"]) == ("done", 6)
 
 

@@ -190,13 +190,13 @@ def _close(writer, reset):
 class ForkedFederation(LocalFederation):
     """The nodes are forked from a process that has imported everything, so they start at once."""
 
-    def start(self, name, environment=None):
-        node = self._folder.node(name)
+    def start(self, name):
+        node = self.folder.node(name)
         node.run.mkdir(parents=True, exist_ok=True)
         arguments = ["node", str(node.path)]
-        arguments += [] if self._data is None else ["--data", self._data.replace("{name}", name)]
-        arguments += [] if self._save_seconds is None else ["--save-every", str(self._save_seconds)]
-        arguments += ["--listen", self._listen[name]] if name in self._listen else []
+        arguments += [] if self.data is None else ["--data", self.data.replace("{name}", name)]
+        arguments += [] if self.save_seconds is None else ["--save-every", str(self.save_seconds)]
+        arguments += ["--listen", self.listen[name]] if name in self.listen else []
         log = node.run / "log.jsonl"
         self.nodes[name] = LocalNode(name, ForkedCommand(arguments, log), log)
         return self.nodes[name]

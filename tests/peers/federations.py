@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from tacit.config.build import build
 from tacit.config.loading import make_config
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.operator import create
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.node import Node, NodeOptions

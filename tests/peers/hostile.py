@@ -15,10 +15,9 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from tacit.peer.federation.certificate_authority import issue_credentials
 from tacit.peer.federation.certificates import Credentials
-from tacit.peer.federation.keys import sign
 from tacit.peer.federation.manifest import make_manifest
+from tacit.peer.federation.signing import issue_credentials, sign
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import ActiveRoster, NodeState

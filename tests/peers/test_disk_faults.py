@@ -37,8 +37,8 @@ TIME_OF_DAY = {
     ("event_log.py", "clock: Callable"),  # of a line of the log
     ("servers.py", "tacit_start_seconds"),  # a metric
     ("certificates.py", "now = "),  # the validity of certificates
-    ("certificate_authority.py", "not_valid_before"),
-    ("certificate_authority.py", "timedelta(days"),
+    ("signing.py", "not_valid_before"),
+    ("signing.py", "timedelta(days"),
 }
 
 

@@ -15,11 +15,10 @@ from chaos import LONG, ForkedCommand, ForkedFederation, kill_tree
 from federations import free_ports
 from typer.testing import CliRunner
 
-from tacit.cli import main
+from tacit.cli import federation_nodes, main
 from tacit.cli.app import app
-from tacit.peer.federation import local_processes
 from tacit.peer.federation.federation_client import FederationClient
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 
 NAMES = ("north", "south", "west")
 STEPS = 800
@@ -68,7 +67,7 @@ def run_here(*arguments):
 @pytest.fixture
 def up(monkeypatch, capsys):
     """`tacit federation up` in this process, with forked nodes."""
-    monkeypatch.setattr(local_processes, "LocalFederation", ForkedFederation)
+    monkeypatch.setattr(federation_nodes, "LocalFederation", ForkedFederation)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
 
     def run_up(folder, data):

@@ -29,11 +29,10 @@ from hostile import (
 )
 
 from tacit.config.loading import with_keys
-from tacit.peer.federation.certificate_authority import create_authority, issue_credentials
 from tacit.peer.federation.certificates import server_name
 from tacit.peer.federation.federation_client import FederationClient
-from tacit.peer.federation.keys import sign
 from tacit.peer.federation.operator import create, remove
+from tacit.peer.federation.signing import create_authority, issue_credentials, sign
 from tacit.peer.node.node_state import Stopped
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import to_wire
@@ -454,7 +453,7 @@ def test_the_next_manifest_is_accepted_from_any_caller(home, node, port):
     with calling(port, home, credentials(home, "n2")) as channel:
         assert outcome(channel, "AnnounceManifest", signed_manifest(text, signature)) == b""
     announced = node.state.announced
-    assert (announced.text, announced.signature) == (text, signature)
+    assert (announced.manifest.text, announced.signature) == (text, signature)
     assert node.rejected() == 0
 
 

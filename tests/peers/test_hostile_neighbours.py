@@ -27,8 +27,8 @@ from hostile import (
 from tacit.compression import QSGD
 from tacit.config.loading import with_keys
 from tacit.core.rows import CodedRows
-from tacit.peer.federation.keys import sign
 from tacit.peer.federation.operator import remove
+from tacit.peer.federation.signing import sign
 from tacit.peer.node.network import PeerNetwork
 from tacit.peer.node.node_state import Stopped
 from tacit.peer.wire import wire_pb2 as wire
@@ -431,7 +431,7 @@ def test_a_newer_roster_with_a_valid_signature_is_accepted(later, node, server, 
     node.state.on_interrupt(client.cancel)
     assert isinstance(Receiving(client, EXPECTED).result(), Stopped)
     announced = node.state.announced
-    assert (announced.text, announced.signature) == (text, signature)
+    assert (announced.manifest.text, announced.signature) == (text, signature)
     assert node.rejected() == 0
 
 

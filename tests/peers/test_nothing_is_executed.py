@@ -13,7 +13,7 @@ import tacit
 from tacit.config.loading import with_keys
 from tacit.config.options import make_algorithm
 from tacit.core.errors import Misuse
-from tacit.peer.federation.keys import sign
+from tacit.peer.federation.signing import sign
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.node import Node, NodeOptions
 from tacit.peer.wire import wire_pb2 as wire

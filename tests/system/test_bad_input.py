@@ -123,7 +123,7 @@ ALGORITHM_MISTAKES = [
     (DEFL + 'codec = "qsdg"', ["algorithm.codec.codec = 'qsdg'", "Did you mean 'qsgd'?"]),
     (DEFL + 'codec = { codec = "qsgd", bits = 3 }', ["algorithm.codec", "bits", "2, 4, 8 or 16"]),
     (DEFL + "private_variates = true\nrandomized_response = false",
-     ["private_variates", "nothing private"]),
+     ["private_variates", "randomized_response"]),
     (DEFL + "momentum = 1.0", ["momentum is 1.0", "below 1"]),
     (PDMM + "rho = 0.0", ["rho is 0.0", "above 0"]),
     (PDMM + 'noise = { law = "gaussian", scale = -1.0 }',

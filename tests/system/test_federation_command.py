@@ -16,8 +16,8 @@ from tacit.cli.federation import app
 from tacit.cli.federation_tables import describe, print_description
 from tacit.core.errors import TacitError
 from tacit.core.storage import write_private
-from tacit.peer.federation.certificate_authority import create_authority
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
+from tacit.peer.federation.signing import create_authority
 
 NODES = "berlin=192.0.2.1:7400,paris=192.0.2.2:7400,rome=[2001:db8::3]:7400"
 PLAN = ("--set", "algorithm.lr=0.1", "--set", "run.iterations_per_round=5")

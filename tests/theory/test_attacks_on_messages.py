@@ -12,11 +12,11 @@ import torch
 import tacit
 from tacit import data, models
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.attacks.closed_forms import read_inputs
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.shortcuts import read_inputs
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage

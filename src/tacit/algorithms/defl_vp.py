@@ -64,14 +64,13 @@ class DeFLVP(Algorithm):
         private_variates: Compute variates from responses. Needs both of the above.
         zeros: The sign of zero: +1 ("plus", as published) or random ("coin").
 
-    Example:
-        >>> import torch, tacit
-        >>> task = tacit.quadratic(torch.eye(2).repeat(4, 1, 1), torch.ones(4, 2))
-        >>> graph = tacit.Topology.ring(4).mixing("metropolis")
-        >>> algorithm = tacit.DeFLVP(lr=0.01, private_variates=True, codec=tacit.Identity())
-        >>> run = tacit.simulate(algorithm, task, graph, steps=10)
-        >>> tuple(run.theta.shape)
-        (4, 2)
+    >>> import torch, tacit
+    >>> task = tacit.quadratic(torch.eye(2).repeat(4, 1, 1), torch.ones(4, 2))
+    >>> graph = tacit.Topology.ring(4).mixing("metropolis")
+    >>> algorithm = tacit.DeFLVP(lr=0.01, private_variates=True, codec=tacit.Identity())
+    >>> run = tacit.simulate(algorithm, task, graph, steps=10)
+    >>> tuple(run.theta.shape)
+    (4, 2)
     """
 
     name: ClassVar[str] = "defl-vp"

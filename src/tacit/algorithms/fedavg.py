@@ -29,7 +29,6 @@ class FedAvg(Algorithm):
 
     name: ClassVar[str] = "fedavg"
     paper: ClassVar[str] = "McMahan et al. 2017; Yu et al. 2025, eq. 1"
-    requires: ClassVar[tuple[str, ...]] = ()
     needs_server: ClassVar[bool] = True
     protects: ClassVar[str] = "nothing: the server, which is not in the graph, sees every gradient"
 

@@ -25,14 +25,13 @@ class PDMM(Splitting):
         noise: Law of z⁰; its standard deviation is σ_z. The default is the paper's σ_z² = 10⁻⁴.
         masks: z⁰ is "derived" from pairwise keys, or "sent" over a private channel as published.
 
-    Example:
-        >>> import torch, tacit
-        >>> task = tacit.quadratic(torch.eye(2).double().repeat(4, 1, 1), torch.ones(4, 2).double())
-        >>> graph = tacit.Topology.ring(4).mixing("metropolis")
-        >>> algorithm = tacit.PDMM(rho=0.4, solver=tacit.ExactSolver())
-        >>> run = tacit.simulate(algorithm, task, graph, steps=100)
-        >>> bool((run.theta - task.optimum).abs().max() < 1e-6)
-        True
+    >>> import torch, tacit
+    >>> task = tacit.quadratic(torch.eye(2).double().repeat(4, 1, 1), torch.ones(4, 2).double())
+    >>> graph = tacit.Topology.ring(4).mixing("metropolis")
+    >>> algorithm = tacit.PDMM(rho=0.4, solver=tacit.ExactSolver())
+    >>> run = tacit.simulate(algorithm, task, graph, steps=100)
+    >>> bool((run.theta - task.optimum).abs().max() < 1e-6)
+    True
     """
 
     name: ClassVar[str] = "pdmm"

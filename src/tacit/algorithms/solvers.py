@@ -8,8 +8,9 @@ satisfy ∇f(w) + b + cw = 0 (eq. 12): if they converge, they converge to the op
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -17,31 +18,29 @@ from tacit.core.checks import check_count, check_methods, check_positive
 from tacit.core.here import Here
 
 
-class Solver(Protocol):
+class Solver(ABC):
     """Solves the local problem, exactly or approximately."""
+
+    # Whether it calls `here.minimise`.
+    minimises: ClassVar[bool] = False
 
     @property
     def gradients(self) -> int:
-        """Gradients per step."""
-        ...
-
-    @property
-    def minimises(self) -> bool:
-        """Whether it calls `here.minimise`."""
-        ...
+        """Gradients per step, each with a batch of its own."""
+        return 1
 
     @property
     def step_size(self) -> float:
         """Size of explicit gradient steps, 0 without any; long ones diverge on dense graphs."""
-        ...
+        return 0.0
 
+    @abstractmethod
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
         """The next w [n, P] from the last w⁻ [n, P], b [n, P] and c [n, 1]."""
-        ...
 
 
 @dataclass(frozen=True)
-class QuadraticSolver:
+class QuadraticSolver(Solver):
     """Replaces f by its linearization at w⁻ plus ‖w − w⁻‖²/(2μ).
 
     w = (w⁻/μ − ∇f(w⁻) − b)/(1/μ + c)
@@ -51,9 +50,6 @@ class QuadraticSolver:
     """
 
     mu: float = 1 / 30
-    gradients: ClassVar[int] = 1
-    minimises: ClassVar[bool] = False
-    step_size: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         _check_mu(self.mu)
@@ -64,7 +60,28 @@ class QuadraticSolver:
 
 
 @dataclass(frozen=True)
-class InnerSolver:
+class GradientSolver(Solver):
+    """Takes one gradient step w = w⁻ − μ(∇f(w⁻) + b + cw⁻) on the local problem.
+
+    Args:
+        mu: Step size μ.
+    """
+
+    mu: float = 0.05
+
+    def __post_init__(self) -> None:
+        _check_mu(self.mu)
+
+    @property
+    def step_size(self) -> float:
+        return self.mu
+
+    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
+        return before - self.mu * (here.grad(before) + linear + curvature * before)
+
+
+@dataclass(frozen=True)
+class InnerSolver(Solver):
     """Takes gradient steps w ← w − μ(∇f(w) + b + cw) on the local problem.
 
     Args:
@@ -74,7 +91,6 @@ class InnerSolver:
 
     mu: float = 0.05
     steps: int = 5
-    minimises: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _check_mu(self.mu)
@@ -96,42 +112,16 @@ class InnerSolver:
 
 
 @dataclass(frozen=True)
-class GradientSolver:
-    """Takes one gradient step w = w⁻ − μ(∇f(w⁻) + b + cw⁻) on the local problem.
-
-    Args:
-        mu: Step size μ.
-    """
-
-    mu: float = 0.05
-    gradients: ClassVar[int] = 1
-    minimises: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        _check_mu(self.mu)
-
-    @property
-    def step_size(self) -> float:
-        return self.mu
-
-    def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
-        return before - self.mu * (here.grad(before) + linear + curvature * before)
-
-
-@dataclass(frozen=True)
-class ExactSolver:
+class ExactSolver(Solver):
     """Computes the exact minimiser, of the batch's loss, for quadratics and least squares."""
 
-    # It computes none, but each iteration has one batch.
-    gradients: ClassVar[int] = 1
     minimises: ClassVar[bool] = True
-    step_size: ClassVar[float] = 0.0
 
     def solve(self, before: Tensor, linear: Tensor, curvature: Tensor, here: Here) -> Tensor:
         return here.minimise(linear, curvature)
 
 
-SOLVERS: dict[str, type[Any]] = {
+SOLVERS: dict[str, type[Solver]] = {
     "quadratic": QuadraticSolver,
     "gradient": GradientSolver,
     "inner": InnerSolver,

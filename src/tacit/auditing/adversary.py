@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import networkx as nx
 import torch
@@ -20,8 +20,8 @@ from tacit.record.transcript import Message, Transcript
 from tacit.record.unknowns import Unknown
 
 SYNTAX = (
-    'Give e.g. "eavesdropper", "curious(0)", "curious(0,2)+eavesdropper" or "server"; '
-    'add "+theta0" if first models are known.'
+    'Give e.g. "eavesdropper", "curious(0)", "curious(0,2)+eavesdropper", "server" or "worst(2)", '
+    'the worst two neighbours; add "+theta0" if first models are known.'
 )
 
 
@@ -63,19 +63,16 @@ class Adversary:
     @classmethod
     def parse(cls, text: str) -> Adversary:
         """Parse the form that the command line takes, such as "curious(0,2)+eavesdropper"."""
-        adversary = cls()
+        adversary, theta0 = cls(), cls(knows_theta0=True)
+        named = {"eavesdropper": cls.eavesdropper(), "server": cls.server(), "theta0": theta0}
         for part in (part.strip() for part in text.split("+")):
             if match := re.fullmatch(r"curious\(\s*(\d+(?:\s*,\s*\d+)*)\s*\)", part):
                 adversary |= cls.curious(*map(int, match[1].split(",")))
-            elif part == "eavesdropper":
-                adversary |= cls.eavesdropper()
-            elif part == "server":
-                adversary |= cls.server()
-            elif part == "theta0":
-                adversary = replace(adversary, knows_theta0=True)
+            elif part in named:
+                adversary |= named[part]
             else:
                 raise Misuse(f"The adversary {text!r} is not understood at {part!r}.", SYNTAX)
-        if adversary in (cls(), cls(knows_theta0=True)):
+        if adversary in (cls(), theta0):
             raise Misuse(f"The adversary {text!r} sees no messages.", SYNTAX)
         return adversary
 
@@ -154,7 +151,6 @@ class Adversary:
         honest = frozenset(range(transcript.clients)) - self.corrupt
         if any(message.verb == "average" for message in transcript.messages):
             return honest
-        graph = nx.Graph()
+        graph = nx.Graph(transcript.edges)
         graph.add_nodes_from(honest)
-        graph.add_edges_from((s, t) for s, t in transcript.edges if s in honest and t in honest)
-        return frozenset(nx.node_connected_component(graph, victim))
+        return frozenset(nx.node_connected_component(graph.subgraph(honest), victim))

@@ -1,20 +1,93 @@
-"""What an audit finds: one result per adversary."""
+"""What an audit finds: results and verdicts, which a reviewer can check against the numbers."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.scoring.reconstruction import ImageScores
 from tacit.auditing.symbolic.exposure import Exposure
-from tacit.auditing.symbolic.leakage import Leakage
-from tacit.auditing.verdict import ASSUMPTIONS, Verdict
+from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question, format_terms
 from tacit.core.version import __version__
 from tacit.simulation import Setting
+
+Headline = Literal["exposed", "partly exposed", "noisy", "nothing proved"]
+ASSUMPTIONS = (
+    "The adversary follows the protocol. It knows the algorithm, its options, the graph and the "
+    "model's architecture.",
+    "Proved: exact statements are linear combinations of messages, each with its proof, closed "
+    "under steps that are declared deterministic. Hidden means hidden from these; results of other "
+    "non-linear steps count as unknowns.",
+    "Bounded: neighbouring runs differ in all data of one client. A bound covers the iterations it "
+    "names and no later ones.",
+    "The algorithm is linear where its text says so. That was checked on random numbers in the "
+    "audited iterations, not proved.",
+    "Measured: a failed attack proves nothing; another attack may succeed.",
+    "Exact means exact in the algebra of messages. Rounding errors of messages grow by at most the "
+    "gain.",
+    "Keys of masks and private channels stay secret.",
+)
+GAINS = 12  # combinations that the printed range of gains is taken from
+NOUNS: dict[Question, str] = {
+    "gradient": "gradients",
+    "update": "updates",
+    "difference": "gradient differences",
+    "combination": "other combinations of gradients",
+    "group": "combinations with one or two other clients",
+    "sum": "sums over honest clients",
+    "model": "models",
+    "image": "outputs of non-linear steps",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Statements about one victim: a headline, a summary, and three kinds of evidence."""
+
+    victim: int
+    headline: Headline
+    summary: str
+    proved: list[str]
+    bounded: list[str]
+    measured: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        leakage: Leakage,
+        ledger: Ledger,
+        reconstructions: Sequence[ReconstructionResult],
+        memberships: Sequence[MembershipResult],
+    ) -> Verdict:
+        """The verdict on one victim; attacks on other victims are ignored."""
+        victim, upper = leakage.victim, ledger.upper
+        bounded = [f"{upper.statement} for {ledger.scope}: {upper.why}"]
+        if ledger.whole_run is not None:
+            whole = ledger.whole_run
+            scope = f"the whole run of {ledger.run_steps:,} iterations"
+            bounded.insert(0, f"{whole.statement} for {scope}: {whole.why}")
+        elif ledger.run_steps is not None and math.isfinite(upper.epsilon):
+            bounded.append(f"no bound for the whole run of {ledger.run_steps:,} iterations")
+        if ledger.single_message is not None:
+            bounded.append(f"for comparison, {ledger.single_message}")
+        measured = [
+            _reconstruction_statement(result, index)
+            for result in reconstructions
+            for index, evidence in enumerate(result.evidence)
+            if evidence.victim == victim
+        ]
+        measured += [_membership_statement(m, ledger) for m in memberships if m.victim == victim]
+        proved = [_proved_statement(leakage, q) for q in QUESTIONS if leakage.of(q).when]
+        return cls(victim, *_headline(leakage), proved, bounded, measured)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +134,8 @@ class Audit:
         lines = [f"Audit({self.setting.algorithm.name}, {self.iterations} iterations)"]
         for result in self.results:
             for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True):
-                lines.append(f"  {verdict.headline}: {verdict.summary}; {ledger.upper}")
+                bound = ledger.upper if ledger.whole_run is None else ledger.whole_run
+                lines.append(f"  {verdict.headline}: {verdict.summary}; {bound.statement}")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,3 +158,98 @@ class Audit:
             "assumptions": list(ASSUMPTIONS),
             "notes": self.notes,
         }
+
+
+def strongest_leak(leakage: Leakage) -> str:
+    """The most that the adversary learns about the victim's gradients, in a few words."""
+    if leakage.strongest is None:
+        return "no linear leak"
+    question, status = leakage.strongest
+    if question == "image":
+        return f"output of {_image_steps(leakage)}"
+    return f"{status} {NOUNS[question]}"
+
+
+def _image_steps(leakage: Leakage) -> str:
+    """The non-linear steps with exactly known results on the victim's gradients."""
+    exact = leakage.of("image").indices("exact")
+    return ", ".join(sorted({leakage.images[index].tag for index in exact}))
+
+
+def _headline(leakage: Leakage) -> tuple[Headline, str]:
+    who, victim = leakage.knowledge.adversary, f"client {leakage.victim}"
+    if leakage.strongest is None:
+        known = f"{who} computes no gradient of {victim} by linear combinations"
+        return "nothing proved", f"{known}; other attacks are not ruled out"
+    question, _ = leakage.strongest
+    series = leakage.of(question)
+    exact, count = len(series.indices("exact")), len(series.when)
+    computed = f"{who} computes {exact} of {count} {NOUNS[question]} of {victim} exactly"
+    if question == "gradient" and exact:
+        return "exposed", computed
+    if question == "update":
+        return "exposed", f"{computed}; an update is the sum of the gradients of one iteration"
+    if question == "image":
+        known = f"{who} knows the output of {_image_steps(leakage)} for gradients of {victim}"
+        return "partly exposed", f"{known} exactly; what it reveals depends on these steps"
+    noise = ""
+    gradients = leakage.of("gradient")
+    if noisy := gradients.indices("noisy"):
+        least = math.sqrt(float(np.min(gradients.variances[noisy])))
+        noise = f"; gradients only with noise of standard deviation {least:.3g} or more"
+    if question == "difference":
+        return "partly exposed", computed + noise
+    if question in ("combination", "group"):
+        shown = format_terms(*leakage.terms(question, series.indices("exact")[0]))
+        whose = f"gradients of {victim}" + (" and other clients" if question == "group" else "")
+        known = f"{who} computes {exact} combination{'s' * (exact > 1)} of {whose} exactly"
+        return "partly exposed", f"{known}, such as {shown}{noise}"
+    if question == "sum":
+        count = len(leakage.honest_component) - 1
+        others = f"{count} other client{'s' if count > 1 else ''}"
+        known = f"{who} computes the sum of the gradients of {victim} and {others} exactly"
+        return "partly exposed", known + noise
+    return "noisy", f"{who} computes no gradient, difference or sum of {victim} exactly{noise}"
+
+
+def _proved_statement(leakage: Leakage, question: Question) -> str:
+    series = leakage.of(question)
+    exact, noisy, count = series.indices("exact"), series.indices("noisy"), len(series.when)
+    parts = []
+    if exact:
+        answers = [series.answer(index) for index in exact[:GAINS]]
+        gains = [answer.combination.gain for answer in answers if answer.combination is not None]
+        parts.append(f"{len(exact)} of {count} exactly (gain {_range(min(gains), max(gains))})")
+    if noisy:
+        deviations = np.sqrt(series.variances[noisy])
+        noise = _range(deviations.min(), deviations.max())
+        parts.append(f"{len(noisy)} with noise of standard deviation {noise}")
+    return f"{NOUNS[question]}: {', '.join(parts) or f'none of {count}'}"
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+
+
+def _reconstruction_statement(result: ReconstructionResult, index: int) -> str:
+    def numbers(scores: ImageScores) -> str:
+        ssim = "" if scores.ssim is None else f", SSIM {float(scores.ssim[index]):.3f}"
+        return f"MSE {float(scores.mse[index]):.3g}{ssim}"
+
+    score = result.score
+    baselines = f"prior mean {numbers(score.prior_mean)}, same class {numbers(score.same_class)}"
+    attack = f"inversion of a {result.kind} ({result.method}): {numbers(score.attack)}"
+    return f"{attack}; {baselines}: {score.levels[index]}"
+
+
+def _membership_statement(result: MembershipResult, ledger: Ledger) -> str:
+    low, high = result.roc.interval
+    text = f"membership by {result.score}: AUC {result.roc.auc:.3f} ({low:.3f} to {high:.3f})"
+    lower, upper = result.lower, ledger.upper
+    if lower.epsilon > 0:
+        text += f"; ε ≥ {lower.epsilon:.2g} with {lower.confidence:.0%} confidence"
+        text += " if samples were independent trials"
+    if result.comparable and upper.delta <= lower.delta and lower.epsilon > upper.epsilon:
+        text += f": a defect of the analysis: {lower}, more than the claimed "
+        text += f"epsilon <= {upper.epsilon:.4g}."
+    return text

@@ -32,7 +32,7 @@ def select(names: Sequence[str], options: BenchOptions) -> dict[str, BenchOption
             raise unknown_name(f"There is no workload {workload!r}.", workload, known)
     selected = {}
     for name, each in benchmarks.items():
-        defaults = each.default_workloads(options.device)
+        defaults = each.DEFAULTS[options.device.type]
         chosen = tuple(workload for workload in options.workloads if workload in each.WORKLOADS)
         chosen = chosen if options.workloads else defaults
         # A benchmark without defaults does not run on this device.

@@ -9,7 +9,6 @@ is the loss between gradients together with its gradient. "By hand" is the usual
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,6 +25,7 @@ from tacit.tasks.flat import FlatModule, ModuleLoss
 
 SUMMARY = "inversion steps per second of all victims as one batch / one victim after the other"
 WORKLOADS = ("one-by-one", "by-hand")
+DEFAULTS = {"cpu": WORKLOADS, "cuda": WORKLOADS}
 SHAPE, CLASSES = (1, 28, 28), 10
 VICTIMS, QUICK_VICTIMS = 32, 4
 ITERATIONS, QUICK_ITERATIONS = 30, 5
@@ -34,29 +34,20 @@ SINGLE_VICTIMS = 2
 REPEATS, QUICK_REPEATS = 5, 1
 
 
-@dataclass(frozen=True, eq=False)
 class Victims:
     """What the attackers know: the loss, and weights and gradients [V, P]."""
 
-    loss: ModuleLoss
-    weights: Tensor
-    gradients: Tensor
-    search: LBFGS
-
-    @classmethod
-    def make(cls, count: int, iterations: int, device: torch.device) -> Victims:
+    def __init__(self, count: int, iterations: int, device: torch.device) -> None:
         flat = FlatModule(sigmoid_cnn(SHAPE, CLASSES, uniform=0.5))
-        loss = ModuleLoss(flat, functional.cross_entropy).to(device)
+        self.loss = ModuleLoss(flat, functional.cross_entropy).to(device)
         digits = data.load("mnist-mini", limit_train=count).train
-        weights = torch.stack([flat.random_weights("bench", victim) for victim in range(count)]).to(
-            device
-        )
+        weights = [flat.random_weights("bench", victim) for victim in range(count)]
+        self.weights = torch.stack(weights).to(device)
         x, y = digits.x[:, None].to(device), digits.y[:, None].to(device)
-        gradients: Tensor = vmap(grad(loss))(weights, x, y)
-        search = LBFGS(
+        self.gradients: Tensor = vmap(grad(self.loss))(self.weights, x, y)
+        self.search = LBFGS(
             iterations, value_tolerance=0.0, gradient_tolerance=0.0, change_tolerance=0.0
         )
-        return cls(loss, weights, gradients, search)
 
     def attack(self, which: slice) -> int:
         """Invert the gradients of these victims in one batch; return the evaluations."""
@@ -98,15 +89,11 @@ class Victims:
         return evaluations
 
 
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    return WORKLOADS
-
-
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
     options.progress("attack: preparing", 0, 1)
     count = QUICK_VICTIMS if options.quick else VICTIMS
     iterations = QUICK_ITERATIONS if options.quick else ITERATIONS
-    victims = Victims.make(count, iterations, options.device)
+    victims = Victims(count, iterations, options.device)
     single = range(SINGLE_VICTIMS)
     attacks: dict[str, Callable[[], int]] = {
         "batch": lambda: victims.attack(slice(None)),
@@ -116,8 +103,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
     attacks = {name: attacks[name] for name in ("batch", *options.workloads)}
     # The same numbers in every repeat. This is also the warm-up.
     steps = {name: attack() for name, attack in attacks.items()}
-    repeats = options.repeat_count(REPEATS, QUICK_REPEATS)
-    timings = options.time("attack", attacks, repeats, warmups=0)
+    timings = options.time("attack", attacks, REPEATS, QUICK_REPEATS, warmups=0)
     step_seconds = timings.median("batch") / steps["batch"]
     for name in options.workloads:
         yield BenchResult(
@@ -127,7 +113,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
             step_seconds,
             timings.median(name) / steps[name],
             "step: one evaluation for one victim",
-            repeats,
+            timings.repeats,
             "steps per second in one batch / steps per second one after the other",
             "higher",
             {

@@ -1,17 +1,59 @@
-"""What every benchmark takes and returns."""
+"""What every benchmark takes and returns, and how it times functions.
+
+Functions are timed in turn: a busy machine slows all of them alike, so their ratios hold.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import torch
 
-from tacit.bench.timing import Quartiles, RepeatCallback, TimedFunction, Timer, Timings
-
+TimedFunction = Callable[[], object]
 # Called with what is measured and the numbers of finished and of all repeats.
 Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Quartiles:
+    """A median between its quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Quartiles:
+        low, median, high = np.quantile(values, (0.25, 0.5, 0.75))
+        return cls(float(median), float(low), float(high))
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds that each function took, one number per repeat."""
+
+    seconds: Mapping[str, Sequence[float]]
+
+    @property
+    def repeats(self) -> int:
+        return len(next(iter(self.seconds.values())))
+
+    def median(self, *names: str) -> float:
+        """The median of the time of these functions together."""
+        return Quartiles.of(self._sum(names)).median
+
+    def ratio(self, ours: str | Sequence[str], to: str, scale: float = 1.0) -> Quartiles:
+        """`scale` times our time divided by another; one ratio per repeat, against outliers."""
+        names = (ours,) if isinstance(ours, str) else ours
+        pairs = zip(self._sum(names), self.seconds[to], strict=True)
+        return Quartiles.of([scale * own / other for own, other in pairs])
+
+    def _sum(self, names: Sequence[str]) -> list[float]:
+        return [sum(repeat) for repeat in zip(*(self.seconds[name] for name in names), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -23,19 +65,47 @@ class BenchOptions:
     repeats: int | None = None
     quick: bool = False
     progress: Progress = lambda title, done, total: None
-
-    def repeat_count(self, default: int, quick: int) -> int:
-        return self.repeats or (quick if self.quick else default)
-
-    def progress_of(self, title: str) -> RepeatCallback:
-        return lambda done, total: self.progress(title, done, total)
+    clock: Callable[[], float] = time.perf_counter
 
     def time(
-        self, title: str, functions: Mapping[str, TimedFunction], repeats: int, warmups: int = 1
+        self,
+        title: str,
+        functions: Mapping[str, TimedFunction],
+        repeats: int,
+        quick_repeats: int,
+        *,
+        warmups: int = 1,
     ) -> Timings:
-        """Time functions in turn on the device and report progress under this title."""
-        timer, on_repeat = Timer.for_device(self.device), self.progress_of(title)
-        return timer.interleave(functions, repeats, warmups=warmups, on_repeat=on_repeat)
+        """Call all functions in turn, A B C A B C …, and time each call.
+
+        Args:
+            title: What progress is reported under.
+            functions: What to time, by name.
+            repeats: Number of timed repeats, unless the options have one.
+            quick_repeats: The same for quick measurements.
+            warmups: Number of repeats before those, which are not counted.
+        """
+        count = warmups + (self.repeats or (quick_repeats if self.quick else repeats))
+        taken: dict[str, list[float]] = {name: [] for name in functions}
+        for repeat in range(count):
+            for name, function in functions.items():
+                seconds = self._seconds(function)
+                if repeat >= warmups:
+                    taken[name].append(seconds)
+            self.progress(title, repeat + 1, count)
+        return Timings(taken)
+
+    def _seconds(self, function: TimedFunction) -> float:
+        """The time of one call, without earlier work of a GPU and with all of its own."""
+        self._synchronize()
+        begin = self.clock()
+        function()
+        self._synchronize()
+        return self.clock() - begin
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
 
 @dataclass(frozen=True)
@@ -68,14 +138,13 @@ class Benchmark(Protocol):
     """A module of this package that measures something.
 
     `SUMMARY` says in a line what is compared with what; `WORKLOADS` are all that can be measured.
+    `DEFAULTS` are those to measure on a kind of device if none are given; none if it cannot run
+    there.
     """
 
     SUMMARY: str
     WORKLOADS: tuple[str, ...]
-
-    def default_workloads(self, device: torch.device) -> tuple[str, ...]:
-        """The workloads to measure on a device if none are given; none if it cannot run there."""
-        ...
+    DEFAULTS: Mapping[str, tuple[str, ...]]
 
     def measure(self, options: BenchOptions) -> Iterator[BenchResult]:
         """Measure the workloads of the options, one after the other."""

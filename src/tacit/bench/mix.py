@@ -19,6 +19,7 @@ from tacit.engines.stacked import StackedNetwork
 
 SUMMARY = "bandwidth of StackedNetwork.mix / bandwidth of a copy of the same tensor"
 WORKLOADS = ("ring",)
+DEFAULTS = {"cpu": WORKLOADS, "cuda": WORKLOADS}
 PARAMETERS = 50_000
 CLIENTS, QUICK_CLIENTS = 10_000, 1_000
 REPEATS = 5
@@ -26,13 +27,16 @@ REPEATS = 5
 TENSORS = 4
 
 
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    return WORKLOADS
-
-
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
     clients = QUICK_CLIENTS if options.quick else CLIENTS
-    _check_memory(TENSORS * 4 * clients * PARAMETERS, options.device)
+    needed, free = TENSORS * 4 * clients * PARAMETERS, available_memory()
+    if options.device.type == "cuda":
+        free = torch.cuda.mem_get_info(options.device)[0]
+    if free is not None and needed > free:
+        raise Misuse(
+            f"mix takes {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free.",
+            "Free some, or use --quick.",
+        )
     options.progress("mix: preparing", 0, 1)
     net = StackedNetwork(
         ring(clients), torch.float32, options.device, WorkerPool.for_device(options.device)
@@ -46,8 +50,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
         net.buffers.give(mixed)
 
     functions = {"mix": mix, "copy": lambda: copy.copy_(rows)}
-    repeats = options.repeats or REPEATS
-    timings = options.time("mix", functions, repeats)
+    timings = options.time("mix", functions, REPEATS, REPEATS)
     moved = 2 * rows.numel() * rows.element_size()
     yield BenchResult(
         "mix",
@@ -56,7 +59,7 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
         timings.median("mix"),
         timings.median("copy"),
         f"pass over {clients:,} × {PARAMETERS:,} numbers",
-        repeats,
+        timings.repeats,
         "bandwidth of mixing / bandwidth of a copy",
         "higher",
         {
@@ -66,12 +69,3 @@ def measure(options: BenchOptions) -> Iterator[BenchResult]:
             "limit_gigabytes_per_second": moved / timings.median("copy") / 1e9,
         },
     )
-
-
-def _check_memory(needed: int, device: torch.device) -> None:
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_memory()
-    if free is not None and needed > free:
-        raise Misuse(
-            f"mix takes {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free.",
-            "Free some, or use --quick.",
-        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import Literal
 
 import torch
 
@@ -17,9 +16,9 @@ from tacit.bench.benchmark import BenchOptions, BenchResult
 from tacit.bench.workloads import W2
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian, Laplace, Noise
+from tacit.simulation import Generator
 
 SUMMARY = "numbers of keyed noise per second / numbers per second of torch's own generator"
-Generator = Literal["philox", "chacha20"]
 LAWS: dict[str, Noise] = {"laplace": Laplace(1.0), "gaussian": Gaussian(1.0)}
 CASES: dict[str, tuple[Generator, str, bool]] = {
     f"{prg}-{law}{'-edges' if edges else ''}": (prg, law, edges)
@@ -28,14 +27,11 @@ CASES: dict[str, tuple[Generator, str, bool]] = {
     for edges in (False, True)
 }
 WORKLOADS = tuple(CASES)
+PHILOX = tuple(name for name in CASES if name.startswith("philox"))
+# Keystreams need the CPU and the package cryptography.
+DEFAULTS = {"cpu": WORKLOADS if find_spec("cryptography") else PHILOX, "cuda": PHILOX}
 CLIENTS, QUICK_CLIENTS = 20, 5
 REPEATS, QUICK_REPEATS = 11, 3
-
-
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    """Keystreams need the CPU and the package cryptography."""
-    keystreams = device.type == "cpu" and find_spec("cryptography") is not None
-    return tuple(name for name, (prg, _, _) in CASES.items() if prg == "philox" or keystreams)
 
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
@@ -59,8 +55,8 @@ def _measure(name: str, here: Here, law: str, edges: bool, options: BenchOptions
         fresh = torch.empty(shape, device=options.device)
         return fresh.exponential_() if law == "laplace" else fresh.normal_()
 
-    repeats = options.repeat_count(REPEATS, QUICK_REPEATS)
-    timings = options.time(f"noise {name}", {"ours": ours, "torch": with_torch}, repeats)
+    functions = {"ours": ours, "torch": with_torch}
+    timings = options.time(f"noise {name}", functions, REPEATS, QUICK_REPEATS)
     count = shape.numel()
     return BenchResult(
         "noise",
@@ -69,7 +65,7 @@ def _measure(name: str, here: Here, law: str, edges: bool, options: BenchOptions
         timings.median("ours"),
         timings.median("torch"),
         f"draw of {count:,} numbers",
-        repeats,
+        timings.repeats,
         "our numbers per second / those of torch's own generator",
         "higher",
         {

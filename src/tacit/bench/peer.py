@@ -9,24 +9,16 @@ overhead   an iteration of five nodes on a ring / the same iteration in the simu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
+from importlib import import_module
 from statistics import median
 
-import torch
-
-from tacit.bench.benchmark import BenchOptions, BenchResult
-from tacit.bench.timing import Quartiles, Timings
+from tacit.bench.benchmark import BenchOptions, BenchResult, Quartiles, Timings
 from tacit.bench.workloads import MASKED_ALGORITHM, PLAIN_ALGORITHM
 from tacit.core.errors import Misuse
 
 SUMMARY = "bytes / bytes of the numbers; speed / plain TLS socket; iteration / simulator"
 EXTRA = ("cryptography", "google.protobuf", "grpc")  # what tacit[peer] installs
 MESSAGE, QUICK_MESSAGE = 100_000_000, 10_000_000  # bytes
-
-
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    """All workloads on a CPU; none elsewhere."""
-    return WORKLOADS if device.type == "cpu" else ()
 
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
@@ -65,9 +57,8 @@ def _speed(options: BenchOptions) -> BenchResult:
     from tacit.bench.peer_message import transfers
 
     size = QUICK_MESSAGE if options.quick else MESSAGE
-    repeats = options.repeats or (2 if options.quick else 7)
     with transfers(size) as functions:
-        timings = options.time("peer speed", functions, repeats)
+        timings = options.time("peer speed", functions, 7, 2)
     ours, plain = timings.median("message"), timings.median("plain")
     return BenchResult(
         "peer",
@@ -76,7 +67,7 @@ def _speed(options: BenchOptions) -> BenchResult:
         ours,
         plain,
         f"message of {size / 1e6:.0f} MB",
-        repeats,
+        timings.repeats,
         "speed of a message / speed of a plain TLS socket",
         "higher",
         {
@@ -117,17 +108,15 @@ MEASUREMENTS: dict[str, Callable[[BenchOptions], BenchResult]] = {
     "overhead": _overhead,
 }
 WORKLOADS = tuple(MEASUREMENTS)
+DEFAULTS = {"cpu": WORKLOADS, "cuda": ()}
 
 
 def _check_installed() -> None:
     for package in EXTRA:
         try:
-            missing = find_spec(package) is None
-        # The parent package is missing.
+            import_module(package)
         except ModuleNotFoundError:
-            missing = True
-        if missing:
             raise Misuse(
                 f"The bench `peer` needs the package {package}, which is not installed.",
                 "Install it: pip install 'tacit[peer]'.",
-            )
+            ) from None

@@ -23,12 +23,11 @@ from pathlib import Path
 
 import torch
 
+from tacit.bench.benchmark import TimedFunction
 from tacit.bench.peer_ring import create_ring, free_ports
-from tacit.bench.timing import TimedFunction
 from tacit.bench.workloads import PLAIN_ALGORITHM
 from tacit.core.errors import TacitError
-from tacit.peer.federation.federation_folder import FederationFolder
-from tacit.peer.federation.node_folder import NodeFolder
+from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import ActiveRoster, NodeState

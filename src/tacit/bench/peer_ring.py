@@ -16,8 +16,9 @@ import torch
 from tacit.algorithms import ALGORITHMS
 from tacit.config.loading import make_config
 from tacit.core.errors import TacitError
+from tacit.core.workers import torch_threads
 from tacit.graph import Topology
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.operator import create
 from tacit.peer.node.results import read_history
@@ -82,15 +83,11 @@ def simulator_iterations(rule: Mapping[str, Any], rounds: int) -> list[float]:
     graph = Topology.ring(NODES).mixing("metropolis")
     simulation = Simulation(Setting(algorithm, _task(range(NODES)), graph))
     simulation.start()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     times: list[float] = []
-    try:
+    with torch_threads(1):
         for _ in range(rounds * ROUND):
             simulation.step()
             times.append(time.perf_counter())
-    finally:
-        torch.set_num_threads(threads)
     return [after - before for before, after in itertools.pairwise(times[2 * ROUND :])]
 
 

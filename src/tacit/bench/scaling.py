@@ -6,21 +6,21 @@ the clock. The exponent b of seconds ≈ a·sizeᵇ is fitted to the medians.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import torch
+from scipy.stats import linregress
 
-from tacit.bench.benchmark import BenchOptions, BenchResult
+from tacit.bench.benchmark import BenchOptions, BenchResult, Quartiles, TimedFunction
 from tacit.bench.sim import run_iterations
-from tacit.bench.timing import Quartiles, TimedFunction
 from tacit.bench.workloads import W2, Workload
 from tacit.graph import Topology
 
 SUMMARY = "the exponent b of: seconds per iteration = a · sizeᵇ"
 WORKLOADS = ("clients", "parameters", "degree")
+DEFAULTS = {"cpu": WORKLOADS, "cuda": WORKLOADS}
 CLIENTS = (100, 200, 400, 800, 1_600)
 WIDTHS = (16, 32, 64, 128, 256)
 DEGREES = (2, 4, 8, 16, 32)
@@ -29,36 +29,8 @@ REPEATS, QUICK_REPEATS = 5, 2
 MIN_CLIENT_STEPS = 400
 
 
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    return WORKLOADS
-
-
-@dataclass(frozen=True)
-class Exponent:
-    """A fitted exponent; its standard error is large if the times do not follow a power law."""
-
-    value: float
-    error: float
-
-
-def fit_exponent(sizes: Sequence[float], costs: Sequence[float]) -> Exponent:
-    """Least squares of log cost on log size; needs three different sizes for the error."""
-    if len(sizes) != len(costs) or len(set(sizes)) < 3:
-        raise ValueError(f"{len(sizes)} sizes and {len(costs)} costs: needs three different sizes")
-    x, y = np.log(sizes), np.log(costs)
-    centred = x - x.mean()
-    slope = float(centred @ y / (centred @ centred))
-    residual = y - y.mean() - slope * centred
-    variance = float(residual @ residual) / (len(x) - 2)
-    return Exponent(slope, float(np.sqrt(variance / (centred @ centred))))
-
-
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
-    families: Mapping[str, Callable[[bool], list[Workload]]] = {
-        "clients": _by_clients,
-        "parameters": _by_width,
-        "degree": _by_degree,
-    }
+    families = {"clients": _by_clients, "parameters": _by_width, "degree": _by_degree}
     for name in options.workloads:
         yield _measure(name, families[name](options.quick), options)
 
@@ -88,36 +60,35 @@ def _by_degree(quick: bool) -> list[Workload]:
 def _measure(name: str, workloads: list[Workload], options: BenchOptions) -> BenchResult:
     functions: dict[str, TimedFunction] = {}
     sizes: list[int] = []
-    iterations: list[int] = []
+    iterations: dict[str, int] = {}
     for number, workload in enumerate(workloads):
         options.progress(f"scaling {name}: preparing", number, len(workloads))
         simulation = workload.simulation(workload.images(), options.device)
         client_steps = MIN_CLIENT_STEPS // 10 if options.quick else MIN_CLIENT_STEPS
-        at_a_time = max(1, client_steps // workload.clients)
-        functions[str(number)] = partial(run_iterations, simulation, at_a_time)
+        key = str(number)
+        iterations[key] = max(1, client_steps // workload.clients)
+        functions[key] = partial(run_iterations, simulation, iterations[key])
         parameters = simulation.task.parameters
         degree = len(workload.graph(workload.clients).edges) // workload.clients
         sizes.append(
             {"clients": workload.clients, "parameters": parameters, "degree": degree}[name]
         )
-        iterations.append(at_a_time)
-    repeats = options.repeat_count(REPEATS, QUICK_REPEATS)
-    timings = options.time(f"scaling {name}", functions, repeats)
-    seconds = [
-        timings.median(key) / steps for key, steps in zip(functions, iterations, strict=True)
-    ]
-    found = fit_exponent(sizes, seconds)
+    timings = options.time(f"scaling {name}", functions, REPEATS, QUICK_REPEATS)
+    seconds = [timings.median(key) / iterations[key] for key in functions]
+    fit = linregress(np.log(sizes), np.log(seconds))
+    # The standard error is large if the times do not follow a power law.
+    exponent, error = float(fit.slope), float(fit.stderr)
     return BenchResult(
         "scaling",
         name,
-        Quartiles(found.value, found.value - found.error, found.value + found.error),
+        Quartiles(exponent, exponent - error, exponent + error),
         seconds[-1],
         seconds[0],
         f"iteration with {sizes[-1]:,} (ours) and {sizes[0]:,} (other) {name}",
-        repeats,
+        timings.repeats,
         "exponent of the cost of an iteration, ± its standard error; 1 is linear",
         details={
-            "standard_error": found.error,
+            "standard_error": error,
             "points": [
                 {name: size, "seconds": each} for size, each in zip(sizes, seconds, strict=True)
             ],

@@ -9,29 +9,25 @@ backend of gradients, and the first round are not timed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tacit.bench.benchmark import BenchOptions, BenchResult
-from tacit.bench.timing import TimedFunction, Timings
+from tacit.bench.benchmark import BenchOptions, BenchResult, TimedFunction, Timings
 from tacit.bench.workloads import W2, W3, WORKLOADS as KNOWN, Images, Workload
+from tacit.core.workers import torch_threads
 from tacit.simulation import Simulation
 
 SUMMARY = (
     "a round of the simulator / as many forward and backward passes of one model in a plain loop"
 )
 WORKLOADS = tuple(KNOWN)
+# W4 and W5 take hours without a GPU.
+DEFAULTS = {"cpu": WORKLOADS[:3], "cuda": WORKLOADS}
 QUICK_REPEATS = 3
 OURS, LIMIT, SMALLER = "ours", "limit", W2.name
-
-
-def default_workloads(device: torch.device) -> tuple[str, ...]:
-    """W4 and W5 take hours without a GPU."""
-    return WORKLOADS if device.type == "cuda" else WORKLOADS[:3]
 
 
 def measure(options: BenchOptions) -> Iterator[BenchResult]:
@@ -51,15 +47,15 @@ def _measure(workload: Workload, options: BenchOptions) -> BenchResult:
         LIMIT: plain_loop(workload, images, options.device, threads),
     }
     if workload is W3:
-        functions[SMALLER] = _equal_work_of_w2(options.device)
+        smaller = W2.simulation(W2.images(), options.device)
+        # As many client-steps with a tenth of the clients.
+        functions[SMALLER] = lambda: run_iterations(smaller, W3.client_steps // W2.clients)
     # The first round is the warm-up.
-    repeats = options.repeat_count(workload.rounds - 1, QUICK_REPEATS)
-    timings = options.time(f"sim {workload.name}", functions, repeats)
-    limit = (
-        "one model on one batch of all samples"
-        if workload.one_batch
-        else "a plain loop on one model"
-    )
+    title, repeats = f"sim {workload.name}", workload.rounds - 1
+    timings = options.time(title, functions, repeats, QUICK_REPEATS)
+    limit = "a plain loop on one model"
+    if workload.one_batch:
+        limit = "one model on one batch of all samples"
     return BenchResult(
         "sim",
         workload.name,
@@ -67,7 +63,7 @@ def _measure(workload: Workload, options: BenchOptions) -> BenchResult:
         timings.median(OURS),
         timings.median(LIMIT),
         f"round of {workload.client_steps:,} client-steps",
-        repeats,
+        timings.repeats,
         f"our time for a round / that of {limit}",
         details=_details(workload, images, simulation, timings),
     )
@@ -103,23 +99,6 @@ def pass_batches(module: nn.Module, x: Tensor, y: Tensor, order: Tensor) -> None
         module.zero_grad(set_to_none=True)
         loss = functional.cross_entropy(module(x[batch]), y[batch])
         loss.backward()  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def torch_threads(threads: int) -> Iterator[None]:
-    """Set the number of torch's threads within a block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _equal_work_of_w2(device: torch.device) -> TimedFunction:
-    """A round of W3's client-steps with a tenth of the clients."""
-    simulation = W2.simulation(W2.images(), device)
-    return lambda: run_iterations(simulation, W3.client_steps // W2.clients)
 
 
 def _details(

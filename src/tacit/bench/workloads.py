@@ -17,8 +17,8 @@ files are present.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from tacit.algorithms.lppa import LPPA
 from tacit.core.randomness import derive_key
 from tacit.core.schedules import Exponential
 from tacit.graph import Graph, Topology
-from tacit.simulation import Setting, Simulation
+from tacit.simulation import Generator, Setting, Simulation
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
 from tacit.tasks.task import Init
@@ -110,7 +110,7 @@ class Workload:
         )
 
     def simulation(
-        self, images: Images, device: torch.device, prg: Literal["philox", "chacha20"] = "philox"
+        self, images: Images, device: torch.device, prg: Generator = "philox"
     ) -> Simulation:
         """A started simulation: λ = 0.02 · 0.95^round, Laplace(0.025) masks at the start."""
         algorithm = LPPA(Exponential(0.02, 0.95, every=self.iterations))
@@ -125,9 +125,7 @@ W1 = Workload("W1", clients=10, samples=600, batch_size=32, rounds=10, model="cn
 W2 = Workload(
     "W2", clients=100, samples=60, batch_size=20, rounds=30, model="mlp", options={"hidden": [64]}
 )
-W3 = Workload(
-    "W3", clients=1_000, samples=60, batch_size=20, rounds=10, model="mlp", options={"hidden": [64]}
-)
+W3 = replace(W2, name="W3", clients=1_000, rounds=10)
 W4 = Workload(
     "W4", clients=5, samples=12_000, batch_size=128, rounds=50, model="cnn2",
     graph=random_directed, init="independent", dataset="mnist",

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
 
@@ -79,9 +80,7 @@ def demo(
     for row in result.rows:
         table.add_row(*row.cells)
     Console().print(table)
-    for sentence in result.audit:
-        print(sentence)
-    print(f"Report: {result.report}")
+    print(*result.audit, f"Report: {result.report}", sep="\n")
 
 
 app.command()(run)
@@ -140,8 +139,7 @@ def audit(
         print(json.dumps(found.as_dict()))
         return
     print_audit(found, Console())
-    print(f"Numbers: {written}")
-    print(f"Report: {page}")
+    print(f"Numbers: {written}\nReport: {page}")
 
 
 app.command()(report)
@@ -195,10 +193,8 @@ def _broken_command(problem: Misuse) -> Callable[..., None]:
 
 def _unused_folder(folder: Path) -> Path:
     """The folder, or the first of folder-2, folder-3, … that does not exist."""
-    candidate, number = folder, 2
-    while candidate.exists():
-        candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
-    return candidate
+    others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(path for path in chain([folder], others) if not path.exists())
 
 
 add_plugin_commands()

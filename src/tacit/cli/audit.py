@@ -52,7 +52,7 @@ def _overview(audit: Audit) -> Table:
     asked = [q for q in QUESTIONS if any(leakage.of(q).when for leakage in every)]
     table = Table(caption="computed / all: = exactly, ~ with noise")
     for name in ("adversary", "of", "verdict", *asked, "guarantee"):
-        table.add_column({"difference": "diff."}.get(name, name), overflow="fold")
+        table.add_column("diff." if name == "difference" else name, overflow="fold")
     for result in audit.results:
         for leakage, ledger, verdict in zip(
             result.leakage, result.ledgers, result.verdicts, strict=True

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tacit.cli.progress import ProgressBar
 
@@ -72,9 +72,8 @@ def _list(as_json: bool) -> None:
         ]
         print(json.dumps(rows))
         return
-    table = Table(show_lines=True)
-    for column in ("bench", "ratio", "workloads"):
-        table.add_column(column, overflow="fold")
+    columns = (Column(name, overflow="fold") for name in ("bench", "ratio", "workloads"))
+    table = Table(*columns, show_lines=True)
     for name, each in benchmarks.items():
         table.add_row(name, each.SUMMARY, ", ".join(each.WORKLOADS))
     Console().print(table)
@@ -101,8 +100,12 @@ def _print(results: Sequence[BenchResult], machine: Machine, console: Console) -
     for meaning in dict.fromkeys(meanings):
         print_line(meaning)
     for result in results:
-        details = ", ".join([result.unit, *_details(result)])
-        print_line(f"{result.bench} {result.workload}: per {details}")
+        details = [result.unit]
+        for name, value in result.details.items():
+            if isinstance(value, float | int | str):
+                text = _number(value) if isinstance(value, float) else value
+                details.append(f"{name.replace('_', ' ')} {text}")
+        print_line(f"{result.bench} {result.workload}: per {', '.join(details)}")
     gpu = f", {machine.gpu}" if machine.gpu else ""
     print_line(
         f"{machine.processor}{gpu}; {machine.cores} cores, {machine.threads} threads, "
@@ -110,13 +113,6 @@ def _print(results: Sequence[BenchResult], machine: Machine, console: Console) -
     )
     if machine.caution:
         print_line(f"Caution: {machine.caution}.", style="bold yellow")
-
-
-def _details(result: BenchResult) -> Iterator[str]:
-    for name, value in result.details.items():
-        if isinstance(value, float | int | str):
-            text = _number(value) if isinstance(value, float) else value
-            yield f"{name.replace('_', ' ')} {text}"
 
 
 def _number(value: float) -> str:

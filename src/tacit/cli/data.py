@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
+
+from tacit.cli.arguments import Data
 
 if TYPE_CHECKING:
     from tacit.data import DatasetDescription
@@ -16,14 +18,11 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Datasets: list, fetch, show.")
 
 Name = Annotated[str, typer.Argument(help="Name of a dataset; see `tacit data list`.")]
-Folder = Annotated[
-    Path | None, typer.Option("--data", help="Folder of the datasets (default: $TACIT_DATA).")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
 @app.command("list")
-def list_datasets(data: Folder = None, as_json: Json = False) -> None:
+def list_datasets(data: Data = None, as_json: Json = False) -> None:
     """List the datasets and whether they are here."""
     from tacit import data as datasets
     from tacit.core.errors import Misuse
@@ -38,9 +37,8 @@ def list_datasets(data: Folder = None, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps([_plain(each) for each in descriptions]))
         return
-    table = Table()
-    for column in ("name", "samples", "shape", "classes", "here", "licence"):
-        table.add_column(column, overflow="fold")
+    names = ("name", "samples", "shape", "classes", "here", "licence")
+    table = Table(*(Column(name, overflow="fold") for name in names))
     for each in descriptions:
         table.add_row(
             each.name,
@@ -54,7 +52,7 @@ def list_datasets(data: Folder = None, as_json: Json = False) -> None:
 
 
 @app.command()
-def fetch(name: Name, data: Folder = None) -> None:
+def fetch(name: Name, data: Data = None) -> None:
     """Download a dataset to the data folder and check it."""
     from tacit import data as datasets
 
@@ -66,7 +64,7 @@ def fetch(name: Name, data: Folder = None) -> None:
 
 
 @app.command()
-def show(name: Name, data: Folder = None, as_json: Json = False) -> None:
+def show(name: Name, data: Data = None, as_json: Json = False) -> None:
     """Show what is known about a dataset and where its files are searched."""
     from tacit import data as datasets
 
@@ -74,9 +72,7 @@ def show(name: Name, data: Folder = None, as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(plain))
         return
-    table = Table(show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+    table = Table(Column(style="bold"), Column(overflow="fold"), show_header=False)
     for key, value in plain.items():
         if isinstance(value, dict):
             value = "\n".join(f"{option}: {meaning}" for option, meaning in value.items())
@@ -88,7 +84,7 @@ def show(name: Name, data: Folder = None, as_json: Json = False) -> None:
 
 
 def _plain(description: DatasetDescription) -> dict[str, Any]:
-    plain = dict(vars(description))
+    plain = vars(description) | {"options": dict(description.options)}
     for key in ("shape", "class_names", "looked_in", "files"):
         plain[key] = [str(value) if isinstance(value, Path) else value for value in plain[key]]
-    return plain | {"options": dict(description.options)}
+    return plain

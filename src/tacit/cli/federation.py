@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from tacit.cli.arguments import Overrides
 from tacit.core.errors import Misuse
 
 if TYPE_CHECKING:
     from tacit.peer.federation.certificates import Credentials
-    from tacit.peer.federation.federation_client import FederationClient
-    from tacit.peer.federation.federation_folder import FederationFolder
-    from tacit.peer.federation.manifest import Manifest
 
 app = typer.Typer(no_args_is_help=True, help="Create, change, inspect and run federations.")
 
@@ -36,10 +34,7 @@ def create(
     nodes: Annotated[str, typer.Option(help="Nodes and addresses: a=host:port,b=host:port,…")],
     name: Annotated[str | None, typer.Option(help="Name (default: that of the folder).")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of the experiment.")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Override a key, e.g. --set algorithm.lr=0.05 (repeatable)."),
-    ] = None,
+    overrides: Overrides = None,
     graph: Annotated[str | None, typer.Option(help="Short for graph.kind, e.g. ring.")] = None,
     mixing: Annotated[str | None, typer.Option(help="Short for graph.mixing.")] = None,
     edges: Edges = None,
@@ -99,25 +94,21 @@ def add(
 
     Once the other nodes are notified, they wait for the new one.
     """
+    from tacit.cli.federation_nodes import announce_manifest
     from tacit.cli.federation_tables import print_change
     from tacit.peer.federation import operator
+    from tacit.peer.federation.folders import FederationFolder
 
     nodes = _parse_nodes(node)
     if len(nodes) != 1:
         raise Misuse(f"{node!r} names {len(nodes)} nodes.", "Add one node at a time.")
     [(name, address)] = nodes.items()
-    federation = _federation(folder)
-    before = federation.manifest()
-    after = operator.add(
-        folder,
-        name,
-        address,
-        edges=None if edges is None else _split(edges),
-        days=days,
-        authority=_authority(folder / "ca" / "ca.pem", ca_key),
-    )
+    federation = FederationFolder(folder)
+    before, authority = federation.manifest(), _authority(folder / "ca" / "ca.pem", ca_key)
+    new_edges = None if edges is None else _split(edges)
+    after = operator.add(folder, name, address, edges=new_edges, days=days, authority=authority)
     print_change(before, after)
-    _announce(federation, before, later)
+    announce_manifest(federation, before, later)
     place = federation.node(name).path
     if not (place / "node.pem").exists():
         print(
@@ -138,43 +129,26 @@ def remove(
     later: Later = False,
 ) -> None:
     """Remove a node: sign a new roster. The other nodes continue without it."""
+    from tacit.cli.federation_nodes import announce_manifest
     from tacit.cli.federation_tables import print_change
     from tacit.peer.federation import operator
+    from tacit.peer.federation.folders import FederationFolder
 
-    federation = _federation(folder)
+    federation = FederationFolder(folder)
     before = federation.manifest()
     after = operator.remove(folder, node, edges=None if edges is None else _split(edges))
     print_change(before, after)
-    _announce(federation, before, later)
+    announce_manifest(federation, before, later)
 
 
 @app.command()
 def announce(folder: Folder) -> None:
     """Notify the running nodes of the newest roster, after `add --later` or `remove --later`."""
-    federation = _federation(folder)
-    _announce(federation, federation.manifest())
+    from tacit.cli.federation_nodes import announce_manifest
+    from tacit.peer.federation.folders import FederationFolder
 
-
-def _announce(federation: FederationFolder, before: Manifest, later: bool = False) -> None:
-    """Send the new roster to the nodes of `before`. Nodes forward it, so one is enough."""
-    from tacit.peer.federation.federation_client import FederationClient
-
-    if later or not (federation.path / "operator" / "operator.pem").exists():
-        print(
-            "The nodes have not been notified yet. When everything is ready, run\n"
-            f"  tacit federation announce {federation.path}"
-        )
-        return
-    client = FederationClient(before, federation.operator_credentials(), federation.ca())
-    problems = client.announce(*federation.signed_manifest())
-    client.close()
-    if notified := [name for name, problem in problems.items() if not problem]:
-        print(f"Notified {', '.join(notified)}. Nodes forward the new roster to each other.")
-    else:
-        print(
-            "No node could be reached. To notify running nodes, start any node with the new\n"
-            "federation.toml and federation.sig from its folder in nodes/."
-        )
+    federation = FederationFolder(folder)
+    announce_manifest(federation, federation.manifest())
 
 
 @app.command()
@@ -244,9 +218,10 @@ def status(
     seconds: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait.")] = 3.0,
 ) -> None:
     """Query all nodes: round, lag, loss, traffic, and which nodes they wait for."""
+    from tacit.cli.federation_nodes import connect
     from tacit.cli.federation_tables import status_table
 
-    client, title = _connect(folder)
+    client, title = connect(folder)
     reports = client.status(seconds)
     client.close()
     if as_json:
@@ -267,31 +242,10 @@ def up(
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 10.0,
 ) -> None:
     """Run all nodes of a federation on this machine, until they finish or Ctrl-C."""
-    from tacit.cli.federation_up import run_all_nodes
+    from tacit.cli.federation_nodes import run_all_nodes
+    from tacit.peer.federation.folders import FederationFolder
 
-    run_all_nodes(_federation(folder), data, save_every)
-
-
-def _federation(folder: Path) -> FederationFolder:
-    from tacit.peer.federation.federation_folder import FederationFolder
-
-    return FederationFolder(folder)
-
-
-def _connect(folder: Path) -> tuple[FederationClient, str]:
-    """A client with the credentials in an operator's or node's folder, and a title for tables."""
-    from tacit.peer.federation.federation_client import FederationClient
-    from tacit.peer.federation.node_folder import NodeFolder
-
-    if (folder / "node.key").exists():
-        node = NodeFolder(folder)
-        manifest, own, ca = node.manifest(), node.credentials(), node.ca()
-    else:
-        federation = _federation(folder)
-        manifest, ca = federation.manifest(), federation.ca()
-        own = federation.operator_credentials()
-    title = f"{manifest.federation}, generation {manifest.generation}"
-    return FederationClient(manifest, own, ca), title
+    run_all_nodes(FederationFolder(folder), data, save_every)
 
 
 def _parse_nodes(text: str) -> dict[str, str]:
@@ -321,6 +275,6 @@ def _authority(certificate: Path | None, key: Path | None) -> Credentials | None
 
 
 def _read_pem(path: Path) -> bytes:
-    from tacit.peer.federation.manifest_files import read_file
+    from tacit.peer.federation.folders import read_file
 
     return read_file(path, "Give the name of a file in PEM format.")

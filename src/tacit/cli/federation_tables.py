@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console, Group
-from rich.table import Table
+from rich.filesize import decimal
+from rich.table import Column, Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from tacit.peer.federation.federation_client import NodeReport
-    from tacit.peer.federation.manifest import Manifest
+from tacit.peer.federation.certificates import OPERATOR, certificate_info
+from tacit.peer.federation.configuration import check_runnable
+from tacit.peer.federation.federation_client import NodeReport
+from tacit.peer.federation.folders import FederationFolder, NodeFolder
+from tacit.peer.federation.manifest import Manifest
+from tacit.peer.federation.roster import Member
 
 EXPIRES_SOON = 30  # days
 STYLES = {"training": "green", "finished": "bold green", "waiting": "yellow", "saving": "bold red"}
@@ -21,25 +25,17 @@ STYLES = {"training": "green", "finished": "bold green", "waiting": "yellow", "s
 
 def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
     """The manifest in an operator's or a node's folder, and a description for JSON."""
-    from tacit.peer.federation.federation_folder import FederationFolder
-    from tacit.peer.federation.node_folder import NodeFolder
-
     if (folder / "node.key").exists():
         node = NodeFolder(folder)
-        manifest, certificates = node.manifest(), {node.name: folder / "node.pem"}
+        manifest, own = node.manifest(), {"node": node.name}
+        certificates = {node.name: folder / "node.pem"}
         shared = {"authority": folder / "ca.pem", "operator": folder / "operator.pem"}
-        own = {"node": node.name}
     else:
         federation = FederationFolder(folder)
         manifest, own = federation.manifest(), {}
-        certificates = {
-            member.name: federation.node(member.name).path / "node.pem"
-            for member in manifest.members
-        }
-        shared = {
-            "authority": folder / "ca" / "ca.pem",
-            "operator": folder / "operator" / "operator.pem",
-        }
+        certificates = {name: federation.certificate_path(name) for name in manifest.names}
+        operator = federation.certificate_path(OPERATOR)
+        shared = {"authority": folder / "ca" / "ca.pem", "operator": operator}
     description = {
         "federation": manifest.federation,
         "generation": manifest.generation,
@@ -50,19 +46,18 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         "graph": manifest.graph.describe(),
         "directed": manifest.graph.directed,
         "members": [
-            _describe_member(manifest, position, certificates.get(member.name))
-            for position, member in enumerate(manifest.members)
+            _describe_member(manifest, member, certificates.get(member.name))
+            for member in manifest.members
         ],
         **{name: _describe_certificate(path) for name, path in shared.items()},
-        "sections": manifest.sections(),
+        "sections": manifest.sections,
     }
     return manifest, description
 
 
-def _describe_member(manifest: Manifest, position: int, certificate: Path | None) -> dict[str, Any]:
-    member = manifest.members[position]
-    row = manifest.graph.weights[[position], :].toarray()[0].tolist()
-    weights = {other.name: weight for other, weight in zip(manifest.members, row, strict=True)}
+def _describe_member(manifest: Manifest, member: Member, file: Path | None) -> dict[str, Any]:
+    weights = manifest.graph.weights[[manifest.position(member.name)], :].toarray()[0]
+    sources = [*manifest.in_neighbours(member.name), member]
     return {
         "name": member.name,
         "address": member.address,
@@ -70,17 +65,14 @@ def _describe_member(manifest: Manifest, position: int, certificate: Path | None
         "since": member.since,
         "sends_to": [other.name for other in manifest.out_neighbours(member.name)],
         "receives_from": {
-            other.name: weights[other.name]
-            for other in (*manifest.in_neighbours(member.name), member)
+            other.name: float(weights[manifest.position(other.name)]) for other in sources
         },
-        "certificate": None if certificate is None else _describe_certificate(certificate),
+        "certificate": None if file is None else _describe_certificate(file),
     }
 
 
 def _describe_certificate(path: Path) -> dict[str, Any] | None:
     """The contents of a certificate; None if the authority has not signed it yet."""
-    from tacit.peer.federation.certificates import certificate_info
-
     if not path.exists():
         return None
     info = certificate_info(path.read_bytes())
@@ -101,10 +93,9 @@ def print_description(description: dict[str, Any], console: Console) -> None:
         f"{description['federation']}, generation {description['generation']}: "
         f"{description['algorithm']} on {description['subject']}"
     )
-    table = Table()
     targets = "sends to" if description["directed"] else "neighbours"
-    for column in ("node", "address", targets, "certificate", "expires"):
-        table.add_column(column, overflow="fold")
+    columns = ("node", "address", targets, "certificate", "expires")
+    table = Table(*(Column(name, overflow="fold") for name in columns))
     for member in description["members"]:
         # The folder of a node holds no certificates of other nodes.
         known = description.get("node", member["name"]) == member["name"]
@@ -119,11 +110,8 @@ def print_description(description: dict[str, Any], console: Console) -> None:
         weights = dict(member["receives_from"])
         own = weights.pop(member["name"])
         sources = [f"{name} {weight:.3g}" for name, weight in weights.items()]
-        console.print(
-            f"  {member['name']:>{width}} ◀─ {', '.join([*sources, f'itself {own:.3g}'])}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        line = f"  {member['name']:>{width}} ◀─ {', '.join([*sources, f'itself {own:.3g}'])}"
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _format_validity(certificate: dict[str, Any] | None) -> tuple[str, Text]:
@@ -139,23 +127,18 @@ def _format_validity(certificate: dict[str, Any] | None) -> tuple[str, Text]:
 
 def print_summary(manifest: Manifest) -> None:
     """One line about the federation, and the cautions of the algorithm."""
-    from tacit.peer.federation.graph import check_runnable
-
     print(f"{manifest.federation}, generation {manifest.generation}: {manifest.graph.describe()}")
+    console = Console(stderr=True, soft_wrap=True)
     for caution in check_runnable(manifest.config, manifest.graph):
-        Console(stderr=True, soft_wrap=True).print(
-            f"Caution: {caution}", style="yellow", markup=False
-        )
+        console.print(f"Caution: {caution}", style="yellow", markup=False)
 
 
 def print_change(before: Manifest, after: Manifest) -> None:
     """The summary of a new roster, and whether it replaced a weight matrix."""
     print_summary(after)
     if before.config.graph.mixing == "matrix":
-        print(
-            "The weight matrix does not fit the new roster: "
-            f"weights now follow the rule {after.graph.rule}."
-        )
+        rule = f"weights now follow the rule {after.graph.rule}"
+        print(f"The weight matrix does not fit the new roster: {rule}.")
 
 
 def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str] = ()) -> Group:
@@ -163,11 +146,9 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
     statuses = [report.status for report in reports if report.status is not None]
     furthest = max((status.step for status in statuses), default=0)
     newest = max((status.generation for status in statuses), default=0)
-    table = Table(title=title, title_justify="left")
-    for name in ("node", "state"):
-        table.add_column(name)
-    for name in ("round", "iteration", "lag", "loss", "accuracy", "sent"):
-        table.add_column(name, justify="right")
+    numbers = ("round", "iteration", "lag", "loss", "accuracy", "sent")
+    columns = [Column(name, justify="right") for name in numbers]
+    table = Table("node", "state", *columns, title=title, title_justify="left")
     remarks = []
     for report in reports:
         name = report.member.name
@@ -191,7 +172,7 @@ def _cells(status: Any, furthest: int) -> list[str | Text]:
         f"{lag}" if lag else "",
         f"{status.loss:.4f}" if status.HasField("loss") else "",
         f"{status.accuracy:.2f} %" if status.HasField("accuracy") else "",
-        _format_bytes(status.bytes_sent),
+        decimal(status.bytes_sent),
     ]
 
 
@@ -204,11 +185,3 @@ def _remarks(status: Any, newest: int) -> list[str]:
     if status.rejected:
         remarks.append(f"has rejected {status.rejected} messages or callers")
     return remarks
-
-
-def _format_bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

@@ -32,7 +32,6 @@ def algorithm_rows(parameters: int) -> list[dict[str, Any]]:
 
 
 def algorithm_table(parameters: int) -> Table:
-    """The rows as a table for the terminal."""
     table = Table(
         show_lines=True,
         caption="Messages and bytes are per iteration and out-neighbour (with a server: per "

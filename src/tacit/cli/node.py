@@ -36,7 +36,7 @@ def node(
 ) -> None:
     """Run one node: train with its neighbours on its own data. The log is lines of JSON."""
     from tacit.core.errors import TacitError
-    from tacit.peer.federation.node_folder import NodeFolder
+    from tacit.peer.federation.folders import NodeFolder
     from tacit.peer.monitoring.event_log import EventLog
     from tacit.peer.node.node import Node, NodeOptions, RemovedFromRoster
 

@@ -49,12 +49,11 @@ def run(
     if as_json:
         print(json.dumps(summary))
         return
-    accuracy, loss = summary["accuracy"], summary["loss"]["mean"]
-    if accuracy is not None:
+    loss = summary["loss"]["mean"]
+    if (accuracy := summary["accuracy"]) is not None:
         print(
-            f"accuracy {accuracy['mean']:.2f} % "
-            f"(clients {accuracy['min']:.2f} to {accuracy['max']:.2f}, "
-            f"average model {accuracy['average_model']:.2f})"
+            "accuracy {mean:.2f} % (clients {min:.2f} to {max:.2f}, "
+            "average model {average_model:.2f})".format(**accuracy)
         )
     if summary["msd"] is not None:
         print(f"mean-square deviation {decibels(summary['msd']):.1f} dB")
@@ -82,17 +81,14 @@ def compare(
 ) -> None:
     """Run several algorithms on one experiment, paired by seed, and report mean ± deviation."""
     from tacit.config.loading import load_config
-    from tacit.experiment.compare import (
-        compare as compare_variants,
-        split_outside_brackets,
-        unused_options,
-    )
+    from tacit.experiment import compare as comparing
     from tacit.report.report import write_report
 
     experiment = load_config(config, overrides or [])
-    variants = [name.strip() for name in split_outside_brackets(algorithms, ",") if name.strip()]
+    names = comparing.split_outside_brackets(algorithms, ",")
+    variants = [name.strip() for name in names if name.strip()]
     with ProgressBars(Console(stderr=True), runs=len(variants) * seeds) as bars:
-        comparison = compare_variants(
+        comparison = comparing.compare(
             experiment,
             variants,
             seeds,
@@ -101,7 +97,7 @@ def compare(
             resume=resume,
             listener_for=bars.listener_for,
         )
-    if unused := unused_options(experiment, variants):
+    if unused := comparing.unused_options(experiment, variants):
         keys = ", ".join(f"algorithm.{key}" for key in unused)
         print(f"Not used, because none of these algorithms has it: {keys}", file=sys.stderr)
     title = f"Comparison on {experiment.task_name}"

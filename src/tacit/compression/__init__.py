@@ -8,7 +8,7 @@ Packages can register further codecs under the entry-point group `tacit.codecs`:
 implements `Codec`.
 """
 
-from tacit.compression.identity import Identity
+from tacit.compression.messages import Identity
 from tacit.compression.qsgd import QSGD
 from tacit.compression.rand_k import RandK
 from tacit.compression.sign_bits import SignBits, for_signs

@@ -1,4 +1,4 @@
-"""The header of every message, and numbers as bytes.
+"""The header of every message, numbers as bytes, and the codec that sends nothing else.
 
     byte 0      the codec's id
     byte 1      its parameter, e.g. the bits per number; 0 where there is none
@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import struct
 import sys
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from tacit.core.codec import Draw
 from tacit.core.errors import Misuse
 
 if sys.byteorder != "little":
@@ -30,6 +33,40 @@ HEADER_BYTES = 8
 CODEC_IDS = {"identity": 1, "rand-k": 2, "qsgd": 3, "sign": 4}
 DTYPE_IDS = {torch.float32: 1, torch.float64: 2}
 SAME = "Both ends must use the same codec with the same settings."
+
+
+@dataclass(frozen=True)
+class Identity:
+    """C(u) = u; β = 0. On the wire: header, then the numbers, little endian.
+
+    NaN and infinity arrive as they were sent.
+
+    Example:
+        >>> Identity().size(1000, torch.float32)
+        4008
+    """
+
+    lossless: ClassVar[bool] = True
+
+    def size(self, width: int, dtype: torch.dtype) -> int:
+        return HEADER_BYTES + width * dtype.itemsize
+
+    def variance_bound(self, width: int) -> float:
+        return 0.0
+
+    def check_width(self, width: int) -> None:
+        check_width(width)
+
+    def received(self, rows: Tensor, draw: Draw) -> Tensor:
+        check_rows(rows)
+        return rows.clone()
+
+    def encode(self, rows: Tensor, draw: Draw) -> Tensor:
+        check_rows(rows)
+        return make("identity", rows.shape[1], rows.dtype, rows)
+
+    def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+        return as_numbers(payload(wire, "identity", width, dtype, self.size(width, dtype)), dtype)
 
 
 def check_rows(rows: Tensor) -> None:
@@ -62,18 +99,9 @@ def make(codec: str, width: int, dtype: torch.dtype, *parts: Tensor, parameter: 
 def payload(
     wire: Tensor, codec: str, width: int, dtype: torch.dtype, size: int, parameter: int = 0
 ) -> Tensor:
-    """What follows the header: [n, size − 8].
+    """What follows the header of messages uint8 [n, size]: [n, size − 8].
 
-    Args:
-        wire: The messages, uint8 [n, size].
-        codec: The expected codec, a key of `CODEC_IDS`.
-        width: The expected numbers per row.
-        dtype: The expected type of number.
-        size: The expected bytes per message.
-        parameter: The expected parameter of the codec.
-
-    Raises:
-        Misuse: A message has another header or size.
+    Raises Misuse if a message has another size, or another header than `make` writes.
     """
     if wire.dim() != 2 or wire.dtype != torch.uint8:
         raise Misuse(

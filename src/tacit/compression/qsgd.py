@@ -9,10 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tacit.compression import messages
-from tacit.compression.blocks import blocks
-from tacit.compression.norms import euclidean
-from tacit.compression.quantization import pack, packed_size, quotients, round_randomly, unpack
+from tacit.compression import messages, quantization
 from tacit.core.codec import Draw
 from tacit.core.errors import Misuse
 
@@ -51,7 +48,7 @@ class QSGD:
         return (1 << (self.bits - 1)) - 1
 
     def size(self, width: int, dtype: torch.dtype) -> int:
-        return messages.HEADER_BYTES + dtype.itemsize + packed_size(width, self.bits)
+        return messages.HEADER_BYTES + dtype.itemsize + quantization.packed_size(width, self.bits)
 
     def variance_bound(self, width: int) -> float:
         return min(width / self.levels**2, math.sqrt(width) / self.levels)
@@ -65,7 +62,7 @@ class QSGD:
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
         norm, xi = self._quantized(rows, draw)
         if self.bits < 16:
-            xi = pack(xi.view(torch.uint8) & (1 << self.bits) - 1, self.bits)
+            xi = quantization.pack(xi.view(torch.uint8) & (1 << self.bits) - 1, self.bits)
         return messages.make("qsgd", rows.shape[1], rows.dtype, norm, xi, parameter=self.bits)
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
@@ -75,19 +72,19 @@ class QSGD:
         packed = content[:, dtype.itemsize :]
         if self.bits == 16:
             return self._restored(norm, messages.as_numbers(packed, torch.int16))
-        return self._restored(norm, unpack(packed.view(torch.int8), self.bits, width))
+        return self._restored(norm, quantization.unpack(packed.view(torch.int8), self.bits, width))
 
     def _quantized(self, rows: Tensor, draw: Draw) -> tuple[Tensor, Tensor]:
         """The norms [n, 1], rounded as they travel, and ξ [n, P]."""
         messages.check_rows(rows)
-        norm = euclidean(rows)
+        norm = quantization.euclidean(rows)
         words = draw("levels", rows.shape[1])
         dtype = torch.int16 if self.bits == 16 else torch.int8
         xi = torch.empty(rows.shape, dtype=dtype, device=rows.device)
-        for band, part in blocks(*rows.shape):
+        for band, part in quantization.blocks(*rows.shape):
             # No rounding gives |share| > s, hence |ξ| > s: `euclidean` is never below the maximum.
-            share = quotients(rows[band, part], norm[band], self.levels)
-            xi[band, part] = round_randomly(share, words[band, part])
+            share = quantization.quotients(rows[band, part], norm[band], self.levels)
+            xi[band, part] = quantization.round_randomly(share, words[band, part])
         # Zero rows (0/0), and rows that are not finite.
         degenerate = ~(norm > 0).squeeze(1)
         if bool(degenerate.any()):
@@ -96,7 +93,7 @@ class QSGD:
 
     def _restored(self, norm: Tensor, xi: Tensor) -> Tensor:
         out = torch.empty(xi.shape, dtype=norm.dtype, device=norm.device)
-        for band, part in blocks(*xi.shape):
+        for band, part in quantization.blocks(*xi.shape):
             # s times 1/s is rounded to 1 for each of our s, so that ±s is ±‖u‖₂.
             out[band, part].copy_(xi[band, part]).mul_(1 / self.levels).mul_(norm[band])
         return out

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.compression import messages
-from tacit.compression.identity import Identity
+from tacit.compression.messages import Identity
 from tacit.compression.subsets import MAX_WIDTH, random_subset
 from tacit.core.checks import check_count, check_number
 from tacit.core.codec import Codec, Draw, check_codec

@@ -8,11 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tacit.compression import messages
-from tacit.compression.blocks import blocks
-from tacit.compression.identity import Identity
-from tacit.compression.norms import extremes
-from tacit.compression.quantization import pack, packed_size, quotients, round_randomly, unpack
+from tacit.compression import messages, quantization
+from tacit.compression.messages import Identity
 from tacit.compression.rand_k import RandK
 from tacit.core.codec import Codec, Draw
 
@@ -32,9 +29,10 @@ class SignBits:
     """
 
     lossless: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
 
     def size(self, width: int, dtype: torch.dtype) -> int:
-        return messages.HEADER_BYTES + dtype.itemsize + packed_size(width, 1)
+        return messages.HEADER_BYTES + dtype.itemsize + quantization.packed_size(width, 1)
 
     def variance_bound(self, width: int) -> float:
         """P − 1, since ‖C(u)‖² = P·m² ≤ P‖u‖²."""
@@ -45,39 +43,33 @@ class SignBits:
 
     def received(self, rows: Tensor, draw: Draw) -> Tensor:
         messages.check_rows(rows)
-        low, m = extremes(rows)
+        low, m = quantization.extremes(rows)
+        # Adding zero turns −0 into 0, as on the wire.
+        if self.exact:
+            return torch.where(m.isnan(), m, rows + 0.0)
         if torch.equal(low, m):
-            # Adding zero turns −0 into 0, as on the wire.
             return rows + 0.0
         return _restored(m, _drawn(rows, m, draw))
 
     def encode(self, rows: Tensor, draw: Draw) -> Tensor:
         messages.check_rows(rows)
-        low, m = extremes(rows)
+        low, m = quantization.extremes(rows)
         # Rows ±m keep their signs, whatever the words.
-        plus = (rows >= 0).view(torch.uint8) if torch.equal(low, m) else _drawn(rows, m, draw)
-        return messages.make("sign", rows.shape[1], rows.dtype, m, pack(plus, 1))
+        exact = self.exact or torch.equal(low, m)
+        plus = (rows >= 0).view(torch.uint8) if exact else _drawn(rows, m, draw)
+        return messages.make("sign", rows.shape[1], rows.dtype, m, quantization.pack(plus, 1))
 
     def decode(self, wire: Tensor, width: int, dtype: torch.dtype) -> Tensor:
         content = messages.payload(wire, "sign", width, dtype, self.size(width, dtype))
         m = messages.as_numbers(content[:, : dtype.itemsize], dtype)
-        return _restored(m, unpack(content[:, dtype.itemsize :], 1, width))
+        return _restored(m, quantization.unpack(content[:, dtype.itemsize :], 1, width))
 
 
 @dataclass(frozen=True)
 class ExactSignBits(SignBits):
     """For rows that are known to be ±m, or to have a NaN: neither inspects nor draws."""
 
-    def received(self, rows: Tensor, draw: Draw) -> Tensor:
-        messages.check_rows(rows)
-        _, m = extremes(rows)
-        return torch.where(m.isnan(), m, rows + 0.0)
-
-    def encode(self, rows: Tensor, draw: Draw) -> Tensor:
-        messages.check_rows(rows)
-        _, m = extremes(rows)
-        plus = pack((rows >= 0).view(torch.uint8), 1)
-        return messages.make("sign", rows.shape[1], rows.dtype, m, plus)
+    exact: ClassVar[bool] = True
 
 
 def for_signs(codec: Codec) -> Codec:
@@ -93,9 +85,9 @@ def _drawn(rows: Tensor, m: Tensor, draw: Draw) -> Tensor:
     """One for each +, zero for each −: uint8 [n, P]."""
     words = draw("signs", rows.shape[1])
     plus = torch.empty(rows.shape, dtype=torch.uint8, device=rows.device)
-    for band, part in blocks(*rows.shape):
-        share = quotients(rows[band, part], m[band], 0.5).add_(0.5)
-        plus[band, part] = round_randomly(share, words[band, part])
+    for band, part in quantization.blocks(*rows.shape):
+        share = quantization.quotients(rows[band, part], m[band], 0.5).add_(0.5)
+        plus[band, part] = quantization.round_randomly(share, words[band, part])
     # Zero rows (0/0) and NaN: any sign will do, if it is always the same.
     degenerate = ~(m > 0).squeeze(1)
     if bool(degenerate.any()):
@@ -105,6 +97,6 @@ def _drawn(rows: Tensor, m: Tensor, draw: Draw) -> Tensor:
 
 def _restored(m: Tensor, plus: Tensor) -> Tensor:
     out = torch.empty(plus.shape, dtype=m.dtype, device=m.device)
-    for band, part in blocks(*plus.shape):
+    for band, part in quantization.blocks(*plus.shape):
         out[band, part].copy_(plus[band, part]).mul_(2).sub_(1).mul_(m[band])
     return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tacit.compression.blocks import blocks, row_blocks
+from tacit.compression.quantization import blocks, row_blocks
 from tacit.core.native import gpu_usable
 from tacit.core.randomness import derive_key, tiles, words
 

@@ -79,15 +79,8 @@ class Experiment:
         section = self.config.transcript
         if section is None:
             return None
-        return Transcript(
-            Keep(
-                clients=None if section.clients is None else tuple(section.clients),
-                ticks=(section.first, section.last),
-                tags=None if section.tags is None else tuple(section.tags),
-                insides=tuple(section.insides),
-                theta0=section.theta0,
-            )
-        )
+        keys = section.model_dump(exclude={"first", "last"})
+        return Transcript(Keep.from_plain(keys | {"ticks": (section.first, section.last)}))
 
 
 def build(config: Config, folder: Path | None = None, dataset: Dataset | None = None) -> Experiment:

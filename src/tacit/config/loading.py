@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,7 +17,7 @@ from tacit.core.errors import Misuse, unknown_name
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Read a TOML file and apply overrides such as "algorithm.lr=0.05"."""
     try:
-        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Misuse(
             f"There is no configuration file {path}.", "Check the name; examples/ has some."
@@ -25,8 +26,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         raise Misuse(
             f"Cannot read {path}: {problem}.", "Give a text file in TOML format."
         ) from None
-    try:
-        values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise Misuse(f"{path} is not valid TOML: {problem}.", "Correct that line.") from None
     origin = f"{path} with --set" if overrides else str(path)
@@ -83,16 +82,16 @@ def _apply_override(values: dict[str, Any], override: str) -> dict[str, Any]:
             "Write section.key=value, e.g. run.seed=3.",
         )
 
-    def replaced(table: Any, path: list[str]) -> Any:
+    table = values = deepcopy(values)
+    for key in path[:-1]:
+        table = table.setdefault(key, {})
         if not isinstance(table, dict):
             raise Misuse(
                 f"The override {override!r} sets a key of something that is no table.",
                 "Check its path.",
             )
-        key, *rest = path
-        return table | {key: replaced(table.get(key, {}), rest) if rest else value}
-
-    return cast(dict[str, Any], replaced(values, path))
+    table[path[-1]] = value
+    return values
 
 
 def _resolve_files(values: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -61,7 +61,6 @@ def clip_gradients(config: Config, task: Task) -> Task:
 
 
 def load_data(section: DataSection, folder: Path | None) -> data.Dataset:
-    """Load the dataset of a section from the folder of the datasets."""
     with prefix_errors("[data]"):
         known = [*DataSection.model_fields, *data.describe(section.name).options]
     check_names("data", section.options, known, section.name)

@@ -16,12 +16,10 @@ def to_toml(sections: dict[str, dict[str, Any]]) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
+    if isinstance(value, bool | str):
+        return _as_json(value)
     if isinstance(value, int | float):
         return repr(value)
-    if isinstance(value, str):
-        return _quoted(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     if isinstance(value, dict):
@@ -31,9 +29,9 @@ def _value(value: Any) -> str:
 
 def _key(key: str) -> str:
     bare = key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key)
-    return key if bare else _quoted(key)
+    return key if bare else _as_json(key)
 
 
-def _quoted(text: str) -> str:
+def _as_json(value: bool | str) -> str:
     # TOML has the escapes of JSON, and also requires one for DEL.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -76,20 +76,16 @@ class Here(ABC):
 
     @abstractmethod
     def grad(self, theta: Tensor, local: int = 0) -> Tensor:
-        """Stochastic gradients [n, P] at each client's own row.
+        """Stochastic gradients [n, P] at each client's own row of models [n, P].
 
-        Args:
-            theta: Models [n, P].
-            local: Number of the gradient within this iteration. Each number has a batch of its own.
+        `local` is the number of the gradient within this iteration; each has a batch of its own.
         """
 
     @abstractmethod
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         """Each client's argmin_w fᵢ(w) + bᵢᵀw + cᵢ/2 ‖w‖² [n, P].
 
-        Args:
-            linear: b [n, P].
-            curvature: c [n, 1].
+        `linear` is b [n, P] and `curvature` is c [n, 1].
 
         Raises:
             Misuse: If the task does not know its minimisers.

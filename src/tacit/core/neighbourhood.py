@@ -135,8 +135,8 @@ class Neighbourhood:
         return list(slots(self.in_degree))
 
     def _zeros(self, edge_rows: EdgeRows) -> Tensor:
-        width = edge_rows.width if isinstance(edge_rows, NoiseRows) else edge_rows.shape[1]
-        return torch.zeros(len(self.ids), width, dtype=edge_rows.dtype, device=self.ids.device)
+        shape = (len(self.ids), edge_rows.shape[1])
+        return torch.zeros(shape, dtype=edge_rows.dtype, device=self.ids.device)
 
     def _add(
         self, onto: Tensor, edge_rows: EdgeRows, degree: Tensor, by_slot: Slots, sign: int

@@ -39,7 +39,7 @@ class Laplace:
     scale: float
 
     def __post_init__(self) -> None:
-        _check_scale("Laplace", self.scale)
+        check_number("The scale of Laplace noise", self.scale, at_least=0, hint="0 means no noise")
 
     @property
     def variance(self) -> float:
@@ -66,7 +66,7 @@ class Gaussian:
     scale: float
 
     def __post_init__(self) -> None:
-        _check_scale("Gaussian", self.scale)
+        check_number("The scale of Gaussian noise", self.scale, at_least=0, hint="0 means no noise")
 
     @property
     def variance(self) -> float:
@@ -85,7 +85,3 @@ def check_noise(noise: Noise) -> None:
     """Require a noise law, not just its scale."""
     remedy = "Give a law, e.g. tacit.Laplace(0.025) or tacit.Gaussian(0.1)."
     check_methods("noise", noise, "quantile", remedy=remedy)
-
-
-def _check_scale(law: str, scale: float) -> None:
-    check_number(f"The scale of {law} noise", scale, at_least=0, hint="0 means no noise")

@@ -14,8 +14,8 @@ that two clients share, or zero, and `tick` the iteration. There is no hidden st
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -41,9 +41,9 @@ def derive_key(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> Tensor:
-    """Philox4x32-10 of int64 counters of one shape [...]: four 32-bit words [..., 4] as int64."""
-    c0, c1, c2, c3 = counter
+def philox(counters: Iterable[Tensor], key: int) -> Tensor:
+    """Philox4x32-10 of four int64 counters [...]: four 32-bit words [..., 4] as int64."""
+    c0, c1, c2, c3 = counters
     k0, k1 = key & WORD_MASK, (key >> 32) & WORD_MASK
     for _ in range(ROUNDS):
         # A product of two 32-bit numbers wraps in int64, but its bits are right: shift, then mask.
@@ -83,10 +83,9 @@ def words(key: int, tick: Tensor | int, source: Tensor, target: Tensor, columns:
         return gpu_integers.words(key, ticks, source, target, columns)
     blocks = torch.arange(columns.start // 4, -(-columns.stop // 4), device=source.device)
     shape = (len(source), len(blocks))
-    counter = (blocks[None, :], source[:, None], target[:, None], ticks.reshape(-1, 1))
-    c0, c1, c2, c3 = (part.expand(shape) for part in counter)
-    drawn = philox((c0, c1, c2, c3), key)
-    return drawn.reshape(len(source), -1)[:, : len(columns)]
+    counters = (blocks[None, :], source[:, None], target[:, None], ticks.reshape(-1, 1))
+    drawn = philox((counter.expand(shape) for counter in counters), key)
+    return drawn.reshape(len(source), 4 * len(blocks))[:, : len(columns)]
 
 
 def tiles(
@@ -155,36 +154,42 @@ class Philox:
         key = derive_key(self.seed, "noise", tag)
         other = torch.zeros_like(source) if target is None else target + 1
         columns = self.width if width is None else width
+        shape = (len(source), columns, self.dtype, source.device)
+        compiled = supports(torch.empty(0, 0, dtype=self.dtype, device=source.device))
+        if not (type(law) is Laplace and compiled):
+            return NoiseRows(
+                *shape,
+                lambda index: self._noise(key, law, tick, source[index], other[index], columns),
+            )
+        scale = law.scale
+
+        def add(
+            onto: Tensor, begin: Tensor, sign: int, index: Tensor | slice = slice(None)
+        ) -> None:
+            ends = (source[index].contiguous(), other[index].contiguous())
+            self.pool.run(
+                lambda rows: add_laplace(key, tick, begin, *ends, sign * scale, onto, rows),
+                self.pool.split(len(onto)),
+            )
 
         def draw(index: Tensor) -> Tensor:
-            return self._noise(key, law, tick, source[index], other[index], columns)
+            out = torch.zeros(len(index), columns, dtype=self.dtype)
+            add(out, torch.arange(len(out) + 1), 1, index)
+            return out
 
-        lazy = NoiseRows(len(source), columns, self.dtype, source.device, draw)
-        if not (type(law) is Laplace and self._compiled(source)):
-            return lazy
-
-        def add(onto: Tensor, begin: Tensor, sign: int) -> None:
-            self._add_laplace(key, tick, begin, source, other, sign * law.scale, onto)
-
-        return replace(lazy, add=add)
+        return NoiseRows(*shape, draw, add)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         key = derive_key(self.seed, "words", tag)
         out = torch.empty(len(source), width, dtype=torch.int64, device=source.device)
-        for rows, columns in tiles(len(out), out.shape[1], out.device):
-            part = source[rows]
-            out[rows, columns.start : columns.stop] = words(
-                key, tick, part, torch.zeros_like(part), columns
-            )
+        for rows, columns in tiles(len(source), width, out.device):
+            ends = (source[rows], torch.zeros_like(source[rows]))
+            out[rows, columns.start : columns.stop] = words(key, tick, *ends, columns)
         return out
 
     def _noise(
         self, key: int, law: Noise, tick: int, source: Tensor, target: Tensor, width: int
     ) -> Tensor:
-        if type(law) is Laplace and self._compiled(source):
-            out = torch.zeros(len(source), width, dtype=self.dtype)
-            self._add_laplace(key, tick, torch.arange(len(out) + 1), source, target, law.scale, out)
-            return out
         out = torch.empty(len(source), width, dtype=self.dtype, device=source.device)
 
         def draw(tile: tuple[slice, range]) -> None:
@@ -196,25 +201,6 @@ class Philox:
 
         self.pool.run(draw, tiles(len(out), out.shape[1], out.device))
         return out
-
-    def _compiled(self, source: Tensor) -> bool:
-        return supports(torch.empty(0, 0, dtype=self.dtype, device=source.device))
-
-    def _add_laplace(
-        self,
-        key: int,
-        tick: int,
-        begin: Tensor,
-        source: Tensor,
-        target: Tensor,
-        scale: float,
-        onto: Tensor,
-    ) -> None:
-        ends = (source.contiguous(), target.contiguous())
-        self.pool.run(
-            lambda rows: add_laplace(key, tick, begin, *ends, scale, onto, rows),
-            self.pool.split(len(onto)),
-        )
 
 
 def same_size_permutations(key: int, epoch: int, clients: Tensor, size: int) -> Tensor:
@@ -269,8 +255,7 @@ def _drawn(counters: Tensor, key: int) -> Tensor:
 
         return gpu_integers.philox(counters, key)
     step = _counters_at_once(counters.device)
-    parts = (counters[:, low : low + step] for low in range(0, counters.shape[1], step))
-    return torch.cat([philox((c0, c1, c2, c3), key) for c0, c1, c2, c3 in parts])
+    return torch.cat([philox(part, key) for part in torch.split(counters, step, dim=1)])
 
 
 def concatenated_ranges(first: Tensor, lengths: Tensor) -> Tensor:

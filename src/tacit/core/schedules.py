@@ -28,7 +28,7 @@ class Constant:
     start: float
 
     def __post_init__(self) -> None:
-        _check_start(self.start)
+        check_positive("The step size's start", self.start)
 
     def __call__(self, t: int) -> float:
         return self.start
@@ -53,7 +53,7 @@ class Exponential:
     every: int = 1
 
     def __post_init__(self) -> None:
-        _check_start(self.start)
+        check_positive("The step size's start", self.start)
         check_number("The step size's decay", self.decay, above=0, at_most=1)
         check_number("The step size's every", self.every, at_least=1)
 
@@ -78,7 +78,7 @@ class Inverse:
     every: int = 1
 
     def __post_init__(self) -> None:
-        _check_start(self.start)
+        check_positive("The step size's start", self.start)
         check_number("The step size's every", self.every, at_least=1)
 
     def __call__(self, t: int) -> float:
@@ -104,7 +104,7 @@ class Cosine:
     end: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_start(self.start)
+        check_positive("The step size's start", self.start)
         check_number("The step size's steps", self.steps, at_least=1)
         check_number("The step size's end", self.end, at_least=0, at_most=self.start)
 
@@ -125,7 +125,3 @@ def check_rate(name: str, rate: Rate) -> None:
         raise Misuse(
             f"The step size's {name} is {rate!r}.", "Give a positive number or a schedule."
         )
-
-
-def _check_start(start: float) -> None:
-    check_positive("The step size's start", start)

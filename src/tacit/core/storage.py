@@ -20,11 +20,9 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path; what the block writes there replaces `path` in one step.
 
     Readers and concurrent writers of `path` see the old or the new content, never a part of it. If
-    the block fails, the old content stays and the temporary file is removed.
-
-    Args:
-        path: The file to replace. Its folder must exist.
-        durable: Also survive a power failure: sync the file before and the folder after the step.
+    the block fails, the old content stays and the temporary file is removed. The folder of `path`
+    must exist. To survive a power failure too, `durable` syncs the file before and the folder after
+    the step.
     """
     # Two processes may write the same file, so each has its own temporary one.
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
@@ -121,13 +119,10 @@ def locks_supported() -> bool:
 
 @contextmanager
 def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold an exclusive lock on a file or folder; yield whether this process has it.
+    """Hold an exclusive lock on a folder, or on a file, which is created if it does not exist.
 
-    The system releases the lock when the process dies.
-
-    Args:
-        path: A folder, or a file that is created if it does not exist.
-        wait: Wait until the lock is free. Otherwise yield False if another process has it.
+    Yields whether this process has it: with `wait` as soon as it is free, otherwise False if
+    another process has it. The system releases the lock when the process dies.
     """
     if not locks_supported():
         yield True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
@@ -53,19 +53,12 @@ class WorkerPool:
         edges = [count * piece // max(1, pieces) for piece in range(pieces + 1)]
         return [slice(low, high) for low, high in pairwise(edges)]
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Restrict the numerics library to one thread, so that the pool has the other cores."""
         if self.size == 1:
-            yield
-            return
+            return nullcontext()
         _ = self._threads
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+        return torch_threads(1)
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -88,16 +81,35 @@ class WorkerPool:
 
 
 @contextmanager
+def torch_threads(threads: int) -> Iterator[None]:
+    """Set the number of torch's threads within a block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def without_onednn(device: torch.device | str) -> Iterator[None]:
     """Switch oneDNN off on a CPU: its products would start more threads inside each worker."""
     if torch.device(device).type != "cpu":
         yield
         return
-    _OneDNN.disable()
+    with _OneDNN.lock:
+        if _OneDNN.users == 0:
+            # The public switch would also reset oneDNN's precision.
+            _OneDNN.before = torch._C._get_mkldnn_enabled()
+            torch._C._set_mkldnn_enabled(False)
+        _OneDNN.users += 1
     try:
         yield
     finally:
-        _OneDNN.enable()
+        with _OneDNN.lock:
+            _OneDNN.users -= 1
+            if _OneDNN.users == 0:
+                torch._C._set_mkldnn_enabled(_OneDNN.before)
 
 
 class _OneDNN:
@@ -106,19 +118,3 @@ class _OneDNN:
     lock = threading.Lock()
     users = 0
     before = True
-
-    @classmethod
-    def disable(cls) -> None:
-        with cls.lock:
-            if cls.users == 0:
-                # The public switch would also reset oneDNN's precision.
-                cls.before = torch._C._get_mkldnn_enabled()
-                torch._C._set_mkldnn_enabled(False)
-            cls.users += 1
-
-    @classmethod
-    def enable(cls) -> None:
-        with cls.lock:
-            cls.users -= 1
-            if cls.users == 0:
-                torch._C._set_mkldnn_enabled(cls.before)

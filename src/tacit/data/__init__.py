@@ -4,7 +4,7 @@ Packages can register further datasets under the entry-point group `tacit.datase
 `(folder, *, option=…) -> Dataset`, or a `DatasetSource` that describes files to download.
 """
 
-from tacit.data.dataset import Dataset, Split
+from tacit.data.dataset import Dataset, DatasetSource, Split
 from tacit.data.loading import DATASETS, DatasetDescription, describe, fetch, load, names
 from tacit.data.locate import data_folder
 from tacit.data.partition import (
@@ -17,7 +17,6 @@ from tacit.data.partition import (
     partition,
     quantity,
 )
-from tacit.data.source import DatasetSource
 
 __all__ = [
     "DATASETS",

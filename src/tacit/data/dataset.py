@@ -1,21 +1,25 @@
-"""A loaded dataset: two splits of tensors and what describes them."""
+"""Datasets: loaded as tensors, and described by their files and where these come from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from tacit.core.errors import Misuse
+from tacit.data.formats.raw import RawDataset
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
     """Samples and their classes: x is float32 [n, C, H, W] in [0, 1] or [n, F]; y is int64 [n]."""
 
-    x: torch.Tensor
-    y: torch.Tensor
+    x: Tensor
+    y: Tensor
 
     def __post_init__(self) -> None:
         if self.y.dtype != torch.int64 or self.y.ndim != 1:
@@ -32,7 +36,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.y)
 
-    def parts(self, indices: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def parts(self, indices: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
         """The samples of each client for a task: `split.parts(iid(len(split), 5).indices)`."""
         return [(self.x[own], self.y[own]) for own in indices]
 
@@ -47,3 +51,100 @@ class Dataset:
     classes: int
     class_names: tuple[str, ...] = ()
     note: str = ""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file to download and its checksums, of which there must be at least one.
+
+    Attributes:
+        urls: Mirrors, in the order in which they are tried.
+        sha256: SHA-256 of the file as downloaded.
+        contents_sha256: SHA-256 of the decompressed contents, where gzip headers may differ.
+        members_sha1: SHA-1 of members of a tar archive, by name.
+    """
+
+    name: str
+    urls: tuple[str, ...]
+    size: int | None = None
+    sha256: str | None = None
+    contents_sha256: str | None = None
+    members_sha1: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.sha256 or self.contents_sha256 or self.members_sha1):
+            raise ValueError(f"{self.name}: a download without any checksum cannot be trusted")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One set of files that a dataset can consist of.
+
+    Attributes:
+        required: The names that each file may have, relative to the folder, by the file's role.
+        parts: Further files; at least one must exist, and the dataset is complete with all.
+    """
+
+    name: str
+    required: Mapping[str, tuple[str, ...]]
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LocatedFiles:
+    """The files of one layout of a dataset that exist: a path for each role."""
+
+    layout: str
+    paths: Mapping[str, Path]
+    complete: bool
+
+
+@dataclass(frozen=True)
+class DatasetSource:
+    """A dataset, described without opening it.
+
+    A dataset has either files, which `read` reads, or a function `load`.
+
+    Attributes:
+        folder: Name of its folder below the data folder.
+        shape: Shape of one sample; empty if only loading tells.
+        counts: Numbers of training and test samples, in words.
+        page: Web page where a person gets the files.
+        layouts: Sets of files that `read` accepts.
+        files: Files to download.
+        options: Meaning of each option of `load`.
+        unsafe_files: Files that are never read, and why.
+        fallback: Makes the files in a folder if there is no mirror or all mirrors failed.
+        read: Reads located files; takes `seed` if the split is random, and the options.
+        load: Loads the dataset from the data folder (None is the default one); takes `seed` if it
+            draws anything, and the options.
+    """
+
+    name: str
+    title: str
+    folder: str = ""
+    shape: tuple[int, ...] = ()
+    class_names: tuple[str, ...] = ()
+    counts: str = ""
+    licence: str = ""
+    citation: str = ""
+    page: str = ""
+    layouts: tuple[Layout, ...] = ()
+    files: tuple[RemoteFile, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    unsafe_files: Mapping[str, str] = field(default_factory=dict)
+    fallback: Callable[[Path], list[Path]] | None = None
+    read: Callable[..., RawDataset] | None = None
+    load: Callable[..., Dataset] | None = None
+
+    @classmethod
+    def from_function(cls, name: str, load: Callable[..., Dataset]) -> DatasetSource:
+        """Describe a plugin's function by its docstring and its keyword parameters."""
+        _, *parameters = inspect.signature(load).parameters.values()
+        options = {
+            each.name: "required" if each.default is each.empty else f"default {each.default!r}"
+            for each in parameters
+            if each.name != "seed" and each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)
+        }
+        title = (inspect.getdoc(load) or name).splitlines()[0]
+        return cls(name, title, options=options, load=load)

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import http.client
 import os
-import sys
 import tarfile
 import time
 import urllib.error
@@ -14,36 +13,19 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from io import BufferedIOBase
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from tacit.core import storage
 from tacit.core.errors import Misuse
-from tacit.data.source import DatasetSource, RemoteFile
+from tacit.data.dataset import DatasetSource, RemoteFile
 
 CHUNK = 256 * 1024
+# Attempts per URL; seconds before the second attempt, and each later pause is twice as long;
+# seconds without data after which an attempt fails.
+ATTEMPTS, PAUSE, TIMEOUT = 3, 1.0, 30.0
 # Other 4xx answers will be the same next time.
 _RETRIED_CLIENT_ERRORS = (408, 425, 429)
-
-
-@dataclass(frozen=True)
-class RetryPolicy:
-    """How often and how long to try.
-
-    Attributes:
-        attempts: Attempts per URL.
-        pause: Seconds before the second attempt; each later pause is twice as long.
-        timeout: Seconds without data after which an attempt fails.
-    """
-
-    attempts: int = 3
-    pause: float = 1.0
-    timeout: float = 30.0
-
-
-DEFAULT_RETRY = RetryPolicy()
 
 
 class DownloadError(Exception):
@@ -60,51 +42,47 @@ class _AttemptFailed(Exception):
         super().__init__(reason)
 
 
-def fetch_source(source: DatasetSource, folder: Path, retry: RetryPolicy) -> list[Path]:
-    """Download a dataset's files to `folder`, except those that are there and correct."""
+def fetch_source(source: DatasetSource, folder: Path) -> list[Path]:
+    """Download a dataset's files to `folder`, except those that are there and correct.
+
+    The fallback makes them if there is no mirror or all mirrors failed.
+    """
     _make_folder(folder)
-    try:
-        if not source.files:
-            raise DownloadError([])
-        for file in source.files:
-            path = folder / file.name
-            if not path.is_file() or mismatch(file, path, as_downloaded=False):
-                download(file, folder, retry)
-        return [folder / file.name for file in source.files]
-    except DownloadError as failure:
-        if source.fallback is None:
-            raise
+    reasons: list[str] = []
+    if source.files:
         try:
-            return _make_by_fallback(source, source.fallback, folder)
-        except DownloadError as second:
-            raise DownloadError(failure.reasons + second.reasons) from second
-
-
-def _make_by_fallback(
-    source: DatasetSource, make: Callable[[Path], list[Path]], folder: Path
-) -> list[Path]:
+            for file in source.files:
+                path = folder / file.name
+                if not path.is_file() or mismatch(file, path, as_downloaded=False):
+                    download(file, folder)
+            return [folder / file.name for file in source.files]
+        except DownloadError as failure:
+            reasons = failure.reasons
+    if source.fallback is None:
+        raise DownloadError(reasons)
     try:
-        made = make(folder)
+        made = source.fallback(folder)
     # scikit-learn and its dependencies raise many types of errors.
     except Exception as error:
-        raise DownloadError([f"by scikit-learn: {type(error).__name__}: {error}"]) from error
+        reasons.append(f"by scikit-learn: {type(error).__name__}: {error}")
+        raise DownloadError(reasons) from error
     for file in source.files:
         if problem := mismatch(file, folder / file.name, as_downloaded=False):
             for path in made:
                 path.unlink(missing_ok=True)
-            raise DownloadError([f"by scikit-learn: {file.name}: {problem}"])
+            raise DownloadError([*reasons, f"by scikit-learn: {file.name}: {problem}"])
     return made
 
 
-def download(file: RemoteFile, folder: Path, retry: RetryPolicy) -> Path:
+def download(file: RemoteFile, folder: Path) -> Path:
     """Download one file from the first mirror that delivers it with the right checksum."""
     reasons: list[str] = []
     for url in file.urls:
-        for attempt in range(retry.attempts):
+        for attempt in range(ATTEMPTS):
             if attempt:
-                time.sleep(retry.pause * 2 ** (attempt - 1))
+                time.sleep(PAUSE * 2 ** (attempt - 1))
             try:
-                return _attempt(url, file, folder / file.name, retry.timeout)
+                return _attempt(url, file, folder / file.name)
             except _AttemptFailed as failure:
                 reasons.append(f"{url}: {failure}")
                 if failure.final:
@@ -112,10 +90,10 @@ def download(file: RemoteFile, folder: Path, retry: RetryPolicy) -> Path:
     raise DownloadError(reasons)
 
 
-def _attempt(url: str, file: RemoteFile, target: Path, timeout: float) -> Path:
+def _attempt(url: str, file: RemoteFile, target: Path) -> Path:
     try:
         with storage.replacing(target) as part:
-            _transfer(url, file, part, timeout)
+            _transfer(url, file, part)
             if problem := mismatch(file, part):
                 raise _AttemptFailed(problem)
     except urllib.error.HTTPError as error:
@@ -126,11 +104,11 @@ def _attempt(url: str, file: RemoteFile, target: Path, timeout: float) -> Path:
     return target
 
 
-def _transfer(url: str, file: RemoteFile, part: Path, timeout: float) -> None:
+def _transfer(url: str, file: RemoteFile, part: Path) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "tacit"})
     # Not urlopen, which keeps the proxies of its first call.
     opener = urllib.request.build_opener()
-    with opener.open(request, timeout=timeout) as response, part.open("wb") as out:
+    with opener.open(request, timeout=TIMEOUT) as response, part.open("wb") as out:
         length = response.headers.get("Content-Length")
         announced = int(length) if length and length.isdigit() else None
         received = 0
@@ -178,11 +156,8 @@ def _compare_members(file: RemoteFile, path: Path) -> str:
     return f"it has no member {', '.join(missing)}" if missing else ""
 
 
-def _compare(title: str, stream: BufferedIOBase | IO[bytes], algorithm: str, expected: str) -> str:
-    digest = hashlib.new(algorithm)
-    while chunk := stream.read(CHUNK):
-        digest.update(chunk)
-    found = digest.hexdigest()
+def _compare(title: str, stream: Any, algorithm: str, expected: str) -> str:
+    found = hashlib.file_digest(stream, algorithm).hexdigest()
     return "" if found == expected else f"its {title} is {found}, not {expected}"
 
 
@@ -201,14 +176,9 @@ def _make_folder(folder: Path) -> None:
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on standard error; yield a function that adds received bytes."""
-    try:
-        from rich import progress as bars
-        from rich.console import Console
-    except ImportError:
-        size = f" ({total / 1e6:.1f} MB)" if total else ""
-        print(f"downloading {title}{size} ...", file=sys.stderr, flush=True)
-        yield lambda received: None
-        return
+    from rich import progress as bars
+    from rich.console import Console
+
     columns = (
         bars.TextColumn("{task.description}"),
         bars.BarColumn(),

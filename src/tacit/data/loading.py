@@ -15,11 +15,9 @@ import torch
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse, first_line, unknown_name
 from tacit.core.plugins import Registry
-from tacit.data.dataset import Dataset, Split
-from tacit.data.download import DEFAULT_RETRY, RetryPolicy
+from tacit.data.dataset import Dataset, DatasetSource, Split
 from tacit.data.formats.raw import RawDataset, RawSplit
 from tacit.data.locate import data_folder, fetch_files, locate, locate_or_fetch, search_folders
-from tacit.data.source import DatasetSource
 from tacit.data.sources import SOURCES
 
 Folder = str | os.PathLike[str] | None
@@ -67,31 +65,25 @@ def describe(name: str, folder: Folder = None) -> DatasetDescription:
     source = _find(name)
     looked_in = search_folders(source, data_folder(folder))
     files = locate(source, looked_in)
+    same = ("title", "shape", "class_names", "counts", "licence", "citation", "page", "options")
     return DatasetDescription(
         name=name,
-        title=source.title,
         package=DATASETS.package(name),
-        shape=source.shape,
         classes=len(source.class_names),
-        class_names=source.class_names,
-        counts=source.counts,
-        licence=source.licence,
-        citation=source.citation,
-        page=source.page,
-        options=source.options,
         looked_in=tuple(looked_in),
         present=files is not None,
         files=tuple(files.paths.values()) if files else (),
+        **{key: getattr(source, key) for key in same},
     )
 
 
-def fetch(name: str, folder: Folder = None, *, retry: RetryPolicy = DEFAULT_RETRY) -> list[Path]:
+def fetch(name: str, folder: Folder = None) -> list[Path]:
     """Download a dataset, check it and return its files; files that are correct are kept.
 
     Raises Misuse, with the reason of each attempt and where to put the files by hand, if no mirror
     has them.
     """
-    return fetch_files(_find(name), data_folder(folder), retry)
+    return fetch_files(_find(name), data_folder(folder))
 
 
 def load(
@@ -102,7 +94,6 @@ def load(
     seed: int = 0,
     limit_train: int | None = None,
     limit_test: int | None = None,
-    retry: RetryPolicy = DEFAULT_RETRY,
     **options: Any,
 ) -> Dataset:
     """Load a dataset.
@@ -115,7 +106,6 @@ def load(
         limit_train: Keep at most this many random training samples, in their original order.
             Scaling uses the whole training set.
         limit_test: The same for the test set.
-        retry: How often and how long to try a download.
         options: Options of the dataset; see `describe(name).options`.
 
     Returns:
@@ -136,7 +126,7 @@ def load(
         if limit is not None:
             check_count(key, limit)
     if source.read is not None:
-        files = locate_or_fetch(source, data_folder(folder), download, retry)
+        files = locate_or_fetch(source, data_folder(folder), download)
         raw: RawDataset | Dataset = _call(source.read, files, seed, options)
     else:
         raw = _load_plugin(source, None if folder is None else Path(folder), seed, options)
@@ -207,7 +197,7 @@ def _tensor(x: Any) -> torch.Tensor:
     if isinstance(x, torch.Tensor):
         return x
     if hasattr(x, "toarray"):
-        _check_memory(x.shape)
+        _check_memory(*x.shape)
         x = x.toarray()
     if x.dtype == np.uint8:
         # A copy, because torch.from_numpy needs writable memory.
@@ -215,14 +205,14 @@ def _tensor(x: Any) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
 
 
-def _check_memory(shape: tuple[int, int]) -> None:
+def _check_memory(documents: int, terms: int) -> None:
     if not hasattr(os, "sysconf"):
         return
-    needed = 4 * shape[0] * shape[1]
+    needed = 4 * documents * terms
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
         raise Misuse(
-            f"{shape[0]:,} documents of {shape[1]:,} terms take {needed / 1e9:.0f} GB as a dense "
+            f"{documents:,} documents of {terms:,} terms take {needed / 1e9:.0f} GB as a dense "
             f"tensor; this computer has {present / 1e9:.0f} GB.",
             "Lower limit_train or limit_test, or keep fewer terms with features=2000.",
         )

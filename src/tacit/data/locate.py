@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from tacit.core.errors import Misuse
-from tacit.data.download import DownloadError, RetryPolicy, fetch_source
-from tacit.data.source import DatasetSource, Layout, LocatedFiles
+from tacit.data.dataset import DatasetSource, Layout, LocatedFiles
+from tacit.data.download import DownloadError, fetch_source
 from tacit.data.sources import SOURCES
 
 _FOLDERS = {source.folder for source in SOURCES.values() if source.folder}
@@ -47,16 +47,14 @@ def locate(source: DatasetSource, folders: list[Path]) -> LocatedFiles | None:
     return next(iter(complete), max(found, key=lambda match: len(match.paths), default=None))
 
 
-def locate_or_fetch(
-    source: DatasetSource, base: Path, download: bool, retry: RetryPolicy
-) -> LocatedFiles:
+def locate_or_fetch(source: DatasetSource, base: Path, download: bool) -> LocatedFiles:
     """The files of a dataset, downloaded if they are missing and `download` allows it."""
     folders = search_folders(source, base)
     files = locate(source, folders)
     if files is None:
         _check_unsafe_files(source, folders)
         if download:
-            fetch_files(source, base, retry)
+            fetch_files(source, base)
             files = locate(source, folders)
     if files is None:
         searched = " and ".join(str(folder) for folder in folders)
@@ -64,12 +62,12 @@ def locate_or_fetch(
     return files
 
 
-def fetch_files(source: DatasetSource, base: Path, retry: RetryPolicy) -> list[Path]:
+def fetch_files(source: DatasetSource, base: Path) -> list[Path]:
     """Download the files of a dataset; Misuse has the reason of every failed attempt."""
     if not source.layouts:
         return []
     try:
-        return fetch_source(source, base / source.folder, retry)
+        return fetch_source(source, base / source.folder)
     except DownloadError as failure:
         reasons = "".join(
             f"\n  {reason}" + (f" ({count} times)" if count > 1 else "")

@@ -16,8 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse, unknown_name
-from tacit.data.allocation import Counts, raise_to_minimum, split_dirichlet, split_evenly
-from tacit.data.label_skew import Owners, assign_all_but_k_classes, assign_k_classes
+from tacit.data.allocation import (
+    Counts,
+    Owners,
+    assign_all_but_k_classes,
+    assign_k_classes,
+    raise_to_minimum,
+    split_dirichlet,
+    split_evenly,
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tacit.core import storage
 from tacit.data.download import progress
-from tacit.data.formats.idx import SIDE, encode
+from tacit.data.formats.images import IDX_SIDE, encode_idx
 
 TRAINING_IMAGES = 60_000
 POSITIVE, NEGATIVE = ("CCAT", "ECAT"), ("GCAT", "MCAT")
@@ -27,7 +27,7 @@ def write_idx(openml_name: str, folder: Path) -> list[Path]:
         bunch = fetch_openml(
             openml_name, version=1, as_frame=False, parser="liac-arff", cache=False
         )
-    images = np.asarray(bunch.data).astype(np.uint8).reshape(-1, SIDE, SIDE)
+    images = np.asarray(bunch.data).astype(np.uint8).reshape(-1, IDX_SIDE, IDX_SIDE)
     labels = np.asarray(bunch.target).astype(np.uint8)
     arrays: dict[str, NDArray[np.uint8]] = {
         "train-images-idx3-ubyte.gz": images[:TRAINING_IMAGES],
@@ -36,7 +36,7 @@ def write_idx(openml_name: str, folder: Path) -> list[Path]:
         "t10k-labels-idx1-ubyte.gz": labels[TRAINING_IMAGES:],
     }
     for name, array in arrays.items():
-        storage.write_bytes(folder / name, gzip.compress(encode(array), mtime=0))
+        storage.write_bytes(folder / name, gzip.compress(encode_idx(array), mtime=0))
     return [folder / name for name in arrays]
 
 

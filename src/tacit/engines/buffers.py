@@ -48,17 +48,15 @@ def _is_alone(tensor: Tensor) -> bool:
     if storage_uses is None or sys.getrefcount(tensor) > ALONE + 1:
         return False
     storage = tensor.untyped_storage()
+    # Torch must have allocated this memory, for this process only: not NumPy or another library.
+    shared = storage.device.type == "cpu" and storage.is_shared()
+    if shared or not storage.resizable():
+        return False
     # A tensor made in inference mode cannot be written into outside of it.
-    if tensor.is_inference() or getweakrefcount(tensor) or not _is_private(storage):
+    if tensor.is_inference() or getweakrefcount(tensor):
         return False
     # `storage` counts as one use and the tensor as the other; views and arrays count too.
     return storage_uses(storage._cdata) <= 2 and sys.getrefcount(storage) <= ALONE
-
-
-def _is_private(storage: torch.UntypedStorage) -> bool:
-    """Whether torch allocated this memory, for this process only: not NumPy or another library."""
-    shared = storage.device.type == "cpu" and storage.is_shared()
-    return storage.resizable() and not shared
 
 
 @cache

@@ -7,7 +7,7 @@ ranks. Rank 0 writes and reads it, a block of rows at a time.
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,8 @@ from tacit.record import checkpoint as single
 from tacit.record.checkpoint import Checkpoint
 
 # Names of data types in the safetensors format.
-DTYPE_NAMES = {
-    torch.float32: "F32",
-    torch.float64: "F64",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-}
-DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+DTYPES = {"F32": torch.float32, "F64": torch.float64, "F16": torch.float16, "BF16": torch.bfloat16}
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def save(folder: Path, checkpoint: Checkpoint, hosted: Hosted, keep: int = 2) -> None:
@@ -81,6 +76,8 @@ def load_latest(
         device: Where the rows go.
         hosted: The clients of this process.
     """
+    from safetensors import safe_open
+
     group = hosted.group
     if group.ranks == 1:
         return single.load_latest(folder, algorithm, fingerprint, device)
@@ -98,7 +95,7 @@ def load_latest(
         return None
     state = {}
     path = single.path_of(folder, found["facts"]["step"])
-    opened: AbstractContextManager[Any] = _opened(path) if group.rank == 0 else nullcontext()
+    opened: Any = safe_open(path, framework="pt") if group.rank == 0 else nullcontext()
     with opened as tensors:
         for name, (dtype, count, width) in found["layout"].items():
             mapped = tensors.get_tensor(name) if group.rank == 0 else torch.empty(0)
@@ -116,13 +113,6 @@ def load_latest(
 
             group.scatter(read, state[name], list(map(len, indices)))
     return Checkpoint(state_type(type(algorithm))(**state), **found["facts"])
-
-
-def _opened(path: Path) -> AbstractContextManager[Any]:
-    from safetensors import safe_open
-
-    opened: AbstractContextManager[Any] = safe_open(path, framework="pt")
-    return opened
 
 
 def _counts(rows: int, hosted: Hosted) -> list[int]:

@@ -29,100 +29,60 @@ class CountingNetwork(Network, Protocol):
     buffers: Buffers
 
 
-class ProcessGroup(Protocol):
-    """The processes of a run.
+@dataclass(frozen=True)
+class ProcessGroup:
+    """The processes of a run; this class is one process that hosts all clients.
 
     All methods are collective: every process calls them, in the same order.
+
+    Attributes:
+        rank: The number of this process. Rank 0 also writes files and prints.
+        ranks: The number of processes.
+        restarted: Whether they replace earlier ones that died, whose run they continue.
     """
-
-    @property
-    def rank(self) -> int:
-        """The number of this process. Rank 0 also writes files and prints."""
-        ...
-
-    @property
-    def ranks(self) -> int:
-        """The number of processes."""
-        ...
-
-    @property
-    def restarted(self) -> bool:
-        """Whether these processes replace earlier ones that died, whose run they continue."""
-        ...
-
-    def device(self, requested: torch.device | str) -> torch.device | str:
-        """Where the rows of this process live."""
-        ...
-
-    def partition_clients(self, graph: Graph) -> ClientPartition:
-        """Assign each client to a process."""
-        ...
-
-    def run_on_first(self, function: Callable[[], T]) -> T:
-        """Call `function` on rank 0 and return its result, a JSON value, on every rank.
-
-        If it raises a `TacitError`, every rank raises: the others raise `ReportedElsewhere`.
-        """
-        ...
-
-    def total(self, values: Tensor) -> Tensor:
-        """The sum over all processes, in double precision."""
-        ...
-
-    def minimum(self, values: Sequence[int] | None) -> list[int] | None:
-        """The smallest `values` of all processes, compared as lists; None if all have None."""
-        ...
-
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set in at least one process."""
-        ...
-
-    def gather(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
-        """Send all rows to rank 0, a block at a time; rank r has counts[r] of them.
-
-        Yields, on rank 0 only: the rank, which of its rows, and these rows.
-        """
-        ...
-
-    def scatter(
-        self, read: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
-    ) -> None:
-        """The inverse of `gather`: rank 0 reads each rank's rows, which arrive in `into` there."""
-        ...
-
-
-@dataclass(frozen=True)
-class SingleProcess:
-    """One process that hosts all clients."""
 
     rank: int = 0
     ranks: int = 1
     restarted: bool = False
 
     def device(self, requested: torch.device | str) -> torch.device | str:
+        """Where the rows of this process live."""
         return requested
 
     def partition_clients(self, graph: Graph) -> ClientPartition:
+        """Assign each client to a process."""
         return ClientPartition(np.zeros(graph.clients, dtype=np.int64), 1, graph.edges)
 
     def run_on_first(self, function: Callable[[], T]) -> T:
+        """Call `function` on rank 0 and return its result, a JSON value, on every rank.
+
+        If it raises a `TacitError`, every rank raises: the others raise `ReportedElsewhere`.
+        """
         return function()
 
     def total(self, values: Tensor) -> Tensor:
+        """The sum over all processes, in double precision."""
         return values.double()
 
     def minimum(self, values: Sequence[int] | None) -> list[int] | None:
+        """The smallest `values` of all processes, compared as lists; None if all have None."""
         return None if values is None else list(values)
 
     def any(self, flag: bool) -> bool:
-        return flag
+        """Whether the flag is set in at least one process."""
+        return bool(self.total(torch.tensor(float(flag))))
 
     def gather(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
+        """Send all rows to rank 0, a block at a time; rank r has counts[r] of them.
+
+        Yields, on rank 0 only: the rank, which of its rows, and these rows.
+        """
         yield 0, slice(0, len(rows)), rows
 
     def scatter(
         self, read: Callable[[int, slice], Tensor], into: Tensor, counts: Sequence[int]
     ) -> None:
+        """The inverse of `gather`: rank 0 reads each rank's rows, which arrive in `into` there."""
         into.copy_(read(0, slice(0, len(into))))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -18,8 +17,8 @@ MAX_EVALUATED_CLIENTS = 32
 def observe(
     theta: Tensor,
     evaluation: Evaluation,
+    hosted: Hosted,
     *,
-    hosted: Hosted | None = None,
     optimum: Tensor | None = None,
     round: int,
     step: int,
@@ -34,18 +33,16 @@ def observe(
     Args:
         theta: The models of the hosted clients, [n, P].
         evaluation: Computes loss and accuracy of a model.
-        hosted: Which clients this process hosts; all of them by default.
+        hosted: Which clients this process hosts.
         optimum: The optimum [P], if it is known; the record then has the mean-square deviation.
         round: Number of the round, as recorded.
         step: Number of iterations so far, as recorded.
         bytes_sent: Bytes that all clients have sent so far, as recorded.
         wall_seconds: Seconds since the start, as recorded.
     """
-    count = len(theta) if hosted is None else hosted.clients
-    ids = range(count) if hosted is None else hosted.ids.tolist()
     average = mean_row(theta, hosted)
-    scores = _total(_scores(theta, average, evaluation, ids, evaluated_clients(count)), hosted)
-    loss, accuracy, classified = scores
+    scores = _scores(theta, average, evaluation, hosted.ids.tolist(), hosted.clients)
+    loss, accuracy, classified = hosted.group.total(scores)
     return Record(
         round,
         step,
@@ -65,18 +62,18 @@ def evaluated_clients(count: int) -> list[int]:
     return [k * count // MAX_EVALUATED_CLIENTS for k in range(MAX_EVALUATED_CLIENTS)]
 
 
-def mean_row(theta: Tensor, hosted: Hosted | None = None) -> Tensor:
+def mean_row(theta: Tensor, hosted: Hosted) -> Tensor:
     """The average model [P] of all clients, summed in double precision."""
-    count = len(theta) if hosted is None else hosted.clients
-    return (_total(theta.sum(0, dtype=torch.float64), hosted) / count).to(theta.dtype)
+    total = hosted.group.total(theta.sum(0, dtype=torch.float64))
+    return (total / hosted.clients).to(theta.dtype)
 
 
-def consensus_distance(theta: Tensor, average: Tensor, hosted: Hosted | None = None) -> float:
+def consensus_distance(theta: Tensor, average: Tensor, hosted: Hosted) -> float:
     """(1/N Σᵢ ‖θᵢ − θ̄‖²)^½."""
     return math.sqrt(mean_square_deviation(theta, average, hosted))
 
 
-def mean_square_deviation(theta: Tensor, point: Tensor, hosted: Hosted | None = None) -> float:
+def mean_square_deviation(theta: Tensor, point: Tensor, hosted: Hosted) -> float:
     """1/N Σᵢ ‖θᵢ − point‖², or NaN if it is not finite."""
     # In pieces of 2²⁴ numbers, because the difference needs as much memory as the rows.
     step = max(1, (1 << 24) // theta.shape[1])
@@ -84,22 +81,18 @@ def mean_square_deviation(theta: Tensor, point: Tensor, hosted: Hosted | None = 
     here = 0.0
     for rows in torch.split(theta, step):
         here += float((rows - point).square().sum(dtype=torch.float64))
-    total = float(_total(torch.tensor(here, dtype=torch.float64), hosted))
-    count = len(theta) if hosted is None else hosted.clients
-    return total / count if math.isfinite(total) else math.nan
+    total = float(hosted.group.total(torch.tensor(here, dtype=torch.float64)))
+    return total / hosted.clients if math.isfinite(total) else math.nan
 
 
 def _scores(
-    theta: Tensor,
-    average: Tensor,
-    evaluation: Evaluation,
-    ids: Sequence[int],
-    evaluated: Sequence[int],
+    theta: Tensor, average: Tensor, evaluation: Evaluation, ids: list[int], count: int
 ) -> Tensor:
     """Loss, accuracy and whether there is an accuracy, [3, evaluated + 1].
 
     The last column belongs to the average model. Columns of clients hosted elsewhere are zero.
     """
+    evaluated = evaluated_clients(count)
     table = torch.zeros(3, len(evaluated) + 1, dtype=torch.float64)
 
     def enter(columns: list[int], scores: ModelScores) -> None:
@@ -115,11 +108,6 @@ def _scores(
     if 0 in row_of:
         enter([len(evaluated)], evaluation.average(average))
     return table
-
-
-def _total(values: Tensor, hosted: Hosted | None) -> Tensor:
-    """The sum over all processes."""
-    return values if hosted is None else hosted.group.total(values)
 
 
 def _spread(scores: Tensor) -> Spread:

@@ -28,7 +28,7 @@ SWEEPS = 300
 class ClientPartition:
     """The assignment of clients to ranks: `rank_of` [N] has the rank that hosts each client.
 
-    Edges are numbered in the order of (source, target), as edge rows of a state are.
+    Edges are those of a graph, in the order of (source, target), as edge rows of a state are.
     """
 
     rank_of: np.ndarray
@@ -50,13 +50,13 @@ class ClientPartition:
     def in_edges(self, rank: int) -> np.ndarray:
         """Numbers of the edges that enter the clients of a rank, in order of (target, source)."""
         found = np.flatnonzero(self.edge_ranks[:, 1] == rank)
-        edges = self._sorted_edges[found]
+        edges = self.edges[found]
         return found[np.lexsort((edges[:, 0], edges[:, 1]))]
 
     @cached_property
     def edge_ranks(self) -> np.ndarray:
         """The ranks at both ends of each edge, [E, 2]."""
-        ends: np.ndarray = self.rank_of[self._sorted_edges]
+        ends: np.ndarray = self.rank_of[self.edges]
         return ends
 
     @cached_property
@@ -69,7 +69,7 @@ class ClientPartition:
         """Rows that travel in one `mix`: pairs of a client and another rank it sends to."""
         source, target = self.edge_ranks.T
         cut = source != target
-        return len(np.unique(self._sorted_edges[cut, 0] * self.ranks + target[cut]))
+        return len(np.unique(self.edges[cut, 0] * self.ranks + target[cut]))
 
     def describe(self) -> str:
         sizes = np.bincount(self.rank_of, minlength=self.ranks)
@@ -78,10 +78,6 @@ class ClientPartition:
             f"{self.ranks} ranks with {each} clients each: {self.cut_edges} of "
             f"{len(self.edges)} directed edges between ranks, {self.volume} rows travel per mix"
         )
-
-    @cached_property
-    def _sorted_edges(self) -> np.ndarray:
-        return self.edges[np.lexsort((self.edges[:, 1], self.edges[:, 0]))]
 
 
 def partition_clients(edges: Edges, clients: int, ranks: int) -> ClientPartition:
@@ -97,42 +93,35 @@ def partition_clients(edges: Edges, clients: int, ranks: int) -> ClientPartition
         (np.ones(len(both_ways)), (both_ways[:, 0], both_ways[:, 1])), shape=(clients, clients)
     )
     adjacency.sum_duplicates()
-    found = []
-    for order in _orders(adjacency, spectral=False):
-        rank_of = np.empty(clients, dtype=np.int64)
-        rank_of[order] = np.repeat(np.arange(ranks), sizes)
-        found.append(ClientPartition(rank_of, ranks, edges))
+    # The inverse of an order has the place of each client in it.
+    blocks = np.repeat(np.arange(ranks), sizes)
+    found = [blocks[np.argsort(order)] for order in _orders(adjacency, spectral=False)]
     if ranks > 1 and adjacency.nnz < DENSE * clients**2:
-        rank_of = np.empty(clients, dtype=np.int64)
-        _bisect(adjacency, np.arange(clients), sizes, 0, rank_of)
-        found.append(ClientPartition(rank_of, ranks, edges))
+        found.append(_bisect(adjacency, sizes))
+    partitions = [ClientPartition(rank_of, ranks, edges) for rank_of in found]
     # What travels in one `mix` and in one `send`; the first of equals.
-    return min(found, key=lambda partition: partition.volume + partition.cut_edges)
+    return min(partitions, key=lambda partition: partition.volume + partition.cut_edges)
 
 
-def _bisect(
-    adjacency: sparse.csr_array,
-    members: np.ndarray,
-    sizes: list[int],
-    first: int,
-    rank_of: np.ndarray,
-) -> None:
-    """Assign the members (rows of `adjacency`) to ranks first, first + 1, … of these sizes."""
+def _bisect(adjacency: sparse.csr_array, sizes: list[int]) -> np.ndarray:
+    """The rank of each row of `adjacency`, for ranks of these sizes."""
+    rank_of = np.zeros(adjacency.shape[0], dtype=np.int64)
     if len(sizes) == 1:
-        rank_of[members] = first
-        return
+        return rank_of
     half = len(sizes) // 2
     low = sum(sizes[:half])
     best, least = np.empty(0, dtype=bool), np.inf
     for order in _orders(adjacency, spectral=True):
-        side = np.zeros(len(members), dtype=bool)
+        side = np.zeros(len(rank_of), dtype=bool)
         side[order[:low]] = True
-        cut = _cut(adjacency, _swap_pairs(adjacency, side))
+        _swap_pairs(adjacency, side)
+        cut = float(adjacency[np.flatnonzero(side)][:, np.flatnonzero(~side)].sum())
         if cut < least:
             best, least = side, cut
-    for side, part, number in ((best, sizes[:half], first), (~best, sizes[half:], first + half)):
+    for side, part, first in ((best, sizes[:half], 0), (~best, sizes[half:], half)):
         rows = np.flatnonzero(side)
-        _bisect(sparse.csr_array(adjacency[rows][:, rows]), members[rows], part, number, rank_of)
+        rank_of[rows] = first + _bisect(sparse.csr_array(adjacency[rows][:, rows]), part)
+    return rank_of
 
 
 def _orders(adjacency: sparse.csr_array, spectral: bool) -> Iterator[np.ndarray]:
@@ -183,11 +172,7 @@ def _fiedler_vector(adjacency: sparse.csr_array) -> np.ndarray:
     return slowest
 
 
-def _cut(adjacency: sparse.csr_array, side: np.ndarray) -> float:
-    return float(adjacency[np.flatnonzero(side)][:, np.flatnonzero(~side)].sum())
-
-
-def _swap_pairs(adjacency: sparse.csr_array, side: np.ndarray) -> np.ndarray:
+def _swap_pairs(adjacency: sparse.csr_array, side: np.ndarray) -> None:
     """Swap the pair of clients that shortens the cut most, in place, until no pair does."""
     pointers, others, weights = adjacency.indptr, adjacency.indices, adjacency.data
     sign = np.where(side, 1.0, -1.0)
@@ -207,4 +192,3 @@ def _swap_pairs(adjacency: sparse.csr_array, side: np.ndarray) -> np.ndarray:
             gain[neighbours] += np.where(together, 2.0, -2.0) * weights[entries]
             gain[client] = -gain[client]
             side[client] = not side[client]
-    return side

@@ -64,7 +64,7 @@ class Product:
                 self._pool.split(len(out)),
             )
         else:
-            self._write_slots(out if accumulate else out.zero_(), x)
+            self._add_slots(out if accumulate else out.zero_(), x)
 
     def _write_dense(self, dense: Tensor, out: Tensor, x: Tensor, accumulate: bool) -> None:
         def write(columns: slice) -> None:
@@ -74,7 +74,7 @@ class Product:
 
         self._pool.run(write, self._pool.split(x.shape[1]))
 
-    def _write_slots(self, out: Tensor, x: Tensor) -> None:
+    def _add_slots(self, out: Tensor, x: Tensor) -> None:
         step = max(1, TILE // x.shape[1])
         for rows, columns, values in self._slots:
             for part in range(0, len(rows), step):

@@ -57,14 +57,17 @@ class RanksNetwork:
         self._edges = len(graph.edges)
         self._clients = graph.clients
         ids = partition.hosted(rank)
-        self._row_boundary = _Boundary.of_rows(partition, rank, ids, device)
+        # Each client's row goes once to every other rank where it has an out-neighbour.
+        self._row_boundary = _Boundary.of(partition, rank, graph.edges[:, 0], ids, device)
         weights = sp.csr_array(graph.weights)[ids]
         local, remote = weights[:, ids], weights[:, self._row_boundary.incoming]
         self._local = Product(sp.csr_array(local), dtype, device, pool)
         self._remote = Product(sp.csr_array(remote), dtype, device, pool)
-        self._edge_boundary = _Boundary.of_edges(partition, rank, device)
+        # Each edge's row goes to the rank where the edge ends.
+        numbers, out_edges = np.arange(self._edges), partition.out_edges(rank)
+        self._edge_boundary = _Boundary.of(partition, rank, numbers, out_edges, device)
         # Edges between two hosted clients: which out-edge each of these in-edges is.
-        out_edges, in_edges = partition.out_edges(rank), partition.in_edges(rank)
+        in_edges = partition.in_edges(rank)
         inner = np.flatnonzero(np.isin(in_edges, out_edges))
         source = np.searchsorted(out_edges, in_edges[inner])
         position = np.searchsorted(np.sort(in_edges), self._edge_boundary.incoming)
@@ -75,20 +78,16 @@ class RanksNetwork:
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         self.bytes_sent += self._edges * sum(map(row_bytes, rows.values()))
-        transfers = [self._exchange(self._row_boundary, received(x)) for x in rows.values()]
-        mixed = [self._mix_local(sent) for sent in rows.values()]
+        own = [received(sent) for sent in rows.values()]
+        transfers = [self._exchange(self._row_boundary, x) for x in own]
+        mixed = [self.buffers.take(x) for x in own]
+        for out, x in zip(mixed, own, strict=True):
+            self._local.write(out, x)
         for out, transfer in zip(mixed, transfers, strict=True):
             arrived = transfer.wait()
             if len(arrived):
                 self._remote.write(out, arrived, accumulate=True)
         return tuple(mixed)
-
-    def _mix_local(self, sent: Sent) -> Tensor:
-        """The part of the sum over hosted clients."""
-        x = received(sent)
-        out = self.buffers.take(x)
-        self._local.write(out, x)
-        return out
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         width = edge_rows.shape[1]
@@ -121,13 +120,10 @@ def raising_rank_lost(rank: int | None = None) -> Iterator[None]:
         yield
     except RuntimeError as problem:
         name = "Another rank" if rank is None else f"Rank {rank}"
-        raise RankLost(f"{name} no longer responds ({_reason(problem)}).") from None
-
-
-def _reason(problem: RuntimeError) -> str:
-    """The first sentence of an error, without the source location that gloo puts before it."""
-    text = re.sub(r"^\[\S+:\d+\] ", "", str(problem).strip()) or type(problem).__name__
-    return text.splitlines()[0].split(". ")[0]
+        # The first sentence, without the source location that gloo puts before it.
+        text = re.sub(r"^\[\S+:\d+\] ", "", str(problem).strip()) or type(problem).__name__
+        reason = text.splitlines()[0].split(". ")[0]
+        raise RankLost(f"{name} no longer responds ({reason}).") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,45 +155,23 @@ class _Boundary:
     incoming_counts: list[int]
 
     @classmethod
-    def of_rows(
-        cls, partition: ClientPartition, rank: int, ids: np.ndarray, device: torch.device | str
-    ) -> _Boundary:
-        """Each client's row goes once to every other rank where it has an out-neighbour."""
-        source, target = partition.edges[:, 0], partition.edges[:, 1]
-        source_rank, target_rank = partition.rank_of[source], partition.rank_of[target]
-        outgoing, incoming = [], []
-        for other in range(partition.ranks):
-            sent = source[(source_rank == rank) & (target_rank == other)]
-            arriving = source[(source_rank == other) & (target_rank == rank)]
-            outgoing.append(np.searchsorted(ids, np.unique(sent)))
-            incoming.append(np.unique(arriving))
-        return cls._of(outgoing, incoming, rank, device)
-
-    @classmethod
-    def of_edges(
-        cls, partition: ClientPartition, rank: int, device: torch.device | str
-    ) -> _Boundary:
-        """Each edge's row goes to the rank where the edge ends."""
-        source_rank, target_rank = partition.edge_ranks.T
-        targets = target_rank[partition.out_edges(rank)]
-        others = range(partition.ranks)
-        outgoing = [np.flatnonzero(targets == other) for other in others]
-        incoming = [
-            np.flatnonzero((source_rank == other) & (target_rank == rank)) for other in others
-        ]
-        return cls._of(outgoing, incoming, rank, device)
-
-    @classmethod
-    def _of(
+    def of(
         cls,
-        outgoing: list[np.ndarray],
-        incoming: list[np.ndarray],
+        partition: ClientPartition,
         rank: int,
+        carried: np.ndarray,
+        hosted: np.ndarray,
         device: torch.device | str,
     ) -> _Boundary:
-        outgoing[rank] = incoming[rank] = np.empty(0, dtype=np.int64)
+        """The boundary of a rank with the rows `hosted`; `carried` [E] has the row of each edge."""
+        source, target = partition.edge_ranks.T
+        none = np.empty(0, dtype=np.int64)
+        outgoing, incoming = [none] * partition.ranks, [none] * partition.ranks
+        for other in set(range(partition.ranks)) - {rank}:
+            outgoing[other] = np.unique(carried[(source == rank) & (target == other)])
+            incoming[other] = np.unique(carried[(source == other) & (target == rank)])
         return cls(
-            torch.as_tensor(np.concatenate(outgoing), device=device),
+            torch.as_tensor(np.searchsorted(hosted, np.concatenate(outgoing)), device=device),
             list(map(len, outgoing)),
             np.concatenate(incoming),
             list(map(len, incoming)),

@@ -19,7 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from tacit.core.devices import check_device
 from tacit.core.errors import Misuse, RankLost, ReportedElsewhere, TacitError
-from tacit.engines.group import ProcessGroup, SingleProcess, T
+from tacit.engines.group import ProcessGroup, T
 from tacit.engines.partition import ClientPartition, partition_clients
 from tacit.engines.ranks import raising_rank_lost
 from tacit.engines.rendezvous import agree_on_name
@@ -42,7 +42,7 @@ def world_size() -> int:
 def join_process_group(device: str) -> Iterator[ProcessGroup]:
     """The group of this process: all that torchrun started, or a single process."""
     if world_size() == 1:
-        yield SingleProcess(restarted=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0)
+        yield ProcessGroup(restarted=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0)
         return
     own_device = local_device(device)
     if own_device.type == "cuda":
@@ -60,7 +60,7 @@ def join_process_group(device: str) -> Iterator[ProcessGroup]:
         # NCCL needs all processes in its first exchange.
         dist.all_reduce(torch.zeros(1, device=own_device))
     try:
-        yield TorchrunGroup(rank, ranks, own_device, restarted)
+        yield TorchrunGroup(rank, ranks, restarted, own_device)
     except RankLost:
         # Destroying a group that has lost a rank can hang.
         raise
@@ -92,13 +92,10 @@ def local_device(requested: str) -> torch.device:
 
 
 @dataclass(frozen=True)
-class TorchrunGroup:
-    """The processes of torch.distributed's default group: a `ProcessGroup`."""
+class TorchrunGroup(ProcessGroup):
+    """The processes of torch.distributed's default group."""
 
-    rank: int
-    ranks: int
     own_device: torch.device | str = "cpu"
-    restarted: bool = False
 
     def device(self, requested: torch.device | str) -> torch.device | str:
         return self.own_device
@@ -151,12 +148,6 @@ class TorchrunGroup:
         with raising_rank_lost():
             dist.all_gather(gathered, own)
         return min(rest for given, *rest in (each.tolist() for each in gathered) if given)
-
-    def any(self, flag: bool) -> bool:
-        flags = torch.tensor([int(flag)])
-        with raising_rank_lost():
-            dist.all_reduce(flags, dist.ReduceOp.MAX)
-        return bool(flags)
 
     def gather(self, rows: Tensor, counts: Sequence[int]) -> Iterator[tuple[int, slice, Tensor]]:
         for rank, part in self._blocks(rows, counts):

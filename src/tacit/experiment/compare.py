@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -99,32 +98,35 @@ def compare(
     dataset: Dataset | None = None
     for variant in configs.values():
         dataset = build(variant, data_folder, dataset).dataset
-    plan = {
-        (label, seed): (
-            with_keys(variant, "run", seed=seed),
-            RunFolder(out / f"{label}-seed{seed}"),
-        )
+    plan = [
+        (label, seed, with_keys(variant, "run", seed=seed), RunFolder(out / f"{label}-seed{seed}"))
         for label, variant in configs.items()
         for seed in numbers
-    }
-    for variant, folder in plan.values():
+    ]
+    for _, _, variant, folder in plan:
         folder.require_same_run(
             variant, "Choose another --out, or resume with the configuration of that comparison."
         )
     summaries: dict[str, list[dict[str, Any]]] = {label: [] for label in configs}
-    for (label, seed), (variant, folder) in plan.items():
+    for label, seed, variant, folder in plan:
         summary = read_json(folder.summary) if folder.summary.exists() else {}
         # A run that diverged before its last round left a summary, too.
         if summary.get("rounds") != variant.run.rounds:
-            with _name_run(f"{label}, seed {seed}"):
-                listener = listener_for(label, seed)
+            name, listener = f"{label}, seed {seed}", listener_for(label, seed)
+            try:
                 summary = run(
                     variant, folder.path, dataset=dataset, resume=resume, listener=listener
                 ).summary
+            except Diverged as problem:
+                raise Diverged(f"{name}: {problem}", problem.history) from None
+            except Interrupted:
+                raise Interrupted(
+                    f"Stopped in {name}. Continue with the same command and --resume."
+                ) from None
         summaries[label].append(summary)
     first = next(iter(summaries.values()))
     rows = [_make_row(label, runs, first) for label, runs in summaries.items()]
-    comparison = Comparison(rows, [folder.path for _, folder in plan.values()], numbers)
+    comparison = Comparison(rows, [folder.path for *_, folder in plan], numbers)
     write_json(out / "compare.json", comparison.as_dict())
     return comparison
 
@@ -147,7 +149,10 @@ def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
     for setting in settings:
         (option, *rest), value = parse_override(setting)
         if rest:
-            table = _as_table(name, option, options.get(option))
+            hint = get_type_hints(algorithm_class(name, "--algorithms")).get(option)
+            table, family = options.get(option), OPTION_FAMILIES.get(hint)
+            if family is not None and isinstance(table, str):
+                table = {family.selector: table}
             if not isinstance(table, dict) or len(rest) != 1:
                 raise Misuse(
                     f"{setting!r} in --algorithms sets a key of something that is no table.",
@@ -185,26 +190,6 @@ def unused_options(config: Config, variants: Sequence[str]) -> list[str]:
 def _option_names(algorithm: str) -> list[str]:
     fields = dataclasses.fields(algorithm_class(algorithm, "--algorithms"))
     return [field.name for field in fields]
-
-
-def _as_table(algorithm: str, option: str, value: Any) -> Any:
-    """Turn the bare name of a member of an option family into its table."""
-    hint = get_type_hints(algorithm_class(algorithm, "--algorithms")).get(option)
-    family = OPTION_FAMILIES.get(hint)
-    return {family.selector: value} if family is not None and isinstance(value, str) else value
-
-
-@contextmanager
-def _name_run(name: str) -> Iterator[None]:
-    """Add to errors which run of the comparison they come from."""
-    try:
-        yield
-    except Diverged as problem:
-        raise Diverged(f"{name}: {problem}", problem.history) from None
-    except Interrupted:
-        raise Interrupted(
-            f"Stopped in {name}. Continue with the same command and --resume."
-        ) from None
 
 
 def _make_row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> ComparisonRow:

@@ -9,33 +9,25 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.result import strongest_leak
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.auditing.verdict import strongest_leak
 from tacit.config.build import Experiment, build
 from tacit.config.loading import make_config
 from tacit.config.sections import Config
 from tacit.core.errors import Interrupted
 from tacit.experiment.compare import ComparisonRow, compare, make_variant
 from tacit.experiment.run import ProgressListener
-from tacit.report.page import PageSection, table
+from tacit.report.page import table
 from tacit.report.report import write_report
 
-DEMO_ALGORITHMS = {
-    "dsgt": "no protection",
-    "dp-dsgt": "own noise",
-    "lppa": "noise that cancels",
-}
+DEMO_ALGORITHMS = {"dsgt": "no protection", "dp-dsgt": "own noise", "lppa": "noise that cancels"}
 VICTIM = 0
 AUDITED_ITERATIONS = 6
 CAVEAT = "a neighbour on the ring knows two of the four masks on a message of lppa"
-
-
 HEADER = ("algorithm", "protection", "accuracy", "error of the first gradient a neighbour sees")
 
 
@@ -74,20 +66,14 @@ class DemoResult:
 
 def demo_config() -> Config:
     """Five clients on a ring, 800 digits each, a small network."""
-    return make_config(
-        {
-            "data": {"name": "mnist-mini"},
-            "model": {"name": "mlp", "hidden": [64]},
-            "graph": {"kind": "ring", "clients": 5},
-            "algorithm": {"name": "lppa", "lr": 0.2, "noise": {"law": "laplace", "scale": 0.01}},
-            "run": {
-                "rounds": 20,
-                "batch_size": 32,
-                "allow_divergence": True,
-                "checkpoint_every": 20,
-            },
-        }
-    )
+    settings = {
+        "data": {"name": "mnist-mini"},
+        "model": {"name": "mlp", "hidden": [64]},
+        "graph": {"kind": "ring", "clients": 5},
+        "algorithm": {"name": "lppa", "lr": 0.2, "noise": {"law": "laplace", "scale": 0.01}},
+        "run": {"rounds": 20, "batch_size": 32, "allow_divergence": True, "checkpoint_every": 20},
+    }
+    return make_config(settings)
 
 
 def run_demo(out: Path, listener_for: Callable[[str, int], ProgressListener]) -> DemoResult:
@@ -103,13 +89,9 @@ def run_demo(out: Path, listener_for: Callable[[str, int], ProgressListener]) ->
         for row in comparison.rows
     ]
     audit = short_audit(experiments)
-    report = write_report(
-        comparison.folders,
-        out / "report.html",
-        title="Tacit demonstration",
-        sections=[_report_section(rows, audit)],
-    )
-    return DemoResult(rows, report, audit)
+    page, sections = out / "report.html", {"What a neighbour sees": _report_section(rows, audit)}
+    write_report(comparison.folders, page, title="Tacit demonstration", sections=sections)
+    return DemoResult(rows, page, audit)
 
 
 def short_audit(experiments: dict[str, Experiment]) -> list[str]:
@@ -131,9 +113,8 @@ def short_audit(experiments: dict[str, Experiment]) -> list[str]:
             account = compute_ledger(run, adversary, VICTIM, clip=clip, parameters=width)
             epsilons.append(account.upper.epsilon)
     one, both = ("; ".join(found) for found in leaks.values())
-    guarantee = ""
-    if all(map(math.isinf, epsilons)):
-        guarantee = " No algorithm has a differential-privacy guarantee."
+    none = " No algorithm has a differential-privacy guarantee."
+    guarantee = none if all(map(math.isinf, epsilons)) else ""
     return [
         f"Audit: of client {VICTIM}, one neighbour can compute: {one}.",
         f"Audit: both neighbours together: {both}.{guarantee}",
@@ -144,12 +125,11 @@ def first_message_error(experiment: Experiment) -> float:
     """Relative distance of the first tracker that a client sends from its gradient."""
     simulation = experiment.simulation()
     simulation.start()
-    sent: Tensor = simulation.state.gamma
-    gradient: Tensor = simulation.state.grad
+    sent, gradient = simulation.state.gamma, simulation.state.grad
     return float(((sent - gradient).norm(dim=1) / gradient.norm(dim=1)).mean())
 
 
-def _report_section(rows: list[DemoRow], audit: list[str]) -> PageSection:
+def _report_section(rows: list[DemoRow], audit: list[str]) -> str:
     text = (
         "<p>Each client sends its model and its gradient tracker γ to its neighbours. The first γ "
         "is the gradient of its data: exactly (an error of 0 %), hidden under the client's own "
@@ -158,5 +138,4 @@ def _report_section(rows: list[DemoRow], audit: list[str]) -> PageSection:
         "this ring knows two of the four masks in it.</p>"
     )
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in audit)
-    html = text + table(HEADER, [row.cells for row in rows]) + sentences
-    return PageSection("What a neighbour sees", html)
+    return text + table(HEADER, [row.cells for row in rows]) + sentences

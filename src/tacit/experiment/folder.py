@@ -13,7 +13,7 @@ from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
 from tacit.record.history import History
-from tacit.report.finished_run import StoredGraph, StoredPartition
+from tacit.report.finished_run import StoredModel
 
 # Keys of [run] that do not change the states, only where they are computed and what is kept.
 NEUTRAL_RUN_KEYS = (
@@ -85,11 +85,8 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise Misuse(f"{self.history} is damaged: {problem}.", "Start a new run.") from None
 
-    def write_graph(self, graph: StoredGraph) -> None:
-        write_text(self.path / "graph.json", json.dumps(graph.model_dump()))
-
-    def write_partition(self, partition: StoredPartition) -> None:
-        write_text(self.path / "partition.json", json.dumps(partition.model_dump()))
+    def write(self, name: str, content: StoredModel) -> None:
+        write_text(self.path / name, json.dumps(content.model_dump()))
 
 
 def fingerprint(config: Config) -> str:

@@ -12,12 +12,12 @@ from typing import Any
 from tacit.config.build import Experiment, build
 from tacit.config.loading import with_keys
 from tacit.config.sections import Config
-from tacit.core.errors import Diverged, Interrupted, Misuse, RankLost, ReportedElsewhere, TacitError
+from tacit.core.errors import Diverged, Interrupted, Misuse, RankLost, ReportedElsewhere
 from tacit.core.storage import append_text, write_json, write_text
 from tacit.core.version import __version__
 from tacit.data import Dataset
 from tacit.engines import checkpoints
-from tacit.engines.group import Hosted, ProcessGroup, SingleProcess
+from tacit.engines.group import Hosted, ProcessGroup
 from tacit.engines.observation import MAX_EVALUATED_CLIENTS
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.experiment.signals import stop_requests
@@ -77,14 +77,23 @@ def run(
         Interrupted: A signal stopped the run.
         RankLost: Another process of the group died.
     """
-    group, listener = group or SingleProcess(), listener or ProgressListener()
+    group, listener = group or ProcessGroup(), listener or ProgressListener()
     folder = RunFolder(out)
     # Processes that torchrun restarted continue where the earlier ones stopped.
     resume = resume or group.run_on_first(lambda: group.restarted)
+    command = resume_command(folder, data_folder)
     experiments: list[Experiment] = []
 
     def build_first() -> None:
-        _check(config, folder, data_folder, resume, group)
+        if resume:
+            folder.require_same_run(config, f"Resume it with its own:\n  {command}")
+        else:
+            folder.require_empty()
+        if config.transcript is not None and group.ranks > 1:
+            raise Misuse(
+                f"[transcript] records all messages, but {group.ranks} ranks share them.",
+                "Record it without torchrun, or remove the section.",
+            )
         experiments.append(build(config, data_folder, dataset))
 
     # The other ranks build when rank 0 has finished: it may have to download the data.
@@ -92,23 +101,27 @@ def run(
     experiment = experiments[0] if experiments else build(config, data_folder, dataset)
     active = _ActiveRun(experiment, folder, listener, group, resume)
     listener.on_start(experiment, active.simulation)
+    launcher = "" if group.ranks == 1 else f"torchrun --nproc-per-node {group.ranks} -m "
+    how_to_resume = f"Continue with\n  {launcher}{command}"
     try:
         with stop_requests(second_kills=group.ranks == 1) as stop_requested:
             active.advance(stop_requested)
-    except Interrupted as problem:
-        _leave_report_to_first_rank(group, problem)
-        raise Interrupted(f"{problem}{_how_to_resume(folder, data_folder, group)}") from None
-    except Diverged as problem:
-        _leave_report_to_first_rank(group, problem)
+    except (Interrupted, Diverged) as problem:
+        if group.rank != 0:
+            # All ranks have this error, and the first reports it.
+            raise ReportedElsewhere(problem.exit_code) from None
+        if isinstance(problem, Interrupted):
+            raise Interrupted(f"{problem} {how_to_resume}") from None
         active.simulation.diverged = active.simulation.diverged or str(problem)
         write_json(folder.summary, active.summary())
         raise Diverged(
             f"{problem} What was recorded until then is in {folder.history}.", active.history
         ) from None
     except RankLost as problem:
-        raise RankLost(
-            f"Rank {group.rank}: {problem}{_how_to_resume(folder, data_folder, group)}"
-        ) from None
+        stopped = f"The run stopped after iteration {active.simulation.t} of {experiment.steps}."
+        step = active.saved_step
+        saved = f"The state after iteration {step} is saved." if step else "Nothing was saved yet."
+        raise RankLost(f"Rank {group.rank}: {problem} {stopped} {saved} {how_to_resume}") from None
     summary = active.summary()
     if group.rank == 0:
         write_json(folder.summary, summary)
@@ -116,36 +129,8 @@ def run(
 
 
 def resume_command(folder: RunFolder, data_folder: Path | None) -> str:
-    """The command that continues the run in a folder."""
     words = ["tacit", "run", folder.config, "--out", folder.path, "--resume"]
     return shlex.join(map(str, words if data_folder is None else [*words, "--data", data_folder]))
-
-
-def _how_to_resume(folder: RunFolder, data_folder: Path | None, group: ProcessGroup) -> str:
-    launcher = "" if group.ranks == 1 else f"torchrun --nproc-per-node {group.ranks} -m "
-    return f" Continue with\n  {launcher}{resume_command(folder, data_folder)}"
-
-
-def _leave_report_to_first_rank(group: ProcessGroup, problem: TacitError) -> None:
-    """Exit quietly on the other ranks: all of them have the same error."""
-    if group.rank != 0:
-        raise ReportedElsewhere(problem.exit_code) from None
-
-
-def _check(
-    config: Config, folder: RunFolder, data_folder: Path | None, resume: bool, group: ProcessGroup
-) -> None:
-    if resume:
-        folder.require_same_run(
-            config, f"Resume it with its own:\n  {resume_command(folder, data_folder)}"
-        )
-    else:
-        folder.require_empty()
-    if config.transcript is not None and group.ranks > 1:
-        raise Misuse(
-            f"[transcript] records all messages, but {group.ranks} ranks share them.",
-            "Record it without torchrun, or remove the section.",
-        )
 
 
 class _ActiveRun:
@@ -191,17 +176,18 @@ class _ActiveRun:
             # With the backend of the gradients, so that this file gives the same bits again.
             backend = self.simulation.gradients.strategy
             folder.create(with_keys(experiment.config, "run", gradients=backend))
-        folder.write_graph(StoredGraph.of(experiment.graph))
+        folder.write("graph.json", StoredGraph.of(experiment.graph))
         if experiment.dataset is not None and experiment.partition is not None:
-            folder.write_partition(StoredPartition.of(experiment.dataset, experiment.partition))
-        history = History()
+            stored = StoredPartition.of(experiment.dataset, experiment.partition)
+            folder.write("partition.json", stored)
+        history = ""
         if saved is not None:
-            history = History(r for r in folder.read_history() if r.step <= saved.step)
-        write_text(folder.history, history.to_jsonl())
+            history = History(r for r in folder.read_history() if r.step <= saved.step).to_jsonl()
+        write_text(folder.history, history)
         if saved is None or saved.step < experiment.steps:
             # A run that diverged has left a summary; this run has not ended yet.
             folder.summary.unlink(missing_ok=True)
-        return history.to_jsonl()
+        return history
 
     def advance(self, stop_requested: threading.Event) -> None:
         """Run to the last iteration; raise Interrupted if a stop is requested before."""
@@ -211,31 +197,23 @@ class _ActiveRun:
         save_every = keys.checkpoint_every * experiment.round_length
         if simulation.state is None:
             simulation.start()
-        try:
-            # A resumed run starts wherever it was stopped.
-            if simulation.t % evaluate_every == 0:
+        # A resumed run starts wherever it was stopped.
+        if simulation.t % evaluate_every == 0:
+            self._evaluate()
+        while simulation.t < steps:
+            simulation.step()
+            self.listener.on_step(simulation)
+            last = simulation.t == steps
+            if last or simulation.t % evaluate_every == 0:
                 self._evaluate()
-            while simulation.t < steps:
-                simulation.step()
-                self.listener.on_step(simulation)
-                last = simulation.t == steps
-                if last or simulation.t % evaluate_every == 0:
-                    self._evaluate()
-                # Read once: a request that arrives while saving waits for the next iteration.
-                stop = self.group.any(stop_requested.is_set())
-                if last or stop or simulation.t % save_every == 0:
-                    self._save()
-                if stop and not last:
-                    raise Interrupted(
-                        f"Stopped after iteration {simulation.t} of {steps}; the state is saved."
-                    )
-        except RankLost as problem:
-            saved = "Nothing was saved yet."
-            if self.saved_step:
-                saved = f"The state after iteration {self.saved_step} is saved."
-            raise RankLost(
-                f"{problem} The run stopped after iteration {simulation.t} of {steps}. {saved}"
-            ) from None
+            # Read once: a request that arrives while saving waits for the next iteration.
+            stop = self.group.any(stop_requested.is_set())
+            if last or stop or simulation.t % save_every == 0:
+                self._save()
+            if stop and not last:
+                raise Interrupted(
+                    f"Stopped after iteration {simulation.t} of {steps}; the state is saved."
+                )
 
     def _evaluate(self) -> None:
         if self.history and self.history[-1].step == self.simulation.t:

@@ -27,12 +27,6 @@ def circulant(n: int, hops: Iterable[int]) -> Edges:
     return np.stack([sources, (sources + np.tile(steps, n)) % n], axis=1)
 
 
-def star(n: int) -> Edges:
-    """Client 0 sends to all others."""
-    leaves = np.arange(1, n)
-    return np.stack([np.zeros_like(leaves), leaves], axis=1)
-
-
 def lattice(rows: int, columns: int, wrap: bool) -> Edges:
     """Client r·columns + c sends to the right and down; with `wrap`, across the border."""
     ids = np.arange(rows * columns).reshape(rows, columns)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from tacit.core.errors import Misuse
+from tacit.graph import spectrum
 from tacit.graph.edges import Edges, Weights, canonical
-from tacit.graph.properties import REMEDIES, MixingProperties, one_way_edge
+from tacit.graph.properties import CHECKS, REMEDIES, one_way_edge
 from tacit.graph.topology import BaseTopology
 from tacit.graph.weights import as_weights, check_weights, mixing_weights
 
@@ -32,9 +34,8 @@ class Topology(BaseTopology):
         labels: Names of the clients, for drawings.
         positions: Where to draw the clients, `[N, 2]`.
 
-    Example:
-        >>> Topology.ring(5).mixing("metropolis").describe()
-        'ring(5), metropolis weights: 5 clients, 10 directed edges, spectral gap 0.461'
+    >>> Topology.ring(5).mixing("metropolis").describe()
+    'ring(5), metropolis weights: 5 clients, 10 directed edges, spectral gap 0.461'
     """
 
     def mixing(self, rule: str = "metropolis", *, lazy: bool = False, **options: Any) -> Graph:
@@ -45,15 +46,11 @@ class Topology(BaseTopology):
             lazy: Use (I + W)/2 instead of W; see `Graph.lazy`.
             options: `kappa` of "laplacian"; `seed` of "sinkhorn", which draws random weights.
 
-        Returns:
-            The graph.
-
         Raises:
             Misuse: The rule is unknown or does not fit, or the topology is not connected.
 
-        Example:
-            >>> Topology.star(4).mixing().W[0].tolist()
-            [0.25, 0.25, 0.25, 0.25]
+        >>> Topology.star(4).mixing().W[0].tolist()
+        [0.25, 0.25, 0.25, 0.25]
         """
         self._require_connected()
         weights = mixing_weights(rule, self.edges, self.clients, self.directed, options)
@@ -75,8 +72,10 @@ class Topology(BaseTopology):
 
 
 @dataclass(frozen=True, eq=False)
-class Graph(MixingProperties):
-    """A topology with mixing weights; `Topology.mixing` and `from_matrix` make them.
+class Graph:
+    """A topology with mixing weights W; `Topology.mixing` and `from_matrix` make them.
+
+    What algorithms may require of W is computed once, when it is first asked for.
 
     Args:
         topology: Which clients can send to which.
@@ -88,6 +87,7 @@ class Graph(MixingProperties):
     topology: Topology
     weights: Weights
     rule: str
+    _violations: dict[str, str | None] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         n = self.topology.clients
@@ -96,21 +96,17 @@ class Graph(MixingProperties):
 
     @classmethod
     def from_matrix(cls, matrix: Any, topology: Topology | None = None) -> Graph:
-        """Use the weights of a square matrix.
+        """Use the weights of a square matrix; the algorithms that use them check them.
 
         Args:
             matrix: A NumPy, torch or SciPy matrix `[N, N]`; row i has the weights that i gives.
             topology: By default, there is an edge where the matrix has a non-zero entry.
 
-        Returns:
-            The graph. What its weights are good for is checked by the algorithms that use it.
-
         Raises:
             Misuse: The matrix is not square, real and finite, or has a weight without an edge.
 
-        Example:
-            >>> Graph.from_matrix([[0.5, 0.5], [0.5, 0.5]]).doubly_stochastic
-            True
+        >>> Graph.from_matrix([[0.5, 0.5], [0.5, 0.5]]).doubly_stochastic
+        True
         """
         weights = as_weights(matrix)
         if topology is None:
@@ -134,6 +130,7 @@ class Graph(MixingProperties):
 
     @property
     def edges(self) -> Edges:
+        """The directed edges (source, target), `[E, 2]`."""
         return self.topology.edges
 
     @property
@@ -152,6 +149,86 @@ class Graph(MixingProperties):
                 "Use graph.weights, which is sparse.",
             )
         return torch.from_numpy(self.weights.toarray())
+
+    @property
+    def undirected(self) -> bool:
+        """Every edge also exists in the other direction."""
+        return self._violation("undirected") is None
+
+    @property
+    def symmetric(self) -> bool:
+        """W = Wᵀ."""
+        return self._violation("symmetric") is None
+
+    @property
+    def row_stochastic(self) -> bool:
+        """W ≥ 0 and every row sums to one."""
+        return self._violation("row stochastic") is None
+
+    @property
+    def column_stochastic(self) -> bool:
+        """W ≥ 0 and every column sums to one."""
+        return self._violation("column stochastic") is None
+
+    @property
+    def doubly_stochastic(self) -> bool:
+        """W ≥ 0 and every row and column sums to one."""
+        return self._violation("doubly stochastic") is None
+
+    @property
+    def connected(self) -> bool:
+        """Non-zero weights carry messages from every client to every other."""
+        return self._violation("connected") is None
+
+    @property
+    def primitive(self) -> bool:
+        """Some power of W is positive in every entry."""
+        return self._violation("primitive") is None
+
+    @property
+    def positive_definite(self) -> bool:
+        """W is symmetric and its eigenvalues are positive."""
+        return self._violation("positive definite") is None
+
+    @cached_property
+    def spectral_gap(self) -> float:
+        """1 − |λ₂|, with λ₂ the second eigenvalue of W in modulus: the speed of consensus."""
+        return 1.0 - spectrum.second_modulus(
+            self.weights, symmetric=self.symmetric, doubly_stochastic=self.doubly_stochastic
+        )
+
+    @cached_property
+    def smallest_eigenvalue(self) -> float:
+        """The smallest eigenvalue of W, which must be symmetric."""
+        self.require("symmetric", by="the smallest eigenvalue")
+        return spectrum.smallest_eigenvalue(self.weights)
+
+    def require(self, *names: str, by: str) -> None:
+        """Raise Misuse with reason and remedy if W lacks a property that `by` needs.
+
+        The names are those of the properties, with blanks: "doubly stochastic".
+        """
+        for name in names:
+            if name not in REMEDIES:
+                raise Misuse(
+                    f"{by} requires the unknown property {name!r}.",
+                    f"Choose from {', '.join(REMEDIES)}.",
+                )
+            reason = self._violation(name)
+            if reason is not None:
+                raise Misuse(
+                    f"{by} needs a graph that is {name}; {self}: {reason}.", REMEDIES[name]
+                )
+
+    def _violation(self, name: str) -> str | None:
+        """Why the graph lacks a property, or None if it has it."""
+        if name not in self._violations:
+            self._violations[name] = (
+                one_way_edge(self.edges, self.clients)
+                if name == "undirected"
+                else CHECKS[name](self.weights)
+            )
+        return self._violations[name]
 
     def lazy(self) -> Graph:
         """(I + W)/2: mixes half as fast, and is positive definite for Metropolis weights."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 from scipy.sparse import csgraph
 
-from tacit.core.errors import Misuse
 from tacit.graph import spectrum
 from tacit.graph.edges import Edges, Vector, Weights, missing
 
@@ -32,101 +29,6 @@ REMEDIES = {
 }
 
 
-class MixingProperties(ABC):
-    """What algorithms may require of mixing weights W; every property is computed once."""
-
-    weights: Weights
-
-    @property
-    @abstractmethod
-    def edges(self) -> Edges:
-        """The directed edges (source, target), `[E, 2]`."""
-
-    @property
-    def undirected(self) -> bool:
-        """Every edge also exists in the other direction."""
-        return self._violation("undirected") is None
-
-    @property
-    def symmetric(self) -> bool:
-        """W = Wᵀ."""
-        return self._violation("symmetric") is None
-
-    @property
-    def row_stochastic(self) -> bool:
-        """W ≥ 0 and every row sums to one."""
-        return self._violation("row stochastic") is None
-
-    @property
-    def column_stochastic(self) -> bool:
-        """W ≥ 0 and every column sums to one."""
-        return self._violation("column stochastic") is None
-
-    @property
-    def doubly_stochastic(self) -> bool:
-        """W ≥ 0 and every row and column sums to one."""
-        return self._violation("doubly stochastic") is None
-
-    @property
-    def connected(self) -> bool:
-        """Non-zero weights carry messages from every client to every other."""
-        return self._violation("connected") is None
-
-    @property
-    def primitive(self) -> bool:
-        """Some power of W is positive in every entry."""
-        return self._violation("primitive") is None
-
-    @property
-    def positive_definite(self) -> bool:
-        """W is symmetric and its eigenvalues are positive."""
-        return self._violation("positive definite") is None
-
-    @cached_property
-    def spectral_gap(self) -> float:
-        """1 − |λ₂|, with λ₂ the second eigenvalue of W in modulus: the speed of consensus."""
-        return 1.0 - spectrum.second_modulus(
-            self.weights, symmetric=self.symmetric, doubly_stochastic=self.doubly_stochastic
-        )
-
-    @cached_property
-    def smallest_eigenvalue(self) -> float:
-        """The smallest eigenvalue of W, which must be symmetric."""
-        self.require("symmetric", by="the smallest eigenvalue")
-        return spectrum.smallest_eigenvalue(self.weights)
-
-    def require(self, *names: str, by: str) -> None:
-        """Raise Misuse with reason and remedy if W lacks a property that `by` needs.
-
-        The names are those of the properties, with blanks: "doubly stochastic".
-        """
-        for name in names:
-            if name not in REMEDIES:
-                raise Misuse(
-                    f"{by} requires the unknown property {name!r}.",
-                    f"Choose from {', '.join(REMEDIES)}.",
-                )
-            reason = self._violation(name)
-            if reason is not None:
-                raise Misuse(
-                    f"{by} needs a graph that is {name}; {self}: {reason}.", REMEDIES[name]
-                )
-
-    def _violation(self, name: str) -> str | None:
-        """Why W lacks a property, or None if it has it."""
-        if name not in self._violations:
-            self._violations[name] = (
-                one_way_edge(self.edges, self.weights.shape[0])
-                if name == "undirected"
-                else CHECKS[name](self.weights)
-            )
-        return self._violations[name]
-
-    @cached_property
-    def _violations(self) -> dict[str, str | None]:
-        return {}
-
-
 def one_way_edge(edges: Edges, clients: int) -> str | None:
     """An edge that does not exist in the other direction, in words, or None if all do."""
     source, target = edges.T
@@ -143,12 +45,17 @@ def _asymmetry(weights: Weights) -> str | None:
     return f"W[{i}, {j}] = {weights[i, j]:.4g} but W[{j}, {i}] = {weights[j, i]:.4g}"
 
 
-def _wrong_row(weights: Weights) -> str | None:
-    return _negative(weights) or _wrong_sum(weights, "row", axis=1)
-
-
-def _wrong_column(weights: Weights) -> str | None:
-    return _negative(weights) or _wrong_sum(weights, "column", axis=0)
+def _not_stochastic(weights: Weights, *lines: str) -> str | None:
+    """A negative weight, or a "row" or "column" that does not sum to one."""
+    if reason := _negative(weights):
+        return reason
+    for line in lines:
+        sums: Vector = weights.sum(axis=1 if line == "row" else 0)
+        worst = int(np.abs(sums - 1.0).argmax())
+        if abs(sums[worst] - 1.0) > SUM_TOLERANCE:
+            # Twelve digits, since a sum may be wrong in the ninth; 0.83 still prints as 0.83.
+            return f"{line} {worst} sums to {sums[worst]:.12g}"
+    return None
 
 
 def _unreachable(weights: Weights) -> str | None:
@@ -157,9 +64,8 @@ def _unreachable(weights: Weights) -> str | None:
         return None
     clients = np.arange(weights.shape[0])
     reached = csgraph.breadth_first_order(flow, 0, return_predecessors=False)
-    unreached = np.setdiff1d(clients, reached)
-    if len(unreached):
-        return f"client {unreached[0]} cannot be reached from client 0"
+    if len(reached) < len(clients):
+        return f"client {np.setdiff1d(clients, reached)[0]} cannot be reached from client 0"
     reaching = csgraph.breadth_first_order(flow.T.tocsr(), 0, return_predecessors=False)
     return f"client 0 cannot be reached from client {np.setdiff1d(clients, reaching)[0]}"
 
@@ -183,8 +89,7 @@ def _period(weights: Weights) -> str | None:
 
 
 def _nonpositive_eigenvalue(weights: Weights) -> str | None:
-    asymmetry = _asymmetry(weights)
-    if asymmetry:
+    if asymmetry := _asymmetry(weights):
         return f"W is not symmetric: {asymmetry}"
     if spectrum.gershgorin_bound(weights) > DEFINITE_TOLERANCE:
         return None
@@ -194,9 +99,9 @@ def _nonpositive_eigenvalue(weights: Weights) -> str | None:
 
 CHECKS: dict[str, Callable[[Weights], str | None]] = {
     "symmetric": _asymmetry,
-    "row stochastic": _wrong_row,
-    "column stochastic": _wrong_column,
-    "doubly stochastic": lambda weights: _wrong_row(weights) or _wrong_column(weights),
+    "row stochastic": lambda weights: _not_stochastic(weights, "row"),
+    "column stochastic": lambda weights: _not_stochastic(weights, "column"),
+    "doubly stochastic": lambda weights: _not_stochastic(weights, "row", "column"),
     "connected": _unreachable,
     "primitive": _period,
     "positive definite": _nonpositive_eigenvalue,
@@ -209,15 +114,6 @@ def _negative(weights: Weights) -> str | None:
         return None
     worst = entries.data.argmin()
     return f"W[{entries.row[worst]}, {entries.col[worst]}] = {entries.data[worst]:.4g} is negative"
-
-
-def _wrong_sum(weights: Weights, line: str, axis: int) -> str | None:
-    sums: Vector = weights.sum(axis=axis)
-    worst = int(np.abs(sums - 1.0).argmax())
-    if abs(sums[worst] - 1.0) <= SUM_TOLERANCE:
-        return None
-    # Twelve digits, since a sum may be wrong in the ninth; 0.83 still prints as 0.83.
-    return f"{line} {worst} sums to {sums[worst]:.12g}"
 
 
 def _flow(weights: Weights) -> Weights:

@@ -44,21 +44,10 @@ def second_modulus(weights: Weights, *, symmetric: bool, doubly_stochastic: bool
     n = weights.shape[0]
     if n == 1:
         return 0.0
-    moduli: Vector
-    if n <= DENSE_LIMIT:
-        dense = weights.toarray()
-        moduli = np.abs(np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense))
-    elif (row := circulant_row(weights)) is not None:
-        moduli = np.abs(np.fft.fft(row))
-    else:
-        return _second_modulus_large(weights, symmetric, doubly_stochastic)
-    return float(np.partition(moduli, n - 2)[n - 2])
-
-
-def _second_modulus_large(weights: Weights, symmetric: bool, doubly_stochastic: bool) -> float:
-    """By ARPACK; a doubly stochastic W is deflated by its first eigenvalue, as W − 11ᵀ/N."""
-    n = weights.shape[0]
-    found: npt.NDArray[np.inexact]
+    found = _all_eigenvalues(weights, symmetric)
+    if found is not None:
+        return float(np.partition(np.abs(found), n - 2)[n - 2])
+    # A doubly stochastic W is deflated by its first eigenvalue, as W − 11ᵀ/N.
     try:
         if not doubly_stochastic:
             found = eigs(weights, k=3, return_eigenvectors=False, **_arpack(n))
@@ -86,10 +75,9 @@ def _second_modulus_large(weights: Weights, symmetric: bool, doubly_stochastic: 
 def smallest_eigenvalue(weights: Weights) -> float:
     """The smallest eigenvalue of a symmetric W."""
     n = weights.shape[0]
-    if n <= DENSE_LIMIT:
-        return float(np.linalg.eigvalsh(weights.toarray())[0])
-    if (row := circulant_row(weights)) is not None:
-        return float(np.fft.fft(row).real.min())
+    found = _all_eigenvalues(weights, symmetric=True)
+    if found is not None:
+        return float(found.real.min())
     try:
         found = eigsh(weights, k=1, which="SA", return_eigenvectors=False, **_arpack(n, 1e-6))
         return float(found[0])
@@ -99,6 +87,15 @@ def smallest_eigenvalue(weights: Weights) -> float:
             "in bounded time.",
             "Use lazy=True: then W is positive definite by its diagonal alone.",
         ) from reason
+
+
+def _all_eigenvalues(weights: Weights, symmetric: bool) -> npt.NDArray[np.inexact] | None:
+    """All eigenvalues, or None if W is too large and not circulant."""
+    if weights.shape[0] <= DENSE_LIMIT:
+        dense = weights.toarray()
+        return np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
+    row = circulant_row(weights)
+    return None if row is None else np.fft.fft(row)
 
 
 def gershgorin_bound(weights: Weights) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -56,12 +56,8 @@ class BaseTopology:
     def ring(cls, n: int) -> Self:
         """Connect each of n clients with the next and the previous one.
 
-        Args:
-            n: The number of clients.
-
-        Example:
-            >>> Topology.ring(5).degrees.tolist()
-            [2, 2, 2, 2, 2]
+        >>> Topology.ring(5).degrees.tolist()
+        [2, 2, 2, 2, 2]
         """
         n = as_count("n", n)
         return cls._on_circle(n, families.circulant(n, [1]), f"ring({n})")
@@ -70,12 +66,8 @@ class BaseTopology:
     def directed_ring(cls, n: int) -> Self:
         """Let each of n clients send to the next.
 
-        Args:
-            n: The number of clients.
-
-        Example:
-            >>> Topology.directed_ring(3).edges.tolist()
-            [[0, 1], [1, 2], [2, 0]]
+        >>> Topology.directed_ring(3).edges.tolist()
+        [[0, 1], [1, 2], [2, 0]]
         """
         n = as_count("n", n)
         return cls._on_circle(n, families.circulant(n, [1]), f"directed_ring({n})", True)
@@ -84,12 +76,8 @@ class BaseTopology:
     def complete(cls, n: int) -> Self:
         """Connect all pairs of n clients.
 
-        Args:
-            n: The number of clients.
-
-        Example:
-            >>> Topology.complete(4).degrees.tolist()
-            [3, 3, 3, 3]
+        >>> Topology.complete(4).degrees.tolist()
+        [3, 3, 3, 3]
         """
         n = as_count("n", n)
         return cls._on_circle(n, families.circulant(n, range(1, n // 2 + 1)), f"complete({n})")
@@ -98,28 +86,20 @@ class BaseTopology:
     def star(cls, n: int) -> Self:
         """Connect client 0 with each of the n − 1 others.
 
-        Args:
-            n: The number of clients.
-
-        Example:
-            >>> Topology.star(4).degrees.tolist()
-            [3, 1, 1, 1]
+        >>> Topology.star(4).degrees.tolist()
+        [3, 1, 1, 1]
         """
         n = as_count("n", n)
         positions = np.concatenate([np.zeros((1, 2)), families.circle(max(n - 1, 1))])[:n]
-        return cls(n, families.star(n), False, f"star({n})", positions=positions)
+        edges = np.stack([np.zeros(n - 1, dtype=np.int64), np.arange(1, n)], axis=1)
+        return cls(n, edges, False, f"star({n})", positions=positions)
 
     @classmethod
     def grid(cls, rows: int, columns: int) -> Self:
         """Connect client r·columns + c with those above, below, left and right of it.
 
-        Args:
-            rows: The number of rows.
-            columns: The number of columns.
-
-        Example:
-            >>> Topology.grid(2, 3).degrees.tolist()
-            [2, 3, 2, 2, 3, 2]
+        >>> Topology.grid(2, 3).degrees.tolist()
+        [2, 3, 2, 2, 3, 2]
         """
         return cls._lattice("grid", rows, columns)
 
@@ -127,13 +107,8 @@ class BaseTopology:
     def torus(cls, rows: int, columns: int) -> Self:
         """Connect clients as in a grid, and the opposite borders too.
 
-        Args:
-            rows: The number of rows.
-            columns: The number of columns.
-
-        Example:
-            >>> set(Topology.torus(3, 4).degrees.tolist())
-            {4}
+        >>> set(Topology.torus(3, 4).degrees.tolist())
+        {4}
         """
         return cls._lattice("torus", rows, columns)
 
@@ -141,13 +116,10 @@ class BaseTopology:
     def exponential(cls, n: int, directed: bool = True) -> Self:
         """Let client i send to i + 2ᵏ mod n for every 2ᵏ < n: few edges, short paths.
 
-        Args:
-            n: The number of clients.
-            directed: If False, clients also send back.
+        If not `directed`, clients also send back.
 
-        Example:
-            >>> Topology.exponential(8).degrees.tolist()
-            [3, 3, 3, 3, 3, 3, 3, 3]
+        >>> Topology.exponential(8).degrees.tolist()
+        [3, 3, 3, 3, 3, 3, 3, 3]
         """
         n = as_count("n", n)
         edges = families.circulant(n, (2**k for k in range((n - 1).bit_length())))
@@ -157,14 +129,10 @@ class BaseTopology:
     def random_regular(cls, n: int, degree: int, seed: int = 0) -> Self:
         """Draw a connected graph in which each of n clients has `degree` neighbours.
 
-        Args:
-            n: The number of clients.
-            degree: Neighbours of each client; n · degree must be even.
-            seed: Seed of the draw.
+        n · degree must be even.
 
-        Example:
-            >>> set(Topology.random_regular(10, 3).degrees.tolist())
-            {3}
+        >>> set(Topology.random_regular(10, 3).degrees.tolist())
+        {3}
         """
         n, degree = as_count("n", n), as_count("degree", degree, at_least=0)
         rng = random.Random(as_count("seed", seed, at_least=0))
@@ -188,15 +156,10 @@ class BaseTopology:
     def erdos_renyi(cls, n: int, p: float, seed: int = 0, directed: bool = False) -> Self:
         """Draw each edge between n clients with probability p, until the graph is connected.
 
-        Args:
-            n: The number of clients.
-            p: Probability of each edge.
-            seed: Seed of the draw.
-            directed: Draw the two directions of an edge independently.
+        If `directed`, the two directions of an edge are drawn independently.
 
-        Example:
-            >>> Topology.erdos_renyi(5, 1.0).degrees.tolist()
-            [4, 4, 4, 4, 4]
+        >>> Topology.erdos_renyi(5, 1.0).degrees.tolist()
+        [4, 4, 4, 4, 4]
         """
         n = as_count("n", n)
         check_number("p", p, at_least=0, at_most=1, hint="a probability")
@@ -212,19 +175,12 @@ class BaseTopology:
     def random_geometric(cls, n: int, radius: float, seed: int = 0) -> Self:
         """Draw n points in the unit square and connect those within `radius`, until connected.
 
-        Args:
-            n: The number of clients.
-            radius: The largest distance of two neighbours.
-            seed: Seed of the draw.
-
-        Example:
-            >>> Topology.random_geometric(10, 0.5).is_connected()
-            True
+        >>> Topology.random_geometric(10, 0.5).is_connected()
+        True
         """
         n = as_count("n", n)
         rng = np.random.default_rng(as_count("seed", seed, at_least=0))
         check_number("radius", radius, above=0)
-
         return _first_connected(
             lambda: cls._geometric(n, rng.random((n, 2)), radius),
             f"radius = {radius:g} gave no connected graph of {n} clients",
@@ -235,14 +191,8 @@ class BaseTopology:
     def random_directed(cls, n: int, p: float, seed: int = 0) -> Self:
         """Draw a directed ring plus each other directed edge with probability p (LPPA paper).
 
-        Args:
-            n: The number of clients.
-            p: Probability of each edge that is not on the ring.
-            seed: Seed of the draw.
-
-        Example:
-            >>> Topology.random_directed(4, 0.0).degrees.tolist()
-            [1, 1, 1, 1]
+        >>> Topology.random_directed(4, 0.0).degrees.tolist()
+        [1, 1, 1, 1]
         """
         n = as_count("n", n)
         check_number("p", p, at_least=0, at_most=1, hint="a probability")
@@ -260,12 +210,8 @@ class BaseTopology:
             clients: The number of clients; the largest number in `edges` plus one by default.
             directed: If False, the missing direction of each edge is added.
 
-        Returns:
-            The topology.
-
-        Example:
-            >>> Topology.from_edges([(0, 1), (1, 2)]).degrees.tolist()
-            [1, 2, 1]
+        >>> Topology.from_edges([(0, 1), (1, 2)]).degrees.tolist()
+        [1, 2, 1]
         """
         pairs = as_edges(edges)
         if clients is None and not len(pairs):
@@ -279,23 +225,18 @@ class BaseTopology:
     def from_edge_file(cls, path: str | Path, directed: bool = False) -> Self:
         """Read two integers per line, separated by blanks or a comma; `#` starts a comment.
 
-        Args:
-            path: A text file.
-            directed: If False, the missing direction of each edge is added.
+        If not `directed`, the missing direction of each edge is added.
         """
-        read = cls.from_edges(read_edges(path), directed=directed)
-        return cls(read.clients, read.edges, directed, Path(path).name)
+        return replace(cls.from_edges(read_edges(path), directed=directed), name=Path(path).name)
 
     @classmethod
     def from_networkx(cls, graph: Any) -> Self:
         """Convert a networkx graph: its nodes become clients 0, 1, … and their names `labels`.
 
-        Args:
-            graph: A networkx Graph, DiGraph or multigraph without self loops.
+        The graph may be directed and a multigraph, but has no self loops.
 
-        Example:
-            >>> Topology.from_networkx(nx.path_graph(3)).edges.tolist()
-            [[0, 1], [1, 0], [1, 2], [2, 1]]
+        >>> Topology.from_networkx(nx.path_graph(3)).edges.tolist()
+        [[0, 1], [1, 0], [1, 2], [2, 1]]
         """
         number = {node: index for index, node in enumerate(graph.nodes)}
         edges = [(number[a], number[b]) for a, b in graph.edges()]
@@ -324,16 +265,10 @@ class BaseTopology:
         """The number of out-neighbours of each client, `[N]`."""
         return np.bincount(self.edges[:, 0], minlength=self.clients)
 
-    @cached_property
-    def in_degrees(self) -> npt.NDArray[np.int64]:
-        """The number of in-neighbours of each client, `[N]`."""
-        return np.bincount(self.edges[:, 1], minlength=self.clients)
-
     def components(self) -> npt.NDArray[np.int32]:
         """The number of the (strongly) connected component of each client, `[N]`."""
-        sources, targets = self.edges.T
         ones = np.ones(len(self.edges))
-        sends = sparse.csr_array((ones, (sources, targets)), shape=(self.clients,) * 2)
+        sends = sparse.csr_array((ones, tuple(self.edges.T)), shape=(self.clients,) * 2)
         return np.asarray(csgraph.connected_components(sends, connection="strong")[1])
 
     def is_connected(self) -> bool:
@@ -360,13 +295,11 @@ class BaseTopology:
 
 def _first_connected(draw: Callable[[], T], problem: str, remedy: str) -> T:
     """The first connected topology in a bounded number of draws."""
-    attempts = 100
-    for attempt in range(attempts):
+    for attempt in range(1, 101):
         topology = draw()
         if topology.is_connected():
             return topology
         # A large graph that fails a few times will always fail.
-        if topology.clients * (attempt + 1) > 1_000_000:
-            attempts = attempt + 1
+        if topology.clients * attempt > 1_000_000:
             break
-    raise Misuse(f"{problem} in {attempts} draws.", remedy)
+    raise Misuse(f"{problem} in {attempt} draws.", remedy)

@@ -32,9 +32,8 @@ def build(name: str, shape: Sequence[int], classes: int, **options: object) -> n
     if name not in MODELS:
         also = '; or your own as "package.module:Class"'
         raise unknown_name(f"There is no model {name!r}.", name, MODELS, also)
-    make = MODELS[name]
     try:
-        module = make(tuple(shape), classes, **options)
+        module = MODELS[name](tuple(shape), classes, **options)
     except Misuse:
         raise
     # Wrong options raise many types of errors, and a plugin can raise anything.

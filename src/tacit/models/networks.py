@@ -48,57 +48,42 @@ def sigmoid_cnn(
         check_positive("uniform", uniform, example=0.5)
     layers: list[nn.Module] = []
     for stride in (2, 2, 1):
-        layers += [UniformConv2d(channels, filters, 5, stride, uniform), nn.Sigmoid()]
+        layers.append(UniformConv2d(channels, filters, 5, stride, padding=2, uniform=uniform))
+        layers.append(nn.Sigmoid())
         channels = filters
     cells = -(-height // 4) * -(-width // 4)
-    return nn.Sequential(*layers, nn.Flatten(), UniformLinear(filters * cells, classes, uniform))
+    last = UniformLinear(filters * cells, classes, uniform=uniform)
+    return nn.Sequential(*layers, nn.Flatten(), last)
 
 
-class UniformConv2d(nn.Conv2d):
-    """A padded convolution with uniform initial weights.
+class UniformWeights(nn.Module):
+    """Initial weights that are uniform in ±`uniform`; None for torch's own."""
 
-    Args:
-        inputs: Input channels.
-        outputs: Filters.
-        size: Height and width of a filter.
-        stride: Step of the filter.
-        uniform: Weights start uniform in ± this; None for torch's own initial weights.
-    """
-
-    def __init__(
-        self, inputs: int, outputs: int, size: int, stride: int, uniform: float | None
-    ) -> None:
+    def __init__(self, *sizes: int, uniform: float | None, **options: int) -> None:
         # Before the weights are drawn.
         self.uniform = uniform
-        super().__init__(inputs, outputs, size, stride, padding=size // 2)
+        super().__init__(*sizes, **options)
 
     def reset_parameters(self) -> None:
-        super().reset_parameters()
-        _draw_uniform(self, self.uniform)
+        super().reset_parameters()  # type: ignore[misc]
+        if self.uniform is not None:
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -self.uniform, self.uniform)
 
 
-class UniformLinear(nn.Linear):
-    """A linear layer; its initial weights are uniform in ±`uniform`, or torch's own."""
-
-    def __init__(self, inputs: int, outputs: int, uniform: float | None) -> None:
-        self.uniform = uniform
-        super().__init__(inputs, outputs)
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        _draw_uniform(self, self.uniform)
+class UniformConv2d(UniformWeights, nn.Conv2d):
+    """A convolution with uniform initial weights."""
 
 
-def _draw_uniform(layer: nn.Module, bound: float | None) -> None:
-    if bound is not None:
-        for parameter in layer.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+class UniformLinear(UniformWeights, nn.Linear):
+    """A linear layer with uniform initial weights."""
 
 
 def lenet(shape: Sequence[int], classes: int, *, activation: str = "relu") -> nn.Module:
     """LeNet-5: convolutions of 6 and 16 filters with pooling, then linear layers of 120 and 84."""
     channels, height, width = _check_image(shape, "lenet", least=16)
-    act = _find_activation(activation)
+    check_choice("activation", activation, ACTIVATIONS.keys())
+    act = ACTIVATIONS[activation]
     cells = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),
@@ -120,7 +105,8 @@ def mlp(
     shape: Sequence[int], classes: int, *, hidden: Sequence[int] = (64,), activation: str = "relu"
 ) -> nn.Module:
     """Linear layers of the `hidden` sizes with an activation after each, and a last linear one."""
-    act = _find_activation(activation)
+    check_choice("activation", activation, ACTIVATIONS.keys())
+    act = ACTIVATIONS[activation]
     if not hidden or not all(is_count(size) for size in hidden):
         raise Misuse(f"hidden is {hidden!r}.", "Give a list of layer sizes such as [64].")
     sizes = [math.prod(shape), *hidden]
@@ -133,11 +119,6 @@ def mlp(
 def linear(shape: Sequence[int], classes: int) -> nn.Module:
     """Logistic regression."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
-
-
-def _find_activation(name: str) -> type[nn.Module]:
-    check_choice("activation", name, list(ACTIVATIONS))
-    return ACTIVATIONS[name]
 
 
 def _check_image(shape: Sequence[int], model: str, least: int) -> tuple[int, int, int]:

@@ -11,10 +11,8 @@ TLS_1_2_CIPHERS = "ECDHE-RSA-AES256-GCM-SHA384"
 # that needs an RSA certificate. All our certificates have ECDSA keys, so no TLS 1.2 handshake can
 # succeed. gRPC reads its environment on import, so this must happen before that.
 if "grpc" in sys.modules and os.environ.get("GRPC_SSL_CIPHER_SUITES") != TLS_1_2_CIPHERS:
-    raise Misuse(
-        "grpc was imported before tacit.peer and would allow TLS 1.2.",
-        "Import tacit.peer before grpc.",
-    )
+    problem = "grpc was imported before tacit.peer and would allow TLS 1.2."
+    raise Misuse(problem, "Import tacit.peer before grpc.")
 os.environ["GRPC_SSL_CIPHER_SUITES"] = TLS_1_2_CIPHERS
 # gRPC's core would print plain text into the log of the node, which has only lines of JSON.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -129,9 +129,7 @@ class KeyRing:
         """Derive all keys from a seed. Only for simulations: the seed reveals every secret."""
         salt, ikm = b"tacit/simulation/1", str(seed).encode()
         names = [str(client) for client in range(clients)]
-        secrets = {
-            client: hkdf(ikm, salt, encode_parts(names[client])) for client in range(clients)
-        }
+        secrets = {at: hkdf(ikm, salt, encode_parts(name)) for at, name in enumerate(names)}
         publics = [public_key(secret) for secret in secrets.values()]
         return cls("simulation", 1, names, publics, secrets)
 
@@ -207,8 +205,8 @@ class Keystreams:
         sources: list[int] = source.tolist()
         targets: list[int | None] = [None] * len(sources) if target is None else target.tolist()
         columns = self.width if width is None else width
-        for one, other in zip(sources, targets, strict=True):
-            self.ring.require_secret(one, other)
+        for ends in zip(sources, targets, strict=True):
+            self.ring.require_secret(*ends)
 
         def draw(index: Tensor) -> Tensor:
             # Always on the CPU: two ends with different devices must not round differently.

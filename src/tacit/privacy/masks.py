@@ -25,14 +25,12 @@ def edge_masks(tag: str, law: Noise, masks: Masks, here: Here) -> tuple[EdgeRows
 
 def edge_mask_tensors(tag: str, law: Noise, masks: Masks, here: Here) -> tuple[Tensor, Tensor]:
     """`edge_masks` as tensors, for algorithms that keep them."""
-    sent, received = edge_masks(tag, law, masks, here)
-    return _tensor(sent), _tensor(received)
-
-
-def _tensor(rows: EdgeRows) -> Tensor:
-    return rows if isinstance(rows, Tensor) else rows.tensor()
+    sent, received = (
+        rows if isinstance(rows, Tensor) else rows.tensor()
+        for rows in edge_masks(tag, law, masks, here)
+    )
+    return sent, received
 
 
 def check_masks(masks: str) -> None:
-    """Require a known way to share masks."""
     check_choice("masks", masks, {"derived": "no bytes", "sent": "as published"})

@@ -37,9 +37,8 @@ class MatrixStep:
         deviation: σ_μ, of the diagonal.
         off_diagonal: σ_z, of the non-zero entries of Z.
 
-    Example:
-        >>> MatrixStep("diagonal", deviation=0.1).mean
-        1.0
+    >>> MatrixStep("diagonal", deviation=0.1).mean
+    1.0
     """
 
     structure: Structure = "upper"
@@ -51,12 +50,8 @@ class MatrixStep:
         check_choice("structure", self.structure, ("diagonal", "upper", "sparse", "dense"))
         check_positive("mean of the matrix step", self.mean)
         for name in ("deviation", "off_diagonal"):
-            check_number(
-                f"{name} of the matrix step",
-                getattr(self, name),
-                at_least=0,
-                hint="a standard deviation",
-            )
+            value, hint = getattr(self, name), "a standard deviation"
+            check_number(f"{name} of the matrix step", value, at_least=0, hint=hint)
 
     def check_width(self, width: int) -> None:
         """Raise Misuse for a dense matrix of a model that is not small."""
@@ -77,8 +72,7 @@ class MatrixStep:
 
     def _product(self, v: Tensor, here: Here) -> Tensor:
         width = v.shape[1]
-        diagonal = here.noise("M/diagonal", Gaussian(self.deviation)).add_(self.mean)
-        out = diagonal.mul_(v)
+        out = here.noise("M/diagonal", Gaussian(self.deviation)).add_(self.mean).mul_(v)
         if self.structure == "diagonal" or width == 1:
             return out
         law = Gaussian(self.off_diagonal)

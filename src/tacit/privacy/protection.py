@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,31 +21,23 @@ from tacit.core.checks import check_methods, check_number
 from tacit.core.here import Function, Here
 
 
-class Protection(Protocol):
-    """A vector c(w) computed from a client's own model."""
-
-    # ‖c(w) − c(u)‖ ≤ lipschitz · |τ| · ‖w − u‖
-    lipschitz: ClassVar[float]
-
-    @property
-    def tau(self) -> float:
-        """The strength τ; 0 switches the protection off."""
-        ...
-
-    def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
-        """c(w) for each hosted client's row w [n, L]; use each tag once per iteration."""
-        ...
-
-
 @dataclass(frozen=True)
-class _Vector(ABC):
+class Protection(ABC):
+    """A vector c(w) computed from a client's own model.
+
+    Args:
+        tau: The strength τ; 0 switches the protection off.
+    """
+
     tau: float = 0.1
+    # ‖c(w) − c(u)‖ ≤ lipschitz · |τ| · ‖w − u‖
     lipschitz: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         check_number("tau", self.tau, hint="0 switches the protection vector off")
 
     def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
+        """c(w) for each hosted client's row w [n, L]; use each tag once per iteration."""
         # A shift of zero is linear in the rows; others must be declared.
         if not self.tau:
             return torch.zeros_like(rows)
@@ -65,15 +57,11 @@ class _Vector(ABC):
     _inverse: Function | None = None
 
 
-class NormVector(_Vector):
+class NormVector(Protection):
     """c(w) = (τ/√L) ‖w‖ · 1, the paper's first choice.
 
-    Args:
-        tau: The strength τ.
-
-    Example:
-        >>> NormVector(tau=0.1).lipschitz
-        1.0
+    >>> NormVector(tau=0.1).lipschitz
+    1.0
     """
 
     def _shift(self, w: Tensor) -> Tensor:
@@ -81,15 +69,11 @@ class NormVector(_Vector):
         return torch.ones_like(w).mul_(size * (self.tau / math.sqrt(w.shape[1])))
 
 
-class ErfVector(_Vector):
+class ErfVector(Protection):
     """c(w) = τ erf(0.1 w), elementwise.
 
-    Args:
-        tau: The strength τ.
-
-    Example:
-        >>> round(ErfVector(tau=0.1).lipschitz, 3)
-        0.113
+    >>> round(ErfVector(tau=0.1).lipschitz, 3)
+    0.113
     """
 
     lipschitz: ClassVar[float] = 0.2 / math.sqrt(math.pi)
@@ -101,16 +85,8 @@ class ErfVector(_Vector):
         return 10 * torch.erfinv(c / self.tau)
 
 
-class TanhVector(_Vector):
-    """c(w) = τ tanh(w), elementwise.
-
-    Args:
-        tau: The strength τ.
-
-    Example:
-        >>> TanhVector(tau=0.1).lipschitz
-        1.0
-    """
+class TanhVector(Protection):
+    """c(w) = τ tanh(w), elementwise."""
 
     def _shift(self, w: Tensor) -> Tensor:
         return self.tau * torch.tanh(w)
@@ -119,7 +95,11 @@ class TanhVector(_Vector):
         return torch.atanh(c / self.tau)
 
 
-PROTECTIONS: dict[str, type[Any]] = {"norm": NormVector, "erf": ErfVector, "tanh": TanhVector}
+PROTECTIONS: dict[str, type[Protection]] = {
+    "norm": NormVector,
+    "erf": ErfVector,
+    "tanh": TanhVector,
+}
 
 
 def mix_protected(tag: str, rows: Tensor, shift: Tensor, here: Here) -> Tensor:

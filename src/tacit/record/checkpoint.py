@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
 from tacit.core import storage
 from tacit.core.errors import Misuse
 
-NAME = re.compile(r"step-(\d{9})\.safetensors")
 FORMAT = "tacit-checkpoint-1"
 FACTS = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged")
 
@@ -117,10 +115,8 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
         with safe_open(path, framework="pt", device="cpu" if shapes_only else str(device)) as file:
             facts = json.loads((file.metadata() or {})["tacit"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            # Clones, because the tensors of safe_open are mapped from the file and change with it.
-            tensors = {
-                name: x.to(device) if shapes_only else x.clone() for name, x in tensors.items()
-            }
+            # Copies, because the tensors of safe_open are mapped from the file and change with it.
+            tensors = {name: x.to(device, copy=True) for name, x in tensors.items()}
     except SafetensorError as problem:
         raise ValueError(str(problem)) from None
     if facts["format"] != FORMAT:
@@ -130,6 +126,4 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted((path for path in folder.iterdir() if NAME.fullmatch(path.name)), reverse=True)
+    return sorted(folder.glob(f"step-{'[0-9]' * 9}.safetensors"), reverse=True)

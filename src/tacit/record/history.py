@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from tacit.core.errors import unknown_name
 
@@ -42,8 +42,7 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers; None replaces what is not finite, because JSON has no NaN."""
-        plain: dict[str, Any] = _finite(asdict(self))
-        return plain
+        return cast(dict[str, Any], _finite(asdict(self)))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Record:
@@ -52,7 +51,6 @@ class Record:
         return cls(**{**values, **spreads, "consensus_distance": distance})
 
 
-_MISSING = object()
 COLUMNS = [
     *(f"{metric}.{field}" for metric in ("accuracy", "loss") for field in Spread.__annotations__),
     *(name for name in Record.__annotations__ if name not in ("accuracy", "loss")),
@@ -84,15 +82,13 @@ class History(Sequence[Record]):
 
     def column(self, path: str) -> list[float]:
         """One metric over time, such as "accuracy.mean"; NaN where it was not measured."""
-        values = []
-        for record in self.records:
-            value: Any = record
-            for name in path.split("."):
-                value = getattr(value, name, _MISSING) if value is not None else None
-            if value is _MISSING or isinstance(value, Spread):
-                raise unknown_name(f"There is no column {path!r}.", path, COLUMNS)
-            values.append(math.nan if value is None else float(value))
-        return values
+        if path not in COLUMNS:
+            raise unknown_name(f"There is no column {path!r}.", path, COLUMNS)
+        metric, _, part = path.partition(".")
+        values = [getattr(record, metric) for record in self.records]
+        if part:
+            values = [None if spread is None else getattr(spread, part) for spread in values]
+        return [float(_number(value)) for value in values]
 
     def to_jsonl(self) -> str:
         """One JSON object per line."""

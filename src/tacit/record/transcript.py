@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse, unknown_name
 from tacit.core.here import Network, Nonlinear
-from tacit.core.hosted_clients import Apply, HostedClients, Objective
+from tacit.core.hosted_clients import HostedClients, Objective
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
@@ -59,6 +59,12 @@ class Keep:
                 raise Misuse(
                     f"{name} to keep is {value!r}.", "Give a tuple, e.g. (0, 2) or ('gamma',)."
                 )
+
+    @classmethod
+    def from_plain(cls, values: dict[str, Any]) -> Keep:
+        """From values as files hold them, with lists in place of tuples."""
+        lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
+        return cls(**values | lists)
 
     def includes(self, tick: int) -> bool:
         return self.ticks is None or self.ticks[0] <= tick <= self.ticks[1]
@@ -144,8 +150,12 @@ class TranscriptRecorder:
         ends = zip(graph.out_source.tolist(), graph.out_target.tolist(), strict=True)
         transcript.clients, transcript.edges = len(graph.ids), list(ends)
         keep = transcript.keep
-        _check_clients(keep.clients or (), transcript.clients)
-        _check_clients(keep.insides, transcript.clients)
+        for client in (*(keep.clients or ()), *keep.insides):
+            if not is_count(client, 0) or client >= transcript.clients:
+                raise Misuse(
+                    f"There is no client {client!r} for the transcript to keep.",
+                    f"Give clients from 0 to {transcript.clients - 1}.",
+                )
         self._insides = frozenset(keep.insides)
         ids, device = graph.ids.tolist(), graph.ids.device
         chosen = set(ids if keep.clients is None else keep.clients)
@@ -182,13 +192,17 @@ class TranscriptRecorder:
 
     def wrap(self, here: Hosted) -> Hosted:
         """The same clients with their messages, and what the `insides` clients hold, recorded."""
-        return replace(
-            here,
-            net=self,
-            objective=_RecordedObjective(here.objective, self, here.graph.ids),
-            randomness=_RecordedRandomness(here.randomness, self),
-            apply=self._apply(here.apply, here.graph.ids),
-        )
+        ids = here.graph.ids
+
+        def apply(step: Nonlinear, rows: Tensor) -> Tensor:
+            out = here.apply(step, rows)
+            unknowns = client_unknowns("nonlinear", self.tick, ids, step.tag)
+            self.record_held(unknowns, out.__getitem__)
+            return out
+
+        objective = _RecordedObjective(here.objective, self, ids)
+        randomness = _RecordedRandomness(here.randomness, self)
+        return replace(here, net=self, objective=objective, randomness=randomness, apply=apply)
 
     def record_held(self, unknowns: list[Unknown], rows: Callable[[Tensor], Tensor]) -> None:
         """Keep those of the rows that `insides` clients hold; `rows` maps indices [k] to [k, P]."""
@@ -202,15 +216,6 @@ class TranscriptRecorder:
         if index:
             kept = rows(torch.tensor(index, device=self._graph.ids.device)).detach().clone()
             held.update(zip((unknowns[k] for k in index), kept, strict=True))
-
-    def _apply(self, apply: Apply, ids: Tensor) -> Apply:
-        def recorded(step: Nonlinear, rows: Tensor) -> Tensor:
-            out = apply(step, rows)
-            unknowns = client_unknowns("nonlinear", self.tick, ids, step.tag)
-            self.record_held(unknowns, out.__getitem__)
-            return out
-
-        return recorded
 
     def _keep(
         self,
@@ -248,18 +253,15 @@ class _RecordedObjective:
 
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
         rows = self.objective.grad(theta, number, out)
-        self._record_gradient(number, rows)
+        self.recorder.record_held(client_unknowns("gradient", number, self.ids), rows.__getitem__)
         return rows
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         rows = self.objective.minimise(linear, curvature, number)
         # The minimiser satisfies ∇f(w) + b + cw = 0.
-        self._record_gradient(number, -linear - curvature * rows)
+        grad = -linear - curvature * rows
+        self.recorder.record_held(client_unknowns("gradient", number, self.ids), grad.__getitem__)
         return rows
-
-    def _record_gradient(self, number: int, rows: Tensor) -> None:
-        unknowns = client_unknowns("gradient", number, self.ids)
-        self.recorder.record_held(unknowns, rows.__getitem__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,12 +286,3 @@ class _RecordedRandomness:
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         return self.randomness.words(tag, tick, source, width)
-
-
-def _check_clients(clients: tuple[int, ...], count: int) -> None:
-    for client in clients:
-        if not is_count(client, 0) or client >= count:
-            raise Misuse(
-                f"There is no client {client!r} for the transcript to keep.",
-                f"Give clients from 0 to {count - 1}.",
-            )

@@ -96,13 +96,9 @@ def load(folder: Path) -> tuple[Transcript, str]:
     unknowns = [Unknown(*fields) for fields in facts["held"]]
     held = dict(zip(unknowns, tensors["held"], strict=True)) if unknowns else {}
     edges = [(int(s), int(t)) for s, t in facts["edges"]]
-    keep = Keep(**{key: _as_tuple(value) for key, value in facts["keep"].items()})
+    keep = Keep.from_plain(facts["keep"])
     transcript = Transcript(keep, facts["clients"], edges, facts["steps"], messages, held)
     return transcript, facts["fingerprint"]
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _canonical(facts: dict[str, Any]) -> bytes:

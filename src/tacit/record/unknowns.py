@@ -45,7 +45,6 @@ class Unknown(NamedTuple):
 
 
 def client_unknowns(kind: Kind, when: int, ids: Tensor, tag: str = "") -> list[Unknown]:
-    """One unknown per client in `ids`."""
     return [Unknown(kind, when, client, NO_CLIENT, tag) for client in ids.tolist()]
 
 

@@ -6,75 +6,77 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
-from torch import Tensor
 
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
-from tacit.auditing.scoring.matching import match, reorder
+from tacit.auditing.scoring.images import match, reorder
 from tacit.auditing.symbolic.exposure import LEVELS, MEANING, Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage
-from tacit.report.style import GRID, INK, MUTED, PALETTE, PAPER, plot_style, series_style
+from tacit.report.style import (
+    GRID,
+    INK,
+    MUTED,
+    PALETTE,
+    PAPER,
+    new_figure,
+    plot_style,
+    series_style,
+)
 
 LEVEL_COLOURS = dict(
     zip(LEVELS, (GRID, PALETTE[4], PALETTE[5], PALETTE[3], PALETTE[1]), strict=True)
 )
-STATUS_COLOURS = {"exact": PALETTE[1], "noisy": PALETTE[4], "hidden": GRID}
-STATUS_LABELS = {"exact": "known exactly", "noisy": "known with noise", "hidden": "not known"}
+STATUSES = {
+    "exact": (PALETTE[1], "known exactly"),
+    "noisy": (PALETTE[4], "known with noise"),
+    "hidden": (GRID, "not known"),
+}
 MAX_NUMBERED = 16  # clients up to which cells of the heat map show the noise
 PICTURES = 10  # samples shown of an attack
 
 
+@plot_style()
 def exposure_figure(exposure: Exposure) -> Figure:
     """A cell per pair: what the row's client learns about the gradients of the column's client."""
     levels = exposure.levels
     clients = len(levels)
-    with plot_style():
-        figure, axes = _empty_figure(5.6, 5.6)
-        for row, column in np.ndindex(clients, clients):
-            level = int(levels[row, column])
-            colour = PAPER if level < 0 else LEVEL_COLOURS[LEVELS[level]]
-            _cell(axes, column, row, 0.94, 0.94, colour)
-            deviation = float(exposure.deviations[row, column])
-            if clients <= MAX_NUMBERED and level >= 0 and 0 < deviation < np.inf:
-                style = {"ha": "center", "va": "center", "fontsize": 8, "color": INK}
-                axes.text(column, row, f"{deviation:.2g}", **style)
-        ticks = range(0, clients, max(1, clients // 15))
-        axes.set(xlim=(-0.5, clients - 0.5), ylim=(clients - 0.5, -0.5), aspect="equal")
-        axes.set(xlabel="victim", ylabel="curious client", xticks=ticks, yticks=ticks)
-        present = [level for level in reversed(LEVELS) if (levels == LEVELS.index(level)).any()]
-        handles = [Patch(facecolor=LEVEL_COLOURS[level], label=MEANING[level]) for level in present]
-        figure.legend(handles=handles, loc="outside lower center", ncols=1)
+    figure, axes = new_figure(5.6, 5.6)
+    axes.grid(False)
+    for row, column in np.ndindex(clients, clients):
+        level = int(levels[row, column])
+        colour = PAPER if level < 0 else LEVEL_COLOURS[LEVELS[level]]
+        _cell(axes, column, row, 0.94, 0.94, colour)
+        deviation = float(exposure.deviations[row, column])
+        if clients <= MAX_NUMBERED and level >= 0 and 0 < deviation < np.inf:
+            style = {"ha": "center", "va": "center", "fontsize": 8, "color": INK}
+            axes.text(column, row, f"{deviation:.2g}", **style)
+    ticks = range(0, clients, max(1, clients // 15))
+    axes.set(xlim=(-0.5, clients - 0.5), ylim=(clients - 0.5, -0.5), aspect="equal")
+    axes.set(xlabel="victim", ylabel="curious client", xticks=ticks, yticks=ticks)
+    present = [level for level in reversed(LEVELS) if (levels == LEVELS.index(level)).any()]
+    handles = [Patch(facecolor=LEVEL_COLOURS[level], label=MEANING[level]) for level in present]
+    figure.legend(handles=handles, loc="outside lower center", ncols=1)
     return figure
 
 
+@plot_style()
 def timeline_figure(leakage: Leakage) -> Figure:
     """A row per question, a cell per iteration: exact, noisy or hidden."""
-    with plot_style():
-        figure, axes = _empty_figure(5.6, 2.2)
-        answered = [question for question in QUESTIONS if leakage.of(question).when]
-        for row, question in enumerate(answered):
-            series = leakage.of(question)
-            for when, status in zip(series.when, series.statuses, strict=True):
-                _cell(axes, when, row, 0.92, 0.8, STATUS_COLOURS[status])
-        last = max(max(leakage.of(question).when) for question in answered)
-        axes.set(xlim=(-0.6, last + 0.6), ylim=(len(answered) - 0.5, -0.5))
-        axes.set(xlabel="iteration, or number of the batch")
-        axes.set_yticks(range(len(answered)), answered)
-        handles = [
-            Patch(facecolor=STATUS_COLOURS[s], label=STATUS_LABELS[s]) for s in STATUS_COLOURS
-        ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    return figure
-
-
-def _empty_figure(width: float, height: float) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(5.6, 2.2)
     axes.grid(False)
-    return figure, axes
+    answered = {name: series for name in QUESTIONS if (series := leakage.of(name)).when}
+    for row, series in enumerate(answered.values()):
+        for when, status in zip(series.when, series.statuses, strict=True):
+            _cell(axes, when, row, 0.92, 0.8, STATUSES[status][0])
+    last = max(max(series.when) for series in answered.values())
+    axes.set(xlim=(-0.6, last + 0.6), ylim=(len(answered) - 0.5, -0.5))
+    axes.set(xlabel="iteration, or number of the batch")
+    axes.set_yticks(range(len(answered)), answered)
+    handles = [Patch(facecolor=colour, label=label) for colour, label in STATUSES.values()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
 
 
 def _cell(axes: Any, x: float, y: float, width: float, height: float, colour: str) -> None:
@@ -88,6 +90,7 @@ def can_show(attack: ReconstructionResult) -> bool:
     return len(shape) == 3 and shape[0] in (1, 3)
 
 
+@plot_style()
 def pictures_figure(attack: ReconstructionResult) -> Figure:
     """Originals above, reconstructions below, in the order that fits best."""
     order = match(attack.guess.double(), attack.truth.double())
@@ -95,40 +98,31 @@ def pictures_figure(attack: ReconstructionResult) -> Figure:
     truth = attack.truth.flatten(0, 1)[:PICTURES]
     # Unused columns keep a few pictures from filling the width.
     columns = max(len(truth), 6)
-    with plot_style():
-        figure = Figure(figsize=(0.75 * columns + 0.9, 1.9), layout="constrained")
-        grid = figure.subplots(2, columns, squeeze=False)
-        for axes in grid[:, len(truth) :].flat:
-            axes.set_axis_off()
-        for row, (name, samples) in enumerate((("original", truth), ("attack", guess))):
-            for axes, sample in zip(grid[row], samples, strict=False):
-                axes.set(xticks=[], yticks=[])
-                axes.grid(False)
-                _show(axes, sample, float(truth.min()), float(truth.max()))
-            grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
+    figure = Figure(figsize=(0.75 * columns + 0.9, 1.9), layout="constrained")
+    grid = figure.subplots(2, columns, squeeze=False)
+    for axes in grid[:, len(truth) :].flat:
+        axes.set_axis_off()
+    low, high = float(truth.min()), float(truth.max())
+    for row, (name, samples) in enumerate((("original", truth), ("attack", guess))):
+        for axes, sample in zip(grid[row], samples, strict=False):
+            axes.set(xticks=[], yticks=[])
+            axes.grid(False)
+            picture = sample.double().clamp(low, high).sub(low).div(max(high - low, 1e-12))
+            grey = {"cmap": "gray", "vmin": 0, "vmax": 1}  # ignored by pictures in colour
+            axes.imshow(picture.permute(1, 2, 0).numpy(), interpolation="nearest", **grey)
+        grid[row][0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
     return figure
 
 
+@plot_style()
 def roc_figure(memberships: Sequence[MembershipResult]) -> Figure:
     """True positives over false positives of every score."""
-    with plot_style():
-        figure = Figure(figsize=(4.6, 4.4), layout="constrained")
-        axes = figure.add_subplot()
-        axes.plot([0, 1], [0, 1], color=MUTED, linestyle=":", linewidth=1)
-        for number, result in enumerate(memberships):
-            colour, _, _ = series_style(number)
-            label = f"{result.score}: AUC {result.roc.auc:.2f}"
-            axes.plot(result.roc.fpr, result.roc.tpr, color=colour, label=label)
-        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-        axes.set(xlabel="false positives", ylabel="true positives")
-        axes.legend(loc="lower right")
+    figure, axes = new_figure(4.6, 4.4)
+    axes.plot([0, 1], [0, 1], color=MUTED, linestyle=":", linewidth=1)
+    for number, result in enumerate(memberships):
+        label = f"{result.score}: AUC {result.roc.auc:.2f}"
+        axes.plot(result.roc.fpr, result.roc.tpr, color=series_style(number)[0], label=label)
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    axes.set(xlabel="false positives", ylabel="true positives")
+    axes.legend(loc="lower right")
     return figure
-
-
-def _show(axes: Any, sample: Tensor, low: float, high: float) -> None:
-    picture = sample.double().clamp(low, high).sub(low).div(max(high - low, 1e-12)).numpy()
-    if len(picture) == 1:
-        grey = ListedColormap([str(level) for level in np.linspace(0, 1, 256)])
-        axes.imshow(picture[0], cmap=grey, vmin=0, vmax=1, interpolation="nearest")
-    else:
-        axes.imshow(picture.transpose(1, 2, 0), interpolation="nearest")

@@ -7,11 +7,10 @@ from html import escape
 from typing import Any
 
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
-from tacit.auditing.result import AdversaryResult, Audit
+from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
-from tacit.auditing.verdict import ASSUMPTIONS
 from tacit.report import audit_figures as figures
-from tacit.report.page import PageSection, card, collapsible, render_page, table
+from tacit.report.page import card, collapsible, grid, render_page, table
 from tacit.report.style import svg
 
 SHOWN_TERMS = 12  # of a combination that is a proof
@@ -28,14 +27,17 @@ def audit_page(audit: Audit, title: str) -> str:
     return render_page(title, lead, "", audit_sections(audit))
 
 
-def audit_sections(audit: Audit) -> list[PageSection]:
-    return [
-        PageSection("Audit: verdict", _verdicts(audit)),
-        PageSection("Audit: what is proved", _proved(audit)),
-        PageSection("Audit: what is bounded", _bounded(audit)),
-        PageSection("Audit: what is measured", _measured(audit)),
-        PageSection("Audit: assumptions", _assumptions(audit)),
-    ]
+def audit_sections(audit: Audit) -> dict[str, str]:
+    """The sections of an audit as HTML, by title."""
+    options = escape(repr(audit.setting.algorithm))
+    return {
+        "Audit: verdict": _verdicts(audit),
+        "Audit: what is proved": _proved(audit),
+        "Audit: what is bounded": _bounded(audit),
+        "Audit: what is measured": _measured(audit),
+        "Audit: assumptions": _bullets(ASSUMPTIONS)
+        + f"<p>All numbers are in audit.json. Options: {options}</p>",
+    }
 
 
 def _verdicts(audit: Audit) -> str:
@@ -84,7 +86,7 @@ def _proved(audit: Audit) -> str:
             drawing = svg(figures.timeline_figure(leakage), f"What is known when: {name}")
             cards.append(card(name, drawing))
             proofs += collapsible(f"Proofs: {name}", _bullets(verdict.proved) + _proofs(leakage))
-    return _grid(cards) + proofs
+    return grid(cards) + proofs
 
 
 def _proofs(leakage: Leakage) -> str:
@@ -152,7 +154,7 @@ def _measured(audit: Audit) -> str:
     if rows:
         errors = ["MSE", "prior", "class", "SSIM", "prior", "class"]
         html += table(["Adversary", "Victims", "Evidence", "Attack", *errors, "Reading"], rows)
-    return html + _grid(cards)
+    return html + grid(cards)
 
 
 def _reconstruction_row(adversary: str, victims: str, attack: ReconstructionResult) -> list[str]:
@@ -169,17 +171,8 @@ def _reconstruction_row(adversary: str, victims: str, attack: ReconstructionResu
     ]
 
 
-def _assumptions(audit: Audit) -> str:
-    options = escape(repr(audit.setting.algorithm))
-    return f"{_bullets(ASSUMPTIONS)}<p>All numbers are in audit.json. Options: {options}</p>"
-
-
 def _bullets(items: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
-
-
-def _grid(cards: list[str]) -> str:
-    return f'<div class="grid">\n{"".join(cards)}</div>\n' if cards else ""
 
 
 def _wrapped(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
@@ -14,14 +15,12 @@ from scipy.spatial import cKDTree
 
 from tacit.core.errors import Misuse
 from tacit.graph import Topology
-from tacit.report.curves import Numbers
 from tacit.report.finished_run import MAX_DRAWN_EDGES, StoredGraph, StoredPartition
-from tacit.report.style import INK, MUTED, PALETTE, PAPER, legend_label, plot_style
+from tacit.report.plots import Numbers
+from tacit.report.style import INK, MUTED, PALETTE, PAPER, legend_label, new_figure, plot_style
 
-# Up to this many clients, circles show numbers.
-MAX_NUMBERED_CLIENTS = 40
-# Up to this many clients, bars stand apart above the client's number.
-MAX_NUMBERED_BARS = 60
+MAX_NUMBERED_CLIENTS = 40  # with more, circles show no numbers
+MAX_NUMBERED_BARS = 60  # with more, bars touch each other and have no numbers
 MAX_BARS = 200
 
 # Paul Tol's muted scheme: ten colours that colour-blind readers can tell apart.
@@ -46,17 +45,17 @@ def graph_figure(graph: StoredGraph) -> Figure:
         )
     edges, places = _distinct_edges(graph), _scaled_positions(graph)
     numbered = graph.clients <= MAX_NUMBERED_CLIENTS
-    radius = _circle_radius(places, numbered)
-    figure = Figure(figsize=(4.6, 4.6), layout="constrained")
-    axes = figure.add_subplot()
+    # The distance of a client from the nearest other one; infinite if there is no other one.
+    nearest = float(np.asarray(cKDTree(places).query(places, k=2)[0])[:, 1].min())
+    largest, smallest = (0.095, 0.035) if numbered else (0.035, 0.006)
+    radius = max(smallest, min(largest, 0.36 * nearest))
+    figure, axes = new_figure(4.6, 4.6)
     axes.set_axis_off()
     axes.set_aspect("equal")
     lines, heads = _edge_outlines(edges, places, radius, graph.directed)
-    if lines:
-        width = 1.3 if len(edges) <= 100 else 0.8 if len(edges) <= 500 else 0.5
-        _add_outlines(axes, lines, facecolor="none", edgecolor=MUTED, linewidth=width)
-    if heads:
-        _add_outlines(axes, heads, facecolor=MUTED, edgecolor="none")
+    width = 1.3 if len(edges) <= 100 else 0.8 if len(edges) <= 500 else 0.5
+    _add_outlines(axes, lines, facecolor="none", edgecolor=MUTED, linewidth=width)
+    _add_outlines(axes, heads, facecolor=MUTED, edgecolor="none")
     if numbered:
         circles = [Outline.circle(place, radius) for place in places]
         _add_outlines(axes, circles, facecolor=PAPER, edgecolor=PALETTE[0], linewidth=1.6)
@@ -70,8 +69,7 @@ def graph_figure(graph: StoredGraph) -> Figure:
         circles = [Outline(place + corners, polygon.codes) for place in places]
         _add_outlines(axes, circles, facecolor=PALETTE[0], edgecolor="none", linewidth=1.6)
     box = Outline.make_compound_path(*lines, *circles).get_extents().padded(0.02)
-    axes.set_xlim(box.x0, box.x1)
-    axes.set_ylim(box.y0, box.y1)
+    axes.set(xlim=(box.x0, box.x1), ylim=(box.y0, box.y1))
     figure.set_figheight(min(5.0, max(1.0, 4.6 * box.height / box.width)))
     return figure
 
@@ -93,15 +91,6 @@ def _scaled_positions(graph: StoredGraph) -> Numbers:
     extent = float(np.max(high - low)) or 1.0
     scaled: Numbers = (places - (low + high) / 2) * (2 / extent)
     return scaled
-
-
-def _circle_radius(places: Numbers, numbered: bool) -> float:
-    nearest = 1.0
-    if len(places) > 1:
-        distances = np.asarray(cKDTree(places).query(places, k=2)[0])
-        nearest = float(distances[:, 1].min())
-    largest, smallest = (0.095, 0.035) if numbered else (0.035, 0.006)
-    return max(smallest, min(largest, 0.36 * nearest))
 
 
 def _edge_outlines(
@@ -149,15 +138,14 @@ def _unit(vector: Numbers) -> Numbers:
 
 def _add_outlines(axes: Any, outlines: list[Outline], **style: Any) -> None:
     """Add all outlines as one path, which takes far fewer bytes than one element each."""
-    axes.add_artist(PathPatch(Outline.make_compound_path(*outlines), **style))
+    if outlines:
+        axes.add_artist(PathPatch(Outline.make_compound_path(*outlines), **style))
 
 
 @plot_style()
 def partition_figure(partition: StoredPartition) -> Figure:
     """A stacked bar per client with a colour per class; at most 200 evenly spaced clients."""
     clients, classes = len(partition.counts), len(partition.classes)
-    if not clients or not classes:
-        raise Misuse("The partition has no clients or no classes.", "Draw one that has both.")
     bars = min(clients, MAX_BARS)
     counts = np.array(partition.counts, dtype=np.float64)[np.arange(bars) * clients // bars]
     tops = counts.cumsum(1)
@@ -167,9 +155,7 @@ def partition_figure(partition: StoredPartition) -> Figure:
     named = range(classes) if classes <= 20 else [round(k * (classes - 1) / 7) for k in range(8)]
     widest = max(len(partition.classes[k]) for k in named)
     columns = max(1, min(len(named), 5 if widest <= 8 else 4 if widest <= 12 else 2))
-    height = 3.1 + 0.2 * math.ceil(len(named) / columns)
-    figure = Figure(figsize=(5.6, height), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure(5.6, 3.1 + 0.2 * math.ceil(len(named) / columns))
     axes.grid(False, axis="x")
     handles = []
     for k, colour in enumerate(class_colours(classes)):
@@ -184,13 +170,11 @@ def partition_figure(partition: StoredPartition) -> Figure:
         patch.set_label(legend_label(partition.classes[k]))
         axes.add_artist(patch)
         handles.append(patch)
-    axes.set_xlim(-0.7, bars - 0.3)
-    axes.set_ylim(0, max(1.0, tops[:, -1].max()) * 1.04)
-    axes.set_ylabel("samples")
-    axes.set_xticks(np.arange(0, clients, 1 if clients <= 25 else 5) if numbered else [])
-    every = f"{clients:,} clients"
+    axes.set(xlim=(-0.7, bars - 0.3), ylim=(0, max(1.0, tops[:, -1].max()) * 1.04))
+    axes.set(xticks=np.arange(0, clients, 1 if clients <= 25 else 5) if numbered else [])
     some = f"{bars} of {clients:,} clients, evenly spaced"
-    axes.set_xlabel("client" if numbered else every if bars == clients else some)
+    every = "client" if numbered else f"{clients:,} clients"
+    axes.set(xlabel=every if bars == clients else some, ylabel="samples")
     shown = [handles[k] for k in named]
     figure.legend(handles=shown, loc="outside lower center", ncols=columns, handlelength=1.0)
     return figure
@@ -201,7 +185,7 @@ def class_colours(count: int) -> list[str]:
     if count <= len(CLASS_COLOURS):
         return list(CLASS_COLOURS[:count])
     scale = matplotlib.colormaps["viridis"](np.linspace(0, 1, count))
-    return ["#" + "".join(f"{round(255 * part):02x}" for part in colour[:3]) for colour in scale]
+    return [to_hex(colour) for colour in scale]
 
 
 def _box(left: float, bottom: float, right: float, top: float) -> Outline:

@@ -8,29 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 from tacit.core.errors import Misuse
 from tacit.data import Dataset, Partition
 from tacit.graph import Graph
 from tacit.record.history import History, Record
 
-# Drawings with more edges show nothing.
-MAX_DRAWN_EDGES = 2_000
+MAX_DRAWN_EDGES = 2_000  # drawings with more show nothing
 
 
 class StoredModel(BaseModel):
     """What a file of a run holds."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = {"frozen": True}
 
 
 class FinalSpread(StoredModel):
@@ -58,7 +49,7 @@ class Summary(StoredModel):
     seed: int | str | None = None
     msd: float | None = None
     diverged: str | None = None
-    notes: list[str] = Field(default_factory=list)
+    notes: list[str] = []
 
 
 class StoredGraph(StoredModel):
@@ -141,16 +132,15 @@ def read_run(folder: Path) -> FinishedRun:
         raise Misuse(
             f"{folder} is not a run folder: it has no history.jsonl.", "Run `tacit run` first."
         )
-    config = _read_text(folder / "config.toml")
+    config, partition = _read_text(folder / "config.toml"), folder / "partition.json"
     try:
-        values = tomllib.loads(config)
+        settings = _flatten(tomllib.loads(config))
     except tomllib.TOMLDecodeError as problem:
         raise _damaged(folder / "config.toml", problem) from None
-    partition = folder / "partition.json"
     return FinishedRun(
         name=folder.resolve().name,
         config=config,
-        settings=_flatten(values),
+        settings=settings,
         summary=_read(Summary, folder / "summary.json"),
         history=_read_history(folder / "history.jsonl"),
         graph=_read(StoredGraph, folder / "graph.json"),

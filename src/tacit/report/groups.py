@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tacit.report.curves import Series
 from tacit.report.finished_run import FinishedRun
 
 
@@ -23,14 +22,9 @@ class RunGroup:
         """The name, with the number of seeds or that the run diverged."""
         if len(self.runs) > 1:
             return f"{self.name}, {len(self.runs)} seeds"
-        return f"{self.name} (diverged)" if _diverged(self.runs[0]) else self.name
-
-    @property
-    def series(self) -> Series:
-        return Series(self.label, tuple(run.history for run in self.runs))
+        return self.name if self.runs[0].summary.diverged is None else f"{self.name} (diverged)"
 
     def name_of(self, run: FinishedRun) -> str:
-        """The name of one run of this group."""
         return self.label if len(self.runs) == 1 else f"{self.name}, seed {run.summary.seed}"
 
 
@@ -41,7 +35,8 @@ def group_runs(runs: Sequence[FinishedRun]) -> list[RunGroup]:
     """
     alike: dict[tuple[str, str, bool], list[FinishedRun]] = {}
     for run in runs:
-        key = (run.summary.algorithm, _settings(run, seeds=False), _diverged(run))
+        diverged = run.summary.diverged is not None
+        key = (run.summary.algorithm, _settings(run, seeds=False), diverged)
         alike.setdefault(key, []).append(run)
     groups: list[tuple[FinishedRun, ...]] = []
     for (_, _, diverged), members in alike.items():
@@ -62,10 +57,6 @@ def differences(runs: Sequence[FinishedRun]) -> dict[str, list[str]]:
         for key in keys
         if len({_canonical(run.settings.get(key)) for run in runs}) > 1
     }
-
-
-def _diverged(run: FinishedRun) -> bool:
-    return run.summary.diverged is not None
 
 
 def _name(members: tuple[FinishedRun, ...], groups: Sequence[tuple[FinishedRun, ...]]) -> str:

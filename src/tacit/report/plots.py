@@ -8,34 +8,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, MaxNLocator
 
-from tacit.report.curves import (
-    Curve,
-    Series,
-    finite,
-    in_decibels,
-    scalar_curve,
-    spread_curve,
-)
-from tacit.report.style import MUTED, legend_label, plot_style, series_style
+from tacit.record.history import History
+from tacit.report.style import MUTED, legend_label, new_figure, plot_style, series_style
 
-# In inches.
-WIDTH, HEIGHT, LEGEND_ROW = 5.6, 3.1, 0.2
-# With more curves, only the means are drawn.
-MAX_RANGES = 6
+Numbers = npt.NDArray[np.float64]
+
+WIDTH, HEIGHT, LEGEND_ROW = 5.6, 3.1, 0.2  # in inches
+MAX_RANGES = 6  # with more curves, only the means are drawn
+MAX_POINTS = 1_000  # more on one curve are not visible, and make the page large
+
+
+@dataclass(frozen=True)
+class Series:
+    """What is drawn as one curve: a run, or several that differ in their seeds only."""
+
+    label: str
+    histories: tuple[History, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values [R] at the places x [R], NaN for gaps; optionally their range, and another curve."""
+
+    x: Numbers
+    values: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+    average_model: Numbers | None = None
 
 
 @plot_style()
 def accuracy_figure(series: Sequence[Series]) -> Figure:
     """Accuracy in percent over rounds: mean, range, and the average model as a dashed line."""
-    curves = [spread_curve(one, "accuracy") for one in series]
+    curves = [_spread_curve(one, "accuracy") for one in series]
     figure, axes = _draw(series, curves, "round", "accuracy (%)", spread=True)
     _limit_y(axes, 0, 100)
     return figure
@@ -44,9 +59,11 @@ def accuracy_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def loss_figure(series: Sequence[Series]) -> Figure:
     """Loss over rounds, on a log scale if it spans more than two decades."""
-    curves = [spread_curve(one, "loss") for one in series]
+    curves = [_spread_curve(one, "loss") for one in series]
     figure, axes = _draw(series, curves, "round", "loss", spread=True)
-    shown = finite(*(part for c in curves for part in (c.values, c.low, c.average_model)))
+    parts: list[Any] = [part for c in curves for part in (c.values, c.low, c.average_model)]
+    shown = np.concatenate(parts)
+    shown = shown[np.isfinite(shown)]
     if len(shown) and shown.min() > 0 and shown.max() > 100 * shown.min():
         _use_log_scale(axes)
     elif len(shown) and shown.min() >= 0:
@@ -57,16 +74,24 @@ def loss_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def msd_figure(series: Sequence[Series]) -> Figure:
     """Mean-square deviation from the optimum in decibels over iterations; seeds are averaged."""
-    curves = [in_decibels(scalar_curve(one, "msd", over="step")) for one in series]
+
+    def decibels(values: Numbers) -> Numbers:
+        return 10 * np.log10(np.where(values > 0, values, np.nan))
+
+    curves = []
+    for one in series:
+        curve = _scalar_curve(one, "msd", over="step")
+        low, high = (None if end is None else decibels(end) for end in (curve.low, curve.high))
+        curves.append(Curve(curve.x, decibels(curve.values), low, high))
     return _draw(series, curves, "iteration", "MSD (dB)")[0]
 
 
 @plot_style()
 def consensus_figure(series: Sequence[Series]) -> Figure:
     """Distance of the clients' models from their average over rounds; zeros are gaps."""
-    curves = [scalar_curve(one, "consensus_distance") for one in series]
+    curves = [_scalar_curve(one, "consensus_distance") for one in series]
     figure, axes = _draw(series, curves, "round", "consensus distance")
-    if (finite(*(curve.values for curve in curves)) > 0).any():
+    if any((curve.values > 0).any() for curve in curves):
         _use_log_scale(axes)
     return figure
 
@@ -74,7 +99,7 @@ def consensus_figure(series: Sequence[Series]) -> Figure:
 @plot_style()
 def bytes_figure(series: Sequence[Series]) -> Figure:
     """Bytes sent by all clients together since the start."""
-    curves = [scalar_curve(one, "bytes_sent") for one in series]
+    curves = [_scalar_curve(one, "bytes_sent") for one in series]
     figure, axes = _draw(series, curves, "round", "sent by all clients")
     axes.yaxis.set_major_formatter(EngFormatter(unit="B"))
     _limit_y(axes, 0, math.inf)
@@ -83,16 +108,41 @@ def bytes_figure(series: Sequence[Series]) -> Figure:
 
 @plot_style()
 def accuracy_by_bytes_figure(series: Sequence[Series]) -> Figure:
-    """Accuracy against bytes sent."""
-    curves = []
-    for one in series:
-        curve, sent = spread_curve(one, "accuracy"), scalar_curve(one, "bytes_sent").values
-        curves.append(Curve(sent, curve.values, curve.low, curve.high, curve.average_model))
+    curves = [
+        replace(_spread_curve(one, "accuracy"), x=_scalar_curve(one, "bytes_sent").values)
+        for one in series
+    ]
     figure, axes = _draw(series, curves, "sent by all clients", "accuracy (%)", spread=True)
     _limit_y(axes, 0, 100)
     axes.xaxis.set_major_formatter(EngFormatter(unit="B"))
     axes.xaxis.set_major_locator(MaxNLocator(6))
     return figure
+
+
+def _spread_curve(series: Series, metric: str) -> Curve:
+    """A metric of each client over rounds: its mean, and the range over clients or seeds."""
+    average = _scalar_curve(series, f"{metric}.average_model").values
+    curve = replace(_scalar_curve(series, f"{metric}.mean"), average_model=average)
+    if len(series.histories) > 1:
+        return curve
+    low, high = (_scalar_curve(series, f"{metric}.{end}").values for end in ("min", "max"))
+    return replace(curve, low=low, high=high)
+
+
+def _scalar_curve(series: Series, metric: str, over: str = "round") -> Curve:
+    """A metric over the rounds (or steps) that all histories have; of several, mean and range."""
+    tables = []
+    for history in series.histories:
+        x = (getattr(record, over) for record in history)
+        tables.append(dict(zip(x, history.column(metric), strict=True)))
+    shared = sorted(set.intersection(*map(set, tables)))
+    stride = math.ceil(len(shared) / MAX_POINTS)
+    if stride > 1:
+        shared = [*shared[:-1:stride], shared[-1]]
+    values = np.array([[table[x] for x in shared] for table in tables], dtype=np.float64)
+    values = np.where(np.isfinite(values), values, np.nan)
+    curve = Curve(np.array(shared, dtype=np.float64), values.mean(0))
+    return curve if len(tables) == 1 else replace(curve, low=values.min(0), high=values.max(0))
 
 
 def _draw(
@@ -107,10 +157,8 @@ def _draw(
     rows = math.ceil(len(handles) / columns)
     # matplotlib fills a legend column by column.
     ordered = [handle for column in range(columns) for handle in handles[column::columns]]
-    figure = Figure(figsize=(WIDTH, HEIGHT + LEGEND_ROW * rows), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    figure, axes = new_figure(WIDTH, HEIGHT + LEGEND_ROW * rows)
+    axes.set(xlabel=x, ylabel=y)
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=(1, 2, 5, 10)))
     if handles:
         figure.legend(handles=ordered, loc="outside lower center", ncols=columns)
@@ -121,10 +169,9 @@ def _draw(
 
 def _draw_curve(axes: Any, curve: Curve, number: int, count: int) -> None:
     colour, marker, _ = series_style(number)
-    if curve.low is not None and curve.high is not None and count <= MAX_RANGES:
+    if curve.low is not None and count <= MAX_RANGES:
         alpha = 0.2 if count == 1 else 0.16
-        band = axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=alpha)
-        band.set_linewidth(0)
+        axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=alpha, linewidth=0)
     if curve.average_model is not None and count <= MAX_RANGES:
         dashed = {"color": colour, "linestyle": "--", "linewidth": 1.3, "zorder": 2}
         axes.plot(curve.x, curve.average_model, **dashed)

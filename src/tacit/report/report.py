@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TypeVar
@@ -10,33 +10,40 @@ from typing import TypeVar
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_text
 from tacit.report import plots
-from tacit.report.curves import Series
 from tacit.report.drawings import can_draw, graph_figure, partition_figure
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
 from tacit.report.groups import RunGroup, differences, group_runs
-from tacit.report.page import PageSection, card, collapsible, grid, render_page, table
+from tacit.report.page import card, collapsible, grid, render_page, table
 from tacit.report.style import svg
 from tacit.report.tables import comparison_tables, run_summary
 
-# Of several runs, how many different graphs or partitions are drawn.
-MAX_DRAWINGS = 6
-# Longer tables of counts are of no use to a reader.
-MAX_COUNT_ROWS = 60
+MAX_DRAWINGS = 6  # of the different graphs or partitions of several runs
+MAX_COUNT_ROWS = 60  # longer tables of counts are of no use to a reader
 
 SPREAD_CAPTION = "Solid: the mean over clients. Dashed: the average model. Band: lowest to highest."
 MEANS_CAPTION = "The mean over clients; with this many curves, without ranges and average models."
 
 
 def write_report(
-    folders: Sequence[Path], out: Path, *, title: str, sections: Sequence[PageSection] = ()
+    folders: Sequence[Path], out: Path, *, title: str, sections: Mapping[str, str] | None = None
 ) -> Path:
-    """Write a page about the runs in these folders; `sections` precede the configuration."""
+    """Write a page about these runs; `sections`, HTML by title, precede the configuration."""
     distinct = list({folder.resolve(): folder for folder in folders}.values())
     if not distinct:
         raise Misuse(
             "There is no run to report on.", "Give at least one folder that `tacit run` made."
         )
-    page = report_page([read_run(folder) for folder in distinct], title=title, sections=sections)
+    runs = [read_run(folder) for folder in distinct]
+    groups = group_runs(runs)
+    summary = run_summary(runs[0]) if len(runs) == 1 else comparison_tables(groups)
+    parts = {
+        "Summary": summary,
+        "Over the rounds": _plots(groups),
+        "Graph and data": _drawings(groups),
+        **(sections or {}),
+        "Configuration": _configurations(groups),
+    }
+    page = render_page(title, _lead(runs), _warnings(groups) + _notes(groups), parts)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_text(out, page)
@@ -45,22 +52,6 @@ def write_report(
             f"Cannot write the report {out}: {problem}.", "Choose another place for it."
         ) from None
     return out
-
-
-def report_page(
-    runs: Sequence[FinishedRun], *, title: str, sections: Sequence[PageSection] = ()
-) -> str:
-    """The HTML of a report."""
-    groups = group_runs(runs)
-    summary = run_summary(runs[0]) if len(runs) == 1 else comparison_tables(groups)
-    parts = [
-        PageSection("Summary", summary),
-        PageSection("Over the rounds", _plots([group.series for group in groups])),
-        PageSection("Graph and data", _drawings(groups)),
-        *sections,
-        PageSection("Configuration", _configurations(groups)),
-    ]
-    return render_page(title, _lead(runs), _warnings(groups) + _notes(groups), parts)
 
 
 def _lead(runs: Sequence[FinishedRun]) -> str:
@@ -104,7 +95,10 @@ def _notes(groups: Sequence[RunGroup]) -> str:
     return f'<div class="box" role="note"><p><strong>Notes</strong></p><ul>{items}</ul></div>\n'
 
 
-def _plots(series: Sequence[Series]) -> str:
+def _plots(groups: Sequence[RunGroup]) -> str:
+    series = [
+        plots.Series(group.label, tuple(run.history for run in group.runs)) for group in groups
+    ]
     histories = [history for one in series for history in one.histories if history]
     if not histories:
         return "<p>No round was recorded.</p>\n"
@@ -199,17 +193,15 @@ def _distinct(
 
 
 def _configurations(groups: Sequence[RunGroup]) -> str:
-    runs = [run for group in groups for run in group.runs]
-    names = [group.name_of(run) for group in groups for run in group.runs]
+    named = [(group.name_of(run), run) for group in groups for run in group.runs]
     html = ""
-    if differing := differences(runs):
+    if differing := differences([run for _, run in named]):
         rows = [
             [escape(name), *(escape(values[place]) for values in differing.values())]
-            for place, name in enumerate(names)
+            for place, (name, _) in enumerate(named)
         ]
         html = table(["Run", *map(escape, differing)], rows, "What differs between the runs")
-    for name, run in zip(names, runs, strict=True):
-        title = "config.toml" if len(runs) == 1 else f"config.toml of {name}"
-        source = f'<div class="sheet"><pre>{escape(run.config)}</pre></div>'
-        html += collapsible(title, source)
+    for name, run in named:
+        title = "config.toml" if len(named) == 1 else f"config.toml of {name}"
+        html += collapsible(title, f'<div class="sheet"><pre>{escape(run.config)}</pre></div>')
     return html

@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -23,8 +24,7 @@ INK, MUTED, GRID, PAPER = "#1b1f24", "#59626d", "#d9dee4", "#fefefe"
 # hardly visible on white.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# The markers as text.
-MARKER_SYMBOLS = ("●", "■", "▲", "◆", "▼", "✚", "✖")
+MARKER_SYMBOLS = ("●", "■", "▲", "◆", "▼", "✚", "✖")  # the markers as text
 
 CSS_VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"} | {
     colour: f"--c{number}" for number, colour in enumerate(PALETTE) if colour != INK
@@ -32,46 +32,32 @@ CSS_VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper
 # The only class colour that is too dark on a dark page.
 CSS_VARIABLES["#332288"] = "--indigo"
 
-_STYLE = {
-    # Text stays text: searchable, small, readable by screen readers.
-    "svg.fonttype": "none",
-    "svg.hashsalt": "tacit",
-    # Labels come from users: a dollar sign is a dollar sign.
-    "text.parse_math": False,
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.facecolor": "none",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "axes.xmargin": 0.02,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "legend.handlelength": 2.4,
-    "figure.facecolor": "none",
-    "figure.edgecolor": "none",
-    "lines.linewidth": 1.8,
-    "lines.markersize": 5,
-}
-
 
 @contextmanager
 def plot_style() -> Iterator[None]:
     """Use our style instead of the user's matplotlib settings; also works as a decorator."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
+        # Text stays text: searchable, small, readable by screen readers.
+        matplotlib.rc("svg", fonttype="none", hashsalt="tacit")
+        # Labels come from users: a dollar sign is a dollar sign.
+        matplotlib.rc("text", parse_math=False, color=INK)
+        matplotlib.rc("font", size=10)
+        matplotlib.rc("axes", edgecolor=MUTED, labelcolor=INK, facecolor="none")
+        matplotlib.rc("axes", grid=True, axisbelow=True, linewidth=0.8, xmargin=0.02)
+        matplotlib.rc("axes.spines", top=False, right=False)
+        matplotlib.rc("grid", color=GRID, linewidth=0.6)
+        matplotlib.rc(("xtick", "ytick"), color=MUTED, labelcolor=INK)
+        matplotlib.rc("legend", frameon=False, fontsize=9, handlelength=2.4)
+        matplotlib.rc("figure", facecolor="none", edgecolor="none")
+        matplotlib.rc("lines", linewidth=1.8, markersize=5)
         yield
+
+
+def new_figure(width: float, height: float) -> tuple[Figure, Any]:
+    """A figure of this size in inches, and its only axes."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
 
 
 def series_style(number: int) -> tuple[str, str, str]:

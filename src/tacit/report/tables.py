@@ -14,28 +14,22 @@ from tacit.report.groups import RunGroup
 from tacit.report.page import facts, format_bytes, format_duration, format_number, table, tile
 from tacit.report.style import CSS_VARIABLES, series_style
 
-NOT_MEASURED = FinalSpread()
-
 
 def run_summary(run: FinishedRun) -> str:
     """The result of one run: large numbers, then all of them."""
     summary = run.summary
-    accuracy, loss = summary.accuracy or NOT_MEASURED, summary.loss or NOT_MEASURED
-    tiles = []
-    rows = [["Loss", *_cells(loss, ".4g")]]
+    name, cells = "Loss", _cells(summary.loss, ".4g")
+    rows, tiles = [[name, *cells]], []
     if summary.accuracy is not None:
-        mean, low, high, average = _cells(accuracy, ".2f", " %")
-        spread = f"clients from {format_number(accuracy.min, '.2f')} to {high}"
-        tiles.append(tile("Accuracy, mean over clients", mean, spread))
-        tiles.append(tile("Accuracy of the average model", average))
-        rows.insert(0, ["Accuracy", mean, low, high, average])
-    else:
-        if summary.msd is not None:
-            msd = format_number(decibels(summary.msd), ".1f", " dB")
-            tiles.append(tile("Mean-square deviation", msd))
-        mean, low, high, average = _cells(loss, ".4g")
-        tiles.append(tile("Loss, mean over clients", mean, f"clients from {low} to {high}"))
-        tiles.append(tile("Loss of the average model", average))
+        name, cells = "Accuracy", _cells(summary.accuracy, ".2f", " %")
+        rows.insert(0, [name, *cells])
+    elif summary.msd is not None:
+        msd = format_number(decibels(summary.msd), ".1f", " dB")
+        tiles.append(tile("Mean-square deviation", msd))
+    mean, low, high, average = cells
+    spread = f"clients from {low.removesuffix(' %')} to {high}"
+    tiles.append(tile(f"{name}, mean over clients", mean, spread))
+    tiles.append(tile(f"{name} of the average model", average))
     sent = summary.bytes_sent
     each = format_bytes(None if sent is None else sent / max(1, summary.clients))
     rounds = f"{summary.rounds:,}"
@@ -58,7 +52,8 @@ def run_summary(run: FinishedRun) -> str:
     return f'<dl class="tiles">{"".join(tiles)}</dl>\n' + table(header, rows) + facts(values)
 
 
-def _cells(spread: FinalSpread, form: str, unit: str = "") -> list[str]:
+def _cells(spread: FinalSpread | None, form: str, unit: str = "") -> list[str]:
+    spread = spread or FinalSpread()
     parts = (spread.mean, spread.min, spread.max, spread.average_model)
     return [format_number(part, form, unit) for part in parts]
 
@@ -102,26 +97,23 @@ class _Column:
 
 
 def _columns(summaries: Sequence[Summary]) -> list[_Column]:
-    def accuracy(summary: Summary) -> FinalSpread:
-        return summary.accuracy or NOT_MEASURED
-
-    def loss(summary: Summary) -> FinalSpread:
-        return summary.loss or NOT_MEASURED
+    def final(metric: str, part: str) -> Callable[[Summary], float | None]:
+        return lambda summary: getattr(getattr(summary, metric) or FinalSpread(), part)
 
     columns = []
     if any(summary.accuracy is not None for summary in summaries):
         columns += [
-            _Column("Accuracy (%)<br>mean", lambda s: accuracy(s).mean, ".2f"),
-            _Column("<br>lowest", lambda s: accuracy(s).min, ".2f"),
-            _Column("<br>highest", lambda s: accuracy(s).max, ".2f", over_seeds=False),
-            _Column("of average<br>model", lambda s: accuracy(s).average_model, ".2f"),
+            _Column("Accuracy (%)<br>mean", final("accuracy", "mean"), ".2f"),
+            _Column("<br>lowest", final("accuracy", "min"), ".2f"),
+            _Column("<br>highest", final("accuracy", "max"), ".2f", over_seeds=False),
+            _Column("of average<br>model", final("accuracy", "average_model"), ".2f"),
         ]
     if any(summary.msd is not None for summary in summaries):
         columns.append(_Column("MSD (dB)", lambda s: decibels(s.msd), ".1f"))
     return [
         *columns,
-        _Column("Loss<br>mean", lambda s: loss(s).mean, ".4g"),
-        _Column("of average<br>model", lambda s: loss(s).average_model, ".4g", over_seeds=False),
+        _Column("Loss<br>mean", final("loss", "mean"), ".4g"),
+        _Column("of average<br>model", final("loss", "average_model"), ".4g", over_seeds=False),
         _Column("Consensus<br>distance", lambda s: s.consensus_distance, ".3g"),
     ]
 

@@ -1,9 +1,13 @@
 """The data of gradients: where clients' samples come from, and loaders of their batches.
 
-A `SampleSource` describes the data of all clients. Its loader yields, for hosted clients and a
-batch number, chunks of clients with their arrays stacked [k, ...], so that one batched pass
-handles a chunk. A batch is a pure function of the seed, the client and the number. The thread that
-processes a chunk also assembles its arrays.
+A source (`FullBatchSource`, `MiniBatchSource` or a `Stream`) describes the data of all clients:
+their number, the steps per epoch of the average client, and the numbers in the largest batch of one
+client. `loader(ids, positions, seed, device)` makes the loader of hosted clients: their ids [n] and
+the seed key what is drawn, and their data are at the positions [n] of the source.
+
+A loader yields, for a batch number, chunks of clients with their arrays stacked [k, ...], so that
+one batched pass handles a chunk. A batch is a pure function of the seed, the client and the number.
+The thread that processes a chunk also assembles its arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +21,6 @@ import torch
 from torch import Tensor
 
 from tacit.core.devices import to_device
-from tacit.core.errors import Misuse
 from tacit.core.randomness import (
     TILE,
     concatenated_ranges,
@@ -27,6 +30,7 @@ from tacit.core.randomness import (
 )
 from tacit.tasks.parts import Part, Parts
 
+Device = torch.device | str
 # A number of clients → the ranges of clients to process together.
 Split = Callable[[int], Sequence[slice]]
 # Rows of hosted clients, and a function that returns their arrays stacked along a new first
@@ -42,34 +46,6 @@ class BatchLoader(Protocol):
         ...
 
 
-class SampleSource(Protocol):
-    """The data of all clients."""
-
-    @property
-    def clients(self) -> int:
-        """Number of clients N."""
-        ...
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Iterations in which the average client sees its data once.
-
-        1 if each gradient sees all data, or new data.
-        """
-        ...
-
-    @property
-    def batch_numel(self) -> int:
-        """Numbers in the largest batch of one client."""
-        ...
-
-    def loader(
-        self, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
-    ) -> BatchLoader:
-        """Batches of the clients `ids`, whose data are at `positions` in this source."""
-        ...
-
-
 def gather(arrays: Part, index: slice | Tensor) -> Part:
     """The entries at `index` of each array."""
     return tuple(array[index] for array in arrays)
@@ -78,25 +54,6 @@ def gather(arrays: Part, index: slice | Tensor) -> Part:
 def one_chunk(count: int) -> list[slice]:
     """The split that keeps all clients together."""
     return [slice(0, count)]
-
-
-def source_of(parts: Parts | Sequence[Part] | SampleSource, batch_size: int | None) -> SampleSource:
-    """The source for a task's `parts`; a stream is a source already."""
-    if isinstance(parts, Parts):
-        assert batch_size is not None
-        return MiniBatchSource(parts, batch_size)
-    return FullBatchSource(parts) if isinstance(parts, Sequence) else parts
-
-
-def check_part_sizes(parts: Parts, batch_size: int) -> None:
-    """Raise Misuse if a client cannot fill one batch."""
-    if int(parts.sizes.min()) < batch_size:
-        client = int(parts.sizes.argmin())
-        raise Misuse(
-            f"Client {client} has {int(parts.sizes[client])} samples, fewer than one batch of "
-            f"{batch_size}.",
-            "Lower batch_size or give that client more data (a partition's `minimum`).",
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,16 +71,14 @@ class FullBatchSource:
     def batch_numel(self) -> int:
         return max(sum(array.numel() for array in part) for part in self.parts)
 
-    def loader(
-        self, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
-    ) -> BatchLoader:
+    def loader(self, ids: Tensor, positions: Tensor, seed: int, device: Device) -> BatchLoader:
         return FullBatchLoader([self.parts[i] for i in positions.tolist()], device)
 
 
 class FullBatchLoader:
     """Loads whole parts; clients whose arrays have the same shapes share chunks."""
 
-    def __init__(self, parts: Sequence[Part], device: torch.device | str) -> None:
+    def __init__(self, parts: Sequence[Part], device: Device) -> None:
         by_shape: dict[tuple[torch.Size, ...], list[int]] = {}
         for row, part in enumerate(parts):
             by_shape.setdefault(tuple(array.shape for array in part), []).append(row)
@@ -159,10 +114,8 @@ class MiniBatchSource:
     def batch_numel(self) -> int:
         return self.batch_size * sum(array[0].numel() for array in self.parts.arrays)
 
-    def loader(
-        self, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
-    ) -> BatchLoader:
-        return MiniBatchLoader(self.parts, positions, ids, self.batch_size, seed, device)
+    def loader(self, ids: Tensor, positions: Tensor, seed: int, device: Device) -> BatchLoader:
+        return MiniBatchLoader(self, ids, positions, seed, device)
 
 
 class MiniBatchLoader:
@@ -170,40 +123,26 @@ class MiniBatchLoader:
 
     With b = ⌊samples/batch⌋ batches per epoch, batch k of a client is slot k mod b of epoch ⌊k/b⌋.
     The samples beyond the last full batch of an epoch are skipped, different ones in each epoch.
-
-    Args:
-        parts: The data of all clients.
-        positions: Positions of the hosted clients in `parts` [n].
-        ids: Hosted clients, which key their orders [n].
-        batch_size: Samples per batch.
-        seed: Keys the orders.
-        device: Where batches are made.
     """
 
     def __init__(
-        self,
-        parts: Parts,
-        positions: Tensor,
-        ids: Tensor,
-        batch_size: int,
-        seed: int,
-        device: torch.device | str,
+        self, source: MiniBatchSource, ids: Tensor, positions: Tensor, seed: int, device: Device
     ) -> None:
-        positions = positions.cpu()
+        parts, positions = source.parts, positions.cpu()
         self.arrays = tuple(array.to(device) for array in parts.arrays)
         self._order = parts.order.to(device)
         self._first = parts.offsets[positions]
         self._sizes = parts.sizes[positions]
         self._ids = ids.cpu()
         self._device = self._order.device
-        self._batch = batch_size
+        self._batch = source.batch_size
         self._key = derive_key(seed, "batches")
-        self._slots = self._sizes // batch_size
+        self._slots = self._sizes // self._batch
         # Cache of the batches of each client's current epoch, client after client.
         self._epoch = torch.full_like(self._sizes, -1)
         self._begin = self._slots.cumsum(0) - self._slots
         self._batches = torch.empty(
-            int(self._slots.sum()), batch_size, dtype=torch.int64, device=self._device
+            int(self._slots.sum()), self._batch, dtype=torch.int64, device=self._device
         )
         # If all clients have the same number of samples: batches per epoch, and the common epoch.
         self._equal_slots = int(self._slots[0]) if len(set(self._sizes.tolist())) == 1 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Protocol
 
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 from torch.func import vmap
 
 from tacit.core.workers import WorkerPool, without_onednn
-from tacit.tasks.batches import one_chunk
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
 from tacit.tasks.parts import Part, Parts
@@ -48,11 +48,11 @@ class Evaluation(Protocol):
 
     def at_batch(self, number: int) -> Evaluation:
         """This evaluation at the time of batch `number`; the same unless it changes with time."""
-        ...
+        return self
 
 
 @dataclass(frozen=True, eq=False)
-class TestSet:
+class TestSet(Evaluation):
     """Evaluates all models on the same held-out data."""
 
     __test__ = False  # not a test for pytest
@@ -82,11 +82,7 @@ class TestSet:
                     correct[row, number] = (output.argmax(1) == y).sum()
                     classified.append(True)
 
-        items = [
-            (first, number)
-            for first in range(0, len(theta), models)
-            for number in range(len(batches))
-        ]
+        items = product(range(0, len(theta), models), range(len(batches)))
         with self.pool.exclusive(), without_onednn(theta.device):
             self.pool.run(evaluate, items)
         loss, correct = (total.sum(1).cpu() / len(self.x) for total in (loss, correct))
@@ -98,9 +94,6 @@ class TestSet:
     def to(self, device: torch.device | str, pool: WorkerPool | None = None) -> TestSet:
         x, y = self.x.to(device), self.y.to(device)
         return replace(self, flat=self.flat.to(device), x=x, y=y, pool=pool or self.pool)
-
-    def at_batch(self, number: int) -> TestSet:
-        return self
 
     @cached_property
     def _chain(self) -> Chain | str:
@@ -124,7 +117,7 @@ class TestSet:
 
 
 @dataclass(frozen=True, eq=False)
-class LocalLoss:
+class LocalLoss(Evaluation):
     """Evaluates each model by its client's own loss, the average model by the mean loss."""
 
     loss: Loss
@@ -144,9 +137,6 @@ class LocalLoss:
         loss = self.loss.to(device) if isinstance(self.loss, ModuleLoss) else self.loss
         return replace(self, loss=loss, device=device)
 
-    def at_batch(self, number: int) -> LocalLoss:
-        return self
-
     @torch.no_grad()
     def _own(self, theta: Tensor, client: int) -> float:
         part = self.parts.of(client) if isinstance(self.parts, Parts) else self.parts[client]
@@ -154,7 +144,7 @@ class LocalLoss:
 
 
 @dataclass(frozen=True, eq=False)
-class ExpectedLoss:
+class ExpectedLoss(Evaluation):
     """Evaluates each model by its client's expected loss, the average model by the mean of all.
 
     `stream` gives the arguments of the expected loss at the time of each batch. It draws nothing.
@@ -166,10 +156,9 @@ class ExpectedLoss:
     device: torch.device | str = "cpu"
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
-        ids = torch.tensor(clients)
-        loader = self.stream.loader(ids, ids, seed=0, device=self.device)
-        ((_, load),) = loader.chunks(self.number, one_chunk)
-        loss: Tensor = vmap(self.loss)(theta, *load())
+        own = (array[torch.tensor(clients)].to(self.device) for array in self.stream.constants)
+        nothing = torch.empty(len(theta), 0)
+        loss: Tensor = vmap(self.loss)(theta, *self.stream.make(self.number, nothing, *own))
         return ModelScores(loss.double().cpu(), None)
 
     def average(self, theta: Tensor) -> ModelScores:

@@ -62,7 +62,12 @@ class FlatModule:
         self.shapes = [p.shape for _, p in named]
         self.sizes = [p.numel() for _, p in named]
         self.width = sum(self.sizes)
-        self.dtype = _common_dtype([p.dtype for _, p in named])
+        self.dtype = named[0][1].dtype
+        if (found := {p.dtype for _, p in named}) not in ({torch.float32}, {torch.float64}):
+            raise Misuse(
+                f"The model's parameters are {', '.join(sorted(map(str, found)))}.",
+                "Make them all float32 or all float64: model.float() or model.double().",
+            )
         # A call puts its parameters into the module.
         self._copies = CopyPerThread(self.module)
 
@@ -149,15 +154,6 @@ def _check_layers(module: nn.Module) -> None:
             )
     if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
         raise Misuse("The model has lazy layers without sizes.", "Run one batch through it first.")
-
-
-def _common_dtype(found: list[torch.dtype]) -> torch.dtype:
-    if len(set(found)) > 1 or found[0] not in (torch.float32, torch.float64):
-        raise Misuse(
-            f"The model's parameters are {', '.join(sorted({str(kind) for kind in found}))}.",
-            "Make them all float32 or all float64: model.float() or model.double().",
-        )
-    return found[0]
 
 
 def check_deterministic(name: str, work: Callable[[], Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
-from tacit.tasks.regression import as_array, streaming_regression
+from tacit.tasks.filtering import as_array, streaming_regression
 from tacit.tasks.task import Task
 
 CORNERS = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))

@@ -88,6 +88,19 @@ def as_part(part: Any, client: int) -> Part:
     )
 
 
+def as_parts(parts: Sequence[Any]) -> list[Part]:
+    """The data of all clients as tensors, the same number of arrays for each."""
+    held = [as_part(part, i) for i, part in enumerate(parts)]
+    if not held:
+        raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
+    if len({len(part) for part in held}) != 1:
+        raise Misuse(
+            "Clients have different numbers of arrays.",
+            "Give the same kinds of arrays to every client.",
+        )
+    return held
+
+
 def _offsets(owned: Sequence[Tensor]) -> Tensor:
     sizes = [len(samples) for samples in owned]
     if not sizes:

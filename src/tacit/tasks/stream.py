@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.randomness import derive_key, words
-from tacit.tasks.batches import BatchLoader, Chunk, Split
+from tacit.tasks.batches import BatchLoader, Chunk, Device, Split
 from tacit.tasks.parts import Part
 
 PREFETCH = 1 << 14  # numbers drawn in one call
@@ -37,25 +37,15 @@ class Stream:
     def batch_numel(self) -> int:
         return self.width + sum(array[0].numel() for array in self.constants)
 
-    def loader(
-        self, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
-    ) -> BatchLoader:
+    def loader(self, ids: Tensor, positions: Tensor, seed: int, device: Device) -> BatchLoader:
         return StreamLoader(self, ids, positions, seed, device)
 
 
 class StreamLoader:
-    """Draws the batches of hosted clients.
-
-    Args:
-        stream: What to draw from.
-        ids: Hosted clients [n].
-        positions: Their positions in the stream's constants [n].
-        seed: Keys the draws.
-        device: Where batches are made.
-    """
+    """Draws the batches of hosted clients."""
 
     def __init__(
-        self, stream: Stream, ids: Tensor, positions: Tensor, seed: int, device: torch.device | str
+        self, stream: Stream, ids: Tensor, positions: Tensor, seed: int, device: Device
     ) -> None:
         self._make = stream.make
         self._constants = tuple(

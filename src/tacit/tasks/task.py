@@ -15,10 +15,11 @@ from tacit.core.checks import check_choice, check_count
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool
 from tacit.privacy.clipping import Clip
-from tacit.tasks.batches import BatchLoader, SampleSource, check_part_sizes, source_of
+from tacit.tasks.batches import BatchLoader, FullBatchSource, MiniBatchSource
 from tacit.tasks.evaluation import Evaluation, LocalLoss, TestSet
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss, check_pure, thread_safe
-from tacit.tasks.parts import Part, Parts, as_part
+from tacit.tasks.parts import Part, Parts, as_part, as_parts
+from tacit.tasks.stream import Stream
 
 Init = Literal["module", "same", "independent"]
 
@@ -46,7 +47,7 @@ class Task:
     """
 
     loss: Loss
-    parts: Parts | Sequence[Part] | SampleSource
+    parts: Parts | Sequence[Part] | Stream
     batch_size: int | None
     initial: Callable[[int, Sequence[int]], Tensor]
     parameters: int
@@ -105,7 +106,7 @@ class Task:
         if init != "module":
             # Fails now, not in the middle of a run, if a layer cannot draw its parameters.
             flat.random_weights("trial")
-        held = parts if isinstance(parts, Parts) else Parts.concatenate(_as_parts(parts))
+        held = parts if isinstance(parts, Parts) else Parts.concatenate(as_parts(parts))
         if len(held.arrays) < 2:
             raise Misuse(
                 "The parts hold one array.", "from_module needs (inputs, targets) per client."
@@ -165,7 +166,7 @@ class Task:
             >>> tacit.Task.from_loss(loss, [torch.randn(2) for _ in range(5)], torch.zeros(2))
             Task(5 clients, 2 parameters, full gradients)
         """
-        held = _as_parts(parts)
+        held = as_parts(parts)
         start = torch.as_tensor(theta0).detach().clone()
         if start.ndim not in (1, 2) or (start.ndim == 2 and len(start) != len(held)):
             raise Misuse(
@@ -202,9 +203,12 @@ class Task:
         return self.source.steps_per_epoch
 
     @property
-    def source(self) -> SampleSource:
+    def source(self) -> FullBatchSource | MiniBatchSource | Stream:
         """Where the data of gradients come from."""
-        return source_of(self.parts, self.batch_size)
+        if isinstance(self.parts, Parts):
+            assert self.batch_size is not None
+            return MiniBatchSource(self.parts, self.batch_size)
+        return FullBatchSource(self.parts) if isinstance(self.parts, Sequence) else self.parts
 
     def loader(
         self, ids: Tensor, seed: int, device: torch.device | str, positions: Tensor | None = None
@@ -252,23 +256,17 @@ class Task:
         return self.optimum(number) if callable(self.optimum) else self.optimum
 
     def _checked(self) -> Task:
-        if self.batch_size is not None:
-            check_count("batch_size", self.batch_size)
-            if isinstance(self.parts, Parts):
-                check_part_sizes(self.parts, self.batch_size)
+        if self.batch_size is None:
+            return self
+        check_count("batch_size", self.batch_size)
+        if isinstance(self.parts, Parts) and int(self.parts.sizes.min()) < self.batch_size:
+            client = int(self.parts.sizes.argmin())
+            raise Misuse(
+                f"Client {client} has {int(self.parts.sizes[client])} samples, fewer than one "
+                f"batch of {self.batch_size}.",
+                "Lower batch_size or give that client more data (a partition's `minimum`).",
+            )
         return self
-
-
-def _as_parts(parts: Sequence[Any]) -> list[Part]:
-    held = [as_part(part, i) for i, part in enumerate(parts)]
-    if not held:
-        raise Misuse("There are no clients: `parts` is empty.", "Give one part per client.")
-    if len({len(part) for part in held}) != 1:
-        raise Misuse(
-            "Clients have different numbers of arrays.",
-            "Give the same kinds of arrays to every client.",
-        )
-    return held
 
 
 def _takes_whole_part(loss: Loss, part: Part) -> bool:

@@ -9,10 +9,10 @@ import pytest
 import tacit
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.result import strongest_leak
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
-from tacit.auditing.verdict import strongest_leak
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "what-leaks.md"
 GRAPH = tacit.Topology.ring(5).mixing("metropolis", lazy=True)

@@ -5,7 +5,7 @@ import torch
 
 import tacit
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.evidence import apply_combination, evidence, telescoped_difference
+from tacit.auditing.attacks.evidence import apply_combination, evidence
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -114,32 +114,6 @@ def test_float32_messages_give_float64_evidence():
     assert gradient.values.dtype == torch.float64
 
 
-def test_telescoping_differences_leave_the_first_gradient_and_the_last_known():
-    leakage, transcript = found(LPPA, "curious(1)"), numbers(LPPA, [1])
-    known = leakage.of("difference").indices("exact")
-    assert known == [0, 1, 2]
-    chain = telescoped_difference(leakage, transcript)
-    torch.testing.assert_close(chain.values, gradient(LPPA, 0) - gradient(LPPA, 3))
-    assert [term.when for term in chain.terms] == [0, 3]
-    assert (chain.kind, chain.coefficients, chain.deviation) == ("difference", (1.0, -1.0), 0.0)
-    parts = [evidence(leakage, "difference", place, transcript) for place in known]
-    torch.testing.assert_close(chain.values, -sum(part.values for part in parts))
-    assert chain.gain == pytest.approx(sum(part.gain for part in parts))
-    torch.testing.assert_close(chain.points[0], numbers(LPPA, [1]).of("theta")[0].rows[0])
-
-
-def test_telescoping_begins_where_differences_are_known():
-    """Of PDMM the first gradient is hidden, and of fresh masks every difference is noisy."""
-    algorithm = tacit.PDMM(noise=tacit.Gaussian(1.0))
-    chain = telescoped_difference(found(algorithm, "eavesdropper"), numbers(algorithm, []))
-    assert [term.when for term in chain.terms] == [2, STEPS]
-    torch.testing.assert_close(
-        chain.values, gradient(algorithm, 2) - gradient(algorithm, STEPS), rtol=1e-6, atol=1e-6
-    )
-    fresh = tacit.LPPA(lr=0.1, noise=tacit.Laplace(0.5), fresh=True)
-    assert telescoped_difference(found(fresh, "curious(1)"), numbers(fresh, [1])) is None
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -205,8 +179,3 @@ def test_the_text_of_a_model():
         str(evidence(found(LPPA, "curious(1)"), "model", 0, numbers(LPPA, [1])))
         == "model of client 0"
     )
-
-
-def test_telescoped_evidence_has_a_point_per_gradient():
-    proof = telescoped_difference(found(LPPA, "curious(1)"), numbers(LPPA, [1]))
-    assert len(proof.points) == len(proof.terms) == 2

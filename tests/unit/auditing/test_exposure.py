@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.exposure import LEVELS, MEANING, compute_exposure
 from tacit.auditing.symbolic.symbols import run_on_symbols
 
@@ -13,8 +12,8 @@ MASK = tacit.Laplace(0.5)  # variance ½
 NEIGHBOUR, ACROSS = (1, 4), (2, 3)
 
 
-def table(algorithm, extra=None, steps=6):
-    return compute_exposure(run_on_symbols(algorithm, RING, steps), extra)
+def table(algorithm, steps=6):
+    return compute_exposure(run_on_symbols(algorithm, RING, steps))
 
 
 def around(matrix, away):
@@ -55,18 +54,6 @@ def test_deviations_count_unknown_masks():
     assert around(table(tacit.DSG(lr=0.1)).deviations, (1, 2, 3, 4)) == {np.inf}
 
 
-def test_an_accomplice_shares_what_it_knows():
-    lppa = tacit.LPPA(lr=0.1, noise=MASK)
-    found = table(lppa, Adversary.curious(4))
-    assert found.levels[1, 0] == LEVELS.index("gradient")  # 1 and 4 surround 0
-    assert found.levels[2, 3] == LEVELS.index("gradient")
-    assert found.levels[2, 0] == LEVELS.index("difference")
-    assert (found.levels[:, 4] == -1).all()  # the accomplice is not a victim
-    assert (found.levels[4] == table(lppa).levels[4]).all()  # it gains nothing from itself
-    diffusion = table(tacit.DSG(lr=0.1), Adversary.eavesdropper())
-    assert around(diffusion.levels, (1, 2, 3, 4)) == {LEVELS.index("gradient")}
-
-
 def test_one_iteration_reveals_less():
     """After one message of DSGT only neighbours know the first gradient."""
     found = table(tacit.DSGT(lr=0.1), steps=1)
@@ -76,14 +63,12 @@ def test_one_iteration_reveals_less():
 
 def test_plain_values_and_progress():
     done = []
-    found = compute_exposure(
-        run_on_symbols(tacit.DSG(lr=0.1), RING, 2), Adversary.eavesdropper(), done.append
-    )
+    found = compute_exposure(run_on_symbols(tacit.DSGT(lr=0.1), RING, 2), done.append)
     assert done == [0, 1, 2, 3, 4]
     plain = json.loads(json.dumps(found.as_dict()))
     assert plain["iterations"] == 2
-    assert plain["learns"][0] == [None, "gradient", "gradient", "gradient", "gradient"]
-    assert plain["noise_deviation"][0] == [None, 0, 0, 0, 0]
+    assert plain["learns"][0] == [None, "gradient", "nothing", "nothing", "gradient"]
+    assert plain["noise_deviation"][0] == [None, 0, None, None, 0]
     assert list(plain["meaning"]) == list(MEANING) == list(LEVELS)
 
 

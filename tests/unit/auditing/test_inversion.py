@@ -7,12 +7,14 @@ from torch import nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
+from support.observations import difference, total
 from tacit import data
+from tacit.auditing.attacks import inversion
+from tacit.auditing.attacks.gradient_matching import L2, CosineDistance
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.matching_losses import L2, CosineDistance
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.signed_adam import SignedAdam
+from tacit.auditing.attacks.optimiser import SignedAdam
 from tacit.core.errors import Misuse
 from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
@@ -91,21 +93,20 @@ def test_labels_optimised_along_with_the_inputs():
 
 
 @pytest.mark.parametrize(
-    ("labels", "guesses", "message"),
+    ("labels", "message"),
     [
-        ("known", 3, "labels known"),
-        ("soft", 3, "labels known"),
-        ("enumerate", 9, "labels enumerated: 3 restarts for each class"),
-        (None, 3, "labels optimised along with the inputs, as distributions"),
+        ("known", "labels known"),
+        ("soft", "labels known"),
+        (None, "labels optimised along with the inputs, as distributions"),
     ],
 )
-def test_a_difference_of_two_gradients_of_one_sample(labels, guesses, message):
+def test_a_difference_of_two_gradients_of_one_sample(labels, message):
     later, earlier, (x, y) = weights("a"), weights("b"), truth(2, 1)
-    seen = Observation.difference(later, earlier, gradients(later, x, y) - gradients(earlier, x, y))
+    seen = difference(later, earlier, gradients(later, x, y) - gradients(earlier, x, y))
     known = {"known": y, "soft": functional.one_hot(y, CLASSES).double()}
     found = attack(seen, labels=known.get(labels, labels))
     assert far(found, x).max() < 1e-5
-    assert found.losses.shape == (2, guesses)
+    assert found.losses.shape == (2, 3)
     assert found.assumptions[0] == message
     assert "data reused: all 2 gradients are of the same batch" in found.assumptions
     assert torch.equal(found.labels, known.get(labels, y))
@@ -115,7 +116,7 @@ def test_a_sum_over_two_clients_with_a_sample_each():
     theta = torch.stack((weights("a"), weights("b")), 1)
     x, y = truth(2, 2, 1)
     values = gradients(theta.flatten(0, 1), x.flatten(0, 1), y.flatten(0, 1)).view(2, 2, -1).sum(1)
-    found = attack(Observation.total(theta, values), labels=y, restarts=4)
+    found = attack(total(theta, values), labels=y, restarts=4)
     assert found.inputs.shape == (2, 2, 1, *SHAPE)
     assert far(found, x).max() < 1e-4
     assert "a sum of 2 gradients, each of a batch of its own" in found.assumptions
@@ -127,7 +128,7 @@ def test_restarts_assign_recovered_labels_of_a_sum_differently():
     x, _ = truth(2, 2, 1)
     y = torch.tensor([[[0], [2]], [[1], [0]]])
     values = gradients(theta.flatten(0, 1), x.flatten(0, 1), y.flatten(0, 1)).view(2, 2, -1).sum(1)
-    found = attack(Observation.total(theta, values), labels="recover", restarts=8)
+    found = attack(total(theta, values), restarts=8)
     assert torch.equal(found.labels, y)
     assert far(found, x).max() < 1e-4
     assert "assigned to the clients at random" in found.assumptions[0]
@@ -158,15 +159,13 @@ def test_signed_adam_on_the_cosine_with_total_variation():
 
 
 def test_first_step_of_signed_adam():
-    """The first step of Adam on signs is lr in every coordinate; the best point is in the box."""
+    """The first step of Adam on signs is 0.1 in every coordinate; the best point is in the box."""
     start = torch.tensor([[0.5, 0.95], [0.2, 0.2]], dtype=torch.float64)
 
     def function(x, which):
         return -x.sum(1), -torch.ones_like(x) * torch.tensor([3.0, 1e-3])
 
-    found = SignedAdam(iterations=1, lr=0.1).minimise(
-        start, function, project=lambda x: x.clamp(0, 1)
-    )
+    found = SignedAdam(iterations=1).minimise(start, function, project=lambda x: x.clamp(0, 1))
     torch.testing.assert_close(found.x, torch.tensor([[0.6, 1.0], [0.3, 0.3]], dtype=torch.float64))
 
     def uphill(x, which):
@@ -190,7 +189,7 @@ def test_the_guess_with_the_lowest_loss_is_chosen():
     assert few.inputs.max() <= 1
 
 
-def test_victims_do_not_disturb_each_other_and_seeds_matter():
+def test_victims_do_not_disturb_each_other_and_seeds_matter(monkeypatch):
     theta, (x, y) = weights("a", victims=3), truth(3, 1)
     values = gradients(theta, x, y)
     few = LBFGS(iterations=8)
@@ -198,16 +197,16 @@ def test_victims_do_not_disturb_each_other_and_seeds_matter():
     other = values.clone()
     other[1] = 7.0
     disturbed = attack(Observation.gradient(theta, other), optimiser=few)
-    split = attack(Observation.gradient(theta, values), optimiser=few, chunk=2)
     for victim in (0, 2):
         torch.testing.assert_close(
             disturbed.losses[victim], together.losses[victim], rtol=1e-5, atol=0
         )
+    other_seed = attack(Observation.gradient(theta, values), optimiser=few, seed=1)
+    assert not torch.allclose(other_seed.losses, together.losses)
+    monkeypatch.setattr(inversion, "_guesses_that_fit", lambda *_: 2)
+    split = attack(Observation.gradient(theta, values), optimiser=few)
     torch.testing.assert_close(split.losses, together.losses, rtol=1e-5, atol=0)
     torch.testing.assert_close(split.inputs, together.inputs, rtol=0, atol=1e-5)
-    assert not torch.allclose(
-        attack(Observation.gradient(theta, values), optimiser=few, seed=1).losses, together.losses
-    )
 
 
 def test_only_a_box_clamps():
@@ -222,10 +221,12 @@ def test_only_a_box_clamps():
     assert "inputs known to be in [0.0, 1.0]" in boxed.assumptions
 
 
-def test_progress_and_the_end_of_the_budget_are_reported():
+def test_progress_and_the_end_of_the_budget_are_reported(monkeypatch):
     theta, (x, y) = weights("a"), truth(2, 1)
     seen, calls = Observation.gradient(theta, gradients(theta, x, y)), []
-    attack(seen, optimiser=LBFGS(iterations=6), progress=lambda *call: calls.append(call), chunk=3)
+    monkeypatch.setattr(inversion, "_guesses_that_fit", lambda *_: 3)
+    attack(seen, optimiser=LBFGS(iterations=6), progress=lambda *call: calls.append(call))
+    monkeypatch.undo()
     assert [iteration for iteration, _, _ in calls] == [*range(6), *range(6, 12)]
     assert {total for _, total, _ in calls} == {12}
     assert all(best.shape == (2,) for _, _, best in calls)
@@ -256,23 +257,21 @@ def test_a_loss_that_is_no_modules_needs_labels_or_optimises_them():
     options = {"shape": SHAPE, "classes": CLASSES, "restarts": 2}
     found = invert(loss, seen, labels=y, **options)
     assert far(found, x).max() < 1e-4
-    assert "labels optimised" in invert(loss, seen, **options).assumptions[0]
-    with pytest.raises(Misuse, match="not known to be a module's"):
-        invert(loss, seen, labels="recover", **options)
+    assumption = invert(loss, seen, **options).assumptions[0]
+    assert "labels optimised" in assumption
+    assert "not known to be a module's" in assumption
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"labels": "recovr"}, "Did you mean 'recover'"),
+        ({"labels": "recovr"}, "labels is 'recovr'"),
         ({"labels": torch.zeros(2, 3, dtype=torch.long)}, "labels have shape (2, 3)"),
         ({"labels": torch.full((2, 1), 3)}, "from 3 to 3"),
-        ({"labels": "enumerate", "batch": 2}, "2 samples"),
         ({"classes": 2}, "but classes is 2"),
         ({"shape": ()}, "shape is ()"),
         ({"batch": 0}, "batch is 0"),
         ({"restarts": 1.5}, "restarts is 1.5"),
-        ({"chunk": 0}, "chunk is 0"),
         ({"box": (1.0, 0.0)}, "box is (1.0, 0.0)"),
         ({"budget_seconds": 0}, "budget_seconds is 0"),
         ({"matching_loss": L2(total_variation=1.0), "shape": (16,)}, "Total variation"),
@@ -301,8 +300,7 @@ def test_another_models_observation_is_refused():
         (lambda w: Observation.gradient(w, w[:1]), "values"),
         (lambda w: Observation.gradient(w, w.float()), "float32"),
         (lambda w: Observation.gradient(w, w / 0), "not finite"),
-        (lambda w: Observation.difference(w, w[:1], w), "earlier (1, 5)"),
-        (lambda w: Observation.total(w, w), "shape (2, 5)"),
+        (lambda w: total(w, w), "shape (2, 5)"),
         (lambda w: Observation(w[:, None], w.new_ones(2), w, True), "coefficients"),
     ],
 )

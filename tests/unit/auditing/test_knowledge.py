@@ -45,7 +45,7 @@ def combination(answer):
 @pytest.mark.parametrize("narrow", [False, True])
 def test_exact_as_a_difference_of_messages(narrow):
     know = knowledge_of([1.0, 0, 3, 0], [1, 2, 3, 0], narrow=narrow)
-    assert know.rank == 2
+    assert len(know.basis) == 2
     answer = know.answer(know.vector((G1, 1.0)))
     assert (answer.status, answer.variance, answer.noise) == ("exact", 0.0, ())
     messages, own = combination(answer)
@@ -111,7 +111,7 @@ def test_own_noise_is_subtracted():
 
 def test_without_messages_everything_is_hidden():
     know = Knowledge(run_on_symbols(tacit.DSGT(lr=0.1), RING, 2), Adversary.server())
-    assert (know.rank, know.seen) == (0, [])
+    assert (len(know.basis), know.seen) == (0, [])
     gradient = know.vector((G0, 1.0))
     assert know.answer(gradient).status == "hidden"
     assert know.variances(gradient[None]).tolist() == [np.inf]
@@ -164,7 +164,7 @@ def test_messages_of_others_do_not_change_what_a_client_knows():
     pair = [run_on_symbols(algorithm, RING, 5, keep) for keep in (Keep(), Keep(clients=(1,)))]
     whole, part = (Knowledge(run, Adversary.curious(1)) for run in pair)
     vectors = np.eye(len(pair[0].unknowns))
-    assert part.rank == whole.rank > 0
+    assert len(part.basis) == len(whole.basis) > 0
     np.testing.assert_allclose(part.variances(vectors), whole.variances(vectors), rtol=1e-9)
 
 

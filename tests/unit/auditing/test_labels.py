@@ -1,4 +1,4 @@
-"""Labels from the last layer: exact for one sample, likely for batches and differences."""
+"""Labels from the last layer: exact for one sample, likely for batches."""
 
 import pytest
 import torch
@@ -6,8 +6,9 @@ from torch import nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
+from support.observations import total
 from tacit import data
-from tacit.auditing.attacks.labels import label_counts, recover_labels
+from tacit.auditing.attacks.closed_forms import label_counts, recover_labels
 from tacit.auditing.attacks.linear_layers import activations, last_linear
 from tacit.auditing.attacks.observation import Observation
 from tacit.models.networks import sigmoid_cnn
@@ -77,7 +78,7 @@ def test_counts_of_a_sum_over_clients(digits):
     weights = torch.stack([flat.random_weights(2, client) for client in range(30)])
     x, y = digits.x[:60].unflatten(0, (30, 2)), digits.y[:60].unflatten(0, (30, 2))
     sums = per_sample(flat, weights, x, y).unflatten(0, (10, 3)).sum(1)
-    seen = Observation.total(weights.unflatten(0, (10, 3)), sums)
+    seen = total(weights.unflatten(0, (10, 3)), sums)
     found = recover_labels(flat, seen, shape=SHAPE, batch=2)
     assert found.labels.shape == (10, 3, 2)
     true, guessed = (
@@ -100,47 +101,17 @@ def test_counts_by_hand():
     )  # no gradient at all
 
 
-@pytest.mark.parametrize(("lr", "least"), [(0.001, 0.7), (0.01, 0.97), (0.1, 0.97)])
-def test_a_difference_reveals_the_class_that_was_learnt(digits, lr, least):
-    """After one step along the sample's gradient; plain arg max Δp finds 40 %, 59 % and 100 %."""
-    flat = FlatModule(sigmoid_cnn(SHAPE, 10, uniform=0.5))
-    earlier = torch.stack([flat.random_weights(3, victim) for victim in range(60)])
-    x, y = digits.x[:60, None], digits.y[:60, None]
-    before = per_sample(flat, earlier, x, y)
-    later = earlier - lr * before
-    after = per_sample(flat, later, x, y)
-    found = recover_labels(
-        flat, Observation.difference(later, earlier, after - before), shape=SHAPE
-    )
-    assert (found.labels == y).double().mean() > least
-    assert "arg max Δp/p̄" in found.assumption
-
-
 @pytest.mark.parametrize(
-    ("module", "kind", "batch", "reason"),
+    ("module", "batch", "reason"),
     [
-        (
-            nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.ReLU()),
-            "gradient",
-            1,
-            "does not end in a linear",
-        ),
-        (nn.Sequential(nn.Flatten(), nn.Linear(784, 10)), "difference", 2, "one sample"),
-        (
-            nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False)),
-            "difference",
-            1,
-            "by the bias",
-        ),
-        (nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False)), "gradient", 2, "bias"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(784, 10), nn.ReLU()), 1, "does not end in a linear"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(784, 10, bias=False)), 2, "bias"),
     ],
 )
-def test_labels_that_are_not_recovered_have_a_reason(module, kind, batch, reason):
+def test_labels_that_are_not_recovered_have_a_reason(module, batch, reason):
     flat = FlatModule(module)
     theta = flat.weights()[None]
-    seen = {"gradient": Observation.gradient, "difference": Observation.difference}[kind](
-        *[theta] * (1 if kind == "gradient" else 2), torch.zeros_like(theta)
-    )
+    seen = Observation.gradient(theta, torch.zeros_like(theta))
     found = recover_labels(flat, seen, shape=SHAPE, batch=batch)
     assert found.labels is None
     assert found.assumption.startswith("labels not recovered: ")

@@ -18,15 +18,16 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import apply_combination, evidence
 from tacit.auditing.bounds.added_noise import NO_GUARANTEE
 from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.scoring.lower_bound import compare_bounds, lower_bound
+from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.core.noise import Gaussian, Laplace, Noise
-from tacit.privacy.accounting import gaussian_compose, gaussian_epsilon, response_epsilon, sum_delta
 from tacit.privacy.accounting.correlated import mu
-from tacit.privacy.accounting.laplace import sum_log_density
+from tacit.privacy.accounting.gaussian import gaussian_epsilon
+from tacit.privacy.accounting.laplace import sum_delta, sum_log_density
+from tacit.privacy.accounting.randomized_response import response_epsilon
 from tacit.privacy.clipping import Clip
 from tacit.record.transcript import Keep
 from tacit.record.unknowns import Unknown
@@ -204,7 +205,7 @@ def test_noise_added_once_cancels_after_the_second_message():
 
 
 def test_noise_that_is_removed_again_is_determined_by_messages_and_data():
-    """MDSG removes its own noise: the second gradient's point depends on noise of the first message.
+    """MDSG removes its own noise: the next gradient's point depends on that of the first message.
 
     Given that message and the victim's data the noise is known, so there is a bound.
     """
@@ -451,7 +452,7 @@ def test_pairwise_gaussian_masks_with_own_noise_are_correlated_noise(name, steps
     adversary = Adversary(corrupt=frozenset(corrupt), listens=True)
     for victim in honest:
         found = epsilon_of(algorithm, adversary, steps, clip=L2, victim=victim, graph=graph)
-        expected = gaussian_epsilon(DELTA, gaussian_compose([each[victim]] * steps))
+        expected = gaussian_epsilon(DELTA, each[victim] * math.sqrt(steps))
         assert found == pytest.approx(expected, rel=1e-6)
     assert each[honest].min() < 2 * L2.bound / sigma * 0.99 or name == "alone"  # masks do help here
 
@@ -519,7 +520,7 @@ def first_message(gradient, algorithm, parameters, seed):
 def test_the_best_attack_on_one_message_stays_within_the_bound(algorithm, unknown):
     """Neighbouring gradients are ±C; the likelihood ratio is the best test between them.
 
-    The attack contradicts half of the claimed ε, so the bound is nearly tight.
+    The attack shows more than half of the claimed ε, so the bound is nearly tight.
     """
     bound, trials = 0.5, 40_000
     ledger = ledger_of(algorithm, "curious(1)", 1, clip=Clip(bound, "l1"))
@@ -535,8 +536,6 @@ def test_the_best_attack_on_one_message_stays_within_the_bound(algorithm, unknow
     others = ratio(first_message(-bound, algorithm, trials, seed=2))
     shown = lower_bound(ones, others, DELTA)
     assert 0.6 < shown.epsilon <= claimed.epsilon
-    assert compare_bounds(shown, claimed.epsilon).startswith("no contradiction")
-    assert compare_bounds(shown, claimed.epsilon / 2).startswith("a defect of the analysis")
 
 
 def test_plain_values():

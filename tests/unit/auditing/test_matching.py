@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from tacit.auditing.scoring.matching import match, pairwise_mse, reorder
+from tacit.auditing.scoring.images import match, pairwise_mse, reorder
 from tacit.core.errors import Misuse
 
 

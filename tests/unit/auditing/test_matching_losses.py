@@ -5,9 +5,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tacit.auditing.attacks.gradient_matching import MatchingProblems
+from support.observations import difference, total
+from tacit.auditing.attacks.gradient_matching import (
+    L2,
+    CosineDistance,
+    MatchingProblems,
+    total_variation,
+)
 from tacit.auditing.attacks.guesses import GuessLayout
-from tacit.auditing.attacks.matching_losses import L2, CosineDistance, total_variation
 from tacit.auditing.attacks.observation import Observation
 from tacit.core.errors import Misuse
 from tacit.models.networks import sigmoid_cnn
@@ -38,8 +43,8 @@ def observation(kind, flat):
     values = 0.3 * normal(2, flat.width, seed=1)
     return {
         "gradient": lambda: Observation.gradient(a, values),
-        "difference": lambda: Observation.difference(a, b, values),
-        "total": lambda: Observation.total(torch.stack((a, b, c), 1), values),
+        "difference": lambda: difference(a, b, values),
+        "total": lambda: total(torch.stack((a, b, c), 1), values),
     }[kind]()
 
 

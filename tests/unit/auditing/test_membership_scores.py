@@ -5,6 +5,7 @@ from torch.func import grad
 from torch.nn import functional
 
 from tacit import models
+from tacit.auditing.attacks import membership_scores
 from tacit.auditing.attacks.membership_scores import (
     gradient_cosine_score,
     gradient_norm_score,
@@ -12,7 +13,7 @@ from tacit.auditing.attacks.membership_scores import (
 )
 from tacit.auditing.scoring.roc import Roc
 from tacit.core.errors import Misuse
-from tacit.data import mnist_mini as mini
+from tacit.data.sources.images import read_mini
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
 MEMBERS, STEPS = 200, 200  # members are the first of 400 candidates
@@ -51,7 +52,7 @@ def cosines(rows, observed):
 
 @pytest.fixture(scope="module")
 def digits():
-    raw = mini.read()
+    raw = read_mini()
     y = torch.from_numpy(raw.train.y)
     x = functional.avg_pool2d(torch.from_numpy(raw.train.x).double() / 255, 2)
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[: 2 * MEMBERS]
@@ -77,17 +78,17 @@ def roc_of(scores):
     return Roc.from_scores(scores[:MEMBERS], scores[MEMBERS:])
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 4, 100])
-def test_scores_are_those_of_one_sample_after_the_other(chunk):
+@pytest.mark.parametrize("workspace", [membership_scores.WORKSPACE, 1, 8000])
+def test_scores_are_those_of_one_sample_after_the_other(workspace, monkeypatch):
+    monkeypatch.setattr(membership_scores, "WORKSPACE", workspace)  # all at once, one, four
     loss, theta, x, y = small()
     rows = gradients(loss, theta, x, y)
     losses = torch.stack([loss(theta, x[k : k + 1], y[k : k + 1]) for k in range(9)])
-    assert torch.allclose(loss_score(loss, theta, x, y, chunk=chunk), -losses, rtol=1e-12)
-    assert torch.allclose(
-        gradient_norm_score(loss, theta, x, y, chunk=chunk), -rows.norm(dim=1), rtol=1e-12
-    )
+    assert torch.allclose(loss_score(loss, theta, x, y), -losses, rtol=1e-12)
+    norms = rows.norm(dim=1)
+    assert torch.allclose(gradient_norm_score(loss, theta, x, y), -norms, rtol=1e-12)
     observed = rows[:4].mean(0)
-    found = gradient_cosine_score(loss, theta, observed, x, y, chunk=chunk)
+    found = gradient_cosine_score(loss, theta, observed, x, y)
     assert torch.allclose(found, cosines(rows, observed), rtol=1e-12)
 
 
@@ -104,16 +105,6 @@ def test_the_cosine_over_several_iterations(over, one_model):
     expected = each.mean(0) if over == "mean" else each.amax(0)
     found = gradient_cosine_score(loss, theta[0] if one_model else theta, observed, x, y, over=over)
     assert torch.allclose(found, expected, rtol=1e-12)
-
-
-def test_the_cosine_with_a_difference_of_gradients():
-    loss, theta, x, y = small()
-    before = loss.flat.random_weights(7)
-    rows = gradients(loss, theta, x, y) - gradients(loss, before, x, y)
-    found = gradient_cosine_score(loss, theta, 3 * rows[5], x, y, before=before)
-    assert torch.allclose(found, cosines(rows, rows[5]), rtol=1e-12)
-    assert int(found.argmax()) == 5
-    assert float(found[5]) == pytest.approx(1.0)
 
 
 def test_vanishing_and_zero_gradients():
@@ -137,7 +128,7 @@ def test_vanishing_and_zero_gradients():
 def test_an_overfitted_model_reveals_its_members(digits, overfitted, score):
     loss, x, y = digits
     roc = roc_of(score(loss, overfitted, x, y))
-    assert roc.tells_apart
+    assert roc.interval[0] > 0.5
     assert roc.auc > 0.6
 
 
@@ -162,10 +153,10 @@ def test_a_batch_gradient_reveals_its_samples(digits):
     observed = torch.stack([grad(loss)(theta[t], x[own], y[own]) for t, own in enumerate(batches)])
     alone = gradient_cosine_score(loss, theta[0], observed[0], x, y)
     roc = Roc.from_scores(alone[:40], alone[MEMBERS:])
-    assert roc.tells_apart
+    assert roc.interval[0] > 0.5
     assert roc.auc > 0.6
     best = roc_of(gradient_cosine_score(loss, theta, observed, x, y, over="max"))
-    assert best.tells_apart
+    assert best.interval[0] > 0.5
 
 
 def test_a_sample_in_the_batch_has_the_higher_cosine(digits):
@@ -186,10 +177,8 @@ def test_a_sample_in_the_batch_has_the_higher_cosine(digits):
         (lambda l, w, x, y: loss_score(l, w, x, y[:3]), "one target per sample"),
         (lambda l, w, x, y: gradient_norm_score(l, w, x[:0], y[:0]), "at least one sample"),
         (lambda l, w, x, y: loss_score(l, w[None], x, y), r"Give one model \[P\]"),
-        (lambda l, w, x, y: loss_score(l, w, x, y, chunk=0), "chunk is 0"),
         (lambda l, w, x, y: gradient_cosine_score(l, w, w[:-1], x, y), "theta has shape"),
         (lambda l, w, x, y: gradient_cosine_score(l, w[None].repeat(2, 1), w, x, y), "1 observed"),
-        (lambda l, w, x, y: gradient_cosine_score(l, w, w, x, y, before=w[:2]), "before has shape"),
         (lambda l, w, x, y: gradient_cosine_score(l, w, w / 0, x, y), "not finite"),
         (lambda l, w, x, y: gradient_cosine_score(l, w, w, x, y, over="median"), "mean.*max"),
     ],

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-import tacit
 from tacit import ALGORITHMS, Gaussian, Laplace, Topology
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.symbolic.replay import replay
@@ -150,10 +149,8 @@ def test_noise_that_is_also_used_inside_of_a_step_is_found():
 
 def test_other_messages_on_numbers_are_found():
     def sent(w, g, here):
-        if bool((w.abs().sum() > 100)):
+        if bool(w.abs().sum() > 100):
             here.net.mix(extra=w)
         return w - g + here.noise("n", Laplace(1.0))
 
     assert found(Written(sent), steps=1) == ["other messages are sent on numbers than on symbols"]
-
-

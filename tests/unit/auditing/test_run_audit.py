@@ -20,10 +20,10 @@ from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import default_adversaries, run_audit
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.result import ASSUMPTIONS
 from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
-from tacit.auditing.verdict import ASSUMPTIONS
 from tacit.core.errors import Misuse
 from tacit.experiment import auditing
 from tacit.record.transcript import Keep

@@ -6,9 +6,10 @@ from torch import nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
+from support.observations import difference, total
 from tacit import data
+from tacit.auditing.attacks.closed_forms import read_inputs
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.shortcuts import read_inputs
 from tacit.models.networks import sigmoid_cnn
 from tacit.tasks.flat import FlatModule, ModuleLoss
 
@@ -63,7 +64,7 @@ def test_one_samples_gradient_gives_its_input(module):
 def test_one_samples_difference_gives_its_input(module):
     flat, later, one, x = gradients(module, key=1)
     _, earlier, other, _ = gradients(module, key=2)
-    found = read_inputs(flat, Observation.difference(later, earlier, one - other), shape=SHAPE)
+    found = read_inputs(flat, difference(later, earlier, one - other), shape=SHAPE)
     assert bool(found.exact().all())
     torch.testing.assert_close(found.inputs, x, atol=1e-4, rtol=0)
 
@@ -78,7 +79,7 @@ def test_a_hidden_second_sample_is_noticed():
 def test_different_samples_behind_a_difference_are_noticed():
     flat, weights, values, _ = gradients(PERCEPTRON)
     rotated = values.roll(1, 0)
-    seen = Observation.difference(weights, weights.roll(1, 0), values - rotated)
+    seen = difference(weights, weights.roll(1, 0), values - rotated)
     assert not bool(read_inputs(flat, seen, shape=SHAPE).exact().any())
 
 
@@ -86,12 +87,9 @@ def test_a_known_second_sample_or_client_leaves_nothing_to_read():
     flat, weights, values, _ = gradients(PERCEPTRON, batch=2)
     for seen, batch in (
         (Observation.gradient(weights, values), 2),
-        (Observation.total(weights[:, None].expand(-1, 3, -1), values), 1),
+        (total(weights[:, None].expand(-1, 3, -1), values), 1),
     ):
-        found = read_inputs(flat, seen, shape=SHAPE, batch=batch)
-        assert found.inputs is None
-        assert "more than one sample" in found.note
-        assert not bool(found.exact().any())
+        assert read_inputs(flat, seen, shape=SHAPE, batch=batch) is None
 
 
 @pytest.mark.parametrize(
@@ -109,10 +107,7 @@ def test_a_known_second_sample_or_client_leaves_nothing_to_read():
 )
 def test_other_architectures_have_no_shortcut(module):
     flat, weights, values, _ = gradients(module)
-    found = read_inputs(flat, Observation.gradient(weights, values), shape=SHAPE)
-    assert found.inputs is None
-    assert found.residual is None
-    assert "does not begin with a linear layer" in found.note
+    assert read_inputs(flat, Observation.gradient(weights, values), shape=SHAPE) is None
 
 
 def test_a_victim_without_gradient_is_not_exact_but_the_others_are():

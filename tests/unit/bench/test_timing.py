@@ -1,8 +1,11 @@
 """Interleaved timing, with a clock that only these tests move."""
 
 import pytest
+import torch
 
-from tacit.bench.timing import Quartiles, Timer, Timings
+from tacit.bench.benchmark import BenchOptions, Quartiles, Timings
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 class Clock:
@@ -24,26 +27,38 @@ class Clock:
 def test_functions_are_interleaved_after_a_warmup():
     clock = Clock()
     functions = {"a": clock.takes("a", 100, 1, 2, 3), "b": clock.takes("b", 200, 4, 5, 6)}
-    repeats = []
-    timings = Timer(lambda: clock.now).interleave(
-        functions, 3, warmups=1, on_repeat=lambda *numbers: repeats.append(numbers)
+    progress = []
+    options = BenchOptions(
+        (), CPU, progress=lambda *numbers: progress.append(numbers), clock=lambda: clock.now
     )
+    timings = options.time("both", functions, 3, 1)
     assert clock.log == ["a", "b"] * 4
     assert timings.seconds == {"a": [1, 2, 3], "b": [4, 5, 6]}
-    assert repeats == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert timings.repeats == 3
+    assert progress == [("both", 1, 4), ("both", 2, 4), ("both", 3, 4), ("both", 4, 4)]
 
 
-def test_device_is_synchronized_before_and_after():
+@pytest.mark.parametrize(
+    ("given", "quick", "repeats"), [(None, False, 5), (None, True, 2), (7, False, 7), (7, True, 7)]
+)
+def test_number_of_repeats(given, quick, repeats):
+    options = BenchOptions((), CPU, given, quick)
+    assert options.time("nothing", {"a": lambda: None}, 5, 2, warmups=0).repeats == repeats
+
+
+def test_device_is_synchronized_before_and_after(monkeypatch):
     clock = Clock()
 
-    def synchronize():
+    def synchronize(device):
         # Earlier work of the device takes 1000 seconds, which do not count.
         clock.now += 10 if "a" in clock.log else 1000
         clock.log.append("synchronize")
 
-    seconds = Timer(lambda: clock.now, synchronize).seconds(clock.takes("a", 1))
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    options = BenchOptions((), GPU, clock=lambda: clock.now)
+    timings = options.time("a", {"a": clock.takes("a", 1)}, 1, 1, warmups=0)
     assert clock.log == ["synchronize", "a", "synchronize"]
-    assert seconds == 11
+    assert timings.seconds == {"a": [11]}
 
 
 def test_ratios_are_taken_per_repeat():

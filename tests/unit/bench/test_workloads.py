@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from tacit.bench.sim import pass_batches, plain_loop, torch_threads
+from tacit.bench.sim import pass_batches, plain_loop
 from tacit.bench.workloads import W1, W2, W3, W4, W5, WORKLOADS
 
 
@@ -90,10 +90,3 @@ def test_plain_loop_has_the_samples_of_a_round(monkeypatch, one_batch, sizes):
     )
     plain_loop(small, small.images(), torch.device("cpu"), torch.get_num_threads())()
     assert batches == sizes
-
-
-def test_torch_threads():
-    before = torch.get_num_threads()
-    with torch_threads(before + 1):
-        assert torch.get_num_threads() == before + 1
-    assert torch.get_num_threads() == before

@@ -13,12 +13,11 @@ from tacit.compression import (
     Identity,
     RandK,
     SignBits,
-    blocks,
     check_codec,
     for_signs,
+    quantization,
 )
-from tacit.compression.norms import euclidean, extremes
-from tacit.compression.quantization import pack, packed_size, unpack
+from tacit.compression.quantization import euclidean, extremes, pack, packed_size, unpack
 from tacit.compression.sign_bits import ExactSignBits
 from tacit.compression.subsets import MAX_WIDTH, NARROW, _permuted, random_subset
 from tacit.config.options import make_algorithm
@@ -110,7 +109,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(codec, dtype):
 def test_the_workspace_does_not_change_the_bytes(codec, size, monkeypatch):
     rows, draw = some_rows(7, 50), drawing(7)
     whole, received = codec.encode(rows, draw), codec.received(rows, draw)
-    monkeypatch.setattr(blocks, "BLOCK", size)
+    monkeypatch.setattr(quantization, "BLOCK", size)
     assert torch.equal(codec.encode(rows, draw), whole)
     assert same_bits(codec.received(rows, draw), received)
     assert same_bits(codec.decode(whole, 50, rows.dtype), received)
@@ -444,7 +443,7 @@ def test_the_widest_rows_have_columns_everywhere(width):
 def test_the_workspace_does_not_change_the_subset(width, k, monkeypatch):
     seeds = torch.arange(14).view(7, 2)
     whole = random_subset(seeds, width, k)
-    monkeypatch.setattr(blocks, "BLOCK", 120)
+    monkeypatch.setattr(quantization, "BLOCK", 120)
     assert torch.equal(random_subset(seeds, width, k), whole)
 
 

@@ -8,7 +8,7 @@ import tacit
 MODULES = [
     *("core.errors", "core.noise", "core.schedules"),
     *("graph.graph", "graph.topology"),
-    *("compression.identity", "compression.qsgd", "compression.rand_k", "compression.sign_bits"),
+    *("compression.messages", "compression.qsgd", "compression.rand_k", "compression.sign_bits"),
     *("privacy.matrix_step", "privacy.protection"),
     *("algorithms.lppa", "algorithms.pdmm", "algorithms.defl_vp"),
 ]

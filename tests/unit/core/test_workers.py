@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from tacit.core.workers import WorkerPool
+from tacit.core.workers import WorkerPool, torch_threads
 
 
 @given(st.integers(0, 300), st.integers(1, 7), st.none() | st.integers(0, 60))
@@ -102,7 +102,7 @@ def test_one_worker_where_a_gpu_does_the_work():
 
 THREADS = """
 import threading, torch
-from tacit.core.workers import WorkerPool
+from tacit.core.workers import WorkerPool, torch_threads
 
 def of_a_new_thread():
     seen = []
@@ -165,3 +165,10 @@ def test_workers_have_one_thread_each_and_no_other_has_fewer():
         "alone 1",
         "as set 1",
     ]
+
+
+def test_torch_threads():
+    before = torch.get_num_threads()
+    with torch_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before

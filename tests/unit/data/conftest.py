@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.data.formats.idx import encode
+from tacit.data.formats.images import encode_idx
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def write_mnist() -> Callable[..., dict[str, np.ndarray]]:
             for what, shape in (("images", (count, 28, 28)), ("labels", (count,))):
                 array = rng.integers(0, 256 if what == "images" else 10, shape, dtype=np.uint8)
                 name = f"{stem}-{what}{'.' if dotted else '-'}idx{array.ndim}-ubyte"
-                contents = encode(array)
+                contents = encode_idx(array)
                 (folder / (name + (".gz" if zipped else ""))).write_bytes(
                     gzip.compress(contents) if zipped else contents
                 )

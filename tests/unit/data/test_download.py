@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import sys
 import tarfile
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,13 +13,18 @@ import pytest
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
 from tacit.data import fetch, load, loading
-from tacit.data.download import DownloadError, RetryPolicy, download
+from tacit.data.dataset import RemoteFile
+from tacit.data.download import DownloadError, download
 from tacit.data.scikit_learn import write_idx, write_rcv1
-from tacit.data.source import RemoteFile
 from tacit.data.sources import SOURCES
 
-FAST = RetryPolicy(attempts=3, pause=0.01, timeout=5)
 CONTENTS = bytes(range(256)) * 400
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch):
+    monkeypatch.setattr("tacit.data.download.PAUSE", 0.01)
+    monkeypatch.setattr("tacit.data.download.TIMEOUT", 5)
 
 
 def remote(*urls: str, **checks: object) -> RemoteFile:
@@ -30,13 +34,13 @@ def remote(*urls: str, **checks: object) -> RemoteFile:
 
 def failure(file: RemoteFile, folder) -> list[str]:
     with pytest.raises(DownloadError) as caught:
-        download(file, folder, FAST)
+        download(file, folder)
     assert list(folder.iterdir()) == []
     return caught.value.reasons
 
 
 def test_a_good_file(file_server, tmp_path):
-    path = download(remote(file_server.add("a", CONTENTS)), tmp_path, FAST)
+    path = download(remote(file_server.add("a", CONTENTS)), tmp_path)
     assert path.read_bytes() == CONTENTS
     assert list(tmp_path.iterdir()) == [path]
 
@@ -61,19 +65,19 @@ def test_connection_cut_halfway(file_server, tmp_path):
 
 def test_second_attempt_succeeds(file_server, tmp_path):
     file_server.add_truncated("a", CONTENTS)
-    path = download(remote(file_server.add("a", CONTENTS)), tmp_path, FAST)
+    path = download(remote(file_server.add("a", CONTENTS)), tmp_path)
     assert path.read_bytes() == CONTENTS
     assert len(file_server.requests) == 2
 
 
 def test_server_errors_are_retried(file_server, tmp_path):
     file_server.add_error("a", 503)
-    assert download(remote(file_server.add("a", CONTENTS)), tmp_path, FAST).exists()
+    assert download(remote(file_server.add("a", CONTENTS)), tmp_path).exists()
 
 
 def test_second_mirror(file_server, tmp_path):
     file = remote(file_server.add_error("first", 403), file_server.add("second", CONTENTS))
-    assert download(file, tmp_path, FAST).exists()
+    assert download(file, tmp_path).exists()
     assert file_server.requests == ["/first", "/second"]
 
 
@@ -93,7 +97,7 @@ def test_checksum_of_decompressed_contents(file_server, tmp_path):
     good, other, plain = (
         remote(file_server.add(name, body), **expected) for name, body in bodies.items()
     )
-    download(good, tmp_path, FAST).unlink()
+    download(good, tmp_path).unlink()
     assert "of its contents" in failure(other, tmp_path)[0]
     assert "cannot be read" in failure(plain, tmp_path)[0]
 
@@ -105,7 +109,7 @@ def test_checksum_of_members(file_server, tmp_path):
         info.size = len(CONTENTS)
         archive.addfile(info, io.BytesIO(CONTENTS))
     url, sha1 = file_server.add("a", packed.getvalue()), hashlib.sha1(CONTENTS).hexdigest()
-    download(remote(url, members_sha1={"in/side": sha1}), tmp_path, FAST).unlink()
+    download(remote(url, members_sha1={"in/side": sha1}), tmp_path).unlink()
     wrong = remote(url, members_sha1={"in/side": "0" * 40})
     assert "SHA-1 of in/side" in failure(wrong, tmp_path)[0]
     two = remote(url, members_sha1={"in/side": sha1, "gone": sha1})
@@ -115,12 +119,6 @@ def test_checksum_of_members(file_server, tmp_path):
 def test_a_checksum_is_required():
     with pytest.raises(ValueError, match="without any checksum"):
         RemoteFile("a", ("http://127.0.0.1/a",))
-
-
-def test_progress_without_rich(file_server, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "rich.console", None)
-    download(remote(file_server.add("a", CONTENTS)), tmp_path, FAST)
-    assert capsys.readouterr().err == "downloading thing.bin (0.1 MB) ...\n"
 
 
 @pytest.fixture
@@ -150,7 +148,7 @@ def mnist_mirror(file_server, tmp_path, write_mnist, change_source):
 @pytest.mark.usefixtures("mnist_mirror")
 def test_load_downloads_what_is_missing(file_server, tmp_path):
     home = tmp_path / "home"
-    assert len(load("mnist", home, retry=FAST).train) == 30
+    assert len(load("mnist", home).train) == 30
     assert len(file_server.requests) == len(list((home / "mnist").iterdir())) == 4
     assert len(load("mnist", home).test) == 12
     assert len(file_server.requests) == 4
@@ -159,11 +157,11 @@ def test_load_downloads_what_is_missing(file_server, tmp_path):
 @pytest.mark.usefixtures("mnist_mirror")
 def test_fetch_keeps_good_files_and_replaces_bad_ones(file_server, tmp_path):
     home = tmp_path / "home"
-    paths = fetch("mnist", home, retry=FAST)
+    paths = fetch("mnist", home)
     assert [path.parent for path in paths] == [home / "mnist"] * 4
     good = paths[1].read_bytes()
     paths[1].write_bytes(good[:-1])
-    fetch("mnist", home, retry=FAST)
+    fetch("mnist", home)
     assert len(file_server.requests) == 5
     assert paths[1].read_bytes() == good
 
@@ -177,7 +175,7 @@ def test_nothing_to_fetch_for_the_embedded_dataset(tmp_path):
 def test_failed_download_names_attempts_and_remedy(file_server, tmp_path):
     file_server.responses.clear()
     with pytest.raises(Misuse) as caught:
-        load("mnist", tmp_path / "home", retry=FAST)
+        load("mnist", tmp_path / "home")
     assert f"{file_server.address}/t10k-images-idx3-ubyte.gz: HTTP 404" in caught.value.problem
     assert "Put mnist/train-images-idx3-ubyte.gz, " in caught.value.remedy
     assert "TACIT_DATA" in caught.value.remedy
@@ -187,7 +185,7 @@ def test_failed_download_names_attempts_and_remedy(file_server, tmp_path):
 def test_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Misuse, match="Cannot write downloads into") as caught:
-        fetch("mnist", tmp_path / "file", retry=FAST)
+        fetch("mnist", tmp_path / "file")
     assert "--data" in caught.value.remedy
 
 
@@ -221,7 +219,7 @@ def test_openml_is_used_when_the_mirror_fails(
         replace(file, contents_sha256=contents_sha256(file.name)) for file in mnist_mirror
     )
     change_source("mnist", files=files)
-    ours = load("mnist", tmp_path / "home", retry=FAST)
+    ours = load("mnist", tmp_path / "home")
     original = load("mnist", tmp_path / "mirror")
     assert openml == ["mnist_784"]
     np.testing.assert_array_equal(ours.train.x.numpy(), original.train.x.numpy())
@@ -236,7 +234,7 @@ def test_openml_with_other_contents(file_server, tmp_path, change_source):
     with pytest.raises(
         Misuse, match=r"by scikit-learn: train-images-idx3-ubyte\.gz: its SHA-256 of its contents"
     ):
-        fetch("mnist", tmp_path / "home", retry=FAST)
+        fetch("mnist", tmp_path / "home")
     assert list((tmp_path / "home" / "mnist").iterdir()) == []
 
 
@@ -249,7 +247,7 @@ def test_openml_that_fails_is_one_more_reason(tmp_path, monkeypatch, change_sour
     files = (replace(file, urls=urls) for file in SOURCES["fashion-mnist"].files)
     change_source("fashion-mnist", files=tuple(files))
     with pytest.raises(Misuse, match="by scikit-learn: ConnectionError: no route"):
-        fetch("fashion-mnist", tmp_path, retry=FAST)
+        fetch("fashion-mnist", tmp_path)
 
 
 def test_fallback_writes_the_files_of_the_source():

@@ -11,8 +11,7 @@ import pytest
 
 from tacit.core.errors import Misuse
 from tacit.data import load
-from tacit.data.formats.cifar import RECORD_BYTES, RECORDS
-from tacit.data.formats.idx import encode
+from tacit.data.formats.images import RECORD_BYTES, RECORDS, encode_idx
 
 
 def load_here(name, folder, **options):
@@ -25,7 +24,7 @@ def flip_middle_byte(raw):
 
 
 def idx_zeros(*shape):
-    return lambda raw: encode(np.zeros(shape, np.uint8))
+    return lambda raw: encode_idx(np.zeros(shape, np.uint8))
 
 
 class TestIdx:
@@ -64,12 +63,12 @@ class TestIdx:
             ("train-images", idx_zeros(30), "magic number 2049; expected 2051"),
             (
                 "train-images",
-                lambda raw: encode(np.zeros((30, 28, 28), np.uint8))[:-1],
+                lambda raw: encode_idx(np.zeros((30, 28, 28), np.uint8))[:-1],
                 "23,519 bytes after the header; expected 23,520 (30 images)",
             ),
             ("train-images", idx_zeros(30, 14, 14), "14x14 pixels; expected 28x28"),
             ("train-labels", idx_zeros(29), "29 labels; expected 30"),
-            ("train-labels", lambda raw: encode(np.full(30, 10, np.uint8)), "a label 10"),
+            ("train-labels", lambda raw: encode_idx(np.full(30, 10, np.uint8)), "a label 10"),
             ("t10k-labels", lambda raw: b"\0\0", "only 2 bytes"),
         ],
     )

@@ -75,10 +75,9 @@ def test_a_damaged_history_is_refused_by_name(tmp_path, text):
 
 def test_the_graph_and_the_data_are_kept_for_drawing(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.write_graph(StoredGraph.of(Topology.ring(4).mixing("metropolis")))
-    folder.write_partition(
-        StoredPartition(description="by hand", classes=["a", "b"], counts=[[1, 2]] * 4)
-    )
+    folder.write("graph.json", StoredGraph.of(Topology.ring(4).mixing("metropolis")))
+    partition = StoredPartition(description="by hand", classes=["a", "b"], counts=[[1, 2]] * 4)
+    folder.write("partition.json", partition)
     graph = json.loads((tmp_path / "graph.json").read_text())
     assert (graph["clients"], graph["directed"]) == (4, False)
     assert (len(graph["edges"]), len(graph["positions"])) == (8, 4)
@@ -88,7 +87,7 @@ def test_the_graph_and_the_data_are_kept_for_drawing(tmp_path):
 
 def test_a_graph_of_too_many_edges_is_not_drawn(tmp_path):
     many = Topology.ring(MAX_DRAWN_EDGES + 1).mixing("metropolis")
-    RunFolder(tmp_path).write_graph(StoredGraph.of(many))
+    RunFolder(tmp_path).write("graph.json", StoredGraph.of(many))
     graph = json.loads((tmp_path / "graph.json").read_text())
     assert graph["edges"] is graph["positions"] is None
     assert graph["clients"] == MAX_DRAWN_EDGES + 1

@@ -11,20 +11,24 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tacit.core.errors import Misuse
-from tacit.peer.federation.certificate_authority import (
-    create_authority,
-    issue_credentials,
-    reissue_certificate,
-    request_certificate,
-)
 from tacit.peer.federation.certificates import (
     Credentials,
     certificate_info,
     check_authority,
     check_certificate,
+    node_public_key,
     server_name,
 )
-from tacit.peer.federation.keys import generate_mask_key, mask_public_key, sign, signed_by
+from tacit.peer.federation.signing import (
+    create_authority,
+    generate_mask_key,
+    issue_certificate,
+    issue_credentials,
+    mask_public_key,
+    request_certificate,
+    sign,
+    signed_by,
+)
 
 FEDERATION = "hospitals-3f9a21bc"
 
@@ -176,7 +180,8 @@ def test_invalid_days_are_refused(ca, days):
 
 
 def test_a_new_certificate_for_the_same_key(ca, node):
-    new = reissue_certificate(ca, node.certificate, FEDERATION, 30)
+    public = node_public_key(node.certificate)
+    new = issue_certificate(ca, public, "berlin", FEDERATION, 30)
     check(Credentials(new, node.key), ca)
     assert certificate_info(new).fingerprint != certificate_info(node.certificate).fingerprint
 

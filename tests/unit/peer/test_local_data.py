@@ -14,7 +14,7 @@ from tacit.config.build import build
 from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.peer.federation.agreed_data import agreed_data
+from tacit.peer.federation.configuration import agreed_data
 from tacit.peer.node.local_arrays import check_samples
 from tacit.peer.node.local_data import load_local_data
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tacit.config.loading import make_config
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node import neighbour_client as module
@@ -339,7 +339,7 @@ def test_a_newer_roster_is_fetched_and_announced(later, client, channel):
         receive(client, 1)
     assert channel.calls == ["Hello", "GetManifest"]
     announced = client._state.announced
-    assert (announced.text, announced.signature) == (text, signature)
+    assert (announced.manifest.text, announced.signature) == (text, signature)
 
 
 # --- the end ------------------------------------------------------------------------------------

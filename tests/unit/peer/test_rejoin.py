@@ -9,7 +9,7 @@ import tacit
 from tacit.config.loading import make_config
 from tacit.peer.federation.manifest import make_manifest
 from tacit.peer.federation.roster import Member
-from tacit.peer.node.rejoin import diameter, rejoin
+from tacit.peer.node.roster_context import diameter, rejoin
 
 STEPS = 100
 
@@ -24,7 +24,7 @@ class QueueNetworks:
                 self.queues[member.name, other.name] = Queue()
 
     def of(self, manifest, name):
-        def exchange_tensors(messages, like):
+        def exchange(messages, like):
             for receiver, tensors in messages.items():
                 self.queues[name, receiver].put(tensors)
             senders = manifest.in_neighbours(name)
@@ -34,7 +34,7 @@ class QueueNetworks:
                 assert {tag: rows.shape for tag, rows in tensors.items()} == shapes
             return found
 
-        return SimpleNamespace(manifest=manifest, name=name, exchange_tensors=exchange_tensors)
+        return SimpleNamespace(manifest=manifest, name=name, exchange=exchange)
 
 
 def roster(graph, generation=2):

@@ -9,7 +9,7 @@ import pytest
 
 from tacit.core.errors import Misuse
 from tacit.record.history import History, Record, Spread
-from tacit.report.page import PageSection, format_bytes, format_duration
+from tacit.report.page import format_bytes, format_duration
 from tacit.report.report import write_report
 
 ACCURACY = {"mean": 81.234, "min": 71.5, "max": 91.75, "average_model": 86.125}
@@ -188,9 +188,7 @@ def test_what_comes_from_files_is_escaped(tmp_path):
     stored = json.loads((folder / "partition.json").read_text())
     (folder / "partition.json").write_text(json.dumps(stored | {"classes": [evil, "b"]}))
     runs = [folder, make_run(tmp_path / evil.replace("/", "-"), algorithm=evil)]
-    out = write_report(
-        runs, tmp_path / "report.html", title=evil, sections=[PageSection(evil, "<p>fine</p>")]
-    )
+    out = write_report(runs, tmp_path / "report.html", title=evil, sections={evil: "<p>fine</p>"})
     page = Page(out)
     assert "script" not in page.tags
     assert f'x = "{evil}"' in page.all("pre")[0]
@@ -323,9 +321,7 @@ def test_accuracy_is_drawn_over_bytes_where_algorithms_differ_in_them(report, tm
 
 
 def test_further_sections(report, tmp_path):
-    page = report(
-        make_run(tmp_path / "a"), sections=[PageSection("Audit & more", "<p>Nothing leaked.</p>")]
-    )
+    page = report(make_run(tmp_path / "a"), sections={"Audit & more": "<p>Nothing leaked.</p>"})
     assert page.all("h2")[-2:] == ["Audit & more", "Configuration"]
     assert "Nothing leaked." in page.all("p")
 

@@ -26,11 +26,11 @@ CASES = [  # clients, channels, height, filters, batch, size, stride, dilation, 
 def compare(k, channels, height, filters, batch, size, stride, dilation, bias, relu):
     x = torch.randn(k, channels, height, height + 1, batch)
     plain = Convolution(channels, filters, size, stride, (0, 0), dilation)
-    windows = gpu.Windows(size, stride, dilation, *plain.output_size(height, height + 1))
+    windows = gpu.Windows(size, stride, dilation, *plain.output_size(x.shape))
     weights = torch.randn(k, filters * plain.taps + filters)
     w = weights[:, : plain.width].view(k, filters, plain.taps)
     b = weights[:, plain.width :]
-    expected, (seen, shape) = plain.forward(weights[:, : plain.width], x)
+    expected, (seen, shape, *_) = plain.forward(weights[:, : plain.width], x)
     expected = expected + b[:, :, None, None, None] if bias else expected
     expected = expected.relu() if relu else expected
     y = windows.forward(x, w, b if bias else None, relu)

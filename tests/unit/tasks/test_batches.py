@@ -5,7 +5,8 @@ from hypothesis import given, settings, strategies as st
 from tacit.core.errors import Misuse
 from tacit.core.randomness import permutations
 from tacit.core.workers import WorkerPool
-from tacit.tasks.batches import FullBatchLoader, MiniBatchLoader, check_part_sizes, one_chunk
+from tacit.tasks import Task
+from tacit.tasks.batches import FullBatchLoader, MiniBatchSource, one_chunk
 from tacit.tasks.parts import Parts
 
 
@@ -20,7 +21,7 @@ def owned(sizes):
 
 def loader(parts, batch, ids=None, seed=0):
     hosted = torch.arange(parts.clients) if ids is None else torch.tensor(ids)
-    return MiniBatchLoader(parts, hosted, hosted, batch, seed, "cpu")
+    return MiniBatchSource(parts, batch).loader(hosted, hosted, seed, "cpu")
 
 
 @st.composite
@@ -114,10 +115,13 @@ def test_groups_hold_the_batches_of_all_arrays(chunk):
 
 
 def test_a_client_with_less_than_a_batch_is_refused_by_its_number():
-    parts = owned([8, 3, 8])
+    def task(batch_size):
+        parts = [torch.zeros(size) for size in (8, 3, 8)]
+        return Task.from_loss(lambda theta, x: theta.sum(), parts, torch.zeros(2), batch_size)
+
     with pytest.raises(Misuse, match=r"Client 1 has 3 samples.*Lower batch_size"):
-        check_part_sizes(parts, 4)
-    check_part_sizes(parts, 3)
+        task(4)
+    assert task(3).batch_size == 3
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 100])
@@ -154,7 +158,7 @@ def test_full_batches_are_the_same_for_every_number():
 def test_a_node_with_only_its_own_part_draws_the_same_batches():
     parts = owned([8, 12, 9])
     alone = Parts(parts.arrays, parts.order[8:20], torch.tensor([0, 12]))
-    here = MiniBatchLoader(alone, torch.tensor([0]), torch.tensor([1]), 4, 7, "cpu")
+    here = MiniBatchSource(alone, 4).loader(torch.tensor([1]), torch.tensor([0]), 7, "cpu")
     everyone = loader(parts, 4, seed=7)
     for number in (0, 2, 3, 7):
         assert torch.equal(here.indices(number)[0], everyone.indices(number)[1])

@@ -15,7 +15,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from tacit.config.sections import Config
-from tacit.privacy.accounting import response_epsilon, response_method, response_pure_epsilon
+from tacit.privacy.accounting.randomized_response import (
+    response_epsilon,
+    response_method,
+    response_pure_epsilon,
+)
 from tacit.report.style import INK, MARKERS, PALETTE, plot_style
 from tacit_papers.defl_vp.setting import PROTOCOL, QUICKLY, config
 from tacit_papers.defl_vp.tables import EPSILONS, TABLE3

@@ -11,24 +11,24 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.evidence import Evidence
-from tacit.auditing.attacks.inversion import invert
-from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.matching_losses import (
+from tacit.auditing.attacks.gradient_matching import (
     L2,
     CosineDistance,
     MatchingLoss,
     total_variation,
 )
+from tacit.auditing.attacks.inversion import invert
+from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.optimiser import (
     Callback,
     Minimum,
     Optimiser,
     Project,
+    SignedAdam,
     ValueAndGrad,
 )
 from tacit.auditing.attacks.reconstruction_attacks import DataSpec
-from tacit.auditing.attacks.signed_adam import SignedAdam
-from tacit.auditing.scoring.matching import match, reorder
+from tacit.auditing.scoring.images import match, reorder
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.core.errors import Misuse

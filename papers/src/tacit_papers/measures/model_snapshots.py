@@ -22,8 +22,8 @@ from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Question
 from tacit.config.sections import Config
+from tacit.core.devices import consistent_tf32
 from tacit.core.errors import Misuse
-from tacit.core.precision import consistent_tf32
 from tacit.graph import Graph
 from tacit.record.transcript import Message, Transcript
 from tacit.record.unknowns import Unknown

@@ -18,8 +18,8 @@ from tacit.auditing.audit import default_adversaries, run_audit
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.sections import Config
+from tacit.core.devices import consistent_tf32
 from tacit.core.errors import Misuse
-from tacit.core.precision import consistent_tf32
 from tacit.record.transcript import Keep, Transcript
 from tacit.record.unknowns import Unknown
 from tacit.tasks.flat import ModuleLoss

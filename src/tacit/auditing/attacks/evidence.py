@@ -9,14 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tacit.auditing.symbolic.linear_knowledge import Combination, Derivation, LinearKnowledge
 from tacit.auditing.symbolic.leakage import Leakage, Question
+from tacit.auditing.symbolic.linear_knowledge import Combination, Derivation, LinearKnowledge
 from tacit.core.errors import Misuse
-from tacit.record.transcript import Message, Transcript
+from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 
 FIXED_POINT_STEPS = 400
-Kind = Literal["gradient", "noisy gradient", "update", "difference", "sum", "model", "image"]
+Kind = Question | Literal["noisy gradient"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,34 +92,6 @@ def evidence(
     return Evidence(kind, victim, terms, coefficients, values, stacked, deviation, gain, rounding)
 
 
-def telescoped_difference(leakage: Leakage, transcript: Transcript) -> Evidence | None:
-    """−Σ of consecutive differences = g⁰ − gᵀ: the first gradient up to the last, a small one.
-
-    Sums the first unbroken run of exact differences; None if there is none.
-    """
-    exact = leakage.of("difference").indices("exact")
-    run = [index for k, index in enumerate(exact) if index == exact[0] + k]
-    if not run:
-        return None
-    parts = [evidence(leakage, "difference", index, transcript) for index in run]
-    differences = [part for part in parts if part is not None]
-    first_points, last_points = differences[0].points, differences[-1].points
-    points = None
-    if first_points is not None and last_points is not None:
-        points = torch.stack((first_points[1], last_points[0]))
-    return Evidence(
-        kind="difference",
-        victim=leakage.victim,
-        terms=(leakage.gradients[run[0]], leakage.gradients[run[-1] + 1]),
-        coefficients=(1.0, -1.0),
-        values=-torch.stack([one.values for one in differences]).sum(0),
-        points=points,
-        deviation=0.0,
-        gain=sum(one.gain for one in differences),
-        rounding=sum(one.rounding for one in differences),
-    )
-
-
 def _rounding(combination: Combination, values: Tensor, transcript: Transcript) -> float:
     """√Σ (a ‖message‖)² times the precision of messages, relative to the norm of the values."""
     rows = [
@@ -143,12 +115,17 @@ def _point(knowledge: LinearKnowledge, gradient: Unknown, transcript: Transcript
 def _check_same_run(symbolic: Transcript, recorded: Transcript) -> None:
     """Raise Misuse if the numbers are not from the run that was audited."""
 
-    def outline(message: Message) -> tuple[object, ...]:
-        target = None if message.target is None else message.target.tolist()
-        return message.tick, message.verb, message.tag, message.source.tolist(), target
-
     def outlines(transcript: Transcript) -> tuple[object, ...]:
-        messages = [outline(message) for message in transcript.messages]
+        messages = [
+            (
+                m.tick,
+                m.verb,
+                m.tag,
+                m.source.tolist(),
+                None if m.target is None else m.target.tolist(),
+            )
+            for m in transcript.messages
+        ]
         return transcript.clients, transcript.edges, messages
 
     if outlines(symbolic) != outlines(recorded):

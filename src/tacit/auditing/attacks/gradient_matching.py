@@ -1,20 +1,82 @@
-"""The matching loss of many guesses and its gradient, with all guesses in one batch."""
+"""Gradient matching: how far the gradients of many guesses are from the observed values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.func import grad, grad_and_value, vmap
 
 from tacit.auditing.attacks.guesses import GuessLayout
-from tacit.auditing.attacks.matching_losses import MatchingLoss
 from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.core.checks import check_number
+from tacit.core.errors import Misuse
 from tacit.tasks.flat import Loss
 
-# (row [n], weights [K, P], value [P] or [M, P], labels [T, batch, ...] or None) → scalar
-GuessLoss = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
+
+class MatchingLoss(Protocol):
+    """A distance between the value of a guess and the observed one, plus a prior on the guess."""
+
+    def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+        """Of Σₖ cₖ ∇L(θₖ; guess) [P], the observed value [P] and the guessed inputs [n, ...]."""
+        ...
+
+
+@dataclass(frozen=True)
+class L2:
+    """‖Σₖ cₖ∇L(θₖ; x) − v‖² + α·TV(x) (DLG; Zhu et al. 2019).
+
+    If relative, the first term is divided by ‖v‖².
+    """
+
+    relative: bool = False
+    total_variation: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_weight(self.total_variation)
+
+    def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+        distance = (combination - value).square().sum()
+        if self.relative:
+            distance = distance / value.square().sum().clamp_min(torch.finfo(value.dtype).tiny)
+        return _with_prior(distance, self.total_variation, inputs)
+
+
+@dataclass(frozen=True)
+class CosineDistance:
+    """1 − ⟨Σ, v⟩ / (‖Σ‖·‖v‖) + α·TV(x) with Σ = Σₖ cₖ∇L(θₖ; x) (Geiping et al. 2020)."""
+
+    total_variation: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_weight(self.total_variation)
+
+    def __call__(self, combination: Tensor, value: Tensor, inputs: Tensor) -> Tensor:
+        squares = combination.square().sum() * value.square().sum()
+        norms = squares.clamp_min(torch.finfo(value.dtype).tiny).sqrt()
+        cosine = (combination * value).sum() / norms
+        return _with_prior(1 - cosine, self.total_variation, inputs)
+
+
+def total_variation(inputs: Tensor) -> Tensor:
+    """TV(x), the mean absolute differences of vertical and horizontal neighbours [..., H, W]."""
+    if inputs.ndim < 3 or min(inputs.shape[-2:]) < 2:
+        raise Misuse(
+            f"Total variation of inputs of shape {tuple(inputs.shape[1:])}.",
+            "It is for images [..., height, width]; set total_variation to 0.",
+        )
+    return inputs.diff(dim=-2).abs().mean() + inputs.diff(dim=-1).abs().mean()
+
+
+def _with_prior(distance: Tensor, alpha: float, inputs: Tensor) -> Tensor:
+    return distance + alpha * total_variation(inputs) if alpha else distance
+
+
+def _check_weight(alpha: object) -> None:
+    check_number("total_variation", alpha, at_least=0, example=1e-3, hint="its weight")
 
 
 class MatchingProblems:
@@ -47,62 +109,52 @@ class MatchingProblems:
         self.observation = observation
         self.problems, self.guesses = problems, guesses
         self.labels = None if labels is None else labels.flatten(0, 1)  # [V·R, T, batch, ...]
-        if isinstance(observation, JointObservation):
-            one = _joint_loss(loss, observation, matching_loss, layout)
-        else:
-            one = _single_loss(loss, observation, matching_loss, layout)
+        one = grad_and_value(_guess_loss(loss, observation, matching_loss, layout))
         in_dims = (0, 0, 0, None if labels is None else 0)
-        self._each: Callable[..., tuple[Tensor, Tensor]] = vmap(
-            grad_and_value(one), in_dims=in_dims
-        )
+        self._each: Callable[..., tuple[Tensor, Tensor]] = vmap(one, in_dims=in_dims)
         self._which: Tensor | None = None
 
     def __call__(self, rows: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
         """Values [A] and gradients [A, n] of rows [A, n], guesses number problems[which]."""
         # Optimisers evaluate the same problems many times in a row.
         if self._which is not which:
-            self._which, self._arguments = which, self._gather(self.problems[which])
+            guesses = self.problems[which]
+            victim = guesses // self.guesses
+            labels = None if self.labels is None else self.labels[guesses]
+            observed = self.observation.weights[victim], self.observation.values[victim]
+            self._which, self._arguments = which, (*observed, labels)
         gradients, values = self._each(rows, *self._arguments)
         return values.detach(), gradients.detach()
 
-    def _gather(self, guesses: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        victim = guesses // self.guesses
-        labels = None if self.labels is None else self.labels[guesses]
-        return self.observation.weights[victim], self.observation.values[victim], labels
 
-
-def _single_loss(
-    loss: Loss, observation: Observation, matching_loss: MatchingLoss, layout: GuessLayout
-) -> GuessLoss:
+def _guess_loss(
+    loss: Loss,
+    observation: Observation | JointObservation,
+    matching_loss: MatchingLoss,
+    layout: GuessLayout,
+) -> Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]:
+    """D of a row [n], weights [K, P], value [P] or [M, P], and labels [T, batch, ...] or None."""
     coefficients = observation.coefficients
-    each = vmap(grad(loss), in_dims=(0, None, None) if observation.same_data else (0, 0, 0))
+    batches = None
+    if isinstance(observation, JointObservation):
+        batches = torch.tensor(observation.data, device=coefficients.device)
+    gradients = vmap(grad(loss))
+    gradients_of_one_batch = vmap(grad(loss), in_dims=(0, None, None))
+    distances = vmap(matching_loss, in_dims=(0, 0, None))
 
     def one(row: Tensor, weights: Tensor, value: Tensor, labels: Tensor | None) -> Tensor:
         inputs = layout.inputs(row)
         targets = layout.soft_labels(row) if labels is None else labels
+        if batches is not None:
+            found = coefficients @ gradients(weights, inputs[batches], targets[batches])
+            each: Tensor = distances(found, value, inputs.flatten(0, 1))
+            return each.mean()
         if len(coefficients) == 1:
-            combination = coefficients[0] * grad(loss)(weights[0], inputs[0], targets[0])
+            found = coefficients[0] * grad(loss)(weights[0], inputs[0], targets[0])
         elif observation.same_data:
-            combination = coefficients @ each(weights, inputs[0], targets[0])
+            found = coefficients @ gradients_of_one_batch(weights, inputs[0], targets[0])
         else:
-            combination = coefficients @ each(weights, inputs, targets)
-        return matching_loss(combination, value, inputs.flatten(0, 1))
-
-    return one
-
-
-def _joint_loss(
-    loss: Loss, observation: JointObservation, matching_loss: MatchingLoss, layout: GuessLayout
-) -> GuessLoss:
-    data = torch.tensor(observation.data, device=observation.weights.device)
-    gradients = vmap(grad(loss))
-    distances = vmap(matching_loss, in_dims=(0, 0, None))
-
-    def one(row: Tensor, weights: Tensor, values: Tensor, labels: Tensor | None) -> Tensor:
-        inputs = layout.inputs(row)
-        targets = layout.soft_labels(row) if labels is None else labels
-        combinations = observation.coefficients @ gradients(weights, inputs[data], targets[data])
-        each: Tensor = distances(combinations, values, inputs.flatten(0, 1))
-        return each.mean()
+            found = coefficients @ gradients(weights, inputs, targets)
+        return matching_loss(found, value, inputs.flatten(0, 1))
 
     return one

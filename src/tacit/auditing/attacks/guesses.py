@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.labels import recover_labels
+from tacit.auditing.attacks.closed_forms import recover_labels
 from tacit.auditing.attacks.observation import JointObservation, Observation
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key, tiles, words
 from tacit.tasks.flat import Loss, ModuleLoss
 
-Labels = Tensor | str | None
+Labels = Tensor | Literal["optimise"] | None
 Box = tuple[float, float] | None
-LABEL_MODES = ("recover", "optimise", "enumerate")
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class GuessLayout:
     shape: tuple[int, ...]
     classes: int
     soft: bool
+    box: Box = None  # lowest and highest value of an input, if known
 
     @property
     def pixels(self) -> int:
-        """Numbers of a row that are inputs."""
+        """How many numbers of a row are inputs."""
         return self.batches * self.batch * math.prod(self.shape)
 
     @property
     def width(self) -> int:
-        """Numbers of a row."""
         return self.pixels + self.soft * self.batches * self.batch * self.classes
 
     def inputs(self, rows: Tensor) -> Tensor:
@@ -50,20 +50,11 @@ class GuessLayout:
         logits = rows[..., self.pixels :].reshape(*lead, self.batches, self.batch, self.classes)
         return logits.softmax(-1)
 
-    def clamp(self, rows: Tensor, box: Box) -> Tensor:
+    def clamp(self, rows: Tensor) -> Tensor:
         """Rows [..., n] with inputs clamped to the box."""
-        if box is None:
+        if self.box is None:
             return rows
-        return torch.cat((rows[..., : self.pixels].clamp(*box), rows[..., self.pixels :]), -1)
-
-
-@dataclass(frozen=True, eq=False)
-class GuessLabels:
-    """The labels of all guesses."""
-
-    labels: Tensor | None  # [V, R, T, batch, ...]; None: soft labels are searched
-    guesses: int  # R
-    assumption: str
+        return torch.cat((rows[..., : self.pixels].clamp(*self.box), rows[..., self.pixels :]), -1)
 
 
 def choose_labels(
@@ -73,80 +64,51 @@ def choose_labels(
     layout: GuessLayout,
     restarts: int,
     seed: int,
-    box: Box,
-) -> GuessLabels:
-    """The labels of the guesses.
+) -> tuple[Tensor | None, str]:
+    """The labels of the guesses [V, R, T, batch, ...] and what they rest on; None: soft labels.
 
     Args:
         labels: Known labels, or how to find them: see `invert`.
         loss: The loss of a batch at a model.
         observation: What the adversary observed.
         layout: What the numbers of a row stand for.
-        restarts: Guesses per victim.
+        restarts: Guesses per victim, R.
         seed: Keys random choices.
-        box: Range of the inputs, if known.
     """
-    victims = len(observation.values)
     if isinstance(labels, Tensor):
         known = _known(labels, observation, layout)
-        known = known[:, None].expand(-1, restarts, *known.shape[1:])
-        return GuessLabels(known, restarts, "labels known")
-    if labels is not None and labels not in LABEL_MODES:
-        raise unknown_name(
-            f"labels is {labels!r}.", labels, LABEL_MODES, also=", a tensor, or None"
-        )
-    if labels == "enumerate":
-        samples = layout.batch * layout.batches
-        if samples > 1:
-            raise Misuse(
-                f'labels="enumerate" with {samples} samples behind each value.',
-                'It is for one sample; use "recover" or "optimise".',
-            )
-        every = torch.arange(layout.classes, device=observation.values.device).repeat(restarts)
-        every = every[None, :, None, None].expand(victims, -1, 1, 1)
-        assumption = f"labels enumerated: {restarts} restarts for each class"
-        return GuessLabels(every, restarts * layout.classes, assumption)
-    reason = ""
-    # Differences reveal labels by a rule of thumb only.
-    difference = not bool((observation.coefficients > 0).all())
-    if labels == "recover" or (labels is None and not difference):
-        found, reason = _recovered(loss, observation, layout, restarts, seed, box)
-        if found is not None:
-            if int(found.max()) >= layout.classes:
-                raise Misuse(
-                    f"The last layer has class {int(found.max())}, but classes is "
-                    f"{layout.classes}.",
-                    "Give the number of the model's outputs.",
-                )
-            return GuessLabels(found, restarts, reason)
-        if labels == "recover":
-            raise Misuse(f"{reason[0].upper()}{reason[1:]}.", 'Give them, or use "optimise".')
+        return known[:, None].expand(-1, restarts, *known.shape[1:]), "labels known"
+    if labels not in (None, "optimise"):
+        raise Misuse(f"labels is {labels!r}.", 'Give a tensor, "optimise" or None.')
     optimised = "labels optimised along with the inputs, as distributions"
-    return GuessLabels(None, restarts, f"{optimised} ({reason})" if reason else optimised)
+    if labels == "optimise" or not bool((observation.coefficients > 0).all()):
+        return None, optimised
+    found, reason = _recovered(loss, observation, layout, restarts, seed)
+    if found is None:
+        return None, f"{optimised} ({reason})"
+    if int(found.max()) >= layout.classes:
+        raise Misuse(
+            f"The last layer has class {int(found.max())}, but classes is {layout.classes}.",
+            "Give the number of the model's outputs.",
+        )
+    return found, reason
 
 
-def draw_starts(
-    layout: GuessLayout, victims: int, guesses: int, box: Box, seed: int, like: Tensor
-) -> Tensor:
-    """Random first rows [V·R, n], keyed by victim and guess.
+def draw_starts(layout: GuessLayout, values: Tensor, guesses: int, seed: int) -> Tensor:
+    """Random first rows [V·R, n] for observed values [V, ...], keyed by victim and guess.
 
-    Args:
-        layout: What the numbers of a row stand for; logits are normal.
-        victims: V.
-        guesses: R, guesses per victim.
-        box: Inputs are uniform in this range, or normal if there is none.
-        seed: Keys the draws.
-        like: Gives dtype and device.
+    Inputs are uniform in the box, or normal if there is none; logits are normal.
     """
-    victim = torch.arange(victims, device=like.device).repeat_interleave(guesses)
-    guess = torch.arange(guesses, device=like.device).repeat(victims)
-    out = like.new_empty(len(victim), layout.width)
+    device, box = values.device, layout.box
+    victim = torch.arange(len(values), device=device).repeat_interleave(guesses)
+    guess = torch.arange(guesses, device=device).repeat(len(values))
+    out = values.new_empty(len(victim), layout.width)
     for rows, columns in tiles(len(out), out.shape[1], out.device):
         drawn = words(derive_key(seed, "inversion", "start"), 0, victim[rows], guess[rows], columns)
         uniform = drawn.to(torch.float64).add_(0.5).mul_(2.0**-32)
         start = torch.special.ndtri(uniform)
         if box is not None:
-            pixel = torch.arange(columns.start, columns.stop, device=like.device) < layout.pixels
+            pixel = torch.arange(columns.start, columns.stop, device=device) < layout.pixels
             start = torch.where(pixel, box[0] + (box[1] - box[0]) * uniform, start)
         out[rows, columns.start : columns.stop] = start.to(out.dtype)
     return out
@@ -156,9 +118,8 @@ def _known(
     labels: Tensor, observation: Observation | JointObservation, layout: GuessLayout
 ) -> Tensor:
     """Given labels as [V, T, batch, ...]."""
-    victims, batches, batch, classes = (
-        len(observation.values), layout.batches, layout.batch, layout.classes,
-    )  # fmt: skip
+    victims, batches, batch = len(observation.values), layout.batches, layout.batch
+    classes = layout.classes
     lead = (victims, batch) if observation.same_data else (victims, batches, batch)
     if labels.shape[: len(lead)] != lead or labels.ndim > len(lead) + 1:
         raise Misuse(
@@ -170,8 +131,8 @@ def _known(
             f"The labels are from {int(labels.min())} to {int(labels.max())}.",
             f"With {classes} classes they are from 0 to {classes - 1}.",
         )
-    placed = labels.to(observation.values.device)
-    placed = placed.to(observation.values.dtype) if placed.is_floating_point() else placed.long()
+    dtype = observation.values.dtype if labels.is_floating_point() else torch.int64
+    placed = labels.to(observation.values.device, dtype)
     return placed.reshape(victims, batches, batch, *labels.shape[len(lead) :])
 
 
@@ -181,7 +142,6 @@ def _recovered(
     layout: GuessLayout,
     restarts: int,
     seed: int,
-    box: Box,
 ) -> tuple[Tensor | None, str]:
     """Labels [V, R, T, batch] from the last layer; restarts assign a sum's labels differently."""
     if isinstance(observation, JointObservation):
@@ -189,7 +149,9 @@ def _recovered(
     if not isinstance(loss, ModuleLoss):
         return None, "labels not recovered: the loss is not known to be a module's"
     flat = loss.flat.to(observation.values.device)
-    found = recover_labels(flat, observation, shape=layout.shape, batch=layout.batch, box=box)
+    found = recover_labels(
+        flat, observation, shape=layout.shape, batch=layout.batch, box=layout.box
+    )
     if found.labels is None:
         return None, found.assumption
     victims, samples = len(observation.values), layout.batches * layout.batch

@@ -12,6 +12,8 @@ small problems.
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -31,10 +33,9 @@ class InverseHessians:
         self.sy = like.new_zeros(count, 0, 0, dtype=torch.float64)  # [A, m, m]
         self.yy = like.new_zeros(count, 0, 0, dtype=torch.float64)
 
-    def select(self, index: Tensor) -> InverseHessians:
+    def __getitem__(self, index: Tensor) -> InverseHessians:
         """Only the problems at `index`."""
-        chosen = object.__new__(InverseHessians)
-        chosen.history = self.history
+        chosen = copy(self)
         for name in ("pairs", "gamma", "s", "y", "sy", "yy"):
             setattr(chosen, name, getattr(self, name)[index])
         return chosen
@@ -74,10 +75,11 @@ class InverseHessians:
         order = (torch.arange(size, device=g.device) + oldest[:, None]) % size
         across = order[:, None, :].expand(-1, size, -1)
         down = order[:, :, None].expand(-1, -1, size)
-        sy = self.sy.gather(1, down).gather(2, across)
-        yy = self.yy.gather(1, down).gather(2, across)
-        sg = torch.bmm(self.s, g[:, :, None])[:, :, 0].double().gather(1, order)
-        yg = torch.bmm(self.y, g[:, :, None])[:, :, 0].double().gather(1, order)
+        sy, yy = (part.gather(1, down).gather(2, across) for part in (self.sy, self.yy))
+        sg, yg = (
+            torch.bmm(part, g[:, :, None])[:, :, 0].double().gather(1, order)
+            for part in (self.s, self.y)
+        )
         diagonal = sy.diagonal(dim1=1, dim2=2)
         r = sy.triu() + torch.diag_embed((diagonal == 0).double())
         u = torch.linalg.solve_triangular(r, sg[:, :, None], upper=True)

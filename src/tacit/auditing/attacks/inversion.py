@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.gradient_matching import MatchingProblems
+from tacit.auditing.attacks.gradient_matching import L2, MatchingLoss, MatchingProblems
 from tacit.auditing.attacks.guesses import Box, GuessLayout, Labels, choose_labels, draw_starts
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import activations
-from tacit.auditing.attacks.matching_losses import L2, MatchingLoss
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.attacks.optimiser import Minimum, Optimiser
 from tacit.core.checks import check_count, check_positive, is_count, is_number
+from tacit.core.devices import consistent_tf32
 from tacit.core.errors import Misuse
-from tacit.core.precision import consistent_tf32
 from tacit.tasks.flat import Loss, ModuleLoss
 
 DLG_LOSS, DLG_OPTIMISER = L2(), LBFGS()
@@ -56,7 +55,6 @@ def invert(
     seed: int = 0,
     box: Box = (0.0, 1.0),
     budget_seconds: float | None = None,
-    chunk: int | None = None,
     progress: InversionProgress | None = None,
 ) -> InversionResult:
     """Search inputs with Σₖ cₖ∇L(θₖ; xₖ, yₖ) ≈ v, all victims and restarts at once.
@@ -68,10 +66,9 @@ def invert(
         shape: Shape of one input.
         batch: Samples behind each gradient.
         classes: Number of classes.
-        labels: A tensor if they are known. "recover" computes them from the last layer, "optimise"
-            searches soft labels along with the inputs (as DLG did), "enumerate" tries all classes
-            (for one sample; `restarts` for each class). None recovers the labels of gradients and
-            sums if possible, and optimises them otherwise.
+        labels: A tensor if they are known. "optimise" searches soft labels along with the inputs
+            (as DLG did). None recovers the labels of gradients and sums from the last layer if
+            possible, and optimises them otherwise.
         matching_loss: Distance between gradients; by default that of DLG.
         optimiser: By default L-BFGS.
         restarts: Random first guesses R per victim.
@@ -79,7 +76,6 @@ def invert(
         box: Lowest and highest value of an input, or None. First guesses are inside, and final
             ones are clamped to it.
         budget_seconds: Time after which the search ends with the best guesses so far.
-        chunk: Guesses searched at a time; by default as many as fit into memory.
         progress: Called with the iterations done, the iterations in all, and the best loss of each
             victim so far [V].
 
@@ -88,43 +84,35 @@ def invert(
         gradients are of K batches.
     """
     began = time.monotonic()
-    layout = GuessLayout(observation.batches, batch, tuple(shape), classes, soft=True)
-    _check(loss, observation, layout, restarts, box, budget_seconds, chunk)
+    layout = GuessLayout(observation.batches, batch, tuple(shape), classes, soft=True, box=box)
+    _check(loss, observation, layout, restarts, budget_seconds)
     values = observation.values
     if isinstance(loss, ModuleLoss):
         loss = loss.to(values.device)
-    plan = choose_labels(labels, loss, observation, layout, restarts, seed, box)
-    layout = replace(layout, soft=plan.labels is None)
-    start = draw_starts(layout, len(values), plan.guesses, box, seed, like=values)
-    size = chunk or _guesses_that_fit(observation, optimiser, layout)
-    groups = torch.arange(len(start), device=values.device).tensor_split(-(-len(start) // size))
-    monitor = _Monitor(
-        len(groups), optimiser.iterations, plan.guesses, values[:, 0], budget_seconds, progress
-    )
+    fixed, assumption = choose_labels(labels, loss, observation, layout, restarts, seed)
+    layout = replace(layout, soft=fixed is None)
+    start = draw_starts(layout, values, restarts, seed)
+    count = -(-len(start) // _guesses_that_fit(observation, optimiser, layout))
+    groups = torch.arange(len(start), device=values.device).tensor_split(count)
+    best = values.new_full((len(values), restarts), torch.inf)
+    monitor = _Monitor(groups, optimiser.iterations, best, budget_seconds, progress)
     parts = []
-    for problems in groups:
+    for group, problems in enumerate(groups):
+        monitor.group = group
         matching = MatchingProblems(
-            loss, observation, matching_loss, layout, plan.labels, problems, plan.guesses
+            loss, observation, matching_loss, layout, fixed, problems, restarts
         )
-        monitor.start_group(problems)
-        minimum = optimiser.minimise(
-            start[problems],
-            matching,
-            project=lambda rows: layout.clamp(rows, box),
-            callback=monitor,
+        parts.append(
+            optimiser.minimise(start[problems], matching, project=layout.clamp, callback=monitor)
         )
-        parts.append(minimum)
     found = Minimum.concatenate(parts)
 
     losses = found.values.reshape(len(values), -1)
     chosen = losses.argmin(1)
     victim = torch.arange(len(values), device=values.device)
-    rows = found.x[victim * plan.guesses + chosen]
+    rows = found.x[victim * restarts + chosen]
     inputs = layout.inputs(rows)
-    if plan.labels is None:
-        guessed = layout.soft_labels(rows).argmax(-1)
-    else:
-        guessed = plan.labels[victim, chosen]
+    guessed = layout.soft_labels(rows).argmax(-1) if fixed is None else fixed[victim, chosen]
     if observation.same_data:
         inputs, guessed = inputs[:, 0], guessed[:, 0]
     return InversionResult(
@@ -135,7 +123,7 @@ def invert(
         found.iterations.view_as(losses),
         found.evaluations.view_as(losses),
         time.monotonic() - began,
-        [plan.assumption, *_assumptions(loss, observation, batch, box), *monitor.notes],
+        [assumption, *_assumptions(loss, observation, layout), *monitor.notes],
     )
 
 
@@ -147,39 +135,29 @@ def _guesses_that_fit(
     return max(1, MEMORY // (graph + optimiser.workspace(layout.width)))
 
 
+@dataclass(eq=False)
 class _Monitor:
     """Reports progress over all groups of guesses, and ends a group when its budget is spent."""
 
-    def __init__(
-        self,
-        groups: int,
-        iterations: int,
-        guesses: int,
-        like: Tensor,
-        budget: float | None,
-        progress: InversionProgress | None,
-    ) -> None:
-        self.groups, self.iterations, self.guesses = groups, iterations, guesses
-        self.best = like.new_full((len(like) * guesses,), torch.inf)
-        self.budget, self.progress = budget, progress
-        self.began = time.monotonic()
-        self.group, self.reported = -1, -1
-        self.notes: list[str] = []
-
-    def start_group(self, problems: Tensor) -> None:
-        self.group += 1
-        self.problems = problems
+    groups: Sequence[Tensor]
+    iterations: int
+    best: Tensor  # [V, R]: losses so far
+    budget: float | None
+    progress: InversionProgress | None
+    group: int = 0
+    reported: int = -1
+    began: float = field(default_factory=time.monotonic)
+    notes: list[str] = field(default_factory=list)
 
     def __call__(self, iteration: int, values: Tensor) -> bool:
-        done = self.group * self.iterations + iteration
+        count, done = len(self.groups), self.group * self.iterations + iteration
         if self.progress is not None and done > self.reported:
             self.reported = done
-            self.best[self.problems] = values
-            best = self.best.view(-1, self.guesses).amin(1)
-            self.progress(done, self.groups * self.iterations, best)
+            self.best.view(-1)[self.groups[self.group]] = values
+            self.progress(done, count * self.iterations, self.best.amin(1))
         if self.budget is None:
             return False
-        over = time.monotonic() - self.began >= self.budget * (self.group + 1) / self.groups
+        over = time.monotonic() - self.began >= self.budget * (self.group + 1) / count
         if over:
             self.notes = [
                 f"stopped by the budget of {self.budget:g} s at iteration {iteration} of "
@@ -189,13 +167,11 @@ class _Monitor:
 
 
 def _assumptions(
-    loss: Loss, observation: Observation | JointObservation, batch: int, box: Box
+    loss: Loss, observation: Observation | JointObservation, layout: GuessLayout
 ) -> list[str]:
-    terms = observation.weights.shape[1]
-    assumptions = [
-        "weights known at which each gradient was taken",
-        f"batch size known: {batch}",
-    ]
+    terms, box = observation.weights.shape[1], layout.box
+    taken = "weights known at which each gradient was taken"
+    assumptions = [taken, f"batch size known: {layout.batch}"]
     if isinstance(observation, JointObservation):
         assumptions.append(
             f"{observation.values.shape[1]} values known together, of {terms} gradients of "
@@ -220,10 +196,9 @@ def _check(
     observation: Observation | JointObservation,
     layout: GuessLayout,
     restarts: int,
-    box: Box,
     budget: float | None,
-    chunk: int | None,
 ) -> None:
+    box = layout.box
     if isinstance(loss, ModuleLoss) and observation.values.shape[-1] != loss.flat.width:
         raise Misuse(
             f"The observation has {observation.values.shape[-1]} parameters, the model "
@@ -235,8 +210,6 @@ def _check(
     check_count("batch", layout.batch)
     check_count("classes", layout.classes)
     check_count("restarts", restarts)
-    if chunk is not None:
-        check_count("chunk", chunk)
     if box is not None and not (len(box) == 2 and all(map(is_number, box)) and box[0] < box[1]):
         raise Misuse(
             f"box is {box!r}.", "Give the lowest and the highest value of an input, or None."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from copy import copy
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,8 +12,10 @@ from torch import Tensor
 from tacit.auditing.attacks.inverse_hessian import InverseHessians
 from tacit.auditing.attacks.optimiser import Callback, Minimum, Project, ValueAndGrad
 from tacit.core.checks import check_count, check_number
-from tacit.core.errors import Misuse
 
+DECREASE = 1e-4  # c₁
+CURVATURE = 0.9  # c₂
+MAX_TRIALS = 20  # points along one direction
 MAX_GROWTH = 10.0  # of the step from trial to trial while the bracket has no upper end
 MARGIN = 0.1  # a trial stays this share of the bracket away from both of its ends
 
@@ -37,9 +40,6 @@ class LBFGS:
         value_tolerance: Ends when the value is at most this share of the first one; 0: never.
         gradient_tolerance: Ends when the largest slope is at most this share of the first one.
         change_tolerance: Ends when an iteration improves the value by less than this share.
-        line_search_steps: Trial points along one direction.
-        c1: Constant of sufficient decrease.
-        c2: Constant of curvature.
     """
 
     iterations: int = 300
@@ -47,17 +47,12 @@ class LBFGS:
     value_tolerance: float = 1e-9
     gradient_tolerance: float = 1e-10
     change_tolerance: float = 1e-9
-    line_search_steps: int = 20
-    c1: float = 1e-4
-    c2: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "history", "line_search_steps"):
+        for name in ("iterations", "history"):
             check_count(f"{name} of L-BFGS", getattr(self, name))
         for name in ("value_tolerance", "gradient_tolerance", "change_tolerance"):
             check_number(f"{name} of L-BFGS", getattr(self, name), at_least=0)
-        if not 0 < self.c1 < self.c2 < 1:
-            raise Misuse(f"c1 is {self.c1} and c2 is {self.c2}.", "They need 0 < c1 < c2 < 1.")
 
     def workspace(self, n: int) -> int:
         # Two vectors for every pair of the history, and their inner products.
@@ -72,7 +67,7 @@ class LBFGS:
         callback: Callback | None = None,
     ) -> Minimum:
         """The best points found from `start` [B, n]; `project` is applied to the result only."""
-        active = _Active.at(start, value_and_grad, self.history)
+        active = _Active(start, value_and_grad, self.history)
         zeros = torch.zeros_like(active.which)
         found = Minimum(start.clone(), active.f.clone(), zeros, torch.ones_like(zeros))
         active = active.select(active.f.isfinite() & (active.first_slope > 0))
@@ -101,9 +96,9 @@ class LBFGS:
         f, g = _finite(value_and_grad(x, active.which))
         slope = torch.where(f.isfinite(), (g * active.d).sum(1), torch.nan)
         active.trials += 1
-        lower = f <= active.f + self.c1 * active.t * active.slope
-        level = slope.abs() <= self.c2 * active.slope.abs()
-        last = active.trials >= self.line_search_steps
+        lower = f <= active.f + DECREASE * active.t * active.slope
+        level = slope.abs() <= CURVATURE * active.slope.abs()
+        last = active.trials >= MAX_TRIALS
         accepted = lower & (level | last)
         active.update_bracket(f, slope, too_far=~lower | (slope > 0))
         failed = ~accepted & (last | active.bracket_is_narrow())
@@ -123,55 +118,31 @@ class LBFGS:
         return ended | stuck
 
 
-@dataclass(eq=False)
 class _Active:
-    """The A problems that still run."""
+    """The A problems that still run; at first all of them, at `start` [A, n]."""
 
-    which: Tensor  # their numbers [A]
-    x: Tensor  # [A, n]
-    f: Tensor
-    g: Tensor  # [A, n]
-    first_value: Tensor
-    first_slope: Tensor  # largest component of the first gradient
-    iterations: Tensor
-    d: Tensor  # direction [A, n]
-    slope: Tensor  # dᵀg
-    t: Tensor  # the next trial step
-    trials: Tensor
-    low: Tensor  # [A, 3]: a step, its value and its slope; f still falls there
-    high: Tensor  # [A, 3]: f rises or is not low enough; an infinite step if there is none yet
-    hessians: InverseHessians
-
-    @classmethod
-    def at(cls, start: Tensor, value_and_grad: ValueAndGrad, history: int) -> _Active:
-        which = torch.arange(len(start), device=start.device)
-        f, g = _finite(value_and_grad(start, which))
-        return cls(
-            which=which,
-            x=start.clone(),
-            f=f,
-            g=g,
-            first_value=f,
-            first_slope=g.abs().amax(1),
-            iterations=torch.zeros_like(which),
-            d=torch.zeros_like(g),
-            slope=torch.zeros_like(f),
-            t=torch.zeros_like(f),
-            trials=torch.zeros_like(which),
-            low=f.new_zeros(len(f), 3),
-            high=f.new_zeros(len(f), 3),
-            hessians=InverseHessians(g, history),
-        )
+    def __init__(self, start: Tensor, value_and_grad: ValueAndGrad, history: int) -> None:
+        self.which = torch.arange(len(start), device=start.device)  # their numbers [A]
+        self.x = start.clone()  # [A, n]
+        self.f, self.g = _finite(value_and_grad(start, self.which))
+        self.first_value = self.f
+        self.first_slope = self.g.abs().amax(1)  # largest component of the first gradient
+        self.iterations = torch.zeros_like(self.which)
+        self.d = torch.zeros_like(self.g)  # direction [A, n]
+        self.slope = torch.zeros_like(self.f)  # dᵀg
+        self.t = torch.zeros_like(self.f)  # the next trial step
+        self.trials = torch.zeros_like(self.which)
+        # A step, its value and its slope [A, 3]: at the low end f still falls; at the high end it
+        # rises or is not low enough, and the step is infinite if there is none yet.
+        self.low = self.f.new_zeros(len(start), 3)
+        self.high = self.low.clone()
+        self.hessians = InverseHessians(self.g, history)
 
     def select(self, chosen: Tensor) -> _Active:
-        """Only the problems chosen [A]."""
-        index = chosen.nonzero()[:, 0]
-        tensors = {
-            field.name: getattr(self, field.name)[index]
-            for field in fields(self)
-            if field.name != "hessians"
-        }
-        return _Active(**tensors, hessians=self.hessians.select(index))
+        index, selected = chosen.nonzero()[:, 0], copy(self)
+        for name, value in vars(self).items():
+            setattr(selected, name, value[index])
+        return selected
 
     def update_bracket(self, f: Tensor, slope: Tensor, too_far: Tensor) -> None:
         """Narrow the bracket with the result of a trial, and choose the next trial.

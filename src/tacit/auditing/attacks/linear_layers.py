@@ -11,19 +11,17 @@ from torch import Tensor, nn
 from tacit.tasks.flat import FlatModule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinearLayer:
     """A linear layer z = W h + b as columns of the flat vector [P]."""
 
     name: str
-    outputs: int
-    inputs: int
-    weight: slice
-    bias: slice | None
+    weight: Tensor  # [outputs, inputs]
+    bias: Tensor | None  # [outputs]
 
     def weight_of(self, rows: Tensor) -> Tensor:
         """The weight in rows [..., P]: [..., outputs, inputs]."""
-        return rows[..., self.weight].reshape(*rows.shape[:-1], self.outputs, self.inputs)
+        return rows[..., self.weight]
 
     def bias_of(self, rows: Tensor) -> Tensor | None:
         """The bias in rows [..., P]: [..., outputs]; None if there is none or it is frozen."""
@@ -38,7 +36,7 @@ def first_linear(flat: FlatModule, shape: Sequence[int]) -> LinearLayer | None:
     name, seen, _ = calls[0]
     unchanged = seen.numel() == given.numel() and torch.equal(seen.reshape(-1), given.reshape(-1))
     layer = _linear(flat, name, calls) if unchanged else None
-    return layer if layer is not None and layer.inputs == given.numel() else None
+    return layer if layer is not None and layer.weight.shape[1] == given.numel() else None
 
 
 def last_linear(flat: FlatModule, shape: Sequence[int]) -> LinearLayer | None:
@@ -53,10 +51,8 @@ def last_linear(flat: FlatModule, shape: Sequence[int]) -> LinearLayer | None:
 
 def activations(module: nn.Module) -> list[str]:
     """The kinds of activation in a module, such as ["Sigmoid"]."""
-    kinds = [
-        type(layer) for layer in module.modules() if type(layer).__module__ == nn.ReLU.__module__
-    ]
-    return sorted({kind.__name__ for kind in kinds})
+    kinds = {type(layer) for layer in module.modules()}
+    return sorted(kind.__name__ for kind in kinds if kind.__module__ == nn.ReLU.__module__)
 
 
 Call = tuple[str, Tensor, Tensor]  # the layer's name, its input and its output
@@ -65,21 +61,17 @@ Call = tuple[str, Tensor, Tensor]  # the layer's name, its input and its output
 def _trace(flat: FlatModule, shape: Sequence[int]) -> tuple[list[Call], Tensor, Tensor]:
     """The calls of trained layers on one random input, that input, and the module's output."""
     owners = {name.rpartition(".")[0] for name in flat.names}
+    names = {layer: name for name, layer in flat.module.named_modules() if name in owners}
     calls: list[Call] = []
-    handles = []
-    for name, layer in flat.module.named_modules():
-        if name in owners:
 
-            def record(
-                _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor, name: str = name
-            ) -> None:
-                calls.append((name, inputs[0].clone(), output.clone()))
+    def record(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        calls.append((names[layer], inputs[0].clone(), output.clone()))
 
-            handles.append(layer.register_forward_hook(record))
+    handles = [layer.register_forward_hook(record) for layer in names]
     device = next(flat.module.parameters()).device
     generator = torch.Generator().manual_seed(0)
-    given = torch.rand(1, *shape, generator=generator, dtype=torch.float64)
-    given = given.to(device, flat.dtype)
+    drawn = torch.rand(1, *shape, generator=generator, dtype=torch.float64)
+    given = drawn.to(device, flat.dtype)
     try:
         with torch.no_grad():
             result: Tensor = flat.module(given)
@@ -98,12 +90,6 @@ def _linear(flat: FlatModule, name: str, calls: list[Call]) -> LinearLayer | Non
     if any(sum(p is own for p in everywhere) > 1 for own in layer.parameters()):
         return None
     prefix = f"{name}." if name else ""
-    ends = torch.tensor(flat.sizes).cumsum(0).tolist()
-    columns = {
-        own: slice(end - size, end)
-        for own, size, end in zip(flat.names, flat.sizes, ends, strict=True)
-    }
+    columns = flat.unflatten(torch.arange(flat.width))
     weight, bias = (columns.get(f"{prefix}{kind}") for kind in ("weight", "bias"))
-    if weight is None:
-        return None
-    return LinearLayer(name, layer.out_features, layer.in_features, weight, bias)
+    return None if weight is None else LinearLayer(name, weight, bias)

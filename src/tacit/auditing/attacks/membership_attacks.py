@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -42,7 +42,6 @@ class MembershipResult:
     comparable: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON values."""
         return {
             "victim": self.victim,
             "score": self.score,
@@ -82,7 +81,6 @@ class Candidates:
         return cls(x, y, torch.arange(len(x)) < len(a))
 
     def to(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Inputs and targets on a device."""
         return self.x.to(device), self.y.to(device)
 
 
@@ -92,7 +90,6 @@ class MembershipAttacks:
     All adversaries share one set of shadow models.
 
     Args:
-        loss: The loss of a module.
         truth: The victims' data; only scores are computed from it.
         victim: The client whose samples are at stake.
         delta: Lower bounds on ε are for this δ.
@@ -101,17 +98,11 @@ class MembershipAttacks:
     """
 
     def __init__(
-        self,
-        loss: ModuleLoss,
-        truth: Truth,
-        victim: int,
-        *,
-        delta: float,
-        options: AttackOptions,
-        progress: Progress | None = None,
+        self, truth: Truth, victim: int, delta: float, options: AttackOptions, progress: Progress
     ) -> None:
-        self.victim = victim
-        self._loss, self._truth, self._delta = loss.to(options.device), truth, delta
+        assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_invertible
+        self._loss = truth.task.loss.to(options.device)
+        self.victim, self._truth, self._delta = victim, truth, delta
         self._options, self._progress = options, progress
         self.candidates = Candidates.of(
             truth.members(victim), truth.non_members(victim), options.seed
@@ -121,7 +112,6 @@ class MembershipAttacks:
     def _shadows(self) -> ShadowModels | None:
         """None if they diverge: then there is no likelihood to compare."""
         assert self.candidates is not None
-        progress = self._progress
         try:
             return train_shadow_models(
                 self._loss,
@@ -129,9 +119,7 @@ class MembershipAttacks:
                 seed=self._options.seed,
                 models=SHADOW_MODELS,
                 budget_seconds=self._options.seconds,
-                progress=None
-                if progress is None
-                else lambda i, of: progress("training shadow models", i, of),
+                progress=partial(self._progress, "training shadow models"),
             )
         except Misuse:
             return None
@@ -142,27 +130,21 @@ class MembershipAttacks:
         """Attacks by a model [P] that the adversary has; empty if there are too few samples."""
         if self.candidates is None:
             return []
-        x, y = self.candidates.to(self._options.device)
-        theta = theta.to(self._options.device, self._loss.flat.dtype)
-        scores = {
-            "loss": (loss_score(self._loss, theta, x, y), [description]),
-            "gradient norm": (gradient_norm_score(self._loss, theta, x, y), [description]),
-        }
-        shadows = self._shadows
-        if shadows is not None:
+        loss, (x, y) = self._loss, self.candidates.to(self._options.device)
+        theta = theta.to(self._options.device, loss.flat.dtype)
+        found = [
+            ("loss", loss_score(loss, theta, x, y), [description]),
+            ("gradient norm", gradient_norm_score(loss, theta, x, y), [description]),
+        ]
+        if (shadows := self._shadows) is not None:
             end = "" if shadows.finished else "; stopped by the budget"
             trained = (
                 f"{SHADOW_MODELS} shadow models on halves of the candidates, {shadows.steps} steps "
                 f"of plain descent, not trained as the run was{end}"
             )
-            scores["likelihood ratio"] = (
-                likelihood_ratio_score(self._loss, theta, shadows, x, y),
-                [description, trained],
-            )
-        return [
-            self._result(name, values, self.candidates, assumptions, comparable)
-            for name, (values, assumptions) in scores.items()
-        ]
+            ratios = likelihood_ratio_score(loss, theta, shadows, x, y)
+            found.append(("likelihood ratio", ratios, [description, trained]))
+        return [self._result(self.candidates, comparable, *one) for one in found]
 
     def on_gradients(self, gradients: list[Evidence]) -> list[MembershipResult]:
         """Attacks by batch gradients: was a sample in one of their batches?"""
@@ -186,19 +168,14 @@ class MembershipAttacks:
             f"{len(usable)} gradients known {noisy}; the question is whether a sample was in one "
             "of their batches"
         )
-        return [self._result("gradient cosine", scores, candidates, [known], comparable=True)]
+        return [self._result(candidates, True, "gradient cosine", scores, [known])]
 
     def _result(
-        self,
-        name: str,
-        scores: Tensor,
-        candidates: Candidates,
-        assumptions: list[str],
-        comparable: bool,
+        self, candidates: Candidates, comparable: bool, name: str, scores: Tensor, known: list[str]
     ) -> MembershipResult:
         members, scores = candidates.members, scores.cpu()
         inside, outside = scores[members].double().numpy(), scores[~members].double().numpy()
-        assumptions = ["half of the candidates are members, classes balanced", *assumptions]
+        assumptions = ["half of the candidates are members, classes balanced", *known]
         if not self._truth.has_test_set:
             assumptions.append(
                 "the others are data of other clients, which trained the shared model as well"

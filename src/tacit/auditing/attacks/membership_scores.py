@@ -15,54 +15,31 @@ An attacker knows θ, the candidates and the evidence. Only the scorer knows the
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tacit.core.checks import check_choice, check_count
+from tacit.core.checks import check_choice
+from tacit.core.devices import consistent_tf32
 from tacit.core.errors import Misuse
-from tacit.core.precision import consistent_tf32
 from tacit.tasks.flat import Loss
 
 WORKSPACE = 1 << 26  # numbers one pass may take, roughly
 TINY = 1e-150  # norms below this count as zero
 
 
-def loss_score(
-    loss: Loss, theta: Tensor, x: Tensor, y: Tensor, *, chunk: int | None = None
-) -> Tensor:
-    """−loss [n] of each candidate.
-
-    Args:
-        loss: The loss of a batch at a model.
-        theta: Model [P].
-        x: Inputs [n, ...].
-        y: Targets [n].
-        chunk: Candidates in one pass; by default as many as fit.
-    """
-    check_candidates(x, y)
-    _check_model(theta)
+def loss_score(loss: Loss, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """−loss [n] of each candidate, x [n, ...] and y [n], at a model [P]."""
     with torch.no_grad():
-        return _per_sample(lambda a, b: -loss(theta, a, b), theta, x, y, chunk)
+        return _per_sample(lambda a, b: -loss(theta, a, b), theta, x, y)
 
 
-def gradient_norm_score(
-    loss: Loss, theta: Tensor, x: Tensor, y: Tensor, *, chunk: int | None = None
-) -> Tensor:
-    """−‖∇L‖ [n] of each candidate.
-
-    Args:
-        loss: The loss of a batch at a model.
-        theta: Model [P].
-        x: Inputs [n, ...].
-        y: Targets [n].
-        chunk: Candidates in one pass; by default as many as fit.
-    """
-    check_candidates(x, y)
-    _check_model(theta)
-    return _per_sample(lambda a, b: -grad(loss)(theta, a, b).double().norm(), theta, x, y, chunk)
+def gradient_norm_score(loss: Loss, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """−‖∇L‖ [n] of each candidate, x [n, ...] and y [n], at a model [P]."""
+    return _per_sample(lambda a, b: -grad(loss)(theta, a, b).double().norm(), theta, x, y)
 
 
 def gradient_cosine_score(
@@ -72,9 +49,7 @@ def gradient_cosine_score(
     x: Tensor,
     y: Tensor,
     *,
-    before: Tensor | None = None,
     over: Literal["mean", "max"] = "mean",
-    chunk: int | None = None,
 ) -> Tensor:
     """The cosine [n] of each candidate's gradient with observed gradients.
 
@@ -86,12 +61,8 @@ def gradient_cosine_score(
         observed: Observed gradients, [T, P] or [P].
         x: Inputs of the candidates, [n, ...].
         y: Targets of the candidates, [n].
-        before: Models [T, P] or [P]. If given, the observed values are differences of gradients,
-            and so are the candidates': ∇L(θᵗ; x, y) − ∇L(before[t]; x, y).
         over: Mean or maximum over the T observations.
-        chunk: Candidates in one pass; by default as many as fit.
     """
-    check_candidates(x, y)
     check_choice("over", over, ("mean", "max"))
     seen = observed.detach().reshape(-1, observed.shape[-1])
     if not (observed.ndim <= 2 and len(seen) and seen.isfinite().all()):
@@ -102,24 +73,26 @@ def gradient_cosine_score(
         )
     # In float64, because the squares of a fitted model's gradients vanish in float32.
     direction = seen.double() / seen.double().norm(dim=1, keepdim=True).clamp(min=TINY)
-    models = _models("theta", theta, seen)
-    earlier = None if before is None else _models("before", before, seen)
+    if theta.shape not in (seen.shape, seen.shape[1:]):
+        raise Misuse(
+            f"theta has shape {tuple(theta.shape)} for {len(seen)} observed gradients of "
+            f"{seen.shape[1]} numbers.",
+            "Give the model each gradient was taken at, [T, P], or one for all, [P].",
+        )
+    models = theta.detach().expand_as(seen)
 
     def cosines(t: int) -> Tensor:
         def cosine(a: Tensor, b: Tensor) -> Tensor:
-            own: Tensor = grad(loss)(models[t], a, b)
-            if earlier is not None:
-                own = own - grad(loss)(earlier[t], a, b)
-            own = own.double()
+            own: Tensor = grad(loss)(models[t], a, b).double()
             alike: Tensor = own @ direction[t] / own.norm().clamp(min=TINY)
             return alike
 
-        return _per_sample(cosine, models[t], x, y, chunk)
+        return _per_sample(cosine, models[t], x, y)
 
-    total = cosines(0)
-    for t in range(1, len(seen)):
-        total = torch.maximum(total, cosines(t)) if over == "max" else total + cosines(t)
-    return total if over == "max" else total / len(seen)
+    each = map(cosines, range(len(seen)))
+    if over == "max":
+        return reduce(torch.maximum, each)
+    return reduce(torch.add, each) / len(seen)
 
 
 def check_candidates(x: Tensor, y: Tensor) -> None:
@@ -131,38 +104,19 @@ def check_candidates(x: Tensor, y: Tensor) -> None:
         )
 
 
-def candidates_per_pass(theta: Tensor, x: Tensor, chunk: int | None) -> int:
-    """`chunk`, or a number that bounds the memory of gradients and activations."""
-    if chunk is None:
-        return max(1, WORKSPACE // (4 * theta.shape[-1] + 64 * x[0].numel()))
-    check_count("chunk", chunk)
-    return chunk
+def candidates_per_pass(theta: Tensor, x: Tensor) -> int:
+    """A number that bounds the memory of gradients and activations."""
+    return max(1, WORKSPACE // (4 * theta.shape[-1] + 64 * x[0].numel()))
 
 
 @consistent_tf32()
 def _per_sample(
-    score: Callable[[Tensor, Tensor], Tensor],
-    theta: Tensor,
-    x: Tensor,
-    y: Tensor,
-    chunk: int | None,
+    score: Callable[[Tensor, Tensor], Tensor], theta: Tensor, x: Tensor, y: Tensor
 ) -> Tensor:
     """`score` of each sample as a batch of one: [n]."""
-    size = candidates_per_pass(theta, x, chunk)
-    scores: Tensor = vmap(lambda a, b: score(a[None], b[None]), chunk_size=size)(x, y)
-    return scores.detach()
-
-
-def _check_model(theta: Tensor) -> None:
+    check_candidates(x, y)
     if theta.ndim != 1:
         raise Misuse(f"theta has shape {tuple(theta.shape)}.", "Give one model [P].")
-
-
-def _models(name: str, given: Tensor, seen: Tensor) -> Tensor:
-    if given.shape not in (seen.shape, seen.shape[1:]):
-        raise Misuse(
-            f"{name} has shape {tuple(given.shape)} for {len(seen)} observed gradients of "
-            f"{seen.shape[1]} numbers.",
-            "Give the model each gradient was taken at, [T, P], or one for all, [P].",
-        )
-    return given.detach().expand_as(seen)
+    size = candidates_per_pass(theta, x)
+    scores: Tensor = vmap(lambda a, b: score(a[None], b[None]), chunk_size=size)(x, y)
+    return scores.detach()

@@ -20,32 +20,17 @@ class Observation:
     same_data: bool  # whether all K gradients are of one batch (differences), not one each (sums)
 
     def __post_init__(self) -> None:
-        victims, terms, width = _sizes(self.weights)
-        _check(self.weights, self.coefficients, (terms,), self.values, (victims, width))
+        _check(self.weights, self.coefficients, self.values)
 
     @classmethod
     def gradient(cls, weights: Tensor, values: Tensor) -> Observation:
         """∇L(θ; x, y) of each victim: weights and values [V, P]."""
-        return cls(
-            _rows(weights, "weights")[:, None], torch.ones_like(weights[0, :1]), values, True
-        )
-
-    @classmethod
-    def difference(cls, later: Tensor, earlier: Tensor, values: Tensor) -> Observation:
-        """∇L(θ¹; x, y) − ∇L(θ⁰; x, y) of one batch, θ¹ `later` and θ⁰ `earlier`, each [V, P]."""
-        if _rows(later, "later weights").shape != _rows(earlier, "earlier weights").shape:
+        if weights.ndim != 2:
             raise Misuse(
-                f"The later weights have shape {tuple(later.shape)}, the earlier "
-                f"{tuple(earlier.shape)}.",
-                "Both are [victims, parameters] of the same victims.",
+                f"The weights have shape {tuple(weights.shape)}.",
+                "They are [victims, parameters], one row each.",
             )
-        return cls(torch.stack((later, earlier), 1), later.new_tensor([1.0, -1.0]), values, True)
-
-    @classmethod
-    def total(cls, weights: Tensor, values: Tensor) -> Observation:
-        """Σₖ ∇L(θₖ; xₖ, yₖ) of K clients with different data: weights [V, K, P], values [V, P]."""
-        _sizes(weights)
-        return cls(weights, weights.new_ones(weights.shape[1]), values, False)
+        return cls(weights[:, None], weights.new_ones(1), values, True)
 
     @property
     def batches(self) -> int:
@@ -63,11 +48,9 @@ class JointObservation:
     data: tuple[int, ...]  # K numbers of batches, from 0; every batch is in some gradient
 
     def __post_init__(self) -> None:
-        victims, terms, width = _sizes(self.weights)
         count = self.values.shape[1] if self.values.ndim == 3 else 1
-        _check(
-            self.weights, self.coefficients, (count, terms), self.values, (victims, count, width)
-        )
+        _check(self.weights, self.coefficients, self.values, count)
+        terms = self.weights.shape[1]
         if len(self.data) != terms or sorted(set(self.data)) != list(range(self.batches)):
             raise Misuse(
                 f"The {terms} gradients of an observation are of batches {list(self.data)}.",
@@ -105,55 +88,32 @@ class JointObservation:
         return self.batches == 1
 
 
-def _sizes(weights: Tensor) -> tuple[int, int, int]:
+def _check(weights: Tensor, coefficients: Tensor, values: Tensor, *count: int) -> None:
+    """Check shapes, with `count` values of each victim; types, devices and finite numbers."""
     if weights.ndim != 3 or min(weights.shape) < 1:
         raise Misuse(
             f"The weights of an observation have shape {tuple(weights.shape)}.",
             "They are [victims, gradients, parameters], with at least one of each.",
         )
     victims, terms, width = weights.shape
-    return victims, terms, width
-
-
-def _check(
-    weights: Tensor,
-    coefficients: Tensor,
-    coefficients_shape: tuple[int, ...],
-    values: Tensor,
-    values_shape: tuple[int, ...],
-) -> None:
-    """Check shapes, types and devices, and that numbers are finite."""
     for name, tensor, shape in (
         ("weights", weights, weights.shape),
-        ("coefficients", coefficients, coefficients_shape),
-        ("values", values, values_shape),
+        ("coefficients", coefficients, (*count, terms)),
+        ("values", values, (victims, *count, width)),
     ):
         if tensor.shape != shape:
             raise Misuse(
                 f"The {name} of an observation have shape {tuple(tensor.shape)}.",
                 f"Weights {tuple(weights.shape)} need {shape}.",
             )
-        if tensor.dtype != weights.dtype or not tensor.is_floating_point():
+        kind, expected = (f"{one.dtype} on {one.device}" for one in (tensor, weights))
+        if kind != expected or not tensor.is_floating_point():
             raise Misuse(
-                f"The {name} are {tensor.dtype}, the weights {weights.dtype}.",
-                "Give all of them in one floating-point type.",
-            )
-        if tensor.device != weights.device:
-            raise Misuse(
-                f"The {name} are on {tensor.device}, the weights on {weights.device}.",
-                "Move all of them to one device.",
+                f"The {name} are {kind}, the weights {expected}.",
+                "Give all of them in one floating-point type and on one device.",
             )
         if not bool(tensor.isfinite().all()):
             raise Misuse(
                 f"The {name} of an observation have numbers that are not finite.",
                 "Leave out the iterations in which a client diverged.",
             )
-
-
-def _rows(weights: Tensor, name: str) -> Tensor:
-    if weights.ndim != 2 or min(weights.shape) < 1:
-        raise Misuse(
-            f"The {name} have shape {tuple(weights.shape)}.",
-            "They are [victims, parameters], one row each.",
-        )
-    return weights

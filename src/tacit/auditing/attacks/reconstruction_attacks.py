@@ -9,25 +9,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.auditing.attacks.closed_forms import read_inputs
 from tacit.auditing.attacks.evidence import Evidence, Kind, evidence
+from tacit.auditing.attacks.gradient_matching import L2, CosineDistance
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.linear_layers import activations
-from tacit.auditing.attacks.matching_losses import L2, CosineDistance
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.shortcuts import read_inputs
-from tacit.auditing.attacks.signed_adam import SignedAdam
+from tacit.auditing.attacks.optimiser import SignedAdam
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
-from tacit.auditing.symbolic.leakage import Leakage, Question
+from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage
 from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.task import Task
 
+SHORTCUT = (
+    "computed from the first layer: exact for one sample per value; the residual shows whether it "
+    "was one"
+)
 Progress = Callable[[str, int, int], None]  # (activity, steps done, steps in all)
-EXACT_ONLY: tuple[Question, ...] = ("update", "difference")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,19 +94,16 @@ class DataSpec:
 
 def best_evidence(leakage: Leakage, transcript: Transcript) -> list[Evidence]:
     """The first of each kind of evidence: a gradient (the least noisy), a difference, a sum."""
-    chosen: list[tuple[Question, int]] = []
-    gradients = leakage.of("gradient")
-    if exact := gradients.indices("exact"):
-        chosen.append(("gradient", exact[0]))
-    elif noisy := gradients.indices("noisy"):
-        best = min(noisy, key=lambda index: float(gradients.variances[index]))
-        chosen.append(("gradient", best))
-    for question in EXACT_ONLY:
-        if exact := leakage.of(question).indices("exact"):
-            chosen.append((question, exact[0]))
-    if len(leakage.honest_component) > 1 and (exact := leakage.of("sum").indices("exact")):
-        chosen.append(("sum", exact[0]))
-    found = [evidence(leakage, question, index, transcript) for question, index in chosen]
+    found = []
+    for question in ABOUT_GRADIENTS:
+        if question == "sum" and len(leakage.honest_component) == 1:
+            continue
+        series = leakage.of(question)
+        indices = series.indices("exact")
+        if question == "gradient" and not indices:
+            indices = sorted(series.indices("noisy"), key=lambda index: series.variances[index])
+        if indices:
+            found.append(evidence(leakage, question, indices[0], transcript))
     return [one for one in found if one is not None]
 
 
@@ -129,19 +129,19 @@ def why_not_invertible(task: Task) -> str | None:
 class ReconstructionAttacks:
     """Attacks on one run; the same exact evidence of several adversaries is inverted once."""
 
-    def __init__(
-        self, task: Task, truth: Truth, options: AttackOptions, progress: Progress | None = None
-    ) -> None:
-        self._task, self._truth, self._options, self._progress = task, truth, options, progress
+    def __init__(self, truth: Truth, options: AttackOptions, progress: Progress) -> None:
+        assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_invertible
+        self._task, self._loss, self._truth = truth.task, truth.task.loss, truth
+        self._options, self._progress = options, progress
         self._done: dict[tuple[tuple[Unknown, ...], ...], ReconstructionResult] = {}
 
     def run(self, found: list[Evidence]) -> list[ReconstructionResult]:
         """Invert all evidence, each kind and size as one batch."""
         groups: dict[tuple[Kind, int, int], list[Evidence]] = {}
         for one in found:
-            if one.points is not None and self.skip_reason(one) is None:
+            if self.skip_reason(one) is None:
                 size = batch_size(self._task, one.terms[0].client)
-                groups.setdefault((one.kind, len(one.points), size), []).append(one)
+                groups.setdefault((one.kind, len(one.terms), size), []).append(one)
         return [self._attack(kind, group) for (kind, *_), group in groups.items()]
 
     def skip_reason(self, one: Evidence) -> str | None:
@@ -164,7 +164,6 @@ class ReconstructionAttacks:
 
     def _invert(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
         task, truth, options = self._task, self._truth, self._options
-        assert isinstance(task.loss, ModuleLoss)
         public = truth.non_members(group[0].victim)
         assert public is not None  # checked by why_not_invertible
         spec = DataSpec.of(task, group[0].victim, public)
@@ -173,7 +172,7 @@ class ReconstructionAttacks:
         coefficients = torch.tensor(group[0].coefficients)
         one_batch = kind != "sum" and (len(coefficients) == 1 or reuses_batches(task))
         points, coefficients, values = (
-            array.to(options.device, task.loss.flat.dtype)
+            array.to(options.device, self._loss.flat.dtype)
             for array in (points, coefficients, values)
         )
         observation = Observation(points, coefficients, values, same_data=one_batch)
@@ -201,12 +200,11 @@ class ReconstructionAttacks:
         self, observation: Observation, spec: DataSpec, kind: Kind
     ) -> tuple[Tensor, Tensor | None, str, list[str], float]:
         """Inputs [V, b, *shape], labels, method, assumptions and seconds, without the truth."""
-        loss, options, progress = self._task.loss, self._options, self._progress
-        assert isinstance(loss, ModuleLoss)
+        loss, options, progress = self._loss, self._options, self._progress
         shape, batch = spec.shape, spec.batch
         short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
-        if short.inputs is not None and bool(short.exact().all()):
-            assumptions = [short.note, f"batch size known: {batch}"]
+        if short is not None and bool(short.exact().all()):
+            assumptions = [SHORTCUT, f"batch size known: {batch}"]
             return short.inputs.cpu(), None, "exact shortcut", assumptions, 0.0
         single = batch == 1 and observation.batches == 1
         # Total variation is defined for images only.
@@ -225,9 +223,7 @@ class ReconstructionAttacks:
             seed=options.seed,
             box=spec.box,
             budget_seconds=options.seconds,
-            progress=None
-            if progress is None
-            else lambda i, of, _: progress(f"inverting the {kind}", i, of),
+            progress=lambda i, of, _: progress(f"inverting the {kind}", i, of),
         )
         search = "L-BFGS" if plain or single else "signed Adam"
         search = f"total variation, {search}" if smooth and not plain else search
@@ -238,14 +234,13 @@ class ReconstructionAttacks:
     def _caveats(self, group: list[Evidence]) -> list[str]:
         """What else a reader must know about the evidence."""
         caveats = []
+        clipped = "gradients were clipped by unknown factors; the attack matches directions"
         if noise := max(one.deviation for one in group):
             caveats.append(
                 f"every coordinate has noise of deviation {noise:.3g}, which the attack ignores"
             )
         if self._task.clip is not None:
-            caveats.append(
-                "gradients were clipped by unknown factors; the attack matches directions"
-            )
+            caveats.append(clipped)
         if (lost := max(one.rounding for one in group)) > 0.01:
             caveats.append(f"the rounding of messages is about {lost:.0%} of the evidence")
         return caveats

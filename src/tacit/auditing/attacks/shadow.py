@@ -7,11 +7,9 @@ with logits z is
     φ = log(p_y/(1 − p_y)) = z_y − log Σ_{k≠y} exp(z_k),
 
 nearly normal over shadow models. With μ, σ² fitted per candidate over the shadow models trained
-with it and without it, and φ of the attacked model,
+with it and without it, and φ of the attacked model, the score of the paper's online attack is
 
-    online   log N(φ; μ_in, σ_in²) − log N(φ; μ_out, σ_out²)
-    offline  (φ − μ_out)/σ_out, monotone in the paper's one-sided test, for shadow models that were
-             not trained on the candidate
+    log N(φ; μ_in, σ_in²) − log N(φ; μ_out, σ_out²).
 
 A variance per candidate needs many shadow models. With fewer than 32 on a side, all candidates
 share the mean of their variances.
@@ -21,8 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -33,9 +30,9 @@ from tacit.auditing.attacks.membership_scores import (
     candidates_per_pass,
     check_candidates,
 )
-from tacit.core.checks import check_choice, check_count, check_number, check_positive, is_count
+from tacit.core.checks import check_count, check_positive, is_count
+from tacit.core.devices import consistent_tf32
 from tacit.core.errors import Misuse
-from tacit.core.precision import consistent_tf32
 from tacit.core.randomness import derive_key
 from tacit.tasks.flat import ModuleLoss
 
@@ -52,10 +49,6 @@ class ShadowModels:
     steps: int  # done; fewer than requested if the budget ended training
     finished: bool
 
-    def for_other_candidates(self, candidates: int) -> ShadowModels:
-        """The same models for candidates on which none was trained, for the offline attack."""
-        return replace(self, held=self.held.new_zeros(len(self.held), candidates))
-
 
 @consistent_tf32()
 def train_shadow_models(
@@ -67,21 +60,15 @@ def train_shadow_models(
     models: int = 32,
     steps: int = 500,
     lr: float = 0.1,
-    momentum: float = 0.0,
-    weight_decay: float = 0.0,
-    batch_size: int | None = 32,
-    public: tuple[Tensor, Tensor] | None = None,
-    start: Tensor | None = None,
+    batch_size: int = 32,
     progress: Callable[[int, int], None] | None = None,
     budget_seconds: float | None = None,
 ) -> ShadowModels:
-    """Train shadow models, all as one batch, each on a random half of the candidates.
+    """Train shadow models by plain descent, all as one batch, each on half of the candidates.
 
-    Models 2k and 2k+1 take the two halves of one split, so each candidate is in exactly half of
-    them. Steps, rate and batch should be those of the attacked training as far as the attacker
-    knows them:
-
-        v ← momentum·v + g + weight_decay·w,   w ← w − lr·v
+    Models 2k and 2k+1 take the two halves of one random split, so each candidate is in exactly
+    half of them. Steps, rate and batch should be those of the attacked training as far as the
+    attacker knows them.
 
     Args:
         loss: The loss of the attacked model.
@@ -91,11 +78,7 @@ def train_shadow_models(
         models: Number of shadow models S; even.
         steps: Steps of training.
         lr: Step size.
-        momentum: Momentum.
-        weight_decay: Weight decay.
-        batch_size: Samples per step; None for all.
-        public: Inputs and targets on which all models are trained as well.
-        start: First weights [P] of all models; by default random ones for each.
+        batch_size: Samples per step.
         progress: Called with the steps done and the steps in all.
         budget_seconds: Time after which training stops; see `finished`.
     """
@@ -107,70 +90,40 @@ def train_shadow_models(
             "in pairs.",
         )
     check_count("steps", steps)
-    if batch_size is not None:
-        check_count("batch_size", batch_size)
+    check_count("batch_size", batch_size)
     check_positive("lr", lr)
-    check_number("momentum", momentum, at_least=0, below=1)
-    check_number("weight_decay", weight_decay, at_least=0)
     if budget_seconds is not None:
         check_positive("budget_seconds", budget_seconds)
     deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
     generator = torch.Generator().manual_seed(derive_key(seed, "shadow data") >> 1)
     held, rows = _halves(len(x), models, generator)
-    if public is not None:
-        check_candidates(*public)
-        x, y = torch.cat([x, public[0].to(x)]), torch.cat([y, public[1].to(y)])
-        rows = torch.cat([rows, torch.arange(held.shape[1], len(x)).expand(models, -1)], dim=1)
-
-    if start is None:
-        theta = torch.stack([loss.flat.random_weights(seed, "shadow", s) for s in range(models)])
-    elif start.shape == (loss.flat.width,):
-        theta = start.detach().repeat(models, 1)
-    else:
-        raise Misuse(
-            f"start has shape {tuple(start.shape)}.",
-            f"Give one model [{loss.flat.width}], or None.",
-        )
+    theta = torch.stack([loss.flat.random_weights(seed, "shadow", s) for s in range(models)])
     theta = theta.to(x.device)
-    batch = rows.shape[1] if batch_size is None else min(batch_size, rows.shape[1])
+    batch = min(batch_size, rows.shape[1])
     chunk = max(1, WORKSPACE // (4 * theta.shape[1] + 64 * batch * x[0].numel()))
     gradients = vmap(grad(loss), chunk_size=chunk)
-    velocity = torch.zeros_like(theta)
     done, first = 0, rows.shape[1]
     while done < steps:
         if first + batch > rows.shape[1]:
             # A new epoch, in a different order for each model.
             rows, first = rows.gather(1, torch.rand(rows.shape, generator=generator).argsort(1)), 0
         pick = rows[:, first : first + batch].to(x.device)
-        slope = gradients(theta, x[pick], y[pick]).add_(theta, alpha=weight_decay)
-        theta.sub_(velocity.mul_(momentum).add_(slope), alpha=lr)
+        theta.sub_(gradients(theta, x[pick], y[pick]), alpha=lr)
         first, done = first + batch, done + 1
         if progress is not None:
             progress(done, steps)
         if deadline is not None and time.monotonic() > deadline:
             break
     if not theta.isfinite().all():
-        raise Misuse(
-            f"Shadow models diverged with lr = {lr} and momentum = {momentum}.", "Lower the rate."
-        )
+        raise Misuse(f"Shadow models diverged with lr = {lr}.", "Lower the rate.")
     return ShadowModels(theta, held.to(x.device), done, done == steps)
 
 
 @consistent_tf32()
-def confidence(
-    loss: ModuleLoss, theta: Tensor, x: Tensor, y: Tensor, *, chunk: int | None = None
-) -> Tensor:
-    """Logit-scaled confidence φ [S, n] of candidates at S models; [n] at one model.
-
-    Args:
-        loss: The loss of a module.
-        theta: Models [S, P], or one model [P].
-        x: Inputs [n, ...].
-        y: Classes [n].
-        chunk: Candidates in one pass; by default as many as fit.
-    """
+def confidence(loss: ModuleLoss, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Logit-scaled confidence φ [S, n] of candidates at models [S, P]; [n] at one model [P]."""
     check_candidates(x, y)
-    size = candidates_per_pass(theta, x, chunk)
+    size = candidates_per_pass(theta, x)
 
     def at(one: Tensor) -> Tensor:
         batches = zip(torch.split(x, size), torch.split(y, size), strict=True)
@@ -181,15 +134,7 @@ def confidence(
 
 
 def likelihood_ratio_score(
-    loss: ModuleLoss,
-    theta: Tensor,
-    shadows: ShadowModels,
-    x: Tensor,
-    y: Tensor,
-    *,
-    variant: Literal["online", "offline"] = "online",
-    variance: Literal["auto", "each", "shared"] = "auto",
-    chunk: int | None = None,
+    loss: ModuleLoss, theta: Tensor, shadows: ShadowModels, x: Tensor, y: Tensor
 ) -> Tensor:
     """The log-likelihood ratio [n] of each candidate.
 
@@ -199,28 +144,17 @@ def likelihood_ratio_score(
         shadows: Shadow models that were trained for these candidates.
         x: Inputs of the candidates, [n, ...].
         y: Classes of the candidates, [n].
-        variant: "online" compares with both kinds of shadow models, "offline" only with those that
-            were not trained on the candidate.
-        variance: Per candidate ("each"), their mean ("shared"), or per candidate from 32 shadow
-            models on each side ("auto").
-        chunk: Candidates in one pass; by default as many as fit.
     """
-    check_choice("variant", variant, ("online", "offline"))
-    check_choice("variance", variance, ("auto", "each", "shared"))
     if theta.ndim != 1 or shadows.held.shape[1] != len(x):
         raise Misuse(
             f"theta has shape {tuple(theta.shape)}, and the shadow models have "
             f"{shadows.held.shape[1]:,} candidates where {len(x):,} are given.",
-            "Give one model [P] and the candidates of train_shadow_models; for others use "
-            "shadows.for_other_candidates(len(x)).",
+            "Give one model [P] and the candidates of train_shadow_models.",
         )
-    phi = confidence(loss, theta, x, y, chunk=chunk).double()
-    shadow_phi = confidence(loss, shadows.theta, x, y, chunk=chunk).double()
-    without = _fit("without", shadow_phi, ~shadows.held, variance)
-    if variant == "offline":
-        mean, own_variance = without
-        return (phi - mean) / own_variance.sqrt()
-    inside = _fit("with", shadow_phi, shadows.held, variance)
+    phi = confidence(loss, theta, x, y).double()
+    shadow_phi = confidence(loss, shadows.theta, x, y).double()
+    without = _fit("without", shadow_phi, ~shadows.held)
+    inside = _fit("with", shadow_phi, shadows.held)
     return _log_density(phi, *inside) - _log_density(phi, *without)
 
 
@@ -229,20 +163,19 @@ def _log_density(value: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     return -0.5 * ((value - mean) ** 2 / variance + variance.log())
 
 
-def _fit(side: str, phi: Tensor, chosen: Tensor, variance: str) -> tuple[Tensor, Tensor]:
+def _fit(side: str, phi: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and unbiased variance [n] of φ [S, n] over the chosen shadow models."""
     count = chosen.sum(0)
-    if int(count.min()) < 2:
+    least = int(count.min())
+    if least < 2:
         raise Misuse(
-            f"Candidate {int(count.argmin())} has {int(count.min())} shadow models {side} it; "
-            "a fit needs 2.",
-            "Train at least 4 models; for models that were not trained on the candidates use "
-            'variant = "offline".',
+            f"Candidate {int(count.argmin())} has {least} shadow models {side} it; a fit needs 2.",
+            "Train at least 4 models.",
         )
     mean = phi.where(chosen, 0.0).sum(0) / count
     own = (phi - mean).where(chosen, 0.0).square().sum(0) / (count - 1)
-    shared = variance == "shared" or (variance == "auto" and int(count.min()) < MIN_SHADOWS)
-    return mean, (own.mean().expand_as(own) if shared else own).clamp(min=MIN_VARIANCE)
+    shared = own.mean().expand_as(own)
+    return mean, (shared if least < MIN_SHADOWS else own).clamp(min=MIN_VARIANCE)
 
 
 def _logit_confidence(logits: Tensor, y: Tensor) -> Tensor:

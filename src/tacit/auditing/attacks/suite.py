@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -15,29 +14,30 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     ReconstructionAttacks,
     ReconstructionResult,
     best_evidence,
-    why_not_invertible,
 )
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.record.transcript import Transcript
 from tacit.simulation import Setting
-from tacit.tasks.flat import ModuleLoss
 
 MAX_GRADIENTS = 5  # gradients that a membership attack compares samples with
 
 
-@dataclass(frozen=True, eq=False)
 class AttackSuite:
-    """The attacks on one run, for all adversaries."""
+    """The attacks on the victims of one run, for all adversaries.
 
-    reconstruction: ReconstructionAttacks
-    membership: dict[int, MembershipAttacks]  # by victim
-    final: Tensor | None  # trained models [N, P]
-    notes: list[str]
+    Args:
+        setting: The run, with a task that can be attacked (see `why_not_invertible`).
+        victims: Clients to attack.
+        delta: The δ at which membership attacks bound ε.
+        options: How hard attacks try.
+        final: Trained models [N, P] if they are known.
+        progress: Called with the activity, the steps done and the steps in all.
+        notes: Gets a note for each attack that cannot be made.
+    """
 
-    @classmethod
-    def prepare(
-        cls,
+    def __init__(
+        self,
         setting: Setting,
         victims: Sequence[int],
         delta: float,
@@ -45,36 +45,18 @@ class AttackSuite:
         final: Tensor | None,
         progress: Progress,
         notes: list[str],
-    ) -> AttackSuite | None:
-        """The attacks on the victims of a run; None if its task cannot be attacked.
-
-        Args:
-            setting: The run.
-            victims: Clients to attack.
-            delta: The δ at which membership attacks bound ε.
-            options: How hard attacks try.
-            final: Trained models [N, P] if they are known.
-            progress: Called with the activity, the steps done and the steps in all.
-            notes: Gets a note for each attack that cannot be made.
-        """
-        task = setting.task
-        if (reason := why_not_invertible(task)) is not None:
-            notes.append(reason)
-            return None
-        assert isinstance(task.loss, ModuleLoss)
-        truth = Truth(task, setting.seed)
-        membership = {
-            victim: MembershipAttacks(
-                task.loss, truth, victim, delta=delta, options=options, progress=progress
-            )
-            for victim in victims
+    ) -> None:
+        truth = Truth(setting.task, setting.seed)
+        self.final, self.notes = final, notes
+        self.reconstruction = ReconstructionAttacks(truth, options, progress)
+        self.membership = {
+            victim: MembershipAttacks(truth, victim, delta, options, progress) for victim in victims
         }
-        notes += [
-            f"client {victim} has too few samples of its own for membership inference"
-            for victim, attacks in membership.items()
-            if attacks.candidates is None
-        ]
-        return cls(ReconstructionAttacks(task, truth, options, progress), membership, final, notes)
+        for victim, attacks in self.membership.items():
+            if attacks.candidates is None:
+                self._note(
+                    f"client {victim} has too few samples of its own for membership inference"
+                )
 
     def run(
         self, leakages: list[Leakage], transcript: Transcript

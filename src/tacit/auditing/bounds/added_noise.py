@@ -49,6 +49,9 @@ MOST_COMPOSED = 100_000
 MOST_DISTINCT = 40
 # Entries of N up to which a linear program finds the least shift; above, least squares is used.
 LARGEST_PROGRAM = 100_000
+# An adversary may be e^ε times as sure as before: from here on that is no protection.
+VACUOUS = 10.0
+VACUOUS_REMARK = ", which is vacuous: it protects nothing"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,13 @@ class Bound:
         if math.isinf(self.epsilon):
             return NO_GUARANTEE
         return f"ε = {self.epsilon:.4g}" + (f" at δ = {self.delta:g}" if self.delta else "")
+
+    @property
+    def statement(self) -> str:
+        """The bound with what a reader must know to judge it."""
+        ideal = "for ideal real-valued noise, " if IDEAL_NOISE in self.assumptions else ""
+        vacuous = VACUOUS_REMARK if VACUOUS <= self.epsilon < math.inf else ""
+        return f"{ideal}{self}{vacuous}"
 
 
 def noiseless_combination(signal: Matrix, noise: Matrix) -> Matrix | None:
@@ -187,9 +197,7 @@ def _rounded_up(numbers: Matrix, bits: int) -> Matrix:
     return rounded
 
 
-def _gaussian(
-    clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]
-) -> tuple[float, str]:
+def _gaussian(clip: Clip, signal: Matrix, noise: Matrix, laws: list[Noise]) -> tuple[float, str]:
     """μ of the equivalent Gaussian mechanism, and why there is none."""
     scaled, added = _scaled(clip, signal, noise, laws, Gaussian)
     if not added.shape[1]:

@@ -133,7 +133,9 @@ class MessageSpans:
     def _units(self, secrets: list[Unknown]) -> Matrix:
         """The standard deviation of each noise, and one for gradients."""
         laws = self._view.run.laws
-        return np.sqrt([laws[u].variance if u.kind == "noise" else 1.0 for u in secrets])
+        variances = [laws[u].variance if u.kind == "noise" else 1.0 for u in secrets]
+        units: Matrix = np.sqrt(variances)
+        return units
 
     def _span(self, messages: int, secrets: list[Unknown], only_noise: bool) -> Matrix:
         """Orthonormal rows that span the first messages, in units of the secrets."""

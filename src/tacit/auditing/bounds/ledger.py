@@ -28,8 +28,8 @@ from tacit.auditing.bounds.secret_rows import SecretRows, normalized, row_sizes
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
-from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.replay import Mismatch
+from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_number
 from tacit.privacy.clipping import Clip
@@ -43,7 +43,10 @@ class Ledger:
     adversary: str
     scope: str  # what the bound covers
     upper: Bound
+    delta: float  # δ at which bounds are computed that are not pure
     single_message: SingleMessageBound | None = None  # a comparison, not a guarantee
+    whole_run: Bound | None = None  # for all iterations of the run, where there is one
+    run_steps: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         upper, single = self.upper, self.single_message
@@ -57,6 +60,19 @@ class Ledger:
             "why": upper.why,
             "assumptions": list(upper.assumptions),
             "one_message_alone": None if single is None else single.as_dict(),
+            "whole_run": self._whole_run_as_dict(),
+        }
+
+    def _whole_run_as_dict(self) -> dict[str, Any] | None:
+        if self.whole_run is None:
+            return None
+        bound = self.whole_run
+        return {
+            "iterations": self.run_steps,
+            "epsilon": bound.epsilon,
+            "delta": bound.delta,
+            "why": bound.why,
+            "assumptions": list(bound.assumptions),
         }
 
 
@@ -86,10 +102,10 @@ def compute_ledger(
     scope = f"everything that {stronger} sees in the first {run.steps} iterations"
     if mismatches:
         upper = Bound.none(f"{mismatches[0].what}: no bound is proved")
-        return Ledger(victim, str(adversary), scope, upper)
+        return Ledger(victim, str(adversary), scope, upper, delta)
     upper = _upper_bound(run, stronger, victim, clip, parameters, delta)
     single = single_message_bound(run, adversary, victim, clip, delta)
-    return Ledger(victim, str(adversary), scope, upper, single)
+    return Ledger(victim, str(adversary), scope, upper, delta, single)
 
 
 def _upper_bound(

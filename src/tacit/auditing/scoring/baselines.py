@@ -29,14 +29,14 @@ class PublicPool:
 
     def class_means(self, labels: Tensor) -> Tensor:
         """The mean of its class for every label [V, b]: [V, b, *shape]."""
-        out = self._empty(labels)
+        out = self.prior_mean(labels).clone()
         for label in torch.unique(labels):
             out[labels == label] = self.x[self.y == label].mean(0)
         return out
 
     def same_class(self, labels: Tensor, generator: torch.Generator) -> Tensor:
         """A random sample of its class for every label [V, b]: [V, b, *shape]."""
-        out = self._empty(labels)
+        out = self.prior_mean(labels).clone()
         for label in torch.unique(labels):
             own, wanted = torch.nonzero(self.y == label).flatten(), labels == label
             drawn = torch.randint(len(own), (int(wanted.sum()),), generator=generator)
@@ -47,9 +47,6 @@ class PublicPool:
         """How many of the true samples [V, b, *shape] are in the pool, bit by bit."""
         known = {row.contiguous().numpy().tobytes() for row in self.x}
         return sum(row.contiguous().numpy().tobytes() in known for row in truth.flatten(0, 1))
-
-    def _empty(self, labels: Tensor) -> Tensor:
-        return torch.empty(*labels.shape, *self.x.shape[1:], dtype=self.x.dtype)
 
 
 def public_pool(

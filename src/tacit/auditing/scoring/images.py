@@ -1,11 +1,15 @@
-"""Distances of guesses from the truth: MSE and PSNR of any data, SSIM of images, per sample.
+"""Guesses against the truth: MSE and PSNR of any data, SSIM of images, and the best assignment.
 
     MSE  = mean over all numbers of a sample of (guess − truth)²
     PSNR = 10 log₁₀(R²/MSE) in dB, R the range of the data; ∞ for an exact copy
     SSIM = mean over windows of (2μₓμᵧ + C₁)(2σₓᵧ + C₂) / ((μₓ² + μᵧ² + C₁)(σₓ² + σᵧ² + C₂)),
            C₁ = (0.01 R)², C₂ = (0.03 R)²   (Wang, Bovik, Sheikh, Simoncelli 2004)
 
-All are computed in float64.
+All are computed in float64. A batch has no order, so the scorer uses the best assignment,
+
+    π = argmin over permutations of Σⱼ MSE(guess[π(j)], truth[j])
+
+by the Hungarian method (Kuhn 1955). The attacker does not see π.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn import functional
 
@@ -80,6 +85,44 @@ def check_range(data_range: float) -> None:
     check_number(
         "data_range", data_range, above=0, hint="largest minus smallest value, 1.0 for [0, 1]"
     )
+
+
+def pairwise_mse(guess: Tensor, truth: Tensor) -> Tensor:
+    """MSE [V, b, b] of every guess (rows) and every true sample (columns), each [V, b, *shape]."""
+    check_batches(guess, truth)
+    rows, columns = (x.detach().double().flatten(2) for x in (guess, truth.to(guess.device)))
+    # Not ‖g‖² + ‖t‖² − 2⟨g, t⟩, which is mostly rounding if a guess is nearly exact.
+    distance = torch.cdist(rows, columns, compute_mode="donot_use_mm_for_euclid_dist")
+    return distance.square() / rows.shape[2]
+
+
+def match(guess: Tensor, truth: Tensor) -> Tensor:
+    """π [V, b] for batches [V, b, *shape]: guess π[v, j] belongs to true sample j of victim v."""
+    # True samples are the rows, so the assigned columns are π.
+    cost = pairwise_mse(guess, truth).mT.cpu().numpy()
+    order = [torch.from_numpy(linear_sum_assignment(victim)[1]) for victim in cost]
+    return torch.stack(order).to(guess.device)
+
+
+def reorder(values: Tensor, order: Tensor) -> Tensor:
+    """The values [V, b, ...] of each victim in the order π [V, b]."""
+    victims = torch.arange(len(order), device=order.device)[:, None]
+    return values[victims, order]
+
+
+def check_batches(guess: Tensor, truth: Tensor) -> None:
+    """Require finite guesses and truths of one shape, one batch per victim."""
+    if guess.shape != truth.shape or guess.ndim < 3 or 0 in guess.shape:
+        raise Misuse(
+            f"The guess has shape {tuple(guess.shape)}, the truth {tuple(truth.shape)}.",
+            "Give both as [victims, batch, *shape], nothing empty.",
+        )
+    for name, x in (("guess", guess), ("truth", truth)):
+        if bad := torch.nonzero(~x.isfinite().flatten(1).all(1)).flatten().tolist():
+            raise Misuse(
+                f"The {name} for victim {bad[0]} has NaN or infinite values.",
+                "Give finite numbers: the best finite guess of the attack.",
+            )
 
 
 def _taps(window: Window) -> Tensor:

@@ -14,7 +14,6 @@ strictly independent.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,12 +46,12 @@ class LowerBound:
     members: int
     nonmembers: int
 
-    @property
-    def max_epsilon(self) -> float:
-        """The bound that a perfect attack would give with this number of scores."""
-        tail = (1 - self.confidence) / 2
-        hits, misses = tail ** (1 / self.members), -math.expm1(math.log(tail) / self.nonmembers)
-        return float(_implied_epsilon(np.array([hits]), np.array([misses]), self.delta)[0])
+    def __str__(self) -> str:
+        return (
+            f"the attack shows epsilon >= {self.epsilon:.4g} at delta = {self.delta:.3g} with "
+            f"{self.confidence:.4g} confidence (TPR >= {self.tpr[0]:.4g} from {self.members} "
+            f"members, FPR <= {self.fpr[1]:.4g} from {self.nonmembers} non-members)"
+        )
 
 
 def lower_bound(
@@ -87,25 +86,6 @@ def lower_bound(
         confidence=float(confidence),
         members=len(testing_in),
         nonmembers=len(testing_out),
-    )
-
-
-def compare_bounds(lower: LowerBound, upper: float) -> str:
-    """Whether a measured lower bound contradicts an upper bound on ε at the same δ, in words."""
-    check_number("upper", upper, at_least=0, infinite=True, hint="the accountant's ε")
-    shown = (
-        f"the attack shows epsilon >= {lower.epsilon:.4g} at delta = {lower.delta:.3g} with "
-        f"{lower.confidence:.4g} confidence (TPR >= {lower.tpr[0]:.4g} from {lower.members} "
-        f"members, FPR <= {lower.fpr[1]:.4g} from {lower.nonmembers} non-members)"
-    )
-    if upper == math.inf:
-        return f"no differential-privacy guarantee to contradict: {shown}."
-    if lower.epsilon > upper:
-        return f"a defect of the analysis: {shown}, more than the claimed epsilon <= {upper:.4g}."
-    return (
-        f"no contradiction: {shown}, and the claim is epsilon <= {upper:.4g}. This proves nothing "
-        "about stronger attacks; with this number of scores an attack can show at most "
-        f"{lower.max_epsilon:.4g}."
     )
 
 

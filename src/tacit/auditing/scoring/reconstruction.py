@@ -15,12 +15,20 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.scoring.baselines import public_pool
-from tacit.auditing.scoring.images import check_range, mse, psnr, ssim, window_for
-from tacit.auditing.scoring.matching import check_batches, match, reorder
-from tacit.core.checks import check_count
+from tacit.auditing.scoring.images import (
+    check_batches,
+    check_range,
+    match,
+    mse,
+    psnr,
+    reorder,
+    ssim,
+    window_for,
+)
 from tacit.core.errors import Misuse
 from tacit.core.randomness import derive_key
 
+DRAWS = 16  # random samples of the same class to average over
 MAX_PSNR = 120.0  # dB: an error of a millionth of the range; beyond it PSNR measures rounding
 LEGIBLE = 0.1  # SSIM above every baseline
 MARGIN = 0.9  # share of a baseline's MSE from which a guess is no better
@@ -88,10 +96,9 @@ class ReconstructionScore:
         level[m >= MARGIN * best] = 1
         level[m >= MARGIN * self.prior_mean.mse] = 0
         if self.attack.ssim is not None:
-            similar = torch.stack(
-                [scores.ssim for scores in others if scores.ssim is not None]
-            ).amax(0)
-            level[(level < 2) & (self.attack.ssim > similar + LEGIBLE)] = 2
+            similar = [scores.ssim for scores in others if scores.ssim is not None]
+            legible = self.attack.ssim > torch.stack(similar).amax(0) + LEGIBLE
+            level[(level < 2) & legible] = 2
         level[(self.attack.sample_mse <= RECOVERED * best_by_sample).any(1)] = 3
         level[m <= RECOVERED * best] = 4
         return [LEVELS[k] for k in level.tolist()]
@@ -111,18 +118,15 @@ class ReconstructionScore:
         return "; ".join(f"{level} for {count} of {len(found)} victims" for level, count in counts)
 
     def as_dict(self) -> dict[str, object]:
-        """JSON values."""
-        labels = {"label_accuracy": self.label_accuracy, "label_overlap": self.label_overlap}
+        accuracy, overlap = self.label_accuracy, self.label_overlap
         return {
             "attack": self.attack.as_dict(),
             "prior_mean": self.prior_mean.as_dict(),
             "same_class": self.same_class.as_dict(),
             "class_mean": self.class_mean.as_dict(),
             "data_range": self.data_range,
-            **{
-                name: None if value is None else float(value.mean())
-                for name, value in labels.items()
-            },
+            "label_accuracy": None if accuracy is None else float(accuracy.mean()),
+            "label_overlap": None if overlap is None else float(overlap.mean()),
             "in_pool": self.in_pool,
             "levels": self.levels,
             "reading": self.reading,
@@ -138,8 +142,6 @@ def score_reconstruction(
     seed: int,
     *,
     guess_labels: Tensor | None = None,
-    data_range: float | None = None,
-    draws: int = 16,
 ) -> ReconstructionScore:
     """Score guesses for V victims against the truth and the baselines.
 
@@ -151,25 +153,22 @@ def score_reconstruction(
         pool_y: Classes of the public samples, [n].
         seed: Draws the samples of the same class.
         guess_labels: Guessed classes, [V, b].
-        data_range: Largest minus smallest value; by default that of the pool.
-        draws: Random samples of the same class to average over.
     """
     check_batches(guess, truth)
     guess, truth = (x.detach().double().cpu() for x in (guess, truth))
     pool, labels = public_pool(truth, truth_labels, pool_x, pool_y)
-    check_count("draws", draws)
     if guess_labels is not None and (truth_labels is None or guess_labels.shape != labels.shape):
         raise Misuse(
             f"guess_labels has shape {tuple(guess_labels.shape)}; true labels: "
             f"{'none' if truth_labels is None else tuple(labels.shape)}.",
             "Give one label per guess, [victims, batch], and the true ones.",
         )
-    width = float(pool.x.max() - pool.x.min()) if data_range is None else data_range
+    width = float(pool.x.max() - pool.x.min())
     check_range(width)
 
     order = match(guess, truth)
     generator = torch.Generator().manual_seed(derive_key(seed, "same class") >> 1)
-    drawn = [_scored(pool.same_class(labels, generator), truth, width) for _ in range(draws)]
+    drawn = [_scored(pool.same_class(labels, generator), truth, width) for _ in range(DRAWS)]
     accuracy = overlap = None
     if guess_labels is not None:
         guessed = guess_labels.cpu()
@@ -208,13 +207,11 @@ def _scored(
 
 
 def _mean_scores(drawn: Sequence[ImageScores]) -> ImageScores:
-    similar = [scores.ssim for scores in drawn if scores.ssim is not None]
-    return ImageScores(
-        mse=torch.stack([scores.mse for scores in drawn]).mean(0),
-        psnr=torch.stack([scores.psnr for scores in drawn]).mean(0),
-        ssim=torch.stack(similar).mean(0) if similar else None,
-        sample_mse=torch.stack([scores.sample_mse for scores in drawn]).mean(0),
-    )
+    def mean(name: str) -> Tensor:
+        return torch.stack([getattr(scores, name) for scores in drawn]).mean(0)
+
+    similar = None if drawn[0].ssim is None else mean("ssim")
+    return ImageScores(mean("mse"), mean("psnr"), similar, mean("sample_mse"))
 
 
 def _overlap(guessed: Tensor, labels: Tensor) -> Tensor:

@@ -16,8 +16,7 @@ choice of candidates for one trained model. Another training would give another 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,10 +25,10 @@ from scipy.special import expit, logit
 from scipy.stats import beta, norm, rankdata
 from torch import Tensor
 
-from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 
 Array = NDArray[np.float64]
+LEVEL = 0.95  # of all intervals
 RATES = (0.01, 0.001)
 MIN_FALSE = 10  # expected non-members above a threshold that make its rate meaningful
 
@@ -51,7 +50,6 @@ class Roc:
 
     auc: float
     interval: tuple[float, float]
-    level: float
     fpr: Array
     tpr: Array
     members: int
@@ -59,63 +57,41 @@ class Roc:
     at: tuple[OperatingPoint, ...]
 
     @classmethod
-    def from_scores(
-        cls,
-        members: Tensor | ArrayLike,
-        non_members: Tensor | ArrayLike,
-        *,
-        level: float = 0.95,
-        rates: Sequence[float] = RATES,
-    ) -> Roc:
+    def from_scores(cls, members: Tensor | ArrayLike, non_members: Tensor | ArrayLike) -> Roc:
         """The curve of scores [m] of members and [n] of non-members; ±∞ are allowed."""
         positive, negative = as_scores("member", members), as_scores("non-member", non_members)
-        for name, value in (("level", level), *(("rates", rate) for rate in rates)):
-            check_number(name, value, above=0, below=1, example=0.95)
         auc, variance = _delong(positive, negative)
         true, false = _counts(positive, negative)
-        corner = _corners(true, false)
+        right, up = np.diff(false), np.diff(true)
+        turns = right[1:] * up[:-1] != right[:-1] * up[1:]
+        corner = np.concatenate([[True], turns, [True]])
         return cls(
             auc,
-            _interval(auc, variance, len(positive), len(negative), level),
-            level,
+            _interval(auc, variance, len(positive), len(negative)),
             false[corner] / len(negative),
             true[corner] / len(positive),
             len(positive),
             len(negative),
-            tuple(_operating(rate, true, false, level) for rate in rates),
+            tuple(_operating(rate, true, false) for rate in RATES),
         )
 
-    @property
-    def tells_apart(self) -> bool:
-        """Whether the scores distinguish members from non-members: the interval is above ½."""
-        return self.interval[0] > 0.5
-
     def as_dict(self) -> dict[str, object]:
-        """Plain values, for JSON."""
         return {
             "auc": self.auc,
             "interval": list(self.interval),
-            "level": self.level,
+            "level": LEVEL,
             "method": "DeLong on the logit scale; Newcombe's score interval if its variance is 0",
             "members": self.members,
             "non_members": self.non_members,
             "fpr": self.fpr.tolist(),
             "tpr": self.tpr.tolist(),
-            "at": [
-                {
-                    "fpr": point.fpr,
-                    "tpr": point.tpr,
-                    "interval": None if point.interval is None else list(point.interval),
-                    "reason": point.reason,
-                }
-                for point in self.at
-            ],
+            "at": [asdict(point) for point in self.at],
         }
 
 
-def clopper_pearson(found: int, of: int, level: float = 0.95) -> tuple[float, float]:
+def clopper_pearson(found: int, of: int) -> tuple[float, float]:
     """The exact interval of a probability after `found` successes in `of` trials."""
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     low = 0.0 if found == 0 else float(beta.ppf(tail, found, of - found + 1))
     high = 1.0 if found == of else float(beta.ppf(1 - tail, found + 1, of - found))
     return low, high
@@ -146,8 +122,8 @@ def _delong(positive: Array, negative: Array) -> tuple[float, float]:
     return auc, float(of_member.var(ddof=1) / m + of_non_member.var(ddof=1) / n)
 
 
-def _interval(auc: float, variance: float, m: int, n: int, level: float) -> tuple[float, float]:
-    z = float(norm.ppf((1 + level) / 2))
+def _interval(auc: float, variance: float, m: int, n: int) -> tuple[float, float]:
+    z = float(norm.ppf((1 + LEVEL) / 2))
     if 0 < auc < 1 and variance > 1e-20:
         half = z * math.sqrt(variance) / (auc * (1 - auc))
         return float(expit(logit(auc) - half)), float(expit(logit(auc) + half))
@@ -170,14 +146,7 @@ def _counts(positive: Array, negative: Array) -> tuple[Array, Array]:
     return true, false
 
 
-def _corners(true: Array, false: Array) -> NDArray[np.bool_]:
-    """The points where the curve turns."""
-    right, up = np.diff(false), np.diff(true)
-    turns = right[1:] * up[:-1] != right[:-1] * up[1:]
-    return np.concatenate([[True], turns, [True]])
-
-
-def _operating(rate: float, true: Array, false: Array, level: float) -> OperatingPoint:
+def _operating(rate: float, true: Array, false: Array) -> OperatingPoint:
     members, non_members = int(true[-1]), int(false[-1])
     needed = math.ceil(MIN_FALSE / rate - 1e-9)
     if non_members < needed:
@@ -187,4 +156,4 @@ def _operating(rate: float, true: Array, false: Array, level: float) -> Operatin
         return OperatingPoint(rate, None, None, reason)
     allowed = math.floor(rate * non_members + 1e-9)
     found = int(true[false <= allowed].max())
-    return OperatingPoint(rate, found / members, clopper_pearson(found, members, level))
+    return OperatingPoint(rate, found / members, clopper_pearson(found, members))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 
 Level = Literal["nothing", "noisy", "sum", "difference", "gradient"]
-LEVELS: tuple[Level, ...] = ("nothing", "noisy", "sum", "difference", "gradient")
+LEVELS: tuple[Level, ...] = get_args(Level)
 LEVEL_OF: dict[tuple[Question, Status], Level] = {
     ("gradient", "noisy"): "noisy",
     ("sum", "exact"): "sum",
+    ("group", "exact"): "sum",
+    ("combination", "exact"): "difference",
     ("difference", "exact"): "difference",
     ("update", "exact"): "gradient",
     ("gradient", "exact"): "gradient",
@@ -30,8 +32,8 @@ LEVEL_OF: dict[tuple[Question, Status], Level] = {
 MEANING = {
     "nothing": "no gradient by linear combinations",
     "noisy": "noisy gradients",
-    "sum": "exact sums over the honest component",
-    "difference": "exact gradient differences",
+    "sum": "exact sums over honest clients",
+    "difference": "exact differences or other combinations of gradients",
     "gradient": "exact gradients, or exact sums of local steps",
 }
 
@@ -57,19 +59,16 @@ class Exposure:
 
 
 def compute_exposure(
-    run: SymbolicRun,
-    accomplice: Adversary | None = None,
-    progress: Callable[[int], None] = lambda client: None,
+    run: SymbolicRun, progress: Callable[[int], None] = lambda client: None
 ) -> Exposure:
-    """The exposure of all pairs of clients, each adversary with an optional accomplice."""
+    """The exposure of all pairs of clients; `progress` gets the number of each adversary."""
     clients = run.clients
     levels = np.full((clients, clients), -1, dtype=np.int64)
     deviations = np.full((clients, clients), np.inf)
     for a in range(clients):
-        adversary = Adversary.curious(a) | (accomplice or Adversary())
-        knowledge = Knowledge(run, adversary)
+        knowledge = Knowledge(run, Adversary.curious(a))
         for v in range(clients):
-            if v not in adversary.corrupt:
+            if v != a:
                 levels[a, v], deviations[a, v] = _highest_level(Leakage(knowledge, v))
         progress(a)
     return Exposure(levels, deviations, run.steps)
@@ -77,9 +76,8 @@ def compute_exposure(
 
 def _highest_level(leakage: Leakage) -> tuple[int, float]:
     """The level, and the least noise on any gradient of the victim."""
-    level: Level = "nothing"
-    if leakage.strongest is not None:
-        level = LEVEL_OF.get(leakage.strongest, level)
+    strongest = leakage.strongest
+    level = "nothing" if strongest is None else LEVEL_OF.get(strongest, "nothing")
     if level == "gradient":
         return LEVELS.index(level), 0.0
     variances = leakage.of("gradient").variances

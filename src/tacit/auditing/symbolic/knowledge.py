@@ -68,7 +68,7 @@ class Knowledge(LinearKnowledge):
         return combination
 
     def _ratio(self, declared: Nonlinear, x: Matrix, result: Matrix) -> float | None:
-        """r such that x + r·f(x) is known and the contraction finds x; None if there is none."""
+        """R such that x + r·f(x) is known and the contraction finds x; None if there is none."""
         if declared.lipschitz is None:
             return None
         hidden = self.hidden_part(np.stack((x, result)))

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -31,13 +31,8 @@ from tacit.record.unknowns import Unknown
 Question = Literal[
     "gradient", "update", "difference", "combination", "group", "sum", "model", "image"
 ]
-QUESTIONS: tuple[Question, ...] = (
-    *("gradient", "update", "difference", "combination", "group", "sum", "model", "image"),
-)
-# From the most to the least revealing.
-ABOUT_GRADIENTS: tuple[Question, ...] = (
-    *("gradient", "update", "difference", "combination", "group", "sum"),
-)
+QUESTIONS: tuple[Question, ...] = get_args(Question)
+ABOUT_GRADIENTS = QUESTIONS[:6]  # the most revealing first
 Terms = tuple[tuple[Unknown, ...], tuple[float, ...]]  # unknowns and their coefficients
 
 
@@ -59,7 +54,6 @@ class AnswerSeries:
         return ["exact" if v == 0 else "hidden" if np.isinf(v) else "noisy" for v in self.variances]
 
     def indices(self, status: Status) -> list[int]:
-        """The indices of the answers with this status."""
         return [index for index, found in enumerate(self.statuses) if found == status]
 
     def answer(self, index: int) -> Answer:
@@ -122,7 +116,6 @@ class Leakage:
         return images
 
     def of(self, question: Question) -> AnswerSeries:
-        """The answers to one question."""
         if question not in self._series:
             know = self.knowledge
             if question == "model":

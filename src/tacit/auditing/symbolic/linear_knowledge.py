@@ -139,11 +139,6 @@ class LinearKnowledge:
         """Orthonormal rows [rank, hidden] that span the messages over the hidden unknowns."""
         return self._space.basis
 
-    @property
-    def rank(self) -> int:
-        """Number of linearly independent messages."""
-        return self._space.rank
-
     def vector(self, *terms: tuple[Unknown, float]) -> Matrix:
         """A combination of unknowns as coefficients over all of them [U]."""
         vector = np.zeros(len(self.run.unknowns))

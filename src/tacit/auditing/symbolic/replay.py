@@ -14,7 +14,7 @@ certain numbers, can still deceive the audit.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -62,6 +62,16 @@ def replay(
         for mismatch in _Replay(algorithm, graph, run, seed, size).mismatches():
             found.setdefault(mismatch.what, mismatch)
     return list(found.values())
+
+
+def without(run: SymbolicRun, mismatches: list[Mismatch]) -> SymbolicRun:
+    """The run with messages that mismatch left unread."""
+    messages = run.transcript.messages
+    if any(one.message is None for one in mismatches):
+        return replace(run, plain_messages=frozenset(range(len(messages))))
+    tags = {messages[one.message].tag for one in mismatches if one.message is not None}
+    unread = {k for k, message in enumerate(messages) if message.tag in tags}
+    return replace(run, plain_messages=run.plain_messages | unread)
 
 
 @dataclass(eq=False)

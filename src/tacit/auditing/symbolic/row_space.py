@@ -31,7 +31,6 @@ class RowSpace:
     def __init__(self, columns: int) -> None:
         self._basis: Matrix = np.zeros((64, columns))
         self._lower: Matrix = np.zeros((64, 64))
-        self._columns = columns
         self.rank = 0
         self.pivots: list[int] = []  # numbers of the rows that increased the rank
         self.sizes: list[float] = []  # lengths of these rows
@@ -91,8 +90,11 @@ class RowSpace:
             triangle = np.linalg.cholesky(added @ added.T)
             added = linalg.solve_triangular(triangle, added, lower=True, check_finite=False)
             lower = lower @ triangle
-        self._reserve(self.rank + new)
         low, high = self.rank, self.rank + new
+        if high > len(self._basis):
+            more = max(len(self._basis), high - len(self._basis))
+            self._basis = np.pad(self._basis, ((0, more), (0, 0)))
+            self._lower = np.pad(self._lower, (0, more))
         self._basis[low:high, : added.shape[1]] = added
         self._lower[low:high, :low] = coordinates[chosen]
         self._lower[low:high, low:high] = amount[chosen, None] * lower
@@ -105,12 +107,3 @@ class RowSpace:
         solved = linalg.solve_triangular(lower.T, coordinates.T, lower=False)
         coefficients: Matrix = solved.T / np.asarray(self.sizes)
         return coefficients
-
-    def _reserve(self, rank: int) -> None:
-        if rank <= len(self._basis):
-            return
-        size = max(2 * len(self._basis), rank)
-        basis, lower = np.zeros((size, self._columns)), np.zeros((size, size))
-        basis[: self.rank] = self._basis[: self.rank]
-        lower[: self.rank, : self.rank] = self._lower[: self.rank, : self.rank]
-        self._basis, self._lower = basis, lower

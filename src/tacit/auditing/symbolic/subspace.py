@@ -139,7 +139,7 @@ def short_basis(space: Matrix) -> Matrix:
         for i, j in sorted(pairs, key=lambda pair: pair[1] - pair[0]):
             if len(found) == dimension:
                 break
-            left, sizes, right = np.linalg.svd(space[:, [i, j]], full_matrices=False)
+            _, sizes, right = np.linalg.svd(space[:, [i, j]], full_matrices=False)
             for size, direction in zip(sizes, right, strict=True):
                 if size > 1 - 1e-9:
                     row = np.zeros(width)
@@ -165,7 +165,7 @@ def _echelon(space: Matrix) -> list[Matrix]:
 def _scaled(row: Matrix) -> Matrix:
     """The row with its last coefficient one, and rounding errors removed."""
     last = row[np.flatnonzero(np.abs(row) > ZERO * np.abs(row).max())[-1]]
-    scaled: Matrix = row / last
+    scaled = row / last
     rounded = np.round(scaled)
-    scaled = np.where(np.abs(scaled - rounded) < 1e-9, rounded, scaled)
-    return scaled
+    cleaned: Matrix = np.where(np.abs(scaled - rounded) < 1e-9, rounded, scaled)
+    return cleaned

@@ -341,9 +341,7 @@ class SymbolicClients:
         self._check_first_use(f"the non-linear step {step.tag!r}", "Give them different tags.")
         unknowns = client_unknowns("nonlinear", self.tick, self._ids, step.tag)
         for unknown, row in zip(unknowns, self._table.trim(rows), strict=True):
-            self.nonlinear_steps[unknown] = NonlinearStep(
-                row, step, len(self._transcript.messages)
-            )
+            self.nonlinear_steps[unknown] = NonlinearStep(row, step, len(self._transcript.messages))
         return self._table.rows(unknowns)
 
     def _check_first_use(self, name: str, remedy: str) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 
 from tacit.core.checks import check_choice, is_count
 from tacit.core.errors import Misuse
+from tacit.data.dataset import LocatedFiles
 from tacit.data.formats.raw import RawDataset, RawSplit, damaged
-from tacit.data.source import LocatedFiles
 
 TERMS = 47_236
 _UNREADABLE = (
@@ -24,12 +24,9 @@ _UNREADABLE = (
 def read(files: LocatedFiles, *, features: int | None = None, scale: str = "none") -> RawDataset:
     """Read both splits as sparse rows.
 
-    Args:
-        files: The located files.
-        features: Keep only this many terms: those in the most training documents, and of equally
-            frequent ones those with the lower index.
-        scale: "none" (documents have length 1) or "maxabs" (each term is divided by its largest
-            weight in the training set).
+    With `features`, only this many terms are kept: those in the most training documents, and of
+    equally frequent ones those with the lower index. With the scale "maxabs", each term is divided
+    by its largest weight in the training set; with "none", documents have length 1.
     """
     check_choice("scale", scale, ("none", "maxabs"))
     if features is not None and not (is_count(features) and features <= TERMS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tacit.data.source import DatasetSource
+from tacit.data.dataset import DatasetSource
 from tacit.data.sources.images import IMAGES
 from tacit.data.sources.tables import TABLES
 

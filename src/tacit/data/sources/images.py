@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from importlib import resources
 
-from tacit.data import mnist_mini
-from tacit.data.formats import cifar, idx
+import numpy as np
+
+from tacit.data.dataset import DatasetSource, Layout, RemoteFile
+from tacit.data.formats.images import read_cifar, read_idx
+from tacit.data.formats.raw import RawDataset, RawSplit
 from tacit.data.scikit_learn import write_idx
-from tacit.data.source import DatasetSource, Layout, RemoteFile
 
 DIGITS = tuple("0123456789")
 GARMENTS = (
@@ -37,12 +41,27 @@ IDX = Layout(
 )
 
 
-def _idx_files(mirror: str, *checks: tuple[int, str, str]) -> tuple[RemoteFile, ...]:
+def _idx_files(
+    mirror: str, sizes: Sequence[int], sha256: Sequence[str], contents_sha256: Sequence[str]
+) -> tuple[RemoteFile, ...]:
     """The four gzipped IDX files, with the size and both SHA-256 sums of each."""
     names = [accepted[0] for accepted in IDX.required.values()]
     return tuple(
-        RemoteFile(name, (f"{mirror}/{name}",), *check)
-        for name, check in zip(names, checks, strict=True)
+        RemoteFile(name, (f"{mirror}/{name}",), size, whole, contents)
+        for name, size, whole, contents in zip(names, sizes, sha256, contents_sha256, strict=True)
+    )
+
+
+def read_mini() -> RawDataset:
+    """The digits that ship with the package, so that a first run needs no download."""
+    file = resources.files("tacit.data").joinpath("files", "mnist_mini.npz")
+    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+        train, test = (
+            RawSplit(stored[f"{split}_x"][:, None], stored[f"{split}_y"].astype(np.int64))
+            for split in ("train", "test")
+        )
+    return RawDataset(
+        train, test, "MNIST, the first 400 training and 100 test digits of each class"
     )
 
 
@@ -74,7 +93,7 @@ IMAGES = (
         licence="CC BY-SA 3.0 (as commonly given for MNIST)",
         citation="Y. LeCun, C. Cortes, C. J. C. Burges: The MNIST database of handwritten digits.",
         page="https://ossci-datasets.s3.amazonaws.com/mnist",
-        read=lambda files: mnist_mini.read(),
+        read=lambda files: read_mini(),
     ),
     DatasetSource(
         name="mnist",
@@ -89,29 +108,22 @@ IMAGES = (
         layouts=(IDX,),
         files=_idx_files(
             "https://ossci-datasets.s3.amazonaws.com/mnist",
-            (
-                9_912_422,
+            sizes=(9_912_422, 28_881, 1_648_877, 4_542),
+            sha256=(
                 "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            ),
-            (
-                28_881,
                 "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            ),
-            (
-                1_648_877,
                 "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            ),
-            (
-                4_542,
                 "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
+            contents_sha256=(
+                "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+                "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+                "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
                 "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
             ),
         ),
         fallback=partial(write_idx, "mnist_784"),
-        read=idx.read,
+        read=read_idx,
     ),
     DatasetSource(
         name="fashion-mnist",
@@ -126,29 +138,22 @@ IMAGES = (
         layouts=(IDX,),
         files=_idx_files(
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-            (
-                26_421_880,
+            sizes=(26_421_880, 29_515, 4_422_102, 5_148),
+            sha256=(
                 "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-            ),
-            (
-                29_515,
                 "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-            ),
-            (
-                4_422_102,
                 "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-            ),
-            (
-                5_148,
                 "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+            ),
+            contents_sha256=(
+                "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+                "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+                "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
                 "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
             ),
         ),
         fallback=partial(write_idx, "Fashion-MNIST"),
-        read=idx.read,
+        read=read_idx,
     ),
     DatasetSource(
         name="cifar10",
@@ -184,7 +189,7 @@ IMAGES = (
                 members_sha1=_CIFAR_SHA1,
             ),
         ),
-        read=cifar.read,
+        read=read_cifar,
         unsafe_files={"cifar-10-batches-py": _PICKLED, "cifar-10-python.tar.gz": _PICKLED},
     ),
 )

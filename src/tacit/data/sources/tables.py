@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tacit.data.formats import adult, covertype, location, rcv1
+from tacit.data.dataset import DatasetSource, Layout, RemoteFile
+from tacit.data.formats import rcv1
+from tacit.data.formats.tables import INCOMES, read_adult, read_covertype, read_location
 from tacit.data.scikit_learn import write_rcv1
-from tacit.data.source import DatasetSource, Layout, RemoteFile
 
 COVER_TYPES = (
     *("Spruce/Fir", "Lodgepole Pine", "Ponderosa Pine", "Cottonwood/Willow"),
@@ -41,8 +42,14 @@ _COVTYPE = DatasetSource(
         ),
     ),
     options={"scale": SCALE, "test_fraction": TEST_FRACTION},
-    read=partial(covertype.read, binary=True),
+    read=partial(read_covertype, binary=True),
 )
+
+
+def _rcv1_layout(name: str, *accepted: str) -> Layout:
+    roles = ("train", "test")
+    return Layout(name, {role: tuple(each.format(role) for each in accepted) for role in roles})
+
 
 TABLES = (
     DatasetSource(
@@ -50,7 +57,7 @@ TABLES = (
         title="Adult (census income above 50K)",
         folder="adult",
         shape=(108,),
-        class_names=("<=50K", ">50K"),
+        class_names=INCOMES,
         counts="32,561 / 16,281",
         licence="CC BY 4.0",
         citation="B. Becker, R. Kohavi: Adult. UCI Machine Learning Repository, 1996.",
@@ -71,7 +78,7 @@ TABLES = (
             ),
         ),
         options={"scale": SCALE},
-        read=adult.read,
+        read=read_adult,
     ),
     _COVTYPE,
     replace(
@@ -79,7 +86,7 @@ TABLES = (
         name="covtype7",
         title="Covertype, all seven cover types",
         class_names=COVER_TYPES,
-        read=covertype.read,
+        read=read_covertype,
     ),
     DatasetSource(
         name="rcv1",
@@ -92,21 +99,9 @@ TABLES = (
         citation="D. D. Lewis, Y. Yang, T. G. Rose, F. Li: RCV1. JMLR 5, 2004.",
         page="https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html#rcv1.binary",
         layouts=(
-            Layout(
-                "libsvm",
-                {
-                    "train": ("rcv1_train.binary.bz2", "rcv1_train.binary"),
-                    "test": ("rcv1_test.binary.bz2", "rcv1_test.binary"),
-                },
-            ),
-            Layout("arrays", {"train": ("rcv1_train.npz",), "test": ("rcv1_test.npz",)}),
-            Layout(
-                "subset",
-                {
-                    "train": ("rcv1_subset_train.binary.bz2", "rcv1_subset_train.binary"),
-                    "test": ("rcv1_subset_test.binary.bz2", "rcv1_subset_test.binary"),
-                },
-            ),
+            _rcv1_layout("libsvm", "rcv1_{}.binary.bz2", "rcv1_{}.binary"),
+            _rcv1_layout("arrays", "rcv1_{}.npz"),
+            _rcv1_layout("subset", "rcv1_subset_{}.binary.bz2", "rcv1_subset_{}.binary"),
         ),
         options={
             "features": "keep only this many of the most frequent terms of the training set; "
@@ -140,6 +135,6 @@ TABLES = (
             ),
         ),
         options={"test_fraction": TEST_FRACTION},
-        read=location.read,
+        read=read_location,
     ),
 )

@@ -40,26 +40,18 @@ def captured(work: Work, device: torch.device, warm_up: int = 0) -> Work:
     return replay
 
 
-class CapturedPass:
-    """A captured gradient pass with its own tensors for inputs and outputs."""
-
-    def __init__(self, work: Pass, theta: Tensor, index: Tensor) -> None:
-        self._theta, self._index = theta.clone(), index.clone()
-        self._out = torch.empty_like(theta)
-        self._replay = captured(
-            lambda: work(self._theta, self._index, self._out), theta.device, warm_up=WARM_UP
-        )
-
-    def __call__(self, theta: Tensor, index: Tensor, out: Tensor) -> None:
-        self._theta.copy_(theta)
-        self._index.copy_(index)
-        self._replay()
-        out.copy_(self._out)
-
-
 def captured_pass(work: Pass, theta: Tensor, index: Tensor) -> Pass:
     """The captured pass, or the pass itself if it cannot be captured."""
     try:
-        return CapturedPass(work, theta, index)
+        fixed = (theta.clone(), index.clone(), torch.empty_like(theta))
+        replay = captured(lambda: work(*fixed), theta.device, warm_up=WARM_UP)
     except Exception:
         return work
+
+    def replayed(theta: Tensor, index: Tensor, out: Tensor) -> None:
+        fixed[0].copy_(theta)
+        fixed[1].copy_(index)
+        replay()
+        out.copy_(fixed[2])
+
+    return replayed

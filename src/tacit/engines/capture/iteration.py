@@ -8,14 +8,13 @@ the GPU, is not captured.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
-from tacit.core.here import Network
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.schedules import Rate, rate_at
 from tacit.engines.buffers import Buffers
@@ -37,14 +36,14 @@ class DeviceClock:
     def __init__(self, algorithm: Algorithm, here: LazyClients, like: Tensor) -> None:
         if not isinstance(here.objective, HostedObjective):
             raise NotCapturable("its gradients are computed elsewhere")
-        self._objective = here.objective
+        self.objective = here.objective
         self.tick = torch.zeros(1, dtype=torch.int64, device=like.device)
         # Allocated before anything is captured, or the allocation would be captured too.
         self._rates = [
             (option, like.new_zeros(())) for option in vars(algorithm).values() if callable(option)
         ]
         self._values: dict[int, float] = {}  # of the rates in use, as they are on the device
-        first = [self._objective.samples(1 + local) for local in range(here.gradients_per_step)]
+        first = [here.objective.samples(1 + local) for local in range(here.gradients_per_step)]
         self._samples = [None if index is None else index.clone() for index in first]
 
     def set(self, t: int) -> None:
@@ -57,13 +56,9 @@ class DeviceClock:
                 on_device.fill_(now)
         for local, index in enumerate(self._samples):
             if index is not None:
-                batch = self._objective.samples(1 + t * len(self._samples) + local)
+                batch = self.objective.samples(1 + t * len(self._samples) + local)
                 assert batch is not None
                 index.copy_(batch)
-
-    def clear_passes(self) -> None:
-        """Free the memory of gradient passes that were captured on their own."""
-        self._objective.clear_captures()
 
     def rate(self, rate: Rate) -> float | Tensor:
         """A step size, on the device if it changes."""
@@ -77,20 +72,14 @@ class DeviceClock:
 
     def grad(self, theta: Tensor, local: int, out: Tensor) -> Tensor:
         """Gradients on the current batches."""
-        return self._objective.grad_on(theta, self._samples[local], out)
+        return self.objective.grad_on(theta, self._samples[local], out)
 
 
 @dataclass(frozen=True)
 class CapturedClients(LazyClients):
     """Hosted clients at an iteration that only the device knows."""
 
-    clock: DeviceClock | None = None
-
-    @classmethod
-    def of(cls, here: LazyClients, clock: DeviceClock, workspace: Workspace) -> CapturedClients:
-        """The same clients with their own memory."""
-        parts = {one.name: getattr(here, one.name) for one in fields(LazyClients)}
-        return cls(**parts | {"workspace": workspace, "net": _network(here)}, clock=clock)
+    clock: DeviceClock = field(kw_only=True)
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("t", "tick"):
@@ -99,11 +88,9 @@ class CapturedClients(LazyClients):
 
     @property
     def _tick(self) -> int:
-        assert self.clock is not None
         return self.clock.tick  # type: ignore[return-value]
 
     def grad(self, theta: Any, local: int = 0) -> Any:
-        assert self.clock is not None
         if not 0 <= local < self.gradients_per_step:
             raise NotCapturable("it computes more gradients than it declares")
         clock, rows = self.clock, theta
@@ -115,7 +102,6 @@ class CapturedClients(LazyClients):
         raise NotCapturable("it minimises, which may iterate until it converges")
 
     def rate(self, rate: Rate) -> float:
-        assert self.clock is not None
         return self.clock.rate(rate)  # type: ignore[return-value]
 
 
@@ -138,7 +124,8 @@ class CapturedStep:
         watchdog: Watchdog,
         capture: Callable[[Work, torch.device], Work] = captured,
     ) -> None:
-        net = _network(here)
+        assert isinstance(here.net, LazyNetwork)
+        net = here.net.network
         if not isinstance(net, StackedNetwork):
             raise NotCapturable("messages leave the process")
         if here.apply is not HostedClients.apply:
@@ -149,12 +136,13 @@ class CapturedStep:
         self._bytes, self._magnitudes = 0, torch.empty(0)
         theta = self._rows["theta"]
         self._clock = DeviceClock(algorithm, here, theta)
+        parts = {one.name: getattr(here, one.name) for one in fields(here)} | {"net": net}
 
         def iteration() -> None:
             begun = net.bytes_sent
             # Memory taken during the capture belongs to the graph.
-            workspace = Workspace(Buffers(), here.workspace.pool)
-            clients = CapturedClients.of(here, self._clock, workspace)
+            parts["workspace"] = Workspace(Buffers(), here.workspace.pool)
+            clients = CapturedClients(**parts, clock=self._clock)
             after = [algorithm.step(clients.lazy_state(self.state), clients)]
             overwrite(self._rows, tensors_of(evaluated_state(after.pop())))
             self._magnitudes = torch.cat(
@@ -167,7 +155,8 @@ class CapturedStep:
             self._replay = capture(iteration, theta.device)
         finally:
             net.bytes_sent = before
-        self._clock.clear_passes()
+        # Gradient passes that were captured on their own are no longer needed.
+        self._clock.objective.clear_captures()
 
     def is_of(self, algorithm: Algorithm, here: LazyClients) -> bool:
         """Whether this algorithm and these clients were captured."""
@@ -181,14 +170,10 @@ class CapturedStep:
         rows = {name: len(rows) for name, rows in self._rows.items()}
         self._watchdog.record(t + 1, rows, self._magnitudes.clone())
 
-    def copy_of_state(self) -> Any:
-        """The state as it is now, in memory that later iterations leave alone."""
-        return replace(self.state, **{name: rows.clone() for name, rows in self._rows.items()})
 
-
-def _network(here: LazyClients) -> Network:
-    assert isinstance(here.net, LazyNetwork)
-    return here.net.network
+def copied_state(state: Any) -> Any:
+    """The same state in memory of its own."""
+    return replace(state, **{name: rows.clone() for name, rows in tensors_of(state).items()})
 
 
 def overwrite(target: dict[str, Tensor], source: dict[str, Tensor]) -> None:

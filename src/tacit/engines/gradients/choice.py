@@ -11,10 +11,13 @@ import hashlib
 import json
 import os
 import platform
-import time
+import timeit
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,14 +89,19 @@ def choose_backend(
     backends, problems = _usable_backends(task, theta, arrays)
     if len(backends) == 1:
         return BackendChoice("looped", "; ".join(problems))
-    cache = _ChoiceCache.default()
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = Path(root) / "tacit" / "gradients.json"
     key = _cache_key(task, arrays, device, backends)
+    cached = _read(cache).get(key)
     # The cached choice may have been made for another loss of the same name and shapes.
-    cached = cache.get(key)
-    if cached is not None and cached.strategy in backends:
-        return cached
+    for strategy in backends:
+        if isinstance(cached, dict) and cached.get("strategy") == strategy:
+            return BackendChoice(strategy, str(cached.get("reason", "")))
     choice = _time_all(backends, theta, arrays, pool)
-    cache.put(key, choice)
+    # Without a writable cache, backends are timed again next time.
+    with suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_text(cache, json.dumps(_read(cache) | {key: asdict(choice)}))
     return choice
 
 
@@ -140,11 +148,8 @@ def _time_all(
         def write(rows: slice, backend: GradientBackend = backend) -> None:
             backend.write(theta[rows], tuple(array[rows] for array in arrays), out[rows])
 
-        def work(pieces: list[slice] = pieces, write: Callable[[slice], None] = write) -> None:
-            pool.run(write, pieces)
-
         with pool.exclusive(), backend.pass_context(theta.device):
-            seconds[strategy] = _seconds(work, theta) / len(theta)
+            seconds[strategy] = _seconds(partial(pool.run, write, pieces), theta) / len(theta)
     timing = ", ".join(f"{strategy} {1e3 * taken:.3g} ms" for strategy, taken in seconds.items())
     fastest = min(seconds, key=lambda strategy: seconds[strategy])
     return BackendChoice(fastest, f"timed once on this machine: {timing} per client")
@@ -153,15 +158,12 @@ def _time_all(
 def _seconds(work: Callable[[], None], like: Tensor) -> float:
     """The better of two timings, after a warm-up."""
 
-    def once() -> float:
-        begin = time.perf_counter()
+    def once() -> None:
         work()
         if like.is_cuda:
             torch.cuda.synchronize()
-        return time.perf_counter() - begin
 
-    once()
-    return min(once(), once())
+    return min(timeit.repeat(once, number=1, repeat=3)[1:])
 
 
 def _cache_key(
@@ -181,36 +183,10 @@ def _cache_key(
     return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True)
-class _ChoiceCache:
-    """Choices made on this machine, in a file of the user's cache folder."""
-
-    path: Path
-
-    @classmethod
-    def default(cls) -> _ChoiceCache:
-        root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        return cls(Path(root) / "tacit" / "gradients.json")
-
-    def _read(self) -> dict[str, dict[str, str]]:
-        try:
-            known = json.loads(self.path.read_text())
-        except (OSError, ValueError):
-            return {}
-        return known if isinstance(known, dict) else {}
-
-    def get(self, key: str) -> BackendChoice | None:
-        entry = self._read().get(key)
-        if not isinstance(entry, dict):
-            return None
-        chosen = [strategy for strategy in STRATEGIES if strategy == entry.get("strategy")]
-        return BackendChoice(chosen[0], str(entry.get("reason", ""))) if chosen else None
-
-    def put(self, key: str, choice: BackendChoice) -> None:
-        known = self._read() | {key: {"strategy": choice.strategy, "reason": choice.reason}}
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(self.path, json.dumps(known))
-        except OSError:
-            # Without a writable cache, backends are timed again next time.
-            return
+def _read(cache: Path) -> dict[str, Any]:
+    """The choices made on this machine; none if the file is damaged or not there."""
+    try:
+        known = json.loads(cache.read_text())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -24,6 +25,8 @@ KEY_USES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 # RSA: only for an external authority.
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
+E = TypeVar("E", bound=x509.ExtensionType)
+
 
 @dataclass(frozen=True)
 class Credentials:
@@ -35,8 +38,6 @@ class Credentials:
 
 @dataclass(frozen=True)
 class CertificateInfo:
-    """The contents of a certificate."""
-
     name: str
     server_names: tuple[str, ...]
     fingerprint: str  # SHA-256, hexadecimal with colons
@@ -70,14 +71,11 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
     loaded = load_certificate(own.certificate)
     public = node_public_key(own.certificate)
     if _common_name(loaded) != name:
-        raise Misuse(
-            f"The certificate belongs to {_common_name(loaded)!r}, not to {name!r}.",
-            f"Replace it with the certificate of {name}.",
-        )
+        problem = f"The certificate belongs to {_common_name(loaded)!r}, not to {name!r}."
+        raise Misuse(problem, f"Replace it with the certificate of {name}.")
     # With a second name of this federation the node could impersonate another one.
-    names = _server_names(loaded)
-    expected = server_name(name, federation)
-    if [known for known in names if known.endswith(f".{federation}.tacit")] != [expected]:
+    names, expected = _server_names(loaded), server_name(name, federation)
+    if [known for known in names if known.endswith(server_name("", federation))] != [expected]:
         raise Misuse(
             f"The certificate of {name} is for {', '.join(names) or 'no DNS name'}. "
             f"It must be for {expected} and for no other node.",
@@ -85,12 +83,17 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
         )
     _check_issuer(loaded, ca, name)
     _check_dates(loaded, f"The certificate of {name}", "Renew it: tacit federation renew FOLDER.")
-    _check_uses(loaded, name)
-    if load_key(own.key).public_key() != public:
+    uses = extension(loaded, x509.ExtendedKeyUsage)
+    # A certificate without this extension is valid for every use.
+    if (uses is not None and not set(KEY_USES) <= set(uses)) or _is_authority(loaded):
         raise Misuse(
-            f"The private key of {name} does not match its certificate.",
-            "Restore the key and certificate that were created together.",
+            f"The certificate of {name} is not for a node, which is both server and client.",
+            "Let the authority issue it with extended key usage serverAuth and clientAuth, "
+            "and CA:FALSE.",
         )
+    if load_key(own.key).public_key() != public:
+        problem = f"The private key of {name} does not match its certificate."
+        raise Misuse(problem, "Restore the key and certificate that were created together.")
 
 
 def check_authority(ca: Credentials) -> PrivateKey:
@@ -98,10 +101,8 @@ def check_authority(ca: Credentials) -> PrivateKey:
     check_authority_certificate(ca.certificate)
     key = load_key(ca.key)
     if key.public_key() != load_certificate(ca.certificate).public_key():
-        raise Misuse(
-            "The private key of the authority does not match its certificate.",
-            "Give the certificate and key that were created together.",
-        )
+        problem = "The private key of the authority does not match its certificate."
+        raise Misuse(problem, "Give the certificate and key that were created together.")
     return key
 
 
@@ -109,13 +110,9 @@ def check_authority_certificate(certificate: bytes) -> None:
     """Raise Misuse if a certificate cannot sign others, or is not valid now."""
     loaded = load_certificate(certificate)
     if not _is_authority(loaded):
-        raise Misuse(
-            f"The certificate of {_common_name(loaded)!r} is not that of an authority.",
-            "Give the certificate that signs others (basic constraints CA:TRUE).",
-        )
-    _check_dates(
-        loaded, "The certificate of the authority", "Get a new one from the authority's owner."
-    )
+        problem = f"The certificate of {_common_name(loaded)!r} is not that of an authority."
+        raise Misuse(problem, "Give the certificate that signs others (basic constraints CA:TRUE).")
+    _check_dates(loaded, "The certificate of the authority", "Get a new one from its owner.")
 
 
 def node_public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
@@ -125,18 +122,22 @@ def node_public_key(certificate: bytes) -> ec.EllipticCurvePublicKey:
     if isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1):
         return public
     kinds = {ec.EllipticCurvePublicKey: "another elliptic curve", rsa.RSAPublicKey: "RSA"}
-    kind = next(
-        (name for kind, name in kinds.items() if isinstance(public, kind)), "an unknown kind"
-    )
-    raise Misuse(
-        f"The certificate of {_common_name(loaded)!r} has a key of {kind}.",
-        "Use an elliptic-curve key on P-256: only such keys rule out TLS 1.2.",
-    )
+    kind = next((kinds[kind] for kind in kinds if isinstance(public, kind)), "an unknown kind")
+    problem = f"The certificate of {_common_name(loaded)!r} has a key of {kind}."
+    raise Misuse(problem, "Use an elliptic-curve key on P-256: only such keys rule out TLS 1.2.")
 
 
 def load_certificate(certificate: bytes) -> x509.Certificate:
     """The first certificate in PEM text."""
     return _load_certificates(certificate)[0]
+
+
+def extension(loaded: x509.Certificate, kind: type[E]) -> E | None:
+    """The extension of this kind, if the certificate has one."""
+    try:
+        return loaded.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
 
 
 def load_key(key: bytes) -> PrivateKey:
@@ -182,10 +183,8 @@ def _check_issuer(loaded: x509.Certificate, ca: bytes, name: str) -> None:
             continue
         if _is_authority(issuer):
             return
-    raise Misuse(
-        f"The certificate of {name} was not signed by this federation's authority.",
-        "Have it signed by the authority whose certificate is ca.pem.",
-    )
+    problem = f"The certificate of {name} was not signed by this federation's authority."
+    raise Misuse(problem, "Have it signed by the authority whose certificate is ca.pem.")
 
 
 def _check_dates(loaded: x509.Certificate, what: str, remedy: str) -> None:
@@ -197,25 +196,9 @@ def _check_dates(loaded: x509.Certificate, what: str, remedy: str) -> None:
         raise Misuse(f"{what} is not valid before {start}.", "Check the clock of this machine.")
 
 
-def _check_uses(loaded: x509.Certificate, name: str) -> None:
-    try:
-        uses = set(loaded.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    except x509.ExtensionNotFound:
-        # A certificate without this extension is valid for every use.
-        uses = set(KEY_USES)
-    if not set(KEY_USES) <= uses or _is_authority(loaded):
-        raise Misuse(
-            f"The certificate of {name} is not for a node, which is both server and client.",
-            "Let the authority issue it with extended key usage serverAuth and clientAuth, "
-            "and CA:FALSE.",
-        )
-
-
 def _is_authority(loaded: x509.Certificate) -> bool:
-    try:
-        return loaded.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except x509.ExtensionNotFound:
-        return False
+    constraints = extension(loaded, x509.BasicConstraints)
+    return constraints is not None and constraints.ca
 
 
 def _common_name(loaded: x509.Certificate) -> str:
@@ -224,8 +207,5 @@ def _common_name(loaded: x509.Certificate) -> str:
 
 
 def _server_names(loaded: x509.Certificate) -> tuple[str, ...]:
-    try:
-        names = loaded.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ()
-    return tuple(names.get_values_for_type(x509.DNSName))
+    names = extension(loaded, x509.SubjectAlternativeName)
+    return () if names is None else tuple(names.get_values_for_type(x509.DNSName))

@@ -31,19 +31,13 @@ class NodeReport:
     problem: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        report = {
-            "name": self.member.name,
-            "address": self.member.address,
-            "reached": self.status is not None,
-        }
+        report = {"name": self.member.name, "address": self.member.address}
         if self.status is None:
-            return report | {"problem": self.problem}
-        return report | status_to_dict(self.status)
+            return report | {"reached": False, "problem": self.problem}
+        return report | {"reached": True} | status_to_dict(self.status)
 
 
 class FederationClient:
-    """Channels to all nodes of a federation."""
-
     def __init__(self, manifest: Manifest, own: Credentials, ca: bytes) -> None:
         """`own` are the credentials of the operator or of a node; `ca` is the authority (PEM)."""
         self._members = manifest.members
@@ -76,19 +70,17 @@ class FederationClient:
             each.unary_unary(f"/{SERVICE}/{method}").future(request, timeout=seconds)
             for each in self._channels
         ]
-        answers: list[bytes | str] = []
-        for call in calls:
-            try:
-                answers.append(call.result())
-            except grpc.RpcError as problem:
-                answers.append(_short_reason(problem))
-        return answers
+        return [_answer(call) for call in calls]
 
 
-def _short_reason(problem: Any) -> str:
-    """Why a call failed, without the details of gRPC."""
-    text = str(problem.details() or problem.code().name)
-    return next((short for long, short in SHORT_ERRORS.items() if long in text), _printable(text))
+def _answer(call: Any) -> Any:
+    """The answer to a call, or as text why there is none, without the details of gRPC."""
+    try:
+        return call.result()
+    except grpc.RpcError as problem:
+        text = str(problem.details() or problem.code().name)
+        known = (short for long, short in SHORT_ERRORS.items() if long in text)
+        return next(known, _printable(text))
 
 
 def _report(member: Member, answer: bytes | str) -> NodeReport:

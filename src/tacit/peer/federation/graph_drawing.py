@@ -26,17 +26,14 @@ LABEL_BOX = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
 def draw_graph(manifest: Manifest, path: Path) -> None:
     """Draw the graph into a .png, .svg or .pdf file."""
     if path.suffix.lower() not in SUFFIXES:
-        raise Misuse(
-            f"{path} is not a picture file.", f"Use a name that ends in {', '.join(SUFFIXES)}."
-        )
+        remedy = f"Use a name that ends in {', '.join(SUFFIXES)}."
+        raise Misuse(f"{path} is not a picture file.", remedy)
     figure = _figure(manifest)
     try:
         with plot_style():
             figure.savefig(path, dpi=160, facecolor=PAPER, bbox_inches="tight")
     except OSError as problem:
-        raise Misuse(
-            f"Cannot write {path}: {problem.strerror}.", "Choose another folder."
-        ) from None
+        raise Misuse(f"Cannot write {path}: {problem.strerror}.", "Choose another file.") from None
 
 
 def _figure(manifest: Manifest) -> Figure:
@@ -45,15 +42,15 @@ def _figure(manifest: Manifest) -> Figure:
         description=graph.describe(),
         clients=graph.clients,
         directed=graph.directed,
-        edges=[(a, b) for a, b in graph.edges.tolist()],
-        positions=[(x, y) for x, y in _layout(manifest).tolist()],
+        edges=graph.edges.tolist(),
+        positions=_layout(manifest).tolist(),
     )
     figure = graph_figure(stored)
     labels = figure.axes[0].texts  # empty for graphs too large for numbers
-    fits_inside = max(len(member.name) for member in manifest.members) <= LONGEST_INSIDE
+    fits_inside = max(map(len, manifest.names)) <= LONGEST_INSIDE
     centre = np.mean([label.get_position() for label in labels], axis=0) if labels else np.zeros(2)
-    for label, member in zip(labels, manifest.members, strict=False):
-        label.set_text(member.name)
+    for label, name in zip(labels, manifest.names, strict=False):
+        label.set_text(name)
         if not fits_inside:
             _move_beside(label, np.asarray(label.get_position()) - centre, figure)
     return figure
@@ -63,9 +60,8 @@ def _move_beside(label: Any, outwards: np.ndarray, figure: Figure) -> None:
     """Move a name from its circle to the side that faces away from the centre of the graph."""
     length = float(np.hypot(*outwards))
     x, y = outwards / length if length > 0.05 else (0.0, -1.0)
-    moved = offset_copy(
-        figure.axes[0].transData, figure, x=LABEL_DISTANCE * x, y=LABEL_DISTANCE * y, units="points"
-    )
+    place, dx, dy = figure.axes[0].transData, LABEL_DISTANCE * x, LABEL_DISTANCE * y
+    moved = offset_copy(place, figure, x=dx, y=dy, units="points")
     label.set(transform=moved, fontsize=9, bbox=LABEL_BOX)
     label.set_ha("center" if abs(x) < 0.3 else "left" if x > 0 else "right")
     label.set_va("center" if abs(y) < 0.3 else "bottom" if y > 0 else "top")

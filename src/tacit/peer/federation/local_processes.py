@@ -8,10 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tacit.peer.federation.federation_folder import FederationFolder
+from tacit.peer.federation.folders import FederationFolder
 
 STOP_TIMEOUT = 15.0  # seconds to save and end before a node is killed
 
@@ -42,24 +42,23 @@ class LocalNode:
         return ""
 
 
+@dataclass(eq=False)
 class LocalFederation:
-    """The nodes of a federation as a context manager: started together, stopped together."""
+    """The nodes of a federation as a context manager: started together, stopped together.
 
-    def __init__(
-        self,
-        folder: FederationFolder,
-        data: str | None = None,
-        save_seconds: float | None = None,
-        listen: Mapping[str, str] | None = None,
-    ) -> None:
-        """Options of `tacit node`: {name} in `data` stands for a node's name; `listen` by name."""
-        self._folder, self._data, self._save_seconds = folder, data, save_seconds
-        self._listen = listen or {}
-        self.nodes: dict[str, LocalNode] = {}
+    The options are those of `tacit node`: {name} in `data` stands for a node's name, and `listen`
+    has addresses by name.
+    """
+
+    folder: FederationFolder
+    data: str | None = None
+    save_seconds: float | None = None
+    listen: Mapping[str, str] = field(default_factory=dict)
+    nodes: dict[str, LocalNode] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> LocalFederation:
         try:
-            for member in self._folder.members:
+            for member in self.folder.members:
                 self.start(member.name)
         except BaseException:
             # __exit__ is not called, so stop the nodes that have started.
@@ -70,27 +69,26 @@ class LocalFederation:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, name: str, environment: Mapping[str, str] | None = None) -> LocalNode:
+    def start(self, name: str) -> LocalNode:
         """Start one node, or restart one that has ended."""
-        node = self._folder.node(name)
+        node = self.folder.node(name)
         node.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = [sys.executable, "-m", "tacit", "node", str(node.path)]
-        if self._data is not None:
-            command += ["--data", self._data.replace("{name}", name)]
-        if self._save_seconds is not None:
-            command += ["--save-every", str(self._save_seconds)]
-        if name in self._listen:
-            command += ["--listen", self._listen[name]]
+        if self.data is not None:
+            command += ["--data", self.data.replace("{name}", name)]
+        if self.save_seconds is not None:
+            command += ["--save-every", str(self.save_seconds)]
+        if name in self.listen:
+            command += ["--listen", self.listen[name]]
         log = node.run / "log.jsonl"
-        # More threads than cores would slow each other down by spinning.
-        variables = {"OMP_NUM_THREADS": "1", **os.environ, **(environment or {})}
         with log.open("ab") as stream:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
-                env=variables,
+                # More threads than cores would slow each other down by spinning.
+                env={"OMP_NUM_THREADS": "1", **os.environ},
                 start_new_session=True,
             )
         self.nodes[name] = LocalNode(name, process, log)

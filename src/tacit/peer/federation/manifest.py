@@ -16,16 +16,8 @@ from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph
-from tacit.peer.federation.manifest_toml import (
-    REMEDY,
-    format_graph,
-    format_keys,
-    format_members,
-    parse_graph,
-    parse_member,
-    read_table,
-)
-from tacit.peer.federation.roster import Member, check_roster
+from tacit.peer.federation import roster
+from tacit.peer.federation.roster import REMEDY, Member
 
 FORMAT = "tacit-federation-1"
 HEADER = {
@@ -63,52 +55,44 @@ class Manifest:
         """SHA-256 of the text, 32 bytes."""
         return hashlib.sha256(self.text).digest()
 
+    @cached_property
     def sections(self) -> dict[str, str]:
         """A short digest of each section; it shows where the manifests of two nodes differ."""
-        return dict(self._sections)
-
-    @cached_property
-    def _sections(self) -> dict[str, str]:
         settings = self.config.as_dict()
         graph = settings.pop("graph")
         parts = {
-            "roster": format_members(self.members),
-            "graph": format_graph(self.graph) + to_toml({"config.graph": graph}),
+            "roster": roster.format_members(self.members),
+            "graph": roster.format_graph(self.graph) + to_toml({"config.graph": graph}),
         }
         parts |= {name: to_toml({name: values}) for name, values in settings.items()}
-        return {
-            name: hashlib.sha256(part.encode()).hexdigest()[:16] for name, part in parts.items()
-        }
+        return {key: hashlib.sha256(part.encode()).hexdigest()[:16] for key, part in parts.items()}
 
-    def position(self, name: str) -> int | None:
-        """The row of a member in the graph; None if there is no such member."""
-        return next((at for at, member in enumerate(self.members) if member.name == name), None)
+    @cached_property
+    def names(self) -> list[str]:
+        """The members' names, in the order of their rows in the graph."""
+        return [member.name for member in self.members]
+
+    def position(self, name: str) -> int:
+        """The row of a member in the graph."""
+        if name not in self.names:
+            raise unknown_name(f"{name!r} is not a member of {self.federation}.", name, self.names)
+        return self.names.index(name)
 
     def member(self, name: str) -> Member:
-        return self.members[self._position(name)]
+        return self.members[self.position(name)]
 
     def in_neighbours(self, name: str) -> list[Member]:
         """Members that send to this one."""
         edges = self.graph.edges
-        return [self.members[at] for at in edges[edges[:, 1] == self._position(name), 0]]
+        return [self.members[at] for at in edges[edges[:, 1] == self.position(name), 0]]
 
     def out_neighbours(self, name: str) -> list[Member]:
         """Members that this one sends to."""
         edges = self.graph.edges
-        return [self.members[at] for at in edges[edges[:, 0] == self._position(name), 1]]
-
-    def _position(self, name: str) -> int:
-        position = self.position(name)
-        if position is None:
-            names = [member.name for member in self.members]
-            raise unknown_name(f"{name!r} is not a member of {self.federation}.", name, names)
-        return position
+        return [self.members[at] for at in edges[edges[:, 0] == self.position(name), 1]]
 
     def __repr__(self) -> str:
-        return (
-            f"Manifest({self.federation}, generation {self.generation}, "
-            f"{len(self.members)} members)"
-        )
+        return f"Manifest({self.federation}, generation {self.generation}, {self.names})"
 
 
 def make_manifest(
@@ -118,7 +102,7 @@ def make_manifest(
     members: Iterable[Member],
     graph: Graph,
     config: Config,
-    next_number: int | None = None,
+    next_number: int = 0,
     former_members: Iterable[str] = (),
 ) -> Manifest:
     """Write the text of a manifest and parse it, so that every reader sees the same contents.
@@ -130,27 +114,22 @@ def make_manifest(
         members: The members in the order of their numbers.
         graph: Mixing weights with one client per member.
         config: What the federation trains. Names of files are dropped, see `without_files`.
-        next_number: The number of the next node to join (default: one more than the last).
+        next_number: The number of the next node to join, if it is above those of the members.
         former_members: Names of removed nodes.
     """
     members = tuple(members)
-    if next_number is None:
-        next_number = max((member.number for member in members), default=-1) + 1
-    check_roster(members, generation, next_number)
+    next_number = max([next_number, *(member.number + 1 for member in members)])
+    roster.check_roster(members, generation, next_number)
     if graph.clients != len(members):
-        raise Misuse(
-            f"The graph has {graph.clients} clients, but there are {len(members)} members.",
-            "Use a graph with one client per member.",
-        )
+        problem = f"The graph has {graph.clients} clients, but there are {len(members)} members."
+        raise Misuse(problem, "Use a graph with one client per member.")
     header = (FORMAT, federation, generation, previous, next_number, list(former_members))
-    settings = {
-        f"config.{name}": values for name, values in without_files(config).as_dict().items()
-    }
+    settings = without_files(config).as_dict()
     parts = [
-        TITLE + format_keys(dict(zip(HEADER, header, strict=True))),
-        format_members(members),
-        format_graph(graph),
-        to_toml(settings),
+        TITLE + roster.format_keys(dict(zip(HEADER, header, strict=True))),
+        roster.format_members(members),
+        roster.format_graph(graph),
+        to_toml({f"config.{name}": values for name, values in settings.items()}),
     ]
     return parse_manifest("\n".join(parts).encode())
 
@@ -189,32 +168,25 @@ def parse_manifest(text: bytes) -> Manifest:
 
 def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
     if values.get("format") != FORMAT:
-        raise Misuse(
-            f"format = {values.get('format')!r:.80} is not {FORMAT!r}.",
-            "Use the same version of tacit on all nodes.",
-        )
+        problem = f"format = {values.get('format')!r:.80} is not {FORMAT!r}."
+        raise Misuse(problem, "Use the same version of tacit on all nodes.")
     _, federation, generation, previous, next_number, former, tables, topology, settings = (
-        read_table(values, HEADER | TABLES, "at the top")
+        roster.read_table(values, HEADER | TABLES, "at the top")
     )
     if not FEDERATION.fullmatch(federation):
-        raise Misuse(
-            f"federation = {federation!r} is not a name with 8 hexadecimal digits.", REMEDY
-        )
-    if (
-        generation < 1
-        or (previous != "") != (generation > 1)
-        or (previous and not DIGEST.fullmatch(previous))
-    ):
+        raise Misuse(f"federation = {federation!r} does not end in 8 hexadecimal digits.", REMEDY)
+    is_digest = DIGEST.fullmatch(previous) is not None
+    if generation < 1 or (previous if generation == 1 else not is_digest):
         raise Misuse(
             f"generation = {generation} does not go with previous = {previous!r}.",
             "Generation 1 has no previous manifest; later ones name it by its SHA-256.",
         )
-    members = tuple(parse_member(table) for table in tables)
-    names = {member.name for member in members}
+    members = tuple(roster.parse_member(table) for table in tables)
+    names = [member.name for member in members]
     if bad := [name for name in former if not isinstance(name, str) or name in names]:
         raise Misuse(f"left: {bad[0]!r:.80} is not the name of a removed node.", REMEDY)
-    check_roster(members, generation, next_number)
-    graph, config = parse_graph(topology, len(members)), _parse_config(settings)
+    roster.check_roster(members, generation, next_number)
+    graph, config = roster.parse_graph(topology, len(members)), _parse_config(settings)
     return Manifest(
         federation, generation, previous, members, graph, config, next_number, tuple(former), text
     )

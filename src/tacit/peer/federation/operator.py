@@ -17,21 +17,15 @@ from pathlib import Path
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.storage import file_lock, write_private
-from tacit.peer.federation.certificate_authority import (
-    check_days,
-    create_authority,
-    issue_credentials,
-    request_certificate,
-)
+from tacit.peer.federation import signing
 from tacit.peer.federation.certificates import (
     OPERATOR,
     Credentials,
     check_authority,
     check_authority_certificate,
 )
-from tacit.peer.federation.federation_folder import FederationFolder
-from tacit.peer.federation.graph import check_runnable, initial_graph, updated_graph
-from tacit.peer.federation.keys import generate_mask_key, mask_public_key
+from tacit.peer.federation.configuration import check_runnable, initial_graph, updated_graph
+from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.manifest import Manifest, make_manifest
 from tacit.peer.federation.roster import (
     NAME,
@@ -75,12 +69,12 @@ def create(
         ca_certificate = authority.certificate
     elif ca_certificate is not None:
         check_authority_certificate(ca_certificate)
-    check_days(days)
+    signing.check_days(days)
     # With random digits, certificates of two federations of one name are for different names.
     federation = f"{name}-{secrets.token_hex(4)}"
-    mask_keys = {node: generate_mask_key() for node in nodes}
+    mask_keys = {node: signing.generate_mask_key() for node in nodes}
     members = [
-        Member(node, address, number, mask_public_key(mask_keys[node]), since=1)
+        Member(node, address, number, signing.mask_public_key(mask_keys[node]), since=1)
         for number, (node, address) in enumerate(nodes.items())
     ]
     check_roster(members, 1, len(members))
@@ -94,7 +88,7 @@ def create(
         for part in ("ca", "operator", "nodes"):
             (path / part).mkdir(mode=0o700)
         if ca_certificate is None:
-            authority = create_authority(federation)
+            authority = signing.create_authority(federation)
             ca_certificate = authority.certificate
             write_private(path / "ca" / "ca.key", authority.key)
         (path / "ca" / "ca.pem").write_bytes(ca_certificate)
@@ -129,21 +123,18 @@ def add(
     folder = _existing(path)
     check_name(name)
     check_address(address)
-    check_days(days)
+    signing.check_days(days)
     with file_lock(path):
         folder.distribute()
-        before, signer = folder.manifest(), folder.signing_authority(authority)
-        if before.position(name) is not None:
+        before, signer = folder.manifest(), folder.authority(authority)
+        if name in before.names:
             raise Misuse(f"{name} is already a member.", "Choose another name, or remove it first.")
         if name in before.former_members:
-            raise Misuse(
-                f"{name} was a member before, and its old certificate may still be valid.",
-                f"Choose another name, e.g. {name}-2.",
-            )
-        mask_key = generate_mask_key()
-        joining = Member(
-            name, address, before.next_number, mask_public_key(mask_key), before.generation + 1
-        )
+            problem = f"{name} was a member before, and its old certificate may still be valid."
+            raise Misuse(problem, f"Choose another name, e.g. {name}-2.")
+        number, since = before.next_number, before.generation + 1
+        mask_key = signing.generate_mask_key()
+        joining = Member(name, address, number, signing.mask_public_key(mask_key), since)
         after = _next_manifest(before, (*before.members, joining), edges, before.former_members)
         # A crash may have left a folder of this name. It was never handed out.
         shutil.rmtree(folder.node(name).path, ignore_errors=True)
@@ -161,10 +152,8 @@ def remove(path: Path, name: str, *, edges: Sequence[str] | None = None) -> Mani
         leaving = before.member(name)
         staying = [member for member in before.members if member != leaving]
         if len(staying) < 2:
-            raise Misuse(
-                f"Without {name} only one node is left, and a federation needs two.",
-                "Add another node first.",
-            )
+            problem = f"Without {name} only one node is left, and a federation needs two."
+            raise Misuse(problem, "Add another node first.")
         after = _next_manifest(before, staying, edges, (*before.former_members, name))
         folder.publish(after)
     return after
@@ -185,7 +174,7 @@ def _next_manifest(
         members,
         graph,
         config,
-        max(before.next_number, *(member.number + 1 for member in members)),
+        before.next_number,
         former_members,
     )
 
@@ -217,22 +206,20 @@ def _write_credentials(
     file: Path, name: str, federation: str, authority: Credentials | None, days: int
 ) -> None:
     """Write FILE.key with FILE.pem, or with FILE.csr if no authority's key is available."""
-    if authority is not None:
-        own = issue_credentials(authority, name, federation, days)
-        file.with_suffix(".pem").write_bytes(own.certificate)
-        write_private(file.with_suffix(".key"), own.key)
-    else:
-        request, key = request_certificate(name, federation)
+    if authority is None:
+        request, key = signing.request_certificate(name, federation)
         file.with_suffix(".csr").write_bytes(request)
-        write_private(file.with_suffix(".key"), key)
+    else:
+        own = signing.issue_credentials(authority, name, federation, days)
+        file.with_suffix(".pem").write_bytes(own.certificate)
+        key = own.key
+    write_private(file.with_suffix(".key"), key)
 
 
 def _existing(path: Path) -> FederationFolder:
     if not (path / "federation.toml").is_file():
-        raise Misuse(
-            f"{path} is not the folder of a federation.",
-            "Create one: tacit federation create FOLDER.",
-        )
+        problem = f"{path} is not the folder of a federation."
+        raise Misuse(problem, "Create one: tacit federation create FOLDER.")
     return FederationFolder(path)
 
 

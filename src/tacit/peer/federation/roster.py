@@ -1,21 +1,39 @@
-"""The roster of a federation: its members, and checks of their names, addresses and numbers."""
+"""The roster and the graph in a manifest: written as readable TOML, read and checked strictly."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-from tacit.core.errors import Misuse
+import numpy as np
+from scipy import sparse
+
+from tacit.config.toml import to_toml
+from tacit.core.errors import Misuse, unknown_name
+from tacit.graph import Graph, Topology
 from tacit.peer.federation.certificates import OPERATOR
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 NAME_REMEDY = "Use up to 32 lowercase letters, digits and hyphens, and no hyphen at the start."
 HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
 PORT = re.compile(r"[1-9][0-9]{0,4}")
+MAX_NUMBER = 2**31  # of generations and members
+MAX_CHARACTERS = 300  # of one text
+REMEDY = "Get the manifest as it was signed from the operator."
+TYPE_NAMES = {
+    str: "a text",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+MEMBER = {"name": str, "address": str, "number": int, "since": int, "mask_key": str}
+TOPOLOGY = {"name": str, "rule": str, "directed": bool, "edges": list, "weights": list}
 
 
 @dataclass(frozen=True)
@@ -37,16 +55,14 @@ def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise Misuse(f"{name!r} cannot be the name of a node.", NAME_REMEDY)
     if name == OPERATOR:
-        raise Misuse(
-            f"The name {name!r} is reserved for the operator.", "Choose another name for the node."
-        )
+        raise Misuse(f"The name {name!r} is reserved for the operator.", "Choose another name.")
 
 
 def check_address(address: str) -> None:
     """Raise Misuse unless an address is host:port."""
-    host, colon, port = address.rpartition(":")
+    host, _, port = address.rpartition(":")
     remedy = "Write host:port, e.g. a.example.org:7400, 192.0.2.7:7400 or [2001:db8::7]:7400."
-    if not colon or not host:
+    if not host:
         raise Misuse(f"{address!r} is not an address.", remedy)
     if not PORT.fullmatch(port) or int(port) > 65_535:
         raise Misuse(f"{address!r} has no port from 1 to 65535.", remedy)
@@ -69,15 +85,11 @@ def check_roster(members: Sequence[Member], generation: int, next_number: int) -
         check_name(member.name)
         check_address(member.address)
         if len(member.mask_key) != 32:
-            raise Misuse(
-                f"The mask key of {member.name} does not have 32 bytes.",
-                "Give an X25519 public key.",
-            )
+            problem = f"The mask key of {member.name} does not have 32 bytes."
+            raise Misuse(problem, "Give an X25519 public key.")
         if not 1 <= member.since <= generation:
-            raise Misuse(
-                f"{member.name} joined in generation {member.since}, but this is {generation}.",
-                f"Give a generation from 1 to {generation}.",
-            )
+            problem = f"{member.name} joined in generation {member.since}, this is {generation}."
+            raise Misuse(problem, f"Give a generation from 1 to {generation}.")
     for what, values in {
         "name": [member.name for member in members],
         "address": [member.address.lower() for member in members],
@@ -87,8 +99,94 @@ def check_roster(members: Sequence[Member], generation: int, next_number: int) -
         if count > 1:
             raise Misuse(f"Two nodes have the {what} {value}.", f"Give each node its own {what}.")
     numbers = [member.number for member in members]
-    if numbers[0] < 0 or next_number <= numbers[-1] or any(a >= b for a, b in pairwise(numbers)):
-        raise Misuse(
-            f"The numbers of the members are {numbers}, and the next one is {next_number}.",
-            "Numbers count up from 0 and are never reused.",
-        )
+    if numbers[0] < 0 or any(a >= b for a, b in pairwise([*numbers, next_number])):
+        problem = f"The numbers of the members are {numbers}, and the next one is {next_number}."
+        raise Misuse(problem, "Numbers count up from 0 and are never reused.")
+
+
+def format_members(members: Iterable[Member]) -> str:
+    """One table [[member]] per member."""
+    tables = [
+        {key: getattr(member, key) for key in MEMBER} | {"mask_key": member.mask_key.hex()}
+        for member in members
+    ]
+    return "\n".join(f"[[member]]\n{format_keys(table)}" for table in tables)
+
+
+def format_graph(graph: Graph) -> str:
+    """Edges (source, target) and nonzero weights (i, j, wᵢⱼ), exact; undirected edges once."""
+    edges = [[a, b] for a, b in graph.edges.tolist() if graph.directed or a < b]
+    entries = graph.weights.tocoo()
+    columns = (entries.row.tolist(), entries.col.tolist(), entries.data.tolist())
+    weights = [list(entry) for entry in zip(*columns, strict=True)]
+    header = {"name": graph.topology.name, "rule": graph.rule, "directed": graph.directed}
+    return (
+        f"[topology]\n{format_keys(header)}edges = {_format_rows(edges)}\n"
+        f"weights = {_format_rows(weights)}\n"
+    )
+
+
+def _format_rows(rows: list[list[Any]]) -> str:
+    """A list of lists, one per line. `repr` gives the shortest digits that restore a float."""
+    return "[\n" + "".join(f"  {row!r},\n" for row in rows) + "]"
+
+
+def format_keys(values: dict[str, Any]) -> str:
+    """Keys and values, one per line."""
+    return to_toml({"": values}).split("\n", 1)[1]
+
+
+def parse_member(table: Any) -> Member:
+    """One member; `check_roster` checks its name, address and numbers."""
+    name, address, number, since, key = read_table(table, MEMBER, "in [[member]]")
+    try:
+        return Member(name, address, number, bytes.fromhex(key), since)
+    except ValueError:
+        raise Misuse(f"mask_key = {key!r:.80} is not hexadecimal.", REMEDY) from None
+
+
+def parse_graph(table: Any, clients: int) -> Graph:
+    """The graph, bit for bit as it was written."""
+    name, rule, directed, edges, entries = read_table(table, TOPOLOGY, "in [topology]")
+    for edge in edges:
+        if not _is_row(edge, [int, int], clients):
+            pair = f"a pair of clients from 0 to {clients - 1}"
+            raise Misuse(f"edges: {edge!r:.80} is not {pair}.", REMEDY)
+    for entry in entries:
+        if not _is_row(entry, [int, int, float], clients):
+            raise Misuse(f"weights: {entry!r:.80} is not (client, client, weight).", REMEDY)
+    if len({(i, j) for i, j, _ in entries}) < len(entries):
+        raise Misuse("weights: one is given twice.", REMEDY)
+    places = np.array([entry[:2] for entry in entries], dtype=np.int64).reshape(-1, 2)
+    numbers = np.array([entry[2] for entry in entries], dtype=np.float64)
+    weights = sparse.csr_array((numbers, (places[:, 0], places[:, 1])), shape=(clients, clients))
+    pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    return Graph(Topology(clients, pairs, directed, name), weights, rule)
+
+
+def _is_row(row: Any, types: list[type], clients: int) -> bool:
+    """Whether a row has exactly these types (True is not 1) and begins with two clients."""
+    return (
+        isinstance(row, list)
+        and [type(value) for value in row] == types
+        and all(0 <= client < clients for client in row[:2])
+    )
+
+
+def read_table(table: Any, types: dict[str, type], where: str) -> list[Any]:
+    """The values of these keys; raise Misuse for other keys, types, or values out of range."""
+    if not isinstance(table, dict):
+        raise Misuse(f"There is no table {where}.", REMEDY)
+    for key in table:
+        if key not in types:
+            raise unknown_name(f"there is no key {key!r} {where}.", key, types)
+    for key, expected in types.items():
+        value = table.get(key)
+        if type(value) is not expected:
+            raise Misuse(f"{key} = {value!r:.80} is not {TYPE_NAMES[expected]}.", REMEDY)
+        if isinstance(value, int) and not 0 <= value < MAX_NUMBER:
+            raise Misuse(f"{key} is out of range.", REMEDY)
+        # Texts are printed to terminals, so they must not control them.
+        if isinstance(value, str) and not (value.isprintable() and len(value) <= MAX_CHARACTERS):
+            raise Misuse(f"{key} {where} is not a short line of text.", REMEDY)
+    return [table[key] for key in types]

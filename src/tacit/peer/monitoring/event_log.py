@@ -41,10 +41,7 @@ class EventLog:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stream = stream
-        self._name = name
-        self._clock = clock
-        self._monotonic = monotonic
+        self._stream, self._name, self._clock, self._monotonic = stream, name, clock, monotonic
         # Reentrant: a signal handler may write while its own thread is writing.
         self._lock = threading.RLock()
         self._throttles: dict[Hashable, _Throttle] = {}

@@ -1,8 +1,9 @@
-"""When a node saves, what it does if the disk is full, and what neighbours may drop after it."""
+"""When a node saves, how it waits for a full disk, and what neighbours may drop after it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tacit.core.errors import Misuse
@@ -13,12 +14,11 @@ from tacit.peer.node.checkpoint_store import (
     NodeCheckpoint,
     generation_and_step,
 )
-from tacit.peer.node.disk_retry import report_failure, write_with_retry
-from tacit.peer.node.node_state import NodeState
+from tacit.peer.node.node_state import NodeState, Stopped
 
 # Bytes that one neighbour keeps for this node. At this size the node saves, to let it drop them.
 MAX_UNSAVED_BYTES = 1 << 26
-
+MAX_PAUSE = 30.0  # seconds between two attempts to write
 REPLACE_NODE = "Ask the operator to remove this node and to add it under another name."
 
 
@@ -60,11 +60,16 @@ class CheckpointPolicy:
             try:
                 self._store.save(checkpoint)
             except OSError as problem:
-                report_failure(self._state, "the state", problem)
+                _report_failure(self._state, "the state", problem)
                 return
         self._steps = [] if checkpoint.rejoin else [*self._steps, checkpoint.step][-KEPT:]
         self._last_save = time.monotonic()
-        self._report(checkpoint.step)
+        metrics, outbox = self._state.metrics, self._state.active.outbox
+        self._state.report(saved=checkpoint.step)
+        metrics.count("tacit_checkpoints_total")
+        metrics.set("tacit_checkpoint_step", checkpoint.step)
+        metrics.set("tacit_outbox_bytes", outbox.size)
+        metrics.set("tacit_outbox_messages", len(outbox.messages()))
 
     def load(self, manifest: Manifest, data_digest: str) -> NodeCheckpoint | None:
         """Load the newest undamaged checkpoint, if there is one; rename damaged ones.
@@ -89,11 +94,8 @@ class CheckpointPolicy:
         generations = [generation_and_step(path)[0] for path in damaged]
         # Neighbours rely on what this node sent after it switched to the generation.
         if checkpoint.generation < manifest.generation and manifest.generation in generations:
-            raise Misuse(
-                f"The checkpoints of generation {manifest.generation} in {self._folder} are "
-                "damaged.",
-                REPLACE_NODE,
-            )
+            damage = f"The checkpoints of generation {manifest.generation} in {self._folder}"
+            raise Misuse(f"{damage} are damaged.", REPLACE_NODE)
         for path in damaged:
             path.rename(path.with_suffix(".damaged"))
         if checkpoint.generation == manifest.generation:
@@ -108,10 +110,28 @@ class CheckpointPolicy:
             self._steps = [] if checkpoint.rejoin else [checkpoint.step]
         return checkpoint
 
-    def _report(self, step: int) -> None:
-        metrics, outbox = self._state.metrics, self._state.active.outbox
-        self._state.report(saved=step)
-        metrics.count("tacit_checkpoints_total")
-        metrics.set("tacit_checkpoint_step", step)
-        metrics.set("tacit_outbox_bytes", outbox.size)
-        metrics.set("tacit_outbox_messages", len(outbox.messages()))
+
+def write_with_retry(state: NodeState, what: str, write: Callable[[], object]) -> None:
+    """Call `write` until it succeeds; raise Stopped if the node must stop before that."""
+    phase, failures = state.progress.phase, 0
+    while True:
+        try:
+            write()
+            break
+        except OSError as problem:
+            _report_failure(state, what, problem)
+            if state.stop.wait(min(MAX_PAUSE, 0.5 * 2**failures)):
+                raise Stopped from None
+            failures += 1
+    if failures:
+        state.report(phase=phase, problem="")
+        state.event_log.write("saved after retry", what=what, step=state.progress.step)
+
+
+def _report_failure(state: NodeState, what: str, problem: OSError) -> None:
+    """Log a failed write, and show it in the node's status."""
+    why = f"{what} cannot be saved: {problem.strerror or problem}"
+    state.metrics.count("tacit_checkpoint_failures_total")
+    state.report(phase="saving", problem=why)
+    remedy = "Free disk space, or correct the permissions of the run folder."
+    state.event_log.write("save failed", "error", why=why, remedy=remedy)

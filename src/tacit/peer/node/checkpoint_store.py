@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from tacit.core import storage
 from tacit.peer.wire.messages import Envelope, ExchangeId, Tensors, WireMessage, raw_bytes
@@ -29,6 +30,7 @@ FORMAT = "tacit-node-1"
 CHECKPOINT_FILE = re.compile(r"generation-(\d{6})-(?:rejoin|step-(\d{9}))\.safetensors")
 MESSAGES_FILE = re.compile(r"messages-\d{6}-\d{9}\.bin")
 KEPT = 2  # checkpoints
+METADATA = ("federation", "generation", "step", "rejoin", "wall_seconds", "data_digest")
 
 # What broken files raise.
 UNREADABLE = (OSError, ValueError, KeyError, TypeError)
@@ -55,8 +57,6 @@ class NodeCheckpoint:
 
 @dataclass(frozen=True)
 class MessageLocation:
-    """Where a message is on disk."""
-
     file: str
     offset: int
     size: int
@@ -64,8 +64,6 @@ class MessageLocation:
 
 
 class CheckpointStore:
-    """The checkpoints in one folder."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._locations: dict[Envelope, MessageLocation] = {}  # in the newest checkpoint
@@ -78,22 +76,18 @@ class CheckpointStore:
             stale.unlink(missing_ok=True)
         locations = self._write_messages(checkpoint)
         tensors = {tag: rows.detach().cpu().clone() for tag, rows in checkpoint.state.items()}
-        metadata: dict[str, Any] = {
-            "format": FORMAT,
-            "federation": checkpoint.federation,
-            "generation": checkpoint.generation,
-            "step": checkpoint.step,
-            "rejoin": checkpoint.rejoin,
-            "wall_seconds": checkpoint.wall_seconds,
-            "data_digest": checkpoint.data_digest,
-            "messages": [
-                {"envelope": asdict(envelope), "location": asdict(location)}
-                for envelope, location in locations.items()
-            ],
-        }
+        metadata: dict[str, Any] = {"format": FORMAT}
+        metadata |= {name: getattr(checkpoint, name) for name in METADATA}
+        metadata["messages"] = [
+            {"envelope": asdict(envelope), "location": asdict(location)}
+            for envelope, location in locations.items()
+        ]
         metadata["sha256"] = _digest(metadata, tensors)
         with storage.replacing(self._folder / checkpoint.file, durable=True) as part:
-            _write_tensors(part, tensors, metadata)
+            try:
+                save_file(tensors, part, metadata={"tacit": json.dumps(metadata)})
+            except SafetensorError as problem:  # raised instead of OSError if the disk is full
+                raise OSError(str(problem)) from None
         self._locations = locations
         self._remove_old()
 
@@ -119,7 +113,6 @@ class CheckpointStore:
         return [path for path in self.newest_first() if generation_and_step(path) > limit]
 
     def newest_first(self) -> list[Path]:
-        """The checkpoint files."""
         if not self._folder.is_dir():
             return []
         files = (path for path in self._folder.iterdir() if CHECKPOINT_FILE.fullmatch(path.name))
@@ -160,7 +153,10 @@ class CheckpointStore:
                 path.unlink()
 
     def _load(self, path: Path) -> tuple[NodeCheckpoint, dict[Envelope, MessageLocation]]:
-        metadata, tensors = _metadata(path), _read_tensors(path)
+        metadata = _metadata(path)
+        with safe_open(path, framework="pt") as file:
+            # Cloned, because the tensors are mapped from the file and would change with it.
+            tensors = {tag: file.get_tensor(tag).clone() for tag in file.keys()}  # noqa: SIM118 (not a dict)
         if metadata["format"] != FORMAT:
             raise ValueError(f"unknown format {metadata['format']!r}")
         sha256 = metadata.pop("sha256")
@@ -197,33 +193,13 @@ def generation_and_step(path: Path) -> tuple[int, int]:
     return int(found[1]), -1 if found[2] is None else int(found[2])
 
 
-def _write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        save_file(tensors, path, metadata={"tacit": json.dumps(metadata)})
-    except SafetensorError as problem:  # raised instead of OSError if the disk is full
-        raise OSError(str(problem)) from None
-
-
 def _metadata(path: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, framework="pt") as file:
             metadata: dict[str, Any] = json.loads((file.metadata() or {})["tacit"])
     except SafetensorError as problem:
         raise ValueError(str(problem)) from None
     return metadata
-
-
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        # Cloned, because the tensors are mapped from the file and would change with it.
-        return {tag: file.get_tensor(tag).clone() for tag in file.keys()}  # noqa: SIM118 (not a dict)
 
 
 def _digest(metadata: Mapping[str, Any], tensors: Tensors) -> str:

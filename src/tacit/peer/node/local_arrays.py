@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from tacit.core.errors import Misuse, unknown_name
@@ -19,7 +20,8 @@ Pair = tuple[Any, Any]  # inputs and classes
 
 def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
     """Read the arrays to train on and, if the file has them, those to test on."""
-    readers = {".npz": _read_npz, ".safetensors": _read_safetensors}
+    readers: dict[str, Callable[[Path], dict[str, Any]]]
+    readers = {".npz": _read_npz, ".safetensors": load_file}
     if not path.is_file():
         raise Misuse(f"--data: there is no file or folder {path}.", "Check the name.")
     if path.suffix not in readers:
@@ -40,23 +42,15 @@ def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
     tested = "x_test" in arrays or "y_test" in arrays
     for key in ARRAYS if tested else ("x", "y"):
         if key not in arrays:
-            raise Misuse(
-                f"--data: {path} holds no array {key!r}.", f"It has {', '.join(arrays)}: add it."
-            )
+            remedy = f"It has {', '.join(arrays)}: add it."
+            raise Misuse(f"--data: {path} holds no array {key!r}.", remedy)
     test = (arrays["x_test"], arrays["y_test"]) if tested else None
     return (arrays["x"], arrays["y"]), test
 
 
-def _read_npz(path: Path) -> Mapping[str, Any]:
+def _read_npz(path: Path) -> dict[str, Any]:
     with np.load(path, allow_pickle=False) as archive:
-        return {key: archive[key] for key in archive.files}
-
-
-def _read_safetensors(path: Path) -> Mapping[str, Any]:
-    from safetensors.torch import load_file
-
-    arrays: dict[str, Tensor] = load_file(path)
-    return arrays
+        return dict(archive)
 
 
 def check_samples(
@@ -79,10 +73,8 @@ def check_samples(
             "Reshape it, or agree on another data.shape.",
         )
     if tuple(y.shape) != (len(x),) or not len(x):
-        raise Misuse(
-            f"{labels} has shape {tuple(y.shape)} for {len(x)} inputs.",
-            "Give one class number per input, shape [n], of at least one.",
-        )
+        problem = f"{labels} has shape {tuple(y.shape)} for {len(x)} inputs."
+        raise Misuse(problem, "Give one class number per input, shape [n], of at least one.")
     numbers, values = _to_tensor(inputs, x), _to_tensor(labels, y)
     if numbers.is_complex():
         raise Misuse(f"{inputs} holds {numbers.dtype} numbers.", "Give real numbers.")
@@ -92,15 +84,11 @@ def check_samples(
     finite = torch.isfinite(as_float)
     if not bool(finite.all()):
         sample = int(finite.logical_not().flatten(1).any(1).nonzero()[0])
-        raise Misuse(
-            f"{inputs} is not finite (as float32) in sample {sample}.",
-            "Remove such samples, or fill in their values.",
-        )
+        problem = f"{inputs} is not finite (as float32) in sample {sample}."
+        raise Misuse(problem, "Remove such samples, or fill in their values.")
     if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
-        raise Misuse(
-            f"{labels} holds {values.dtype} values.",
-            f"Give whole numbers from 0 to {classes - 1}: y.astype('int64').",
-        )
+        problem = f"{labels} holds {values.dtype} values."
+        raise Misuse(problem, f"Give whole numbers from 0 to {classes - 1}: y.astype('int64').")
     values = values.to(torch.int64)
     low, high = int(values.min()), int(values.max())
     if low < 0 or high >= classes:

@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tacit.config.tasks import (
     make_training_task,
 )
 from tacit.core.errors import Misuse
-from tacit.peer.federation.agreed_data import OWN_DATA, agreed_data
+from tacit.peer.federation.configuration import OWN_DATA, agreed_data
 from tacit.peer.node.local_arrays import Pair, check_samples, read_arrays
 from tacit.peer.wire.messages import raw_bytes
 from tacit.tasks import Task
@@ -37,6 +38,7 @@ class LocalData:
     index: int
     note: str
 
+    @cached_property
     def digest(self) -> str:
         """Digest that identifies this node's data; empty if the task generates them."""
         parts, digest = self.task.parts, hashlib.sha256()
@@ -106,10 +108,8 @@ def _from_function(config: Config, clients: int, number: int, name: str, source:
 
 def _call_user_function(make: Any, origin: str, name: str) -> Any:
     if not callable(make):
-        raise Misuse(
-            f"{origin} is a {type(make).__name__}.",
-            "Name a function that returns this node's data.",
-        )
+        problem = f"{origin} is a {type(make).__name__}."
+        raise Misuse(problem, "Name a function that returns this node's data.")
     try:
         return make(name) if _takes_argument(make) else make()
     except Exception as problem:  # whatever the user's code raises
@@ -130,10 +130,8 @@ def _takes_argument(make: Callable[..., Any]) -> bool:
 def _check_task(task: Task, config: Config, clients: int, number: int, origin: str) -> None:
     """Check that a user's task has one client and fits the federation."""
     if task.clients != 1:
-        raise Misuse(
-            f"{origin} returns a task with {task.clients} clients.",
-            "Make it with this node's part only: one client.",
-        )
+        problem = f"{origin} returns a task with {task.clients} clients."
+        raise Misuse(problem, "Make it with this node's part only: one client.")
     if config.task is not None:
         named = make_task(config.task, clients)
         if (task.parameters, task.dtype) != (named.parameters, named.dtype):
@@ -156,10 +154,8 @@ def _from_arrays(config: Config, origin: str, train: Pair, test: Pair | None) ->
     x, y = check_samples(train, agreed, origin)
     batch = config.run.batch_size
     if len(x) < batch:
-        raise Misuse(
-            f"{origin}: x has {len(x)} samples, fewer than one batch of {batch}.",
-            "Provide more, or agree on a smaller run.batch_size.",
-        )
+        problem = f"{origin}: x has {len(x)} samples, fewer than one batch of {batch}."
+        raise Misuse(problem, "Provide more, or agree on a smaller run.batch_size.")
     held_out = None if test is None else check_samples(test, agreed, origin, "_test")
     tested = "evaluated on the same" if held_out is None else f"{len(held_out[0]):,} to test on"
     note = f"{origin.removeprefix('--data ')}: {len(x):,} samples to train on, {tested}"
@@ -171,10 +167,8 @@ def _from_partition(config: Config, clients: int, position: int, folder: str | N
     """Use this node's part of a public dataset, for trials."""
     if config.data.name == OWN_DATA:
         given = "--data is not set" if folder is None else f"--data {folder} is a folder"
-        raise Misuse(
-            f"Every node brings its own data, and {given}.",
-            "Give --data FILE.npz, FILE.safetensors or package.module:function.",
-        )
+        problem = f"Every node brings its own data, and {given}."
+        raise Misuse(problem, "Give --data FILE.npz, FILE.safetensors or package.module:function.")
     dataset = load_data(config.data, None if folder is None else Path(folder))
     partition = make_partition(config, dataset, clients)
     indices = partition.indices[position]

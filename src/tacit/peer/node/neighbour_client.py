@@ -11,10 +11,12 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
+from grpc import StatusCode
 from torch import Tensor
 
 from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.roster import Member
+from tacit.peer.monitoring.event_log import Level
 from tacit.peer.node.node_state import NodeState, Stopped
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import MessageAssembler, parse_chunk, to_wire
@@ -24,11 +26,7 @@ from tacit.peer.wire.transport import SERVICE, open_channel
 MIN_PAUSE, MAX_PAUSE = 0.05, 3.0  # seconds between attempts, doubled each time
 CALL_TIMEOUT = 10.0  # seconds
 FINISHED_TIMEOUT = 2.0
-UNREACHABLE = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-)
+UNREACHABLE = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
@@ -45,10 +43,8 @@ class NeighbourClient:
         self.member = member
         self.report = ""  # what is known about a neighbour that this node waits for
         self.blocked_by: tuple[str, ...] = ()  # the nodes that it waits for itself
-        self._state = state
-        self._channel = open_channel(
-            member.address, member.name, state.manifest.federation, own, ca
-        )
+        self._state, federation = state, state.manifest.federation
+        self._channel = open_channel(member.address, member.name, federation, own, ca)
         self._stream: Any = None
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._wanted = b""  # the request that `receive` waits for
@@ -57,10 +53,9 @@ class NeighbourClient:
 
     def request(self, exchange: ExchangeId, saved: int) -> None:
         """Request a message, without waiting. Those up to tick `saved` are not needed again."""
+        digest = self._state.manifest.hash
         self._wanted = wire.FetchRequest(
-            exchange=to_wire(exchange),
-            manifest_sha256=self._state.manifest.hash,
-            saved_tick=saved,
+            exchange=to_wire(exchange), manifest_sha256=digest, saved_tick=saved
         ).SerializeToString()
         if self._stream is not None:
             self._send(self._wanted)
@@ -73,33 +68,35 @@ class NeighbourClient:
     ) -> Tensors:
         """Wait for the requested message, retrying as long as necessary.
 
-        Raises Stopped after `cancel`.
-
-        Args:
-            expected: The message that was requested.
-            decode: Turns its tensors into the result; may raise Rejected.
-            on_wait: Called from time to time while nothing arrives.
+        Raises Stopped after `cancel`. `decode` turns the tensors into the result and may raise
+        Rejected; `on_wait` is called from time to time while nothing arrives.
         """
-        failures, begin = 0, time.monotonic()
+        metrics, name, begin = self._state.metrics, self.member.name, time.monotonic()
+        longest = MIN_PAUSE
         while not self._cancelled.is_set():
             found = self._attempt(lambda: decode(expected.unpack(self._fetch(expected, on_wait))))
             if found is not None:
-                self._count_received(expected.size, time.monotonic() - begin)
+                self.report, self.blocked_by = "", ()
+                metrics.count("tacit_received_bytes_total", expected.size, neighbour=name)
+                metrics.count("tacit_messages_received_total", neighbour=name)
+                metrics.count("tacit_wait_seconds_total", time.monotonic() - begin, neighbour=name)
                 return found
             self._close_stream()
             on_wait()
-            self._pause(failures)
-            failures += 1
+            metrics.count("tacit_retries_total", neighbour=name)
+            # Longer each time, and randomly so that nodes spread out.
+            self._cancelled.wait(longest * random.uniform(0.5, 1.0))
+            longest = min(MAX_PAUSE, 2 * longest)
         raise Stopped
 
     def notify_finished(self, generation: int, tick: int) -> bool:
         """Say that this node needs nothing more; return whether the neighbour has noted that."""
-        request = wire.Finished(generation=generation, tick=tick)
         try:
-            self._call("NotifyFinished", request, FINISHED_TIMEOUT)
+            finished = wire.Finished(generation=generation, tick=tick)
+            self._call("NotifyFinished", finished, FINISHED_TIMEOUT)
         except grpc.RpcError as problem:
             self._log_failure(problem)
-            if problem.code() == grpc.StatusCode.FAILED_PRECONDITION:
+            if problem.code() == StatusCode.FAILED_PRECONDITION:
                 self._attempt(self._hello)  # the neighbour may use a newer roster
             return False
         return True
@@ -191,7 +188,10 @@ class NeighbourClient:
         if why := state.find_mismatch(theirs):
             raise Rejected("configuration", why)
         if theirs.generation > ours.generation:
-            self._fetch_manifest()
+            signed = _parse(wire.SignedManifest, self._call("GetManifest", wire.Empty()))
+            if signed.manifest == state.manifest.text:
+                raise Rejected("manifest", "it claims a newer manifest but sends the one we have")
+            state.receive_manifest(signed, name)
             raise RosterChanged
         if theirs.generation < ours.generation:
             text, signature = state.folder.signed_manifest()
@@ -201,57 +201,33 @@ class NeighbourClient:
         state.metrics.set("tacit_neighbour_up", 1, neighbour=name)
         state.event_log.write_throttled(60, ("connected", name), "connected", neighbour=name)
 
-    def _fetch_manifest(self) -> None:
-        """Get the newer manifest from the neighbour."""
-        signed = _parse(wire.SignedManifest, self._call("GetManifest", wire.Empty()))
-        if signed.manifest == self._state.manifest.text:
-            raise Rejected("manifest", "it claims a newer manifest but sends the one we have")
-        self._state.receive_manifest(signed, self.member.name)
-
     def _call(self, method: str, request: Message, timeout: float = CALL_TIMEOUT) -> bytes:
         call = self._channel.unary_unary(f"/{SERVICE}/{method}")
-        answer: bytes = call(request.SerializeToString(), timeout=timeout)
-        return answer
-
-    def _count_received(self, size: int, seconds: float) -> None:
-        metrics, name = self._state.metrics, self.member.name
-        self.report, self.blocked_by = "", ()
-        metrics.count("tacit_received_bytes_total", size, neighbour=name)
-        metrics.count("tacit_messages_received_total", neighbour=name)
-        metrics.count("tacit_wait_seconds_total", seconds, neighbour=name)
+        return bytes(call(request.SerializeToString(), timeout=timeout))
 
     def _log_failure(self, problem: Any) -> None:
         """Log why a call failed. An unreachable neighbour is no error: it may start later."""
         if self._cancelled.is_set():
             return
         code, why = problem.code(), str(problem.details())[:500]
-        name, address, log = self.member.name, self.member.address, self._state.event_log
+        name, address = self.member.name, self.member.address
         fields = {"neighbour": name, "why": why}
+        level: Level = "warning"
         self._state.metrics.set("tacit_neighbour_up", 0, neighbour=name)
         if "CERTIFICATE_VERIFY_FAILED" in why:
-            expired = "expired" in why
+            event, expired = "certificate rejected", "expired" in why
             reason = "has expired" if expired else "is not of our authority"
             self.report = f"its certificate {reason}"
             renew = f"The operator renews it: tacit federation renew FOLDER {name}."
             fields["remedy"] = renew if expired else f"Check that {name} is at {address}."
-            event = "certificate rejected"
-            log.write_throttled(30, (event, name), event, "warning", **fields)
         elif code in UNREACHABLE:
-            self.report = "not reached"
+            event, level, self.report = "neighbour not reached", "info", "not reached"
             fields["remedy"] = f"Check that {name} runs at {address}. This node keeps trying."
-            event = "neighbour not reached"
-            log.write_throttled(30, (event, name), event, "info", **fields)
         else:
-            self.report = f"rejects us: {why[:200]}"
+            event, self.report = "rejected by neighbour", f"rejects us: {why[:200]}"
             fields |= {"code": code.name, "remedy": f"Compare the logs of {name} and this node."}
-            event = "rejected by neighbour"
-            log.write_throttled(30, (event, name, code), event, "warning", **fields)
-
-    def _pause(self, failures: int) -> None:
-        """Wait before the next attempt: longer each time, and randomly so that nodes spread out."""
-        self._state.metrics.count("tacit_retries_total", neighbour=self.member.name)
-        longest = min(MAX_PAUSE, MIN_PAUSE * 2 ** min(failures, 20))
-        self._cancelled.wait(longest * random.uniform(0.5, 1.0))
+        key = (event, name, fields.get("code"))
+        self._state.event_log.write_throttled(30, key, event, level, **fields)
 
 
 def _parse(kind: type[M], raw: bytes) -> M:

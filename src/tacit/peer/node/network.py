@@ -16,7 +16,7 @@ from torch import Tensor
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.rows import CodedRows, Sent, received
 from tacit.peer.node.neighbour_client import NeighbourClient
-from tacit.peer.node.node_state import Awaited, NodeState
+from tacit.peer.node.node_state import NodeState
 from tacit.peer.wire.messages import (
     Envelope,
     ExchangeId,
@@ -42,15 +42,12 @@ class PeerNetwork:
         self.saved = -1  # tick up to which neighbours may drop their messages
         self._state = state
         self._receivers = [member.name for member in self.manifest.out_neighbours(self.name)]
-        own = self._position(self.name)
-        columns = sorted([*(self._position(client.member.name) for client in clients), own])
+        own = self.manifest.position(self.name)
+        columns = sorted([own, *(self.manifest.position(one.member.name) for one in clients)])
         self._own_index = columns.index(own)
         row = self.manifest.graph.weights[[own], :].toarray()[0]
         self._weights = [float(row[column]) for column in columns]
         self._tick, self._index = 0, 0
-
-    def _position(self, name: str) -> int:
-        return self.manifest.members.index(self.manifest.member(name))
 
     def start_tick(self, tick: int) -> None:
         """Number the following exchanges within this tick."""
@@ -66,7 +63,7 @@ class PeerNetwork:
         def decode(found: dict[str, Tensor]) -> Tensors:
             return {tag: _decode(tag, found[tag], sent) for tag, sent in rows.items()}
 
-        theirs = self._exchange({"": ours}, ours, decode)
+        theirs = self.exchange({"": ours}, ours, decode)
         return tuple(
             self._weighted_sum(received(sent)[0], [tensors[tag] for tensors in theirs])
             for tag, sent in rows.items()
@@ -79,23 +76,14 @@ class PeerNetwork:
         """
         messages = {to: {tag: row} for to, row in zip(self._receivers, edge_rows, strict=True)}
         like = {tag: edge_rows.new_empty(edge_rows.shape[1:])}
-        theirs = self.exchange_tensors(messages, like)
+        theirs = self.exchange(messages, like)
         if not theirs:
             return edge_rows.new_empty(0, edge_rows.shape[1])
         return torch.stack([tensors[tag] for tensors in theirs])
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
-        raise Misuse(
-            "The algorithm needs a server, and a federation has none.",
-            "Choose a decentralized algorithm.",
-        )
-
-    def exchange_tensors(self, messages: Mapping[str, Tensors], like: Tensors) -> list[Tensors]:
-        """Send tensors to each out-neighbour by name; return those of the in-neighbours.
-
-        The returned tensors have the tags, types and shapes of `like`.
-        """
-        return self._exchange(messages, like, lambda found: found)
+        problem = "The algorithm needs a server, and a federation has none."
+        raise Misuse(problem, "Choose a decentralized algorithm.")
 
     def cancel(self) -> None:
         """Make all waiting raise Stopped; any thread may call this."""
@@ -106,20 +94,27 @@ class PeerNetwork:
         for client in self.clients:
             client.close()
 
-    def _exchange(
+    def exchange(
         self,
         messages: Mapping[str, Tensors],
         like: Tensors,
-        decode: Callable[[dict[str, Tensor]], Tensors],
+        decode: Callable[[dict[str, Tensor]], Tensors] = lambda found: found,
     ) -> list[Tensors]:
-        """Publish messages by receiver ("" for all); fetch one from each client, in their order."""
+        """Publish messages by receiver ("" for all); fetch one from each client, in their order.
+
+        Those received have the tags, types and shapes of `like` before `decode`.
+        """
         state, federation = self._state, self.manifest.federation
         state.check_interrupted()
         exchange = ExchangeId(self.manifest.generation, self._tick, self._index)
         self._index += 1
         for receiver, tensors in messages.items():
             for tag, row in tensors.items():
-                _check_finite(tag, row, exchange)
+                if not is_finite(row):
+                    raise Diverged(
+                        f"{tag} is not finite at iteration {exchange.tick}: nothing was sent. "
+                        "Try a smaller step size or less noise."
+                    )
             envelope = Envelope(federation, self.name, receiver, exchange)
             state.active.outbox.put(pack(envelope, tensors))
         to_us = "" if "" in messages else self.name
@@ -127,33 +122,30 @@ class PeerNetwork:
         for client in self.clients:
             client.request(exchange, self.saved)
         found: list[Tensors] = []
-        begin, phase = time.monotonic(), state.progress.phase
+        phase, state.waiting_since = state.progress.phase, time.monotonic()
         try:
             for client in self.clients:
-                missing = [late.member.name for late in self.clients[len(found) :]]
-                state.awaited = Awaited(tuple(missing), begin)
+                state.awaited = tuple(one.member.name for one in self.clients[len(found) :])
                 envelope = Envelope(federation, client.member.name, to_us, exchange)
                 expected = ExpectedMessage(envelope, like)
-                found.append(
-                    client.receive(expected, decode, lambda: self._report_wait(len(found)))
-                )
+                found.append(client.receive(expected, decode, lambda: self._report_wait(found)))
         finally:
-            state.awaited = Awaited()
+            state.awaited = ()
         self._report_end_of_wait(phase)
         self.received_since_saved += sum(row.nbytes for row in like.values())
         self._wait_for_space()
         return found
 
-    def _report_wait(self, arrived: int) -> None:
-        """Report which clients this node waits for: those after the first `arrived`."""
-        late = [
+    def _report_wait(self, found: list[Tensors]) -> None:
+        """Report which clients this node waits for: those whose messages were not found yet."""
+        late = self.clients[len(found) :]
+        names = [
             f"{client.member.name} ({client.report})" if client.report else client.member.name
-            for client in self.clients[arrived:]
+            for client in late
         ]
-        first = self.clients[arrived]
-        blocked_by = first.blocked_by or (first.member.name,)
+        blocked_by = late[0].blocked_by or (late[0].member.name,)
         self._state.report(
-            phase="waiting", waiting_for=tuple(late), blocked_by=blocked_by, problem=""
+            phase="waiting", waiting_for=tuple(names), blocked_by=blocked_by, problem=""
         )
 
     def _report_end_of_wait(self, phase: str) -> None:
@@ -189,11 +181,3 @@ def _decode(tag: str, row: Tensor, sent: Sent) -> Tensor:
     if not is_finite(decoded):
         raise Rejected("not finite", f"{tag} decodes to NaN or infinity")
     return decoded
-
-
-def _check_finite(tag: str, row: Tensor, exchange: ExchangeId) -> None:
-    if not is_finite(row):
-        raise Diverged(
-            f"{tag} is not finite at iteration {exchange.tick}: nothing was sent. "
-            "Try a smaller step size or less noise."
-        )

@@ -14,12 +14,11 @@ from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.storage import file_lock, write_json
 from tacit.core.version import __version__
+from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.federation.node_folder import NodeFolder
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.node.checkpoint_policy import CheckpointPolicy
+from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
-from tacit.peer.node.disk_retry import write_with_retry
 from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.node.results import Results
@@ -55,23 +54,19 @@ class Node:
         self.folder, self.options, self.event_log = folder, options, event_log
         self.name = folder.name
         manifest = folder.manifest()
-        require_member(manifest, self.name)
         self.local = self._load_data(manifest)
-        self._data_digest = self.local.digest()
         task = self.local.task
         self.algorithm, self.round_length = make_algorithm_for(manifest.config, task)
         self.steps = manifest.config.run.rounds * self.round_length
         active = ActiveRoster.load(folder, self.name, manifest)
-        self.shared = NodeState(
-            folder, self.name, active, event_log, task.parameters, str(task.dtype)
-        )
+        model = (task.parameters, str(task.dtype))
+        self.shared = NodeState(folder, self.name, active, event_log, *model)
         self.shared.report(steps=self.steps, round_length=self.round_length)
         self.state: Any = None
         self.theta: Tensor | None = None
         self.step = 0
-        self._checkpoints = CheckpointPolicy(
-            folder.run / "checkpoints", self.shared, options.save_seconds
-        )
+        place = folder.run / "checkpoints"
+        self._checkpoints = CheckpointPolicy(place, self.shared, options.save_seconds)
         self._results = Results(folder.run, self.shared)
         self._earlier_seconds, self._started = 0.0, time.monotonic()
 
@@ -85,10 +80,8 @@ class Node:
         self.folder.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(self.folder.run, wait=False) as acquired:
             if not acquired:
-                raise Misuse(
-                    f"{self.name} is running already, from {self.folder.path}.",
-                    "Stop that process first.",
-                )
+                problem = f"{self.name} is running already, from {self.folder.path}."
+                raise Misuse(problem, "Stop that process first.")
             try:
                 self._resume(self.shared.manifest)
                 self._serve()
@@ -164,8 +157,8 @@ class Node:
     def _finish(self, context: RosterContext) -> None:
         """Write the results, and serve until the neighbours have finished."""
         shared, peers = self.shared, self.shared.active.finished_peers
-        theta, name = self.state.theta[0], self.algorithm.name
-        self._results.write_final(theta, name, self.step, self._seconds())
+        theta, seconds = self.state.theta[0], self._seconds()
+        self._results.write_final(theta, self.algorithm.name, self.step, seconds)
         readers = shared.active.outbox.readers.keys()
         clients = {client.member.name: client for client in context.network.clients}
         while waiting := (readers - peers.finished) | (clients.keys() - peers.notified):
@@ -187,12 +180,11 @@ class Node:
         manifest = self.folder.manifest()
         # The operator may have installed it already.
         if manifest.generation < announced.manifest.generation:
-            install = partial(self.folder.install, announced.text, announced.signature)
+            install = partial(self.folder.install, announced.manifest.text, announced.signature)
             write_with_retry(self.shared, "the roster", install)
             manifest = announced.manifest
-        names = [member.name for member in manifest.members]
-        self.event_log.write("roster changed", generation=manifest.generation, members=names)
-        require_member(manifest, self.name)
+        generation, names = manifest.generation, manifest.names
+        self.event_log.write("roster changed", generation=generation, members=names)
         self._activate(manifest)
 
     def _activate(self, manifest: Manifest) -> None:
@@ -200,7 +192,6 @@ class Node:
         self.state = None
         # Some data depend on the number of clients: parts of a public dataset, generated data.
         self.local = self._load_data(manifest)
-        self._data_digest = self.local.digest()
         old = self.shared.active
         self.shared.activate(ActiveRoster.load(self.folder, self.name, manifest))
         old.outbox.close()
@@ -210,7 +201,7 @@ class Node:
     def _resume(self, manifest: Manifest) -> None:
         """Continue from the newest checkpoint, if there is one."""
         self.shared.metrics.set("tacit_generation", manifest.generation)
-        checkpoint = self._checkpoints.load(manifest, self._data_digest)
+        checkpoint = self._checkpoints.load(manifest, self.local.digest)
         if checkpoint is None:
             return
         self._earlier_seconds = checkpoint.wall_seconds
@@ -232,18 +223,11 @@ class Node:
         context.network.received_since_saved = 0
 
     def _make_checkpoint(self, *, rejoin: bool = False) -> NodeCheckpoint:
-        manifest = self.shared.manifest
+        manifest, messages = self.shared.manifest, self.shared.active.outbox.messages()
         model = {} if self.theta is None else {"theta": self.theta}
-        return NodeCheckpoint(
-            manifest.federation,
-            manifest.generation,
-            self.step,
-            rejoin,
-            model if rejoin else tensors_of(self.state),
-            self.shared.active.outbox.messages(),
-            self._seconds(),
-            self._data_digest,
-        )
+        state = model if rejoin else tensors_of(self.state)
+        when = (manifest.federation, manifest.generation, self.step)
+        return NodeCheckpoint(*when, rejoin, state, messages, self._seconds(), self.local.digest)
 
     def _evaluate(self, context: RosterContext) -> None:
         """Evaluate the model as of the batch of the last gradient: tasks may change over time."""
@@ -270,17 +254,12 @@ class Node:
         return self._earlier_seconds + time.monotonic() - self._started
 
     def _load_data(self, manifest: Manifest) -> LocalData:
-        member = manifest.member(self.name)
-        position, clients = manifest.members.index(member), len(manifest.members)
-        return load_local_data(
-            manifest.config, clients, position, member.number, self.name, self.options.data
-        )
-
-
-def require_member(manifest: Manifest, name: str) -> None:
-    """Raise RemovedFromRoster if the roster does not name the node."""
-    if manifest.position(name) is None:
-        raise RemovedFromRoster(
-            f"{name} is not in the roster of generation {manifest.generation} of "
-            f"{manifest.federation}. To take part again, ask the operator for a new name."
-        )
+        """The data of this node; raise RemovedFromRoster if the roster does not name it."""
+        if self.name not in manifest.names:
+            raise RemovedFromRoster(
+                f"{self.name} is not in the roster of generation {manifest.generation} of "
+                f"{manifest.federation}. To take part again, ask the operator for a new name."
+            )
+        position, number = manifest.position(self.name), manifest.member(self.name).number
+        clients, source = len(manifest.members), self.options.data
+        return load_local_data(manifest.config, clients, position, number, self.name, source)

@@ -10,12 +10,11 @@ from typing import Any
 
 from tacit.core.errors import Misuse
 from tacit.core.version import __version__
-from tacit.peer.federation.manifest import Manifest
-from tacit.peer.federation.node_folder import NodeFolder
+from tacit.peer.federation.folders import NodeFolder
+from tacit.peer.federation.manifest import Manifest, parse_manifest
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
-from tacit.peer.node.finished_peers import FinishedPeers
-from tacit.peer.node.outbox import Outbox
+from tacit.peer.node.outbox import FinishedPeers, Outbox
 from tacit.peer.wire import wire_pb2 as wire
 
 PROTOCOL = 1
@@ -61,16 +60,7 @@ class AnnouncedManifest:
     """A signed manifest with a newer generation than the active one."""
 
     manifest: Manifest
-    text: bytes
     signature: bytes
-
-
-@dataclass(frozen=True)
-class Awaited:
-    """Neighbours whose messages the training thread waits for, and since when."""
-
-    names: tuple[str, ...] = ()
-    since: float = 0.0
 
 
 @dataclass(eq=False)
@@ -85,7 +75,9 @@ class NodeState:
     dtype: str
     metrics: Metrics = field(default_factory=Metrics)
     progress: NodeProgress = NodeProgress()
-    awaited: Awaited = Awaited()
+    # Neighbours whose messages the training thread waits for, and since when (set before them).
+    awaited: tuple[str, ...] = ()
+    waiting_since: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
     announced: AnnouncedManifest | None = None  # verified, but not active yet
     _cancel: Callable[[], None] = lambda: None  # ends what the training thread waits for
@@ -98,40 +90,34 @@ class NodeState:
         return self.active.manifest
 
     def report(self, **changes: object) -> None:
-        """Change fields of `progress`."""
         with self._lock:
             self.progress = replace(self.progress, **changes)  # type: ignore[arg-type]
 
     def current_progress(self) -> NodeProgress:
         """The progress. A neighbour that hangs sends no notice, so its silence is added here."""
         progress, awaited = self.progress, self.awaited
-        if not awaited.names or time.monotonic() - awaited.since < SILENCE_SECONDS:
+        if not awaited or time.monotonic() - self.waiting_since < SILENCE_SECONDS:
             return progress
         reports = {text.split(" ")[0]: text for text in progress.waiting_for}
-        first = awaited.names[0]
-        return replace(
-            progress,
-            phase="waiting",
-            waiting_for=tuple(reports.get(name, name) for name in awaited.names),
-            blocked_by=progress.blocked_by
-            if first in reports and progress.blocked_by
-            else (first,),
-        )
+        waiting_for = tuple(reports.get(name, name) for name in awaited)
+        known = progress.blocked_by if awaited[0] in reports else ()
+        blocked_by = known or (awaited[0],)
+        return replace(progress, phase="waiting", waiting_for=waiting_for, blocked_by=blocked_by)
 
     def consider_manifest(self, text: bytes, signature: bytes) -> bool:
         """Switch to a manifest if it is newer; return whether it is. Raises Misuse if invalid."""
         announced = self.announced
-        if text == self.manifest.text or (announced is not None and text == announced.text):
+        if text in (self.manifest.text, announced and announced.manifest.text):
             return False
         try:
-            found = AnnouncedManifest(self.folder.check_update(text, signature), text, signature)
+            found = AnnouncedManifest(self.folder.check_update(text, signature), signature)
         except Misuse:
             # The operator may have put a newer manifest into the folder, which counts instead.
             # Parse it only if it is not the active one: invalid manifests must stay cheap.
-            signed = self.folder.signed_manifest()
-            if signed[0] == self.manifest.text:
+            text, signature = self.folder.signed_manifest()
+            if text == self.manifest.text:
                 raise
-            found = AnnouncedManifest(self.folder.manifest(), *signed)
+            found = AnnouncedManifest(parse_manifest(text), signature)
             if found.manifest.generation <= self.manifest.generation:
                 raise
         generation = found.manifest.generation
@@ -142,7 +128,7 @@ class NodeState:
                 return False
             self.announced = found
             self._cancel()
-        names = [member.name for member in found.manifest.members]
+        names = found.manifest.names
         self.event_log.write("new roster received", generation=generation, members=names)
         return True
 
@@ -156,7 +142,6 @@ class NodeState:
         return None
 
     def activate(self, roster: ActiveRoster) -> None:
-        """Use another roster from now on."""
         with self._lock:
             self.active = roster
             pending = self.announced
@@ -186,7 +171,6 @@ class NodeState:
             raise Stopped
 
     def reject(self, reason: str, sender: str, text: str) -> None:
-        """Count and log a rejected message or caller."""
         self.metrics.count("tacit_rejected_total", reason=reason)
         fields = {"sender": sender, "reason": reason, "why": text}
         key = ("rejected", sender, reason)
@@ -199,7 +183,7 @@ class NodeState:
             federation=manifest.federation,
             generation=manifest.generation,
             manifest_sha256=manifest.hash,
-            sections=manifest.sections(),
+            sections=manifest.sections,
             parameters=self.parameters,
             dtype=self.dtype,
             version=__version__,
@@ -212,33 +196,30 @@ class NodeState:
         """
         ours = self.node_info()
         if theirs.protocol != ours.protocol:
-            return (
-                f"protocol {theirs.protocol} there, {ours.protocol} here: "
-                "install the same version of tacit"
-            )
+            differ = f"protocol {theirs.protocol} there, {ours.protocol} here"
+            return f"{differ}: install the same version of tacit"
         if theirs.federation != ours.federation:
             return f"federation {theirs.federation[:80]!r} there, {ours.federation!r} here"
         if theirs.parameters != ours.parameters or theirs.dtype != ours.dtype:
-            return (
-                f"a model of {theirs.parameters} numbers ({theirs.dtype[:20]}) there, "
-                f"{ours.parameters} ({ours.dtype}) here"
-            )
+            there = f"a model of {theirs.parameters} numbers ({theirs.dtype[:20]}) there"
+            return f"{there}, {ours.parameters} ({ours.dtype}) here"
         if theirs.generation == ours.generation and theirs.manifest_sha256 != ours.manifest_sha256:
             names = sorted({*theirs.sections, *ours.sections})
-            differ = [one for one in names if theirs.sections.get(one) != ours.sections.get(one)]
-            return (
-                f"another manifest for generation {ours.generation}, which differs in "
-                f"{', '.join(differ)[:200] or 'form'}"
-            )
+            changed = [one for one in names if theirs.sections.get(one) != ours.sections.get(one)]
+            parts = ", ".join(changed)[:200] or "form"
+            return f"another manifest for generation {ours.generation}, which differs in {parts}"
         return None
 
     def progress_notice(self) -> wire.ProgressNotice:
-        progress = self.current_progress()
-        return wire.ProgressNotice(
-            generation=self.manifest.generation,
-            tick=progress.step,
-            waiting_for=progress.blocked_by,
-        )
+        now, generation = self.current_progress(), self.manifest.generation
+        return wire.ProgressNotice(generation=generation, tick=now.step, waiting_for=now.blocked_by)
+
+    def traffic(self) -> dict[str, Any]:
+        """Bytes of messages since this process started."""
+        return {
+            "bytes_sent": int(self.metrics.total("tacit_sent_bytes_total")),
+            "bytes_received": int(self.metrics.total("tacit_received_bytes_total")),
+        }
 
     def status(self) -> wire.Status:
         progress = asdict(self.current_progress())
@@ -247,8 +228,7 @@ class NodeState:
             name=self.name,
             generation=self.manifest.generation,
             **progress,
-            bytes_sent=int(self.metrics.total("tacit_sent_bytes_total")),
-            bytes_received=int(self.metrics.total("tacit_received_bytes_total")),
+            **self.traffic(),
             rejected=int(self.metrics.total("tacit_rejected_total")),
             uptime_seconds=time.monotonic() - self._started,
             version=__version__,

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from safetensors.torch import save
 
 from tacit.core.errors import Misuse
 from tacit.core.storage import append_text, read_json, write_bytes, write_json, write_text
 from tacit.core.version import __version__
-from tacit.peer.node.disk_retry import write_with_retry
+from tacit.peer.node.checkpoint_policy import write_with_retry
 from tacit.peer.node.node_state import NodeState
 
 
 class Results:
-    """The results in the `run` folder of one node."""
-
     def __init__(self, folder: Path, state: NodeState) -> None:
         self._folder, self._state = folder, state
         self._history = folder / "history.jsonl"
 
     def drop_from(self, generation: int, step: int) -> None:
         """Remove the records of an iteration and later ones, which will be repeated."""
-        records = [
-            record
-            for record in read_history(self._history)
-            if (record["generation"], record["step"]) < (generation, step)
-        ]
-        lines = "".join(json.dumps(record) + "\n" for record in records)
+        lines = ""
+        for record in read_history(self._history):
+            if (record["generation"], record["step"]) < (generation, step):
+                lines += json.dumps(record) + "\n"
         write_text(self._history, lines, durable=True)
 
     def record(self, step: int, loss: float, accuracy: float | None, seconds: float) -> None:
-        """Add an evaluation to the history."""
         state = self._state
         state.report(loss=loss, accuracy=accuracy)
         state.metrics.set("tacit_loss", loss)
@@ -43,7 +41,7 @@ class Results:
             "step": step,
             "loss": loss,
             "accuracy": accuracy,
-            **self._traffic(),
+            **state.traffic(),
             "wall_seconds": seconds,
         }
         line = json.dumps(record) + "\n"
@@ -52,12 +50,13 @@ class Results:
 
     def write_final(self, theta: Any, algorithm: str, step: int, seconds: float) -> None:
         """Write the model [P] and the summary."""
-        from safetensors.torch import save
-
         state = self._state
         # A node that is started again after the end would overwrite traffic and times.
-        if self._has_summary():
-            return
+        with suppress(Misuse):
+            old = read_json(self._folder / "summary.json")
+            end = (state.manifest.generation, state.progress.steps)
+            if (old.get("generation"), old.get("steps")) == end:
+                return
         model = save({"theta": theta.detach().cpu().contiguous()})
         path = self._folder / "model.safetensors"
         write_with_retry(state, "the model", lambda: write_bytes(path, model, durable=True))
@@ -71,30 +70,13 @@ class Results:
             "parameters": state.parameters,
             "loss": state.progress.loss,
             "accuracy": state.progress.accuracy,
-            **self._traffic(),
+            **state.traffic(),
             "rejected": int(state.metrics.total("tacit_rejected_total")),
             "wall_seconds": seconds,
             "version": __version__,
         }
         path = self._folder / "summary.json"
         write_with_retry(state, "the summary", lambda: write_json(path, summary))
-
-    def _has_summary(self) -> bool:
-        """Whether the end of this generation is summarized already."""
-        try:
-            summary = read_json(self._folder / "summary.json")
-        except Misuse:
-            return False
-        end = (self._state.manifest.generation, self._state.progress.steps)
-        return (summary.get("generation"), summary.get("steps")) == end
-
-    def _traffic(self) -> dict[str, int]:
-        """Bytes of messages since this process started."""
-        metrics = self._state.metrics
-        return {
-            "bytes_sent": int(metrics.total("tacit_sent_bytes_total")),
-            "bytes_received": int(metrics.total("tacit_received_bytes_total")),
-        }
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
@@ -103,8 +85,6 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         return []
     records = []
     for text in path.read_text(encoding="utf-8").splitlines():
-        try:
+        with suppress(ValueError):
             records.append(json.loads(text))
-        except ValueError:
-            continue
     return records

@@ -1,26 +1,39 @@
-"""What a node builds for one generation: its network, its keys, and the first state."""
+"""What a node builds for one generation: its network, its keys, and the first state.
+
+After a change of the roster, nodes agree on an iteration and give models to nodes without one:
+nodes learn of the change at different iterations, and those that joined or never started have no
+model.
+
+1. Every node tells its neighbours the earliest iteration it knows of and which nodes have a model.
+   After as many exchanges as the diameter of the graph, all nodes know both. They continue from the
+   earliest iteration, each with its own model, so that no node trains less than was requested.
+2. If nodes lack a model, their neighbours send theirs, again as often as the diameter. Such a node
+   takes the mean of the first models that reach it.
+
+The models need not be equal: a restart with γᵢ = ∇Lᵢ(θᵢ) has Σγ = Σ∇L for any θᵢ.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.core.hosted_clients import Objective
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
+from tacit.graph import Graph
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.node.local_data import LocalData
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.network import PeerNetwork
 from tacit.peer.node.node_state import NodeState
-from tacit.peer.node.rejoin import rejoin
 from tacit.privacy.keystreams import KeyRing
 
 
@@ -30,39 +43,27 @@ class RosterContext:
 
     manifest: Manifest
     network: PeerNetwork
+    objective: HostedObjective
     here: LazyClients
 
     @classmethod
     def build(cls, state: NodeState, algorithm: Algorithm, local: LocalData) -> RosterContext:
-        """Build it for the active roster."""
         manifest, folder = state.manifest, state.folder
-        member = manifest.member(state.name)
-        position = manifest.members.index(member)
+        position, number = manifest.position(state.name), manifest.member(state.name).number
         own, ca = folder.credentials(), folder.ca()
-        network = PeerNetwork(
-            state,
-            [
-                NeighbourClient(state, neighbour, own, ca)
-                for neighbour in manifest.in_neighbours(state.name)
-            ],
-        )
+        neighbours = manifest.in_neighbours(state.name)
+        network = PeerNetwork(state, [NeighbourClient(state, one, own, ca) for one in neighbours])
         graph, run, task = manifest.graph, manifest.config.run, local.task
-        neighbourhood = Neighbourhood.of(
-            graph.edges, np.array([position]), run.device, graph.weights.diagonal()[[position]]
-        )
-        loader = task.loader(
-            torch.tensor([member.number]),
-            run.seed,
-            run.device,
-            positions=torch.tensor([local.index]),
-        )
-        objective = HostedObjective(
-            task.to(run.device), [member.number], loader, "looped", run.seed, run.device
-        )
+        weight, rows = graph.weights.diagonal()[[position]], np.array([position])
+        neighbourhood = Neighbourhood.of(graph.edges, rows, run.device, weight)
+        own_part = torch.tensor([local.index])
+        loader = task.loader(torch.tensor([number]), run.seed, run.device, positions=own_part)
+        task = task.to(run.device)
+        objective = HostedObjective(task, [number], loader, "looped", run.seed, run.device)
         keys = KeyRing(
             federation=manifest.federation,
             generation=manifest.generation,
-            names=[one.name for one in manifest.members],
+            names=manifest.names,
             publics=[one.mask_key for one in manifest.members],
             secrets={position: folder.mask_secret()},
         )
@@ -70,7 +71,7 @@ class RosterContext:
         here = LazyClients(
             neighbourhood, network, objective, randomness, algorithm.gradients_per_step
         )
-        return cls(manifest, network, here)
+        return cls(manifest, network, objective, here)
 
     def start(
         self, algorithm: Algorithm, step: int, steps: int, theta: Tensor | None
@@ -84,7 +85,9 @@ class RosterContext:
             own = None if theta is None else theta[0]
             step, row = rejoin(self.network, step, steps, own, here.theta0[0])
             if row is not None:
-                here = replace(here, objective=StartingFrom(here.objective, row[None]))
+                first = row[None]
+                task = replace(self.objective.task, initial=lambda seed, clients: first.clone())
+                here = replace(here, objective=replace(self.objective, task=task))
         self.network.start_tick(step)
         return replace(here, t=step, tick=step).start(algorithm), step
 
@@ -95,18 +98,60 @@ class RosterContext:
         return evaluated_state(algorithm.step(here.lazy_state(state), here))
 
 
-@dataclass(frozen=True, eq=False)
-class StartingFrom:
-    """An objective with given first models: see tacit.core.here.Objective."""
+def rejoin(
+    network: PeerNetwork, step: int, steps: int, theta: Tensor | None, like: Tensor
+) -> tuple[int, Tensor | None]:
+    """Agree with all nodes on how to continue.
 
-    objective: Objective
-    theta: Tensor
+    Args:
+        network: The network in the new generation.
+        step: Iterations that this node has done.
+        steps: Iterations of the whole run.
+        theta: This node's model [P], if it has one.
+        like: Any model [P], for type and shape.
 
-    def theta0(self) -> Tensor:
-        return self.theta.clone()
+    Returns:
+        The iteration to continue from, and this node's model; None if no node has one.
+    """
+    names = network.manifest.names
+    has_model = torch.zeros(len(names), dtype=torch.uint8)
+    has_model[names.index(network.name)] = theta is not None
+    earliest, has_model = _agree(network, steps if theta is None else step, has_model)
+    if not has_model.any():
+        return 0, None
+    lacking = {name for name, has in zip(names, has_model, strict=True) if not has}
+    if lacking:
+        theta = _share_models(network, lacking, theta, like)
+    return min(earliest, steps), theta
 
-    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
-        return self.objective.grad(theta, number, out)
 
-    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
-        return self.objective.minimise(linear, curvature, number)
+def _agree(network: PeerNetwork, earliest: int, has_model: Tensor) -> tuple[int, Tensor]:
+    """The earliest iteration of all nodes, and which of them have a model [N]."""
+    receivers = network.manifest.out_neighbours(network.name)
+    for _ in range(diameter(network.manifest.graph)):
+        ours = {"step": torch.tensor([earliest]), "has_model": has_model}
+        theirs = network.exchange({member.name: ours for member in receivers}, ours)
+        earliest = min([earliest, *(max(0, int(one["step"])) for one in theirs)])
+        has_model = torch.stack([has_model, *(one["has_model"] for one in theirs)]).amax(0)
+    return earliest, has_model
+
+
+def _share_models(
+    network: PeerNetwork, lacking: set[str], theta: Tensor | None, like: Tensor
+) -> Tensor | None:
+    """This node's model, or the mean of the first that reach it; all nodes take part."""
+    receivers = [member.name for member in network.manifest.out_neighbours(network.name)]
+    for _ in range(diameter(network.manifest.graph)):
+        flag = {"has_model": torch.tensor([theta is not None], dtype=torch.uint8)}
+        with_model = flag | {"theta": torch.zeros_like(like) if theta is None else theta}
+        messages = {name: with_model if name in lacking else flag for name in receivers}
+        theirs = network.exchange(messages, with_model if network.name in lacking else flag)
+        if theta is None:
+            models = [one["theta"].double() for one in theirs if int(one["has_model"])]
+            theta = torch.stack(models).mean(0).to(like.dtype) if models else None
+    return theta
+
+
+def diameter(graph: Graph) -> int:
+    """The most hops between two clients."""
+    return int(nx.diameter(graph.topology.to_networkx()))

@@ -19,16 +19,9 @@ from grpc import StatusCode
 
 from tacit.peer.federation.certificates import OPERATOR
 from tacit.peer.node.node_state import NodeState
-from tacit.peer.wire import wire_pb2 as wire
+from tacit.peer.wire import transport, wire_pb2 as wire
 from tacit.peer.wire.chunks import from_wire, notice_chunk, split_message
-from tacit.peer.wire.messages import ExchangeId, Rejected
-from tacit.peer.wire.transport import (
-    CHUNK_BYTES,
-    MAX_MANIFEST_BYTES,
-    MAX_REQUEST_BYTES,
-    SERVICE,
-    caller_name,
-)
+from tacit.peer.wire.messages import Rejected
 
 NOTICE_SECONDS = 2.0  # between two notices to a neighbour that waits for a message
 MAX_CALLS = 4  # of one caller at a time, besides its stream of messages
@@ -50,8 +43,6 @@ def threads_for(members: int) -> int:
 
 
 class PeerService:
-    """The handlers of one node."""
-
     def __init__(self, state: NodeState) -> None:
         self._state = state
         self._streams: dict[str, Any] = {}  # the newest stream of each neighbour
@@ -61,7 +52,7 @@ class PeerService:
     def handlers(self) -> Any:
         """Generic handlers for a gRPC server. They parse requests, to count malformed ones."""
         return grpc.method_handlers_generic_handler(
-            SERVICE,
+            transport.SERVICE,
             {
                 "Hello": self._unary(wire.NodeInfo, self._hello),
                 "FetchMessages": grpc.stream_stream_rpc_method_handler(self._fetch_messages),
@@ -69,16 +60,16 @@ class PeerService:
                 "GetStatus": self._unary(wire.Empty, self._get_status),
                 "GetManifest": self._unary(wire.Empty, self._get_manifest),
                 "AnnounceManifest": self._unary(
-                    wire.SignedManifest, self._announce_manifest, MAX_MANIFEST_BYTES
+                    wire.SignedManifest, self._announce_manifest, transport.MAX_MANIFEST_BYTES
                 ),
             },
         )
 
     def _unary(
         self,
-        kind: Callable[[], M],
+        kind: type[M],
         answer: Callable[[M, str], Message],
-        limit: int = MAX_REQUEST_BYTES,
+        limit: int = transport.MAX_REQUEST_BYTES,
     ) -> Any:
         """A handler of single requests; it checks the caller first, as a request may never come."""
 
@@ -98,7 +89,7 @@ class PeerService:
     def _guard(self, context: Any) -> Iterator[str]:
         """Yield the caller's name; log errors of the block and end the call with them."""
         federation = self._state.manifest.federation
-        caller = caller_name(context, federation)
+        caller = transport.caller_name(context, federation)
         try:
             if caller is None:
                 text = f"the caller's certificate is not of federation {federation}"
@@ -112,11 +103,9 @@ class PeerService:
         except Exception as problem:
             if not context.is_active():
                 raise  # the caller hung up
-            key, fields = (
-                ("internal error", type(problem)),
-                {"caller": caller, "why": repr(problem)},
-            )
-            self._state.event_log.write_throttled(30, key, "internal error", "error", **fields)
+            event, fields = "internal error", {"caller": caller, "why": repr(problem)}
+            key = (event, type(problem))
+            self._state.event_log.write_throttled(30, key, event, "error", **fields)
             context.abort(StatusCode.INTERNAL, "internal error of this node: see its log")
 
     @contextmanager
@@ -136,7 +125,7 @@ class PeerService:
                 self._calls[caller] -= 1
 
     def _is_member_or_operator(self, caller: str) -> bool:
-        return caller == OPERATOR or self._state.manifest.position(caller) is not None
+        return caller == OPERATOR or caller in self._state.manifest.names
 
     def _hello(self, theirs: wire.NodeInfo, caller: str) -> wire.NodeInfo:
         if why := self._state.find_mismatch(theirs):
@@ -147,10 +136,8 @@ class PeerService:
         state = self._state
         with self._guard(context) as caller:
             if caller not in state.active.outbox.readers:
-                text = (
-                    f"{caller} gets no messages from {state.name} in generation "
-                    f"{state.manifest.generation}"
-                )
+                generation = state.manifest.generation
+                text = f"{caller} gets no messages from {state.name} in generation {generation}"
                 raise Refused(StatusCode.PERMISSION_DENIED, "not a neighbour", text)
             with self._lock:
                 previous, self._streams[caller] = self._streams.get(caller), context
@@ -158,12 +145,10 @@ class PeerService:
                 previous.cancel()  # left over from a broken connection: a neighbour uses one stream
             context.add_callback(lambda: state.active.outbox.wake())
             for raw in _until_hangup(requests):
-                request = _parse(wire.FetchRequest, raw, MAX_REQUEST_BYTES)
-                yield from self._send_message(request, caller, context)
+                request = _parse(wire.FetchRequest, raw, transport.MAX_REQUEST_BYTES)
+                yield from self._send(request, caller, context)
 
-    def _send_message(
-        self, request: wire.FetchRequest, caller: str, context: Any
-    ) -> Iterator[bytes]:
+    def _send(self, request: wire.FetchRequest, caller: str, context: Any) -> Iterator[bytes]:
         """Yield notices until the message exists, then the message."""
         exchange, state = from_wire(request.exchange), self._state
         while context.is_active() and not state.stop.is_set():
@@ -185,27 +170,20 @@ class PeerService:
             except KeyError:  # the roster changed after the caller was checked
                 return
             if message is not None:
-                yield from split_message(message, CHUNK_BYTES)
-                self._count_sent(caller, exchange, len(message.frame))
+                yield from split_message(message, transport.CHUNK_BYTES)
+                active.outbox.mark_delivered(caller, exchange.tick)
+                size = len(message.frame)
+                state.metrics.count("tacit_sent_bytes_total", size, neighbour=caller)
+                state.metrics.count("tacit_messages_sent_total", neighbour=caller)
                 return
             yield notice_chunk(state.progress_notice())
-
-    def _count_sent(self, caller: str, exchange: ExchangeId, size: int) -> None:
-        active, metrics = self._state.active, self._state.metrics
-        same_generation = exchange.generation == active.manifest.generation
-        if same_generation and caller in active.outbox.readers:
-            active.outbox.mark_delivered(caller, exchange.tick)
-        metrics.count("tacit_sent_bytes_total", size, neighbour=caller)
-        metrics.count("tacit_messages_sent_total", neighbour=caller)
 
     def _notify_finished(self, end: wire.Finished, caller: str) -> wire.Empty:
         active, steps = self._state.active, self._state.progress.steps
         at_end = (end.generation, end.tick) == (active.manifest.generation, steps)
         if caller not in active.outbox.readers or not at_end:
-            text = (
-                f"{caller} cannot have finished at iteration {end.tick} of generation "
-                f"{end.generation}"
-            )
+            when = f"iteration {end.tick} of generation {end.generation}"
+            text = f"{caller} cannot have finished at {when}"
             raise Refused(StatusCode.FAILED_PRECONDITION, "not finished", text)
         try:
             active.finished_peers.add(caller)
@@ -222,8 +200,8 @@ class PeerService:
 
     def _get_manifest(self, _: wire.Empty, caller: str) -> wire.SignedManifest:
         newer, folder = self._state.announced, self._state.folder
-        text, signature = (newer.text, newer.signature) if newer else folder.signed_manifest()
-        return wire.SignedManifest(manifest=text, signature=signature)
+        signed = (newer.manifest.text, newer.signature) if newer else folder.signed_manifest()
+        return wire.SignedManifest(manifest=signed[0], signature=signed[1])
 
     def _announce_manifest(self, signed: wire.SignedManifest, caller: str) -> wire.Empty:
         if why := self._state.receive_manifest(signed, caller):
@@ -231,16 +209,14 @@ class PeerService:
         return wire.Empty()
 
 
-def _parse(kind: Callable[[], M], raw: bytes, limit: int) -> M:
-    message = kind()
+def _parse(kind: type[M], raw: bytes, limit: int) -> M:
     try:
         if len(raw) > limit:
             raise DecodeError(f"{len(raw)} bytes")
-        message.ParseFromString(raw)
+        return kind.FromString(raw)
     except DecodeError:
-        text = f"{len(raw)} bytes that are no {message.DESCRIPTOR.name}"
+        text = f"{len(raw)} bytes that are no {kind.DESCRIPTOR.name}"
         raise Refused(StatusCode.INVALID_ARGUMENT, "malformed", text) from None
-    return message
 
 
 def _until_hangup(requests: Iterator[bytes]) -> Iterator[bytes]:

@@ -29,12 +29,8 @@ class Chunk:
 
 def split_message(message: WireMessage, chunk_bytes: int) -> Iterator[bytes]:
     """Encode a message as chunks; the first one has the header too."""
-    header = wire.MessageHeader(
-        exchange=to_wire(message.envelope.exchange),
-        size=len(message.frame),
-        sha256=message.sha256,
-    )
-    view = memoryview(message.frame)
+    exchange, view = to_wire(message.envelope.exchange), memoryview(message.frame)
+    header = wire.MessageHeader(exchange=exchange, size=len(view), sha256=message.sha256)
     encoded = _encode_field(HEADER, memoryview(header.SerializeToString()))
     yield encoded + _encode_field(DATA, view[:chunk_bytes])
     for start in range(chunk_bytes, len(view), chunk_bytes):
@@ -42,7 +38,6 @@ def split_message(message: WireMessage, chunk_bytes: int) -> Iterator[bytes]:
 
 
 def notice_chunk(notice: wire.ProgressNotice) -> bytes:
-    """Encode a chunk with a notice only."""
     return _encode_field(NOTICE, memoryview(notice.SerializeToString()))
 
 
@@ -80,9 +75,8 @@ class MessageAssembler:
             raise Rejected("iteration", f"a message of {found}, not of {exchange}")
         if header.size != size:
             raise Rejected("size", f"a message of {header.size} bytes, not {size}")
-        self.frame = bytearray()
         self._size, self._sha256 = size, header.sha256
-        self._hash = hashlib.sha256()
+        self.frame, self._hash = bytearray(), hashlib.sha256()
 
     def add(self, data: memoryview) -> bool:
         """Append data; return whether the message is complete."""

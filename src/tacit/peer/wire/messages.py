@@ -13,7 +13,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,8 +38,6 @@ class ExchangeId:
 
 @dataclass(frozen=True)
 class Envelope:
-    """Sender, receiver and exchange of a message."""
-
     federation: str
     sender: str
     receiver: str  # empty: all neighbours
@@ -57,15 +54,12 @@ class Rejected(Exception):
 
 @dataclass(frozen=True, eq=False)
 class WireMessage:
-    """A packed message and its checksum."""
-
     envelope: Envelope
     frame: bytes
-    sha256: bytes
+    sha256: bytes  # of the frame
 
 
 def pack(envelope: Envelope, tensors: Tensors) -> WireMessage:
-    """Pack tensors into a message."""
     parts: list[bytes | memoryview] = [_header(envelope, tensors)]
     parts += [raw_bytes(tensors[tag]) for tag in _order(tensors)]
     frame = b"".join(parts)
@@ -93,28 +87,23 @@ class ExpectedMessage:
         for tag in _order(self._like):
             like = self._like[tag]
             flat = torch.frombuffer(frame, dtype=like.dtype, count=like.numel(), offset=offset)
+            if not is_finite(flat):
+                raise Rejected("not finite", f"{tag} holds NaN or infinity")
             tensors[tag] = flat.view(like.shape)
             offset += like.nbytes
-        for tag, rows in tensors.items():
-            if not is_finite(rows):
-                raise Rejected("not finite", f"{tag} holds NaN or infinity")
         return {tag: tensors[tag] for tag in self._like}
 
 
 def is_finite(rows: Tensor) -> bool:
     """Whether no number is NaN or infinite."""
     # The sum is finite unless a term is not, or the sum overflows. Only then look at every number.
-    return (
-        not rows.is_floating_point()
-        or math.isfinite(float(rows.sum()))
-        or bool(rows.isfinite().all())
-    )
+    is_sum_finite = not rows.is_floating_point() or math.isfinite(float(rows.sum()))
+    return is_sum_finite or bool(rows.isfinite().all())
 
 
 def raw_bytes(rows: Tensor) -> memoryview:
     """The bytes of a tensor in row-major order."""
-    flat = rows.detach().cpu().contiguous().view(-1).view(torch.uint8)
-    return flat.numpy().data
+    return rows.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
 def _order(tensors: Tensors) -> list[str]:
@@ -124,19 +113,15 @@ def _order(tensors: Tensors) -> list[str]:
 
 def _header(envelope: Envelope, tensors: Tensors) -> bytes:
     """The frame up to the first number."""
-    table: dict[str, object] = {
-        "__metadata__": {"tacit": json.dumps(asdict(envelope), sort_keys=True)}
-    }
+    metadata = {"tacit": json.dumps(asdict(envelope), sort_keys=True)}
+    table: dict[str, object] = {"__metadata__": metadata}
     offset = 0
     for tag in _order(tensors):
         rows = tensors[tag]
-        end = offset + rows.nbytes
-        table[tag] = {
-            "dtype": DTYPES[rows.dtype],
-            "shape": list(rows.shape),
-            "data_offsets": [offset, end],
-        }
-        offset = end
+        place = [offset, offset + rows.nbytes]
+        dtype, shape = DTYPES[rows.dtype], list(rows.shape)
+        table[tag] = {"dtype": dtype, "shape": shape, "data_offsets": place}
+        offset += rows.nbytes
     text = json.dumps(table, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(LENGTH_BYTES, "little") + text
@@ -153,8 +138,15 @@ def _header_difference(found: bytes, expected: bytes) -> Rejected:
         return Rejected("malformed", "a message without a valid header")
     ours = json.loads(expected[LENGTH_BYTES:])
     own_envelope = json.loads(ours.pop("__metadata__")["tacit"])
-    if envelope != own_envelope:
-        return _envelope_difference(envelope, own_envelope)
+    if not isinstance(envelope, dict):
+        return Rejected("envelope", "a message without an envelope")
+    for key, own in own_envelope.items():
+        if key not in envelope or envelope[key] != own:
+            reason = {"exchange": "iteration", "sender": "sender"}.get(key, "envelope")
+            theirs = str(envelope.get(key))[:200]
+            return Rejected(reason, f"a message with {key} {theirs}, not {own}")
+    if envelope.keys() != own_envelope.keys():
+        return Rejected("envelope", "a message with an envelope of other keys")
     if sorted(map(str, table)) != sorted(ours):
         tags = str(sorted(map(str, table)))[:200]
         return Rejected("tensors", f"a message with tensors {tags}, not {sorted(ours)}")
@@ -164,13 +156,3 @@ def _header_difference(found: bytes, expected: bytes) -> Rejected:
             if value != own[key]:
                 return Rejected(key, f"{tag} has {key} {str(value)[:100]}, not {own[key]}")
     return Rejected("malformed", "a message with a header that is formatted differently")
-
-
-def _envelope_difference(found: Any, own: dict[str, Any]) -> Rejected:
-    if not isinstance(found, dict):
-        return Rejected("envelope", "a message without an envelope")
-    wrong = next((key for key in own if key not in found or found[key] != own[key]), "envelope")
-    reason = {"exchange": "iteration", "sender": "sender"}.get(wrong, "envelope")
-    return Rejected(
-        reason, f"a message with {wrong} {str(found.get(wrong))[:200]}, not {own.get(wrong)}"
-    )

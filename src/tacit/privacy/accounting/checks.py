@@ -13,11 +13,6 @@ def check_delta(delta: float) -> None:
     check_number("delta", delta, at_least=0, below=1, example=1e-5)
 
 
-def check_alpha(alpha: float) -> None:
-    check_number("alpha", alpha, above=1, hint="the order of a Rényi divergence")
-
-
 def check_ratio(name: str, ratio: float) -> None:
-    """Require sensitivity over noise scale."""
     hint = "sensitivity over noise scale; math.inf for no noise"
     check_number(name, ratio, at_least=0, infinite=True, hint=hint)

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism with μ = Δ/σ, Δ the L2 sensitivity: (ε, δ), composition, Rényi.
+"""The Gaussian mechanism with μ = Δ/σ, Δ the L2 sensitivity.
 
 Exact (Balle & Wang 2018, theorem 8), with t = ε/μ − μ/2 and s = ε/μ + μ/2:
 
@@ -7,20 +7,18 @@ Exact (Balle & Wang 2018, theorem 8), with t = ε/μ − μ/2 and s = ε/μ + μ
 where R = Φ̄/φ is the Mills ratio. The integral has no cancellation for small μ, the middle form
 none for t ≥ 0.
 
-Composition (Dong, Roth & Su 2022): releases with μ₁, μ₂, … are exactly one with μ = √Σ μᵢ².
-
-Rényi (Mironov 2017): D_α = αμ²/2; `renyi` turns it into (ε, δ), with some loss.
+Composition (Dong, Roth & Su 2022): releases with μ₁, μ₂, …, adaptive or not, are exactly one with
+μ = √Σ μᵢ². Rényi divergences (Mironov 2017), D_α = αμ²/2, would give (ε, δ) only with some loss.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 from scipy import optimize, special
 
-from tacit.privacy.accounting.checks import check_alpha, check_delta, check_epsilon, check_ratio
+from tacit.privacy.accounting.checks import check_delta, check_epsilon, check_ratio
 from tacit.privacy.accounting.noise_pair import Array
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
@@ -48,21 +46,6 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     most = mu / 2 + math.sqrt(-2 * target) + 1.0
     found = optimize.brentq(lambda y: _log_delta(y, mu) - target, 0.0, most, xtol=1e-13, rtol=1e-14)
     return mu * float(found)
-
-
-def gaussian_rdp(alpha: float, mu: float) -> float:
-    """D_α = αμ²/2, the Rényi divergence of order α > 1 of one Gaussian release."""
-    check_alpha(alpha)
-    check_ratio("mu", mu)
-    return alpha * mu**2 / 2
-
-
-def gaussian_compose(mus: Iterable[float]) -> float:
-    """√Σ μᵢ²: the Gaussian release that is equivalent to all of these, adaptive or not."""
-    ratios = list(mus)
-    for mu in ratios:
-        check_ratio("mu", mu)
-    return math.hypot(*ratios)
 
 
 def _log_delta(y: float, mu: float) -> float:

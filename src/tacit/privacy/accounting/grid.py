@@ -25,10 +25,10 @@ from tacit.core.checks import check_positive
 from tacit.privacy.accounting.noise_pair import LARGEST_EXPONENT, Array
 
 
-def step_for(spread: float) -> float:
-    """The power of two at or below a 64th of the spread of the loss."""
-    check_positive("The step of a grid of losses", spread / 64)
-    return 2.0 ** max(math.floor(math.log2(spread / 64)), -500)
+def grid_step(most: float) -> float:
+    """The largest power of two that is at most this."""
+    check_positive("The step of a grid of losses", most)
+    return 2.0 ** max(math.floor(math.log2(most)), -500)
 
 
 def spread_cells(p: Array, q: Array, first: int, step: float) -> Array:
@@ -94,10 +94,9 @@ def window(at: Array, count: int, tail: float) -> tuple[int, int]:
     rates = math.sqrt(2 * need / count) / deviation * 2.0 ** np.arange(-6, 6.5, 0.5)
 
     def reach(sign: float) -> float:
-        moments = [float(special.logsumexp(sign * rate * (index - mean), b=p)) for rate in rates]
-        return min(
-            float((count * log + need) / rate) for log, rate in zip(moments, rates, strict=True)
-        )
+        moments = (float(special.logsumexp(sign * rate * (index - mean), b=p)) for rate in rates)
+        bounds = ((count * log + need) / rate for log, rate in zip(moments, rates, strict=True))
+        return float(min(bounds))
 
     low = max(math.floor(count * mean - reach(-1.0)), 0)
     return low, min(math.ceil(count * mean + reach(1.0)), last)

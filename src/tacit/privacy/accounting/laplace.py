@@ -49,15 +49,8 @@ ASSUMPTIONS = (
 )
 
 
-def laplace_delta(epsilon: float, ratio: float) -> float:
-    """δ(ε) = 1 − e^{(ε − r)/2} of one Laplace release, exact, with r = Δ/β."""
-    check_epsilon(epsilon)
-    check_ratio("ratio", ratio)
-    return -math.expm1((epsilon - ratio) / 2) if epsilon < ratio else 0.0
-
-
 def sum_log_density(k: int, u: Any) -> Array:
-    """Logarithm of f_k(u) for β = 1, elementwise; does not underflow."""
+    """Logarithm of the density f_k(u) for β = 1, elementwise; does not underflow."""
     check_count("k", k)
     u = np.abs(np.asarray(u, dtype=np.float64))[..., None]
     # k − 1 − j
@@ -65,11 +58,6 @@ def sum_log_density(k: int, u: Any) -> Array:
     terms = _log_weights(k) - special.gammaln(power + 1) + special.xlogy(power, u)
     largest = terms.max(axis=-1)
     return np.asarray(largest + np.log(np.exp(terms - largest[..., None]).sum(axis=-1)) - u[..., 0])
-
-
-def sum_density(k: int, u: Any) -> Array:
-    """f_k(u), the density of a sum of k independent Laplace(1) terms, elementwise."""
-    return np.exp(sum_log_density(k, u))
 
 
 def sum_tail(k: int, u: Any) -> Array:
@@ -80,11 +68,6 @@ def sum_tail(k: int, u: Any) -> Array:
     shapes = np.arange(k, 0, -1)
     beyond = special.gammaincc(shapes, np.abs(u)[..., None]) @ np.exp(_log_weights(k))
     return np.asarray(np.where(u >= 0, beyond, 1 - beyond))
-
-
-def sum_cdf(k: int, u: Any) -> Array:
-    """P(Z ≤ u) for a sum Z of k independent Laplace(1) terms, accurate where it is small."""
-    return sum_tail(k, -np.asarray(u, dtype=np.float64))
 
 
 def sum_pure_epsilon(ratio: float, k: int) -> float:

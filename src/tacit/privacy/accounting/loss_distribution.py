@@ -20,11 +20,13 @@ import numpy as np
 from scipy import fft, signal, special
 
 from tacit.core.checks import check_count
-from tacit.privacy.accounting.checks import check_delta, check_epsilon, check_ratio
-from tacit.privacy.accounting.grid import spread_atoms, spread_cells, step_for, trim, window
+from tacit.privacy.accounting.checks import check_delta, check_epsilon
+from tacit.privacy.accounting.grid import grid_step, spread_atoms, spread_cells, trim, window
 from tacit.privacy.accounting.laplace import sum_pair, sum_pure_epsilon
 from tacit.privacy.accounting.noise_pair import Array, NoisePair
 
+# Steps of a grid in the spread of the loss, unless a step is given.
+CELLS_PER_SPREAD = 64
 # The longest grid; a longer one is made coarser.
 CELLS = 2**20
 # Mass that one composition may move to L = ∞.
@@ -70,14 +72,14 @@ class PrivacyLoss:
         if pair.shift < SMALLEST:
             pair = replace(pair, shift=SMALLEST, pure=max(pure, SMALLEST))
         lowest, largest = pair.loss(pair.shift + np.array([-1.0, 1.0]) * pair.reach)
-        step = step_for(pair.shift if step is None else 64 * step)
+        step = grid_step(pair.shift / CELLS_PER_SPREAD if step is None else step)
         low, last = math.floor(lowest / step), math.ceil(min(largest, pair.pure) / step)
         # Between the cells; the outermost cells are open.
         y = pair.crossing(np.arange(low + 1, last) * step)
         edges = np.concatenate([[-np.inf], y, [np.inf]])
         q = pair.mass(edges[:-1], edges[1:])
         p = pair.mass(edges[:-1] - pair.shift, edges[1:] - pair.shift)
-        return cls(*_cut(low, step, spread_cells(p, q, low, step), 0.0, pure, tail=1e-20))
+        return cls._cut(low, step, spread_cells(p, q, low, step), 0.0, pure, tail=1e-20)
 
     @classmethod
     def laplace(cls, ratio: float, k: int = 1, step: float | None = None) -> PrivacyLoss:
@@ -87,16 +89,8 @@ class PrivacyLoss:
             return cls.none() if pure == 0 else cls.everything()
         if step is None:
             # The spread of the loss decreases as 1/√k.
-            step = max(ratio, SMALLEST) / (64 * math.sqrt(k))
+            step = max(ratio, SMALLEST) / (CELLS_PER_SPREAD * math.sqrt(k))
         return cls.of_pair(sum_pair(ratio, k), step)
-
-    @classmethod
-    def gaussian(cls, mu: float, step: float | None = None) -> PrivacyLoss:
-        """The loss of Gaussian noise under L2 sensitivity Δ = μσ."""
-        check_ratio("mu", mu)
-        if mu == 0 or mu == math.inf:
-            return cls.none() if mu == 0 else cls.everything()
-        return cls.of_pair(NoisePair(lambda z: -z * z / 2, lambda z: special.ndtr(-z), mu), step)
 
     @classmethod
     def randomized_response(cls, epsilon: float, step: float | None = None) -> PrivacyLoss:
@@ -104,7 +98,7 @@ class PrivacyLoss:
         check_epsilon(epsilon)
         if epsilon == 0:
             return cls.none()
-        step = step_for(epsilon if step is None else 64 * step)
+        step = grid_step(epsilon / CELLS_PER_SPREAD if step is None else step)
         losses = epsilon * np.array([1.0, -1.0])
         first, at = spread_atoms(losses, special.expit([epsilon, -epsilon]), step)
         return cls(first, step, at, pure=epsilon)
@@ -146,11 +140,12 @@ class PrivacyLoss:
             return self
         losses: Array = (self.first + np.arange(len(self.mass), dtype=np.float64)) * self.step
         first, at = spread_atoms(losses, self.mass, step)
-        return PrivacyLoss(*_cut(first, step, at, self.infinity, self.pure, tail=0.0))
+        return self._cut(first, step, at, self.infinity, self.pure, tail=0.0)
 
     def compose(self, other: PrivacyLoss) -> PrivacyLoss:
         """The loss of both releases, with independent noise; the second may depend on the first."""
-        step, width = min(self.step, other.step), self._width + other._width
+        step = min(self.step, other.step)
+        width = len(self.mass) * self.step + len(other.mass) * other.step
         while width / step > CELLS:
             step *= 2
         one, two = self.regrid(step), other.regrid(step)
@@ -158,7 +153,7 @@ class PrivacyLoss:
         error = len(at) * ROUNDING * math.log2(len(at) + 1)
         error *= float(np.linalg.norm(one.mass) * np.linalg.norm(two.mass)) if len(at) > 1 else 0.0
         infinity = one.infinity + two.infinity + error
-        return PrivacyLoss(*_cut(one.first + two.first, step, at, infinity, self.pure + other.pure))
+        return self._cut(one.first + two.first, step, at, infinity, self.pure + other.pure)
 
     def self_compose(self, count: int) -> PrivacyLoss:
         """The loss of `count` such releases, with independent noise.
@@ -182,15 +177,12 @@ class PrivacyLoss:
         error *= float(np.linalg.norm(at))
         infinity = count * self.infinity + CUT + (error if cells > 1 else 0.0)
         first = count * self.first + low
-        return PrivacyLoss(*_cut(first, self.step, at, infinity, count * self.pure))
+        return self._cut(first, self.step, at, infinity, count * self.pure)
 
-    @property
-    def _width(self) -> float:
-        return len(self.mass) * self.step
-
-
-def _cut(
-    first: int, step: float, at: Array, infinity: float, pure: float, tail: float = CUT
-) -> tuple[int, float, Array, float, float]:
-    first, at, lost = trim(first, at, tail)
-    return first, step, at, min(infinity + lost, 1.0), pure
+    @classmethod
+    def _cut(
+        cls, first: int, step: float, at: Array, infinity: float, pure: float, tail: float = CUT
+    ) -> PrivacyLoss:
+        """The law without up to `tail` of mass at each end; what is above goes to ∞."""
+        first, at, lost = trim(first, at, tail)
+        return cls(first, step, at, min(infinity + lost, 1.0), pure)

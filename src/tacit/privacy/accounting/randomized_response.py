@@ -10,25 +10,35 @@ No n uses of any ε₀-private mechanism reveal more (Kairouz, Oh & Viswanath 20
 bounds those.
 
 Up to 10¹⁰ uses the sum is exact over a window of 12 standard deviations; a Chernoff bound of the
-rest is added. Beyond, the bound is Rényi's (`renyi`), with
+rest is added. Beyond, the bound is Rényi's, with the divergence
 
     D_α = log(1 + 2 sinh(αε₀/2) sinh((α − 1)ε₀/2) / cosh(ε₀/2)) / (α − 1)   per use.
+
+Any curve D_α of Rényi divergences (Mironov 2017; the sum of the curves for composition) gives, for
+every order α > 1 (Canonne, Kamath & Steinke 2020, proposition 12; here for all real orders):
+
+    ε = D_α + log((α − 1)/α) − (log δ + log α)/(α − 1)
+    log δ = (α − 1)(D_α + log((α − 1)/α) − ε) − log α
+
+Every order gives a bound, so an imperfect search over orders still gives one.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy import optimize, special, stats
 
-from tacit.core.checks import check_count
-from tacit.privacy.accounting.checks import check_alpha, check_delta, check_epsilon
-from tacit.privacy.accounting.renyi import rdp_delta, rdp_epsilon
+from tacit.core.checks import check_count, check_number
+from tacit.privacy.accounting.checks import check_delta, check_epsilon
 
 MOST_EXACT = 10**10
 # Relative. SciPy's probabilities are more accurate than this up to MOST_EXACT uses.
 ACCURACY = 1e-9
+# The grid of log(α − 1).
+LOG_EXCESS = np.linspace(math.log(1e-6), math.log(1e9), 241)
 
 
 def response_pure_epsilon(coordinate_epsilon: float, coordinates: int, rounds: int = 1) -> float:
@@ -96,7 +106,7 @@ def response_epsilon(delta: float, coordinate_epsilon: float, uses: int) -> floa
 
 def response_rdp(alpha: float, coordinate_epsilon: float) -> float:
     """D_α of one use, without cancellation for small ε₀ or overflow for large."""
-    check_alpha(alpha)
+    check_number("alpha", alpha, above=1, hint="the order of a Rényi divergence")
     check_epsilon(coordinate_epsilon)
     whole = alpha * coordinate_epsilon / 2
     rest = (alpha - 1) * coordinate_epsilon / 2
@@ -107,8 +117,48 @@ def response_rdp(alpha: float, coordinate_epsilon: float) -> float:
     return (2 * rest + ends) / (alpha - 1)
 
 
+def rdp_epsilon(rdp: Callable[[float], float], delta: float) -> float:
+    """The best ε at δ that a curve α ↦ D_α gives."""
+    check_delta(delta)
+    if delta == 0:
+        return math.inf
+
+    def bound(alpha: float, excess: float) -> float:
+        slack = (math.log(delta) + math.log(alpha)) / excess
+        return rdp(alpha) - math.log1p(1 / excess) - slack
+
+    return max(_least(bound), 0.0)
+
+
+def rdp_delta(rdp: Callable[[float], float], epsilon: float) -> float:
+    """The best δ at ε that a curve α ↦ D_α gives."""
+    check_epsilon(epsilon)
+
+    def bound(alpha: float, excess: float) -> float:
+        return excess * (rdp(alpha) - math.log1p(1 / excess) - epsilon) - math.log(alpha)
+
+    return math.exp(min(_least(bound), 0.0))
+
+
 def _beyond(end: int, uses: int, flip: float) -> float:
     """P(J < end) or P(J > end), on the side away from the mean: at most e^{−n KL(end/n ‖ flip)}."""
     share = end / uses
     divergence = special.rel_entr(share, flip) + special.rel_entr(1 - share, 1 - flip)
     return math.exp(-uses * max(float(divergence), 0.0))
+
+
+def _least(bound: Callable[[float, float], float]) -> float:
+    """The minimum over orders of bound(α, α − 1): on a grid, then near its best point."""
+
+    def at(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        return bound(1 + excess, excess)
+
+    values = [at(float(point)) for point in LOG_EXCESS]
+    best = int(np.argmin(values))
+    if not math.isfinite(values[best]):
+        return math.inf
+    low, high = max(best - 1, 0), min(best + 1, len(LOG_EXCESS) - 1)
+    bounds = (float(LOG_EXCESS[low]), float(LOG_EXCESS[high]))
+    refined = optimize.minimize_scalar(at, bounds=bounds, method="bounded", options={"xatol": 1e-9})
+    return min(float(refined.fun), values[best])

@@ -1,12 +1,67 @@
-"""Linear layers, and layers without weights that act on each number or on the shape alone."""
+"""The protocol of a layer, and all layers but convolutions.
+
+Layers make the forward and backward passes of k clients with different weights. The batch is the
+last dimension everywhere: images [k, C, H, W, B] and vectors [k, D, B]. So every product is
+"weights times columns" with long rows, windows of an image are contiguous runs of W·B numbers, and
+nothing is transposed between layers. Layers write the gradients of their weights directly into the
+rows of all clients, without an autograd tape.
+
+For pooling, images have the memory layout of k·C channels-last images with B channels, for which
+torch has fast loops.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+
+class Layer(Protocol):
+    """One layer of a network."""
+
+    @property
+    def width(self) -> int:
+        """Number of weights of one client."""
+        ...
+
+    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Any]:
+        """The output for `weights` [k, width], and what `backward` needs."""
+        ...
+
+    def backward(
+        self, weights: Tensor, saved: Any, dy: Tensor, gradient: Tensor, needs_dx: bool
+    ) -> Tensor | None:
+        """Write the gradient of the weights and return that of the input.
+
+        Args:
+            weights: As in `forward`.
+            saved: What `forward` returned.
+            dy: Gradient of the output. The layer may overwrite it.
+            gradient: Where the gradient of the weights goes, [k, width].
+            needs_dx: Whether the gradient of the input is needed; if not, returns None.
+        """
+        ...
+
+
+class WeightlessLayer:
+    """A layer without weights, whose backward pass is the function `input_gradient`."""
+
+    width = 0
+
+    def input_gradient(self, saved: Any, dy: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def backward(
+        self, weights: Tensor, saved: Any, dy: Tensor, gradient: Tensor, needs_dx: bool
+    ) -> Tensor | None:
+        return self.input_gradient(saved, dy) if needs_dx else None
 
 
 def matrix(weights: Tensor, outputs: int, inputs: int) -> Tensor:
@@ -43,21 +98,18 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Pointwise:
+class Pointwise(WeightlessLayer):
     """An activation whose derivative is a function of its output; saves the output."""
 
     function: Callable[[Tensor], Tensor]
     backpropagate: Callable[[Tensor, Tensor], Tensor]  # (dy, y) → dx
-    width: int = 0
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         y = self.function(x)
         return y, y
 
-    def backward(
-        self, weights: Tensor, saved: Tensor, dy: Tensor, gradient: Tensor, needs_dx: bool
-    ) -> Tensor | None:
-        return self.backpropagate(dy, saved) if needs_dx else None
+    def input_gradient(self, saved: Tensor, dy: Tensor) -> Tensor:
+        return self.backpropagate(dy, saved)
 
 
 RELU = Pointwise(torch.relu, lambda dy, y: torch.ops.aten.threshold_backward(dy, y, 0))
@@ -65,16 +117,101 @@ SIGMOID = Pointwise(torch.sigmoid, lambda dy, y: torch.ops.aten.sigmoid_backward
 TANH = Pointwise(torch.tanh, lambda dy, y: torch.ops.aten.tanh_backward(dy, y))
 
 
-@dataclass(frozen=True)
-class Flatten:
+class Flatten(WeightlessLayer):
     """Images [k, C, H, W, B] as vectors [k, C·H·W, B]; vectors do not change. Saves the shape."""
-
-    width: int = 0
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, torch.Size]:
         return x.flatten(1, -2), x.shape
 
-    def backward(
-        self, weights: Tensor, saved: torch.Size, dy: Tensor, gradient: Tensor, needs_dx: bool
-    ) -> Tensor | None:
-        return dy.view(saved) if needs_dx else None
+    def input_gradient(self, saved: torch.Size, dy: Tensor) -> Tensor:
+        return dy.view(saved)
+
+
+@dataclass(frozen=True)
+class MaxPool(WeightlessLayer):
+    """The largest number of each window; windows do not overlap.
+
+    Saves the input and the position of the largest number, the first one among equals.
+    """
+
+    size: tuple[int, int]
+
+    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        if (gpu := kernels_for(x)) is not None:
+            y, where = gpu.pool(x.contiguous(), self.size, False)
+            return y, (x, where)
+        images = _to_torch(x)
+        y, where = torch.ops.aten.max_pool2d_with_indices(images, self.size, self.size)
+        return _from_torch(y, x), (images, where)
+
+    def input_gradient(self, saved: tuple[Tensor, Tensor], dy: Tensor) -> Tensor:
+        images, where = saved
+        if (gpu := kernels_for(dy)) is not None:
+            return gpu.unpool(dy.contiguous(), where, images.shape, self.size)  # type: ignore[no-any-return]
+        with _no_determinism_warning(dy.device):
+            dx = torch.ops.aten.max_pool2d_with_indices_backward(
+                _to_torch(dy), images, self.size, self.size, (0, 0), (1, 1), False, where
+            )
+        return _from_torch(dx, dy)
+
+
+@dataclass(frozen=True)
+class MeanPool(WeightlessLayer):
+    """The mean of each window, without overlap; saves the input for its shape."""
+
+    size: tuple[int, int]
+
+    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        images = _to_torch(x)
+        return _from_torch(torch.ops.aten.avg_pool2d(images, self.size, self.size), x), images
+
+    def input_gradient(self, saved: Tensor, dy: Tensor) -> Tensor:
+        with _no_determinism_warning(dy.device):
+            dx = torch.ops.aten.avg_pool2d_backward(
+                _to_torch(dy), saved, self.size, self.size, (0, 0), False, True, None
+            )
+        return _from_torch(dx, dy)
+
+
+def kernels_for(x: Tensor) -> ModuleType | None:
+    """Our kernels for a tensor's device and type; None: use tensor operations instead."""
+    return _kernels(x.device) if x.is_cuda and x.dtype == torch.float32 else None
+
+
+@cache
+def _kernels(device: torch.device) -> ModuleType | None:
+    """Our kernels if one of them compiles and runs on the device: needs Triton and a C compiler."""
+    try:
+        from tacit.tasks.layers import gpu
+
+        gpu.pool(torch.zeros(1, 1, 2, 2, 1, device=device), (2, 2), False)
+    except Exception:
+        # Triton's errors have no common base class. Tensor operations work in any case.
+        return None
+    return gpu
+
+
+def _to_torch(x: Tensor) -> Tensor:
+    """[k, C, H, W, B] as [k·C, B, H, W], without moving a number."""
+    return x.contiguous().flatten(0, 1).permute(0, 3, 1, 2)
+
+
+def _from_torch(y: Tensor, like: Tensor) -> Tensor:
+    """[k·C, B, H, W] as [k, C, H, W, B]."""
+    return y.permute(0, 2, 3, 1).contiguous().unflatten(0, like.shape[:2])  # type: ignore[no-untyped-call, no-any-return]
+
+
+@contextmanager
+def _no_determinism_warning(device: torch.device) -> Iterator[None]:
+    """Silence torch's warning about non-deterministic sums.
+
+    Windows that do not overlap never add to the same number, so the order of sums has no effect.
+    """
+    warns = torch.is_deterministic_algorithms_warn_only_enabled() and device.type == "cuda"
+    if warns:
+        torch.use_deterministic_algorithms(False)
+    try:
+        yield
+    finally:
+        if warns:
+            torch.use_deterministic_algorithms(True, warn_only=True)

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.tasks.layers.basic import matrix
-from tacit.tasks.layers.kernels import kernels_for
-from tacit.tasks.layers.pooling import MaxPool
+from tacit.tasks.layers.basic import MaxPool, kernels_for, matrix
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of images [k, C, H, W, B] without bias.
+    """A convolution of images [k, C, H, W, B] with optional bias, max-pooling and ReLU.
 
-    Saves the windows [k, taps, positions · B], which repeat the numbers where windows overlap.
+    Bias and ReLU preserve the order of numbers, so they come after pooling: the same values and
+    gradients, computed on fewer numbers. On a GPU a convolution is two kernels. On a CPU it saves
+    the windows [k, taps, positions · B], which repeat the numbers where windows overlap.
     """
 
     inputs: int
@@ -27,58 +27,73 @@ class Convolution:
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
+    bias: bool = False
+    pool: MaxPool | None = None
+    relu: bool = False
 
     @property
     def width(self) -> int:
-        return self.outputs * self.taps
+        return self.outputs * (self.taps + self.bias)
 
     @property
     def taps(self) -> int:
         """Numbers in a window."""
         return self.inputs * self.size[0] * self.size[1]
 
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, tuple[Tensor, torch.Size]]:
-        x = self.padded(x)
-        k, channels, height, width, batch = x.shape
+    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Any]:
+        top, left = self.padding
+        x = functional.pad(x, (0, 0, left, left, top, top)) if top or left else x
+        filters, b = self._split(weights)
+        if (gpu := kernels_for(x)) is not None:
+            return self._forward_gpu(gpu, filters, b, x.contiguous())
+        k, channels, *_, batch = x.shape
         s = x.stride()
         taps_stride = (s[2] * self.dilation[0], s[3] * self.dilation[1])
         window_stride = (s[2] * self.stride[0], s[3] * self.stride[1])
-        rows, columns = self.output_size(height, width)
+        rows, columns = self.output_size(x.shape)
         windows = x.as_strided(
             (k, channels, *self.size, rows, columns, batch),
             (s[0], s[1], *taps_stride, *window_stride, s[4]),
         ).reshape(k, self.taps, rows * columns * batch)
-        filters = matrix(weights, self.outputs, self.taps)
-        return (filters @ windows).view(k, self.outputs, rows, columns, batch), (windows, x.shape)
+        y = (filters @ windows).view(k, self.outputs, rows, columns, batch)
+        pooled = None
+        if self.pool is not None:
+            y, pooled = self.pool.forward(weights, y)
+        if self.bias:
+            y.add_(b[:, :, None, None, None])
+        if self.relu:
+            y.relu_()
+        return y, (windows, x.shape, pooled, y)
 
     def backward(
-        self,
-        weights: Tensor,
-        saved: tuple[Tensor, torch.Size],
-        dy: Tensor,
-        gradient: Tensor,
-        needs_dx: bool,
+        self, weights: Tensor, saved: Any, dy: Tensor, gradient: Tensor, needs_dx: bool
     ) -> Tensor | None:
-        windows, shape = saved
+        if (gpu := kernels_for(dy)) is not None:
+            return self._backward_gpu(gpu, weights, saved, dy, gradient, needs_dx)
+        windows, shape, pooled, y = saved
+        filters_gradient, b_gradient = self._split(gradient)
+        if self.relu:
+            dy = torch.ops.aten.threshold_backward(dy, y, 0)
+        if self.bias:
+            torch.sum(dy, (2, 3, 4), out=b_gradient)
+        if self.pool is not None:
+            dy = self.pool.input_gradient(pooled, dy)
         dy = dy.reshape(len(dy), self.outputs, -1)
-        torch.bmm(dy, windows.mT, out=matrix(gradient, self.outputs, self.taps))
+        torch.bmm(dy, windows.mT, out=filters_gradient)
         if not needs_dx:
             return None
-        return self.unpadded(self._fold(matrix(weights, self.outputs, self.taps).mT @ dy, shape))
+        return self._unpadded(self._fold(self._split(weights)[0].mT @ dy, shape))
 
-    def padded(self, x: Tensor) -> Tensor:
-        top, left = self.padding
-        return functional.pad(x, (0, 0, left, left, top, top)) if top or left else x
-
-    def unpadded(self, x: Tensor) -> Tensor:
-        top, left = self.padding
-        return x[:, :, top : x.shape[2] - top, left : x.shape[3] - left]
+    def output_size(self, shape: torch.Size) -> tuple[int, int]:
+        """Height and width of the output for padded images of this shape."""
+        height, width = ((n - 1) * d + 1 for n, d in zip(self.size, self.dilation, strict=True))
+        down, across = self.stride
+        return (shape[2] - height) // down + 1, (shape[3] - width) // across + 1
 
     def _fold(self, windows: Tensor, shape: torch.Size) -> Tensor:
         """Images of this shape: each number is the sum of its copies in windows [k, taps, n]."""
-        k, channels, height, width, batch = shape
-        rows, columns = self.output_size(height, width)
-        windows = windows.view(k, channels, *self.size, rows, columns, batch)
+        rows, columns = self.output_size(shape)
+        windows = windows.view(*shape[:2], *self.size, rows, columns, shape[4])
         dx = windows.new_zeros(shape)
         for i in range(self.size[0]):
             top = i * self.dilation[0]
@@ -89,71 +104,9 @@ class Convolution:
                 dx[:, :, down, across].add_(windows[:, :, i, j])
         return dx
 
-    def output_size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the output for a padded image."""
-        reach = [
-            (size - 1) * dilation + 1
-            for size, dilation in zip(self.size, self.dilation, strict=True)
-        ]
-        return (height - reach[0]) // self.stride[0] + 1, (width - reach[1]) // self.stride[1] + 1
-
-
-@dataclass(frozen=True)
-class ConvolutionBlock:
-    """A convolution with optional bias, max-pooling and ReLU.
-
-    Bias and ReLU preserve the order of numbers, so they come after pooling: the same values and
-    gradients, computed on fewer numbers. On a GPU a block is two kernels.
-    """
-
-    convolution: Convolution
-    bias: bool
-    pool: MaxPool | None
-    relu: bool
-
-    @property
-    def width(self) -> int:
-        return self.convolution.width + self.bias * self.convolution.outputs
-
-    def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, Any]:
-        if (gpu := kernels_for(x)) is not None:
-            return self._forward_gpu(gpu, weights, x)
-        filters, b = self._split(weights)
-        y, convolved = self.convolution.forward(filters, x)
-        pooled = None
-        if self.pool is not None:
-            y, pooled = self.pool.forward(filters, y)
-        if self.bias:
-            y.add_(b[:, :, None, None, None])
-        if self.relu:
-            y.relu_()
-        return y, (convolved, pooled, y)
-
-    def backward(
-        self, weights: Tensor, saved: Any, dy: Tensor, gradient: Tensor, needs_dx: bool
-    ) -> Tensor | None:
-        if (gpu := kernels_for(dy)) is not None:
-            return self._backward_gpu(gpu, weights, saved, dy, gradient, needs_dx)
-        convolved, pooled, y = saved
-        filters, _ = self._split(weights)
-        filters_gradient, b_gradient = self._split(gradient)
-        if self.relu:
-            dy = torch.ops.aten.threshold_backward(dy, y, 0)
-        if self.bias:
-            torch.sum(dy, (2, 3, 4), out=b_gradient)
-        if self.pool is not None:
-            through = self.pool.backward(filters, pooled, dy, filters_gradient, True)
-            assert through is not None
-            dy = through
-        return self.convolution.backward(filters, convolved, dy, filters_gradient, needs_dx)
-
-    def _forward_gpu(self, gpu: Any, weights: Tensor, x: Tensor) -> tuple[Tensor, Any]:
-        x = self.convolution.padded(x).contiguous()
-        filters, b = self._split(weights)
+    def _forward_gpu(self, gpu: Any, filters: Tensor, b: Tensor, x: Tensor) -> tuple[Tensor, Any]:
         relu_now = self.relu and self.pool is None
-        y = self._windows(gpu, x).forward(
-            x, self._matrix(filters), b if self.bias else None, relu_now
-        )
+        y = self._windows(gpu, x).forward(x, filters, b if self.bias else None, relu_now)
         if self.pool is None:
             return y, (x, y, y.shape)
         pooled, where = gpu.pool(y, self.pool.size, self.relu)
@@ -168,11 +121,11 @@ class ConvolutionBlock:
             dy = gpu.unpool(dy, output, shape, self.pool.size)
         elif self.relu:
             dy = torch.ops.aten.threshold_backward(dy, output, 0)
-        windows, dy = self._windows(gpu, x), dy.view(len(dy), self.convolution.outputs, -1)
+        windows, dy = self._windows(gpu, x), dy.view(len(dy), self.outputs, -1)
 
         def write_gradients() -> None:
             filters_gradient, b_gradient = self._split(gradient)
-            windows.write_gradients(x, dy, filters_gradient)
+            windows.write_gradients(x, dy, filters_gradient.flatten(1))
             if self.bias:
                 torch.sum(dy, 2, out=b_gradient)
 
@@ -180,16 +133,17 @@ class ConvolutionBlock:
             write_gradients()
             return None
         with gpu.concurrently(write_gradients, dy.device):
-            unfolded = self._matrix(self._split(weights)[0]).mT @ dy
-            return self.convolution.unpadded(windows.fold(unfolded, x.shape))
+            unfolded = self._split(weights)[0].mT @ dy
+            return self._unpadded(windows.fold(unfolded, x.shape))
 
     def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Filters and b."""
-        return weights[:, : self.convolution.width], weights[:, self.convolution.width :]
+        """Filters [k, F, taps] and b [k, F], as views."""
+        filters = matrix(weights, self.outputs, self.taps)
+        return filters, weights[:, self.outputs * self.taps :]
 
-    def _matrix(self, filters: Tensor) -> Tensor:
-        return matrix(filters, self.convolution.outputs, self.convolution.taps)
+    def _unpadded(self, x: Tensor) -> Tensor:
+        top, left = self.padding
+        return x[:, :, top : x.shape[2] - top, left : x.shape[3] - left]
 
     def _windows(self, gpu: Any, x: Tensor) -> Any:
-        c = self.convolution
-        return gpu.Windows(c.size, c.stride, c.dilation, *c.output_size(*x.shape[2:4]))
+        return gpu.Windows(self.size, self.stride, self.dilation, *self.output_size(x.shape))

@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.core.precision import tf32_allowed
+from tacit.core.devices import tf32_allowed
 
 COLUMNS = 256  # columns of the windows that one program computes
 PROGRAMS = 1024  # programs that keep a GPU busy

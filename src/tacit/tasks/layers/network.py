@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from tacit.tasks.batches import SampleSource
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
-from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Linear
-from tacit.tasks.layers.convolution import Convolution, ConvolutionBlock
-from tacit.tasks.layers.layer import Layer
-from tacit.tasks.layers.pooling import MaxPool, MeanPool
+from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear, MaxPool, MeanPool
+from tacit.tasks.layers.convolution import Convolution
 from tacit.tasks.parts import Part, Parts
+from tacit.tasks.stream import Stream
+
+M = TypeVar("M", bound=nn.Module)
 
 
 class UnsupportedModule(Exception):
@@ -36,7 +36,7 @@ class Chain:
         if inputs.dtype != flat.dtype:
             return f"inputs are {inputs.dtype}, the model {flat.dtype}"
         try:
-            layers = _fused(_layers(flat.module, inputs.ndim - 1))
+            layers = _layers(flat.module, inputs.ndim - 1)
         except UnsupportedModule as reason:
             return str(reason)
         if sum(layer.width for layer in layers) != flat.width:
@@ -111,7 +111,7 @@ class LayeredLoss:
 
 
 def layered_loss(
-    loss: Loss, parts: Parts | Sequence[Part] | SampleSource, batch_size: int | None
+    loss: Loss, parts: Parts | Sequence[Part] | Stream, batch_size: int | None
 ) -> LayeredLoss | str:
     """The loss of a task as a chain of layers, or why it is not one."""
     if not isinstance(loss, ModuleLoss) or not isinstance(parts, Parts | Sequence):
@@ -143,56 +143,70 @@ def _numel(saved: Any) -> int:
     return sum(map(_numel, saved)) if nested else 0
 
 
-def _layers(module: nn.Module, dimensions: int) -> Iterator[Layer]:
-    """The layers of a module for inputs with this many dimensions besides the batch."""
+def _leaves(module: nn.Module) -> Iterator[nn.Module]:
+    """The modules that run one after the other; those of nested Sequentials in their place."""
     hooks = (module._forward_hooks, module._forward_pre_hooks)
     if any((*hooks, module._backward_hooks, module._backward_pre_hooks)):
         raise UnsupportedModule(f"{type(module).__name__} has hooks")
     if nn.utils.parametrize.is_parametrized(module):
         raise UnsupportedModule(f"{type(module).__name__} has parametrized weights")
-    if isinstance(module, nn.Sequential) and _computes(module, nn.Sequential):
+    if _computes(module, nn.Sequential):
         # Not module.children(), which skips repeated modules.
         for part in module:
-            flattens = False
-            for layer in _layers(part, dimensions):
-                flattens = flattens or isinstance(layer, Flatten)
-                yield layer
-            dimensions = 1 if flattens else dimensions
-        return
-    if _computes(module, nn.Identity):
-        return
-    yield _layer(module, dimensions)
+            yield from _leaves(part)
+    elif not _computes(module, nn.Identity):
+        yield module
+
+
+def _layers(module: nn.Module, dimensions: int) -> list[Layer]:
+    """The layers of a module for inputs with this many dimensions besides the batch.
+
+    ReLU and pooling, in any order, move into the convolution before them.
+    """
+    layers: list[Layer] = []
+    for leaf in _leaves(module):
+        layer = _layer(leaf, dimensions)
+        last = layers[-1] if layers else None
+        dimensions = 1 if isinstance(layer, Flatten) else dimensions
+        if isinstance(last, Convolution) and layer is RELU:
+            layers[-1] = replace(last, relu=True)
+        elif isinstance(last, Convolution) and isinstance(layer, MaxPool) and last.pool is None:
+            layers[-1] = replace(last, pool=layer)
+        else:
+            layers.append(layer)
+    return layers
 
 
 def _layer(module: nn.Module, dimensions: int) -> Layer:
     for kind, layer in ((nn.ReLU, RELU), (nn.Sigmoid, SIGMOID), (nn.Tanh, TANH)):
         if _computes(module, kind):
             return layer
-    if isinstance(module, nn.Flatten) and _computes(module, nn.Flatten) and module.start_dim == 1:
+    if _computes(module, nn.Flatten) and module.start_dim == 1:
         if module.end_dim in (-1, dimensions):
             return Flatten()
-    elif isinstance(module, nn.Linear) and _computes(module, nn.Linear) and dimensions == 1:
+    elif _computes(module, nn.Linear) and dimensions == 1:
         return Linear(module.in_features, module.out_features, module.bias is not None)
-    elif isinstance(module, nn.Conv2d) and _computes(module, nn.Conv2d) and dimensions == 3:
+    elif _computes(module, nn.Conv2d) and dimensions == 3:
         return _convolution(module)
     elif isinstance(module, nn.MaxPool2d | nn.AvgPool2d) and dimensions == 3:
         return _pool(module)
     raise UnsupportedModule(f"{module} is not one of the supported layers")
 
 
-def _convolution(module: nn.Conv2d) -> ConvolutionBlock:
+def _convolution(module: nn.Conv2d) -> Convolution:
     zero_padding = module.padding_mode == "zeros" and not isinstance(module.padding, str)
     own_forward = type(module)._conv_forward is not nn.Conv2d._conv_forward
     if module.groups != 1 or not zero_padding or own_forward:
         raise UnsupportedModule(f"{module} is not a plain convolution")
-    size, stride, padding, dilation = (
-        _pair(value)
-        for value in (module.kernel_size, module.stride, module.padding, module.dilation)
+    return Convolution(
+        module.in_channels,
+        module.out_channels,
+        _pair(module.kernel_size),
+        _pair(module.stride),
+        _pair(module.padding),
+        _pair(module.dilation),
+        bias=module.bias is not None,
     )
-    convolution = Convolution(
-        module.in_channels, module.out_channels, size, stride, padding, dilation
-    )
-    return ConvolutionBlock(convolution, module.bias is not None, pool=None, relu=False)
 
 
 def _pool(module: nn.MaxPool2d | nn.AvgPool2d) -> Layer:
@@ -207,7 +221,7 @@ def _pool(module: nn.MaxPool2d | nn.AvgPool2d) -> Layer:
     raise UnsupportedModule(f"{module} pools windows that overlap")
 
 
-def _computes(module: nn.Module, kind: type[nn.Module]) -> bool:
+def _computes(module: nn.Module, kind: type[M]) -> TypeGuard[M]:
     """Whether a module computes what `kind` does; subclasses may only initialise differently."""
     calls = type(module).__call__ is nn.Module.__call__ and "forward" not in vars(module)
     weights = [name for name, _ in module.named_parameters(recurse=False)]
@@ -218,19 +232,3 @@ def _computes(module: nn.Module, kind: type[nn.Module]) -> bool:
 
 def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (int(value[0]), int(value[1]))
-
-
-def _fused(layers: Iterator[Layer]) -> list[Layer]:
-    """Move ReLU and pooling, in any order, into the convolution before them."""
-    fused: list[Layer] = []
-    for layer in layers:
-        last = fused[-1] if fused else None
-        if isinstance(last, ConvolutionBlock) and layer is RELU:
-            fused[-1] = replace(last, relu=True)
-        elif (
-            isinstance(last, ConvolutionBlock) and isinstance(layer, MaxPool) and last.pool is None
-        ):
-            fused[-1] = replace(last, pool=layer)
-        else:
-            fused.append(layer)
-    return fused

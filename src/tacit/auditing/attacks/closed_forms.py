@@ -1,6 +1,13 @@
-"""Labels from the last layer's gradient, with the assumptions they rest on.
+"""Inputs and labels that a gradient reveals in closed form, without a search.
 
-For cross-entropy averaged over b samples and a last layer z = W h + b, with pᵢ = softmax(zᵢ):
+Inputs, for one sample and a first layer z = W x + b, with δ = ∂L/∂z:
+
+    G_W = δ xᵀ,   G_b = δ,   so   x = G_W[k] / G_b[k]   for every unit k with G_b[k] ≠ 0.
+
+A linear combination of such gradients of one sample has the same form, with Σₖ cₖδₖ for δ, so
+differences reveal the input as well. In logistic regression the first layer is also the last.
+
+Labels, for cross-entropy averaged over b samples and a last layer z = W h + b, p = softmax(z):
 
     G_b = (1/b) Σᵢ (pᵢ − yᵢ),   G_W = (1/b) Σᵢ (pᵢ − yᵢ) hᵢᵀ
 """
@@ -14,11 +21,49 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from tacit.auditing.attacks.linear_layers import LinearLayer, last_linear
+from tacit.auditing.attacks.linear_layers import LinearLayer, first_linear, last_linear
 from tacit.auditing.attacks.observation import Observation
 from tacit.tasks.flat import FlatModule
 
+TOLERANCE = 1e-3  # residual up to which inputs are exact
 RANDOM_INPUTS = 64  # to estimate what the model predicts on average
+
+
+@dataclass(frozen=True, eq=False)
+class Shortcut:
+    """Inputs in closed form, and how well they explain the observed values."""
+
+    inputs: Tensor  # [V, 1, *shape]
+    residual: Tensor  # ‖G_W − G_b xᵀ‖ / ‖G_W‖, [V]; zero up to rounding if the inputs are exact
+
+    def exact(self) -> Tensor:
+        """For which victims the inputs are exact [V], without knowing the truth."""
+        return self.residual <= TOLERANCE
+
+
+def read_inputs(
+    flat: FlatModule, observation: Observation, *, shape: Sequence[int], batch: int = 1
+) -> Shortcut | None:
+    """x̂ = G_Wᵀ G_b / ‖G_b‖²: the quotients G_W[k]/G_b[k] of all units, weighted by G_b[k]².
+
+    That is the least-squares solution of G_W = G_b xᵀ, in which units with a large |G_b[k]| count
+    most. None if more than one sample is behind a value, or the model does not begin with a linear
+    layer that has a bias.
+    """
+    layer = first_linear(flat, shape)
+    if layer is None or layer.bias is None or batch != 1 or observation.batches != 1:
+        return None
+    weight, bias = layer.weight_of(observation.values), observation.values[:, layer.bias]
+    strength = bias.square().sum(1)
+    inputs = (weight * bias[:, :, None]).sum(1) / strength[:, None]
+    left = (weight - bias[:, :, None] * inputs[:, None, :]).flatten(1).norm(dim=1)
+    residual = left / weight.flatten(1).norm(dim=1)
+    # G_b = 0 reveals nothing.
+    empty = ~(residual.isfinite() & inputs.isfinite().all(1))
+    return Shortcut(
+        inputs.masked_fill(empty[:, None], 0.0).reshape(-1, 1, *shape),
+        residual.masked_fill(empty, torch.inf),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +85,11 @@ def recover_labels(
     """The labels behind an observation of cross-entropy gradients.
 
     The gradient of a single sample determines its label (`single_label`). That of a batch, or a sum
-    over clients, approximately determines how often each class occurs (`label_counts`). A
-    difference shows approximately which class was learnt (`label_of_difference`).
+    over clients, approximately determines how often each class occurs (`label_counts`).
 
     Args:
         flat: The attacked model.
-        observation: The observed values.
+        observation: The observed values, of gradients or sums.
         shape: Shape of one input.
         batch: Samples behind each gradient.
         box: Lowest and highest value of an input, or None.
@@ -55,17 +99,6 @@ def recover_labels(
         return _none("the model does not end in a linear layer of its own")
     samples = batch * observation.batches
     bias = layer.bias_of(observation.values)
-    if not bool((observation.coefficients > 0).all()):
-        if bias is None or samples > 1:
-            return _none("a difference shows the label of one sample, by the bias")
-        earlier = observation.weights[:, observation.coefficients < 0]
-        expected = _mean_predictions(flat, earlier, shape, box).mean(1)
-        learnt = (
-            "labels recovered as arg max Δp/p̄, assuming that between the two gradients the model "
-            "learnt the sample's own class, and that it predicted on the sample about what it "
-            "predicts on random inputs"
-        )
-        return RecoveredLabels(label_of_difference(bias, expected)[:, None], learnt)
     if samples == 1:
         certain = (
             "labels recovered from the last layer's gradient (exact for cross-entropy and one "
@@ -100,17 +133,7 @@ def single_label(layer: LinearLayer, gradients: Tensor) -> Tensor:
     if bias is not None:
         return bias.argmin(1)
     weight = layer.weight_of(gradients)
-    return weight.sum(2).argmin(1) if layer.outputs == 2 else weight.norm(dim=2).argmax(1)
-
-
-def label_of_difference(bias: Tensor, expected: Tensor) -> Tensor:
-    """The class whose probability rose most in proportion, arg max_c Δp_c / p̄_c: [V].
-
-    Differences [V, C] of the last bias's gradient are (p¹ − y) − (p⁰ − y) = Δp: the label cancels.
-    A step towards the label raises its logit alone, so p_c changes in proportion to p_c. `expected`
-    is p̄ [V, C].
-    """
-    return (bias / expected.clamp_min(1e-6)).argmax(1)
+    return weight.sum(2).argmin(1) if weight.shape[1] == 2 else weight.norm(dim=2).argmax(1)
 
 
 def label_counts(bias: Tensor, expected: Tensor, batch: int, batches: int = 1) -> Tensor:

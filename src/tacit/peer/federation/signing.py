@@ -1,21 +1,24 @@
-"""Create an authority, and issue certificates or certificate requests for nodes and operator."""
+"""New keys, and what is signed with them: certificates, certificate requests and manifests."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from tacit.core.errors import Misuse
 from tacit.peer.federation.certificates import (
     KEY_USES,
     Credentials,
-    certificate_info,
     check_authority,
+    extension,
     load_certificate,
+    load_key,
     node_public_key,
     server_name,
 )
@@ -41,43 +44,80 @@ def create_authority(federation: str, days: int = 3650) -> Credentials:
 def issue_credentials(ca: Credentials, name: str, federation: str, days: int = 365) -> Credentials:
     """A new key for a node (or the operator) and its certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
-    return Credentials(_issue(ca, key.public_key(), name, federation, days), _private_pem(key))
+    certificate = issue_certificate(ca, key.public_key(), name, federation, days)
+    return Credentials(certificate, _private_pem(key))
 
 
-def reissue_certificate(ca: Credentials, old: bytes, federation: str, days: int) -> bytes:
-    """A new certificate for the name and key of an old one; the private key is not needed."""
-    return _issue(ca, node_public_key(old), certificate_info(old).name, federation, days)
+def issue_certificate(
+    ca: Credentials, public: ec.EllipticCurvePublicKey, name: str, federation: str, days: int
+) -> bytes:
+    """A certificate (PEM) for the public key of a node or the operator."""
+    signer, issuer = check_authority(ca), load_certificate(ca.certificate)
+    end = min(_end(days), issuer.not_valid_after_utc)
+    builder = _builder(_subject(name), issuer.subject, public, end)
+    for part, critical in _node_extensions(name, federation):
+        builder = builder.add_extension(part, critical)
+    known = extension(issuer, x509.SubjectKeyIdentifier)
+    known = known or x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
+    builder = builder.add_extension(identifier, critical=False)
+    return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def request_certificate(name: str, federation: str) -> tuple[bytes, bytes]:
     """A certificate request for an external authority, and its new private key (both PEM)."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = x509.CertificateSigningRequestBuilder().subject_name(_subject(name))
-    for extension, critical in _node_extensions(name, federation):
-        builder = builder.add_extension(extension, critical)
+    for part, critical in _node_extensions(name, federation):
+        builder = builder.add_extension(part, critical)
     signed = builder.sign(key, hashes.SHA256())
     return signed.public_bytes(serialization.Encoding.PEM), _private_pem(key)
 
 
 def check_days(days: int) -> int:
     if not 1 <= days <= MAX_DAYS:
-        raise Misuse(
-            f"A certificate cannot be valid for {days} days.",
-            f"Give 1 to {MAX_DAYS} days; 365 is usual.",
-        )
+        problem = f"A certificate cannot be valid for {days} days."
+        raise Misuse(problem, f"Give 1 to {MAX_DAYS} days; 365 is usual.")
     return days
 
 
-def _issue(
-    ca: Credentials, public: ec.EllipticCurvePublicKey, name: str, federation: str, days: int
-) -> bytes:
-    signer, issuer = check_authority(ca), load_certificate(ca.certificate)
-    end = min(_end(days), issuer.not_valid_after_utc)
-    builder = _builder(_subject(name), issuer.subject, public, end)
-    for extension, critical in _node_extensions(name, federation):
-        builder = builder.add_extension(extension, critical)
-    builder = builder.add_extension(_authority_key_identifier(issuer), critical=False)
-    return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+def generate_mask_key() -> bytes:
+    """A new X25519 private key, 32 bytes. Nodes derive the masks of an edge from their two keys."""
+    return X25519PrivateKey.generate().private_bytes_raw()
+
+
+def mask_public_key(private: bytes) -> bytes:
+    """The public key of a mask key, 32 bytes."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def sign(key: bytes, message: bytes) -> bytes:
+    """Sign a message with a private key (PEM): ECDSA with SHA-256, DER."""
+    loaded = load_key(key)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        problem = "The operator's key is an RSA key."
+        raise Misuse(problem, "Restore operator.key as `tacit federation create` wrote it.")
+    return loaded.sign(message, ec.ECDSA(hashes.SHA256()))
+
+
+def signed_by(certificate: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether the key of this certificate signed the message."""
+    return _is_valid(node_public_key(certificate), message, signature)
+
+
+def signed_by_key(key: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether this private key signed the message."""
+    return _is_valid(load_key(key).public_key(), message, signature)
+
+
+def _is_valid(public: object, message: bytes, signature: bytes) -> bool:
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        return False
+    try:
+        public.verify(signature, message, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _node_extensions(name: str, federation: str) -> list[tuple[x509.ExtensionType, bool]]:
@@ -88,14 +128,6 @@ def _node_extensions(name: str, federation: str) -> list[tuple[x509.ExtensionTyp
         (x509.ExtendedKeyUsage(KEY_USES), False),
         (x509.SubjectAlternativeName([x509.DNSName(server_name(name, federation))]), False),
     ]
-
-
-def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
-    try:
-        known = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    except x509.ExtensionNotFound:
-        known = x509.SubjectKeyIdentifier.from_public_key(issuer.public_key())
-    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
 
 
 def _key_usage(authority: bool) -> x509.KeyUsage:

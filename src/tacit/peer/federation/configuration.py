@@ -1,25 +1,37 @@
-"""The graph of a federation: built over the names of its nodes, and rebuilt when nodes change."""
+"""What a configuration means for nodes: their graph, and what they agree on about their data."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, PositiveInt
 
+from tacit import data
 from tacit.config.graphs import TOPOLOGIES, make_graph
 from tacit.config.loading import make_config, with_keys
-from tacit.config.options import algorithm_class, make_algorithm, prefix_errors
+from tacit.config.options import (
+    algorithm_class,
+    check_names,
+    make_algorithm,
+    prefix_errors,
+    validate_value,
+)
 from tacit.config.sections import Config, GraphSection
 from tacit.config.tasks import make_model
 from tacit.core.errors import Misuse, unknown_name
 from tacit.graph import Graph, Topology
-from tacit.peer.federation.agreed_data import agreed_data
 from tacit.peer.federation.manifest import Manifest
 
 EDGE_LIST = "edges"  # the graph.kind that lists its edges
 MATRIX = "matrix"  # the graph.mixing that lists its weights
+OWN_DATA = "own"  # the data.name of a federation in which every node brings its own data
+AGREED_OPTIONS = {
+    "shape": Annotated[list[PositiveInt], Field(min_length=1)],
+    "classes": Annotated[int, Field(ge=2)],
+}
 
 
 def initial_graph(config: Config, names: Sequence[str]) -> tuple[Graph, Config]:
@@ -27,10 +39,8 @@ def initial_graph(config: Config, names: Sequence[str]) -> tuple[Graph, Config]:
     options, kind = config.graph.options, config.graph.kind
     clients = options.get("clients", len(names))
     if clients != len(names):
-        raise Misuse(
-            f"graph.clients = {clients!r}, but there are {len(names)} nodes.",
-            "Leave graph.clients out: every node is a client.",
-        )
+        problem = f"graph.clients = {clients!r}, but there are {len(names)} nodes."
+        raise Misuse(problem, "Leave graph.clients out: every node is a client.")
     if kind == EDGE_LIST and "edges" in options:
         pairs = edge_positions(options["edges"], names)
         directed = bool(options.get("directed", False))
@@ -73,13 +83,8 @@ def updated_graph(
                 f"A graph of kind {kind!r} cannot have {len(names)} nodes: {problem.problem}",
                 "List the edges with --edges, e.g. --edges a:b,b:c.",
             ) from None
-    old = [member.name for member in manifest.members]
-    place = {name: at for at, name in enumerate(names)}
-    pairs = [
-        [place[old[a]], place[old[b]]]
-        for a, b in manifest.graph.edges.tolist()
-        if {old[a], old[b]} <= place.keys()
-    ]
+    ends = [[manifest.names[at] for at in edge] for edge in manifest.graph.edges.tolist()]
+    pairs = [[names.index(a), names.index(b)] for a, b in ends if a in names and b in names]
     pairs += edge_positions(edges or [], names)
     check_connected(Topology.from_edges(pairs, len(names), directed), names)
     values = config.as_dict()
@@ -119,24 +124,18 @@ def check_connected(topology: Topology, names: Sequence[str]) -> None:
     components = topology.components()
     if not components.any():
         return
-    smallest = int(np.bincount(components).argmin())
-    apart = [
-        name for name, component in zip(names, components, strict=True) if component == smallest
-    ]
-    raise Misuse(
-        f"The graph is not connected: {', '.join(apart[:5])} cannot reach all other nodes.",
-        "List the edges with --edges, e.g. --edges a:b,b:c.",
-    )
+    smallest = np.flatnonzero(components == np.bincount(components).argmin())
+    apart = ", ".join(names[at] for at in smallest[:5])
+    problem = f"The graph is not connected: {apart} cannot reach all other nodes."
+    raise Misuse(problem, "List the edges with --edges, e.g. --edges a:b,b:c.")
 
 
 def check_runnable(config: Config, graph: Graph) -> list[str]:
     """Raise Misuse if nodes cannot run a configuration; return the algorithm's cautions."""
     name = config.algorithm.name
     if getattr(algorithm_class(name, "algorithm.name"), "needs_server", False):
-        raise Misuse(
-            f"algorithm.name = {name!r} needs a server, and a federation has none.",
-            "Choose a decentralized algorithm: `tacit algorithms` lists them.",
-        )
+        problem = f"algorithm.name = {name!r} needs a server, and a federation has none."
+        raise Misuse(problem, "Choose a decentralized algorithm: `tacit algorithms` lists them.")
     if config.task is None and config.run.iterations_per_round is None:
         raise Misuse(
             "run.iterations_per_round is not set, and nodes do not share how much data they have.",
@@ -154,6 +153,30 @@ def check_runnable(config: Config, graph: Graph) -> list[str]:
 
 def _takes_clients(kind: str) -> bool:
     """Whether a kind of graph exists for any number of clients."""
-    return kind in TOPOLOGIES and bool(
-        {"n", "clients"} & inspect.signature(TOPOLOGIES[kind]).parameters.keys()
+    make = TOPOLOGIES.get(kind)
+    return make is not None and bool({"n", "clients"} & inspect.signature(make).parameters.keys())
+
+
+def agreed_data(config: Config) -> tuple[tuple[int, ...], int]:
+    """The shape of one input and the number of classes; raises Misuse if they are not agreed on."""
+    section, options = config.data, config.data.options
+    if section.name != OWN_DATA:
+        with prefix_errors("[data]"):
+            known = data.describe(section.name)
+        if "features" in options and "features" in known.options:
+            features = validate_value("data.features", options["features"], PositiveInt)
+            return (features,), known.classes
+        return known.shape, known.classes
+    check_names("data", options, list(AGREED_OPTIONS), "own data")
+    for key in ("limit_train", "limit_test"):
+        if getattr(section, key) is not None:
+            problem = f"[data]: {key} is set for own data."
+            raise Misuse(problem, "Remove it: each node limits its own data.")
+    for key in AGREED_OPTIONS:
+        if key not in options:
+            problem = f"[data]: own data need {key}, which is not set."
+            raise Misuse(problem, "Add what all nodes agree on, e.g. shape = [30] and classes = 2.")
+    shape, classes = (
+        validate_value(f"data.{key}", options[key], kind) for key, kind in AGREED_OPTIONS.items()
     )
+    return tuple(shape), classes

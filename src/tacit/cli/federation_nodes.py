@@ -1,0 +1,97 @@
+"""Commands of `tacit federation` that call running nodes, or run nodes on this machine."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Column, Table
+
+from tacit.cli.federation_tables import status_table
+from tacit.core.errors import Interrupted, TacitError
+from tacit.core.storage import read_json
+from tacit.peer.federation.certificates import OPERATOR
+from tacit.peer.federation.federation_client import FederationClient
+from tacit.peer.federation.folders import FederationFolder, NodeFolder
+from tacit.peer.federation.local_processes import LocalFederation
+from tacit.peer.federation.manifest import Manifest
+
+
+def connect(folder: Path) -> tuple[FederationClient, str]:
+    """A client with the credentials in an operator's or node's folder, and a title for tables."""
+    if (folder / "node.key").exists():
+        node = NodeFolder(folder)
+        manifest, own, ca = node.manifest(), node.credentials(), node.ca()
+    else:
+        federation = FederationFolder(folder)
+        manifest, ca = federation.manifest(), federation.ca()
+        own = federation.operator_credentials()
+    title = f"{manifest.federation}, generation {manifest.generation}"
+    return FederationClient(manifest, own, ca), title
+
+
+def announce_manifest(federation: FederationFolder, before: Manifest, later: bool = False) -> None:
+    """Send the new roster to the nodes of `before`. Nodes forward it, so one is enough."""
+    if later or not federation.certificate_path(OPERATOR).exists():
+        print(
+            "The nodes have not been notified yet. When everything is ready, run\n"
+            f"  tacit federation announce {federation.path}"
+        )
+        return
+    client = FederationClient(before, federation.operator_credentials(), federation.ca())
+    problems = client.announce(*federation.signed_manifest())
+    client.close()
+    if notified := [name for name, problem in problems.items() if not problem]:
+        print(f"Notified {', '.join(notified)}. Nodes forward the new roster to each other.")
+    else:
+        print(
+            "No node could be reached. To notify running nodes, start any node with the new\n"
+            "federation.toml and federation.sig from its folder in nodes/."
+        )
+
+
+def run_all_nodes(folder: FederationFolder, data: str | None, save_every: float) -> None:
+    """Start all nodes, show their status, and stop them if one fails or on Ctrl-C."""
+    client, title = connect(folder.path)
+    console, logs = Console(stderr=True), f"{folder.path}/nodes/*/run/log.jsonl"
+    console.print(f"Starting {len(folder.members)} nodes; logs: {logs}")
+    # Handled like Ctrl-C, so that no nodes are left running.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with LocalFederation(folder, data, save_every) as local:
+
+            def update(live: Live) -> None:
+                ended = [node.name for node in local.nodes.values() if node.process.poll() == 0]
+                live.update(status_table(title, client.status(seconds=1.0), ended))
+
+            with Live(console=console, refresh_per_second=4) as live:
+                while local.running and not local.failed():
+                    update(live)
+                    time.sleep(0.5)
+                update(live)
+            if failed := local.failed():
+                reasons = "".join(f"\n  {node.name}: {node.last_error()}" for node in failed)
+                problem = "A node failed, so all nodes were stopped. Progress is saved."
+                raise TacitError(problem + reasons)
+    except KeyboardInterrupt:
+        again = f"tacit federation up {folder.path}" + (f" --data {data}" if data else "")
+        raise Interrupted(f"Stopped. Progress is saved; continue with\n  {again}") from None
+    finally:
+        client.close()
+    columns = ("node", "iterations", "loss", "accuracy")
+    table = Table(*(Column(name, overflow="fold") for name in columns))
+    for member in folder.members:
+        summary = read_json(folder.node(member.name).run / "summary.json")
+        loss, accuracy = summary["loss"], summary["accuracy"]
+        table.add_row(
+            member.name,
+            str(summary["steps"]),
+            "" if loss is None else f"{loss:.4f}",
+            "" if accuracy is None else f"{accuracy:.2f} %",
+        )
+    Console().print(table)
+    print(f"Models: {folder.path}/nodes/*/run/model.safetensors")
