@@ -9,7 +9,7 @@ overhead   an iteration of five nodes on a ring / the same iteration in the simu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
+from importlib.util import find_spec
 from statistics import median
 
 from tacit.bench.benchmark import BenchOptions, BenchResult, Quartiles, Timings
@@ -114,9 +114,11 @@ DEFAULTS = {"cpu": WORKLOADS, "cuda": ()}
 def _check_installed() -> None:
     for package in EXTRA:
         try:
-            import_module(package)
-        except ModuleNotFoundError:
+            found = find_spec(package)
+        except ModuleNotFoundError:  # of the package it is in
+            found = None
+        if found is None:
             raise Misuse(
                 f"The bench `peer` needs the package {package}, which is not installed.",
                 "Install it: pip install 'tacit[peer]'.",
-            ) from None
+            )

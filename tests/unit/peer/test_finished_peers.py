@@ -1,5 +1,5 @@
-from tacit.peer.node import outbox as module
-from tacit.peer.node.outbox import FinishedPeers
+from tacit.peer.node import finished_peers as module
+from tacit.peer.node.finished_peers import FinishedPeers
 
 
 def test_a_restarted_node_still_has_them(tmp_path):

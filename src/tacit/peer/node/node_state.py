@@ -14,7 +14,8 @@ from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest, parse_manifest
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
-from tacit.peer.node.outbox import FinishedPeers, Outbox
+from tacit.peer.node.finished_peers import FinishedPeers
+from tacit.peer.node.outbox import Outbox
 from tacit.peer.wire import wire_pb2 as wire
 
 PROTOCOL = 1
