@@ -205,7 +205,7 @@ graphs = st.sampled_from(list(GRAPHS)).map(
 @many
 @given(programs(), graphs, adversaries)
 def test_what_is_known_is_what_ranks_say(program, graph, adversary):
-    run = run_on_symbols(Written(program), graph, STEPS)
+    run = run_on_symbols(Written(program), graph, STEPS, common_start=True)
     assert replay(Written(program), graph, run, sizes=(1.0,)) == []
     leakage = Leakage(Knowledge(run, adversary), 0)
     matrix, hidden = BruteForce(program, graph).view(adversary, graph)
@@ -245,7 +245,7 @@ def test_what_is_known_is_what_ranks_say(program, graph, adversary):
 @given(programs(), graphs, adversaries, st.integers(0, 10**6))
 def test_epsilon_is_never_below_what_a_pair_of_data_sets_shows(program, graph, adversary, seed):
     """A direction of change for each gradient gives a Gaussian pair, whose ε bounds from below."""
-    run = run_on_symbols(Written(program), graph, STEPS)
+    run = run_on_symbols(Written(program), graph, STEPS, common_start=True)
     bound = compute_ledger(run, adversary, 0, clip=CLIP, parameters=5, delta=DELTA).upper
     stronger = Adversary(adversary.corrupt, listens=True, knows_theta0=True)
     matrix, hidden = BruteForce(program, graph).view(stronger, graph)
@@ -283,7 +283,7 @@ def centred(number):
 def test_an_undeclared_function_is_always_found(program, graph):
     algorithm = Written(program)
     try:
-        run = run_on_symbols(algorithm, graph, STEPS)
+        run = run_on_symbols(algorithm, graph, STEPS, common_start=True)
     except Exception:
         return
     mismatches = replay(algorithm, graph, run)

@@ -149,8 +149,6 @@ class MessageSpans:
         rows *= self._units(secrets)
         sizes = np.linalg.norm(rows, axis=1)
         rows = rows[sizes > 0] / sizes[sizes > 0, None]
-        if not len(rows):
-            return rows
         _, sizes, span = np.linalg.svd(rows, full_matrices=False)
         kept: Matrix = span[sizes > NOISELESS]
         return kept

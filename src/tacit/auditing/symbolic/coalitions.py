@@ -84,6 +84,8 @@ def severity_of(leakage: Leakage) -> tuple[float, ...]:
     """Larger is worse: exact answers to each question, then how little noise is on a gradient."""
     exact = [float(leakage.knowledge.exact(leakage.of(q).vectors).sum()) for q in ABOUT_GRADIENTS]
     least = float(leakage.of("gradient").variances.min(initial=np.inf))
+    # Rounded, so that equal coalitions are equal.
+    least = float(f"{least:.6g}")
     return *exact, -least, float(len(leakage.of("image").indices("exact")))
 
 

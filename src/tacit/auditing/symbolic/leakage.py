@@ -4,7 +4,7 @@ gradient     gᵢᵏ, for each batch k
 update       Σ gᵢᵏ over the batches of one iteration, if it has several: the sum of local steps
 difference   gᵢᵏ⁺¹ − gᵢᵏ
 combination  any other combination of the victim's gradients, in a basis of short ones
-group        a combination of gradients of the victim and one or two other honest clients
+group        a short combination of gradients of the victim and one or two other honest clients
 sum          Σⱼ gⱼᵏ over the victim's honest component
 model        θᵢᵗ after each iteration t
 image        the result of a declared non-linear step on rows that contain a gradient of the victim;
@@ -33,6 +33,7 @@ Question = Literal[
 ]
 QUESTIONS: tuple[Question, ...] = get_args(Question)
 ABOUT_GRADIENTS = QUESTIONS[:6]  # the most revealing first
+LONGEST_SUM = 6  # gradients in a combination of several clients
 Terms = tuple[tuple[Unknown, ...], tuple[float, ...]]  # unknowns and their coefficients
 
 
@@ -176,7 +177,11 @@ class Leakage:
         run = self.knowledge.run
         gradients = {client: run.gradients(client) for client in self.honest_component}
         sums = known_group_sums(self.knowledge, gradients, self.victim)
-        return [one for one in sums if len({u.client for u in one[0]}) <= len(others)]
+        return [
+            one
+            for one in sums
+            if len(one[0]) <= LONGEST_SUM and len({u.client for u in one[0]}) <= len(others)
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         return {

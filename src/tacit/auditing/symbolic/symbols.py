@@ -121,7 +121,7 @@ def run_on_symbols(
     steps: int,
     keep: Keep | None = None,
     *,
-    common_start: bool = True,
+    common_start: bool = False,
 ) -> SymbolicRun:
     """Run `steps` iterations of an algorithm on unknowns and record the messages that `keep` names.
 
