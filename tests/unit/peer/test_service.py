@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from tacit.config.loading import make_config
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.node import outbox, service
+from tacit.peer.node import finished_peers, service
 from tacit.peer.node.node_state import ActiveRoster, NodeState
 from tacit.peer.node.outbox import Outbox
 from tacit.peer.node.service import MAX_CALLS, PeerService, threads_for
@@ -491,7 +491,7 @@ def test_a_notification_that_cannot_be_saved_must_be_repeated(node, monkeypatch)
     def full(*_, **__):
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(outbox, "write_text", full)
+    monkeypatch.setattr(finished_peers, "write_text", full)
     code, why = node.refusal("NotifyFinished", finished())
     assert code == StatusCode.UNAVAILABLE
     assert "No space left" in why
