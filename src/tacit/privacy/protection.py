@@ -53,8 +53,10 @@ class Protection(ABC):
     @abstractmethod
     def _shift(self, w: Tensor) -> Tensor: ...
 
-    # Computes w from c(w), if c has an inverse.
-    _inverse: Function | None = None
+    @property
+    def _inverse(self) -> Function | None:
+        """Computes w from c(w), if c has an inverse."""
+        return None
 
 
 class NormVector(Protection):
@@ -81,8 +83,9 @@ class ErfVector(Protection):
     def _shift(self, w: Tensor) -> Tensor:
         return self.tau * torch.erf(0.1 * w)
 
-    def _inverse(self, c: Tensor) -> Tensor:
-        return 10 * torch.erfinv(c / self.tau)
+    @property
+    def _inverse(self) -> Function:
+        return lambda c: 10 * torch.erfinv(c / self.tau)
 
 
 class TanhVector(Protection):
@@ -91,8 +94,9 @@ class TanhVector(Protection):
     def _shift(self, w: Tensor) -> Tensor:
         return self.tau * torch.tanh(w)
 
-    def _inverse(self, c: Tensor) -> Tensor:
-        return torch.atanh(c / self.tau)
+    @property
+    def _inverse(self) -> Function:
+        return lambda c: torch.atanh(c / self.tau)
 
 
 PROTECTIONS: dict[str, type[Protection]] = {

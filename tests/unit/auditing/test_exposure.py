@@ -32,7 +32,7 @@ def around(matrix, away):
         (tacit.FedAvg(lr=0.1), "sum", "sum"),
         (tacit.DeFLVP(lr=0.1), "gradient", "nothing"),
         (tacit.DeFLVP(lr=0.1, private_variates=True), "nothing", "nothing"),
-        (tacit.PDMM(solver=tacit.ExactSolver()), "sum", "nothing"),
+        (tacit.PDMM(solver=tacit.ExactSolver()), "sum", "sum"),
     ],
 )
 def test_levels_on_the_ring(algorithm, neighbour, across):
