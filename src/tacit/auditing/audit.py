@@ -95,9 +95,9 @@ def run_audit(
     report("comparing symbols with numbers", 0, 1)
     mismatches = replay(setting.algorithm, setting.graph, run)
     run = without(run, mismatches)
-    notes += [f"{one.what}: it is left out of what is proved" for one in mismatches]
+    remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
     chosen = [
-        _resolved(given, run, victims[0], notes, report)
+        _resolved(given, run, victims[0], remarks, report)
         for given in adversaries or default_adversaries(run, victims[0])
     ]
     if not adversaries and transcript is not None:
@@ -163,11 +163,11 @@ def run_audit(
         exposure = compute_exposure(
             run, progress=lambda client: report("computing exposure", client + 1, clients)
         )
-    return Audit(setting, iterations, victims, results, exposure, notes)
+    return Audit(setting, iterations, victims, results, exposure, notes, remarks)
 
 
 def _resolved(
-    given: Adversary | str, run: SymbolicRun, victim: int, notes: list[str], report: Progress
+    given: Adversary | str, run: SymbolicRun, victim: int, remarks: list[str], report: Progress
 ) -> Adversary:
     """An adversary from its text; a coalition by number becomes the worst of that size."""
     if isinstance(given, Adversary):
@@ -179,7 +179,7 @@ def _resolved(
     found = worst_coalition(run, victim, size, lambda done, of: report(what, done, of))
     if found.possible > 1:
         kind = "neighbours" if size == 1 else f"coalitions of {size} neighbours"
-        notes.append(f"{found.adversary} is {found.scope} {kind} of client {victim}")
+        remarks.append(f"{found.adversary} is {found.scope} {kind} of client {victim}")
     return found.adversary
 
 

@@ -129,6 +129,7 @@ class Audit:
     results: list[AdversaryResult]
     exposure: Exposure | None
     notes: list[str] = field(default_factory=list)  # what was not measured, and why
+    remarks: list[str] = field(default_factory=list)  # on coalitions, and on what is not linear
 
     def __repr__(self) -> str:
         lines = [f"Audit({self.setting.algorithm.name}, {self.iterations} iterations)"]
@@ -138,11 +139,17 @@ class Audit:
                 lines.append(f"  {verdict.headline}: {verdict.summary}; {bound.statement}")
         return "\n".join(lines)
 
+    @property
+    def summary(self) -> str:
+        """The worst that was found, in one sentence for readers who do not want the details."""
+        return _plain_summary(self)
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as in audit.json."""
         setting = self.setting
         return {
             "version": __version__,
+            "summary": self.summary,
             "algorithm": setting.algorithm.name,
             "options": repr(setting.algorithm),
             "clip": None if setting.task.clip is None else asdict(setting.task.clip),
@@ -157,7 +164,46 @@ class Audit:
             "exposure": None if self.exposure is None else self.exposure.as_dict(),
             "assumptions": list(ASSUMPTIONS),
             "notes": self.notes,
+            "remarks": self.remarks,
         }
+
+
+def _plain_summary(audit: Audit) -> str:
+    ranks = {"exposed": 3, "partly exposed": 2, "noisy": 1, "nothing proved": 0}
+    found = [
+        (ranks[verdict.headline], -len(result.adversary.corrupt), result, verdict, ledger)
+        for result in audit.results
+        for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True)
+    ]
+    # The worst verdict, by the fewest members.
+    rank, _, result, verdict, ledger = max(found, key=lambda one: one[:2])
+    who, victim = _who(result.adversary), f"client {verdict.victim}"
+    levels = [
+        attack.score.levels[index]
+        for attack in result.reconstructions
+        for index, evidence in enumerate(attack.evidence)
+        if evidence.victim == verdict.victim
+    ]
+    if "recovered" in levels:
+        return f"{who} can reconstruct training data of {victim}."
+    if rank == 3:
+        return f"{who} can compute gradients of {victim} exactly; data can be read from them."
+    if rank == 2:
+        return f"{who} can compute parts of what the gradients of {victim} say, exactly."
+    bound = ledger.whole_run or ledger.upper
+    if math.isfinite(bound.epsilon):
+        return f"Nothing exact is known about {victim}: {bound.statement}."
+    return f"Nothing exact was found about {victim}, and nothing is guaranteed."
+
+
+def _who(adversary: Adversary) -> str:
+    """An adversary in words."""
+    count = len(adversary.corrupt)
+    if adversary.is_server:
+        return "The server"
+    if count == 0:
+        return "An eavesdropper"
+    return "One client" if count == 1 else f"{count} clients together"
 
 
 def strongest_leak(leakage: Leakage) -> str:

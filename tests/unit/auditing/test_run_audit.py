@@ -99,7 +99,7 @@ def test_the_worst_neighbours_are_found_and_named():
     assert result.adversary == Adversary.curious(1, 6)
     assert result.verdicts[0].summary.startswith("curious(1,6) computes 3 of 3 gradients")
     scope = "the worst of all 6 coalitions of 2 neighbours of client 0"
-    assert found.notes == [f"curious(1,6) is {scope}"]
+    assert found.remarks == [f"curious(1,6) is {scope}"]
     with pytest.raises(Misuse, match=r"no coalition of 5 neighbours.*size from 1 to 4"):
         audited(DSG, ["worst(5)"], task, graph)
 
