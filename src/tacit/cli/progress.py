@@ -69,7 +69,8 @@ class ProgressBars(progress.Progress):
             cautions = (f"Caution: {caution}" for caution in simulation.cautions)
             self._print_once(*lines, *simulation.remarks, *cautions)
             if not self.console.is_terminal:
-                self._print(f"{name}: {rounds} rounds of {experiment.round_length} iterations")
+                unit = "round" if rounds == 1 else "rounds"
+                self._print(f"{name}: {rounds} {unit} of {experiment.round_length} iterations")
             if t:
                 self._print(f"{name}: resumed after iteration {t}")
 
