@@ -315,7 +315,7 @@ def test_an_algorithm_needs_a_name():
 
         def step(self, s, here): ...
 
-    with pytest.raises(tacit.Misuse, match="Nameless has no name.*Add one to the class"):
+    with pytest.raises(tacit.Misuse, match=r"Nameless has no name\..*Add one to the class"):
         tacit.simulate(Nameless(), squares(), RING, steps=1)
 
 

@@ -28,7 +28,7 @@ Structure = Literal["diagonal", "upper", "sparse", "dense"]
 
 @dataclass(frozen=True)
 class MatrixStep:
-    """The law of M. All structures but "dense" take time and memory proportional to L.
+    """The distribution of M. All structures but "dense" take time and memory proportional to L.
 
     Args:
         structure: Where Z is non-zero. "diagonal": nowhere. "upper": on the first superdiagonal
