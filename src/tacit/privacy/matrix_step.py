@@ -94,5 +94,6 @@ def check_matrix(matrix: MatrixStep) -> None:
     """Require a matrix step, not the name of a structure."""
     if not isinstance(matrix, MatrixStep):
         raise Misuse(
-            f"matrix is {matrix!r}.", 'Give a distribution, e.g. tacit.MatrixStep("upper", deviation=0.01).'
+            f"matrix is {matrix!r}.",
+            'Give its distribution, e.g. tacit.MatrixStep("upper", deviation=0.01).',
         )
