@@ -83,6 +83,9 @@ class Setting:
                 f"algorithm is {self.algorithm!r}.",
                 "Give one of tacit.ALGORITHMS, made with its options.",
             )
+        if not hasattr(self.algorithm, "name"):
+            problem = f"{type(self.algorithm).__name__} has no name."
+            raise Misuse(problem, 'Add one to the class: name = "my-algorithm".')
         if self.task.clients != self.graph.clients:
             raise Misuse(
                 f"The task has {self.task.clients} clients, the graph {self.graph.clients}.",

@@ -48,7 +48,7 @@ class Network(Protocol):
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         """Send each client's row to a server; return the mean over all clients.
 
-        Only centralized reference algorithms use this.
+        Only centralized baselines use this.
         """
         ...
 
