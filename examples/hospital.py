@@ -1,7 +1,7 @@
 """Data of three hospitals for examples/federation.toml, as files and as a function.
 
-    python examples/hospital.py parts           # writes parts/a.npz, parts/b.npz and parts/c.npz
-    tacit node nodes/a --data parts/a.npz
+    python examples/hospital.py runs/parts      # writes a.npz, b.npz and c.npz to runs/parts
+    tacit node nodes/a --data runs/parts/a.npz
     PYTHONPATH=examples tacit node nodes/a --data hospital:records      # calls records("a")
 
 The three split a public dataset that comes with scikit-learn: 569 biopsies with 30 measurements

@@ -61,6 +61,12 @@ class Setting:
     gradients: str = "auto"
     prg: Generator | KeyRing = "philox"
 
+    @property
+    def start_alike(self) -> bool:
+        """Whether all clients start from one model, which each of them therefore knows."""
+        first = self.task.initial(int(self.seed), range(self.task.clients))
+        return len(first) > 1 and bool((first == first[0]).all())
+
     def check(self) -> None:
         """Raise `Misuse` if the parts are not what they should be or do not fit each other."""
         if isinstance(self.graph, Topology):
@@ -77,6 +83,9 @@ class Setting:
                 f"algorithm is {self.algorithm!r}.",
                 "Give one of tacit.ALGORITHMS, made with its options.",
             )
+        if not hasattr(self.algorithm, "name"):
+            problem = f"{type(self.algorithm).__name__} has no name."
+            raise Misuse(problem, 'Add one to the class: name = "my-algorithm".')
         if self.task.clients != self.graph.clients:
             raise Misuse(
                 f"The task has {self.task.clients} clients, the graph {self.graph.clients}.",

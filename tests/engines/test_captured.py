@@ -154,9 +154,7 @@ def test_a_view_of_an_old_row_is_copied():
 
 def test_a_run_with_a_transcript_is_not_captured():
     simulation = advanced(tacit.DSGT(lr=FALLING), digits(), 2)
-    simulation.here = replace(
-        simulation.here, apply=lambda tag, function, rows, epsilon: function(rows)
-    )
+    simulation.here = replace(simulation.here, apply=lambda step, rows: step.function(rows))
     with pytest.raises(NotCapturable, match="transcript"):
         captured(simulation, tacit.DSGT(lr=FALLING), Watchdog())
 

@@ -48,16 +48,14 @@ LIMITS = {
     "defl-vp": ("optimum", 0.5),
     "dp-dsgt": ("optimum of the sum plus noise", 1e-9),
     "psgt": ("optimum of the sum plus noise", 1e-9),
-    "gossip": ("average of the first models", 1e-12),
+    "gossip": ("average of the initial models", 1e-12),
 }
 
 
 def worked_example():
     """The source of the algorithm in docs/guides/own-algorithm.md."""
     text = GUIDE.read_text(encoding="utf-8")
-    (code,) = re.findall(
-        r"```python\n(# src/tacit/algorithms/gossip\.py\n.*?)```", text, flags=re.S
-    )
+    (code,) = re.findall(r'```python title="gossip\.py"\n(.*?)```', text, flags=re.S)
     return code
 
 
@@ -217,7 +215,7 @@ def test_reaches_its_limit_on_a_strongly_convex_problem(algorithm, task, graph):
         "optimum": lambda: task.optimum.expand(N, P),
         "optimum of the sum plus noise": lambda: shifted_optimum(task, run.state).expand(N, P),
         "fixed point of diffusion": lambda: diffusion_fixed_point(task, graph, 0.05),
-        "average of the first models": lambda: task.initial(3, range(N)).mean(0).expand(N, P),
+        "average of the initial models": lambda: task.initial(3, range(N)).mean(0).expand(N, P),
     }[limit]()
     distance = float((run.theta - centre).abs().max())
     assert distance < radius

@@ -331,7 +331,9 @@ def test_clipped_gradients_with_noise_in_every_iteration_have_a_guarantee(
         printed = audit(f"{source} {QUICK} --adversary eavesdropper --out found")
         assert "NOISY: eavesdropper computes no gradient, difference or sum of client 0" in printed
         scope = "everything that eavesdropper+theta0 sees in the first 3 iterations"
-        assert f"bounded ε = 2.5 for {scope}" in " ".join(printed.split())
+        assert f"bounded for ideal real-valued noise, ε = 2.5 for {scope}" in " ".join(
+            printed.split()
+        )
         plain = json.loads((tmp_path / "found" / "audit.json").read_text())
         bounded = plain["adversaries"][0]["bounded"][0]
         assert bounded["epsilon"] == pytest.approx((2 * 3 - 1) * 2 * 0.5 / 2.0)

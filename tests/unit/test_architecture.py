@@ -1,4 +1,4 @@
-"""The order of the rooms: a package imports only from packages before it."""
+"""The order of the packages: a package imports only from packages before it."""
 
 import ast
 from pathlib import Path
@@ -9,7 +9,7 @@ import tacit
 
 SOURCE = Path(tacit.__file__).parent
 # docs/explanation/architecture.md says what each of them is for, and why they are in this order.
-ROOMS = [
+PACKAGES = [
     "core", "graph", "data", "models", "compression", "privacy", "tasks", "algorithms", "record",
     "engines", "simulation", "auditing", "config", "report", "experiment", "peer", "bench", "cli",
 ]  # fmt: skip
@@ -17,7 +17,7 @@ FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
 
 
 def imported(text):
-    """The rooms that a module imports from, wherever it does so; "tacit" for the public names."""
+    """The packages that a module imports from, wherever it does; "tacit" for the public names."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -32,23 +32,23 @@ def imported(text):
                 yield node.lineno, [*name.split("."), "tacit"][1]
 
 
-def violations(text, room):
-    """Imports from rooms that come later, or from the package itself, which imports them all."""
-    allowed = ROOMS[: ROOMS.index(room) + 1]
+def violations(text, package):
+    """Imports from packages that come later, or from the package itself, which imports them all."""
+    allowed = PACKAGES[: PACKAGES.index(package) + 1]
     return [f"line {line}: {other}" for line, other in imported(text) if other not in allowed]
 
 
-def test_every_room_has_its_place():
+def test_every_package_has_its_place():
     found = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in SOURCE.rglob("*.py")}
-    assert found - {"__init__", "__main__"} == set(ROOMS)
+    assert found - {"__init__", "__main__"} == set(PACKAGES)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_rooms_import_only_from_rooms_before_them(path):
+def test_packages_import_only_from_packages_before_them(path):
     assert violations(path.read_text("utf-8"), path.relative_to(SOURCE).parts[0]) == []
 
 
-def test_simulation_is_a_room_of_one_file():
+def test_simulation_is_a_package_of_one_file():
     assert violations((SOURCE / "simulation.py").read_text("utf-8"), "simulation") == []
 
 

@@ -309,6 +309,16 @@ def test_a_name_is_not_an_algorithm():
         tacit.simulate("lppa", squares(), RING, steps=1)
 
 
+def test_an_algorithm_needs_a_name():
+    class Nameless(tacit.Algorithm):
+        def start(self, here): ...
+
+        def step(self, s, here): ...
+
+    with pytest.raises(tacit.Misuse, match=r"Nameless has no name\..*Add one to the class"):
+        tacit.simulate(Nameless(), squares(), RING, steps=1)
+
+
 def test_numpy_seeds_are_seeds():
     runs = [
         tacit.simulate(tacit.LPPA(lr=0.1), squares(), RING, steps=2, seed=s)

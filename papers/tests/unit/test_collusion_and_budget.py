@@ -30,7 +30,7 @@ def test_one_laplace_term_has_its_textbook_budget():
 
 
 @pytest.mark.parametrize(
-    ("rule", "corrupt", "gradients", "differences"),
+    ("rule", "corrupt", "gradients", "combinations"),
     [
         ("dsgt", 1, True, True),
         ("lppa", 1, False, True),
@@ -38,13 +38,16 @@ def test_one_laplace_term_has_its_textbook_budget():
         ("lppa, fresh masks", 4, True, True),
         ("defl-vp", 1, True, True),
         ("defl-vp, private variates", 4, False, False),
-        ("pdmm", 3, False, False),
+        ("dsg", 2, True, True),
+        ("pdmm", 1, False, False),
+        ("pdmm", 2, False, True),
+        ("admm", 2, False, True),
         ("pdmm", 4, True, True),
     ],
 )
-def test_what_neighbours_learn_together(rule, corrupt, gradients, differences):
+def test_what_neighbours_learn_together(rule, corrupt, gradients, combinations):
     found = CollusionKnowledge(RULES[rule], corrupt, 5)(0, MeasureContext())
-    assert (found["gradient"] > 0, found["difference"] > 0) == (gradients, differences)
+    assert (found["gradient"] > 0, found["combination"] > 0) == (gradients, combinations)
 
 
 def test_all_algorithms_without_a_server_are_compared():

@@ -22,7 +22,7 @@ class ADMM(Splitting):
     Args:
         rho: Penalty ρ of differences between neighbours.
         solver: How clients solve for w.
-        noise: Law of z⁰; its standard deviation is σ_z. The default is the paper's σ_z² = 10⁻⁴.
+        noise: Distribution of z⁰, with standard deviation σ_z. Default: the paper's σ_z² = 10⁻⁴.
         masks: z⁰ is "derived" from pairwise keys, or "sent" over a private channel as published.
     """
 

@@ -20,7 +20,7 @@ class Algorithm(ABC):
     methods only combine rows linearly and call `here`; they never write into a tensor.
 
     Attributes:
-        name: Name in configurations.
+        name: Name in configurations and messages; required.
         paper: Where it was published.
         requires: Properties that the graph must have: see `Graph.require`.
         protects: What it protects and how, in one line for `tacit algorithms`.

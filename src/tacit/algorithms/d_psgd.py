@@ -41,7 +41,9 @@ class DPSGD(Algorithm):
     name: ClassVar[str] = "d-psgd"
     paper: ClassVar[str] = "Lian et al. 2017; DeFL-VP, section 5.2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
-    protects: ClassVar[str] = "nothing: two messages reveal the gradient"
+    protects: ClassVar[str] = (
+        "nothing: with equal initial models, the first messages reveal the first gradient"
+    )
 
     lr: Rate
     order: Literal["adapt-then-combine", "combine-then-adapt"] = "adapt-then-combine"

@@ -26,7 +26,7 @@ class DPDSGT(Algorithm):
 
     Args:
         lr: Step size λ, a number or a schedule.
-        noise: Law of ζ.
+        noise: Distribution of ζ.
         inject: When noise is added: at the "start" as in the paper, or in "every" iteration.
         local_steps: Updates per exchange.
     """

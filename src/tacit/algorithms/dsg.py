@@ -25,7 +25,9 @@ class DSG(Algorithm):
     name: ClassVar[str] = "dsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.1; Sayed 2014"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
-    protects: ClassVar[str] = "nothing: two messages reveal the model and the gradient"
+    protects: ClassVar[str] = (
+        "nothing: with equal initial models, the first message reveals the first gradient"
+    )
 
     lr: Rate
 

@@ -23,7 +23,7 @@ class DSGRMS(DualProtection):
 
     Args:
         lr: Step size γ, a number or a schedule.
-        matrix: Law of the random matrices M.
+        matrix: Distribution of the random matrices M.
         protection: The protection vector; (τ/√L) ‖w‖ 1 above is the norm vector.
     """
 

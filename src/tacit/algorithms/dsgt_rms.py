@@ -24,7 +24,7 @@ class DSGTRMS(DualProtection):
 
     Args:
         lr: Step size λ, a number or a schedule.
-        matrix: Law of the random matrices M.
+        matrix: Distribution of the random matrices M.
         protection: The protection vector c.
     """
 

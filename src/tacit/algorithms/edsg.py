@@ -28,7 +28,9 @@ class EDSG(Algorithm):
     name: ClassVar[str] = "edsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.2; Sayed 2022"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
-    protects: ClassVar[str] = "nothing: messages reveal the model and the gradient"
+    protects: ClassVar[str] = (
+        "nothing: with equal initial models, the first message reveals the first gradient"
+    )
 
     lr: Rate
 

@@ -33,12 +33,12 @@ class EDSGRMS(DualProtection):
     wᵢ⁺ = Σⱼ aᵢⱼ φⱼᶜ − φᵢᶜ + φᵢ
 
     Only φᶜ is sent. c⁻ is ‖w‖1 of the previous iteration, and random in the first one. The paper
-    leaves its law open: here (τ/√L)c(−1) is Gaussian with deviation |τ|, the size of the shift of a
-    model of norm √L.
+    leaves its distribution open: here (τ/√L)c(−1) is Gaussian with deviation |τ|, the size of the
+    shift of a model of norm √L.
 
     Args:
         lr: Step size γ, a number or a schedule.
-        matrix: Law of the random matrices M.
+        matrix: Distribution of the random matrices M.
         protection: The protection vector; Theorem 2 requires |τ| < 0.09 on every graph.
     """
 

@@ -1,4 +1,4 @@
-"""FedAvg: the centralized reference, to compare what a server sees with what neighbours see."""
+"""FedAvg: the centralized baseline, to compare what a server sees with what neighbours see."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class LPPA(Algorithm):
 
     Args:
         lr: Step size λ, a number or a schedule.
-        noise: Law of the masks δ.
+        noise: Distribution of the masks δ.
         fresh: Draw new masks in every iteration, not only at the start.
         masks: "derived" from pairwise keys, or "sent" over a private channel as published.
         local_steps: Updates per exchange.

@@ -25,7 +25,7 @@ class MDSG(Algorithm):
 
     Args:
         lr: Step size γ, a number or a schedule.
-        noise: Law of z.
+        noise: Distribution of z.
     """
 
     name: ClassVar[str] = "mdsg"

@@ -23,7 +23,7 @@ class PDLMS(Algorithm):
 
     Args:
         lr: Step size γ, a number or a schedule.
-        noise: Law of z.
+        noise: Distribution of z.
     """
 
     name: ClassVar[str] = "pd-lms"

@@ -20,8 +20,8 @@ from tacit.record.transcript import Message, Transcript
 from tacit.record.unknowns import Unknown
 
 SYNTAX = (
-    'Give e.g. "eavesdropper", "curious(0)", "curious(0,2)+eavesdropper" or "server"; '
-    'add "+theta0" if first models are known.'
+    'Give e.g. "eavesdropper", "curious(0)", "curious(0,2)+eavesdropper", "server" or "worst(2)", '
+    'the worst two neighbours; add "+theta0" if first models are known.'
 )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
@@ -14,12 +17,15 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     why_not_invertible,
 )
 from tacit.auditing.attacks.suite import AttackSuite
-from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.bounds.ledger import Ledger, compute_ledger
+from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.result import AdversaryResult, Audit
+from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
 from tacit.auditing.symbolic.exposure import compute_exposure
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, check_victim
-from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.auditing.symbolic.replay import replay, without
+from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
@@ -28,17 +34,16 @@ from tacit.simulation import Setting, Simulation
 MAX_HEAT_MAP = 30  # clients in a heat map, by default
 
 
-def default_adversaries(setting: Setting, victim: int) -> list[Adversary]:
-    """A neighbour, all neighbours together, an eavesdropper, and the server if there is one."""
-    edges = setting.graph.edges.tolist()
-    neighbours = sorted({t for s, t in edges if s == victim} | {s for s, t in edges if t == victim})
-    adversaries = [Adversary.curious(neighbours[0])] if neighbours else []
-    if 1 < len(neighbours) < setting.graph.clients:
-        adversaries.append(Adversary.curious(*neighbours))
-    adversaries.append(Adversary.eavesdropper())
-    trial = run_on_symbols(setting.algorithm, setting.graph, 1)
-    if any(message.verb == "average" for message in trial.transcript.messages):
-        adversaries.append(Adversary.server())
+def default_adversaries(run: SymbolicRun, victim: int) -> list[str]:
+    """The worst one and two neighbours, all of them, an eavesdropper, and the server if any."""
+    neighbours = neighbours_of(run, victim)
+    sizes = [size for size in (1, 2) if size <= len(neighbours) and size < run.clients - 1]
+    adversaries = [f"worst({size})" for size in sizes if size == 1 or size < len(neighbours)]
+    if 1 < len(neighbours) < run.clients:
+        adversaries.append(str(Adversary.curious(*neighbours)))
+    adversaries.append("eavesdropper")
+    if any(message.verb == "average" for message in run.transcript.messages):
+        adversaries.append("server")
     return adversaries
 
 
@@ -48,6 +53,7 @@ def run_audit(
     *,
     victims: Sequence[int] = (0,),
     iterations: int = 10,
+    steps: int | None = None,
     delta: float = 1e-5,
     attacks: bool | AttackOptions = True,
     heat_map: bool | None = None,
@@ -59,9 +65,12 @@ def run_audit(
 
     Args:
         setting: What determines the run.
-        adversaries: Adversaries or their text; by default those of `default_adversaries`.
+        adversaries: Adversaries or their text, such as "curious(1,4)" or "worst(2)", the two
+            neighbours of the first victim that learn most together; by default those of
+            `default_adversaries`.
         victims: Clients whose data are at stake.
         iterations: How many iterations the adversaries see.
+        steps: How many iterations the run has in all, for a bound on the whole of it.
         delta: δ of the differential-privacy guarantee.
         attacks: Whether to attack, and how hard; False only proves and bounds.
         heat_map: Whether to compute the exposure of all pairs; by default up to 30 clients.
@@ -77,23 +86,33 @@ def run_audit(
         raise Misuse("No victim is named.", "Name at least one client.")
     for victim in victims:
         check_victim(victim, setting.graph.clients)
-    chosen = [Adversary.parse(a) if isinstance(a, str) else a for a in adversaries or ()]
-    if not chosen:
-        chosen = default_adversaries(setting, victims[0])
-        if transcript is not None:
-            insides = set(transcript.keep.insides)
-            notes = [
-                f"what {adversary} learns: its state was not recorded (`insides` of the transcript)"
-                for adversary in chosen
-                if not adversary.corrupt <= insides
-            ]
-            chosen = [adversary for adversary in chosen if adversary.corrupt <= insides]
+    report = progress or (lambda what, done, of: None)
+    report("running the algorithm on symbols", 0, 1)
+    # Proofs and bounds are about all messages, attacks about the recorded ones.
+    common_start = setting.start_alike
+    on_symbols = partial(run_on_symbols, setting.algorithm, setting.graph, iterations)
+    run = on_symbols(common_start=common_start)
+    report("comparing symbols with numbers", 0, 1)
+    mismatches = replay(setting.algorithm, setting.graph, run)
+    run = without(run, mismatches)
+    remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
+    chosen = [
+        _resolved(given, run, victims[0], remarks, report)
+        for given in adversaries or default_adversaries(run, victims[0])
+    ]
+    if not adversaries and transcript is not None:
+        insides = set(transcript.keep.insides)
+        notes += [
+            f"what {adversary} learns: its state was not recorded (`insides` of the transcript)"
+            for adversary in chosen
+            if not adversary.corrupt <= insides
+        ]
+        chosen = [adversary for adversary in chosen if adversary.corrupt <= insides]
     edges = [(s, t) for s, t in setting.graph.edges.tolist()]
     for adversary in chosen:
         adversary.check_graph(setting.graph.clients, edges)
         if adversary.corrupt.issuperset(victims):
             raise Misuse(f"All victims of {adversary} are corrupt.", "Name an honest client.")
-    report = progress or (lambda what, done, of: None)
     if transcript is None:
         transcript = _record(setting, chosen, iterations, report)
     keep = transcript.keep
@@ -103,12 +122,9 @@ def run_audit(
             f"The audit needs {iterations} iterations, but the transcript has {last}.",
             f"Audit at most {last}, or record more.",
         )
-    report("running the algorithm on symbols", 0, 1)
-    # Proofs and bounds are about all messages, attacks about the recorded ones.
-    run = run_on_symbols(setting.algorithm, setting.graph, iterations)
     recorded = run
     if keep != Keep(insides=keep.insides, theta0=keep.theta0):
-        recorded = run_on_symbols(setting.algorithm, setting.graph, iterations, keep)
+        recorded = without(on_symbols(keep, common_start=common_start), mismatches)
         if _row_count(run.transcript) > _row_count(recorded.transcript):
             notes.append("attacks on messages that the transcript did not keep")
     suite = None
@@ -131,14 +147,14 @@ def run_audit(
             )
         honest = [victim for victim in victims if victim not in adversary.corrupt]
         leakage = [Leakage(knowledge, victim) for victim in honest]
-        ledgers = [
-            compute_ledger(run, adversary, victim, clip=clip, parameters=parameters, delta=delta)
-            for victim in honest
-        ]
+        bound = partial(compute_ledger, run, adversary, clip=clip, parameters=parameters)
+        ledgers = [bound(victim, delta=delta, mismatches=mismatches) for victim in honest]
+        if steps is not None and steps > iterations:
+            ledgers = [_with_whole_run(ledger, setting, adversary, steps) for ledger in ledgers]
         attacked = leakage
         if suite is not None and recorded is not run:
-            partial = Knowledge(recorded, adversary)
-            attacked = [Leakage(partial, victim) for victim in honest]
+            less = Knowledge(recorded, adversary)
+            attacked = [Leakage(less, victim) for victim in honest]
         measured = suite.run(attacked, messages) if suite is not None else ([], [])
         results.append(AdversaryResult(adversary, leakage, ledgers, *measured))
     exposure = None
@@ -147,7 +163,41 @@ def run_audit(
         exposure = compute_exposure(
             run, progress=lambda client: report("computing exposure", client + 1, clients)
         )
-    return Audit(setting, iterations, victims, results, exposure, notes)
+    return Audit(setting, iterations, victims, results, exposure, notes, remarks)
+
+
+def _resolved(
+    given: Adversary | str, run: SymbolicRun, victim: int, remarks: list[str], report: Progress
+) -> Adversary:
+    """An adversary from its text; a coalition by number becomes the worst of that size."""
+    if isinstance(given, Adversary):
+        return given
+    if (match := re.fullmatch(r"\s*worst\(\s*(\d+)\s*\)\s*", given)) is None:
+        return Adversary.parse(given)
+    size = int(match[1])
+    what = f"searching the worst coalition of {size}"
+    found = worst_coalition(run, victim, size, lambda done, of: report(what, done, of))
+    if found.possible > 1:
+        kind = "neighbours" if size == 1 else f"coalitions of {size} neighbours"
+        remarks.append(f"{found.adversary} is {found.scope} {kind} of client {victim}")
+    return found.adversary
+
+
+def _with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
+    """The ledger with a bound for all iterations, if the first ones have a bound."""
+    whole = None
+    if math.isfinite(ledger.upper.epsilon):
+        whole = whole_run_bound(
+            setting.algorithm,
+            setting.graph,
+            adversary,
+            ledger.victim,
+            steps,
+            clip=setting.task.clip,
+            parameters=setting.task.parameters,
+            delta=ledger.delta,
+        )
+    return replace(ledger, whole_run=whole, run_steps=steps)
 
 
 def _record(

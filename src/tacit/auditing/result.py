@@ -16,7 +16,7 @@ from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.scoring.reconstruction import ImageScores
 from tacit.auditing.symbolic.exposure import Exposure
-from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question
+from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question, format_terms
 from tacit.core.version import __version__
 from tacit.simulation import Setting
 
@@ -24,10 +24,13 @@ Headline = Literal["exposed", "partly exposed", "noisy", "nothing proved"]
 ASSUMPTIONS = (
     "The adversary follows the protocol. It knows the algorithm, its options, the graph and the "
     "model's architecture.",
-    "Proved: exact statements are linear combinations of messages, each with its proof. Hidden "
-    "means hidden from linear combinations; results of non-linear steps count as unknowns.",
-    "Bounded: neighbouring runs differ in all data of one client. The bound covers the audited "
-    "iterations and no later ones.",
+    "Proved: exact statements are linear combinations of messages, each with its proof, closed "
+    "under steps that are declared deterministic. Hidden means hidden from these; results of other "
+    "non-linear steps count as unknowns.",
+    "Bounded: neighbouring runs differ in all data of one client. A bound covers the iterations it "
+    "names and no later ones.",
+    "The algorithm is linear where its text says so. That was checked on random numbers in the "
+    "audited iterations, not proved.",
     "Measured: a failed attack proves nothing; another attack may succeed.",
     "Exact means exact in the algebra of messages. Rounding errors of messages grow by at most the "
     "gain.",
@@ -38,6 +41,8 @@ NOUNS: dict[Question, str] = {
     "gradient": "gradients",
     "update": "updates",
     "difference": "gradient differences",
+    "combination": "other combinations of gradients",
+    "group": "combinations with one or two other clients",
     "sum": "sums over honest clients",
     "model": "models",
     "image": "outputs of non-linear steps",
@@ -65,7 +70,13 @@ class Verdict:
     ) -> Verdict:
         """The verdict on one victim; attacks on other victims are ignored."""
         victim, upper = leakage.victim, ledger.upper
-        bounded = [f"{upper} for {ledger.scope}: {upper.why}"]
+        bounded = [f"{upper.statement} for {ledger.scope}: {upper.why}"]
+        if ledger.whole_run is not None:
+            whole = ledger.whole_run
+            scope = f"the whole run of {ledger.run_steps:,} iterations"
+            bounded.insert(0, f"{whole.statement} for {scope}: {whole.why}")
+        elif ledger.run_steps is not None and math.isfinite(upper.epsilon):
+            bounded.append(f"no bound for the whole run of {ledger.run_steps:,} iterations")
         if ledger.single_message is not None:
             bounded.append(f"for comparison, {ledger.single_message}")
         measured = [
@@ -118,19 +129,27 @@ class Audit:
     results: list[AdversaryResult]
     exposure: Exposure | None
     notes: list[str] = field(default_factory=list)  # what was not measured, and why
+    remarks: list[str] = field(default_factory=list)  # on coalitions, and on what is not linear
 
     def __repr__(self) -> str:
         lines = [f"Audit({self.setting.algorithm.name}, {self.iterations} iterations)"]
         for result in self.results:
             for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True):
-                lines.append(f"  {verdict.headline}: {verdict.summary}; {ledger.upper}")
+                bound = ledger.upper if ledger.whole_run is None else ledger.whole_run
+                lines.append(f"  {verdict.headline}: {verdict.summary}; {bound.statement}")
         return "\n".join(lines)
+
+    @property
+    def summary(self) -> str:
+        """The worst that was found, in one sentence for readers who do not want the details."""
+        return _plain_summary(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as in audit.json."""
         setting = self.setting
         return {
             "version": __version__,
+            "summary": self.summary,
             "algorithm": setting.algorithm.name,
             "options": repr(setting.algorithm),
             "clip": None if setting.task.clip is None else asdict(setting.task.clip),
@@ -145,7 +164,46 @@ class Audit:
             "exposure": None if self.exposure is None else self.exposure.as_dict(),
             "assumptions": list(ASSUMPTIONS),
             "notes": self.notes,
+            "remarks": self.remarks,
         }
+
+
+def _plain_summary(audit: Audit) -> str:
+    ranks = {"exposed": 3, "partly exposed": 2, "noisy": 1, "nothing proved": 0}
+    found = [
+        (ranks[verdict.headline], -len(result.adversary.corrupt), result, verdict, ledger)
+        for result in audit.results
+        for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True)
+    ]
+    # The worst verdict, by the fewest members.
+    rank, _, result, verdict, ledger = max(found, key=lambda one: one[:2])
+    who, victim = _who(result.adversary), f"client {verdict.victim}"
+    levels = [
+        attack.score.levels[index]
+        for attack in result.reconstructions
+        for index, evidence in enumerate(attack.evidence)
+        if evidence.victim == verdict.victim
+    ]
+    if "recovered" in levels:
+        return f"{who} can reconstruct training data of {victim}."
+    if rank == 3:
+        return f"{who} can compute gradients of {victim} exactly; data can be read from them."
+    if rank == 2:
+        return f"{who} can compute parts of what the gradients of {victim} say, exactly."
+    bound = ledger.whole_run or ledger.upper
+    if math.isfinite(bound.epsilon):
+        return f"Nothing exact is known about {victim}: {bound.statement}."
+    return f"Nothing exact was found about {victim}, and nothing is guaranteed."
+
+
+def _who(adversary: Adversary) -> str:
+    """An adversary in words."""
+    count = len(adversary.corrupt)
+    if adversary.is_server:
+        return "The server"
+    if count == 0:
+        return "An eavesdropper"
+    return "One client" if count == 1 else f"{count} clients together"
 
 
 def strongest_leak(leakage: Leakage) -> str:
@@ -187,6 +245,11 @@ def _headline(leakage: Leakage) -> tuple[Headline, str]:
         noise = f"; gradients only with noise of standard deviation {least:.3g} or more"
     if question == "difference":
         return "partly exposed", computed + noise
+    if question in ("combination", "group"):
+        shown = format_terms(*leakage.terms(question, series.indices("exact")[0]))
+        whose = f"gradients of {victim}" + (" and other clients" if question == "group" else "")
+        known = f"{who} computes {exact} combination{'s' * (exact > 1)} of {whose} exactly"
+        return "partly exposed", f"{known}, such as {shown}{noise}"
     if question == "sum":
         count = len(leakage.honest_component) - 1
         others = f"{count} other client{'s' if count > 1 else ''}"

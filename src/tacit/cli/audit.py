@@ -26,6 +26,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     setting = audit.setting
     name = f"Audit of {setting.algorithm.name}, {audit.iterations} iterations"
     console.print(Text(f"{name}; {setting.graph.describe()}"))
+    console.print(Text(audit.summary, style="bold"))
     console.print(_overview(audit))
     for result in audit.results:
         for verdict in result.verdicts:
@@ -36,6 +37,8 @@ def print_audit(audit: Audit, console: Console) -> None:
             headline = (verdict.headline.upper(), COLOURS[verdict.headline])
             title = Text.assemble("\n", headline, ": ", verdict.summary)
             console.print(title, grid, highlight=False)
+    for remark in audit.remarks:
+        console.print(f"\nNote: {remark}.", highlight=False, markup=False)
     for note in audit.notes:
         console.print(f"\nNot measured: {note}.", highlight=False, markup=False)
     console.print(

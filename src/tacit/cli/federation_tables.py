@@ -12,8 +12,8 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 from rich.text import Text
 
+from tacit.peer.federation.agreed_settings import check_runnable
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
-from tacit.peer.federation.configuration import check_runnable
 from tacit.peer.federation.federation_client import NodeReport
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.manifest import Manifest

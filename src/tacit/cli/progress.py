@@ -69,7 +69,8 @@ class ProgressBars(progress.Progress):
             cautions = (f"Caution: {caution}" for caution in simulation.cautions)
             self._print_once(*lines, *simulation.remarks, *cautions)
             if not self.console.is_terminal:
-                self._print(f"{name}: {rounds} rounds of {experiment.round_length} iterations")
+                length = _counted(experiment.round_length, "iteration")
+                self._print(f"{name}: {_counted(rounds, 'round')} of {length}")
             if t:
                 self._print(f"{name}: resumed after iteration {t}")
 
@@ -116,3 +117,7 @@ class ProgressBar(progress.Progress):
         if due and not self.console.is_terminal:
             self.console.print(f"{part}: {done} of {total}", highlight=False, markup=False)
             self._last_line = time.monotonic()
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

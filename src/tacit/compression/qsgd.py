@@ -20,7 +20,7 @@ BITS = (2, 4, 8, 16)
 class QSGD:
     """C(u)ᵢ = ‖u‖₂ · ξᵢ / s with ξᵢ = ⌊s·uᵢ/‖u‖₂ + Uᵢ⌋, U uniform in [0, 1) and s = 2^(bits−1) − 1.
 
-    The paper rounds |uᵢ| and restores the sign; rounding uᵢ itself gives ξ the same law.
+    The paper rounds |uᵢ| and restores the sign; rounding uᵢ itself gives ξ the same distribution.
     β = min(P/s², √P/s) (their Lemma 3.1). On the wire: header, ‖u‖₂ as one number, then the
     integers ξ in two's complement, packed with `bits` bits each.
 

@@ -40,7 +40,7 @@ SCHEDULES = OptionFamily(
 
 # By the type that an option is annotated with.
 OPTION_FAMILIES: dict[Any, OptionFamily] = {
-    Noise: OptionFamily("law", "noise law", LAWS, '{ law = "laplace", scale = 0.025 }'),
+    Noise: OptionFamily("law", "noise distribution", LAWS, '{ law = "laplace", scale = 0.025 }'),
     Codec: OptionFamily("codec", "codec", CODECS, '{ codec = "rand-k", fraction = 0.4 }'),
     Protection: OptionFamily(
         "kind", "protection vector", PROTECTIONS, '{ kind = "norm", tau = 0.1 }'

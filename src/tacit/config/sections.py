@@ -119,9 +119,9 @@ class TranscriptSection(Section):
     tags: list[str] | None = None
     """Record only messages with these tags, such as ["gamma"]; default: all tags."""
     insides: list[NonNegativeInt] = []
-    """Clients whose gradients, noise and first models are recorded too: they may be corrupt."""
+    """Clients whose gradients, noise and initial models are recorded too: they may be corrupt."""
     theta0: bool = False
-    """Record the first models of all clients, for adversaries that know them."""
+    """Record the initial models of all clients, for adversaries that know them."""
 
 
 class RunSection(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -15,6 +16,19 @@ from tacit.core.rows import CodedRows, NoiseRows, Sent
 from tacit.core.schedules import Rate, rate_at
 
 Function = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Nonlinear:
+    """A step that is not linear in its rows, and what an algorithm declares about it."""
+
+    tag: str
+    function: Function  # [n, P] → [n, P]
+    epsilon: float | None = None
+    deterministic: bool = False
+    inverse: Function | None = None
+    lipschitz: float | None = None
+    mean: float | None = None
 
 
 class Network(Protocol):
@@ -34,7 +48,7 @@ class Network(Protocol):
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         """Send each client's row to a server; return the mean over all clients.
 
-        Only centralized reference algorithms use this.
+        Only centralized baselines use this.
         """
         ...
 
@@ -97,17 +111,30 @@ class Here(ABC):
 
     @abstractmethod
     def nonlinear(
-        self, tag: str, function: Function, rows: Tensor, *, epsilon: float | None = None
+        self,
+        tag: str,
+        function: Function,
+        rows: Tensor,
+        *,
+        epsilon: float | None = None,
+        deterministic: bool = False,
+        inverse: Function | None = None,
+        lipschitz: float | None = None,
+        mean: float | None = None,
     ) -> Tensor:
         """Apply a non-linear function to own rows [n, P].
 
-        The audit treats the result as a new unknown.
+        The audit treats the result as a new unknown, and uses what is declared about it.
 
         Args:
             tag: Name of this step in the audit.
-            function: Maps rows [n, P] to rows [n, P].
+            function: Maps rows [n, P] to rows [n, P], each row by itself.
             rows: Its argument.
             epsilon: If given, each coordinate of the result is ε-locally differentially private.
+            deterministic: The result follows from the rows: who knows them knows it.
+            inverse: Computes the rows from the result, where that is possible.
+            lipschitz: If given, ‖f(x) − f(y)‖ ≤ lipschitz · ‖x − y‖ for a deterministic f.
+            mean: If given, the expected result is `mean` times the rows.
         """
 
     def rate(self, rate: Rate) -> float:
@@ -122,7 +149,7 @@ class Here(ABC):
 
         decoded = rows
         if not codec.lossless:
-            decoded = self.nonlinear(tag, lambda x: codec.received(x, draw), rows)
+            decoded = self.nonlinear(tag, lambda x: codec.received(x, draw), rows, mean=1.0)
         return CodedRows(
             decoded,
             size=lambda: codec.size(rows.shape[1], rows.dtype),

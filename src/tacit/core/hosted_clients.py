@@ -8,14 +8,13 @@ from typing import Protocol, Self
 
 from torch import Tensor
 
-from tacit.core.here import Function, Here, Network
+from tacit.core.here import Function, Here, Network, Nonlinear
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
 from tacit.core.rows import NoiseRows
 
-# (tag, function, rows, epsilon) → function(rows): see `Here.nonlinear`.
-Apply = Callable[[str, Function, Tensor, float | None], Tensor]
+Apply = Callable[[Nonlinear, Tensor], Tensor]  # (step, rows) → step.function(rows)
 
 
 class Objective(Protocol):
@@ -50,7 +49,7 @@ class HostedClients(Here):
     objective: Objective
     randomness: Randomness
     gradients_per_step: int = 1
-    apply: Apply = lambda tag, function, rows, epsilon: function(rows)
+    apply: Apply = lambda step, rows: step.function(rows)
     t: int = 0
     tick: int = 0
 
@@ -91,9 +90,19 @@ class HostedClients(Here):
         return sent, received
 
     def nonlinear(
-        self, tag: str, function: Function, rows: Tensor, *, epsilon: float | None = None
+        self,
+        tag: str,
+        function: Function,
+        rows: Tensor,
+        *,
+        epsilon: float | None = None,
+        deterministic: bool = False,
+        inverse: Function | None = None,
+        lipschitz: float | None = None,
+        mean: float | None = None,
     ) -> Tensor:
-        return self.apply(tag, function, rows, epsilon)
+        step = Nonlinear(tag, function, epsilon, deterministic, inverse, lipschitz, mean)
+        return self.apply(step, rows)
 
     @property
     def _tick(self) -> int:

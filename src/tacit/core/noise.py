@@ -1,4 +1,4 @@
-"""Noise laws, given by quantile functions so that any source of uniform numbers can draw them."""
+"""Noise distributions, given by quantile functions: any source of uniform numbers can draw them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tacit.core.checks import check_methods, check_number
 
 
 class Noise(Protocol):
-    """The law of one coordinate; coordinates are independent."""
+    """The distribution of one coordinate; coordinates are independent."""
 
     @property
     def variance(self) -> float:
@@ -82,6 +82,6 @@ LAWS: dict[str, type[Laplace] | type[Gaussian]] = {"laplace": Laplace, "gaussian
 
 
 def check_noise(noise: Noise) -> None:
-    """Require a noise law, not just its scale."""
-    remedy = "Give a law, e.g. tacit.Laplace(0.025) or tacit.Gaussian(0.1)."
+    """Require a distribution of noise, not just its scale."""
+    remedy = "Give a distribution, e.g. tacit.Laplace(0.025) or tacit.Gaussian(0.1)."
     check_methods("noise", noise, "quantile", remedy=remedy)

@@ -120,7 +120,7 @@ class Randomness(Protocol):
 
         Args:
             tag: The name of the noise stream.
-            law: The law of each coordinate.
+            law: The distribution of each coordinate.
             tick: The counter of iterations.
             source: The client of each row, [k].
             target: The other client of each row, [k], or None for own noise.

@@ -126,7 +126,7 @@ def classes_per_client(
     labels = _integers("labels", labels)
     _check(len(labels), clients, seed, minimum)
     owners = assign_k_classes(labels, clients, k, seed, minimum)
-    return _partition("classes", owners, clients, minimum, f"#C = {k}: {k} classes each")
+    return _partition("classes", owners, clients, minimum, f"{k} classes each (#C = {k})")
 
 
 def missing_classes(
@@ -287,4 +287,5 @@ def _partition(kind: str, owners: Owners, clients: int, minimum: int, how: str) 
 
 
 def _describe(how: str, n: int, clients: int, minimum: int) -> str:
-    return f"{how}, {n:,} samples over {clients:,} clients, at least {minimum} each"
+    least = f", at least {minimum:,} each" if minimum > 1 else ""
+    return f"{n:,} samples divided among {clients:,} clients, {how}{least}"

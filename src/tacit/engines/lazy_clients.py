@@ -112,10 +112,8 @@ class LazyClients(HostedClients):
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         return super().minimise(evaluated(linear), evaluated(curvature))
 
-    def nonlinear(
-        self, tag: str, function: Function, rows: Tensor, *, epsilon: float | None = None
-    ) -> Tensor:
-        return super().nonlinear(tag, function, evaluated(rows), epsilon=epsilon)
+    def nonlinear(self, tag: str, function: Function, rows: Tensor, **declared: Any) -> Tensor:
+        return super().nonlinear(tag, function, evaluated(rows), **declared)
 
     def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
         return super().encoded(tag, codec, evaluated(rows))

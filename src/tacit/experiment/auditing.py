@@ -88,8 +88,9 @@ def audit(
     Args:
         subject: A run, a configuration or its file, or a run folder.
         adversary: One adversary or several, as objects or as text such as
-            `"curious(1,4)+eavesdropper"`. By default a neighbour of the victim, all its neighbours
-            together, an eavesdropper, and the server if there is one.
+            `"curious(1,4)+eavesdropper"`, or `"worst(2)"` for the two neighbours of the victim that
+            learn most together. By default the worst one and two neighbours, all of them, an
+            eavesdropper, and the server if there is one.
         victim: One client or several whose data are at stake.
         iterations: How many iterations the adversaries see, from the first. By default 10, or all
             of a shorter run.
@@ -141,6 +142,7 @@ def audit(
         adversaries,
         victims=victim if isinstance(victim, Sequence) else [victim],
         iterations=iterations,
+        steps=steps,
         delta=delta,
         attacks=attacks,
         heat_map=heat_map,
@@ -169,6 +171,8 @@ def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, P
 def _check_held(transcript: Transcript, adversaries: Sequence[Adversary | str]) -> None:
     """Raise Misuse early if a transcript lacks what corrupt clients hold."""
     for given in adversaries:
+        if isinstance(given, str) and given.strip().startswith("worst"):
+            continue  # Its members are not known yet.
         adversary = Adversary.parse(given) if isinstance(given, str) else given
         if missing := sorted(adversary.corrupt - set(transcript.keep.insides)):
             names = ", ".join(map(str, missing))

@@ -99,7 +99,12 @@ def short_audit(experiments: dict[str, Experiment]) -> list[str]:
     leaks: dict[str, list[str]] = {"curious(1)": [], "curious(1,4)": []}
     epsilons = []
     for name, experiment in experiments.items():
-        run = run_on_symbols(experiment.algorithm, experiment.graph, AUDITED_ITERATIONS)
+        run = run_on_symbols(
+            experiment.algorithm,
+            experiment.graph,
+            AUDITED_ITERATIONS,
+            common_start=experiment.setting.start_alike,
+        )
         clip, width = experiment.task.clip, experiment.task.parameters
         for text, found in leaks.items():
             adversary = Adversary.parse(text)

@@ -5,6 +5,10 @@
 Differential privacy needs this: without a bound on what one client can change there is no
 sensitivity, and noise of any size guarantees nothing. The gradient of a batch is clipped as a
 whole, so that two of them differ by at most 2C.
+
+The bound holds for every input. A gradient that is not finite counts as zero: sent as it is, it
+would tell that these data made it so. Gradients are shortened by a little more than C/‖g‖, so that
+rounding does not make them longer than C.
 """
 
 from __future__ import annotations
@@ -49,9 +53,12 @@ class Clip:
         size: Tensor = torch.linalg.vector_norm(
             gradients, ord=order, dim=1, keepdim=True, dtype=torch.float64
         )
-        # Infinite for a gradient of zero, and clamped.
-        share = (self.bound / size).clamp(max=1.0)
-        return gradients * share.to(gradients.dtype)
+        # Infinite for a gradient of zero.
+        share = self.bound / size
+        margin = max(4 * torch.finfo(gradients.dtype).eps, 1e-12)
+        share = torch.where(share < 1 + margin, share * (1 - margin), 1.0)
+        finite = size.isfinite()
+        return torch.where(finite, gradients * share.to(gradients.dtype), 0.0)
 
     def clip_(self, gradients: Tensor) -> Tensor:
         """Clip in place, some rows at a time to save memory."""

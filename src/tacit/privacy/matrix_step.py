@@ -28,7 +28,7 @@ Structure = Literal["diagonal", "upper", "sparse", "dense"]
 
 @dataclass(frozen=True)
 class MatrixStep:
-    """The law of M. All structures but "dense" take time and memory proportional to L.
+    """The distribution of M. All structures but "dense" take time and memory proportional to L.
 
     Args:
         structure: Where Z is non-zero. "diagonal": nowhere. "upper": on the first superdiagonal
@@ -68,7 +68,7 @@ class MatrixStep:
         if self.deviation == 0 and (self.structure == "diagonal" or self.off_diagonal == 0):
             # Not random, so linear; it protects nothing.
             return self.mean * rows
-        return here.nonlinear("M", lambda v: self._product(v, here), rows)
+        return here.nonlinear("M", lambda v: self._product(v, here), rows, mean=self.mean)
 
     def _product(self, v: Tensor, here: Here) -> Tensor:
         width = v.shape[1]
@@ -94,5 +94,6 @@ def check_matrix(matrix: MatrixStep) -> None:
     """Require a matrix step, not the name of a structure."""
     if not isinstance(matrix, MatrixStep):
         raise Misuse(
-            f"matrix is {matrix!r}.", 'Give a law, e.g. tacit.MatrixStep("upper", deviation=0.01).'
+            f"matrix is {matrix!r}.",
+            'Give its distribution, e.g. tacit.MatrixStep("upper", deviation=0.01).',
         )

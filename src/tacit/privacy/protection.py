@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.checks import check_methods, check_number
-from tacit.core.here import Here
+from tacit.core.here import Function, Here
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,24 @@ class Protection(ABC):
     def vector(self, tag: str, rows: Tensor, here: Here) -> Tensor:
         """c(w) for each hosted client's row w [n, L]; use each tag once per iteration."""
         # A shift of zero is linear in the rows; others must be declared.
-        return here.nonlinear(tag, self._shift, rows) if self.tau else torch.zeros_like(rows)
+        if not self.tau:
+            return torch.zeros_like(rows)
+        return here.nonlinear(
+            tag,
+            self._shift,
+            rows,
+            deterministic=True,
+            inverse=self._inverse,
+            lipschitz=abs(self.tau) * self.lipschitz,
+        )
 
     @abstractmethod
     def _shift(self, w: Tensor) -> Tensor: ...
+
+    @property
+    def _inverse(self) -> Function | None:
+        """Computes w from c(w), if c has an inverse."""
+        return None
 
 
 class NormVector(Protection):
@@ -69,12 +83,20 @@ class ErfVector(Protection):
     def _shift(self, w: Tensor) -> Tensor:
         return self.tau * torch.erf(0.1 * w)
 
+    @property
+    def _inverse(self) -> Function:
+        return lambda c: 10 * torch.erfinv(c / self.tau)
+
 
 class TanhVector(Protection):
     """c(w) = τ tanh(w), elementwise."""
 
     def _shift(self, w: Tensor) -> Tensor:
         return self.tau * torch.tanh(w)
+
+    @property
+    def _inverse(self) -> Function:
+        return lambda c: torch.atanh(c / self.tau)
 
 
 PROTECTIONS: dict[str, type[Protection]] = {

@@ -58,9 +58,7 @@ class RandomizedResponse:
             plus = (v < 0) ^ (drawn < self.threshold)
             if self.zeros == "coin":
                 plus = torch.where(v == 0, drawn % 2 == 0, plus)
-            # ± scale, exactly.
-            signs = plus.to(v.dtype).mul_(2 * self.scale).sub_(self.scale)
-            # Divergence must stay visible.
-            return torch.where(v.isnan(), v, signs)
+            # ± scale, exactly, also for a NaN: its sign counts as +, and it is not sent.
+            return plus.to(v.dtype).mul_(2 * self.scale).sub_(self.scale)
 
         return here.nonlinear(tag, response, rows, epsilon=self.epsilon)

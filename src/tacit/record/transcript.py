@@ -12,13 +12,13 @@ from torch import Tensor
 
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse, unknown_name
-from tacit.core.here import Function, Network
+from tacit.core.here import Network, Nonlinear
 from tacit.core.hosted_clients import HostedClients, Objective
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
 from tacit.core.rows import NoiseRows, Sent, received
-from tacit.record.unknowns import Unknown, client_unknowns, noise_unknowns
+from tacit.record.unknowns import EVERY_CLIENT, Unknown, client_unknowns, noise_unknowns
 
 Hosted = TypeVar("Hosted", bound=HostedClients)
 Verb = Literal["mix", "send", "average", "broadcast"]
@@ -118,6 +118,21 @@ class Transcript:
         """All tags, in the order of their first use."""
         return list(dict.fromkeys(message.tag for message in self.messages))
 
+    def held_row(self, unknown: Unknown) -> Tensor:
+        """The numbers [P] of an unknown that a client in `keep.insides` held."""
+        if unknown.client == EVERY_CLIENT:  # One first model for all: each client's is it.
+            held = (row for one, row in self.held.items() if one.kind == unknown.kind)
+            row = next(held, None)
+        else:
+            row = self.held.get(unknown)
+        if row is None:
+            raise Misuse(
+                f"The adversary knows {unknown}, but the transcript does not have it.",
+                "Record what corrupt clients hold: name them in `insides`; and first models: "
+                "set `theta0`.",
+            )
+        return row
+
     def of(self, tag: str) -> list[Message]:
         """The messages with a tag, such as "gamma"; an unknown tag raises Misuse."""
         if tag not in self.tags:
@@ -179,9 +194,10 @@ class TranscriptRecorder:
         """The same clients with their messages, and what the `insides` clients hold, recorded."""
         ids = here.graph.ids
 
-        def apply(tag: str, function: Function, rows: Tensor, epsilon: float | None) -> Tensor:
-            out = here.apply(tag, function, rows, epsilon)
-            self.record_held(client_unknowns("nonlinear", self.tick, ids, tag), out.__getitem__)
+        def apply(step: Nonlinear, rows: Tensor) -> Tensor:
+            out = here.apply(step, rows)
+            unknowns = client_unknowns("nonlinear", self.tick, ids, step.tag)
+            self.record_held(unknowns, out.__getitem__)
             return out
 
         objective = _RecordedObjective(here.objective, self, ids)

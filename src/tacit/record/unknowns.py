@@ -12,6 +12,7 @@ from torch import Tensor
 
 Kind = Literal["theta0", "gradient", "noise", "nonlinear"]
 NO_CLIENT = -1
+EVERY_CLIENT = -2
 
 
 class Unknown(NamedTuple):
@@ -19,6 +20,7 @@ class Unknown(NamedTuple):
 
     `when` is the number of the batch for gradients and the tick for noise and non-linear steps
     (0 in `start`, t + 1 in step t). Noise that two clients share belongs to `client` and `other`.
+    The first model that all clients start from belongs to EVERY_CLIENT.
     """
 
     kind: Kind
@@ -29,10 +31,14 @@ class Unknown(NamedTuple):
 
     def known_to(self, clients: frozenset[int]) -> bool:
         """Whether the row belongs to one of the clients."""
+        if self.client == EVERY_CLIENT:
+            return bool(clients)
         return self.client in clients or self.other in clients
 
     def __str__(self) -> str:
         symbol = {"theta0": "θ⁰", "gradient": "g"}.get(self.kind, self.tag)
+        if self.client == EVERY_CLIENT:
+            return symbol
         when = "" if self.kind == "theta0" else f"({self.when})"
         owner = f"{self.client}" if self.other == NO_CLIENT else f"{self.client}→{self.other}"
         return f"{symbol}[{owner}]{when}"
@@ -40,6 +46,11 @@ class Unknown(NamedTuple):
 
 def client_unknowns(kind: Kind, when: int, ids: Tensor, tag: str = "") -> list[Unknown]:
     return [Unknown(kind, when, client, NO_CLIENT, tag) for client in ids.tolist()]
+
+
+def first_models(ids: Tensor, common: bool) -> list[Unknown]:
+    """The first model of each client in `ids`: one unknown for all if they start alike."""
+    return [Unknown("theta0", 0, EVERY_CLIENT if common else client) for client in ids.tolist()]
 
 
 def noise_unknowns(tag: str, tick: int, source: Tensor, target: Tensor | None) -> list[Unknown]:

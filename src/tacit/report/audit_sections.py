@@ -47,13 +47,16 @@ def _verdicts(audit: Audit) -> str:
             str(verdict.victim),
             f"<strong>{escape(verdict.headline)}</strong>",
             _wrapped(verdict.summary),
-            _wrapped(str(ledger.upper)),
+            _wrapped((ledger.whole_run or ledger.upper).statement),
             _wrapped(_reconstruction_levels(result, verdict.victim)),
         ]
         for result in audit.results
         for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True)
     ]
-    html = table(["Adversary", "Victim", "Verdict", "Summary", "Guarantee", "Inversions"], rows)
+    html = f"<p><strong>{escape(audit.summary)}</strong></p>\n"
+    html += table(["Adversary", "Victim", "Verdict", "Summary", "Guarantee", "Inversions"], rows)
+    for remark in audit.remarks:
+        html += f'<div class="box" role="note"><p>Note: {escape(remark)}.</p></div>\n'
     for note in audit.notes:
         html += f'<div class="box" role="note"><p>Not measured: {escape(note)}.</p></div>\n'
     return html

@@ -17,7 +17,7 @@ def quadratic(A: Tensor, b: Tensor, theta0: Tensor | None = None) -> Task:
     Args:
         A: Symmetric matrices [N, P, P].
         b: Vectors [N, P].
-        theta0: First model, [P] for all clients or [N, P]; zero by default.
+        theta0: Initial model, [P] for all clients or [N, P]; zero by default.
 
     Returns:
         A task with full gradients whose `optimum` is (ΣAᵢ)⁻¹ Σbᵢ.
@@ -60,7 +60,7 @@ def least_squares(
     Args:
         x: One matrix [nᵢ, P] per client.
         y: One vector [nᵢ] per client.
-        theta0: First model, [P] for all clients or [N, P]; zero by default.
+        theta0: Initial model, [P] for all clients or [N, P]; zero by default.
         batch_size: Samples per gradient. None: every gradient uses all data of its client.
 
     Returns:

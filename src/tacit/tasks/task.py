@@ -1,4 +1,4 @@
-"""A task: each client's loss, data and first model, and how models are evaluated."""
+"""A task: each client's loss, data and initial model, and how models are evaluated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Task:
         parts: `Parts` for mini-batches, one tuple of arrays per client for full gradients, or a
             stream.
         batch_size: Samples per gradient; None for full gradients.
-        initial: `(seed, clients)` → the first models [n, P].
+        initial: `(seed, clients)` → the initial models [n, P].
         parameters: Length P of a model.
         dtype: float32 or float64.
         evaluation: How models are evaluated.
@@ -83,7 +83,7 @@ class Task:
             batch_size: Samples per gradient. None: every gradient uses all data of its client.
             test: Held-out (inputs, targets) on which all models are evaluated. None: models are
                 evaluated on their clients' own data.
-            init: First models: the module's own weights ("module"), one random draw for all
+            init: Initial models: the module's own weights ("module"), one random draw for all
                 clients ("same"), or one per client ("independent"). Draws depend on the seed of
                 the run.
 
@@ -149,7 +149,7 @@ class Task:
             loss: `loss(theta, *arrays)` of theta [P] and a client's arrays. A loss with exactly
                 two parameters gets a part of several arrays as one tuple.
             parts: One entry per client: a tensor or a tuple of tensors of any shapes.
-            theta0: First model [P] of all clients, or one row per client [N, P].
+            theta0: Initial model [P] of all clients, or one row per client [N, P].
             batch_size: Samples per gradient, taken along the first dimension of each array. None:
                 every gradient uses all data of its client.
 

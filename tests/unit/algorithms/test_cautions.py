@@ -48,5 +48,5 @@ def test_that_neighbour_really_can_subtract_the_masks():
 
 @pytest.mark.parametrize("noise", [0.1, None, "laplace"])
 def test_noise_must_be_a_law(noise):
-    with pytest.raises(Misuse, match="Give a law"):
+    with pytest.raises(Misuse, match="Give a distribution"):
         LPPA(lr=0.1, noise=noise)

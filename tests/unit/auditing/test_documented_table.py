@@ -36,7 +36,7 @@ ROWS = list(documented())
 def test_every_cell_is_what_the_audit_finds(name, options, cells):
     kind = ALGORITHMS[name]
     rate = {"lr": 0.05} if "lr" in kind.__dataclass_fields__ else {}
-    run = run_on_symbols(kind(**rate, **options), GRAPH, 6)
+    run = run_on_symbols(kind(**rate, **options), GRAPH, 6, common_start=True)
     known = [Knowledge(run, Adversary.parse(text)) for text in ADVERSARIES]
     assert tuple(strongest_leak(Leakage(knowledge, 0)) for knowledge in known) == cells
 

@@ -28,11 +28,11 @@ def around(matrix, away):
         (tacit.LPPA(lr=0.1, noise=MASK), "difference", "difference"),
         (tacit.LPPA(lr=0.1, noise=MASK, fresh=True), "sum", "sum"),
         (tacit.DPDSGT(lr=0.1, noise=MASK), "difference", "difference"),
-        (tacit.DSG(lr=0.1), "nothing", "nothing"),
+        (tacit.DSG(lr=0.1), "sum", "sum"),
         (tacit.FedAvg(lr=0.1), "sum", "sum"),
         (tacit.DeFLVP(lr=0.1), "gradient", "nothing"),
         (tacit.DeFLVP(lr=0.1, private_variates=True), "nothing", "nothing"),
-        (tacit.PDMM(solver=tacit.ExactSolver()), "noisy", "nothing"),
+        (tacit.PDMM(solver=tacit.ExactSolver()), "sum", "sum"),
     ],
 )
 def test_levels_on_the_ring(algorithm, neighbour, across):
@@ -67,7 +67,7 @@ def test_plain_values_and_progress():
     assert done == [0, 1, 2, 3, 4]
     plain = json.loads(json.dumps(found.as_dict()))
     assert plain["iterations"] == 2
-    assert plain["learns"][0] == [None, "gradient", "nothing", "nothing", "gradient"]
+    assert plain["learns"][0] == [None, "gradient", "sum", "sum", "gradient"]
     assert plain["noise_deviation"][0] == [None, 0, None, None, 0]
     assert list(plain["meaning"]) == list(MEANING) == list(LEVELS)
 

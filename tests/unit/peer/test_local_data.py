@@ -14,8 +14,8 @@ from tacit.config.build import build
 from tacit.config.loading import make_config
 from tacit.core.errors import Misuse
 from tacit.engines.gradients.objective import HostedObjective
-from tacit.peer.federation.configuration import agreed_data
-from tacit.peer.node.local_arrays import check_samples
+from tacit.peer.federation.agreed_settings import agreed_data
+from tacit.peer.node.data_file import check_samples
 from tacit.peer.node.local_data import load_local_data
 
 FUNCTIONS = """
@@ -340,7 +340,7 @@ def test_a_users_task_can_replace_a_named_one(own):
         ("constant", ["is a int", "function"]),
         ("absent", ["cannot be imported", "absent"]),
         ("two", ["2 clients", "one client"]),
-        ("own_start", ["no first model for client number 4", "[P]"]),
+        ("own_start", ["no initial model for client number 4", "[P]"]),
     ],
 )
 def test_functions_that_return_no_data_are_an_error(own, function, words):

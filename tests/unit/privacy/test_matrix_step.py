@@ -82,9 +82,7 @@ def test_the_product_is_declared_not_linear(hosted):
     from dataclasses import replace
 
     declared = []
-    here = replace(
-        hosted(3, 4), apply=lambda tag, function, rows, epsilon: declared.append(tag) or rows
-    )
+    here = replace(hosted(3, 4), apply=lambda step, rows: declared.append(step.tag) or rows)
     MatrixStep("dense").times(torch.ones(3, 4), here)
     assert declared == ["M"]
 

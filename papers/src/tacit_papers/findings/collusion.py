@@ -1,13 +1,16 @@
 """Finding: how much colluding neighbours learn, for every algorithm on the same graph.
 
-Eight clients have four neighbours each; k of the victim's neighbours pool what they know. The
-algorithm runs on symbols, and linear algebra proves which gradients of the victim are in the span
-of what they saw and hold.
+Eight clients have four neighbours each; k of the victim's neighbours pool what they know, and every
+choice of k is examined. All clients start from one model. The algorithm runs on symbols, and linear
+algebra proves which combinations of the victim's gradients are in the span of what they saw and
+hold.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -44,7 +47,7 @@ RULES: dict[str, dict[str, Any]] = {
 # Titles of panels, and words in claims.
 QUESTIONS: dict[Question, tuple[str, str]] = {
     "gradient": ("its gradient", "gradients"),
-    "difference": ("gradient differences", "differences of gradients"),
+    "combination": ("combinations of gradients", "combinations of gradients"),
     "sum": ("the honest sum", "the honest sum"),
 }
 
@@ -68,29 +71,30 @@ class CollusionKnowledge:
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         options = {key: value for key, value in self.algorithm.items() if key != "name"}
         algorithm = make_algorithm(self.algorithm["name"], options, 1, self.iterations)
-        run = run_on_symbols(algorithm, _graph(), self.iterations)
+        run = run_on_symbols(algorithm, _graph(), self.iterations, common_start=True)
         worst: dict[str, float] = {}
-        for coalition in _coalitions(self.corrupt):
+        for coalition in combinations(NEIGHBOURS, self.corrupt):
             leakage = Leakage(Knowledge(run, Adversary.curious(*coalition)), 0)
-            for question in QUESTIONS:
-                if question == "sum" and len(leakage.honest_component) == 1:
-                    continue
-                statuses: list[str] = list(leakage.of(question).statuses)
-                for status, name in (("exact", question), ("noisy", f"{question}_noisy")):
-                    share = statuses.count(status) / max(1, len(statuses))
-                    worst[name] = max(worst.get(name, 0.0), share)
-        return {**worst, "leak": max(worst.get("gradient", 0.0), worst.get("difference", 0.0))}
+            statuses = leakage.of("gradient").statuses
+            shares = {
+                "gradient": _share_of(statuses, "exact"),
+                "gradient_noisy": _share_of(statuses, "noisy"),
+                "combination": leakage.subspace.dimension / max(1, len(leakage.gradients)),
+            }
+            if len(leakage.honest_component) > 1:
+                shares["sum"] = _share_of(leakage.of("sum").statuses, "exact")
+            for name, share in shares.items():
+                worst[name] = max(worst.get(name, 0.0), share)
+        return {**worst, "leak": worst["combination"]}
+
+
+def _share_of(statuses: Sequence[str], status: str) -> float:
+    return list(statuses).count(status) / max(1, len(statuses))
 
 
 def _graph() -> Graph:
     pairs = [(i, (i + step) % CLIENTS) for i in range(CLIENTS) for step in REACH]
     return Topology.from_edges(pairs, CLIENTS).mixing("metropolis", lazy=True)
-
-
-def _coalitions(size: int) -> list[tuple[int, ...]]:
-    """Neighbours from one side first, and from both sides; by symmetry others are no worse."""
-    both = tuple(sorted((NEIGHBOURS[::-1] + NEIGHBOURS)[:size]))
-    return list(dict.fromkeys([NEIGHBOURS[:size], both]))
 
 
 def _cells(scale: Scale) -> list[Cell]:
@@ -122,7 +126,7 @@ def _draw(result: ArtifactResult) -> Figure:
             axes.set_title(title)
             axes.set_xlabel("corrupt neighbours of four")
             axes.grid(visible=False)
-        title = "iterations in which they know it exactly (%); –: the sum is its gradient alone"
+        title = "share known exactly by the worst coalition (%); –: the sum is its gradient alone"
         figure.suptitle(title, fontsize=10)
     return figure
 
@@ -154,19 +158,23 @@ ARTIFACTS = (
         claims=[
             _learns("dsgt", 1, "gradient", exactly=True),
             _learns("lppa", 1, "gradient", exactly=False),
-            _learns("lppa", 1, "difference", exactly=True),
+            _learns("lppa", 1, "combination", exactly=True),
             _learns("lppa, fresh masks", 1, "gradient", exactly=False),
-            _learns("lppa, fresh masks", 1, "difference", exactly=False),
+            _learns("lppa, fresh masks", 1, "combination", exactly=False),
+            *(_learns(rule, 2, "gradient", exactly=True) for rule in ("dsg", "edsg", "d-psgd")),
+            *(_learns(rule, 2, "combination", exactly=True) for rule in ("pdmm", "admm")),
+            *(_learns(rule, 1, "combination", exactly=False) for rule in ("pdmm", "admm")),
             _learns("lppa, fresh masks", 4, "gradient", exactly=True),
             _learns("pdmm", 1, "gradient", exactly=False),
-            _learns("pdmm", 4, "difference", exactly=True),
+            _learns("pdmm", 4, "gradient", exactly=True),
             _learns("defl-vp", 1, "gradient", exactly=True),
             _learns("defl-vp, private variates", 1, "gradient", exactly=False),
         ],
         draw=_draw,
         protocol=(
             "8 clients on a circle, each with edges to the next two on both sides, lazy Metropolis "
-            "weights; the algorithm runs on symbols, and the span of what corrupt neighbours saw "
+            "weights, one initial model for all; every choice of k neighbours; the algorithm runs "
+            "on symbols, and the span of what corrupt neighbours saw "
             "and hold is examined, nothing is estimated. A gradient hidden here may still be "
             "estimated with noise"
         ),

@@ -32,7 +32,12 @@ class NeighbourKnowledge(FieldDescription):
 
     def __call__(self, seed: int, context: MeasureContext) -> Values:
         experiment = context.experiment(self.config, seed, seed_data=True)
-        run = run_on_symbols(experiment.algorithm, experiment.graph, self.iterations + AHEAD)
+        run = run_on_symbols(
+            experiment.algorithm,
+            experiment.graph,
+            self.iterations + AHEAD,
+            common_start=experiment.setting.start_alike,
+        )
         pairs = [(i, j) for i, j in experiment.graph.edges.tolist() if i != j]
         leakages = [
             Leakage(Knowledge(run, Adversary.curious(curious)), victim) for victim, curious in pairs

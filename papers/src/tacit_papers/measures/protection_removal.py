@@ -128,9 +128,7 @@ def first_gradient(run: RecordedRun, victim: int, theta0: Tensor) -> Tensor | No
     rule = run.simulation.algorithm
     if not isinstance(rule, DualProtection):
         return None
-    here = replace(
-        run.simulation.here.at(0), apply=lambda tag, function, rows, epsilon: function(rows)
-    )
+    here = replace(run.simulation.here.at(0), apply=lambda step, rows: step.function(rows))
 
     def shift(row: Tensor) -> Tensor:
         return rule.protection.vector("guess", row[None], here)[0]

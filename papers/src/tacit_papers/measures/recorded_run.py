@@ -54,8 +54,14 @@ class RecordedRun:
         for iteration in range(iterations):
             simulation.step()
             context.progress("recording", iteration + 1, iterations)
-        algorithm, graph = experiment.algorithm, experiment.graph
-        symbols = run_on_symbols(algorithm, graph, iterations, transcript.keep)
+        graph = experiment.graph
+        symbols = run_on_symbols(
+            experiment.algorithm,
+            graph,
+            iterations,
+            transcript.keep,
+            common_start=experiment.setting.start_alike,
+        )
         return cls(experiment.task, graph, transcript, symbols, simulation)
 
     def leakage(self, adversary: Adversary, victim: int) -> Leakage:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad
 
+from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.audit import default_adversaries, run_audit
+from tacit.auditing.audit import run_audit
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.sections import Config
@@ -58,9 +59,10 @@ class ControlVariateLeak:
         """The audit and the pictures."""
         experiment = context.experiment(self.audited, seed)
         setting = experiment.setting
-        neighbour = default_adversaries(setting, 0)[0]
-        (curious,) = neighbour.corrupt
-        near = sorted(j for i, j in setting.graph.edges.tolist() if i == curious)
+        edges = setting.graph.edges.tolist()
+        curious = min(j for i, j in edges if i == 0)
+        neighbour = Adversary.curious(curious)
+        near = sorted(j for i, j in edges if i == curious)
         transcript = Transcript(Keep(insides=(curious,)))
         simulation = experiment.simulation(transcript)
         simulation.start()

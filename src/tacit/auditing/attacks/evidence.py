@@ -9,13 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tacit.auditing.symbolic.knowledge import Combination, Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, Question
+from tacit.auditing.symbolic.linear_knowledge import Combination, Derivation, LinearKnowledge
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 
-Kind = Literal["gradient", "noisy gradient", "update", "difference", "sum", "model", "image"]
+FIXED_POINT_STEPS = 400
+Kind = Question | Literal["noisy gradient"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ class Evidence:
 
 
 def apply_combination(
-    combination: Combination, knowledge: Knowledge, transcript: Transcript
+    combination: Combination, knowledge: LinearKnowledge, transcript: Transcript
 ) -> Tensor:
     """Σ coefficients · messages − Σ coefficients · own rows, [P] in float64."""
     _check_same_run(knowledge.run.transcript, transcript)
@@ -49,15 +50,24 @@ def apply_combination(
         a * transcript.messages[message].rows[row].double()
         for (message, row), a in combination.messages
     ]
-    for unknown, coefficient in combination.own:
-        if unknown not in transcript.held:
-            raise Misuse(
-                f"The adversary knows {unknown}, but the transcript does not have it.",
-                "Record what corrupt clients hold: name them in `insides`; and first models: "
-                "set `theta0`.",
-            )
-        parts.append(-coefficient * transcript.held[unknown].double())
+    parts += [a * _derived(one, knowledge, transcript) for one, a in combination.derived]
+    parts += [-a * transcript.held_row(unknown).double() for unknown, a in combination.own]
     return torch.stack(parts).sum(0) if parts else torch.zeros(())
+
+
+def _derived(derivation: Derivation, knowledge: LinearKnowledge, transcript: Transcript) -> Tensor:
+    """The numbers [P] of a derivation."""
+    source = apply_combination(derivation.source, knowledge, transcript)[None]
+    step = knowledge.run.nonlinear_steps[derivation.unknown].declared
+    if derivation.how == "function":
+        return step.function(source)[0]
+    if derivation.how == "inverse":
+        assert step.inverse is not None
+        return step.inverse(source)[0]
+    x = source
+    for _ in range(FIXED_POINT_STEPS):
+        x = source - derivation.ratio * step.function(x)
+    return x[0]
 
 
 def evidence(
@@ -93,7 +103,7 @@ def _rounding(combination: Combination, values: Tensor, transcript: Transcript) 
     return size * torch.finfo(rows[0][1].dtype).eps / max(float(values.norm()), 1e-300)
 
 
-def _point(knowledge: Knowledge, gradient: Unknown, transcript: Transcript) -> Tensor | None:
+def _point(knowledge: LinearKnowledge, gradient: Unknown, transcript: Transcript) -> Tensor | None:
     """The model at which a gradient was taken, if it is exactly known."""
     point = knowledge.run.points[gradient.when][gradient.client]
     answer = knowledge.answer(knowledge.pad(point))

@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.knowledge import Knowledge, Status
+from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage, Question
+from tacit.auditing.symbolic.linear_knowledge import Status
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 
@@ -22,6 +23,8 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 LEVEL_OF: dict[tuple[Question, Status], Level] = {
     ("gradient", "noisy"): "noisy",
     ("sum", "exact"): "sum",
+    ("group", "exact"): "sum",
+    ("combination", "exact"): "difference",
     ("difference", "exact"): "difference",
     ("update", "exact"): "gradient",
     ("gradient", "exact"): "gradient",
@@ -29,8 +32,8 @@ LEVEL_OF: dict[tuple[Question, Status], Level] = {
 MEANING = {
     "nothing": "no gradient by linear combinations",
     "noisy": "noisy gradients",
-    "sum": "exact sums over the honest component",
-    "difference": "exact gradient differences",
+    "sum": "exact sums over honest clients",
+    "difference": "exact differences or other combinations of gradients",
     "gradient": "exact gradients, or exact sums of local steps",
 }
 

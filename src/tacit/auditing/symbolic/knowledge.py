@@ -1,254 +1,79 @@
-"""What an adversary knows: linear algebra over the messages it sees.
+"""What an adversary knows: combinations of messages, closed under deterministic steps.
 
-A run on symbols gives each message as coefficients over the unknowns. The adversary's own unknowns
-are subtracted; the others are hidden. A quantity c (a gradient, a difference, a sum, a model) is
+A declared non-linear step f is an unknown of its own. If it is deterministic,
 
-    exact    if c is a combination of messages: c = aᵀA
-    noisy    if some combination equals c plus noise; the estimate is the one with least variance
-    hidden   if every combination that contains c also contains other secrets
+- f(x) is known where x is;
+- x is known where f(x) is, if f has an inverse;
+- both are known where x + r·f(x) is and |r| · Lip(f) < 1: x ↦ v − r·f(x) is a contraction.
 
-A = L Q with orthonormal rows Q = [S N] over secrets and noise; D are the standard deviations of the
-noise. Among all combinations with Sᵀa = c_S the best one minimises ‖D(Nᵀa − c_N)‖². With S = UΣVᵀ
-it is a = UΣ⁻¹Vᵀc_S + Z b, where the columns of Z are orthogonal to those of U and b solves a
-least-squares problem. If all noise has one standard deviation, S Sᵀ + N Nᵀ = I makes it explicit:
-b = ZᵀN c_N.
-
-A coefficient below 10⁻⁷ of the largest, or a message that adds less than 10⁻⁹ of its size to
-earlier ones, is below the rounding of float32 and counts as zero. A step size of 10⁻⁷ therefore
-hides gradients in models.
-
-Linear knowledge is a lower bound on knowledge: exact quantities are known for certain, hidden ones
-are hidden from linear combinations. Results of non-linear steps are unknowns of their own.
+What is derived may make more combinations known, so this repeats until nothing is new.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal, NamedTuple
-
 import numpy as np
-import numpy.typing as npt
-from scipy import linalg
-from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.symbolic.row_space import Matrix, RowSpace
-from tacit.auditing.symbolic.symbols import SymbolicRun
-from tacit.core.errors import Misuse
+from tacit.auditing.symbolic.linear_knowledge import (
+    EXACT,
+    Combination,
+    Derivation,
+    LinearKnowledge,
+)
+from tacit.auditing.symbolic.row_space import Matrix
+from tacit.auditing.symbolic.symbols import NonlinearStep, SymbolicRun
+from tacit.core.here import Nonlinear
 from tacit.record.unknowns import Unknown
 
-Status = Literal["exact", "noisy", "hidden"]
-Flags = npt.NDArray[np.bool_]
-EXACT = 1e-7  # ‖c − aᵀA‖ / ‖c‖ below which c is a combination of messages
-VISIBLE = 1e-6  # singular values of S below this belong to secrets that no message contains
-CANDIDATE = 1e-12  # share of ‖c‖² that may be missing in the fast first check
-NEGLIGIBLE = 1e-12  # coefficients left out of a combination, relative to its largest
-BLOCK = 256  # rows added to the basis at a time
+CONTRACTION = 0.99  # |r| · Lip(f) below which the fixed point is found
 
 
-class MessageRow(NamedTuple):
-    """One row of one message, as indices into the transcript."""
-
-    message: int
-    row: int
-
-
-@dataclass(frozen=True, eq=False)
-class Combination:
-    """Σ coefficients · messages − Σ coefficients · own: the same for every coordinate."""
-
-    messages: tuple[tuple[MessageRow, float], ...]
-    own: tuple[tuple[Unknown, float], ...]  # unknowns that the adversary has itself
-
-    @property
-    def gain(self) -> float:
-        """Σ |coefficients|: an upper bound on how much rounding errors of messages grow."""
-        return sum(abs(coefficient) for _, coefficient in self.messages)
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """What an adversary knows about one quantity."""
-
-    status: Status
-    variance: float | None  # of the noise per coordinate; 0 if exact, None if hidden
-    combination: Combination | None  # the estimate; None if hidden
-    noise: tuple[tuple[Unknown, float], ...] = ()  # what remains in the estimate
-
-
-HIDDEN = Answer("hidden", None, None)
-
-
-class Knowledge:
-    """One adversary's view of one run, factorized once; every query after that is a product."""
+class Knowledge(LinearKnowledge):
+    """One adversary's view of one run, with everything that follows from it."""
 
     def __init__(self, run: SymbolicRun, adversary: Adversary) -> None:
-        adversary.check_graph(run.clients, run.transcript.edges)
-        self.run = run
-        self.adversary = adversary
-        is_own = np.array([adversary.knows(unknown) for unknown in run.unknowns], dtype=bool)
-        self._own_columns = np.flatnonzero(is_own)
-        self._hidden_columns = np.flatnonzero(~is_own)
-        self.hidden = [run.unknowns[column] for column in self._hidden_columns]
-        self._is_noise = np.array([unknown.kind == "noise" for unknown in self.hidden], dtype=bool)
-        self.seen: list[MessageRow] = []
-        self._space = RowSpace(len(self.hidden))
-        block: list[Matrix] = []
-        for message, rows in adversary.view(run.transcript):
-            self.seen += [MessageRow(message, row) for row in rows.tolist()]
-            sent = run.transcript.messages[message].rows
-            columns = self._hidden_columns[self._hidden_columns < sent.shape[1]]
-            block.append(sent[rows].numpy()[:, columns])
-            if sum(map(len, block)) >= BLOCK:
-                self._space.add(_stacked(block))
-                block = []
-        if block:
-            self._space.add(_stacked(block))
+        super().__init__(run, adversary)
+        steps = {
+            unknown: step
+            for unknown, step in run.nonlinear_steps.items()
+            if step.declared.deterministic and not adversary.knows(unknown)
+        }
+        while steps and (derived := self._derivations(steps)):
+            self.derive(np.stack([self.derived_vector(one) for one in derived]), derived)
 
-    @property
-    def basis(self) -> Matrix:
-        """Orthonormal rows [rank, hidden] that span the messages over the hidden unknowns."""
-        return self._space.basis
+    def _derivations(self, steps: dict[Unknown, NonlinearStep]) -> list[Derivation]:
+        """What follows from what is known now; steps that can give nothing more are removed."""
+        x = np.stack([self.pad(step.input) for step in steps.values()])
+        results = np.stack([self.vector((unknown, 1.0)) for unknown in steps])
+        knows_x, knows_result = self.exact(x), self.exact(results)
+        derived = []
+        for k, (unknown, step) in enumerate(list(steps.items())):
+            if knows_x[k] and not knows_result[k]:
+                derived.append(Derivation("function", unknown, self._exactly(x[k])))
+            elif knows_result[k] and not knows_x[k] and step.declared.inverse is not None:
+                derived.append(Derivation("inverse", unknown, self._exactly(results[k])))
+            elif not (knows_x[k] or knows_result[k]):
+                ratio = self._ratio(step.declared, x[k], results[k])
+                if ratio is not None:
+                    source = self._exactly(x[k] + ratio * results[k])
+                    derived.append(Derivation("fixed point", unknown, source, ratio))
+                    continue  # f(x) follows from x in the next pass.
+            if knows_x[k] or knows_result[k]:
+                del steps[unknown]
+        return derived
 
-    def vector(self, *terms: tuple[Unknown, float]) -> Matrix:
-        """A combination of unknowns as coefficients over all of them [U]."""
-        vector = np.zeros(len(self.run.unknowns))
-        for unknown, coefficient in terms:
-            if unknown not in self.run.columns:
-                raise Misuse(
-                    f"{unknown} does not occur in the run.", "Name an unknown of `run.unknowns`."
-                )
-            vector[self.run.columns[unknown]] += coefficient
-        return vector
+    def _exactly(self, vector: Matrix) -> Combination:
+        combination = self.answer(vector).combination
+        assert combination is not None
+        return combination
 
-    def pad(self, row: Tensor) -> Matrix:
-        """Coefficients over the first unknowns, such as a model's, as coefficients over all [U]."""
-        vector = np.zeros(len(self.run.unknowns))
-        vector[: len(row)] = row.numpy()
-        return vector
-
-    def hidden_part(self, vectors: Matrix) -> Matrix:
-        """The coefficients [c, hidden] of vectors [c, U] over the hidden unknowns."""
-        return vectors[:, self._hidden_columns]
-
-    def exact(self, vectors: Matrix) -> Flags:
-        """Which of the vectors [c, U] the adversary can compute."""
-        hidden = self.hidden_part(vectors)
-        size = np.square(hidden).sum(axis=1)
-        # Most vectors contain few unknowns.
-        nonzero = np.flatnonzero(hidden.any(axis=0))
-        coordinates = hidden[:, nonzero] @ self.basis[:, nonzero].T
-        exact: Flags = size - np.square(coordinates).sum(axis=1) <= CANDIDATE * size
-        # Only these are worth the long product, which does not cancel.
-        (likely,) = np.nonzero(exact)
-        missing = np.linalg.norm(hidden[likely] - coordinates[likely] @ self.basis, axis=1)
-        exact[likely] = missing <= EXACT * np.sqrt(size[likely])
-        return exact
-
-    def variances(self, vectors: Matrix) -> Matrix:
-        """Variance [c] of the best estimate of each vector: 0 if exact, infinite if hidden."""
-        exact = self.exact(vectors)
-        variances = np.where(exact, 0.0, np.inf)
-        # Without noise a vector is either exact or hidden.
-        if exact.all() or not self._is_noise.any():
-            return variances
-        rest = self.hidden_part(vectors[~exact])
-        coordinates, visible = self._estimate(rest)
-        if self._same_deviation and not rest[:, self._is_noise].any():
-            # ‖Nᵀa‖² = ‖a‖² − ‖Sᵀa‖², as the rows of Q are orthonormal: no long product is needed.
-            found = np.square(coordinates).sum(axis=1) - np.square(rest).sum(axis=1)
-            found = np.maximum(found, 0.0) * self._deviations[0] ** 2
-        else:
-            found = np.square(self._error(coordinates, rest) * self._deviations).sum(axis=1)
-        variances[~exact] = np.where(visible, found, np.inf)
-        return variances
-
-    def answer(self, vector: Matrix) -> Answer:
-        """What is known about one vector [U], with the combination that proves it."""
-        hidden = self.hidden_part(vector[None])
-        if self.exact(vector[None])[0]:
-            return Answer("exact", 0.0, self._combination(self.basis @ hidden[0], vector))
-        if not self._is_noise.any():
-            return HIDDEN
-        coordinates, visible = self._estimate(hidden)
-        if not visible[0]:
-            return HIDDEN
-        error = self._error(coordinates, hidden)[0]
-        variance = float(np.square(error * self._deviations).sum())
-        noise = [unknown for unknown in self.hidden if unknown.kind == "noise"]
-        terms = zip(noise, error.tolist(), strict=True)
-        remaining = tuple((unknown, x) for unknown, x in terms if abs(x) > EXACT)
-        return Answer("noisy", variance, self._combination(coordinates[0], vector), remaining)
-
-    @cached_property
-    def _noise_basis(self) -> Matrix:
-        """N [rank, noise]."""
-        return self.basis[:, self._is_noise]
-
-    @property
-    def _same_deviation(self) -> bool:
-        return bool(np.ptp(self._deviations) <= EXACT * self._deviations.max())
-
-    @cached_property
-    def _deviations(self) -> Matrix:
-        """Standard deviations [noise] of the hidden noise."""
-        laws = [self.run.laws[unknown] for unknown in self.hidden if unknown.kind == "noise"]
-        deviations: Matrix = np.sqrt(np.array([law.variance for law in laws]))
-        return deviations
-
-    @cached_property
-    def _decomposition(self) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-        """U [rank, k], σ [k], V [k, secrets] of S for nonzero σ, and Z [rank, rank − k]."""
-        secrets = self.basis[:, ~self._is_noise]
-        squares, vectors = linalg.eigh(secrets @ secrets.T, check_finite=False)
-        kept = squares > VISIBLE**2
-        left, sigma = vectors[:, kept], np.sqrt(np.minimum(squares[kept], 1.0))
-        return left, sigma, (left.T @ secrets) / sigma[:, None], vectors[:, ~kept]
-
-    def _estimate(self, hidden: Matrix) -> tuple[Matrix, Flags]:
-        """Best estimates as combinations [c, rank] of the basis, and which of them are unbiased."""
-        left, sigma, right, free = self._decomposition
-        secrets = hidden[:, ~self._is_noise]
-        along = secrets @ right.T
-        missing = np.linalg.norm(secrets - along @ right, axis=1)
-        visible: Flags = missing <= EXACT * np.linalg.norm(secrets, axis=1)
-        coordinates = (along / sigma) @ left.T
-        if self._same_deviation:
-            if (noise := hidden[:, self._is_noise]).any():
-                coordinates += (noise @ self._noise_basis.T) @ free @ free.T
-        elif free.shape[1]:
-            moves = (free.T @ self._noise_basis) * self._deviations
-            error = self._error(coordinates, hidden) * self._deviations
-            best, *_ = linalg.lstsq(moves.T, -error.T, lapack_driver="gelsy")
-            coordinates += (free @ best).T
-        return coordinates, visible
-
-    def _error(self, coordinates: Matrix, hidden: Matrix) -> Matrix:
-        """Coefficients [c, noise] of the noise that an estimate adds to the quantity."""
-        error: Matrix = coordinates @ self._noise_basis - hidden[:, self._is_noise]
-        return error
-
-    def _combination(self, coordinates: Matrix, target: Matrix) -> Combination:
-        """The combination with these coordinates whose own unknowns add up to the target's."""
-        coefficients = self._space.combination(coordinates[None])[0]
-        rows = [self.seen[pivot] for pivot in self._space.pivots]
-        negligible = NEGLIGIBLE * max(1.0, float(np.abs(coefficients).max(initial=0.0)))
-        pairs = zip(rows, coefficients.tolist(), strict=True)
-        used = [(seen, a) for seen, a in pairs if abs(a) > negligible]
-        total = -target
-        for seen, a in used:
-            row = self.run.transcript.messages[seen.message].rows[seen.row].numpy()
-            total[: len(row)] += a * row
-        own = [
-            (self.run.unknowns[column], float(total[column]))
-            for column in self._own_columns
-            if abs(total[column]) > NEGLIGIBLE
-        ]
-        return Combination(tuple(sorted(used)), tuple(own))
-
-
-def _stacked(blocks: list[Matrix]) -> Matrix:
-    """Rows of different lengths, padded with zeros to the longest."""
-    width = max(rows.shape[1] for rows in blocks)
-    return np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in blocks])
+    def _ratio(self, declared: Nonlinear, x: Matrix, result: Matrix) -> float | None:
+        """R such that x + r·f(x) is known and the contraction finds x; None if there is none."""
+        if declared.lipschitz is None:
+            return None
+        hidden = self.hidden_part(np.stack((x, result)))
+        rest, along = hidden - (hidden @ self.basis.T) @ self.basis
+        ratio = -float(rest @ along) / float(along @ along)
+        missing = np.linalg.norm(rest + ratio * along)
+        found = missing <= EXACT * np.linalg.norm(hidden[0] + ratio * hidden[1])
+        return ratio if found and abs(ratio) * declared.lipschitz < CONTRACTION else None

@@ -3,6 +3,8 @@
 gradient     gᵢᵏ, for each batch k
 update       Σ gᵢᵏ over the batches of one iteration, if it has several: the sum of local steps
 difference   gᵢᵏ⁺¹ − gᵢᵏ
+combination  any other combination of the victim's gradients, in a basis of short ones
+group        a short combination of gradients of the victim and one or two other honest clients
 sum          Σⱼ gⱼᵏ over the victim's honest component
 model        θᵢᵗ after each iteration t
 image        the result of a declared non-linear step on rows that contain a gradient of the victim;
@@ -19,15 +21,19 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tacit.auditing.symbolic.knowledge import HIDDEN, Answer, Knowledge, Status
+from tacit.auditing.symbolic.linear_knowledge import HIDDEN, Answer, LinearKnowledge, Status
 from tacit.auditing.symbolic.row_space import Matrix
+from tacit.auditing.symbolic.subspace import KnownSubspace, known_group_sums, known_subspace
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
 
-Question = Literal["gradient", "update", "difference", "sum", "model", "image"]
+Question = Literal[
+    "gradient", "update", "difference", "combination", "group", "sum", "model", "image"
+]
 QUESTIONS: tuple[Question, ...] = get_args(Question)
-ABOUT_GRADIENTS = QUESTIONS[:4]  # the most revealing first
+ABOUT_GRADIENTS = QUESTIONS[:6]  # the most revealing first
+LONGEST_SUM = 6  # gradients in a combination of several clients
 Terms = tuple[tuple[Unknown, ...], tuple[float, ...]]  # unknowns and their coefficients
 
 
@@ -35,7 +41,7 @@ Terms = tuple[tuple[Unknown, ...], tuple[float, ...]]  # unknowns and their coef
 class AnswerSeries:
     """The answers to one question over time."""
 
-    knowledge: Knowledge
+    knowledge: LinearKnowledge
     when: list[int]  # number of the batch (the later one of a difference), or iteration
     vectors: Matrix  # the quantities [c, U]
 
@@ -64,7 +70,7 @@ class AnswerSeries:
 class Leakage:
     """The answers to all questions about one victim."""
 
-    knowledge: Knowledge
+    knowledge: LinearKnowledge
     victim: int
     _series: dict[Question, AnswerSeries] = field(default_factory=dict, init=False, repr=False)
 
@@ -150,13 +156,38 @@ class Leakage:
             question: [(unknowns, (1.0,) * len(unknowns)) for unknowns in every]
             for question, every in added.items()
         }
-        terms["difference"] = [((b, a), (1.0, -1.0)) for a, b in pairwise(gradients)]
+        differences: list[Terms] = [((b, a), (1.0, -1.0)) for a, b in pairwise(gradients)]
+        terms["difference"] = differences
+        subspace = (self.subspace.terms(k) for k in range(self.subspace.dimension))
+        terms["combination"] = [
+            one for one in subspace if len(one[0]) > 1 and one not in differences
+        ]
+        terms["group"] = self._group_terms()
         return terms
+
+    @cached_property
+    def subspace(self) -> KnownSubspace:
+        """All combinations of the victim's gradients that are exactly known."""
+        return known_subspace(self.knowledge, self.gradients)
+
+    def _group_terms(self) -> list[Terms]:
+        others = self.honest_component - {self.victim}
+        if len(others) < 2 or self.subspace.dimension == len(self.gradients):
+            return []  # The only group is the whole component, or everything is known anyway.
+        run = self.knowledge.run
+        gradients = {client: run.gradients(client) for client in self.honest_component}
+        sums = known_group_sums(self.knowledge, gradients, self.victim)
+        return [
+            one
+            for one in sums
+            if len(one[0]) <= LONGEST_SUM and len({u.client for u in one[0]}) <= len(others)
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "victim": self.victim,
             "honest_component": sorted(self.honest_component),
+            "known_dimension": self.subspace.dimension,
             **{
                 question: self.of(question).as_dict() | {"proof": self.proof(question)}
                 for question in QUESTIONS

@@ -8,33 +8,46 @@ is recorded as coefficients. Nothing in this module is specific to one algorithm
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.core.here import Function
+from tacit.core.here import Nonlinear
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.rows import NoiseRows, Sent, received
+from tacit.core.schedules import Rate, rate_at
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
-from tacit.record.unknowns import Unknown, client_unknowns, noise_unknowns
+from tacit.record.unknowns import (
+    NO_CLIENT,
+    Unknown,
+    client_unknowns,
+    first_models,
+    noise_unknowns,
+)
 
 MAX_BYTES = 6e9  # of coefficients in one run
 
 
 @dataclass(frozen=True, eq=False)
 class NonlinearStep:
-    """The input [U'] of a declared non-linear step, and its ε per coordinate if it declares one."""
+    """A declared non-linear step, its input [U'], and how many messages were sent before it."""
 
     input: Tensor
-    epsilon: float | None
+    declared: Nonlinear
+    messages_before: int = 0
+
+    @property
+    def epsilon(self) -> float | None:
+        return self.declared.epsilon
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +60,15 @@ class SymbolicRun:
     transcript: Transcript
     unknowns: list[Unknown]  # the columns
     laws: dict[Unknown, Noise]  # distribution of each noise unknown
-    models: list[Tensor]  # θ after 0, 1, … iterations [n, U']
+    states: list[dict[str, Tensor]]  # after 0, 1, … iterations: the rows of each field [·, U']
     points: dict[int, Tensor]  # where the gradients on batch 0, 1, … were taken [n, U']
+    messages_before: dict[int, int]  # how many messages were sent before these gradients
     nonlinear_steps: dict[Unknown, NonlinearStep]
     gradients_per_step: int = 1
+    # Messages that are not rows of coefficients, such as a counter: they carry no symbols.
+    plain_messages: frozenset[int] = frozenset()
+    # Whether the algorithm reads `here.t`, not only step sizes.
+    uses_iteration: bool = False
 
     @cached_property
     def columns(self) -> dict[Unknown, int]:
@@ -62,7 +80,12 @@ class SymbolicRun:
 
     @property
     def steps(self) -> int:
-        return len(self.models) - 1
+        return len(self.states) - 1
+
+    @property
+    def models(self) -> list[Tensor]:
+        """θ after 0, 1, … iterations [n, U']."""
+        return [state["theta"] for state in self.states]
 
     def gradients(self, client: int) -> list[Unknown]:
         """The gradients of a client in the order they were taken."""
@@ -70,13 +93,47 @@ class SymbolicRun:
         return [gradient for gradient in every if gradient in self.columns]
 
 
+class SymbolTable:
+    """Assigns columns to unknowns in the order of their first use, in rows of a fixed width."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.columns: dict[Unknown, int] = {}
+        self.laws: dict[Unknown, Noise] = {}
+
+    def rows(self, unknowns: list[Unknown]) -> Tensor:
+        """Unit rows [n, width]; new unknowns get the next columns."""
+        columns = [self.columns.setdefault(unknown, len(self.columns)) for unknown in unknowns]
+        rows = torch.zeros(len(unknowns), self.width, dtype=torch.float64)
+        # A table that is too narrow only counts the unknowns.
+        if self.width >= len(self.columns):
+            rows[torch.arange(len(unknowns)), torch.tensor(columns, dtype=torch.int64)] = 1.0
+        return rows
+
+    def trim(self, rows: Tensor) -> Tensor:
+        """A copy without the columns that are not assigned yet: they are still zero."""
+        return rows[:, : len(self.columns)].clone()
+
+
 def run_on_symbols(
-    algorithm: Algorithm, graph: Graph, steps: int, keep: Keep | None = None
+    algorithm: Algorithm,
+    graph: Graph,
+    steps: int,
+    keep: Keep | None = None,
+    *,
+    common_start: bool = False,
 ) -> SymbolicRun:
     """Run `steps` iterations of an algorithm on unknowns and record the messages that `keep` names.
 
     The algorithm runs twice: first with empty rows to count the unknowns, then with rows of that
     many coefficients.
+
+    Args:
+        algorithm: What to run.
+        graph: The clients and their edges.
+        steps: The number of iterations.
+        keep: Which messages to record; all by default.
+        common_start: Whether all clients start from one model, which each of them knows.
 
     Raises:
         Misuse: The graph does not suit the algorithm, the coefficients would need too much memory,
@@ -84,95 +141,166 @@ def run_on_symbols(
     """
     check_count("steps", steps, at_least=0)
     graph.require(*algorithm.requires, by=algorithm.name)
-    keep = keep or Keep()
-    counted = _run(algorithm, graph, steps, keep, width=0)
-    unknowns = len(counted.unknowns)
-    size = 8.0 * unknowns * sum(len(message.rows) for message in counted.transcript.messages)
+    counter = SymbolTable(0)
+    run = partial(_run, algorithm, graph, steps, keep or Keep(), common_start=common_start)
+    sent = run(counter).transcript
+    unknowns = len(counter.columns)
+    size = 8.0 * unknowns * sum(len(message.rows) for message in sent.messages)
     if size > MAX_BYTES:
         raise Misuse(
             f"{steps} iterations of {graph.clients} clients have {unknowns:,} unknowns: the "
             f"coefficients of all messages would take {size / 1e9:.0f} GB.",
             f"Audit fewer iterations: about {max(1, int(steps * (MAX_BYTES / size) ** 0.5))} fit.",
         )
-    return _run(algorithm, graph, steps, keep, width=unknowns)
+    # One more column than unknowns, so that no message of one number per client is as wide.
+    return run(SymbolTable(unknowns + 1))
 
 
-def _run(algorithm: Algorithm, graph: Graph, steps: int, keep: Keep, width: int) -> SymbolicRun:
-    transcript = Transcript(keep)
-    hood = Neighbourhood.of(graph.edges, np.arange(graph.clients), "cpu", graph.weights.diagonal())
-    recorder = TranscriptRecorder(_Network(graph), transcript, hood)
-    clients = SymbolicClients(hood.ids, width)
-    here = HostedClients(
-        hood, recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
-    )
-    state = algorithm.start(here)
-    models = [clients.trim(state.theta)]
-    trimmed = 0
+def _run(
+    algorithm: Algorithm,
+    graph: Graph,
+    steps: int,
+    keep: Keep,
+    table: SymbolTable,
+    common_start: bool,
+) -> SymbolicRun:
+    engine = _SymbolicEngine(algorithm, graph, keep, table, common_start)
+    state = algorithm.start(engine.here)
+    engine.record(state)
     for t in range(steps):
-        recorder.set_tick(t + 1)
-        clients.set_tick(t + 1)
-        state = algorithm.step(state, here.at(t))
-        models.append(clients.trim(state.theta))
-        for message in transcript.messages[trimmed:]:
-            transcript.messages[trimmed] = replace(message, rows=clients.trim(message.rows))
-            trimmed += 1
-    return SymbolicRun(
-        transcript,
-        list(clients.columns),
-        clients.laws,
-        models,
-        clients.points,
-        clients.nonlinear_steps,
-        here.gradients_per_step,
-    )
+        state = engine.step(state, t)
+    return engine.run()
+
+
+def step_on_symbols(algorithm: Algorithm, graph: Graph, t: int) -> SymbolicRun:
+    """Run iteration t alone, from a state whose rows are unknowns of kind "theta0"."""
+    counter = SymbolTable(0)
+    engine = _SymbolicEngine(algorithm, graph, Keep(), counter, False)
+    start = algorithm.start(engine.here)
+    rows = {name: len(value) for name, value in tensors_of(start).items()}
+
+    def run(table: SymbolTable) -> SymbolicRun:
+        engine = _SymbolicEngine(algorithm, graph, Keep(), table, False)
+        unknowns = {
+            name: [Unknown("theta0", 0, row, NO_CLIENT, name) for row in range(count)]
+            for name, count in rows.items()
+        }
+        state = type(start)(**{name: table.rows(some) for name, some in unknowns.items()})
+        engine.record(state)
+        engine.step(state, t)
+        return engine.run()
+
+    counter = SymbolTable(0)
+    run(counter)
+    return run(SymbolTable(len(counter.columns) + 1))
+
+
+class _SymbolicHere(HostedClients):
+    """Hosted clients that notice when an algorithm reads the iteration."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "t":
+            object.__getattribute__(self, "objective").uses_iteration = True
+        return object.__getattribute__(self, name)
+
+    def rate(self, rate: Rate) -> float:
+        return rate_at(rate, object.__getattribute__(self, "t"))
+
+
+class _SymbolicEngine:
+    """All clients of a graph on symbols, with their messages and states recorded."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        graph: Graph,
+        keep: Keep,
+        table: SymbolTable,
+        common_start: bool,
+    ) -> None:
+        self._algorithm, self._table = algorithm, table
+        self._transcript = Transcript(keep)
+        ids, own = np.arange(graph.clients), graph.weights.diagonal()
+        hood = Neighbourhood.of(graph.edges, ids, "cpu", own)
+        self._recorder = TranscriptRecorder(DenseNetwork(graph), self._transcript, hood)
+        self._clients = clients = SymbolicClients(table, hood.ids, common_start, self._transcript)
+        self.here = _SymbolicHere(
+            hood, self._recorder, clients, clients, algorithm.gradients_per_step, clients.nonlinear
+        )
+        self._states: list[dict[str, Tensor]] = []
+        self._plain: set[int] = set()
+        self._trimmed = 0
+
+    def step(self, state: Any, t: int) -> Any:
+        self._recorder.set_tick(t + 1)
+        self._clients.set_tick(t + 1)
+        state = self._algorithm.step(state, self.here.at(t))
+        self.record(state)
+        return state
+
+    def record(self, state: Any) -> None:
+        """Keep a state, and the messages since the last one, without unused columns."""
+        table, messages = self._table, self._transcript.messages
+        self._states.append({name: table.trim(rows) for name, rows in tensors_of(state).items()})
+        for index in range(self._trimmed, len(messages)):
+            if messages[index].rows.shape[1] == table.width:
+                messages[index] = replace(messages[index], rows=table.trim(messages[index].rows))
+            else:
+                self._plain.add(index)
+        self._trimmed = len(messages)
+
+    def run(self) -> SymbolicRun:
+        clients = self._clients
+        return SymbolicRun(
+            self._transcript,
+            list(self._table.columns),
+            self._table.laws,
+            self._states,
+            clients.points,
+            clients.messages_before,
+            clients.nonlinear_steps,
+            self.here.gradients_per_step,
+            frozenset(self._plain),
+            clients.uses_iteration,
+        )
 
 
 class SymbolicClients:
-    """Objective, randomness and non-linear steps of the clients in a run on symbols.
+    """Objective, randomness and non-linear steps of the clients in a run on symbols."""
 
-    Unknowns get columns in the order of their first use, in rows of a fixed width.
-    """
-
-    def __init__(self, ids: Tensor, width: int) -> None:
+    def __init__(
+        self, table: SymbolTable, ids: Tensor, common_start: bool, transcript: Transcript
+    ) -> None:
         self.tick = 0
-        self._ids, self._width = ids, width
+        self._transcript = transcript
+        self._common_start = common_start
+        self._table = table
+        self._ids = ids
         self._used: set[str] = set()
-        self.columns: dict[Unknown, int] = {}
-        self.laws: dict[Unknown, Noise] = {}
         self.points: dict[int, Tensor] = {}
+        self.messages_before: dict[int, int] = {}
+        self.uses_iteration = False
         self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
 
     def set_tick(self, tick: int) -> None:
         self.tick = tick
         self._used.clear()
 
-    def trim(self, rows: Tensor) -> Tensor:
-        """A copy without the columns that are not assigned yet: they are still zero."""
-        return rows[:, : len(self.columns)].clone()
-
-    def _unit_rows(self, unknowns: list[Unknown]) -> Tensor:
-        """Unit rows [n, width]; new unknowns get the next columns."""
-        columns = [self.columns.setdefault(unknown, len(self.columns)) for unknown in unknowns]
-        rows = torch.zeros(len(unknowns), self._width, dtype=torch.float64)
-        # A run whose rows are too narrow only counts the unknowns.
-        if self._width >= len(self.columns):
-            rows[torch.arange(len(unknowns)), torch.tensor(columns, dtype=torch.int64)] = 1.0
-        return rows
-
     def theta0(self) -> Tensor:
-        return self._unit_rows(client_unknowns("theta0", 0, self._ids))
+        return self._table.rows(first_models(self._ids, self._common_start))
 
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
         self._check_first_use(
             f"a gradient on batch {number}", "Declare gradients_per_step to take several."
         )
-        self.points[number] = self.trim(theta)
-        return self._unit_rows(client_unknowns("gradient", number, self._ids))
+        self.points[number] = self._table.trim(theta)
+        self.messages_before[number] = len(self._transcript.messages)
+        return self._table.rows(client_unknowns("gradient", number, self._ids))
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         # ∇f(w) + b + cw = 0: with the gradient as an unknown, w is linear in it.
         w = -(self.grad(linear, number) + linear) / curvature
-        self.points[number] = self.trim(w)
+        self.points[number] = self._table.trim(w)
         return w
 
     def rows(
@@ -185,23 +313,23 @@ class SymbolicClients:
         width: int | None = None,
     ) -> NoiseRows:
         unknowns = noise_unknowns(tag, tick, source, target)
-        is_zero = law.variance == 0
+        table, is_zero = self._table, law.variance == 0
         if not is_zero:
-            if any(self.laws.get(unknown, law) != law for unknown in unknowns[:1]):
+            if any(table.laws.get(unknown, law) != law for unknown in unknowns[:1]):
                 raise Misuse(
                     f"The noise {tag!r} has two distributions in one iteration.",
                     "Give them different tags.",
                 )
-            self.laws.update(dict.fromkeys(unknowns, law))
+            table.laws.update(dict.fromkeys(unknowns, law))
             # Assign columns in this order, whatever order the rows are drawn in.
-            self._unit_rows(unknowns)
+            table.rows(unknowns)
 
         def draw(index: Tensor) -> Tensor:
             if is_zero:
-                return torch.zeros(len(index), self._width, dtype=torch.float64)
-            return self._unit_rows([unknowns[k] for k in index.tolist()])
+                return torch.zeros(len(index), table.width, dtype=torch.float64)
+            return table.rows([unknowns[k] for k in index.tolist()])
 
-        return NoiseRows(len(unknowns), self._width, torch.float64, source.device, draw)
+        return NoiseRows(len(unknowns), table.width, torch.float64, source.device, draw)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         raise Misuse(
@@ -209,14 +337,12 @@ class SymbolicClients:
             "Draw them inside the function given to here.nonlinear: the result is not linear.",
         )
 
-    def nonlinear(
-        self, tag: str, function: Function, rows: Tensor, epsilon: float | None
-    ) -> Tensor:
-        self._check_first_use(f"the non-linear step {tag!r}", "Give them different tags.")
-        unknowns = client_unknowns("nonlinear", self.tick, self._ids, tag)
-        for unknown, row in zip(unknowns, self.trim(rows), strict=True):
-            self.nonlinear_steps[unknown] = NonlinearStep(row, epsilon)
-        return self._unit_rows(unknowns)
+    def nonlinear(self, step: Nonlinear, rows: Tensor) -> Tensor:
+        self._check_first_use(f"the non-linear step {step.tag!r}", "Give them different tags.")
+        unknowns = client_unknowns("nonlinear", self.tick, self._ids, step.tag)
+        for unknown, row in zip(unknowns, self._table.trim(rows), strict=True):
+            self.nonlinear_steps[unknown] = NonlinearStep(row, step, len(self._transcript.messages))
+        return self._table.rows(unknowns)
 
     def _check_first_use(self, name: str, remedy: str) -> None:
         if name in self._used:
@@ -224,7 +350,7 @@ class SymbolicClients:
         self._used.add(name)
 
 
-class _Network:
+class DenseNetwork:
     """Delivers messages between all clients in float64."""
 
     def __init__(self, graph: Graph) -> None:

@@ -18,13 +18,13 @@ from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.storage import file_lock, write_private
 from tacit.peer.federation import signing
+from tacit.peer.federation.agreed_settings import check_runnable, initial_graph, updated_graph
 from tacit.peer.federation.certificates import (
     OPERATOR,
     Credentials,
     check_authority,
     check_authority_certificate,
 )
-from tacit.peer.federation.configuration import check_runnable, initial_graph, updated_graph
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.manifest import Manifest, make_manifest
 from tacit.peer.federation.roster import (

@@ -1,4 +1,4 @@
-"""When a node saves, how it waits for a full disk, and what neighbours may drop after it."""
+"""When a node saves, how it waits while the disk is full, and what neighbours may drop after it."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from tacit.config.tasks import (
     make_training_task,
 )
 from tacit.core.errors import Misuse
-from tacit.peer.federation.configuration import OWN_DATA, agreed_data
-from tacit.peer.node.local_arrays import Pair, check_samples, read_arrays
+from tacit.peer.federation.agreed_settings import OWN_DATA, agreed_data
+from tacit.peer.node.data_file import Pair, check_samples, read_arrays
 from tacit.peer.wire.messages import raw_bytes
 from tacit.tasks import Task
 from tacit.tasks.parts import Parts
@@ -143,7 +143,7 @@ def _check_task(task: Task, config: Config, clients: int, number: int, origin: s
         task.initial(config.run.seed, [number])
     except IndexError:
         raise Misuse(
-            f"{origin} returns a task that has no first model for client number {number}.",
+            f"{origin} returns a task that has no initial model for client number {number}.",
             "Give theta0 as one vector [P], the same at all nodes.",
         ) from None
 

@@ -38,7 +38,7 @@ ROUNDING = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True, eq=False)
 class PrivacyLoss:
-    """The law of the privacy loss.
+    """The distribution of the privacy loss.
 
     Args:
         first: The first loss, in steps.

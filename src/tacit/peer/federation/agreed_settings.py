@@ -1,4 +1,4 @@
-"""What a configuration means for nodes: their graph, and what they agree on about their data."""
+"""What all nodes agree on: their graph, and the shape and classes of their data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays that a node brings itself: read from a file and checked."""
+"""The file with the data of a node: read its arrays and check them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,154 @@
+"""Traces what messages depend on: a bound is only sound if all other inputs are known.
+
+A bound compares two data sets of the victim for the same outputs. Other clients' gradients and
+results count as known: each must be a function of earlier messages and of that client's own data,
+for then it is the same in both worlds. So the part of its input in the victim's gradients and in
+hidden noise must be a combination of messages sent before.
+
+The victim's own gradients differ between the worlds anyway, by at most their sensitivity. They only
+must not depend on noise beyond what earlier messages and the victim's data determine: the noise in
+their input must be that of a combination of messages sent before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.symbolic.row_space import Matrix
+from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.record.unknowns import Unknown
+
+FOLLOWS = 1e-9  # part of an input that may be missing, relative to it: rounding
+NOISELESS = 1e-10  # singular values of normalized rows below this count as zero
+TRACED = ("gradient", "nonlinear")  # kinds of unknowns that are computed from others
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """How messages depend on one victim, and what prevents a bound."""
+
+    budgets: dict[Unknown, float]  # ε of its non-linear steps that messages depend on
+    obstacle: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Input:
+    """Where a gradient was taken or a non-linear step applied, as coefficients [U]."""
+
+    row: Matrix
+    messages_before: int
+
+
+def trace_dependence(view: SecretRows, adversary: Adversary, victim: int) -> Dependence:
+    """Follow everything in the messages back to what it was computed from."""
+    budgets, inputs, obstacle = _trace_inputs(view, adversary, victim)
+    if obstacle is None:
+        obstacle = _unseen_input(view, adversary, victim, inputs)
+    if obstacle is None and budgets and view.gradients:
+        obstacle = "gradients of the victim are sent both under noise and in non-linear steps"
+    return Dependence(budgets, obstacle)
+
+
+def _input(run: SymbolicRun, unknown: Unknown) -> _Input:
+    step = run.nonlinear_steps.get(unknown)
+    if step is None:
+        coefficients = run.points[unknown.when][unknown.client]
+        before = run.messages_before[unknown.when]
+    else:
+        coefficients, before = step.input, step.messages_before
+    row = np.zeros(len(run.unknowns))
+    row[: len(coefficients)] = coefficients.numpy()
+    return _Input(row, before)
+
+
+def _trace_inputs(
+    view: SecretRows, adversary: Adversary, victim: int
+) -> tuple[dict[Unknown, float], dict[Unknown, _Input], str | None]:
+    """The budgets, the inputs that must follow from what is seen, and the first obstacle."""
+    run = view.run
+    budgets: dict[Unknown, float] = {}
+    inputs: dict[Unknown, _Input] = {}
+    pending = [*view.gradients, *view.others]
+    while pending:
+        unknown = pending.pop()
+        if unknown in inputs or unknown in budgets or unknown.kind not in TRACED:
+            continue
+        step = run.nonlinear_steps.get(unknown)
+        if step is not None and step.epsilon is not None and unknown.client == victim:
+            # The budget holds for every input, so there is no need to trace it.
+            budgets[unknown] = step.epsilon
+            continue
+        inputs[unknown] = found = _input(run, unknown)
+        sources = [run.unknowns[k] for k in np.flatnonzero(found.row)]
+        direct = any(u.kind == "gradient" and u.client == victim for u in sources)
+        if step is not None and unknown.client == victim and direct:
+            obstacle = f"the non-linear step {unknown} of a gradient is sent and declares no budget"
+            return budgets, inputs, obstacle
+        pending += [u for u in sources if not adversary.knows(u)]
+    return budgets, inputs, None
+
+
+def _unseen_input(
+    view: SecretRows, adversary: Adversary, victim: int, inputs: dict[Unknown, _Input]
+) -> str | None:
+    """Describe an input that is no function of what is seen and of a client's own data."""
+    spans = MessageSpans(view, adversary, victim)
+    for unknown, found in inputs.items():
+        own = unknown.kind == "gradient" and unknown.client == victim
+        if not spans.contain(found.row, found.messages_before, own):
+            return f"{unknown} depends non-linearly on gradients or noise that are not seen"
+    return None
+
+
+class MessageSpans:
+    """The spans of earlier messages over secrets: hidden noise and the victim's gradients."""
+
+    def __init__(self, view: SecretRows, adversary: Adversary, victim: int) -> None:
+        self._view = view
+        unknowns = view.run.unknowns
+        self._noise = [u for u in unknowns if u.kind == "noise" and not adversary.knows(u)]
+        self._gradients = [u for u in unknowns if u.kind == "gradient" and u.client == victim]
+        self._spans: dict[tuple[int, bool], Matrix] = {}
+
+    def contain(self, row: Matrix, messages: int, only_noise: bool = False) -> bool:
+        """Whether the secrets in a row [U] are those of a combination of the first messages."""
+        columns, secrets = self._view.run.columns, self._secrets(only_noise)
+        wanted = row[[columns[u] for u in secrets]] * self._units(secrets)
+        if not wanted.any():
+            return True
+        key = messages, only_noise
+        if key not in self._spans:
+            self._spans[key] = self._span(messages, secrets, only_noise)
+        wanted /= np.linalg.norm(wanted)
+        missing = wanted - (wanted @ self._spans[key].T) @ self._spans[key]
+        return bool(np.linalg.norm(missing) <= FOLLOWS)
+
+    def _secrets(self, only_noise: bool) -> list[Unknown]:
+        return self._noise if only_noise else [*self._noise, *self._gradients]
+
+    def _units(self, secrets: list[Unknown]) -> Matrix:
+        """The standard deviation of each noise, and one for gradients."""
+        laws = self._view.run.laws
+        variances = [laws[u].variance if u.kind == "noise" else 1.0 for u in secrets]
+        units: Matrix = np.sqrt(variances)
+        return units
+
+    def _span(self, messages: int, secrets: list[Unknown], only_noise: bool) -> Matrix:
+        """Orthonormal rows that span the first messages, in units of the secrets."""
+        view = self._view
+        position = {unknown: k for k, unknown in enumerate(secrets)}
+        early = view.before(messages)
+        rows = np.zeros((int(early.sum()), len(secrets)))
+        rows[:, [position[u] for u in view.noise]] = view.added[early]
+        if not only_noise:
+            rows[:, [position[u] for u in view.gradients]] = view.signal[early]
+        rows *= self._units(secrets)
+        sizes = np.linalg.norm(rows, axis=1)
+        rows = rows[sizes > 0] / sizes[sizes > 0, None]
+        _, sizes, span = np.linalg.svd(rows, full_matrices=False)
+        kept: Matrix = span[sizes > NOISELESS]
+        return kept

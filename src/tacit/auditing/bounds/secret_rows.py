@@ -1,0 +1,96 @@
+"""The messages of a run over what a bound treats as secret: a victim's gradients and the noise.
+
+Rounding in the run on symbols acts on each column by itself, so a coefficient counts as zero only
+if it is tiny beside the others in its column. Scaled by the sensitivity of gradients and by the
+standard deviation of noise, and with each row divided by its noise, the coefficients of gradients
+are in units of ε: comparing them is independent of the units of step sizes, data and noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.symbolic.linear_knowledge import MessageRow
+from tacit.auditing.symbolic.row_space import Matrix
+from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.record.unknowns import Unknown
+
+ROUNDING = 64 * float(np.finfo(np.float64).eps)  # relative to the largest in a column
+
+
+@dataclass(frozen=True, eq=False)
+class SecretRows:
+    """What an adversary sees, as rows of coefficients over secrets; all other unknowns are known.
+
+    Attributes:
+        gradients: The victim's gradients that occur in messages.
+        noise: The noise that the adversary does not know.
+        others: Further unknowns that occur in messages: gradients and results of other clients.
+        signal: Coefficients of the gradients [m, T].
+        added: Coefficients of the noise [m, K].
+        rows: Where the rows are in the transcript.
+    """
+
+    run: SymbolicRun
+    gradients: list[Unknown]
+    noise: list[Unknown]
+    others: list[Unknown]
+    signal: Matrix
+    added: Matrix
+    rows: list[MessageRow]
+
+    @classmethod
+    def of(cls, run: SymbolicRun, adversary: Adversary, victim: int) -> SecretRows:
+        """The view of an adversary on a run."""
+        hidden = np.array([not adversary.knows(unknown) for unknown in run.unknowns], dtype=bool)
+        seen, parts = [], []
+        for message, rows in adversary.view(run.transcript):
+            if message not in run.plain_messages:
+                seen += [MessageRow(message, row) for row in rows.tolist()]
+                sent = run.transcript.messages[message].rows[rows].numpy()
+                parts.append(np.pad(sent, ((0, 0), (0, len(hidden) - sent.shape[1]))))
+        matrix = np.concatenate(parts) if parts else np.zeros((0, len(hidden)))
+        size = np.abs(matrix)
+        matrix[size <= ROUNDING * size.max(axis=0, initial=0.0)] = 0.0
+        present = hidden & matrix.any(axis=0)
+        columns: dict[str, list[int]] = {"gradients": [], "noise": [], "others": []}
+        for column in np.flatnonzero(present):
+            unknown = run.unknowns[column]
+            own = unknown.kind == "gradient" and unknown.client == victim
+            kind = "noise" if unknown.kind == "noise" else "gradients" if own else "others"
+            columns[kind].append(int(column))
+        names = {kind: [run.unknowns[k] for k in some] for kind, some in columns.items()}
+        signal, added = matrix[:, columns["gradients"]], matrix[:, columns["noise"]]
+        used = np.flatnonzero(signal.any(axis=1) | added.any(axis=1))
+        kept = [seen[row] for row in used]
+        return cls(run, **names, signal=signal[used], added=added[used], rows=kept)
+
+    def before(self, messages: int) -> npt.NDArray[np.bool_]:
+        """Which rows are of the first `messages` messages."""
+        return np.array([row.message < messages for row in self.rows], dtype=bool)
+
+    def combined(self, coefficients: Matrix) -> list[tuple[Unknown, float]]:
+        """The gradients in a combination [m] of the rows, with their coefficients."""
+        total = np.zeros(len(self.run.unknowns))
+        for (message, row), coefficient in zip(self.rows, coefficients.tolist(), strict=True):
+            sent = self.run.transcript.messages[message].rows[row].numpy()
+            total[: len(sent)] += coefficient * sent
+        pairs = zip(self.run.unknowns, total.tolist(), strict=True)
+        return [(unknown, x) for unknown, x in pairs if unknown.kind == "gradient"]
+
+
+def normalized(signal: Matrix, noise: Matrix) -> tuple[Matrix, Matrix]:
+    """The same rows, each divided by the size of its noise, or of its signal if it has none."""
+    sizes = row_sizes(signal, noise)[:, None]
+    return signal / sizes, noise / sizes
+
+
+def row_sizes(signal: Matrix, noise: Matrix) -> Matrix:
+    """What `normalized` divides each row by, [m]."""
+    sizes = np.linalg.norm(noise, axis=1)
+    sizes = np.where(sizes > 0, sizes, np.linalg.norm(signal, axis=1))
+    return np.where(sizes > 0, sizes, 1.0)

@@ -1,0 +1,129 @@
+"""A bound for the whole run, however long, by induction over its iterations.
+
+If after an iteration the whole state follows from messages and from the data of the other clients,
+the next iteration starts from a state that is the same in both worlds: what it costs does not
+depend on the ones before, and the costs compose. Iteration t is run alone on symbols, from a state
+of unknowns that count as known:
+
+    base    the state after `start` contains no secret
+    step    the secrets in the state after iteration t are those of combinations of its messages
+
+Iterations with the same step sizes and noise cost the same, so a run of any length with constant
+ones needs a single step on symbols. Algorithms whose state keeps a secret (a tracker, a term
+without noise) have no such bound; theirs covers the iterations that were run on symbols.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.added_noise import Bound, NoiseLoss, noise_loss, total_bound
+from tacit.auditing.bounds.dependence import MessageSpans, trace_dependence
+from tacit.auditing.bounds.response import response_bound
+from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on_symbols
+from tacit.core.schedules import rate_at
+from tacit.graph import Graph
+from tacit.privacy.clipping import Clip
+
+
+def whole_run_bound(
+    algorithm: Algorithm,
+    graph: Graph,
+    adversary: Adversary,
+    victim: int,
+    steps: int,
+    *,
+    clip: Clip | None,
+    parameters: int,
+    delta: float,
+) -> Bound | None:
+    """The guarantee for all `steps` iterations of a run; None if the induction fails.
+
+    Args:
+        algorithm: What runs.
+        graph: On which graph.
+        adversary: What the guarantee is against; it reads all messages that are not private.
+        victim: The client whose data are at stake.
+        steps: The number of iterations.
+        clip: How gradients are clipped; None if they are not.
+        parameters: P, the number of coordinates of a gradient.
+        delta: δ of the guarantee, where it is not pure.
+    """
+    stronger = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
+    begin = run_on_symbols(algorithm, graph, 0, common_start=False)
+    if clip is None or not _state_is_known(begin, 0, stronger, victim):
+        return None
+    losses: list[tuple[NoiseLoss, int]] = []
+    budgets: list[float] = []
+    for t, times in _representatives(algorithm, graph, steps).items():
+        run = step_on_symbols(algorithm, graph, t)
+        if not _state_is_known(run, 1, stronger, victim):
+            return None
+        view = SecretRows.of(run, stronger, victim)
+        depends = trace_dependence(view, stronger, victim)
+        if depends.obstacle is not None:
+            return None
+        budgets += list(depends.budgets.values()) * times
+        if view.gradients:
+            laws = [run.laws[unknown] for unknown in view.noise]
+            loss = noise_loss(clip, view.signal, view.added, laws)
+            if np.isinf(loss.mu) and np.isinf(loss.ratios).any():
+                return None
+            losses.append((loss, times))
+    if budgets:
+        return None if losses else response_bound(budgets, parameters, delta)
+    if not losses:
+        return Bound(0.0, 0.0, "no message depends on the victim's data")
+    return total_bound(losses, clip, delta)
+
+
+def _representatives(algorithm: Algorithm, graph: Graph, steps: int) -> Counter[int]:
+    """Iterations that stand for all with the same step sizes, and how many they stand for."""
+    if step_on_symbols(algorithm, graph, 0).uses_iteration:
+        return Counter(range(steps))
+    schedules = _schedules(algorithm)
+    first: dict[tuple[float, ...], int] = {}
+    return Counter(
+        first.setdefault(tuple(rate_at(schedule, t) for schedule in schedules), t)
+        for t in range(steps)
+    )
+
+
+def _state_is_known(run: SymbolicRun, index: int, adversary: Adversary, victim: int) -> bool:
+    """Whether the secrets in a state follow from the messages so far."""
+    view = SecretRows.of(run, adversary, victim)
+    rows = [row for field in run.states[index].values() for row in field.numpy()]
+    padded = np.zeros((len(rows), len(run.unknowns)))
+    for k, row in enumerate(rows):
+        padded[k, : len(row)] = row
+    sent = len(run.transcript.messages)
+    others = [
+        unknown
+        for column in np.flatnonzero(padded.any(axis=0))
+        if (unknown := run.unknowns[column]).kind == "nonlinear" and not adversary.knows(unknown)
+    ]
+    # A result of a non-linear step of the victim is a secret of its own.
+    if any(unknown.client == victim and unknown not in view.others for unknown in others):
+        return False
+    spans = MessageSpans(view, adversary, victim)
+    return all(spans.contain(row, sent) for row in padded)
+
+
+def _schedules(value: Any) -> list[Callable[[int], float]]:
+    """The step sizes and scales among an algorithm's options that change over time."""
+    found: list[Callable[[int], float]] = []
+    for one in fields(value):
+        option = getattr(value, one.name)
+        if callable(option):
+            found.append(option)
+        elif is_dataclass(option) and not isinstance(option, type):
+            found += _schedules(option)
+    return found

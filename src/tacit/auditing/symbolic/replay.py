@@ -1,0 +1,251 @@
+"""Checks the symbols: on numbers, the algorithm must do what its coefficients say.
+
+On symbols a row holds coefficients. Code that is not linear in its rows, such as an undeclared sign
+or noise scaled by a norm, computes something there that has no meaning. So the algorithm runs again
+on random numbers in place of gradients and first models, for several seeds and sizes. Every
+message, every model, every point at which a gradient is taken and every input of a declared
+non-linear step must equal Σ coefficient · number. What a declared step says of itself is checked
+too: that it is deterministic, its inverse, its Lipschitz constant.
+
+What passes is linear in these runs. An algorithm that changes its behaviour later, or only for
+certain numbers, can still deceive the audit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.auditing.symbolic.symbols import DenseNetwork, SymbolicRun
+from tacit.core.here import Nonlinear
+from tacit.core.hosted_clients import HostedClients
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.noise import Noise
+from tacit.core.randomness import Philox, Randomness
+from tacit.core.rows import NoiseRows
+from tacit.graph import Graph
+from tacit.record.transcript import Keep, Message, Transcript, TranscriptRecorder
+from tacit.record.unknowns import EVERY_CLIENT, Unknown, client_unknowns, noise_unknowns
+
+WIDTH = 6  # numbers in a row
+SIZES = (1.0, 1e-3, 1e4)  # of gradients and first models, one run each
+RELATIVE = 1e-8  # difference allowed, relative to Σ |coefficient| · |number|
+ABSOLUTE = 1e-11  # and to the largest number in the run
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Something that an algorithm computes otherwise on numbers than on symbols."""
+
+    what: str
+    message: int | None = None  # index in the transcript, if it is a message
+
+
+def replay(
+    algorithm: Algorithm, graph: Graph, run: SymbolicRun, sizes: tuple[float, ...] = SIZES
+) -> list[Mismatch]:
+    """Compare a run on symbols with runs on random numbers; one mismatch for each thing.
+
+    Args:
+        algorithm: The algorithm of the run.
+        graph: The graph of the run.
+        run: The run on symbols, with all its messages.
+        sizes: Standard deviations of the random numbers, one run on numbers each.
+    """
+    found: dict[str, Mismatch] = {}
+    for seed, size in enumerate(sizes):
+        for mismatch in _Replay(algorithm, graph, run, seed, size).mismatches():
+            found.setdefault(mismatch.what, mismatch)
+    return list(found.values())
+
+
+def without(run: SymbolicRun, mismatches: list[Mismatch]) -> SymbolicRun:
+    """The run with messages that mismatch left unread."""
+    messages = run.transcript.messages
+    if any(one.message is None for one in mismatches):
+        return replace(run, plain_messages=frozenset(range(len(messages))))
+    tags = {messages[one.message].tag for one in mismatches if one.message is not None}
+    unread = {k for k, message in enumerate(messages) if message.tag in tags}
+    return replace(run, plain_messages=run.plain_messages | unread)
+
+
+@dataclass(eq=False)
+class _RandomClients:
+    """An objective of random gradients, and non-linear steps whose declarations are checked."""
+
+    ids: Tensor
+    seed: int
+    size: float
+    common_start: bool
+    points: dict[int, Tensor] = field(default_factory=dict)
+    inputs: dict[Unknown, Tensor] = field(default_factory=dict)
+    tick: int = 0
+    problems: list[str] = field(default_factory=list)
+    inside_step: bool = False
+    drawn_inside: set[Unknown] = field(default_factory=set)
+
+    def theta0(self) -> Tensor:
+        rows = self._rows("theta0", 0)
+        return rows[:1].repeat(len(rows), 1) if self.common_start else rows
+
+    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        self.points[number] = theta.clone()
+        return self._rows("gradient", number)
+
+    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
+        w = -(self._rows("gradient", number) + linear) / curvature
+        self.points[number] = w.clone()
+        return w
+
+    def apply(self, step: Nonlinear, rows: Tensor) -> Tensor:
+        unknowns = client_unknowns("nonlinear", self.tick, self.ids, step.tag)
+        self.inputs.update(zip(unknowns, rows.clone(), strict=True))
+        self.inside_step = True
+        out = step.function(rows.clone())
+        self.problems += _false_declarations(step, rows, out)
+        self.inside_step = False
+        return out
+
+    def _rows(self, kind: str, number: int) -> Tensor:
+        """Numbers of both signs and many sizes, with zeros among them."""
+        rng = np.random.default_rng((self.seed, len(kind), number))
+        shape = (len(self.ids), WIDTH)
+        rows = self.size * rng.normal(size=shape) * 10.0 ** rng.uniform(-1, 1, (len(self.ids), 1))
+        return torch.as_tensor(np.where(rng.random(shape) < 0.1, 0.0, rows))
+
+
+@dataclass(frozen=True, eq=False)
+class _WatchedNoise:
+    """Randomness that notes which noise is drawn inside of non-linear steps."""
+
+    randomness: Randomness
+    clients: _RandomClients
+
+    def rows(
+        self,
+        tag: str,
+        law: Noise,
+        tick: int,
+        source: Tensor,
+        target: Tensor | None,
+        width: int | None = None,
+    ) -> NoiseRows:
+        if self.clients.inside_step:
+            self.clients.drawn_inside.update(noise_unknowns(tag, tick, source, target))
+        return self.randomness.rows(tag, law, tick, source, target, width)
+
+    def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
+        return self.randomness.words(tag, tick, source, width)
+
+
+def _false_declarations(step: Nonlinear, rows: Tensor, out: Tensor) -> Iterator[str]:
+    name = f"the non-linear step {step.tag!r}"
+    if out.shape != rows.shape:
+        yield f"{name} gives rows of another shape"
+        return
+    if step.deterministic:
+        single = torch.cat([step.function(row[None].clone()) for row in rows])
+        if not torch.allclose(single, out, rtol=RELATIVE, atol=0):
+            yield f"{name} is declared deterministic, but is not a function of each row"
+    if step.inverse is not None:
+        # Where f is flat an inverse has no digits left: compare what it gives through f.
+        back = step.function(step.inverse(out.clone()))
+        if not torch.allclose(back, out, rtol=1e-6, atol=0):
+            yield f"{name} declares an inverse that is none"
+    if step.lipschitz is not None:
+        moved = rows + 1e-3 * rows.roll(1, 0)
+        change = (step.function(moved.clone()) - out).norm(dim=1)
+        if bool((change > step.lipschitz * (moved - rows).norm(dim=1) * (1 + 1e-6)).any()):
+            yield f"{name} changes faster than the Lipschitz constant it declares"
+
+
+class _Replay:
+    """One run on numbers beside the run on symbols."""
+
+    def __init__(
+        self, algorithm: Algorithm, graph: Graph, run: SymbolicRun, seed: int, size: float
+    ) -> None:
+        self.run = run
+        ids = np.arange(graph.clients)
+        hood = Neighbourhood.of(graph.edges, ids, "cpu", graph.weights.diagonal())
+        common = any(unknown.client == EVERY_CLIENT for unknown in run.unknowns)
+        self.clients = clients = _RandomClients(hood.ids, seed, size, common)
+        self.transcript = Transcript(Keep(insides=tuple(ids.tolist()), theta0=True))
+        recorder = TranscriptRecorder(DenseNetwork(graph), self.transcript, hood)
+        noise = _WatchedNoise(Philox(seed, WIDTH, torch.float64), clients)
+        here = recorder.wrap(
+            HostedClients(
+                hood, recorder, clients, noise, algorithm.gradients_per_step, clients.apply
+            )
+        )
+        state = algorithm.start(here)
+        self.models = [state.theta]
+        for t in range(run.steps):
+            recorder.set_tick(t + 1)
+            clients.tick = t + 1
+            state = algorithm.step(state, here.at(t))
+            self.models.append(state.theta)
+        held = [self._held(unknown) for unknown in run.unknowns]
+        self.missing = [u for u, row in zip(run.unknowns, held, strict=True) if row is None]
+        zero = torch.zeros(WIDTH, dtype=torch.float64)
+        self.numbers = torch.stack([zero if row is None else row.double() for row in held])
+        self.largest = float(self.numbers.abs().max())
+
+    def _held(self, unknown: Unknown) -> Tensor | None:
+        if unknown.client == EVERY_CLIENT:
+            unknown = unknown._replace(client=0)
+        return self.transcript.held.get(unknown)
+
+    def mismatches(self) -> Iterator[Mismatch]:
+        run = self.run
+        yield from (Mismatch(problem) for problem in dict.fromkeys(self.clients.problems))
+        for unknown in self.clients.drawn_inside & self.run.laws.keys():
+            yield Mismatch(f"the noise {unknown.tag!r} is used both inside and outside of a step")
+        for unknown in self.missing:
+            yield Mismatch(f"{unknown} is used on symbols, but not on numbers")
+        symbolic, recorded = run.transcript.messages, self.transcript.messages
+        if [_outline(m) for m in symbolic] != [_outline(m) for m in recorded]:
+            yield Mismatch("other messages are sent on numbers than on symbols")
+            return
+        for index, (message, numbers) in enumerate(zip(symbolic, recorded, strict=True)):
+            yield from self._message(index, message, numbers)
+        for t, model in enumerate(self.models):
+            if not self._agrees(run.models[t], model):
+                yield Mismatch("the models are not linear in the unknowns")
+        for number, point in self.clients.points.items():
+            if not self._agrees(run.points[number], point):
+                yield Mismatch("the points at which gradients are taken are not linear")
+        for unknown, row in self.clients.inputs.items():
+            step = run.nonlinear_steps.get(unknown)
+            if step is None or not self._agrees(step.input[None], row[None]):
+                yield Mismatch(f"the input of the non-linear step {unknown.tag!r} is not linear")
+
+    def _message(self, index: int, message: Message, numbers: Message) -> Iterator[Mismatch]:
+        name = f"the message {message.tag!r}"
+        if index in self.run.plain_messages:
+            same = message.rows.shape == numbers.rows.shape
+            if not same or not torch.allclose(message.rows.double(), numbers.rows.double()):
+                why = "is not one number per parameter and depends on them"
+                yield Mismatch(f"{name} {why}", index)
+        elif numbers.rows.shape[1] != WIDTH:
+            yield Mismatch(f"{name} is not one number per parameter", index)
+        elif not self._agrees(message.rows, numbers.rows):
+            yield Mismatch(f"{name} is not linear in gradients, models and noise", index)
+
+    def _agrees(self, coefficients: Tensor, numbers: Tensor) -> bool:
+        values = self.numbers[: coefficients.shape[1]]
+        if not bool(numbers.isfinite().all()):
+            return False
+        wrong = (coefficients @ values - numbers.double()).abs()
+        allowed = RELATIVE * (coefficients.abs() @ values.abs()) + ABSOLUTE * self.largest
+        return bool((wrong <= allowed).all())
+
+
+def _outline(message: Message) -> tuple[object, ...]:
+    target = None if message.target is None else message.target.tolist()
+    return message.tick, message.verb, message.tag, message.source.tolist(), target

@@ -1,0 +1,156 @@
+"""What is not linear is found on numbers, whatever it looks like on symbols."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from tacit import ALGORITHMS, Gaussian, Laplace, Topology
+from tacit.algorithms.algorithm import Algorithm
+from tacit.auditing.symbolic.replay import replay
+from tacit.auditing.symbolic.symbols import run_on_symbols
+
+RING = Topology.ring(5).mixing("metropolis", lazy=True)
+LAW = Gaussian(0.5)
+
+
+@dataclass(frozen=True)
+class State:
+    theta: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Written(Algorithm):
+    """Diffusion that sends what a function makes of model, gradient and `here`."""
+
+    sent: object
+    name = "written"
+
+    def start(self, here) -> State:
+        return State(here.theta0)
+
+    def step(self, s, here):
+        (mixed,) = here.net.mix(psi=self.sent(s.theta, here.grad(s.theta), here))
+        return State(mixed)
+
+
+def found(algorithm, steps=3, graph=RING):
+    return [m.what for m in replay(algorithm, graph, run_on_symbols(algorithm, graph, steps))]
+
+
+def make(name):
+    kind = ALGORITHMS[name]
+    try:
+        return kind(lr=0.1)
+    except TypeError:
+        return kind()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("common", [True, False])
+def test_every_algorithm_is_what_its_symbols_say(name, common):
+    algorithm = make(name)
+    run = run_on_symbols(algorithm, RING, 6, common_start=common)
+    assert replay(algorithm, RING, run) == []
+
+
+DECEPTIONS = {
+    "sign of the gradient": lambda w, g, here: w - 0.1 * (torch.sign(g) + here.noise("n", LAW)),
+    "noise scaled by the norm": lambda w, g, here: (
+        w - 0.1 * (g + g.norm(dim=1, keepdim=True) * here.noise("n", LAW))
+    ),
+    "one number of noise for all": lambda w, g, here: (
+        w - 0.1 * (g + here.noise("n", LAW)[:, :1].expand_as(g))
+    ),
+    "noise zeroed in places": lambda w, g, here: (
+        w - 0.1 * (g + here.noise("n", LAW) * (torch.arange(g.shape[1]) % 2))
+    ),
+    "noise where the model is positive": lambda w, g, here: (
+        w - 0.1 * (g + here.noise("n", LAW) * (w > 0))
+    ),
+    "clipped at one": lambda w, g, here: w - 0.1 * g.clamp(-1, 1) + here.noise("n", LAW),
+    "step divided by the width": lambda w, g, here: w - g / g.shape[1] + here.noise("n", LAW),
+    "product of gradient and noise": lambda w, g, here: w + g * here.noise("n", LAW),
+    "sorted": lambda w, g, here: w - g.sort(dim=1).values + here.noise("n", LAW),
+    "other columns": lambda w, g, here: w - g.roll(1, 1) + here.noise("n", LAW),
+}
+
+
+@pytest.mark.parametrize("name", DECEPTIONS)
+def test_what_is_not_linear_is_found(name):
+    problems = found(Written(DECEPTIONS[name]))
+    assert "the message 'psi' is not linear in gradients, models and noise" in problems
+
+
+def test_a_linear_algorithm_passes_with_numbers_of_any_size():
+    for size in (1e-9, 1.0, 1e9):
+        algorithm = Written(lambda w, g, here, size=size: w - size * g + here.noise("n", LAW))
+        assert found(algorithm) == []
+
+
+@dataclass(frozen=True)
+class WithScalar(Algorithm):
+    """Sends a number per client beside its model."""
+
+    scalar: object
+    name = "with-scalar"
+
+    def start(self, here) -> State:
+        return State(here.theta0)
+
+    def step(self, s, here):
+        g = here.grad(s.theta)
+        (mixed, _) = here.net.mix(psi=s.theta - 0.1 * g, w=self.scalar(s.theta, g))
+        return State(mixed)
+
+
+def test_a_counter_carries_no_symbols_and_passes():
+    algorithm = WithScalar(lambda w, g: torch.ones(len(w), 1, dtype=w.dtype))
+    run = run_on_symbols(algorithm, RING, 3)
+    assert {run.transcript.messages[k].tag for k in run.plain_messages} == {"w"}
+    assert replay(algorithm, RING, run) == []
+
+
+def test_a_number_that_depends_on_the_gradient_is_found():
+    problems = found(WithScalar(lambda w, g: g.norm(dim=1, keepdim=True)))
+    assert problems == ["the message 'w' is not one number per parameter and depends on them"]
+
+
+def nonlinear(function, **declared):
+    return Written(lambda w, g, here: here.nonlinear("f", function, w, **declared) - 0.1 * g)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "problem"),
+    [
+        (nonlinear(torch.tanh, deterministic=True, inverse=torch.atanh, lipschitz=1.0), None),
+        (nonlinear(torch.tanh, deterministic=True, lipschitz=0.1), "Lipschitz"),
+        (nonlinear(lambda x: x**3, deterministic=True, inverse=lambda y: y), "inverse"),
+        (nonlinear(lambda x: x - x.mean(0), deterministic=True), "not a function of each row"),
+        (nonlinear(lambda x: x[:, :2]), "another shape"),
+    ],
+)
+def test_what_steps_declare_is_checked(algorithm, problem):
+    if problem == "another shape":
+        with pytest.raises((RuntimeError, ValueError)):
+            found(algorithm)
+        return
+    problems = found(algorithm)
+    assert (problem is None and not problems) or any(problem in one for one in problems)
+
+
+def test_noise_that_is_also_used_inside_of_a_step_is_found():
+    def sent(w, g, here):
+        own = here.noise("n", LAW)
+        return w - 0.1 * (g + own) + here.nonlinear("f", lambda x: x * here.noise("n", LAW), w)
+
+    assert found(Written(sent)) == ["the noise 'n' is used both inside and outside of a step"]
+
+
+def test_other_messages_on_numbers_are_found():
+    def sent(w, g, here):
+        if bool(w.abs().sum() > 100):
+            here.net.mix(extra=w)
+        return w - g + here.noise("n", Laplace(1.0))
+
+    assert found(Written(sent), steps=1) == ["other messages are sent on numbers than on symbols"]
