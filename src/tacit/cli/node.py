@@ -33,6 +33,14 @@ def node(
     save_every: Annotated[
         float, typer.Option(min=0, help="Seconds between checkpoints, at most; 0: every iteration.")
     ] = 10.0,
+    share_scores: Annotated[
+        bool,
+        typer.Option(
+            "--share-scores",
+            help="Let members and the operator query the loss and accuracy, which are computed "
+            "from the node's data. No bound on what leaks accounts for them.",
+        ),
+    ] = False,
 ) -> None:
     """Run one node: train with its neighbours on its own data. The log is lines of JSON."""
     from tacit.core.errors import TacitError
@@ -45,7 +53,8 @@ def node(
     place = NodeFolder(folder)
     event_log = EventLog(sys.stderr, place.name)
     try:
-        peer = Node(place, NodeOptions(data, listen, metrics_port, save_every), event_log)
+        options = NodeOptions(data, listen, metrics_port, save_every, share_scores)
+        peer = Node(place, options, event_log)
         _stop_on_signals(peer.stop)
         peer.run()
     except RemovedFromRoster as notice:

@@ -221,6 +221,20 @@ def test_members_and_the_operator_get_the_status(node, caller):
     assert wire.Status.FromString(node.call("GetStatus", caller=caller)).steps == 100
 
 
+def test_loss_and_accuracy_are_told_only_if_the_node_agrees(node):
+    """They are computed from its data, and no bound accounts for them."""
+    node.state.report(loss=0.25, accuracy=90.0)
+
+    def told():
+        status = wire.Status.FromString(node.call("GetStatus", caller="b"))
+        return status.HasField("loss"), status.HasField("accuracy")
+
+    assert told() == (False, False)
+    assert node.state.status().loss == 0.25  # for monitoring on its own machine
+    node.state.shares_scores = True
+    assert told() == (True, True)
+
+
 def test_others_do_not_get_the_status(node):
     refusal = (StatusCode.PERMISSION_DENIED, "z is not a member")
     assert node.refusal("GetStatus", caller="z") == refusal
@@ -234,7 +248,7 @@ def test_others_do_not_get_the_status(node):
     [("GetStatus", "status"), ("Hello", "node_info"), ("FetchMessages", "progress_notice")],
 )
 def test_an_internal_error_is_logged_but_not_shown_to_the_caller(node, monkeypatch, method, part):
-    def broken(*_):
+    def broken(*_, **__):
         raise ZeroDivisionError("something internal")
 
     monkeypatch.setattr(node.state, part, broken)

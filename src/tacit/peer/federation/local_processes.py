@@ -73,7 +73,8 @@ class LocalFederation:
         """Start one node, or restart one that has ended."""
         node = self.folder.node(name)
         node.run.mkdir(mode=0o700, parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "tacit", "node", str(node.path)]
+        # All nodes belong to the user who starts them.
+        command = [sys.executable, "-m", "tacit", "node", str(node.path), "--share-scores"]
         if self.data is not None:
             command += ["--data", self.data.replace("{name}", name)]
         if self.save_seconds is not None:

@@ -35,6 +35,7 @@ class NodeOptions:
     listen: str | None = None  # host:port; None: the address in the roster
     metrics_port: int = 0  # for monitoring on this machine; 0 chooses a free one
     save_seconds: float = 10.0  # between checkpoints, at most
+    share_scores: bool = False  # whether members may query its loss and accuracy
 
 
 class RemovedFromRoster(Exception):
@@ -59,7 +60,7 @@ class Node:
         self.algorithm, self.round_length = make_algorithm_for(manifest.config, task)
         self.steps = manifest.config.run.rounds * self.round_length
         active = ActiveRoster.load(folder, self.name, manifest)
-        model = (task.parameters, str(task.dtype))
+        model = (task.parameters, str(task.dtype), options.share_scores)
         self.shared = NodeState(folder, self.name, active, event_log, *model)
         self.shared.report(steps=self.steps, round_length=self.round_length)
         self.state: Any = None

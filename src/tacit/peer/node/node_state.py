@@ -74,6 +74,8 @@ class NodeState:
     event_log: EventLog
     parameters: int
     dtype: str
+    # Whether members may query loss and accuracy, which are computed from this node's data.
+    shares_scores: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     progress: NodeProgress = NodeProgress()
     # Neighbours whose messages the training thread waits for, and since when (set before them).
@@ -222,9 +224,11 @@ class NodeState:
             "bytes_received": int(self.metrics.total("tacit_received_bytes_total")),
         }
 
-    def status(self) -> wire.Status:
+    def status(self, *, scores: bool = True) -> wire.Status:
         progress = asdict(self.current_progress())
         del progress["blocked_by"]
+        if not scores:
+            del progress["loss"], progress["accuracy"]
         return wire.Status(
             name=self.name,
             generation=self.manifest.generation,

@@ -196,7 +196,7 @@ class PeerService:
         if not self._is_member_or_operator(caller):
             text = f"{caller} is not a member"
             raise Refused(StatusCode.PERMISSION_DENIED, "not a member", text)
-        return self._state.status()
+        return self._state.status(scores=self._state.shares_scores)
 
     def _get_manifest(self, _: wire.Empty, caller: str) -> wire.SignedManifest:
         newer, folder = self._state.announced, self._state.folder
