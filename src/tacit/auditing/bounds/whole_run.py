@@ -59,7 +59,8 @@ def whole_run_bound(
     """
     stronger = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
     begin = run_on_symbols(algorithm, graph, 0, common_start=False)
-    if clip is None or not _state_is_known(begin, 0, stronger, victim):
+    # What `start` sends would have to be counted too.
+    if clip is None or begin.transcript.messages or not _state_is_known(begin, 0, stronger, victim):
         return None
     losses: list[tuple[NoiseLoss, int]] = []
     budgets: list[float] = []

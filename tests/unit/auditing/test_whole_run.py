@@ -1,0 +1,102 @@
+"""A bound for the whole run is that of its iterations, or there is none."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+
+import tacit
+from tacit import Gaussian, Laplace
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.diffusion import ModelState
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.privacy.accounting.gaussian import gaussian_epsilon
+from tacit.privacy.clipping import Clip
+
+RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
+L2, L1 = Clip(0.5), Clip(0.5, "l1")
+OPTIONS = {"parameters": 3, "delta": 1e-5}
+
+
+def whole(algorithm, steps, clip=L2, graph=RING):
+    adversary = Adversary.curious(1)
+    return whole_run_bound(algorithm, graph, adversary, 0, steps, clip=clip, **OPTIONS)
+
+
+def ledger(algorithm, steps, clip=L2):
+    run = run_on_symbols(algorithm, RING, steps)
+    return compute_ledger(run, Adversary.curious(1), 0, clip=clip, **OPTIONS).upper
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("algorithm", "clip"),
+    [
+        (tacit.PDLMS(lr=0.1, noise=Gaussian(0.3)), L2),
+        (tacit.PDLMS(lr=0.1, noise=Laplace(0.3)), L1),
+        (tacit.PDLMS(lr=tacit.Exponential(0.1, 0.7), noise=Gaussian(0.3)), L2),
+    ],
+)
+def test_short_runs_have_the_bound_of_the_ledger(algorithm, clip, steps):
+    found, expected = whole(algorithm, steps, clip), ledger(algorithm, steps, clip)
+    assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+
+
+def test_ten_thousand_iterations_of_fifty_clients():
+    graph = tacit.Topology.erdos_renyi(50, 0.1, seed=1).mixing("metropolis", lazy=True)
+    found = whole(tacit.PDLMS(lr=0.1, noise=Gaussian(4.0)), 10_000, graph=graph)
+    assert found.epsilon == pytest.approx(gaussian_epsilon(1e-5, 100 * 0.1 * 1.0 / 4.0), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        tacit.MDSG(lr=0.1, noise=Gaussian(0.3)),  # its own term keeps gradients without noise
+        tacit.PSGT(lr=0.1),
+        tacit.DPDSGT(lr=0.1, noise=Gaussian(0.3), inject="every"),
+        tacit.DSG(lr=0.1),
+        tacit.LPPA(lr=0.1),
+    ],
+)
+def test_a_state_with_secrets_has_none(algorithm):
+    assert whole(algorithm, 20) is None
+
+
+def test_without_clipping_there_is_none():
+    assert whole(tacit.PDLMS(lr=0.1), 20, clip=None) is None
+
+
+@dataclass(frozen=True)
+class Written(Algorithm):
+    """Diffusion under noise, with something else at the start or at some iteration."""
+
+    at_start: bool = False
+    careless_at: int | None = None
+    name = "written"
+
+    def start(self, here) -> ModelState:
+        theta = here.theta0
+        if self.at_start:
+            here.net.mix(hello=here.grad(theta) + here.noise("hello", Gaussian(0.3)))
+        return ModelState(theta)
+
+    def step(self, s, here) -> ModelState:
+        noise = here.noise("z", Gaussian(0.3))
+        if self.careless_at is not None and here.t == self.careless_at:
+            noise = 0.0 * noise
+        (theta,) = here.net.mix(psi=s.theta - 0.1 * here.grad(s.theta) + noise)
+        return ModelState(theta)
+
+
+def test_what_the_start_sends_is_not_forgotten():
+    assert math.isfinite(whole(Written(), 20).epsilon)
+    assert whole(Written(at_start=True), 20) is None
+
+
+def test_an_iteration_without_noise_is_found_wherever_it_is():
+    usual = pytest.approx(whole(Written(), 50).epsilon)
+    assert whole(Written(careless_at=100), 50).epsilon == usual
+    assert whole(Written(careless_at=49), 50) is None
