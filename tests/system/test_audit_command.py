@@ -422,3 +422,41 @@ def test_help(audit):
 def test_more_iterations_than_the_run_has_are_refused(config, refused):
     message = refused(f"audit {config} -n 100000")
     assert "The audit needs 100000 iterations, but the run has" in message
+
+
+# --- several algorithms ---------------------------------------------------------------------------
+
+
+def test_several_algorithms_in_one_table(config, audit, written):
+    line = f"{config} {QUICK} --adversary eavesdropper --algorithms dsgt,lppa,lppa+fresh=true"
+    printed = " ".join(audit(f"{line} --out found").split())
+    for label, headline in (("dsgt", "exposed"), ("lppa", "partly exposed")):
+        assert f"│ {label} │ eavesdropper │ {headline} │" in printed
+        plain, page = written(f"found/{label}")
+        assert plain["algorithm"] == label
+        assert page.lower().startswith("<!doctype html>")
+    assert written("found/lppa+fresh=true")[0]["options"].count("fresh=True") == 1
+    plain = json.loads(audit(f"{line} --json --out again"))
+    assert list(plain) == ["dsgt", "lppa", "lppa+fresh=true"]
+    assert plain["dsgt"]["summary"].startswith("An eavesdropper can compute gradients")
+
+
+@pytest.mark.parametrize(
+    ("algorithms", "words"),
+    [("dsgt,nothing", "nothing"), ("lppa+speed=2", "speed"), (",", "names none")],
+)
+def test_algorithms_that_cannot_be_audited(config, refused, algorithms, words):
+    assert words in refused(f"audit {config} {QUICK} --algorithms {algorithms} --out found")
+
+
+def test_a_run_has_one_algorithm(config, tacit_here, refused):
+    assert tacit_here("run", config, "--out", "r").code == 0
+    message = refused(f"audit r {QUICK} --algorithms dsgt")
+    assert "does not go with a run folder" in message
+    assert "config.toml" in message
+
+
+def test_the_worst_coalition_must_exist(config, refused):
+    message = refused(f"audit {config} {QUICK} --adversary worst(9) --out found")
+    assert "There is no coalition of 9 neighbours" in message
+    assert "Give a size from 1 to 2" in message

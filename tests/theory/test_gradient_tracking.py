@@ -181,7 +181,7 @@ def test_the_perturbation_is_the_mixed_noise(graph, seed, law):
 
 @given(st.integers(0, 10_000), noise_laws, st.sampled_from(["ring", "directed"]))
 # Runs are long, so shrinking would take hours.
-@settings(max_examples=8, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=5, phases=[Phase.explicit, Phase.generate])
 def test_lppa_reaches_the_optimum_and_dp_misses_it_by_its_noise(seed, law, kind):
     """The limit of LPPA is (ΣA)⁻¹Σb for every β, that of DP-DSGT is (ΣA)⁻¹(Σb − ΣZ)."""
     topology = Topology.ring(5) if kind == "ring" else Topology.random_directed(5, 0.8, seed=seed)

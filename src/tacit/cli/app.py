@@ -115,31 +115,48 @@ def audit(
     data: Data = None,
     overrides: Overrides = None,
     as_json: Json = False,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(
+            help='Audit the configuration with each of these, e.g. "dsgt,lppa,lppa+fresh=true".'
+        ),
+    ] = None,
 ) -> None:
     """Find out who can learn what about the data: proved, bounded and measured."""
     from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
-    from tacit.cli.audit import print_audit
+    from tacit.cli.audit import print_audit, print_audits
     from tacit.experiment import auditing
+    from tacit.experiment.compare import split_outside_brackets
 
-    subject = auditing.load_subject(source, overrides or [], data)
+    if algorithms is None:
+        subjects = {"": auditing.load_subject(source, overrides or [], data)}
+    else:
+        labels = [part.strip() for part in split_outside_brackets(algorithms, ",")]
+        subjects = auditing.load_variants(source, list(filter(None, labels)), overrides or [], data)
     folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
-    keys = subject.experiment.config.run
-    with ProgressBar(Console(stderr=True)) as progress:
-        found = auditing.audit(
-            subject,
-            adversary,
-            victim or [0],
-            iterations=iterations,
-            delta=delta,
-            attacks=attacks and AttackOptions(restarts, seconds, keys.seed, keys.device),
-            progress=progress,
-        )
-    written, page = auditing.write_audit(found, subject, folder)
+    found = {}
+    for label, subject in subjects.items():
+        keys = subject.experiment.config.run
+        with ProgressBar(Console(stderr=True)) as progress:
+            found[label] = auditing.audit(
+                subject,
+                adversary,
+                victim or [0],
+                iterations=iterations,
+                delta=delta,
+                attacks=attacks and AttackOptions(restarts, seconds, keys.seed, keys.device),
+                progress=progress,
+            )
+        written, page = auditing.write_audit(found[label], subject, folder / label)
     if as_json:
-        print(json.dumps(found.as_dict()))
-        return
-    print_audit(found, Console())
-    print(f"Numbers: {written}\nReport: {page}")
+        plain = {label: one.as_dict() for label, one in found.items()}
+        print(json.dumps(plain if algorithms is not None else plain[""]))
+    elif algorithms is not None:
+        print_audits(found, Console())
+        print(f"Numbers and reports: {folder}")
+    else:
+        print_audit(found[""], Console())
+        print(f"Numbers: {written}\nReport: {page}")
 
 
 app.command()(report)

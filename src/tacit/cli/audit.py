@@ -47,6 +47,31 @@ def print_audit(audit: Audit, console: Console) -> None:
     )
 
 
+def print_audits(audits: dict[str, Audit], console: Console) -> None:
+    """Print a table across algorithms: the verdict on the first victim, by adversary."""
+    table = Table("algorithm", "adversary", "verdict", "what it learns", "guarantee")
+    for label, audit in audits.items():
+        for number, result in enumerate(audit.results):
+            verdict, ledger = result.verdicts[0], result.ledgers[0]
+            bound = ledger.whole_run or ledger.upper
+            table.add_row(
+                "" if number else label,
+                str(result.adversary),
+                Text(verdict.headline, COLOURS[verdict.headline]),
+                Text(verdict.summary),
+                "none" if math.isinf(bound.epsilon) else Text(bound.statement),
+                end_section=number == len(audit.results) - 1,
+            )
+    console.print(table)
+    for label, audit in audits.items():
+        for remark in (*audit.remarks, *(f"not measured: {note}" for note in audit.notes)):
+            console.print(f"{label}: {remark}.", highlight=False, markup=False)
+    console.print(
+        "A failed attack proves nothing; assumptions are in each audit.json and report.",
+        highlight=False,
+    )
+
+
 def _overview(audit: Audit) -> Table:
     """A row per adversary and victim: how much of each kind it computes, exactly or with noise."""
     from tacit.auditing.symbolic.leakage import QUESTIONS

@@ -19,6 +19,7 @@ from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.storage import write_json, write_text
 from tacit.data import Dataset
+from tacit.experiment.compare import make_variant
 from tacit.experiment.folder import RunFolder, fingerprint
 from tacit.record import checkpoint as checkpoints, transcript_files
 from tacit.record.transcript import Transcript
@@ -68,6 +69,31 @@ def load_subject(
     saved = checkpoints.load_latest(folder.checkpoints, experiment.algorithm, expected)
     final = None if saved is None or saved.step < experiment.steps else saved.state.theta
     return AuditSubject(experiment, folder, transcript, final)
+
+
+def load_variants(
+    source: Path,
+    variants: Sequence[str],
+    overrides: Sequence[str] = (),
+    data_folder: Path | None = None,
+) -> dict[str, AuditSubject]:
+    """A configuration with each of several algorithms, such as "lppa+fresh=true", by its label."""
+    if source.is_dir():
+        raise Misuse(
+            "--algorithms does not go with a run folder: the run had one.",
+            f"Audit the configuration instead: {source / 'config.toml'}.",
+        )
+    if not variants:
+        raise Misuse("--algorithms names none.", "Give at least one; see `tacit algorithms`.")
+    config = load_config(source, overrides)
+    subjects: dict[str, AuditSubject] = {}
+    dataset: Dataset | None = None
+    for label in dict.fromkeys(variants):
+        subjects[label] = load_subject(
+            make_variant(config, label, variants), (), data_folder, dataset
+        )
+        dataset = subjects[label].experiment.dataset
+    return subjects
 
 
 def audit(
