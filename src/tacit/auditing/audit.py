@@ -93,7 +93,8 @@ def run_audit(
     on_symbols = partial(run_on_symbols, setting.algorithm, setting.graph, iterations)
     run = on_symbols(common_start=common_start)
     report("comparing symbols with numbers", 0, 1)
-    mismatches = replay(setting.algorithm, setting.graph, run)
+    width = setting.task.parameters
+    mismatches = replay(setting.algorithm, setting.graph, run, width=width)
     run = without(run, mismatches)
     remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
     chosen = [

@@ -1,12 +1,15 @@
 """ε does not depend on units: step size, clipping and noise over twelve orders of magnitude."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
+import torch
 from hypothesis import given, settings, strategies as st
 
 import tacit
 from tacit import Gaussian, Laplace
+from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -78,3 +81,30 @@ def test_a_gradient_without_noise_is_never_too_small_to_matter(lr, features):
     found = upper(tacit.DPDSGT(lr=lr, noise=Gaussian(1.0), inject="every"), Clip(features), 3)
     exact = gaussian_epsilon(DELTA, 2 * features)
     assert found.epsilon >= exact
+
+
+@dataclass(frozen=True)
+class Two:
+    theta: torch.Tensor
+    extra: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Diverging(Algorithm):
+    """A recursion whose coefficients grow out of range."""
+
+    name = "diverging"
+
+    def start(self, here) -> Two:
+        return Two(here.theta0, 0.0 * here.theta0)
+
+    def step(self, s, here) -> Two:
+        x = s.theta - here.grad(s.theta) - here.noise("n", Gaussian(1.0)) + 1e20 * s.extra
+        here.net.mix(x=x)
+        return Two(s.theta, x)
+
+
+def test_coefficients_out_of_range_have_no_bound():
+    found = upper(Diverging(), Clip(1.0), 12)
+    assert math.isinf(found.epsilon)
+    assert "out of range" in found.why

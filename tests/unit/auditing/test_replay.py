@@ -154,3 +154,83 @@ def test_other_messages_on_numbers_are_found():
         return w - g + here.noise("n", Laplace(1.0))
 
     assert found(Written(sent), steps=1) == ["other messages are sent on numbers than on symbols"]
+
+
+def test_a_step_that_uses_more_than_its_rows_is_found():
+    def sent(w, g, here):
+        size = g.norm(dim=1, keepdim=True)
+        return here.nonlinear("scaled", lambda x: x * size, w) + here.noise("n", LAW)
+
+    assert "the result of the non-linear step 'scaled' depends on more than its rows" in found(
+        Written(sent)
+    )
+
+
+def test_a_step_that_mixes_clients_is_found():
+    def sent(w, g, here):
+        return here.nonlinear("all", lambda x: x / x.abs().max(), g, epsilon=1.0)
+
+    assert "the non-linear step 'all' of one client depends on the rows of others" in found(
+        Written(sent)
+    )
+
+
+def test_two_steps_with_one_random_stream_are_found():
+    def sent(w, g, here):
+        coins = [
+            here.nonlinear(tag, lambda x: x * (here.words("w", x.shape[1]) % 2), rows)
+            for tag, rows in (("a", w), ("b", g))
+        ]
+        return coins[0] + coins[1]
+
+    assert "two non-linear steps draw the same random numbers 'words w'" in found(Written(sent))
+
+
+@dataclass(frozen=True)
+class Unheard(Algorithm):
+    """Averages the rows of all clients without sending anything."""
+
+    name = "unheard"
+
+    def start(self, here) -> State:
+        return State(here.theta0)
+
+    def step(self, s, here):
+        return State(s.theta - 0.1 * here.grad(s.theta).mean(0, keepdim=True))
+
+
+def test_rows_of_others_that_were_never_sent_are_found():
+    assert found(Unheard()) == ["clients have parts of others in 'theta' that were never sent"]
+
+
+def test_noise_on_the_first_parameters_only_is_found_at_the_width_of_the_model():
+    def sent(w, g, here):
+        noise = here.noise("n", LAW)
+        return w - 0.1 * (g + torch.cat([noise[:, :100], 0 * noise[:, 100:]], 1))
+
+    algorithm = Written(sent)
+    run = run_on_symbols(algorithm, RING, 3)
+    assert replay(algorithm, RING, run) == []
+    problems = [one.what for one in replay(algorithm, RING, run, width=500)]
+    assert "the message 'psi' is not linear in gradients, models and noise" in problems
+
+
+def test_a_state_that_is_not_linear_is_found():
+    @dataclass(frozen=True)
+    class Two:
+        theta: torch.Tensor
+        extra: torch.Tensor
+
+    @dataclass(frozen=True)
+    class Hidden(Algorithm):
+        name = "hidden"
+
+        def start(self, here) -> Two:
+            return Two(here.theta0, 0.0 * here.theta0)
+
+        def step(self, s, here) -> Two:
+            g = here.grad(s.theta)
+            (mixed,) = here.net.mix(psi=s.theta + s.extra - 0.1 * g)
+            return Two(mixed, g.abs())
+
+    assert "the state 'extra' is not linear in the unknowns" in found(Hidden(), steps=1)

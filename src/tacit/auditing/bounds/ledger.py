@@ -24,7 +24,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, noise_loss, noiseless_combination, total_bound
 from tacit.auditing.bounds.dependence import trace_dependence
 from tacit.auditing.bounds.response import response_bound
-from tacit.auditing.bounds.secret_rows import SecretRows, normalized, row_sizes
+from tacit.auditing.bounds.secret_rows import OutOfRange, SecretRows, normalized, row_sizes
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
@@ -116,8 +116,11 @@ def _upper_bound(
     parameters: int,
     delta: float,
 ) -> Bound:
+    try:
+        view = SecretRows.of(run, adversary, victim)
+    except OutOfRange:
+        return Bound.none("coefficients of messages grow out of range: no bound is proved")
     leakage = Leakage(LinearKnowledge(run, adversary), victim)
-    view = SecretRows.of(run, adversary, victim)
     cancels = "noise cancels in a combination of messages" if view.noise else "sent without noise"
     # The simplest exact answer is the clearest reason.
     for question in ABOUT_GRADIENTS:

@@ -19,7 +19,12 @@ from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.record.unknowns import Unknown
 
+LARGEST = 1e150  # coefficients above this are a recursion that diverges
 ROUNDING = 64 * float(np.finfo(np.float64).eps)  # relative to the largest in a column
+
+
+class OutOfRange(Exception):
+    """Coefficients are too large, or not finite."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,8 @@ class SecretRows:
                 sent = run.transcript.messages[message].rows[rows].numpy()
                 parts.append(np.pad(sent, ((0, 0), (0, len(hidden) - sent.shape[1]))))
         matrix = np.concatenate(parts) if parts else np.zeros((0, len(hidden)))
+        if not np.abs(matrix).max(initial=0.0) < LARGEST:
+            raise OutOfRange
         size = np.abs(matrix)
         matrix[size <= ROUNDING * size.max(axis=0, initial=0.0)] = 0.0
         present = hidden & matrix.any(axis=0)
@@ -91,6 +98,14 @@ def normalized(signal: Matrix, noise: Matrix) -> tuple[Matrix, Matrix]:
 
 def row_sizes(signal: Matrix, noise: Matrix) -> Matrix:
     """What `normalized` divides each row by, [m]."""
-    sizes = np.linalg.norm(noise, axis=1)
-    sizes = np.where(sizes > 0, sizes, np.linalg.norm(signal, axis=1))
+    sizes = _lengths(noise)
+    sizes = np.where(sizes > 0, sizes, _lengths(signal))
     return np.where(sizes > 0, sizes, 1.0)
+
+
+def _lengths(rows: Matrix) -> Matrix:
+    """Norms of rows, also of such whose squares are out of range."""
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    unit = rows / np.where(largest > 0, largest, 1.0)[:, None]
+    lengths: Matrix = largest * np.linalg.norm(unit, axis=1)
+    return lengths

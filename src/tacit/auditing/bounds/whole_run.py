@@ -16,9 +16,7 @@ without noise) have no such bound; theirs covers the iterations that were run on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -64,7 +62,10 @@ def whole_run_bound(
         return None
     losses: list[tuple[NoiseLoss, int]] = []
     budgets: list[float] = []
-    for t, times in _representatives(algorithm, graph, steps).items():
+    representatives = _representatives(algorithm, graph, steps)
+    if representatives is None:
+        return None
+    for t, times in representatives.items():
         run = step_on_symbols(algorithm, graph, t)
         if not _state_is_known(run, 1, stronger, victim):
             return None
@@ -86,45 +87,42 @@ def whole_run_bound(
     return total_bound(losses, clip, delta)
 
 
-def _representatives(algorithm: Algorithm, graph: Graph, steps: int) -> Counter[int]:
-    """Iterations that stand for all with the same step sizes, and how many they stand for."""
-    if step_on_symbols(algorithm, graph, 0).uses_iteration:
-        return Counter(range(steps))
-    schedules = _schedules(algorithm)
+def _representatives(algorithm: Algorithm, graph: Graph, steps: int) -> Counter[int] | None:
+    """Iterations that stand for all with the same step sizes, and how many they stand for.
+
+    None if the algorithm reads the iteration itself: what it does later was not compared with
+    numbers.
+    """
+    first_step = step_on_symbols(algorithm, graph, 0)
+    if first_step.uses_iteration:
+        return None
     first: dict[tuple[float, ...], int] = {}
     return Counter(
-        first.setdefault(tuple(rate_at(schedule, t) for schedule in schedules), t)
+        first.setdefault(tuple(rate_at(schedule, t) for schedule in first_step.schedules), t)
         for t in range(steps)
     )
 
 
 def _state_is_known(run: SymbolicRun, index: int, adversary: Adversary, victim: int) -> bool:
-    """Whether the secrets in a state follow from the messages so far."""
+    """Whether a state follows from the messages so far and from the data of other clients."""
+    width = len(run.unknowns)
+    state = run.states[index].values()
+    # A field that is not one number per parameter, such as a counter, may change what is done.
+    if any(rows.shape[1] > width for rows in state) or run.has_plain_state:
+        return False
     view = SecretRows.of(run, adversary, victim)
-    rows = [row for field in run.states[index].values() for row in field.numpy()]
-    padded = np.zeros((len(rows), len(run.unknowns)))
-    for k, row in enumerate(rows):
+    padded = np.zeros((sum(map(len, state)), width))
+    for k, row in enumerate(row for rows in state for row in rows.numpy()):
         padded[k, : len(row)] = row
-    sent = len(run.transcript.messages)
-    others = [
-        unknown
-        for column in np.flatnonzero(padded.any(axis=0))
-        if (unknown := run.unknowns[column]).kind == "nonlinear" and not adversary.knows(unknown)
-    ]
-    # A result of a non-linear step of the victim is a secret of its own.
-    if any(unknown.client == victim and unknown not in view.others for unknown in others):
+    # What other clients computed must follow from messages, in the state as in messages.
+    present = [run.unknowns[column] for column in np.flatnonzero(padded.any(axis=0))]
+    secret = [u for u in present if u.kind in ("gradient", "nonlinear") and not adversary.knows(u)]
+    others = [u for u in secret if not (u.kind == "gradient" and u.client == victim)]
+    if any(u.client == victim and u not in view.others for u in others):
+        return False
+    extended = replace(view, others=list(dict.fromkeys([*view.others, *others])))
+    if trace_dependence(extended, adversary, victim).obstacle is not None:
         return False
     spans = MessageSpans(view, adversary, victim)
+    sent = len(run.transcript.messages)
     return all(spans.contain(row, sent) for row in padded)
-
-
-def _schedules(value: Any) -> list[Callable[[int], float]]:
-    """The step sizes and scales among an algorithm's options that change over time."""
-    found: list[Callable[[int], float]] = []
-    for one in fields(value):
-        option = getattr(value, one.name)
-        if callable(option):
-            found.append(option)
-        elif is_dataclass(option) and not isinstance(option, type):
-            found += _schedules(option)
-    return found

@@ -20,8 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.auditing.symbolic.symbols import DenseNetwork, SymbolicRun
+from tacit.algorithms.algorithm import Algorithm, tensors_of
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
+from tacit.auditing.symbolic.symbols import DenseNetwork, SymbolicRun, run_on_symbols
 from tacit.core.here import Nonlinear
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
@@ -35,6 +37,8 @@ from tacit.record.unknowns import EVERY_CLIENT, Unknown, client_unknowns, noise_
 WIDTH = 6  # numbers in a row
 SIZES = (1.0, 1e-3, 1e4)  # of gradients and first models, one run each
 RELATIVE = 1e-8  # difference allowed, relative to Σ |coefficient| · |number|
+MOST_NUMBERS = 2e7  # in one run on numbers
+MOST_CLIENTS = 30  # whose states are examined
 ABSOLUTE = 1e-11  # and to the largest number in the run
 
 
@@ -47,7 +51,11 @@ class Mismatch:
 
 
 def replay(
-    algorithm: Algorithm, graph: Graph, run: SymbolicRun, sizes: tuple[float, ...] = SIZES
+    algorithm: Algorithm,
+    graph: Graph,
+    run: SymbolicRun,
+    sizes: tuple[float, ...] = SIZES,
+    width: int = WIDTH,
 ) -> list[Mismatch]:
     """Compare a run on symbols with runs on random numbers; one mismatch for each thing.
 
@@ -56,12 +64,53 @@ def replay(
         graph: The graph of the run.
         run: The run on symbols, with all its messages.
         sizes: Standard deviations of the random numbers, one run on numbers each.
+        width: Parameters of the model; code may treat them differently by position.
     """
     found: dict[str, Mismatch] = {}
-    for seed, size in enumerate(sizes):
-        for mismatch in _Replay(algorithm, graph, run, seed, size).mismatches():
-            found.setdefault(mismatch.what, mismatch)
+    widths = [WIDTH] * len(sizes)
+    # As wide as the model, as far as memory allows.
+    widths[0] = min(width, max(WIDTH, int(MOST_NUMBERS / max(1, len(run.unknowns)))))
+    runs = [
+        _Replay(algorithm, graph, run, seed, size, wide)
+        for seed, (size, wide) in enumerate(zip(sizes, widths, strict=True))
+    ]
+    # The same initial models and noise with other gradients.
+    other = _Replay(algorithm, graph, run, 0, sizes[0], widths[0], gradients=1)
+    for mismatch in (
+        *(mismatch for one in runs for mismatch in one.mismatches()),
+        *_hidden_inputs(runs[0].clients, other.clients),
+        *_unheard_rows(algorithm, graph, min(run.steps, 2)),
+    ):
+        found.setdefault(mismatch.what, mismatch)
     return list(found.values())
+
+
+def _hidden_inputs(one: _RandomClients, other: _RandomClients) -> Iterator[Mismatch]:
+    """Steps that give different results for equal rows: they use something that is not declared."""
+    for unknown, rows in one.inputs.items():
+        if (
+            unknown in other.inputs
+            and torch.equal(rows, other.inputs[unknown])
+            and not torch.equal(one.results[unknown], other.results[unknown])
+        ):
+            name = f"the non-linear step {unknown.tag!r}"
+            yield Mismatch(f"the result of {name} depends on more than its rows")
+
+
+def _unheard_rows(algorithm: Algorithm, graph: Graph, steps: int) -> Iterator[Mismatch]:
+    """States of clients that contain what they neither hold nor received."""
+    run = run_on_symbols(algorithm, graph, steps)
+    if graph.clients < 2 or any(m.verb == "average" for m in run.transcript.messages):
+        return
+    source = [edge[0] for edge in run.transcript.edges]
+    for client in range(min(graph.clients, MOST_CLIENTS)):
+        knowledge = LinearKnowledge(run, Adversary.curious(client))
+        for name, rows in run.states[-1].items():
+            owners = range(graph.clients) if len(rows) == graph.clients else source
+            own = [k for k, owner in enumerate(owners) if owner == client]
+            if own and not knowledge.exact(np.stack([knowledge.pad(rows[k]) for k in own])).all():
+                yield Mismatch(f"clients have parts of others in {name!r} that were never sent")
+                return
 
 
 def without(run: SymbolicRun, mismatches: list[Mismatch]) -> SymbolicRun:
@@ -84,10 +133,14 @@ class _RandomClients:
     common_start: bool
     points: dict[int, Tensor] = field(default_factory=dict)
     inputs: dict[Unknown, Tensor] = field(default_factory=dict)
+    width: int = WIDTH
+    gradients: int = 0  # another number gives other gradients
+    results: dict[Unknown, Tensor] = field(default_factory=dict)
     tick: int = 0
     problems: list[str] = field(default_factory=list)
-    inside_step: bool = False
+    inside_step: str | None = None
     drawn_inside: set[Unknown] = field(default_factory=set)
+    drawn_by: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def theta0(self) -> Tensor:
         rows = self._rows("theta0", 0)
@@ -105,16 +158,25 @@ class _RandomClients:
     def apply(self, step: Nonlinear, rows: Tensor) -> Tensor:
         unknowns = client_unknowns("nonlinear", self.tick, self.ids, step.tag)
         self.inputs.update(zip(unknowns, rows.clone(), strict=True))
-        self.inside_step = True
+        self.inside_step = step.tag
         out = step.function(rows.clone())
+        self.results.update(zip(unknowns, out.clone(), strict=True))
         self.problems += _false_declarations(step, rows, out)
-        self.inside_step = False
+        self.inside_step = None
         return out
+
+    def draw(self, tag: str, tick: int) -> None:
+        """Note who draws a random stream; two steps with one stream are not independent."""
+        if self.inside_step is None:
+            return
+        if self.drawn_by.setdefault((tag, tick), self.inside_step) != self.inside_step:
+            self.problems.append(f"two non-linear steps draw the same random numbers {tag!r}")
 
     def _rows(self, kind: str, number: int) -> Tensor:
         """Numbers of both signs and many sizes, with zeros among them."""
-        rng = np.random.default_rng((self.seed, len(kind), number))
-        shape = (len(self.ids), WIDTH)
+        variant = self.gradients if kind == "gradient" else 0
+        rng = np.random.default_rng((self.seed, len(kind), number, variant))
+        shape = (len(self.ids), self.width)
         rows = self.size * rng.normal(size=shape) * 10.0 ** rng.uniform(-1, 1, (len(self.ids), 1))
         return torch.as_tensor(np.where(rng.random(shape) < 0.1, 0.0, rows))
 
@@ -135,11 +197,13 @@ class _WatchedNoise:
         target: Tensor | None,
         width: int | None = None,
     ) -> NoiseRows:
-        if self.clients.inside_step:
+        self.clients.draw(tag, tick)
+        if self.clients.inside_step is not None:
             self.clients.drawn_inside.update(noise_unknowns(tag, tick, source, target))
         return self.randomness.rows(tag, law, tick, source, target, width)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
+        self.clients.draw(f"words {tag}", tick)
         return self.randomness.words(tag, tick, source, width)
 
 
@@ -148,6 +212,10 @@ def _false_declarations(step: Nonlinear, rows: Tensor, out: Tensor) -> Iterator[
     if out.shape != rows.shape:
         yield f"{name} gives rows of another shape"
         return
+    moved = rows.clone()
+    moved[0] = 2 * moved[0] + 1
+    if len(rows) > 1 and not torch.equal(step.function(moved)[1:], out[1:]):
+        yield f"{name} of one client depends on the rows of others"
     if step.deterministic:
         single = torch.cat([step.function(row[None].clone()) for row in rows])
         if not torch.allclose(single, out, rtol=RELATIVE, atol=0):
@@ -168,31 +236,40 @@ class _Replay:
     """One run on numbers beside the run on symbols."""
 
     def __init__(
-        self, algorithm: Algorithm, graph: Graph, run: SymbolicRun, seed: int, size: float
+        self,
+        algorithm: Algorithm,
+        graph: Graph,
+        run: SymbolicRun,
+        seed: int,
+        size: float,
+        width: int,
+        gradients: int = 0,
     ) -> None:
-        self.run = run
+        self.run, self.width = run, width
         ids = np.arange(graph.clients)
         hood = Neighbourhood.of(graph.edges, ids, "cpu", graph.weights.diagonal())
         common = any(unknown.client == EVERY_CLIENT for unknown in run.unknowns)
-        self.clients = clients = _RandomClients(hood.ids, seed, size, common)
+        self.clients = clients = _RandomClients(
+            hood.ids, seed, size, common, width=width, gradients=gradients
+        )
         self.transcript = Transcript(Keep(insides=tuple(ids.tolist()), theta0=True))
         recorder = TranscriptRecorder(DenseNetwork(graph), self.transcript, hood)
-        noise = _WatchedNoise(Philox(seed, WIDTH, torch.float64), clients)
+        noise = _WatchedNoise(Philox(seed, width, torch.float64), clients)
         here = recorder.wrap(
             HostedClients(
                 hood, recorder, clients, noise, algorithm.gradients_per_step, clients.apply
             )
         )
         state = algorithm.start(here)
-        self.models = [state.theta]
+        self.states = [tensors_of(state)]
         for t in range(run.steps):
             recorder.set_tick(t + 1)
             clients.tick = t + 1
             state = algorithm.step(state, here.at(t))
-            self.models.append(state.theta)
+            self.states.append(tensors_of(state))
         held = [self._held(unknown) for unknown in run.unknowns]
         self.missing = [u for u, row in zip(run.unknowns, held, strict=True) if row is None]
-        zero = torch.zeros(WIDTH, dtype=torch.float64)
+        zero = torch.zeros(width, dtype=torch.float64)
         self.numbers = torch.stack([zero if row is None else row.double() for row in held])
         self.largest = float(self.numbers.abs().max())
 
@@ -214,9 +291,11 @@ class _Replay:
             return
         for index, (message, numbers) in enumerate(zip(symbolic, recorded, strict=True)):
             yield from self._message(index, message, numbers)
-        for t, model in enumerate(self.models):
-            if not self._agrees(run.models[t], model):
-                yield Mismatch("the models are not linear in the unknowns")
+        for t, state in enumerate(self.states):
+            for name, rows in state.items():
+                plain = rows.shape[1] != self.width
+                if not plain and not self._agrees(run.states[t][name], rows):
+                    yield Mismatch(f"the state {name!r} is not linear in the unknowns")
         for number, point in self.clients.points.items():
             if not self._agrees(run.points[number], point):
                 yield Mismatch("the points at which gradients are taken are not linear")
@@ -232,7 +311,7 @@ class _Replay:
             if not same or not torch.allclose(message.rows.double(), numbers.rows.double()):
                 why = "is not one number per parameter and depends on them"
                 yield Mismatch(f"{name} {why}", index)
-        elif numbers.rows.shape[1] != WIDTH:
+        elif numbers.rows.shape[1] != self.width:
             yield Mismatch(f"{name} is not one number per parameter", index)
         elif not self._agrees(message.rows, numbers.rows):
             yield Mismatch(f"{name} is not linear in gradients, models and noise", index)

@@ -23,7 +23,7 @@ from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.rows import NoiseRows, Sent, received
-from tacit.core.schedules import Rate, rate_at
+from tacit.core.schedules import Rate, Schedule, rate_at
 from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
 from tacit.record.unknowns import (
@@ -69,6 +69,8 @@ class SymbolicRun:
     plain_messages: frozenset[int] = frozenset()
     # Whether the algorithm reads `here.t`, not only step sizes.
     uses_iteration: bool = False
+    schedules: tuple[Schedule, ...] = ()  # step sizes and scales that change over time
+    has_plain_state: bool = False  # whether a field of the state is not one number per parameter
 
     @cached_property
     def columns(self) -> dict[Unknown, int]:
@@ -199,12 +201,26 @@ class _SymbolicHere(HostedClients):
     """Hosted clients that notice when an algorithm reads the iteration."""
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "t":
+        if name in ("t", "tick"):
             object.__getattribute__(self, "objective").uses_iteration = True
         return object.__getattribute__(self, name)
 
     def rate(self, rate: Rate) -> float:
+        if callable(rate):
+            object.__getattribute__(self, "objective").schedules.append(rate)
         return rate_at(rate, object.__getattribute__(self, "t"))
+
+    def batch(self, local: int) -> int:
+        clients = object.__getattribute__(self, "objective")
+        used = clients.uses_iteration
+        number = super().batch(local)
+        clients.uses_iteration = used
+        return number
+
+    @property
+    def _tick(self) -> int:
+        tick: int = object.__getattribute__(self, "tick")
+        return tick
 
 
 class _SymbolicEngine:
@@ -229,6 +245,7 @@ class _SymbolicEngine:
         )
         self._states: list[dict[str, Tensor]] = []
         self._plain: set[int] = set()
+        self._has_plain_state = False
         self._trimmed = 0
 
     def step(self, state: Any, t: int) -> Any:
@@ -241,6 +258,8 @@ class _SymbolicEngine:
     def record(self, state: Any) -> None:
         """Keep a state, and the messages since the last one, without unused columns."""
         table, messages = self._table, self._transcript.messages
+        widths = {rows.shape[1] for rows in tensors_of(state).values()}
+        self._has_plain_state |= widths != {table.width}
         self._states.append({name: table.trim(rows) for name, rows in tensors_of(state).items()})
         for index in range(self._trimmed, len(messages)):
             if messages[index].rows.shape[1] == table.width:
@@ -262,6 +281,8 @@ class _SymbolicEngine:
             self.here.gradients_per_step,
             frozenset(self._plain),
             clients.uses_iteration,
+            tuple(clients.schedules),
+            self._has_plain_state,
         )
 
 
@@ -280,6 +301,7 @@ class SymbolicClients:
         self.points: dict[int, Tensor] = {}
         self.messages_before: dict[int, int] = {}
         self.uses_iteration = False
+        self.schedules: list[Schedule] = []
         self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
 
     def set_tick(self, tick: int) -> None:
@@ -293,6 +315,11 @@ class SymbolicClients:
         self._check_first_use(
             f"a gradient on batch {number}", "Declare gradients_per_step to take several."
         )
+        if number in self.points:
+            raise Misuse(
+                f"Two gradients are taken on batch {number}, in different iterations.",
+                "Take only gradient 0 in `start`.",
+            )
         self.points[number] = self._table.trim(theta)
         self.messages_before[number] = len(self._transcript.messages)
         return self._table.rows(client_unknowns("gradient", number, self._ids))
