@@ -118,7 +118,8 @@ def audit(
     algorithms: Annotated[
         str | None,
         typer.Option(
-            help='Audit the configuration with each of these, e.g. "dsgt,lppa,lppa+fresh=true".'
+            help="Audit the configuration with each of these: names separated by commas, "
+            "options by +, e.g. NAME,NAME+fresh=true."
         ),
     ] = None,
 ) -> None:

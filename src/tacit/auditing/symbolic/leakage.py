@@ -13,7 +13,7 @@ image        the result of a declared non-linear step on rows that contain a gra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -73,6 +73,7 @@ class Leakage:
     knowledge: LinearKnowledge
     victim: int
     _series: dict[Question, AnswerSeries] = field(default_factory=dict, init=False, repr=False)
+    _known_terms: dict[Question, list[Terms]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_victim(self.victim, self.knowledge.run.clients)
@@ -123,8 +124,9 @@ class Leakage:
                 vectors = [know.pad(rows[self.victim]) for rows in know.run.models]
                 when = list(range(len(vectors)))
             else:
-                vectors = [know.vector(*zip(*pair, strict=True)) for pair in self._terms[question]]
-                when = [unknowns[0].when for unknowns, _ in self._terms[question]]
+                terms = self._terms(question)
+                vectors = [know.vector(*zip(*pair, strict=True)) for pair in terms]
+                when = [unknowns[0].when for unknowns, _ in terms]
             stacked = np.array(vectors).reshape(len(when), len(know.run.unknowns))
             self._series[question] = AnswerSeries(know, when, stacked)
         return self._series[question]
@@ -141,29 +143,35 @@ class Leakage:
 
     def terms(self, question: Question, index: int) -> Terms:
         """The unknowns that an answer is about and their coefficients; none for a model."""
-        return ((), ()) if question == "model" else self._terms[question][index]
+        return self._terms(question)[index]
 
-    @cached_property
-    def _terms(self) -> dict[Question, list[Terms]]:
-        gradients, clients = self.gradients, sorted(self.honest_component)
-        added: dict[Question, list[tuple[Unknown, ...]]] = {
-            "gradient": [(u,) for u in gradients],
-            "update": self.updates,
-            "sum": [tuple(u._replace(client=i) for i in clients) for u in gradients],
-            "image": [(u,) for u in self.images],
-        }
-        terms: dict[Question, list[Terms]] = {
-            question: [(unknowns, (1.0,) * len(unknowns)) for unknowns in every]
-            for question, every in added.items()
-        }
-        differences: list[Terms] = [((b, a), (1.0, -1.0)) for a, b in pairwise(gradients)]
-        terms["difference"] = differences
-        subspace = (self.subspace.terms(k) for k in range(self.subspace.dimension))
-        terms["combination"] = [
-            one for one in subspace if len(one[0]) > 1 and one not in differences
-        ]
-        terms["group"] = self._group_terms()
-        return terms
+    def _terms(self, question: Question) -> list[Terms]:
+        if question not in self._known_terms:
+            self._known_terms[question] = self._terms_of(question)
+        return self._known_terms[question]
+
+    def _terms_of(self, question: Question) -> list[Terms]:
+        gradients = self.gradients
+        match question:
+            case "gradient":
+                return _sums((u,) for u in gradients)
+            case "update":
+                return _sums(self.updates)
+            case "difference":
+                return [((b, a), (1.0, -1.0)) for a, b in pairwise(gradients)]
+            case "combination":
+                known = (self.subspace.terms(k) for k in range(self.subspace.dimension))
+                differences = self._terms("difference")
+                return [one for one in known if len(one[0]) > 1 and one not in differences]
+            case "group":
+                return self._group_terms()
+            case "sum":
+                clients = sorted(self.honest_component)
+                return _sums(tuple(u._replace(client=i) for i in clients) for u in gradients)
+            case "image":
+                return _sums((u,) for u in self.images)
+            case "model":
+                return [((), ())] * len(self.knowledge.run.models)
 
     @cached_property
     def subspace(self) -> KnownSubspace:
@@ -214,6 +222,10 @@ class Leakage:
         own = [{"coefficient": -x, "holds": str(unknown)} for unknown, x in combination.own]
         when, gain = series.when[exact[0]], combination.gain
         return {"of": when, "messages": terms, "own": own, "gain": gain}
+
+
+def _sums(groups: Iterable[tuple[Unknown, ...]]) -> list[Terms]:
+    return [(unknowns, (1.0,) * len(unknowns)) for unknowns in groups]
 
 
 def check_victim(victim: int, clients: int) -> None:

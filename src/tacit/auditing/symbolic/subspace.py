@@ -8,10 +8,12 @@ echelon form.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
 
 import numpy as np
+import numpy.typing as npt
 from scipy import linalg
 
 from tacit.auditing.symbolic.linear_knowledge import EXACT, LinearKnowledge
@@ -69,17 +71,51 @@ def known_group_sums(
         most: How many groups of each size are examined, in order of the clients' numbers.
     """
     others = [client for client in sorted(gradients) if client != victim]
-    found: dict[tuple[int, ...], KnownSubspace] = {}
+    alone = known_subspace(knowledge, gradients[victim])
+    dimension = _Dimensions(knowledge, gradients)
+    found: dict[tuple[int, ...], KnownSubspace] = {(victim,): alone}
     sums = []
-    for size in (1, 2, 3):
-        for chosen in islice(combinations(others, size - 1), most):
-            group = (victim, *chosen)
+    for size in (1, 2):
+        chosen = list(islice(combinations(others, size), most))
+        groups = [(victim, *others) for others in chosen]
+        # With the victim more is known than of the victim alone and of the others alone.
+        more = dimension(groups) > dimension(chosen) + alone.dimension
+        for group in (group for group, new in zip(groups, more, strict=True) if new):
             known = known_subspace(knowledge, [u for client in group for u in gradients[client]])
             found[group] = known
-            smaller = [found[part] for part in combinations(group, size - 1) if part in found]
-            if size > 1 and (new := _new_row(known, smaller, victim)) is not None:
-                sums.append(known.terms(new))
+            smaller = [found[part] for part in combinations(group, size) if part in found]
+            if (row := _new_row(known, smaller, victim)) is not None:
+                sums.append(known.terms(row))
     return sums
+
+
+class _Dimensions:
+    """How many independent combinations of the gradients of each group alone are known.
+
+    With orthonormal rows Q, the combinations without any part outside columns S belong to the
+    eigenvalue one of Q_Sᵀ Q_S.
+    """
+
+    def __init__(self, knowledge: LinearKnowledge, gradients: dict[int, list[Unknown]]) -> None:
+        columns = {unknown: k for k, unknown in enumerate(knowledge.hidden)}
+        self.columns: dict[int, list[int]] = {}
+        used: list[int] = []
+        for client, unknowns in gradients.items():
+            mine = [columns[unknown] for unknown in unknowns if unknown in columns]
+            self.columns[client] = list(range(len(used), len(used) + len(mine)))
+            used += mine
+        chosen = knowledge.basis[:, used]
+        self.products = chosen.T @ chosen
+
+    def __call__(self, groups: Sequence[tuple[int, ...]]) -> npt.NDArray[np.int64]:
+        dimensions = np.zeros(len(groups), dtype=np.int64)
+        columns = [[k for client in group for k in self.columns[client]] for group in groups]
+        for width in {len(chosen) for chosen in columns} - {0}:
+            of = [index for index, chosen in enumerate(columns) if len(chosen) == width]
+            picked = np.array([columns[index] for index in of])
+            values = np.linalg.eigvalsh(self.products[picked[:, :, None], picked[:, None, :]])
+            dimensions[of] = (values > 1 - 1e-6).sum(1)
+        return dimensions
 
 
 def _new_row(known: KnownSubspace, smaller: list[KnownSubspace], victim: int) -> int | None:
