@@ -18,7 +18,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
 )
 from tacit.auditing.attacks.suite import AttackSuite
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger
-from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.bounds.whole_run import sample_uses, whole_run_bound
 from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
 from tacit.auditing.symbolic.exposure import compute_exposure
@@ -30,6 +30,7 @@ from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation
+from tacit.tasks.batches import MiniBatchSource
 
 MAX_HEAT_MAP = 30  # clients in a heat map, by default
 
@@ -185,20 +186,27 @@ def _resolved(
 
 
 def _with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
-    """The ledger with a bound for all iterations, if the first ones have a bound."""
-    whole = None
-    if math.isfinite(ledger.upper.epsilon):
-        whole = whole_run_bound(
-            setting.algorithm,
-            setting.graph,
-            adversary,
-            ledger.victim,
-            steps,
-            clip=setting.task.clip,
-            parameters=setting.task.parameters,
-            delta=ledger.delta,
-        )
-    return replace(ledger, whole_run=whole, run_steps=steps)
+    """The ledger with bounds for all iterations, if the first ones have a bound."""
+    if math.isinf(ledger.upper.epsilon):
+        return replace(ledger, run_steps=steps)
+    bound = partial(
+        whole_run_bound,
+        setting.algorithm,
+        setting.graph,
+        adversary,
+        ledger.victim,
+        steps,
+        clip=setting.task.clip,
+        parameters=setting.task.parameters,
+        delta=ledger.delta,
+    )
+    per_sample = None
+    if isinstance(source := setting.task.source, MiniBatchSource):
+        batches = int(source.parts.sizes[ledger.victim]) // source.batch_size
+        # One more than an iteration takes, for a gradient of the start.
+        gradients = steps * setting.algorithm.gradients_per_step + 1
+        per_sample = bound(uses=sample_uses(batches, gradients))
+    return replace(ledger, whole_run=bound(), run_steps=steps, per_sample=per_sample)
 
 
 def _record(

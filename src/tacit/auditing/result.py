@@ -75,6 +75,8 @@ class Verdict:
             whole = ledger.whole_run
             scope = f"the whole run of {ledger.run_steps:,} iterations"
             bounded.insert(0, f"{whole.statement} for {scope}: {whole.why}")
+            if (sample := ledger.per_sample) is not None and sample.epsilon < whole.epsilon:
+                bounded.insert(1, f"{sample.statement} for {scope}, per sample: {sample.why}")
         elif ledger.run_steps is not None and math.isfinite(upper.epsilon):
             bounded.append(f"no bound for the whole run of {ledger.run_steps:,} iterations")
         if ledger.single_message is not None:
@@ -284,8 +286,11 @@ def _reconstruction_statement(result: ReconstructionResult, index: int) -> str:
 
     score = result.score
     baselines = f"prior mean {numbers(score.prior_mean)}, same class {numbers(score.same_class)}"
-    attack = f"inversion of a {result.kind} ({result.method}): {numbers(score.attack)}"
-    return f"{attack}; {baselines}: {score.levels[index]}"
+    article = "an" if result.kind[0] in "aeiou" else "a"
+    attack = f"inversion of {article} {result.kind} ({result.method}): {numbers(score.attack)}"
+    assumption = result.evidence[index].assumption
+    assumed = f"; assuming that {assumption}" if assumption else ""
+    return f"{attack}; {baselines}: {score.levels[index]}{assumed}"
 
 
 def _membership_statement(result: MembershipResult, ledger: Ledger) -> str:

@@ -1,7 +1,8 @@
 """A bound for the whole run is that of its iterations, or there is none."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 
 import pytest
 import torch
@@ -11,20 +12,24 @@ from tacit import Gaussian, Laplace
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.audit import run_audit
+from tacit.auditing.bounds.added_noise import noise_loss, total_bound
 from tacit.auditing.bounds.ledger import compute_ledger
-from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.bounds.whole_run import sample_uses, whole_run_bound
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.clipping import Clip
+from tacit.simulation import Setting
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 L2, L1 = Clip(0.5), Clip(0.5, "l1")
 OPTIONS = {"parameters": 3, "delta": 1e-5}
 
 
-def whole(algorithm, steps, clip=L2, graph=RING):
+def whole(algorithm, steps, clip=L2, graph=RING, uses=None):
     adversary = Adversary.curious(1)
-    return whole_run_bound(algorithm, graph, adversary, 0, steps, clip=clip, **OPTIONS)
+    return whole_run_bound(algorithm, graph, adversary, 0, steps, clip=clip, uses=uses, **OPTIONS)
 
 
 def ledger(algorithm, steps, clip=L2):
@@ -166,3 +171,53 @@ class Hub(Algorithm):
 def test_counters_and_unseen_gradients_in_the_state_have_none():
     assert whole(Counting(), 8) is None
     assert whole(Hub(), 8) is None
+
+
+# --- Per sample ---
+
+
+def test_a_sample_counts_once_in_every_epoch():
+    assert [sample_uses(10, gradients) for gradients in (1, 10, 11, 20, 21)] == [1, 1, 2, 2, 3]
+    assert sample_uses(1, 7) == 7
+    algorithm = tacit.PDLMS(lr=0.1, noise=Gaussian(4.0))
+    found = whole(algorithm, 100, uses=sample_uses(10, 100))
+    # Ten gradients, each with sensitivity 2 · 0.5 · 0.1, under noise of deviation 4.
+    assert found.epsilon == pytest.approx(gaussian_epsilon(1e-5, 10**0.5 * 0.1 / 4.0), rel=1e-9)
+    assert found.epsilon < whole(algorithm, 100).epsilon
+    assert whole(algorithm, 100, uses=100).epsilon == whole(algorithm, 100).epsilon
+
+
+@pytest.mark.parametrize(
+    ("noise", "clip"), [(Gaussian(0.3), L2), (Laplace(0.3), L1)], ids=["gaussian", "laplace"]
+)
+@pytest.mark.parametrize("lr", [0.1, tacit.Exponential(0.1, 0.7)], ids=["constant", "falling"])
+def test_no_choice_of_batches_costs_more_than_the_bound_per_sample(noise, clip, lr):
+    """Every way to put a sample into one of three batches in each of two epochs."""
+    algorithm = tacit.PDLMS(lr=lr, noise=noise)
+    bound = whole(algorithm, 6, clip, uses=sample_uses(3, 6))
+    run = run_on_symbols(algorithm, RING, 6)
+    stronger = replace(Adversary.curious(1) | Adversary.eavesdropper(), knows_theta0=True)
+    view = SecretRows.of(run, stronger, 0)
+    laws = [run.laws[unknown] for unknown in view.noise]
+    costs = []
+    for batches in product(range(3), range(3, 6)):
+        signal = view.signal[:, list(batches)]
+        loss = noise_loss(clip, signal, view.added, laws)
+        costs.append(total_bound([(loss, 1)], clip, 1e-5).epsilon)
+    assert max(costs) <= bound.epsilon * (1 + 1e-9)
+    # It is the dearest choice, or the dearest iteration twice if step sizes change.
+    assert bound.epsilon <= (1 + 1e-6 if lr == 0.1 else 1.5) * max(costs)
+
+
+def test_an_audit_states_the_bound_per_sample_of_the_whole_run():
+    x, y = torch.randn(5 * 40, 4), torch.randint(0, 2, (200,))
+    parts = [(x[i * 40 : (i + 1) * 40], y[i * 40 : (i + 1) * 40]) for i in range(5)]
+    task = tacit.Task.from_module(torch.nn.Linear(4, 2), parts, batch_size=4).clipped(0.5, "l2")
+    setting = Setting(tacit.PDLMS(lr=0.1, noise=Gaussian(2.0)), task, RING)
+    audit = run_audit(setting, ["curious(1)"], iterations=3, steps=100, attacks=False)
+    (ledger,) = audit.results[0].ledgers
+    # 100 gradients, ten batches in an epoch, and one for a gradient at the start.
+    assert ledger.per_sample.epsilon == whole(setting.algorithm, 100, uses=11).epsilon
+    assert any("per sample" in line for line in audit.results[0].verdicts[0].bounded)
+    plain = ledger.as_dict()["whole_run"]
+    assert plain["epsilon_per_sample"] < plain["epsilon"]

@@ -16,7 +16,7 @@ from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 
 FIXED_POINT_STEPS = 400
-Kind = Question | Literal["noisy gradient"]
+Kind = Question | Literal["noisy gradient", "approximate gradient"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +32,14 @@ class Evidence:
     deviation: float  # standard deviation of the noise in each coordinate; 0 if exact
     gain: float  # factor by which the combination multiplies the rounding of messages, at most
     rounding: float  # approximate error from the rounding of messages, relative to the values
+    assumption: str = ""  # what the numbers rest on besides the messages
 
     def __str__(self) -> str:
         if not self.terms:
             return f"{self.kind} of client {self.victim}"
         made = " ".join(f"{c:+g}·{u}" for c, u in zip(self.coefficients, self.terms, strict=True))
         noise = f" with noise of deviation {self.deviation:.3g}" if self.deviation else ", exactly"
+        noise += f", assuming that {self.assumption}" if self.assumption else ""
         return f"{self.kind} {made}{noise}"
 
 
@@ -80,19 +82,22 @@ def evidence(
         return None
     values = apply_combination(answer.combination, knowledge, transcript)
     deviation = float(answer.variance or 0.0) ** 0.5
-    gain, rounding = answer.combination.gain, _rounding(answer.combination, values, transcript)
+    gain, rounding = (
+        answer.combination.gain,
+        relative_rounding(answer.combination, values, transcript),
+    )
     if question in ("model", "image"):
         return Evidence(question, victim, (), (), values, None, deviation, gain, rounding)
     noisy = question == "gradient" and answer.status == "noisy"
     kind: Kind = "noisy gradient" if noisy else question
     terms, coefficients = leakage.terms(question, index)
-    points = [_point(knowledge, term, transcript) for term in terms]
+    points = [known_point(knowledge, term, transcript) for term in terms]
     known = [point for point in points if point is not None]
     stacked = torch.stack(known) if len(known) == len(points) else None
     return Evidence(kind, victim, terms, coefficients, values, stacked, deviation, gain, rounding)
 
 
-def _rounding(combination: Combination, values: Tensor, transcript: Transcript) -> float:
+def relative_rounding(combination: Combination, values: Tensor, transcript: Transcript) -> float:
     """√Σ (a ‖message‖)² times the precision of messages, relative to the norm of the values."""
     rows = [
         (a, transcript.messages[message].rows[row]) for (message, row), a in combination.messages
@@ -103,7 +108,9 @@ def _rounding(combination: Combination, values: Tensor, transcript: Transcript) 
     return size * torch.finfo(rows[0][1].dtype).eps / max(float(values.norm()), 1e-300)
 
 
-def _point(knowledge: LinearKnowledge, gradient: Unknown, transcript: Transcript) -> Tensor | None:
+def known_point(
+    knowledge: LinearKnowledge, gradient: Unknown, transcript: Transcript
+) -> Tensor | None:
     """The model at which a gradient was taken, if it is exactly known."""
     point = knowledge.run.points[gradient.when][gradient.client]
     answer = knowledge.answer(knowledge.pad(point))

@@ -235,7 +235,8 @@ class ReconstructionAttacks:
         """What else a reader must know about the evidence."""
         caveats = []
         clipped = "gradients were clipped by unknown factors; the attack matches directions"
-        if noise := max(one.deviation for one in group):
+        caveats += [one.assumption for one in group if one.assumption]
+        if (noise := max(one.deviation for one in group)) and not caveats:
             caveats.append(
                 f"every coordinate has noise of deviation {noise:.3g}, which the attack ignores"
             )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from tacit.auditing.attacks.approximate import approximate_gradients
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.membership_attacks import MembershipAttacks, MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import (
@@ -63,6 +64,7 @@ class AttackSuite:
     ) -> tuple[list[ReconstructionResult], list[MembershipResult]]:
         """All attacks of one adversary on all its victims."""
         found = [one for leakage in leakages for one in best_evidence(leakage, transcript)]
+        found += approximate_gradients(leakages, transcript)
         for one in found:
             if (reason := self.reconstruction.skip_reason(one)) is not None:
                 adversary = leakages[0].knowledge.adversary

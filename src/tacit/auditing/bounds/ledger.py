@@ -47,6 +47,7 @@ class Ledger:
     single_message: SingleMessageBound | None = None  # a comparison, not a guarantee
     whole_run: Bound | None = None  # for all iterations of the run, where there is one
     run_steps: int | None = None
+    per_sample: Bound | None = None  # for all iterations, of runs that differ in one sample
 
     def as_dict(self) -> dict[str, Any]:
         upper, single = self.upper, self.single_message
@@ -73,6 +74,7 @@ class Ledger:
             "delta": bound.delta,
             "why": bound.why,
             "assumptions": list(bound.assumptions),
+            "epsilon_per_sample": None if self.per_sample is None else self.per_sample.epsilon,
         }
 
 

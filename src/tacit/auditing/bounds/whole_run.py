@@ -11,6 +11,9 @@ of unknowns that count as known:
 Iterations with the same step sizes and noise cost the same, so a run of any length with constant
 ones needs a single step on symbols. Algorithms whose state keeps a secret (a tracker, a term
 without noise) have no such bound; theirs covers the iterations that were run on symbols.
+
+Runs that differ in one sample differ in the gradients of its batches alone: with batches cut from a
+new order of the data in every epoch, one per epoch. The other iterations cost nothing.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ def whole_run_bound(
     clip: Clip | None,
     parameters: int,
     delta: float,
+    uses: int | None = None,
 ) -> Bound | None:
     """The guarantee for all `steps` iterations of a run; None if the induction fails.
 
@@ -54,6 +58,7 @@ def whole_run_bound(
         clip: How gradients are clipped; None if they are not.
         parameters: P, the number of coordinates of a gradient.
         delta: δ of the guarantee, where it is not pure.
+        uses: In how many gradients the secret takes part at most; None if in all of them.
     """
     stronger = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
     begin = run_on_symbols(algorithm, graph, 0, common_start=False)
@@ -61,7 +66,7 @@ def whole_run_bound(
     if clip is None or begin.transcript.messages or not _state_is_known(begin, 0, stronger, victim):
         return None
     losses: list[tuple[NoiseLoss, int]] = []
-    budgets: list[float] = []
+    budgets: list[tuple[list[float], int]] = []
     representatives = _representatives(algorithm, graph, steps)
     if representatives is None:
         return None
@@ -73,18 +78,45 @@ def whole_run_bound(
         depends = trace_dependence(view, stronger, victim)
         if depends.obstacle is not None:
             return None
-        budgets += list(depends.budgets.values()) * times
+        if depends.budgets:
+            budgets.append((list(depends.budgets.values()), times))
         if view.gradients:
             laws = [run.laws[unknown] for unknown in view.noise]
             loss = noise_loss(clip, view.signal, view.added, laws)
             if np.isinf(loss.mu) and np.isinf(loss.ratios).any():
                 return None
             losses.append((loss, times))
+    if budgets and losses:
+        return None
     if budgets:
-        return None if losses else response_bound(budgets, parameters, delta)
+        spent = [budget for each, times in budgets for budget in each * times]
+        if uses is not None and uses < steps:
+            most = max(len(each) for each, _ in budgets)
+            spent = sorted(spent, reverse=True)[: uses * most]
+        return response_bound(spent, parameters, delta)
     if not losses:
         return Bound(0.0, 0.0, "no message depends on the victim's data")
+    if uses is not None and uses < steps:
+        losses = [(_worst([loss for loss, _ in losses]), uses)]
     return total_bound(losses, clip, delta)
+
+
+def sample_uses(batches_per_epoch: int, gradients: int) -> int:
+    """In how many of so many gradients one sample takes part: at most once in every epoch."""
+    return -(-gradients // batches_per_epoch)
+
+
+def _worst(losses: list[NoiseLoss]) -> NoiseLoss:
+    """An iteration that costs at least as much as any of these."""
+    dearest = max(losses, key=lambda loss: float(loss.ratios.sum()))
+    return NoiseLoss(
+        dearest.gradients,
+        max(loss.mu for loss in losses),
+        dearest.ratios,
+        # Costs that are distributed otherwise over the gradients of an iteration do not compare.
+        all(loss.disjoint and loss.gradients == 1 for loss in losses),
+        dearest.why_not,
+    )
 
 
 def _representatives(algorithm: Algorithm, graph: Graph, steps: int) -> Counter[int] | None:

@@ -44,6 +44,7 @@ EXACT = 1e-7  # ‖c − aᵀA‖ / ‖c‖ below which c is a combination of me
 VISIBLE = 1e-6  # singular values of S below this belong to secrets that no message contains
 CANDIDATE = 1e-12  # share of ‖c‖² that may be missing in the fast first check
 NEGLIGIBLE = 1e-12  # coefficients left out of a combination, relative to its largest
+CHECKS = 16  # combinations without secrets that are looked at
 BLOCK = 256  # rows added to the basis at a time
 
 
@@ -208,6 +209,21 @@ class LinearKnowledge:
         terms = zip(noise, error.tolist(), strict=True)
         remaining = tuple((unknown, x) for unknown, x in terms if abs(x) > EXACT)
         return Answer("noisy", variance, self._combination(coordinates[0], vector), remaining)
+
+    def noise_alone(self, most: int = CHECKS) -> list[tuple[Combination, float]]:
+        """Combinations of messages in which all secrets cancel, and the variance of their noise."""
+        if not self._is_noise.any():
+            return []
+        *_, free = self._decomposition
+        chosen = free[:, :: -(-free.shape[1] // most) or 1].T
+        nothing = np.zeros(len(self.run.unknowns))
+        deviations = (chosen @ self._noise_basis) * self._deviations
+        variances = np.square(deviations).sum(axis=1)
+        return [
+            (self._combination(row, nothing), variance)
+            for row, variance in zip(chosen, variances.tolist(), strict=True)
+            if variance > 0
+        ]
 
     @cached_property
     def _noise_basis(self) -> Matrix:
