@@ -2,8 +2,9 @@
 
 The linear audit finds what is known about the victim's gradients in the first iterations. An exact
 gradient is inverted and nothing else. Without one, everything is: the least noisy gradient, the
-first exact difference, the first exact sum over the honest component, and the result of a
-non-linear step on the first gradient, after its shift is removed (`protection_removal`). Each is
+first exact difference, other combination, combination with few other clients, sum over the honest
+component, and the result of a non-linear step on the first gradient, after its shift is removed
+(`protection_removal`). Each is
 inverted in several ways, and the best one counts. An adversary that knows labels can always present
 the mean picture of the class, so no leak is below that.
 """
@@ -18,6 +19,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import Evidence, evidence
 from tacit.auditing.attacks.reconstruction_attacks import best_evidence
 from tacit.auditing.scoring.truth import Truth
+from tacit.auditing.symbolic.coalitions import worst_coalition
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.sections import Config
 from tacit.core.errors import Misuse
@@ -37,10 +39,10 @@ class SearchesByEvidence:
     exact: tuple[InversionSearch, ...]
     noisy: tuple[InversionSearch, ...]
     signs: tuple[InversionSearch, ...]
-    several: tuple[InversionSearch, ...]  # differences and sums: as many batches as gradients
+    several: tuple[InversionSearch, ...]  # of several gradients: as many batches as gradients
 
     def of(self, kind: str) -> tuple[InversionSearch, ...]:
-        if kind in ("difference", "sum"):
+        if kind in ("difference", "combination", "group", "sum"):
             return self.several
         if kind == MULTIPLIED:
             return self.noisy + self.signs
@@ -51,8 +53,8 @@ class SearchesByEvidence:
 class BestReconstruction(FieldDescription):
     """SSIM of what one neighbour (`leak`) and all of them (`leak_together`) reconstruct.
 
-    Victims are spread over the clients; the neighbour is the one with the lowest number. All know
-    the first models. With a server there are no neighbours: then it is another client, and the
+    Victims are spread over the clients; the neighbour is the one that learns most. All know the
+    first models. With a server there are no neighbours: then it is another client, and the
     server.
     """
 
@@ -140,7 +142,8 @@ def _adversaries(run: RecordedRun, victims: list[int]) -> tuple[list[Adversary],
     near = [
         sorted({s for s, t in edges if t == v} | {t for s, t in edges if s == v}) for v in victims
     ]
-    one = [Adversary.curious(around[0]) | first_model for around in near]
+    worst = [worst_coalition(run.symbols, victim, 1).adversary for victim in victims]
+    one = [neighbour | first_model for neighbour in worst]
     return one, [Adversary.curious(*around) | first_model for around in near]
 
 
