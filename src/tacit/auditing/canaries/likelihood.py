@@ -50,11 +50,13 @@ class CoinLikelihood:
         victim: The client.
         signs: Signs of the gradients, by the number of their batch.
         gaussian: Whether all noise that hides the coin is Gaussian.
+        information: μ² = (2C)² sᵀFs of the coin, if noise were Gaussian.
     """
 
     victim: int
     signs: dict[int, float]
     gaussian: bool
+    information: float
     _view: SecretRows
     _effects: Matrix  # [N, m]: what the coin of each client adds to the messages
     _known_noise: dict[Unknown, Matrix]  # coefficients [m]
@@ -103,6 +105,7 @@ class CoinLikelihood:
             victim,
             signs,
             all(isinstance(law, Gaussian) for law in laws),
+            float(np.square(white @ best).sum()),
             view,
             effects,
             known_noise,

@@ -19,8 +19,11 @@ theorem 5.2). If at most r coins are guessed, the number V of correct guesses ha
 
 with q = e^ε/(1 + e^ε). The first term is randomized response. For the second, V is at most a
 Binomial(r, q) plus a number F of coins for which privacy failed, E F ≤ 2mδ, and f(v − F) lies below
-f(v) plus F times the steepest slope from v. An ε for which this is at most 1 − confidence is
-rejected, and every smaller one with it: a release private with less is private with more.
+f(v) plus F times the steepest slope from v. A release may choose when to fail by what it has drawn,
+so this is used as a p-value of at most ½ only. Above, linear programs that find the worst release
+exactly give more in a few cases; below, they never do (the tests solve them). An ε for which the
+p-value is at most 1 − confidence is rejected, and every smaller one with it: a release private with
+less is private with more.
 
 Gaussian trade-off. If no test is better than one between N(0, 1) and N(μ, 1), a coin is guessed
 with probability at most Φ(μ/2). The share of correct signs therefore bounds μ, and μ gives ε(δ).
@@ -115,6 +118,8 @@ def _at_least(
 def one_run_p_value(coins: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
     """The most likely it can be to guess so many coins of one (ε, δ)-private run correctly.
 
+    Probabilities above one half are given as 1: the theorem is not used there.
+
     Args:
         coins: m, all coins of the run.
         guesses: r, how many of them are guessed.
@@ -130,17 +135,19 @@ def one_run_p_value(coins: int, guesses: int, correct: int, epsilon: float, delt
     law = stats.binom(guesses, special.expit(epsilon))
     above = float(law.sf(correct - 1))
     if delta == 0 or correct == 0:
-        return min(1.0, above)
+        return above
     # f(v − i) − f(v) for i = 1 … v; from there on it is constant.
     steps = np.cumsum(law.pmf(np.arange(correct - 1, -1, -1)))
     slope = float((steps / np.arange(1, correct + 1)).max())
-    return min(1.0, above + 2 * coins * delta * slope)
+    bound = above + 2 * coins * delta * slope
+    return bound if bound <= 0.5 else 1.0
 
 
 def one_run_epsilon(
     coins: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
 ) -> float:
     """The ε at least that so many correct guesses in one run show; 0 if they show nothing."""
+    check_number("confidence", confidence, at_least=0.5, below=1, example=0.95)
 
     def excess(epsilon: float) -> float:
         return one_run_p_value(coins, guesses, correct, epsilon, delta) - (1 - confidence)
@@ -149,9 +156,9 @@ def one_run_epsilon(
         return 0.0
     if excess(LARGEST) <= 0:
         return LARGEST
-    found = float(optimize.brentq(excess, 0.0, LARGEST, xtol=1e-9))
+    found = float(optimize.brentq(excess, 0.0, LARGEST, xtol=1e-6))
     # On the side that is rejected.
-    return found if excess(found) <= 0 else max(0.0, found - 2e-9)
+    return max(0.0, found - 2e-6)
 
 
 def one_run_bound(scores: Any, coins: Any, delta: float, confidence: float = 0.95) -> CoinBound:
