@@ -14,42 +14,36 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import Progress
 from tacit.auditing.bounds.added_noise import Bound
-from tacit.auditing.bounds.ledger import Ledger, ledger_adversary
-from tacit.auditing.canaries.copies import (
-    CanaryObjective,
-    ObservedCopies,
-    disjoint_copies,
-    random_directions,
-    run_copies,
-)
+from tacit.auditing.bounds.ledger import Ledger, compute_ledger, ledger_adversary
+from tacit.auditing.canaries.copies import CanaryObjective, disjoint_copies, run_copies
 from tacit.auditing.canaries.likelihood import CoinLikelihood
 from tacit.auditing.scoring.coin_guesses import (
     CoinBound,
     gaussian_trade_off_epsilon,
     independent_trials_bound,
 )
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.leakage import check_victim
+from tacit.auditing.symbolic.replay import replay
+from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.core.randomness import Philox, derive_key
 from tacit.core.workers import WorkerPool
-from tacit.graph import Graph
-from tacit.privacy.clipping import Clip
+from tacit.simulation import Setting
 
 TRIALS = 100_000
 WIDTH = 2  # coordinates of a canary, at most
-FEWEST = 1_000  # trials that are always made
-SAME = 1 - 1e-6  # share of the information from which on the rest is rounding
+FEWEST = 1_000  # trials that run together, at least
 # Numbers in all messages of the copies that run together.
 NUMBERS = 1 << 20
 
@@ -114,15 +108,13 @@ class ClientCanaries:
 
 
 def client_canaries(
-    algorithm: Algorithm,
-    graph: Graph,
-    run: SymbolicRun,
-    adversary: Adversary,
-    ledger: Ledger,
+    setting: Setting,
+    adversary: Adversary | str,
+    victim: int = 0,
     *,
-    clip: Clip,
-    parameters: int,
-    dtype: torch.dtype = torch.float32,
+    iterations: int = 10,
+    delta: float = 1e-5,
+    analysed: tuple[SymbolicRun, Ledger] | None = None,
     trials: int = TRIALS,
     seconds: float = math.inf,
     confidence: float = 0.95,
@@ -130,69 +122,88 @@ def client_canaries(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> ClientCanaries | str:
-    """Measure how well an adversary guesses the canaries of the ledger's victim.
+    """Measure how well an adversary guesses a client's canaries, as a lower bound on ε.
 
     Args:
-        algorithm: What runs.
-        graph: On which graph.
-        run: The algorithm on symbols, with all messages of the audited iterations.
-        adversary: The adversary that the ledger is about.
-        ledger: The bound to test; it names the victim.
-        clip: How gradients are clipped.
-        parameters: P, the coordinates of a gradient; canaries have at most two of them.
-        dtype: Of models and messages.
+        setting: What determines the run. Its task must clip gradients; its data are not used.
+        adversary: The adversary of the ledger, or its text.
+        victim: The client whose data are at stake.
+        iterations: How many iterations the adversary sees.
+        delta: δ of the ledger, where its bound is not pure.
+        analysed: The run on symbols and its ledger, if they are known. They replace the three
+            arguments before.
         trials: How many copies of the graph are simulated.
-        seconds: Limit of time; a thousand trials are always made.
+        seconds: Limit of time, after a first thousand trials or more.
         confidence: Probability with which the lower bound holds.
         seed: Keys coins, directions and noise.
         device: Where copies are simulated.
         progress: Called with a description, the trials done and the trials in all.
 
     Returns:
-        The lower bound beside the upper bound, or the reason why canaries cannot be guessed from
-        these messages.
+        The lower bound beside the ledger's upper bound, or the reason why these canaries cannot be
+        guessed from messages.
 
     Raises:
         Misuse: If the ledger has no finite bound, so that there is nothing to compare with.
+
+    Example:
+        >>> import torch, tacit
+        >>> graph = tacit.Topology.ring(3).mixing("metropolis")
+        >>> task = tacit.quadratic(torch.eye(2).repeat(3, 1, 1), torch.zeros(3, 2)).clipped(1.0)
+        >>> algorithm = tacit.PDLMS(lr=0.1, noise=tacit.Gaussian(1.0))
+        >>> setting = tacit.Setting(algorithm, task, graph)
+        >>> found = client_canaries(setting, "eavesdropper", trials=2000)
+        >>> 0 < found.lower.epsilon < found.upper.epsilon
+        True
     """
     check_count("trials", trials, at_least=8)
-    if math.isinf(ledger.upper.epsilon):
+    setting.check()
+    who = Adversary.parse(adversary) if isinstance(adversary, str) else adversary
+    run, ledger = analysed or _analyse(setting, who, victim, iterations, delta)
+    clip, task = setting.task.clip, setting.task
+    if clip is None or math.isinf(ledger.upper.epsilon):
         raise Misuse(
             f"There is no guarantee for client {ledger.victim}: {ledger.upper.why}.",
             "Measure canaries where the ledger has a bound.",
         )
-    stronger = ledger_adversary(adversary)
-    likelihood = _best_likelihood(run, stronger, ledger.victim, clip)
+    stronger = ledger_adversary(who)
+    likelihood = CoinLikelihood.best(run, stronger, ledger.victim, clip)
+    width = min(WIDTH, task.parameters)
+    try:
+        setting.algorithm.check_width(width)
+    except Misuse as problem:
+        return f"its options do not fit canaries of {width} coordinates ({problem.problem})"
     if isinstance(likelihood, str):
         return likelihood
-    width = min(WIDTH, parameters)
-    algorithm.check_width(width)
     numbers = width * max(1, sum(len(message.rows) for message in run.transcript.messages))
-    parts = max(1, math.ceil(trials / max(FEWEST, NUMBERS // numbers)))
+    parts = math.ceil(trials / max(FEWEST, NUMBERS // numbers))
     copies = math.ceil(trials / parts)
-    union, begun = disjoint_copies(graph, copies), time.perf_counter()
+    union, begun = disjoint_copies(setting.graph, copies), time.perf_counter()
+    pool = WorkerPool.for_device(device)
     scores, coins = [], []
     for part in range(parts):
         if part and time.perf_counter() - begun > seconds:
             break
         key = derive_key(seed, "canaries", part)
-        made = _copies(algorithm, union, run.steps, likelihood, copies, width, clip, dtype, key,
-                       device)  # fmt: skip
-        scores.append(likelihood.scores(made))
-        coins.append(made.canaries.coins[:, ledger.victim].numpy() > 0)
+        canaries = CanaryObjective.random(
+            copies, setting.graph.clients, width, clip, likelihood.signs, key, task.dtype, device
+        )
+        noise = Philox(key, width, task.dtype, pool)
+        observed = run_copies(setting.algorithm, union, run.steps, canaries, noise)
+        scores.append(likelihood.scores(observed))
+        coins.append(canaries.coins[:, ledger.victim].numpy() > 0)
         if progress is not None:
-            progress(f"guessing canaries of client {ledger.victim}", copies * (part + 1), trials)
+            done = copies * (part + 1)
+            progress(f"guessing canaries of client {ledger.victim}", done, copies * parts)
     every, heads = np.concatenate(scores), np.concatenate(coins)
-    delta = ledger.upper.delta
-    gaussian = None
-    if likelihood.gaussian and delta > 0:
-        gaussian = gaussian_trade_off_epsilon(every, heads, delta, confidence)
+    given = every, heads, ledger.upper.delta, confidence
+    is_gaussian = likelihood.gaussian and ledger.upper.delta > 0
     return ClientCanaries(
         ledger.victim,
         str(stronger),
-        independent_trials_bound(every, heads, delta, confidence),
+        independent_trials_bound(*given),
         ledger.upper,
-        gaussian,
+        gaussian_trade_off_epsilon(*given) if is_gaussian else None,
         len(every),
         run.steps,
         width,
@@ -201,36 +212,13 @@ def client_canaries(
     )
 
 
-def _best_likelihood(
-    run: SymbolicRun, adversary: Adversary, victim: int, clip: Clip
-) -> CoinLikelihood | str:
-    """The adversary's statistic; from messages alone if what it holds adds nothing.
-
-    That is the more robust one: it does not believe that noise was added as it was drawn.
-    """
-    every = CoinLikelihood.of(run, adversary, victim, clip)
-    messages = CoinLikelihood.of(run, replace(adversary, corrupt=frozenset()), victim, clip)
-    if isinstance(every, str) or isinstance(messages, str):
-        return every
-    return messages if messages.information >= SAME * every.information else every
-
-
-def _copies(
-    algorithm: Algorithm,
-    union: Graph,
-    steps: int,
-    likelihood: CoinLikelihood,
-    copies: int,
-    width: int,
-    clip: Clip,
-    dtype: torch.dtype,
-    key: int,
-    device: torch.device | str,
-) -> ObservedCopies:
-    """Run copies with fresh coins, directions and noise."""
-    rng = np.random.default_rng((key, 0))
-    coins = torch.as_tensor(rng.choice((-1.0, 1.0), (copies, union.clients // copies)))
-    directions = random_directions(copies, width, clip, key)
-    canaries = CanaryObjective(coins, directions, likelihood.signs, clip, dtype, device)
-    noise = Philox(key, width, dtype, WorkerPool.for_device(device))
-    return run_copies(algorithm, union, steps, canaries, noise)
+def _analyse(
+    setting: Setting, adversary: Adversary, victim: int, iterations: int, delta: float
+) -> tuple[SymbolicRun, Ledger]:
+    """The run on symbols and its ledger, as an audit computes them."""
+    algorithm, graph, task = setting.algorithm, setting.graph, setting.task
+    check_victim(victim, graph.clients)
+    run = run_on_symbols(algorithm, graph, iterations, common_start=setting.start_alike)
+    mismatches = replay(algorithm, graph, run, width=task.parameters)
+    bound = partial(compute_ledger, run, adversary, victim, clip=task.clip)
+    return run, bound(parameters=task.parameters, delta=delta, mismatches=mismatches)

@@ -85,6 +85,23 @@ class CanaryObjective:
     dtype: torch.dtype
     device: torch.device | str = "cpu"
 
+    @classmethod
+    def random(
+        cls,
+        copies: int,
+        clients: int,
+        width: int,
+        clip: Clip,
+        signs: Mapping[int, float],
+        seed: int,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> CanaryObjective:
+        """Fair coins [copies, clients] and random directions [copies, width]."""
+        coins = np.random.default_rng((seed, 0)).choice((-1.0, 1.0), (copies, clients))
+        directions = random_directions(copies, width, clip, seed)
+        return cls(torch.as_tensor(coins), directions, signs, clip, dtype, device)
+
     def theta0(self) -> Tensor:
         shape = self.coins.numel(), self.directions.shape[1]
         return torch.zeros(shape, dtype=self.dtype, device=self.device)

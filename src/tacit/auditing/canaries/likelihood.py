@@ -23,7 +23,7 @@ good: noise that is used twice then cancels, where it would add up under constan
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from tacit.core.noise import Gaussian, Laplace
 from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import Unknown
 
+SAME = 1 - 1e-6  # share of the information from which on the rest is rounding
 NOISELESS = 1e-10  # singular values of normalized noise below this, relative to the largest
 
 
@@ -112,6 +113,20 @@ class CoinLikelihood:
             whiten / sizes.T,
             is_laplace,
         )
+
+    @classmethod
+    def best(
+        cls, run: SymbolicRun, adversary: Adversary, victim: int, clip: Clip
+    ) -> CoinLikelihood | str:
+        """The same, but from messages alone if what corrupt clients hold adds nothing.
+
+        That is the more robust statistic: it does not believe that noise was added as drawn.
+        """
+        every = cls.of(run, adversary, victim, clip)
+        messages = cls.of(run, replace(adversary, corrupt=frozenset()), victim, clip)
+        if isinstance(every, str) or isinstance(messages, str):
+            return every
+        return messages if messages.information >= SAME * every.information else every
 
     def scores(self, observed: ObservedCopies) -> Matrix:
         """Scores [copies] of the victim's coin, higher for +1; the coin itself is not used."""

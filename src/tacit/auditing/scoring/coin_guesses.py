@@ -132,12 +132,14 @@ def one_run_p_value(coins: int, guesses: int, correct: int, epsilon: float, delt
             f"{correct} correct of {guesses} guesses of {coins} coins.",
             "Give at most as many guesses as coins, and correct ones as guesses.",
         )
-    law = stats.binom(guesses, special.expit(epsilon))
-    above = float(law.sf(correct - 1))
-    if delta == 0 or correct == 0:
+    if correct == 0:
+        return 1.0
+    q = float(special.expit(epsilon))
+    above = float(special.bdtrc(correct - 1, guesses, q))
+    if delta == 0:
         return above
     # f(v − i) − f(v) for i = 1 … v; from there on it is constant.
-    steps = np.cumsum(law.pmf(np.arange(correct - 1, -1, -1)))
+    steps = np.cumsum(stats.binom.pmf(np.arange(correct - 1, -1, -1), guesses, q))
     slope = float((steps / np.arange(1, correct + 1)).max())
     bound = above + 2 * coins * delta * slope
     return bound if bound <= 0.5 else 1.0
