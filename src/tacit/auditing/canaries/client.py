@@ -125,7 +125,7 @@ def client_canaries(
     """Measure how well an adversary guesses a client's canaries, as a lower bound on ε.
 
     Args:
-        setting: What determines the run. Its task must clip gradients; its data are not used.
+        setting: What determines the run. The data of its task are not used.
         adversary: The adversary of the ledger, or its text.
         victim: The client whose data are at stake.
         iterations: How many iterations the adversary sees.
@@ -161,11 +161,13 @@ def client_canaries(
     who = Adversary.parse(adversary) if isinstance(adversary, str) else adversary
     run, ledger = analysed or _analyse(setting, who, victim, iterations, delta)
     clip, task = setting.task.clip, setting.task
-    if clip is None or math.isinf(ledger.upper.epsilon):
+    if math.isinf(ledger.upper.epsilon):
         raise Misuse(
             f"There is no guarantee for client {ledger.victim}: {ledger.upper.why}.",
             "Measure canaries where the ledger has a bound.",
         )
+    if clip is None:
+        return "gradients are not clipped, so that none is the largest"
     stronger = ledger_adversary(who)
     likelihood = CoinLikelihood.best(run, stronger, ledger.victim, clip)
     width = min(WIDTH, task.parameters)

@@ -77,6 +77,8 @@ class CoinLikelihood:
             clip: How gradients are clipped.
         """
         view = SecretRows.of(run, adversary, victim)
+        if nonlinear := [unknown for unknown in view.others if unknown.kind == "nonlinear"]:
+            return f"messages contain the non-linear step {nonlinear[0].tag!r}"
         if not view.gradients:
             return "no message depends on the victim's gradients"
         if not view.noise:
