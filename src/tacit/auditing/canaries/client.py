@@ -195,9 +195,9 @@ def client_canaries(
         scores.append(likelihood.scores(observed))
         coins.append(canaries.coins[:, ledger.victim].numpy() > 0)
         if progress is not None:
-            done = copies * (part + 1)
-            progress(f"guessing canaries of client {ledger.victim}", done, copies * parts)
-    every, heads = np.concatenate(scores), np.concatenate(coins)
+            done = min(trials, copies * (part + 1))
+            progress(f"guessing canaries of client {ledger.victim}", done, trials)
+    every, heads = np.concatenate(scores)[:trials], np.concatenate(coins)[:trials]
     given = every, heads, ledger.upper.delta, confidence
     is_gaussian = likelihood.gaussian and ledger.upper.delta > 0
     return ClientCanaries(
