@@ -138,7 +138,7 @@ def run_audit(
             suite = AttackSuite(setting, victims, delta, options, final, report, notes)
     messages = _first_iterations(transcript, iterations)
     clip, parameters = setting.task.clip, setting.task.parameters
-    results = []
+    results: list[AdversaryResult] = []
     for adversary in chosen:
         report(f"computing what {adversary} knows", 0, 1)
         knowledge = Knowledge(run, adversary)
@@ -158,7 +158,8 @@ def run_audit(
             less = Knowledge(recorded, adversary)
             attacked = [Leakage(less, victim) for victim in honest]
         measured = suite.run(attacked, messages) if suite is not None else ([], [])
-        canaries = _canaries(setting, run, adversary, ledgers, options, report, notes)
+        earlier = [one for result in results for one in result.canaries]
+        canaries = _canaries(setting, run, adversary, ledgers, earlier, options, report, notes)
         results.append(AdversaryResult(adversary, leakage, ledgers, *measured, canaries))
     exposure = None
     clients = setting.graph.clients
@@ -208,6 +209,7 @@ def _canaries(
     run: SymbolicRun,
     adversary: Adversary,
     ledgers: Sequence[Ledger],
+    earlier: Sequence[ClientCanaries],
     options: AttackOptions | None,
     report: Progress,
     notes: list[str],
@@ -223,6 +225,7 @@ def _canaries(
             setting,
             adversary,
             analysed=(run, ledger),
+            earlier=earlier,
             trials=options.canary_trials,
             seconds=options.seconds,
             seed=options.seed,

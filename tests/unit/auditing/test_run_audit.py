@@ -451,7 +451,12 @@ def test_client_canaries_are_measured_beside_the_ledger():
         (one,) = plain["measured"]["client_canaries"]
         assert (one["unit"], one["trials"], one["width"]) == ("client", 4000, 2)
         assert one["epsilon_at_least"] == canaries.lower.epsilon
-    assert ("guessing canaries of client 0", 4000, 4000) in calls
+    # Both adversaries of the ledger see the same messages: they are simulated once.
+    assert calls.count(("guessing canaries of client 0", 4000, 4000)) == 1
+    assert [result.canaries[0].adversary for result in found.results] == [
+        "curious(1)+eavesdropper+theta0",
+        "eavesdropper+theta0",
+    ]
     section = audit_sections(found)["Audit: what is bounded"]
     assert "Client canaries" in section
     assert "consistent" in section

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,7 @@ class ClientCanaries:
 
     victim: int
     adversary: str
+    view: str  # the adversary whose messages were enough
     lower: CoinBound
     upper: Bound
     gaussian_epsilon: float | None  # at least, if the trade-off is Gaussian; None: other noise
@@ -115,6 +117,7 @@ def client_canaries(
     iterations: int = 10,
     delta: float = 1e-5,
     analysed: tuple[SymbolicRun, Ledger] | None = None,
+    earlier: Sequence[ClientCanaries] = (),
     trials: int = TRIALS,
     seconds: float = math.inf,
     confidence: float = 0.95,
@@ -132,6 +135,8 @@ def client_canaries(
         delta: δ of the ledger, where its bound is not pure.
         analysed: The run on symbols and its ledger, if they are known. They replace the three
             arguments before.
+        earlier: Results of other adversaries in the same run. One is used again if it is about the
+            same victim, δ and messages.
         trials: How many copies of the graph are simulated.
         seconds: Limit of time, after a first thousand trials or more.
         confidence: Probability with which the lower bound holds.
@@ -177,6 +182,10 @@ def client_canaries(
         return f"its options do not fit canaries of {width} coordinates ({problem.problem})"
     if isinstance(likelihood, str):
         return likelihood
+    for one in earlier:
+        same = (one.victim, one.view, one.lower.delta)
+        if same == (ledger.victim, str(likelihood.adversary), ledger.upper.delta):
+            return replace(one, adversary=str(stronger), upper=ledger.upper)
     numbers = width * max(1, sum(len(message.rows) for message in run.transcript.messages))
     parts = math.ceil(trials / max(FEWEST, NUMBERS // numbers))
     copies = math.ceil(trials / parts)
@@ -203,6 +212,7 @@ def client_canaries(
     return ClientCanaries(
         ledger.victim,
         str(stronger),
+        str(likelihood.adversary),
         independent_trials_bound(*given),
         ledger.upper,
         gaussian_trade_off_epsilon(*given) if is_gaussian else None,

@@ -49,12 +49,14 @@ class CoinLikelihood:
 
     Attributes:
         victim: The client.
+        adversary: Whose view is used.
         signs: Signs of the gradients, by the number of their batch.
         gaussian: Whether all noise that hides the coin is Gaussian.
         information: μ² = (2C)² sᵀFs of the coin, if noise were Gaussian.
     """
 
     victim: int
+    adversary: Adversary
     signs: dict[int, float]
     gaussian: bool
     information: float
@@ -106,6 +108,7 @@ class CoinLikelihood:
         is_laplace = np.array([isinstance(law, Laplace) for law in laws])
         return cls(
             victim,
+            adversary,
             signs,
             all(isinstance(law, Gaussian) for law in laws),
             float(np.square(white @ best).sum()),
