@@ -21,9 +21,9 @@ with q = e^ε/(1 + e^ε). The first term is randomized response. For the second,
 Binomial(r, q) plus a number F of coins for which privacy failed, E F ≤ 2mδ, and f(v − F) lies below
 f(v) plus F times the steepest slope from v. A release may choose when to fail by what it has drawn,
 so this is used as a p-value of at most ½ only. Above, linear programs that find the worst release
-exactly give more in a few cases; below, they never do (the tests solve them). An ε for which the
-p-value is at most 1 − confidence is rejected, and every smaller one with it: a release private with
-less is private with more.
+exactly give more in a few cases; below, in none that the tests solve. An ε for which the p-value is
+at most 1 − confidence is rejected, and every smaller one with it: a release private with less is
+private with more.
 
 Gaussian trade-off. If no test is better than one between N(0, 1) and N(μ, 1), a coin is guessed
 with probability at most Φ(μ/2). The share of correct signs therefore bounds μ, and μ gives ε(δ).
