@@ -14,6 +14,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.canaries.client import ClientCanaries
 from tacit.auditing.scoring.reconstruction import ImageScores
 from tacit.auditing.symbolic.exposure import Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question, format_terms
@@ -67,6 +68,7 @@ class Verdict:
         ledger: Ledger,
         reconstructions: Sequence[ReconstructionResult],
         memberships: Sequence[MembershipResult],
+        canaries: Sequence[ClientCanaries] = (),
     ) -> Verdict:
         """The verdict on one victim; attacks on other victims are ignored."""
         victim, upper = leakage.victim, ledger.upper
@@ -81,7 +83,8 @@ class Verdict:
             bounded.append(f"no bound for the whole run of {ledger.run_steps:,} iterations")
         if ledger.single_message is not None:
             bounded.append(f"for comparison, {ledger.single_message}")
-        measured = [
+        measured = [str(found) for found in canaries if found.victim == victim]
+        measured += [
             _reconstruction_statement(result, index)
             for result in reconstructions
             for index, evidence in enumerate(result.evidence)
@@ -101,12 +104,16 @@ class AdversaryResult:
     ledgers: list[Ledger]  # per honest victim
     reconstructions: list[ReconstructionResult]
     memberships: list[MembershipResult]
+    canaries: list[ClientCanaries] = field(default_factory=list)  # per victim with a bound
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """One per honest victim."""
         pairs = zip(self.leakage, self.ledgers, strict=True)
-        return [Verdict.of(*pair, self.reconstructions, self.memberships) for pair in pairs]
+        return [
+            Verdict.of(*pair, self.reconstructions, self.memberships, self.canaries)
+            for pair in pairs
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -117,6 +124,7 @@ class AdversaryResult:
             "measured": {
                 "inversion": [result.as_dict() for result in self.reconstructions],
                 "membership": [result.as_dict() for result in self.memberships],
+                "client_canaries": [found.as_dict() for found in self.canaries],
             },
         }
 

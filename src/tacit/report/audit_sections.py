@@ -131,11 +131,38 @@ def _bounded(audit: Audit) -> str:
             if ledger.single_message is not None:
                 name = f"{result.adversary}, client {ledger.victim}"
                 comparisons.append(f"{name}: {ledger.single_message}.")
-    html = table(["Adversary", "Victim", "For", "Guarantee", "Because"], rows)
+    html = table(["Adversary", "Victim", "For", "Guarantee", "Because"], rows) + _canaries(audit)
     if comparisons:
         html += "<p>For comparison with papers that account for one message; not a guarantee:</p>"
         html += _bullets(comparisons)
     return html + (_bullets(dict.fromkeys(assumptions)) if assumptions else "")
+
+
+def _canaries(audit: Audit) -> str:
+    """Measured lower bounds beside the ledger's upper bounds."""
+    every = [(result, found) for result in audit.results for found in result.canaries]
+    if not every:
+        return ""
+    rows = []
+    for result, found in every:
+        gaussian = found.gaussian_epsilon
+        verdict = "<strong>a defect of the analysis</strong>" if found.is_defect else "consistent"
+        rows.append(
+            [
+                escape(str(result.adversary)),
+                str(found.victim),
+                f"ε ≥ {found.lower.epsilon:.3g}",
+                "–" if gaussian is None else f"ε ≥ {gaussian:.3g}",
+                f"ε ≤ {found.upper.epsilon:.3g}",
+                f"{found.trials:,}",
+                verdict,
+            ]
+        )
+    confidence = f"{every[0][1].lower.confidence:.0%} confidence"
+    html = f"<p>Client canaries: measured lower bounds, each with {confidence}.</p>\n"
+    columns = ["Measured", "If the trade-off is Gaussian", "Proved", "Trials", "Comparison"]
+    html += table(["Adversary", "Victim", *columns], rows)
+    return html + _bullets(dict.fromkeys(text for _, one in every for text in one.assumptions))
 
 
 def _measured(audit: Audit) -> str:

@@ -28,6 +28,7 @@ from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.experiment import auditing
 from tacit.record.transcript import Keep
+from tacit.report.audit_sections import audit_sections
 from tacit.simulation import Setting
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
@@ -36,6 +37,7 @@ TEST = (DIGITS.test.x, DIGITS.test.y)
 SHAPE = tuple(DIGITS.train.x.shape[1:])
 LITTLE = AttackOptions(restarts=1, seconds=0.3)
 DSGT, DSG = tacit.DSGT(lr=0.1), tacit.DSG(lr=0.1)
+RESPONSE = tacit.DeFLVP(lr=0.1, private_variates=True)
 LPPA = tacit.LPPA(lr=0.1, noise=tacit.Laplace(0.5))
 
 
@@ -427,6 +429,66 @@ def test_an_attack_that_contradicts_the_bound_is_called_a_defect():
     ):
         assert "defect" not in quiet
         assert f"ε ≥ {lower.epsilon:.2g}" in quiet
+
+
+NOISY = tacit.PDLMS(lr=0.1, noise=tacit.Gaussian(0.5))
+FEW_CANARIES = replace(LITTLE, canary_trials=4000)
+
+
+def test_client_canaries_are_measured_beside_the_ledger():
+    calls = []
+    found = audited(
+        NOISY, ["curious(1)", "eavesdropper"], QUADRATIC.clipped(1.0), attacks=FEW_CANARIES,
+        progress=lambda *call: calls.append(call),
+    )  # fmt: skip
+    for result in found.results:
+        (canaries,), (verdict,), (ledger,) = result.canaries, result.verdicts, result.ledgers
+        assert canaries.upper == ledger.upper
+        assert 0.3 * ledger.upper.epsilon < canaries.lower.epsilon < ledger.upper.epsilon
+        assert verdict.measured[0].startswith("client canaries: ε ≥ ")
+        assert f"the ledger proves ε ≤ {ledger.upper.epsilon:.3g}" in verdict.measured[0]
+        plain = json.loads(json.dumps(result.as_dict(), allow_nan=False))
+        (one,) = plain["measured"]["client_canaries"]
+        assert (one["unit"], one["trials"], one["width"]) == ("client", 4000, 2)
+        assert one["epsilon_at_least"] == canaries.lower.epsilon
+    # Both adversaries of the ledger see the same messages: they are simulated once.
+    assert calls.count(("guessing canaries of client 0", 4000, 4000)) == 1
+    assert [result.canaries[0].adversary for result in found.results] == [
+        "curious(1)+eavesdropper+theta0",
+        "eavesdropper+theta0",
+    ]
+    section = audit_sections(found)["Audit: what is bounded"]
+    assert "Client canaries" in section
+    assert "consistent" in section
+    assert "defect" not in section
+
+
+def test_canaries_above_the_bound_are_called_a_defect():
+    found = audited(NOISY, ["eavesdropper"], QUADRATIC.clipped(1.0), attacks=FEW_CANARIES)
+    (result,) = found.results
+    claimed = Bound(0.01, 1e-5, "by assumption")
+    wrong = replace(result, canaries=[replace(result.canaries[0], upper=claimed)])
+    assert "a defect of the analysis" in wrong.verdicts[0].measured[0]
+    page = audit_sections(replace(found, results=[wrong]))["Audit: what is bounded"]
+    assert "a defect of the analysis" in page
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "task", "attacks", "note"),
+    [
+        (NOISY, QUADRATIC.clipped(1.0), False, None),
+        (NOISY, QUADRATIC.clipped(1.0), replace(LITTLE, canary_trials=0), None),
+        (NOISY, QUADRATIC, FEW_CANARIES, None),
+        (RESPONSE, QUADRATIC, FEW_CANARIES, "gradients are not clipped"),
+        (RESPONSE, QUADRATIC.clipped(1.0), FEW_CANARIES, "the non-linear step"),
+    ],
+)
+def test_canaries_that_are_not_measured(algorithm, task, attacks, note):
+    found = audited(algorithm, ["eavesdropper"], task, attacks=attacks)
+    assert found.results[0].canaries == []
+    notes = [text for text in found.notes if "canaries" in text]
+    assert len(notes) == (note is not None)
+    assert note is None or note in notes[0]
 
 
 def test_large_runs_have_no_heat_map_by_default():

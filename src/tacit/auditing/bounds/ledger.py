@@ -78,6 +78,14 @@ class Ledger:
         }
 
 
+def ledger_adversary(adversary: Adversary) -> Adversary:
+    """The stronger adversary of the bound, which also reads all messages that are not private.
+
+    It knows first models and, beyond what `Adversary` says, the data of all other clients.
+    """
+    return replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
+
+
 def compute_ledger(
     run: SymbolicRun,
     adversary: Adversary,
@@ -100,7 +108,7 @@ def compute_ledger(
         mismatches: What the algorithm does otherwise on numbers; there is no guarantee then.
     """
     check_number("delta", delta, above=0, below=1, example=1e-5)
-    stronger = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
+    stronger = ledger_adversary(adversary)
     scope = f"everything that {stronger} sees in the first {run.steps} iterations"
     if mismatches:
         upper = Bound.none(f"{mismatches[0].what}: no bound is proved")

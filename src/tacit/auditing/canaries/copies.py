@@ -1,0 +1,214 @@
+"""Many independent copies of a graph, simulated as one, with canaries in place of gradients.
+
+The clients of copy r are r·N, …, r·N + N − 1. There are no edges between copies, so the weights are
+block-diagonal, and noise is keyed by client, so it is independent. The algorithm's own code runs in
+the simulator's engine with its own noise. Only the objective is replaced: client i of copy r has
+the gradients
+
+    gᵢ⁽ᵏ⁾ = cᵣᵢ sₖ C uᵣ
+
+with a coin cᵣᵢ = ±1, a sign sₖ for the k-th gradient of every client, the clipping bound C, and a
+direction uᵣ of length one. First models are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.core.here import Network
+from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.noise import Noise
+from tacit.core.randomness import Randomness
+from tacit.core.rows import Sent, received
+from tacit.core.workers import WorkerPool
+from tacit.engines.execution import Execution
+from tacit.engines.lazy_clients import LazyClients
+from tacit.engines.lazy_rows import Workspace
+from tacit.engines.stacked import StackedNetwork
+from tacit.engines.watchdog import Watchdog
+from tacit.graph import Graph, Topology
+from tacit.privacy.clipping import Clip
+from tacit.record.unknowns import NO_CLIENT, Unknown
+
+
+def disjoint_copies(graph: Graph, copies: int) -> Graph:
+    """The graph so many times, without edges between the copies."""
+    clients = graph.clients
+    first = clients * np.arange(copies)[:, None, None]
+    edges = (graph.edges[None] + first).reshape(-1, 2)
+    topology = Topology(
+        clients * copies, edges, graph.directed, f"{copies} × {graph.topology.name}"
+    )
+    blocks = sparse.kron(sparse.eye_array(copies), graph.weights, format="csr")
+    return Graph(topology, sparse.csr_array(blocks), graph.rule)
+
+
+def random_directions(copies: int, width: int, clip: Clip, seed: int) -> Tensor:
+    """Directions u [copies, width], each of length one in the norm of the clip.
+
+    An L1 ball reaches farthest in one coordinate, so there u is a coordinate's unit vector.
+    """
+    rng = np.random.default_rng((seed, 1))
+    if clip.norm == "l1":
+        rows = np.zeros((copies, width))
+        rows[np.arange(copies), rng.integers(width, size=copies)] = rng.choice((-1.0, 1.0), copies)
+    else:
+        rows = rng.normal(size=(copies, width))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return torch.as_tensor(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class CanaryObjective:
+    """An objective whose gradients are canaries; it ignores the models.
+
+    Args:
+        coins: ±1 of each client of each copy, [copies, N].
+        directions: The direction of each copy, [copies, P].
+        signs: The sign of each gradient by the number of its batch; 1 where there is none.
+        clip: Gives the length of canaries.
+        dtype: Of models and gradients.
+        device: Where they live.
+    """
+
+    coins: Tensor
+    directions: Tensor
+    signs: Mapping[int, float]
+    clip: Clip
+    dtype: torch.dtype
+    device: torch.device | str = "cpu"
+
+    @classmethod
+    def random(
+        cls,
+        copies: int,
+        clients: int,
+        width: int,
+        clip: Clip,
+        signs: Mapping[int, float],
+        seed: int,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ) -> CanaryObjective:
+        """Fair coins [copies, clients] and random directions [copies, width]."""
+        coins = np.random.default_rng((seed, 0)).choice((-1.0, 1.0), (copies, clients))
+        directions = random_directions(copies, width, clip, seed)
+        return cls(torch.as_tensor(coins), directions, signs, clip, dtype, device)
+
+    def theta0(self) -> Tensor:
+        shape = self.coins.numel(), self.directions.shape[1]
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+
+    def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
+        size = self.signs.get(number, 1.0) * self.clip.bound
+        rows = self.coins[:, :, None] * (size * self.directions)[:, None, :]
+        rows = rows.reshape(theta.shape).to(self.device, self.dtype)
+        # As every gradient: rounding must not make it longer than the bound.
+        rows = self.clip.clip_(rows)
+        return rows if out is None else out.copy_(rows)
+
+    def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
+        # Where the gradient is g, ∇f(w) + b + cw = 0.
+        return -(self.grad(linear, number) + linear) / curvature
+
+
+class ObservedNetwork:
+    """A network of disjoint copies that keeps its messages, projected on the copies' directions.
+
+    `seen` has an entry per message, in the order of a transcript: rows [copies, k] in float64, or
+    None for a message that is not one number per parameter.
+    """
+
+    def __init__(self, network: Network, directions: Tensor) -> None:
+        self._network, self._directions = network, directions
+        self.seen: list[Tensor | None] = []
+
+    def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
+        for sent in rows.values():
+            self._observe(received(sent))
+        return self._network.mix(**rows)
+
+    def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
+        self._observe(edge_rows)
+        return self._network.send(tag, edge_rows, private=private)
+
+    def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
+        """The mean over each copy: each has a server of its own."""
+        copies = len(self._directions)
+        for sent in rows.values():
+            self._observe(sent)
+        means = [x.reshape(copies, -1, x.shape[1]).mean(1) for x in rows.values()]
+        for mean in means:
+            self._observe(mean)
+        pairs = zip(rows.values(), means, strict=True)
+        return tuple(mean.repeat_interleave(len(x) // copies, 0) for x, mean in pairs)
+
+    def _observe(self, rows: Tensor) -> None:
+        copies, width = self._directions.shape
+        if rows.shape[1] != width:
+            self.seen.append(None)
+            return
+        by_copy = rows.detach().reshape(copies, -1, width).cpu().double()
+        self.seen.append(torch.einsum("rkp,rp->rk", by_copy, self._directions))
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedCopies:
+    """The messages of all copies, as `ObservedNetwork` keeps them, and what they were made of."""
+
+    seen: list[Tensor | None]
+    canaries: CanaryObjective
+    randomness: Randomness
+
+    def noise(self, unknown: Unknown, law: Noise) -> Tensor:
+        """Noise of one client, or of two, in all copies: [copies], along their directions."""
+        coins, directions = self.canaries.coins, self.canaries.directions
+        copies, clients = coins.shape
+        first = clients * torch.arange(copies, device=self.canaries.device)
+        other = None if unknown.other == NO_CLIENT else first + unknown.other
+        ends = first + unknown.client, other
+        rows = self.randomness.rows(unknown.tag, law, unknown.when, *ends).tensor()
+        return torch.einsum("rp,rp->r", rows.cpu().double(), directions)
+
+
+def run_copies(
+    algorithm: Algorithm,
+    graph: Graph,
+    steps: int,
+    canaries: CanaryObjective,
+    randomness: Randomness,
+) -> ObservedCopies:
+    """Run an algorithm on disjoint copies of a graph.
+
+    Args:
+        algorithm: What to run.
+        graph: All copies, from `disjoint_copies`.
+        steps: The number of iterations.
+        canaries: The gradients of all clients.
+        randomness: The noise of all clients, as wide as the canaries.
+    """
+    device, pool = torch.device(canaries.device), WorkerPool.for_device(canaries.device)
+    ids = np.arange(graph.clients)
+    neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal())
+    stacked = StackedNetwork(graph, canaries.dtype, device, pool)
+    network = ObservedNetwork(stacked, canaries.directions)
+    here = LazyClients(
+        neighbourhood,
+        network,
+        canaries,
+        randomness,
+        algorithm.gradients_per_step,
+        workspace=Workspace(stacked.buffers, pool),
+    )
+    execution = Execution(algorithm, here, device, Watchdog(pool), capture=False)
+    execution.start()
+    for _ in range(steps):
+        execution.step()
+    return ObservedCopies(network.seen, canaries, randomness)

@@ -1,0 +1,211 @@
+"""Sample canaries: a measured lower bound on ε for one sample of a client, from a single run.
+
+The canaries are m inputs of the test set with wrong labels. A fair coin decides for each whether it
+is among the victim's data, and the setting's own training runs once. The adversary scores each
+canary by what it sees:
+
+    gradients   Σₜ ⟨hᵢᵗ, gᵗ⟩/σₜ², with the victim's gradients gᵗ as the adversary computes them,
+                exactly or with noise of deviation σₜ, and hᵢᵗ the gradient of canary i at the same
+                model, less the mean over all canaries, scaled to length one
+    model       −loss of the canary at the latest model that the adversary has
+
+The coins share a run, so the bound is that of one run (`coin_guesses`). One sample is less than all
+data of a client: the ledger's upper bound covers it, and this lower bound is usually far below.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.attacks.evidence import Evidence, evidence
+from tacit.auditing.attacks.membership_scores import loss_score
+from tacit.auditing.attacks.reconstruction_attacks import Progress
+from tacit.auditing.bounds.added_noise import Bound
+from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.canaries.planting import PlantedSamples, draw_samples, plant
+from tacit.auditing.scoring.coin_guesses import CoinBound, one_run_bound
+from tacit.auditing.symbolic.knowledge import Knowledge
+from tacit.auditing.symbolic.leakage import Leakage, check_victim
+from tacit.auditing.symbolic.replay import replay, without
+from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.core.checks import check_count
+from tacit.core.errors import Misuse
+from tacit.record.transcript import Keep, Transcript
+from tacit.simulation import Setting, Simulation
+from tacit.tasks.flat import Loss, ModuleLoss
+
+TINY = 1e-150
+
+
+@dataclass(frozen=True)
+class SampleCanaries:
+    """What sample canaries show about one victim; `upper` is for all data of the client."""
+
+    victim: int
+    adversary: str
+    lower: CoinBound
+    upper: Bound | None
+    scored_by: str
+    iterations: int
+    seconds: float
+
+    @property
+    def is_defect(self) -> bool:
+        """Whether the measured lower bound exceeds the proved upper bound."""
+        return self.upper is not None and (
+            self.lower.epsilon > self.upper.epsilon and self.upper.delta <= self.lower.delta
+        )
+
+    def __str__(self) -> str:
+        lower = self.lower
+        measured = f"ε ≥ {lower.epsilon:.3g} for one sample with {lower.confidence:.0%} confidence"
+        text = f"sample canaries: {measured} from {lower.coins} samples in one run"
+        if self.upper is None:
+            return text
+        if self.is_defect:
+            claim = f"the ledger claims ε ≤ {self.upper.epsilon:.3g}"
+            return f"{text}: a defect of the analysis: {claim} for all data of the client"
+        return f"{text}; for all data of the client: {self.upper}"
+
+    def as_dict(self) -> dict[str, Any]:
+        upper = self.upper
+        return {
+            "unit": "sample",
+            "victim": self.victim,
+            "adversary": self.adversary,
+            **self.lower.as_dict(),
+            "guarantee_for_the_client": None if upper is None else str(upper),
+            "is_defect": self.is_defect,
+            "scored_by": self.scored_by,
+            "iterations": self.iterations,
+            "seconds": self.seconds,
+        }
+
+
+def sample_canaries(
+    setting: Setting,
+    adversary: Adversary | str,
+    victim: int = 0,
+    *,
+    count: int = 200,
+    iterations: int = 10,
+    steps: int | None = None,
+    delta: float = 1e-5,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> SampleCanaries:
+    """Train once with some of the canaries among a victim's data, and guess which.
+
+    Args:
+        setting: What determines the run. Its task must have a module, labels and a test set.
+        adversary: Who guesses, or its text.
+        victim: The client that gets canaries.
+        count: How many canaries there are, at most as many as samples in the test set.
+        iterations: How many iterations the adversary sees.
+        steps: Iterations of the whole training. The adversary then scores by a corrupt client's
+            trained model.
+        delta: δ of the lower bound.
+        confidence: Probability with which the lower bound holds.
+        seed: Keys the choice of canaries, their labels and coins.
+        progress: Called with a description, the iterations done and those in all.
+
+    Raises:
+        Misuse: If the task has no test set, or the adversary has neither gradients nor a model.
+    """
+    check_count("iterations", iterations)
+    check_victim(victim, setting.graph.clients)
+    begun = time.perf_counter()
+    who = Adversary.parse(adversary) if isinstance(adversary, str) else adversary
+    if victim in who.corrupt:
+        raise Misuse(f"The victim {victim} is corrupt.", "Name an honest client.")
+    samples = draw_samples(setting.task, count, seed)
+    planted = replace(setting, task=plant(setting.task, victim, samples))
+    transcript = Transcript(
+        Keep(ticks=(0, iterations), insides=tuple(sorted(who.corrupt)), theta0=who.knows_theta0)
+    )
+    simulation = Simulation(planted, transcript=transcript)
+    simulation.start()
+    total = max(iterations, steps or 0)
+    for done in range(1, total + 1):
+        simulation.step()
+        if progress is not None:
+            progress("training with canaries", done, total)
+    run = run_on_symbols(
+        setting.algorithm, setting.graph, iterations, common_start=setting.start_alike
+    )
+    mismatches = replay(setting.algorithm, setting.graph, run, width=setting.task.parameters)
+    loss = planted.task.loss
+    assert isinstance(loss, ModuleLoss)  # checked by draw_samples
+    trained = None
+    if who.corrupt and (total > iterations or mismatches):
+        trained = simulation.state.theta[min(who.corrupt)].cpu()
+    leakage = Leakage(Knowledge(without(run, mismatches), who), victim)
+    scores, scored_by = _scores(loss, samples, leakage, transcript, trained)
+    task = setting.task
+    shared: dict[str, Any] = {"clip": task.clip, "parameters": task.parameters, "delta": delta}
+    upper: Bound | None
+    if total == iterations:
+        upper = compute_ledger(run, who, victim, mismatches=mismatches, **shared).upper
+    elif mismatches:
+        upper = None
+    else:
+        upper = whole_run_bound(setting.algorithm, setting.graph, who, victim, total, **shared)
+    lower = one_run_bound(scores, samples.coins.numpy(), delta, confidence)
+    seconds = time.perf_counter() - begun
+    return SampleCanaries(victim, str(who), lower, upper, scored_by, total, seconds)
+
+
+def _scores(
+    loss: ModuleLoss,
+    samples: PlantedSamples,
+    leakage: Leakage,
+    transcript: Transcript,
+    trained: Tensor | None,
+) -> tuple[Tensor, str]:
+    """A score per canary [m], and what it is computed from."""
+    if trained is not None:
+        described = "the loss at the trained model of a corrupt client"
+        return loss_score(loss, trained, samples.x, samples.y).double(), described
+    series = leakage.of("gradient")
+    indices = series.indices("exact") or series.indices("noisy")
+    found = [evidence(leakage, "gradient", index, transcript) for index in indices]
+    usable = [one for one in found if one is not None and one.points is not None]
+    if usable:
+        kind = "noisy" if usable[0].deviation else "exact"
+        described = f"inner products with {len(usable)} {kind} gradients"
+        return torch.stack([_alignment(loss, samples, one) for one in usable]).sum(0), described
+    exact = leakage.of("model").indices("exact")
+    model = evidence(leakage, "model", exact[-1], transcript) if exact else None
+    if model is None:
+        raise Misuse(
+            f"{leakage.knowledge.adversary} has no gradient of client {leakage.victim} at a model "
+            "that it knows, and no model of it.",
+            "Name a corrupt client and give `steps`: it scores by its own trained model.",
+        )
+    theta = model.values.to(loss.flat.dtype)
+    described = f"the loss at the victim's model after {exact[-1]} iterations"
+    return loss_score(loss, theta, samples.x, samples.y).double(), described
+
+
+def _alignment(loss: Loss, samples: PlantedSamples, one: Evidence) -> Tensor:
+    """Inner products [m] of the canaries' centred gradients with a gradient, over its variance."""
+    assert one.points is not None
+    theta = one.points[0].to(samples.x.dtype)
+
+    def gradient(x: Tensor, y: Tensor) -> Tensor:
+        own: Tensor = grad(loss)(theta, x[None], y[None])
+        return own
+
+    own = vmap(gradient, chunk_size=64)(samples.x, samples.y).detach().double()
+    own -= own.mean(0)
+    own /= own.norm(dim=1, keepdim=True).clamp(min=TINY)
+    return own @ one.values.double() / (one.deviation**2 if one.deviation else 1.0)
