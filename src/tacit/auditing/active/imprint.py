@@ -59,10 +59,11 @@ def imprint_weights(flat: FlatModule, theta: Tensor, public: Tensor, seed: int =
     levels = torch.arange(units, dtype=torch.float64) / units
     thresholds = torch.quantile(measured, levels)
     thresholds[0] -= spread
-    # Small first weights, so that little of the gradient is lost in the rounding of models.
-    scale = 1.0 / (units * spread)
+    # A large first layer keeps its bins during training; a large second one has large gradients.
+    scale = 1.0 / (units**0.5 * spread)
     generator = torch.Generator().manual_seed(seed)
     column = torch.randn(second.weight.shape[0], generator=generator, dtype=torch.float64)
+    column /= units**0.5
     theta = theta.clone()
     theta[first.weight] = scale / inputs
     theta[first.bias] = (-scale * thresholds).to(theta.dtype)

@@ -81,4 +81,5 @@ def _count(known: list[Evidence], truth: Truth, guesses: list[Tensor]) -> Recove
 def _samples(terms: Iterable[Unknown], truth: Truth) -> Tensor:
     """The inputs of all batches behind the gradients, each once."""
     batches = [truth.batch(term.client, term.when)[0] for term in dict.fromkeys(terms)]
-    return torch.unique(torch.cat(batches), dim=0)
+    samples: Tensor = torch.unique(torch.cat(batches), dim=0)
+    return samples
