@@ -188,7 +188,7 @@ class MaliciousNetwork:
         return arrived
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
-        return self.here.net.average(**rows)
+        return tuple(evaluated(mean) for mean in self.here.net.average(**rows))
 
     def _changed(self, tag: str, sent: Sent) -> Sent:
         sent = evaluated(sent)

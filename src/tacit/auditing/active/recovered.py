@@ -41,13 +41,22 @@ def count_recovered(
     leakage: Leakage,
     transcript: Transcript,
     truth: Truth,
-    inversions: Sequence[ReconstructionResult],
+    inversions: Sequence[ReconstructionResult] = (),
+    most: int = MAX_VALUES,
 ) -> list[Recovered]:
-    """The samples that each kind of evidence revealed, to the first layer or to an inversion."""
+    """The samples that each kind of evidence revealed, read from the first layer or inverted.
+
+    Args:
+        leakage: What the adversary knows about the victim.
+        transcript: The recorded messages.
+        truth: Only to count.
+        inversions: Further guesses of the adversary.
+        most: Pieces of evidence of one kind to read, the first ones.
+    """
     counts = []
     for question in ABOUT_GRADIENTS:
         series = leakage.of(question)
-        indices = (series.indices("exact") or series.indices("noisy"))[:MAX_VALUES]
+        indices = (series.indices("exact") or series.indices("noisy"))[:most]
         if question == "sum" and len(leakage.honest_component) == 1:
             continue
         found = [evidence(leakage, question, index, transcript) for index in indices]
