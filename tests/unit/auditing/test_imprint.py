@@ -82,9 +82,7 @@ def task(module, init="same"):
 
 
 def test_all_clients_start_from_the_imprint_model():
-    setting = Setting(
-        tacit.DSG(lr=0.1), task(models.build("mlp", SHAPE, 10, hidden=[32])), RING, 3
-    )
+    setting = Setting(tacit.DSG(lr=0.1), task(models.build("mlp", SHAPE, 10, hidden=[32])), RING, 3)
     changed = imprinted(setting, 0)
     assert changed.start_alike
     rows = changed.task.initial(3, range(3))

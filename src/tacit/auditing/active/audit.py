@@ -7,9 +7,9 @@ so what follows from them by linear combinations is the same as without it. What
 where gradients are taken, and with which weights.
 
 Bounded: the ledger of a malicious adversary is that of `ArbitraryRows`. All that malicious clients
-send are known unknowns there, so a bound holds whatever they send. A gradient that is clipped and
-has noise of its own in every message keeps its bound, because that holds at every model. A bound
-that rests on noise or on the honest behaviour of others ends with them.
+send are known unknowns there, so a bound holds whatever they send, adaptively or not. The ledger's
+bounds survive this: they already count what other clients do as known, a clipped gradient is
+bounded at every model, and the noise that hides it is drawn by honest clients.
 
 Measured: samples recovered and membership, against those of the honest clients.
 """

@@ -46,6 +46,8 @@ def count_recovered(
 ) -> list[Recovered]:
     """The samples that each kind of evidence revealed, read from the first layer or inverted.
 
+    Evidence is exact, or noisy where none of its kind is exact.
+
     Args:
         leakage: What the adversary knows about the victim.
         transcript: The recorded messages.
