@@ -29,7 +29,8 @@ QUESTIONS = ("gradient", "difference", "sum", "model")
 def quadratic(clients, norm=None):
     generator = torch.Generator().manual_seed(1)
     targets = torch.randn(clients, 3, generator=generator, dtype=torch.float64)
-    task = tacit.quadratic(torch.eye(3).double().repeat(clients, 1, 1), targets)
+    first = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
+    task = tacit.quadratic(torch.eye(3).double().repeat(clients, 1, 1), targets, theta0=first)
     return task if norm is None else task.clipped(1.0, norm)
 
 
@@ -150,6 +151,14 @@ def test_override_puts_the_victim_at_the_first_model():
     assert not torch.allclose(simulation.state.theta[1], first[1])
 
 
+def test_override_leaves_only_the_victims_own_gradients():
+    """Sums of models become the first model, sums of gradients zero."""
+    wrapped = Malicious(made("dsgt"), ALL, malicious("override"), 0)
+    before, after = (simulated(wrapped, ALL, steps).state for steps in (0, 1))
+    torch.testing.assert_close(after.theta[0], before.theta[1] - 0.1 * before.gamma[0])
+    torch.testing.assert_close(after.gamma[0], after.grad[0] - before.grad[0])
+
+
 def test_isolate_makes_the_victim_train_alone():
     wrapped = Malicious(made("dsg"), ALL, malicious("isolate"), 0)
     found = simulated(wrapped, ALL, 4).state.theta[0]
@@ -220,6 +229,18 @@ def test_evidence_of_an_active_run_is_the_gradient(behaviour):
         when = leakage.gradients[index].when
         truth = transcript.held[Unknown("gradient", when, 0)]
         torch.testing.assert_close(found.values, truth, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", list(ALGORITHMS))
+def test_arbitrary_rows_reach_every_honest_client_that_hears_them(name):
+    run = run_on_symbols(ArbitraryRows(made(name), RING, malicious(None)), RING, 3)
+    chosen = [k for k, u in enumerate(run.unknowns) if u.tag.startswith("chosen")]
+    theta = run.models[-1]
+    reached = theta[:, chosen].abs().sum(1) > 0
+    assert reached[[0, 2]].all()
+    # Rows that were meant for honest clients' own noise are never sent.
+    sent = [u for u in chosen if theta[:, u].any()]
+    assert all(1 in (run.unknowns[u].client, run.unknowns[u].other) for u in sent)
 
 
 # --- Bounds ---
