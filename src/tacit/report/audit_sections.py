@@ -68,7 +68,7 @@ def _verdicts(audit: Audit) -> str:
 
 def _gains(audit: Audit) -> str:
     rows = [
-        [escape(gain.adversary), str(gain.victim), *map(_wrapped, gain_cells(gain))]
+        [escape(gain.adversary), str(gain.victim), *map(_wrapped, gain_cells(gain, "; "))]
         for gain in audit.gains
     ]
     html = "<p>The same clients, following the protocol and deviating from it. Recovered are "

@@ -176,3 +176,11 @@ def test_evidence_that_only_the_active_adversary_has_counts_from_zero():
     gain = Gain("m", 0, Outcome((), None), outcome(9, None))
     assert gain.most == (0, Recovered("gradient", 1, 16, 9))
     assert gain_cells(gain)[-1] == "– → –"
+
+
+def test_every_kind_of_evidence_is_shown():
+    found = Recovered("gradient", 1, 16, 9), Recovered("sum", 3, 192, 40)
+    gain = Gain("m", 0, outcome(2, None), Outcome(found, None))
+    assert gain_cells(gain, "; ")[:3] == ["gradient; sum × 3", "2 → 9; 0 → 40", "16; 192"]
+    nothing = Gain("m", 0, Outcome((), None), Outcome((), None))
+    assert gain_cells(nothing) == ["–", "–", "–", "– → –"]

@@ -52,13 +52,17 @@ class Gain:
     active: Outcome
 
     @property
-    def most(self) -> tuple[int, Recovered] | None:
-        """The kind of evidence that gained most: samples recovered passively, and actively."""
-        pairs = [
+    def pairs(self) -> list[tuple[int, Recovered]]:
+        """For each kind of evidence: samples recovered passively, and actively."""
+        return [
             (0 if (before := self.passive.of(one.kind)) is None else before.recovered, one)
             for one in self.active.recovered
         ]
-        return max(pairs, key=lambda pair: pair[1].recovered - pair[0], default=None)
+
+    @property
+    def most(self) -> tuple[int, Recovered] | None:
+        """The kind of evidence that gained most."""
+        return max(self.pairs, key=lambda pair: pair[1].recovered - pair[0], default=None)
 
     @property
     def gains_samples(self) -> bool:
@@ -107,18 +111,25 @@ class Gain:
 GAIN_COLUMNS = ("evidence", "recovered", "of samples", "membership AUC")
 
 
-def gain_cells(gain: Gain) -> list[str]:
-    """Evidence, samples recovered passively → actively, of how many, and the AUC, as text."""
-    cells = ["–", "–", "–"]
-    if gain.most is not None:
-        before, after = gain.most
-        kind = f"{after.kind} × {after.values}" if after.values > 1 else after.kind
-        cells = [kind, f"{before} → {after.recovered}", str(after.samples)]
+def gain_cells(gain: Gain, between: str = "\n") -> list[str]:
+    """Evidence, samples recovered passively → actively, of how many, and the AUC, as text.
+
+    Several kinds of evidence are joined by `between`.
+    """
+    lines = [
+        (
+            f"{after.kind} × {after.values}" if after.values > 1 else after.kind,
+            f"{before} → {after.recovered}",
+            str(after.samples),
+        )
+        for before, after in gain.pairs
+    ]
     scores = [
         "–" if outcome.membership is None else f"{outcome.membership.auc:.3f}"
         for outcome in (gain.passive, gain.active)
     ]
-    return [*cells, " → ".join(scores)]
+    columns = zip(*lines, strict=True) if lines else [("–",)] * 3
+    return [*(between.join(column) for column in columns), " → ".join(scores)]
 
 
 def gain_summary(gains: Sequence[Gain]) -> str:
