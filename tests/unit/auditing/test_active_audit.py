@@ -165,7 +165,7 @@ def test_a_gain_is_more_than_chance():
     assert "gains nothing" in nothing.statement
     assert gain_summary([nothing]).startswith("Deviating from the protocol gains nothing")
     samples, members = gain(3, 12, 0.6, 0.6), gain(3, 3, 0.5, 0.9)
-    assert "recovers 12 of 16 samples behind 1 gradient, not 3" in samples.statement
+    assert "recovers 12 of 16 samples behind 1 gradient (3 passively)" in samples.statement
     assert "raises membership AUC from 0.500 to 0.900" in members.statement
     assert gain_summary([nothing, members, samples]).startswith("Malicious(1):echo against")
     assert gain_cells(samples) == ["gradient", "3 → 12", "16", "0.600 → 0.600"]

@@ -7,7 +7,7 @@ import torch
 
 import tacit
 from tacit.algorithms import ALGORITHMS
-from tacit.auditing.active.audit import bound_for_any_rows
+from tacit.auditing.active.any_rows import bound_for_any_rows
 from tacit.auditing.active.behaviours import BEHAVIOURS, DEVIATES, Substitute, substitutes
 from tacit.auditing.active.malicious import ArbitraryRows, Malicious, message_kinds
 from tacit.auditing.adversary import Adversary

@@ -6,10 +6,7 @@ Proved: in a linear algorithm a malicious client changes messages by rows that t
 so what follows from them by linear combinations is the same as without it. What it can change is
 where gradients are taken, and with which weights.
 
-Bounded: the ledger of a malicious adversary is that of `ArbitraryRows`. All that malicious clients
-send are known unknowns there, so a bound holds whatever they send, adaptively or not. The ledger's
-bounds survive this: they already count what other clients do as known, a clipped gradient is
-bounded at every model, and the noise that hides it is drawn by honest clients.
+Bounded: the bound holds whatever malicious clients send (`any_rows`).
 
 Measured: samples recovered and membership, against those of the honest clients.
 """
@@ -21,20 +18,19 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
+from tacit.auditing.active.any_rows import bound_for_any_rows
 from tacit.auditing.active.behaviours import BEHAVIOURS, DEVIATES, ECHO, IMPRINTS, ISOLATE
 from tacit.auditing.active.gains import Gain, Membership, Outcome
 from tacit.auditing.active.imprint import ASSUMED, imprinted
-from tacit.auditing.active.malicious import ArbitraryRows, Malicious, message_kinds
+from tacit.auditing.active.malicious import Malicious, message_kinds
 from tacit.auditing.active.recovered import count_recovered
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
-from tacit.auditing.audit import record_iterations, run_audit, with_whole_run
-from tacit.auditing.bounds.ledger import Ledger, compute_ledger
+from tacit.auditing.audit import record_iterations, run_audit
+from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import check_victim
-from tacit.auditing.symbolic.replay import replay, without
-from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Transcript
 from tacit.simulation import Setting, Simulation
@@ -134,44 +130,6 @@ def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Sett
         setting = imprinted(setting, victim)
     algorithm = Malicious(setting.algorithm, setting.graph, adversary, victim)
     return replace(setting, algorithm=algorithm)
-
-
-def bound_for_any_rows(
-    setting: Setting,
-    adversary: Adversary,
-    victim: int,
-    iterations: int,
-    delta: float = 1e-5,
-    steps: int | None = None,
-) -> Ledger:
-    """The guarantee for a victim that holds whatever malicious clients send.
-
-    Args:
-        setting: The run, without malicious clients.
-        adversary: Its malicious clients may send anything, at any time; others are honest.
-        victim: The client whose data are at stake.
-        iterations: How many iterations the bound covers.
-        delta: δ of the guarantee, where it is not pure.
-        steps: Length of the whole run, for a bound on all of it.
-    """
-    anything = replace(adversary, behaviour=None)
-    algorithm = ArbitraryRows(setting.algorithm, setting.graph, anything)
-    task, graph = setting.task, setting.graph
-    run = run_on_symbols(algorithm, graph, iterations, common_start=setting.start_alike)
-    mismatches = replay(algorithm, graph, run, width=task.parameters)
-    ledger = compute_ledger(
-        without(run, mismatches),
-        anything,
-        victim,
-        clip=task.clip,
-        parameters=task.parameters,
-        delta=delta,
-        mismatches=mismatches,
-    )
-    if steps is not None and steps > iterations:
-        wrapped = replace(setting, algorithm=algorithm)
-        ledger = with_whole_run(ledger, wrapped, anything, steps)
-    return replace(ledger, scope=f"{ledger.scope}, whatever malicious clients send")
 
 
 def _malicious(given: Adversary | str) -> Adversary | None:

@@ -84,7 +84,9 @@ class Gain:
         if self.gains_samples and self.most is not None:
             before, after = self.most
             source = f"samples behind {after.values} {after.kind}{'s' * (after.values > 1)}"
-            parts.append(f"recovers {after.recovered} of {after.samples} {source}, not {before}")
+            parts.append(
+                f"recovers {after.recovered} of {after.samples} {source} ({before} passively)"
+            )
         before_auc, after_auc = self.passive.membership, self.active.membership
         if self.gains_membership and before_auc is not None and after_auc is not None:
             parts.append(f"raises membership AUC from {before_auc.auc:.3f} to {after_auc.auc:.3f}")
