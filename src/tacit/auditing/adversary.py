@@ -1,27 +1,28 @@
-"""Who attacks: an eavesdropper, curious clients that may collude, a server, or several of them.
+"""Who attacks: an eavesdropper, clients that may collude, a server, or several of them.
 
-All adversaries follow the protocol. All know the algorithm, its options, the graph and the model's
-architecture.
+Curious clients follow the protocol; malicious ones deviate in what they send. All adversaries know
+the algorithm, its options, the graph and the model's architecture.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import networkx as nx
 import torch
 from torch import Tensor
 
+from tacit.auditing.active.behaviours import BEHAVIOURS
 from tacit.core.checks import is_count
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, unknown_name
 from tacit.record.transcript import Message, Transcript
 from tacit.record.unknowns import Unknown
 
 SYNTAX = (
-    'Give e.g. "eavesdropper", "curious(0)", "curious(0,2)+eavesdropper", "server" or "worst(2)", '
-    'the worst two neighbours; add "+theta0" if first models are known.'
+    'Give e.g. "eavesdropper", "curious(0)", "curious(0,2)+eavesdropper", "server", "worst(2)", '
+    'the worst two neighbours, or "malicious(1):echo"; add "+theta0" if first models are known.'
 )
 
 
@@ -35,20 +36,37 @@ class Adversary:
         ('curious(1,4)+eavesdropper', True)
     """
 
-    corrupt: frozenset[int] = frozenset()  # curious clients: all they send, receive and hold
+    # Curious and malicious clients: all they send, receive and hold.
+    corrupt: frozenset[int] = frozenset()
     listens: bool = False  # to messages that are not private
     edges: frozenset[tuple[int, int]] | None = None  # (source, target) it listens on; None: all
     is_server: bool = False
     knows_theta0: bool = False  # the first models of all clients
+    malicious: frozenset[int] = frozenset()  # those of the corrupt that deviate
+    behaviour: str | None = None  # how they deviate; None: not chosen yet
 
     @classmethod
     def curious(cls, *clients: int) -> Adversary:
         """Clients that follow the protocol and pool what they know."""
-        if not clients or not all(is_count(client, 0) for client in clients):
-            raise Misuse(
-                f"curious{clients!r} names no clients.", "Give their numbers, e.g. curious(0, 2)."
-            )
+        _check_clients("curious", clients)
         return cls(corrupt=frozenset(clients))
+
+    @classmethod
+    def deviating(cls, *clients: int, behaviour: str | None = None) -> Adversary:
+        """Clients that pool what they know and deviate from the protocol in what they send.
+
+        `behaviour` is one of `tacit.auditing.active.behaviours.BEHAVIOURS`; None: each in turn.
+        """
+        _check_clients("malicious", clients)
+        if behaviour is not None and behaviour not in BEHAVIOURS:
+            raise unknown_name(f"No behaviour is called {behaviour!r}.", behaviour, BEHAVIOURS)
+        members = frozenset(clients)
+        return cls(corrupt=members, malicious=members, behaviour=behaviour)
+
+    @property
+    def passive(self) -> Adversary:
+        """The same adversary if its clients follow the protocol."""
+        return replace(self, malicious=frozenset(), behaviour=None)
 
     @classmethod
     def eavesdropper(cls, *edges: tuple[int, int]) -> Adversary:
@@ -68,6 +86,11 @@ class Adversary:
         for part in (part.strip() for part in text.split("+")):
             if match := re.fullmatch(r"curious\(\s*(\d+(?:\s*,\s*\d+)*)\s*\)", part):
                 adversary |= cls.curious(*map(int, match[1].split(",")))
+            elif match := re.fullmatch(
+                r"malicious\(\s*(\d+(?:\s*,\s*\d+)*)\s*\)(?:\s*:\s*([\w-]+))?", part
+            ):
+                members = map(int, match[1].split(","))
+                adversary |= cls.deviating(*members, behaviour=match[2])
             elif part in named:
                 adversary |= named[part]
             else:
@@ -80,16 +103,28 @@ class Adversary:
         """Both adversaries, sharing what they know."""
         everywhere = any(one.listens and one.edges is None for one in (self, other))
         named = (self.edges or frozenset()) | (other.edges or frozenset())
+        behaviours = {one.behaviour for one in (self, other) if one.malicious}
+        if len(behaviours) > 1:
+            raise Misuse(
+                "The malicious clients of one adversary behave differently.",
+                "Give all of them one behaviour, e.g. malicious(1,4):echo.",
+            )
         return Adversary(
             self.corrupt | other.corrupt,
             self.listens or other.listens,
             None if everywhere or not named else named,
             self.is_server or other.is_server,
             self.knows_theta0 or other.knows_theta0,
+            self.malicious | other.malicious,
+            next(iter(behaviours), None),
         )
 
     def __str__(self) -> str:
-        parts = [f"curious({','.join(map(str, sorted(self.corrupt)))})"] if self.corrupt else []
+        curious = self.corrupt - self.malicious
+        parts = [f"curious({','.join(map(str, sorted(curious)))})"] if curious else []
+        if self.malicious:
+            members = f"malicious({','.join(map(str, sorted(self.malicious)))})"
+            parts.append(members if self.behaviour is None else f"{members}:{self.behaviour}")
         if self.listens:
             where = "" if self.edges is None else f" on {sorted(self.edges)}"
             parts.append(f"eavesdropper{where}")
@@ -115,8 +150,13 @@ class Adversary:
             listens = self.listens and not message.private
             ends = zip(sources, message.target.tolist(), strict=True)
             return torch.tensor([self._sees_edge(edge, listens) for edge in ends])
-        seen = {edge[0] for edge in edges if self._sees_edge(edge, self.listens)} | self.corrupt
+        seen = self.sees_senders(edges)
         return torch.tensor([source in seen for source in sources])
+
+    def sees_senders(self, edges: list[tuple[int, int]]) -> frozenset[int]:
+        """The clients whose rows it sees when every client sends one to all its neighbours."""
+        heard = {edge[0] for edge in edges if self._sees_edge(edge, self.listens)}
+        return self.corrupt | heard
 
     def _sees_edge(self, edge: tuple[int, int], listens: bool) -> bool:
         tapped = listens and (self.edges is None or edge in self.edges)
@@ -154,3 +194,10 @@ class Adversary:
         graph = nx.Graph(transcript.edges)
         graph.add_nodes_from(honest)
         return frozenset(nx.node_connected_component(graph.subgraph(honest), victim))
+
+
+def _check_clients(kind: str, clients: tuple[int, ...]) -> None:
+    if not clients or not all(is_count(client, 0) for client in clients):
+        raise Misuse(
+            f"{kind}{clients!r} names no clients.", f"Give their numbers, e.g. {kind}(0, 2)."
+        )

@@ -10,6 +10,7 @@ from functools import partial
 
 from torch import Tensor
 
+from tacit.auditing.active.malicious import Malicious
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import (
     AttackOptions,
@@ -114,10 +115,15 @@ def run_audit(
     edges = [(s, t) for s, t in setting.graph.edges.tolist()]
     for adversary in chosen:
         adversary.check_graph(setting.graph.clients, edges)
+        if adversary.malicious and not isinstance(setting.algorithm, Malicious):
+            raise Misuse(
+                f"{adversary} deviates, but this run is one without malicious clients.",
+                "Use tacit.audit or run_audit_with_malicious.",
+            )
         if adversary.corrupt.issuperset(victims):
             raise Misuse(f"All victims of {adversary} are corrupt.", "Name an honest client.")
     if transcript is None:
-        transcript = _record(setting, chosen, iterations, report)
+        transcript = record_iterations(setting, chosen, iterations, report)
     keep = transcript.keep
     last = transcript.steps if keep.ticks is None else min(transcript.steps, keep.ticks[1])
     if last < iterations:
@@ -153,7 +159,7 @@ def run_audit(
         bound = partial(compute_ledger, run, adversary, clip=clip, parameters=parameters)
         ledgers = [bound(victim, delta=delta, mismatches=mismatches) for victim in honest]
         if steps is not None and steps > iterations:
-            ledgers = [_with_whole_run(ledger, setting, adversary, steps) for ledger in ledgers]
+            ledgers = [with_whole_run(ledger, setting, adversary, steps) for ledger in ledgers]
         attacked = leakage
         if suite is not None and recorded is not run:
             less = Knowledge(recorded, adversary)
@@ -188,7 +194,7 @@ def _resolved(
     return found.adversary
 
 
-def _with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
+def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
     """The ledger with bounds for all iterations, if the first ones have a bound."""
     if math.isinf(ledger.upper.epsilon):
         return replace(ledger, run_steps=steps)
@@ -247,9 +253,10 @@ def _canaries(
     return found
 
 
-def _record(
+def record_iterations(
     setting: Setting, adversaries: Sequence[Adversary], iterations: int, report: Progress
 ) -> Transcript:
+    """The messages of the first iterations, and what corrupt clients hold."""
     insides = sorted({client for adversary in adversaries for client in adversary.corrupt})
     theta0 = any(adversary.knows_theta0 for adversary in adversaries)
     transcript = Transcript(Keep(insides=tuple(insides), theta0=theta0))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tacit.auditing.active.gains import Gain, gain_summary
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
@@ -23,8 +24,10 @@ from tacit.simulation import Setting
 
 Headline = Literal["exposed", "partly exposed", "noisy", "nothing proved"]
 ASSUMPTIONS = (
-    "The adversary follows the protocol. It knows the algorithm, its options, the graph and the "
-    "model's architecture.",
+    "The adversary follows the protocol, unless it is malicious. It knows the algorithm, its "
+    "options, the graph and the model's architecture.",
+    "Malicious clients wait for the messages of an iteration before they send theirs. Bounds "
+    "against them hold whatever they send; attacks are of the behaviours that were simulated.",
     "Proved: exact statements are linear combinations of messages, each with its proof, closed "
     "under steps that are declared deterministic. Hidden means hidden from these; results of other "
     "non-linear steps count as unknowns.",
@@ -140,6 +143,7 @@ class Audit:
     exposure: Exposure | None
     notes: list[str] = field(default_factory=list)  # what was not measured, and why
     remarks: list[str] = field(default_factory=list)  # on coalitions, and on what is not linear
+    gains: list[Gain] = field(default_factory=list)  # of malicious clients over passive ones
 
     def __repr__(self) -> str:
         lines = [f"Audit({self.setting.algorithm.name}, {self.iterations} iterations)"]
@@ -152,7 +156,7 @@ class Audit:
     @property
     def summary(self) -> str:
         """The worst that was found, in one sentence for readers who do not want the details."""
-        return _plain_summary(self)
+        return f"{_plain_summary(self)} {gain_summary(self.gains)}".rstrip()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as in audit.json."""
@@ -171,6 +175,7 @@ class Audit:
             "iterations": self.iterations,
             "victims": self.victims,
             "adversaries": [result.as_dict() for result in self.results],
+            "active": [gain.as_dict() for gain in self.gains],
             "exposure": None if self.exposure is None else self.exposure.as_dict(),
             "assumptions": list(ASSUMPTIONS),
             "notes": self.notes,

@@ -97,7 +97,10 @@ def audit(
     ],
     adversary: Annotated[
         list[str] | None,
-        typer.Option(help='E.g. "curious(1,4)+eavesdropper"; "+theta0" if known (repeatable).'),
+        typer.Option(
+            help='E.g. "curious(1,4)+eavesdropper" or "malicious(1):echo"; "+theta0" if known '
+            "(repeatable)."
+        ),
     ] = None,
     victim: Annotated[
         list[int] | None, typer.Option(help="Client to attack (default: 0; repeatable).")

@@ -37,6 +37,7 @@ def print_audit(audit: Audit, console: Console) -> None:
             headline = (verdict.headline.upper(), COLOURS[verdict.headline])
             title = Text.assemble("\n", headline, ": ", verdict.summary)
             console.print(title, grid, highlight=False)
+    print_gains({"": audit}, console)
     for remark in audit.remarks:
         console.print(f"\nNote: {remark}.", highlight=False, markup=False)
     for note in audit.notes:
@@ -63,6 +64,7 @@ def print_audits(audits: dict[str, Audit], console: Console) -> None:
                 end_section=number == len(audit.results) - 1,
             )
     console.print(table)
+    print_gains(audits, console)
     for label, audit in audits.items():
         for remark in (*audit.remarks, *(f"not measured: {note}" for note in audit.notes)):
             console.print(f"{label}: {remark}.", highlight=False, markup=False)
@@ -70,6 +72,24 @@ def print_audits(audits: dict[str, Audit], console: Console) -> None:
         "A failed attack proves nothing; assumptions are in each audit.json and report.",
         highlight=False,
     )
+
+
+def print_gains(audits: dict[str, Audit], console: Console) -> None:
+    """Print what malicious clients measured next to passive ones, by algorithm if named."""
+    from tacit.auditing.active.gains import GAIN_COLUMNS, gain_cells
+
+    if not any(audit.gains for audit in audits.values()):
+        return
+    caption = "passive → active; recovered: samples with an MSE below 0.001"
+    table = Table(title="Passive and active", caption=caption)
+    for name in (*(["algorithm"] if any(audits) else []), "adversary", "of", *GAIN_COLUMNS):
+        table.add_column(name, overflow="fold")
+    for label, audit in audits.items():
+        for number, gain in enumerate(audit.gains):
+            first = [] if not any(audits) else ["" if number else label]
+            cells = [gain.adversary, str(gain.victim), *gain_cells(gain)]
+            table.add_row(*map(Text, (*first, *cells)), end_section=gain is audit.gains[-1])
+    console.print(table)
 
 
 def _overview(audit: Audit) -> Table:

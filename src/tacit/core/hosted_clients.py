@@ -57,6 +57,10 @@ class HostedClients(Here):
         """The same clients in step t."""
         return replace(self, t=t, tick=t + 1)
 
+    def with_network(self, net: Network) -> Self:
+        """The same clients with another network."""
+        return replace(self, net=net)
+
     @property
     def theta0(self) -> Tensor:
         return self.objective.theta0()

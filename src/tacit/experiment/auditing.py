@@ -9,9 +9,9 @@ from pathlib import Path
 
 from torch import Tensor
 
+from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
-from tacit.auditing.audit import run_audit
 from tacit.auditing.result import Audit
 from tacit.config.build import Experiment, build
 from tacit.config.loading import load_config
@@ -115,8 +115,9 @@ def audit(
         subject: A run, a configuration or its file, or a run folder.
         adversary: One adversary or several, as objects or as text such as
             `"curious(1,4)+eavesdropper"`, or `"worst(2)"` for the two neighbours of the victim that
-            learn most together. By default the worst one and two neighbours, all of them, an
-            eavesdropper, and the server if there is one.
+            learn most together, or `"malicious(1):echo"` for a client that deviates. By default the
+            worst one and two neighbours, all of them, an eavesdropper, and the server if there is
+            one.
         victim: One client or several whose data are at stake.
         iterations: How many iterations the adversaries see, from the first. By default 10, or all
             of a shorter run.
@@ -163,7 +164,7 @@ def audit(
             f"The audit needs {iterations} iterations, but the run has {steps}.",
             f"Audit at most {steps}, or run longer.",
         )
-    return run_audit(
+    return run_audit_with_malicious(
         setting,
         adversaries,
         victims=victim if isinstance(victim, Sequence) else [victim],
@@ -200,6 +201,8 @@ def _check_held(transcript: Transcript, adversaries: Sequence[Adversary | str]) 
         if isinstance(given, str) and given.strip().startswith("worst"):
             continue  # Its members are not known yet.
         adversary = Adversary.parse(given) if isinstance(given, str) else given
+        if adversary.malicious:
+            continue  # Its run is another one.
         if missing := sorted(adversary.corrupt - set(transcript.keep.insides)):
             names = ", ".join(map(str, missing))
             raise Misuse(

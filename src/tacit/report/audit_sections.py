@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
+from tacit.auditing.active.gains import GAIN_COLUMNS, gain_cells
+from tacit.auditing.active.recovered import MAX_MSE
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
@@ -30,8 +32,10 @@ def audit_page(audit: Audit, title: str) -> str:
 def audit_sections(audit: Audit) -> dict[str, str]:
     """The sections of an audit as HTML, by title."""
     options = escape(repr(audit.setting.algorithm))
+    active = {"Audit: passive and active": _gains(audit)} if audit.gains else {}
     return {
         "Audit: verdict": _verdicts(audit),
+        **active,
         "Audit: what is proved": _proved(audit),
         "Audit: what is bounded": _bounded(audit),
         "Audit: what is measured": _measured(audit),
@@ -60,6 +64,17 @@ def _verdicts(audit: Audit) -> str:
     for note in audit.notes:
         html += f'<div class="box" role="note"><p>Not measured: {escape(note)}.</p></div>\n'
     return html
+
+
+def _gains(audit: Audit) -> str:
+    rows = [
+        [escape(gain.adversary), str(gain.victim), *map(_wrapped, gain_cells(gain, "; "))]
+        for gain in audit.gains
+    ]
+    html = "<p>The same clients, following the protocol and deviating from it. Recovered are "
+    html += f"samples with a mean squared error below {MAX_MSE}.</p>\n"
+    html += table(["Adversary", "Victim", *(name.capitalize() for name in GAIN_COLUMNS)], rows)
+    return html + _bullets(gain.statement for gain in audit.gains)
 
 
 def _reconstruction_levels(result: AdversaryResult, victim: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from tacit.core.errors import Misuse
 from tacit.tasks.flat import FlatModule
 
 
@@ -47,6 +48,25 @@ def last_linear(flat: FlatModule, shape: Sequence[int]) -> LinearLayer | None:
     name, _, output = calls[-1]
     unchanged = output.ndim == 2 and output.shape == result.shape and torch.equal(output, result)
     return _linear(flat, name, calls) if unchanged else None
+
+
+def first_two_linear(flat: FlatModule, shape: Sequence[int]) -> tuple[LinearLayer, LinearLayer]:
+    """The first two trained layers if both are linear with only a ReLU between them.
+
+    Raises:
+        Misuse: The model begins in another way, or the first layer has no bias.
+    """
+    calls, _, _ = _trace(flat, shape)
+    first = first_linear(flat, shape)
+    if first is not None and first.bias is not None and len(calls) > 1:
+        (_, _, output), (name, seen, _) = calls[:2]
+        second = _linear(flat, name, calls)
+        if second is not None and torch.equal(seen, output.relu()):
+            return first, second
+    raise Misuse(
+        "The model does not begin with a linear layer with bias, a ReLU and another linear layer.",
+        'Choose such a model, e.g. "mlp" with hidden layers.',
+    )
 
 
 def activations(module: nn.Module) -> list[str]:

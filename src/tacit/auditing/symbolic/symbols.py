@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.core.here import Nonlinear
+from tacit.core.here import Network, Nonlinear
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
@@ -216,6 +216,13 @@ class _SymbolicHere(HostedClients):
         number = super().batch(local)
         clients.uses_iteration = used
         return number
+
+    def with_network(self, net: Network) -> Self:
+        clients = object.__getattribute__(self, "objective")
+        used = clients.uses_iteration
+        here = super().with_network(net)
+        clients.uses_iteration = used
+        return here
 
     @property
     def _tick(self) -> int:

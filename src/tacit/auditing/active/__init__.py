@@ -1,0 +1,1 @@
+"""Active adversaries: clients that deviate from the protocol in what they send."""

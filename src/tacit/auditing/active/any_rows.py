@@ -1,0 +1,58 @@
+"""Bounds that hold whatever malicious clients send, adaptively or not.
+
+All that malicious clients send are unknowns of their own (`ArbitraryRows`), which the adversary
+knows: a bound on such a run holds for every value of them, also for values that depend on earlier
+messages. The ledger's bounds survive this. They already count what other clients compute as known,
+a clipped gradient is bounded at every model, and the noise that hides it is drawn by honest
+clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tacit.auditing.active.malicious import ArbitraryRows
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.audit import with_whole_run
+from tacit.auditing.bounds.ledger import Ledger, compute_ledger
+from tacit.auditing.symbolic.replay import replay, without
+from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.simulation import Setting
+
+
+def bound_for_any_rows(
+    setting: Setting,
+    adversary: Adversary,
+    victim: int,
+    iterations: int,
+    delta: float = 1e-5,
+    steps: int | None = None,
+) -> Ledger:
+    """The guarantee for a victim that holds whatever malicious clients send.
+
+    Args:
+        setting: The run, without malicious clients.
+        adversary: Its malicious clients may send anything, at any time; others are honest.
+        victim: The client whose data are at stake.
+        iterations: How many iterations the bound covers.
+        delta: δ of the guarantee, where it is not pure.
+        steps: Length of the whole run, for a bound on all of it.
+    """
+    anything = replace(adversary, behaviour=None)
+    algorithm = ArbitraryRows(setting.algorithm, setting.graph, anything)
+    task, graph = setting.task, setting.graph
+    run = run_on_symbols(algorithm, graph, iterations, common_start=setting.start_alike)
+    mismatches = replay(algorithm, graph, run, width=task.parameters)
+    ledger = compute_ledger(
+        without(run, mismatches),
+        anything,
+        victim,
+        clip=task.clip,
+        parameters=task.parameters,
+        delta=delta,
+        mismatches=mismatches,
+    )
+    if steps is not None and steps > iterations:
+        wrapped = replace(setting, algorithm=algorithm)
+        ledger = with_whole_run(ledger, wrapped, anything, steps)
+    return replace(ledger, scope=f"{ledger.scope}, whatever malicious clients send")

@@ -1,0 +1,258 @@
+"""Audits of malicious clients, next to the same clients when they follow the protocol.
+
+Each behaviour is simulated from the start and audited like any run. Three statements differ.
+
+Proved: in a linear algorithm a malicious client changes messages by rows that the adversary knows,
+so what follows from them by linear combinations is the same as without it. What it can change is
+where gradients are taken, and with which weights.
+
+Bounded: the bound holds whatever malicious clients send (`any_rows`).
+
+Measured: samples recovered and membership, against those of the honest clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from tacit.auditing.active.any_rows import bound_for_any_rows
+from tacit.auditing.active.behaviours import BEHAVIOURS, DEVIATES, ECHO, IMPRINTS, ISOLATE
+from tacit.auditing.active.gains import Gain, Membership, Outcome
+from tacit.auditing.active.imprint import ASSUMED, imprinted
+from tacit.auditing.active.malicious import Malicious, message_kinds
+from tacit.auditing.active.recovered import count_recovered
+from tacit.auditing.adversary import Adversary
+from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.audit import record_iterations, run_audit
+from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.result import AdversaryResult, Audit
+from tacit.auditing.scoring.truth import Truth
+from tacit.auditing.symbolic.leakage import check_victim
+from tacit.core.errors import Misuse
+from tacit.record.transcript import Transcript
+from tacit.simulation import Setting, Simulation
+
+TRAINED = 100  # iterations, at most, of the models whose members are inferred
+
+
+def run_audit_with_malicious(
+    setting: Setting,
+    adversaries: Sequence[Adversary | str] | None = None,
+    *,
+    victims: Sequence[int] = (0,),
+    iterations: int = 10,
+    steps: int | None = None,
+    delta: float = 1e-5,
+    attacks: bool | AttackOptions = True,
+    heat_map: bool | None = None,
+    transcript: Transcript | None = None,
+    final: Tensor | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """`run_audit` for adversaries some of which may be malicious; arguments are the same.
+
+    A malicious adversary without a behaviour is audited with each that applies. Its runs start
+    from the setting: a transcript and final models are of a run without it.
+
+    Raises:
+        Misuse: As `run_audit`; or a behaviour does not apply to this setting.
+    """
+    given = [(one, _malicious(one)) for one in adversaries or ()]
+    active = [adversary for _, adversary in given if adversary is not None]
+    passive = [one for one, adversary in given if adversary is None]
+    honest = None
+    if passive or not active:
+        honest = run_audit(
+            setting,
+            passive or None,
+            victims=victims,
+            iterations=iterations,
+            steps=steps,
+            delta=delta,
+            attacks=attacks,
+            heat_map=heat_map,
+            transcript=transcript,
+            final=final,
+            progress=progress,
+        )
+        if not active:
+            return honest
+    comparison = _Comparison(setting, iterations, steps, delta, attacks, progress)
+    if transcript is not None or final is not None:
+        comparison.remarks.append("malicious clients are simulated anew, from the configuration")
+    for adversary in active:
+        for victim in victims:
+            comparison.add(adversary, victim)
+    found = comparison.audit(list(victims))
+    if honest is None:
+        return found
+    return replace(
+        honest,
+        results=[*honest.results, *found.results],
+        notes=list(dict.fromkeys((*honest.notes, *found.notes))),
+        remarks=list(dict.fromkeys((*honest.remarks, *found.remarks))),
+        gains=found.gains,
+    )
+
+
+def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Setting:
+    """The setting in which malicious clients attack a victim.
+
+    Raises:
+        Misuse: They cannot, in this way.
+    """
+    behaviour, malicious = adversary.behaviour, adversary.malicious
+    edges = {(int(s), int(t)) for s, t in setting.graph.edges}
+    if behaviour in DEVIATES:
+        verbs = {kind.verb for kind in message_kinds(setting.algorithm, setting.graph).values()}
+        wanted = {"mix", "send"} if behaviour == ECHO else {"mix"}
+        if verbs.isdisjoint(wanted):
+            raise Misuse(
+                f"{setting.algorithm.name} has no message in which {behaviour} is possible.",
+                "Choose another behaviour, e.g. imprint.",
+            )
+        if not any((client, victim) in edges for client in malicious):
+            who = ", ".join(map(str, sorted(malicious)))
+            near = ", ".join(str(s) for s, t in sorted(edges) if t == victim)
+            raise Misuse(
+                f"What malicious client {who} sends does not reach client {victim}.",
+                f"Name a neighbour of the victim: {near}.",
+            )
+        if behaviour in (ECHO, ISOLATE) and victim not in adversary.sees_senders(sorted(edges)):
+            raise Misuse(
+                f"{adversary} does not see what client {victim} sends.",
+                "Choose the behaviour override, or clients that the victim sends to.",
+            )
+    if behaviour in IMPRINTS:
+        setting = imprinted(setting, victim)
+    algorithm = Malicious(setting.algorithm, setting.graph, adversary, victim)
+    return replace(setting, algorithm=algorithm)
+
+
+def _malicious(given: Adversary | str) -> Adversary | None:
+    """The adversary if it has malicious clients."""
+    if isinstance(given, str):
+        if "malicious" not in given:
+            return None
+        given = Adversary.parse(given)
+    return given if given.malicious else None
+
+
+@dataclass(eq=False)
+class _Comparison:
+    """Results of malicious adversaries and of their passive counterparts, as they are added."""
+
+    setting: Setting
+    iterations: int
+    steps: int | None
+    delta: float
+    attacks: bool | AttackOptions
+    progress: Progress | None
+    results: list[AdversaryResult] = field(default_factory=list)
+    gains: list[Gain] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    _passive: dict[tuple[Adversary, int], Outcome] = field(default_factory=dict)
+
+    def add(self, adversary: Adversary, victim: int) -> None:
+        """Audit one adversary and victim: passively, then with each behaviour."""
+        setting, graph = self.setting, self.setting.graph
+        check_victim(victim, graph.clients)
+        adversary.check_graph(graph.clients, [(int(s), int(t)) for s, t in graph.edges])
+        if victim in adversary.corrupt:
+            raise Misuse(
+                f"Client {victim} is corrupt: it cannot be the victim of {adversary}.",
+                "Name an honest client.",
+            )
+        settings: dict[Adversary, Setting] = {}
+        refused: list[Misuse] = []
+        names = BEHAVIOURS if adversary.behaviour is None else (adversary.behaviour,)
+        for name in names:
+            one = replace(adversary, behaviour=name)
+            try:
+                settings[one] = check_behaviour(setting, one, victim)
+            except Misuse as problem:
+                refused.append(problem)
+                self._note(f"{one} against client {victim}: {problem.problem.rstrip('.')}")
+        if not settings:
+            raise refused[0]
+        key = adversary.passive, victim
+        if key not in self._passive:
+            self._passive[key] = self._outcome(setting, key[0], victim, None)
+        bound = bound_for_any_rows(
+            setting, adversary, victim, self.iterations, self.delta, self.steps
+        )
+        for one, wrapped in settings.items():
+            if one.behaviour in IMPRINTS:
+                self._remark(f"{one}: {ASSUMED}")
+            outcome = self._outcome(wrapped, one, victim, replace(bound, adversary=str(one)))
+            if self.attacks is not False:
+                self.gains.append(Gain(str(one), victim, self._passive[key], outcome))
+
+    def _outcome(
+        self, setting: Setting, adversary: Adversary, victim: int, bound: Ledger | None
+    ) -> Outcome:
+        """Audit one run, keep its result, and count what its attacks recovered."""
+        report = self.progress or (lambda what, done, of: None)
+        transcript = record_iterations(setting, [adversary], self.iterations, report)
+        final = None if self.attacks is False else self._trained(setting, report)
+        audit = run_audit(
+            setting,
+            [adversary],
+            victims=[victim],
+            iterations=self.iterations,
+            steps=self.steps,
+            delta=self.delta,
+            attacks=self.attacks,
+            heat_map=False,
+            transcript=transcript,
+            final=final,
+            progress=self.progress,
+        )
+        (result,) = audit.results
+        if bound is not None:
+            result = replace(result, ledgers=[bound])
+        self.results.append(result)
+        for note in audit.notes:
+            self._note(note)
+        for remark in audit.remarks:
+            self._remark(remark)
+        if self.attacks is False:
+            return Outcome((), None)
+        truth = Truth(setting.task, int(setting.seed))
+        recovered = count_recovered(result.leakage[0], transcript, truth, result.reconstructions)
+        return Outcome(tuple(recovered), Membership.best_of(result.memberships, victim))
+
+    def _trained(self, setting: Setting, report: Progress) -> Tensor | None:
+        """Models after up to TRAINED iterations with the adversary; None if they diverge."""
+        steps = min(TRAINED, max(self.iterations, self.steps or self.iterations))
+        simulation = Simulation(setting, allow_divergence=True)
+        simulation.start()
+        for t in range(steps):
+            simulation.step()
+            report("training", t + 1, steps)
+        theta: Tensor = simulation.state.theta.cpu()
+        return theta if bool(theta.isfinite().all()) else None
+
+    def audit(self, victims: list[int]) -> Audit:
+        return Audit(
+            self.setting,
+            self.iterations,
+            victims,
+            self.results,
+            None,
+            self.notes,
+            self.remarks,
+            self.gains,
+        )
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _remark(self, remark: str) -> None:
+        if remark not in self.remarks:
+            self.remarks.append(remark)

@@ -1,0 +1,145 @@
+"""What an active adversary gains over the same clients when they follow the protocol."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.auditing.active.recovered import Recovered
+from tacit.auditing.attacks.membership_attacks import MembershipResult
+
+ONE_SIDED = 1.645  # standard deviations that a normal variable exceeds with probability 5 %
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The membership score with the largest AUC, and its confidence interval."""
+
+    score: str
+    auc: float
+    low: float
+    high: float
+
+    @classmethod
+    def best_of(cls, results: Sequence[MembershipResult], victim: int) -> Membership | None:
+        own = [one for one in results if one.victim == victim]
+        if not own:
+            return None
+        best = max(own, key=lambda one: one.roc.auc)
+        return cls(best.score, best.roc.auc, *best.roc.interval)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one adversary measured about one victim."""
+
+    recovered: tuple[Recovered, ...]
+    membership: Membership | None
+
+    def of(self, kind: str) -> Recovered | None:
+        return next((one for one in self.recovered if one.kind == kind), None)
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The outcomes of a malicious behaviour and of honest behaviour, for one victim."""
+
+    adversary: str
+    victim: int
+    passive: Outcome
+    active: Outcome
+
+    @property
+    def pairs(self) -> list[tuple[int, Recovered]]:
+        """For each kind of evidence: samples recovered passively, and actively."""
+        return [
+            (0 if (before := self.passive.of(one.kind)) is None else before.recovered, one)
+            for one in self.active.recovered
+        ]
+
+    @property
+    def most(self) -> tuple[int, Recovered] | None:
+        """The kind of evidence that gained most."""
+        return max(self.pairs, key=lambda pair: pair[1].recovered - pair[0], default=None)
+
+    @property
+    def gains_samples(self) -> bool:
+        """Whether more samples are recovered than by chance, if counts are Poisson (95 %)."""
+        if self.most is None:
+            return False
+        before, after = self.most[0], self.most[1].recovered
+        return after - before > ONE_SIDED * math.sqrt(after + before)
+
+    @property
+    def gains_membership(self) -> bool:
+        """Whether the AUC is larger by more than its uncertainty: intervals do not overlap."""
+        before, after = self.passive.membership, self.active.membership
+        return before is not None and after is not None and after.low > before.high
+
+    @property
+    def statement(self) -> str:
+        parts = []
+        if self.gains_samples and self.most is not None:
+            before, after = self.most
+            source = f"samples behind {after.values} {after.kind}{'s' * (after.values > 1)}"
+            parts.append(
+                f"recovers {after.recovered} of {after.samples} {source} ({before} passively)"
+            )
+        before_auc, after_auc = self.passive.membership, self.active.membership
+        if self.gains_membership and before_auc is not None and after_auc is not None:
+            parts.append(f"raises membership AUC from {before_auc.auc:.3f} to {after_auc.auc:.3f}")
+        gained = " and ".join(parts) or "gains nothing that was measured"
+        return f"{self.adversary} against client {self.victim} {gained}"
+
+    def as_dict(self) -> dict[str, Any]:
+        def plain(outcome: Outcome) -> dict[str, Any]:
+            member = outcome.membership
+            return {
+                "recovered": [one.as_dict() for one in outcome.recovered],
+                "membership": None if member is None else vars(member),
+            }
+
+        return {
+            "adversary": self.adversary,
+            "victim": self.victim,
+            "passive": plain(self.passive),
+            "active": plain(self.active),
+            "statement": self.statement,
+        }
+
+
+GAIN_COLUMNS = ("evidence", "recovered", "of samples", "membership AUC")
+
+
+def gain_cells(gain: Gain, between: str = "\n") -> list[str]:
+    """Evidence, samples recovered passively → actively, of how many, and the AUC, as text.
+
+    Several kinds of evidence are joined by `between`.
+    """
+    lines = [
+        (
+            f"{after.kind} × {after.values}" if after.values > 1 else after.kind,
+            f"{before} → {after.recovered}",
+            str(after.samples),
+        )
+        for before, after in gain.pairs
+    ]
+    scores = [
+        "–" if outcome.membership is None else f"{outcome.membership.auc:.3f}"
+        for outcome in (gain.passive, gain.active)
+    ]
+    columns = zip(*lines, strict=True) if lines else [("–",)] * 3
+    return [*(between.join(column) for column in columns), " → ".join(scores)]
+
+
+def gain_summary(gains: Sequence[Gain]) -> str:
+    """What deviating gains, in one sentence: the behaviour that recovers most samples."""
+    if not gains:
+        return ""
+    useful = [gain for gain in gains if gain.gains_samples or gain.gains_membership]
+    if not useful:
+        return "Deviating from the protocol gains nothing that was measured."
+    best = max(useful, key=lambda gain: 0 if gain.most is None else gain.most[1].recovered)
+    return f"{best.statement[0].upper()}{best.statement[1:]}."
