@@ -285,7 +285,7 @@ def _reconstruction_statement(result: ReconstructionResult, index: int) -> str:
     score = result.score
     baselines = f"prior mean {numbers(score.prior_mean)}, same class {numbers(score.same_class)}"
     attack = f"inversion of a {result.kind} ({result.method}): {numbers(score.attack)}"
-    return f"{attack}; {baselines}: {score.levels[index]}"
+    return f"{attack}; {baselines}: {score.levels[index]}{_stopped(result)}"
 
 
 def _membership_statement(result: MembershipResult, ledger: Ledger) -> str:
@@ -298,4 +298,8 @@ def _membership_statement(result: MembershipResult, ledger: Ledger) -> str:
     if result.comparable and upper.delta <= lower.delta and lower.epsilon > upper.epsilon:
         text += f": a defect of the analysis: {lower}, more than the claimed "
         text += f"epsilon <= {upper.epsilon:.4g}."
-    return text
+    return text + _stopped(result)
+
+
+def _stopped(result: ReconstructionResult | MembershipResult) -> str:
+    return " (stopped by the time budget)" if result.cut_short else ""

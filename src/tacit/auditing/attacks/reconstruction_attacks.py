@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.closed_forms import read_inputs
-from tacit.auditing.attacks.evidence import Evidence, Kind, evidence
+from tacit.auditing.attacks.evidence import Evidence, Kind
 from tacit.auditing.attacks.gradient_matching import L2, CosineDistance
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
@@ -19,8 +19,6 @@ from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.attacks.optimiser import SignedAdam
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
-from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage
-from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
@@ -90,21 +88,6 @@ class DataSpec:
         classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
         box = float(x.min()), float(x.max())
         return cls(tuple(x.shape[1:]), batch_size(task, victim), classes, box)
-
-
-def best_evidence(leakage: Leakage, transcript: Transcript) -> list[Evidence]:
-    """The first of each kind of evidence: a gradient (the least noisy), a difference, a sum."""
-    found = []
-    for question in ABOUT_GRADIENTS:
-        if question == "sum" and len(leakage.honest_component) == 1:
-            continue
-        series = leakage.of(question)
-        indices = series.indices("exact")
-        if question == "gradient" and not indices:
-            indices = sorted(series.indices("noisy"), key=lambda index: series.variances[index])
-        if indices:
-            found.append(evidence(leakage, question, indices[0], transcript))
-    return [one for one in found if one is not None]
 
 
 def why_not_invertible(task: Task) -> str | None:
