@@ -13,7 +13,7 @@ import tacit
 from tacit import data, models
 from tacit.auditing import adversary as adversary_module
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks import reconstruction_attacks, suite
+from tacit.auditing.attacks import input_search, reconstruction_attacks, suite
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
@@ -250,7 +250,7 @@ def test_the_search_does_not_see_the_truth(monkeypatch):
     """L-BFGS on a noisy gradient, without a time limit that matters."""
     effort = AttackOptions(restarts=1, seconds=600)
     algorithm = tacit.DPDSGT(lr=0.1, noise=tacit.Laplace(0.01), inject="every")
-    monkeypatch.setattr(reconstruction_attacks, "LBFGS", lambda: LBFGS(iterations=5))
+    monkeypatch.setattr(input_search, "LBFGS", lambda: LBFGS(iterations=5))
     right = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attacks=effort, iterations=1)
     monkeypatch.setattr(suite, "Truth", WrongTruth)
     wrong = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attacks=effort, iterations=1)
@@ -313,14 +313,14 @@ def test_membership_inference_by_models_and_gradients():
     final = torch.zeros(5, MANY_DIGITS.parameters)
     found = audited(LPPA, ["curious(1,4)"], MANY_DIGITS, final=final)
     members = {one.score: one for one in found.results[0].memberships}
-    assert list(members) == ["loss", "gradient norm", "likelihood ratio"]
+    assert list(members) == ["loss", "gradient norm", "likelihood ratio", "RMIA"]
     assert members["loss"].roc.auc == pytest.approx(0.5)  # a model of zeros separates nothing
     assert any("the victim's trained model" in words for words in members["loss"].assumptions)
     assert any("shadow models" in words for words in members["likelihood ratio"].assumptions)
     early = audited(LPPA, ["curious(1,4)"], MANY_DIGITS)
     assert "early in training" in " ".join(early.results[0].memberships[0].assumptions)
     lines = early.results[0].verdicts[0].measured
-    assert sum(line.startswith("membership by") for line in lines) == 3
+    assert sum(line.startswith("membership by") for line in lines) == 4
 
 
 def test_notes_give_the_reason_if_nothing_is_measured():

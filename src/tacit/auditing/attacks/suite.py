@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import evidence
+from tacit.auditing.attacks.joint_evidence import joint_evidence
 from tacit.auditing.attacks.known_evidence import (
     ABOUT_SEVERAL,
     ABOUT_VICTIM,
@@ -26,6 +27,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     Progress,
     ReconstructionAttacks,
     ReconstructionResult,
+    reuses_batches,
 )
 from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.scoring.truth import Truth
@@ -69,6 +71,7 @@ class AttackSuite:
     ) -> None:
         truth = Truth(setting.task, setting.seed)
         self.final, self.notes, self.steps = final, notes, steps or 0
+        self.reuses_batches = reuses_batches(setting.task)
         holders = {min(one.corrupt) for one in adversaries if one.corrupt}
 
         def record(victim: int) -> list[ModelId]:
@@ -100,6 +103,10 @@ class AttackSuite:
                 adversary = leakages[0].knowledge.adversary
                 self._note(f"the {one.kind} that {adversary} has of client {one.victim}: {reason}")
         reconstructions = self.reconstruction.run(found)
+        if self.reuses_batches:
+            joint = [joint_evidence(leakage, transcript) for leakage in leakages]
+            together = [one for one in joint if one is not None]
+            reconstructions += self.reconstruction.run_joint(together, reconstructions)
         members = [
             result for leakage in leakages for result in self._membership(leakage, transcript)
         ]
