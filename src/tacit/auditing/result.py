@@ -284,7 +284,8 @@ def _reconstruction_statement(result: ReconstructionResult, index: int) -> str:
 
     score = result.score
     baselines = f"prior mean {numbers(score.prior_mean)}, same class {numbers(score.same_class)}"
-    attack = f"inversion of a {result.kind} ({result.method}): {numbers(score.attack)}"
+    what = result.kind if result.kind == "everything known" else f"a {result.kind}"
+    attack = f"inversion of {what} ({result.method}): {numbers(score.attack)}"
     return f"{attack}; {baselines}: {score.levels[index]}{_stopped(result)}"
 
 

@@ -323,6 +323,54 @@ def test_membership_inference_by_models_and_gradients():
     assert sum(line.startswith("membership by") for line in lines) == 4
 
 
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_membership_by_least_squares_is_without_errors_where_gradients_are_exact(clip):
+    task = training((30,) * 5, batch_size=10)
+    task = task if clip is None else task.clipped(clip)
+    found = audited(DSG, ["curious(1,4)"], task, attacks=AttackOptions(restarts=1, seconds=5))
+    members = {one.score: one for one in found.results[0].memberships}
+    assert members["least squares"].roc.auc == 1
+    assert members["gradient cosine"].roc.auc < 0.95
+    assert not members["least squares"].cut_short
+    words = " ".join(members["least squares"].assumptions)
+    assert "3 of 3 used" in words
+    assert ("clipped" in words) == (clip is not None)
+    assert "means over them" in " ".join(members["loss"].assumptions)  # several models
+
+
+def test_membership_by_combinations_with_other_clients_and_by_noise():
+    """What is not known exactly of the victim alone is still used."""
+    task = training((30,) * 5, batch_size=10)
+    options = AttackOptions(restarts=1, seconds=1)
+    fresh = replace(LPPA, fresh=True)
+    found = audited(fresh, ["curious(1)"], task, attacks=options, iterations=4)
+    scores = [one for one in found.results[0].memberships if one.score == "least squares"]
+    assert len(scores) >= 1
+    words = " ".join(word for one in scores for word in one.assumptions)
+    assert "gradients of the victim and others" in words
+    assert "modelled by the candidates" in words
+
+
+def test_an_attack_that_was_cut_short_says_so():
+    hurried = AttackOptions(restarts=1, seconds=1e-3)
+    found = audited(DSG, ["curious(1,4)"], training((30,) * 5, batch_size=10), attacks=hurried)
+    (result,) = found.results
+    cut = {one.score: one.cut_short for one in result.memberships}
+    assert cut == {
+        "loss": False,
+        "gradient norm": False,
+        "likelihood ratio": True,
+        "RMIA": True,
+        "gradient cosine": False,
+        "least squares": True,
+    }
+    assert [one.as_dict()["cut_short"] for one in result.memberships] == list(cut.values())
+    lines = [line for line in result.verdicts[0].measured if line.startswith("membership")]
+    assert [line.endswith("(stopped by the time budget)") for line in lines] == list(cut.values())
+    words = " ".join(result.memberships[-1].assumptions)
+    assert "stopped by the time budget after 1 of 3" in words
+
+
 def test_notes_give_the_reason_if_nothing_is_measured():
     assert audited(DSGT, ["eavesdropper"]).notes == [
         "inversion needs a model that classifies inputs; this task has a loss of its own"

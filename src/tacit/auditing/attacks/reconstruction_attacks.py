@@ -97,6 +97,7 @@ class ReconstructionAttacks:
         self._task, self._loss, self._truth = truth.task, truth.task.loss, truth
         self._options, self._progress = options, progress
         self._done: dict[tuple[object, ...], ReconstructionResult] = {}
+        self._joint: dict[tuple[object, ...], ReconstructionResult] = {}
 
     def run(self, found: list[Evidence]) -> list[ReconstructionResult]:
         """Invert all evidence, each kind and size as one batch."""
@@ -127,9 +128,9 @@ class ReconstructionAttacks:
         for one in found:
             sizes = {batch_size(self._task, term.client) for term in one.terms}
             if len(sizes) == 1 and one.victim not in solved:
-                if (one.made_of,) not in self._done:
-                    self._done[(one.made_of,)] = self._invert_joint(one, single)
-                results.append(replace(self._done[(one.made_of,)], evidence=[one]))
+                if one.made_of not in self._joint:
+                    self._joint[one.made_of] = self._invert_joint(one, single)
+                results.append(replace(self._joint[one.made_of], evidence=[one]))
         return results
 
     def _invert_joint(
@@ -159,13 +160,13 @@ class ReconstructionAttacks:
         return None
 
     def _attack(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
-        terms = tuple(one.terms for one in group)
+        made_of = tuple((one.terms, one.coefficients) for one in group)
         exact = not any(one.deviation for one in group)
-        if exact and terms in self._done:
-            return replace(self._done[terms], evidence=group)
+        if exact and made_of in self._done:
+            return replace(self._done[made_of], evidence=group)
         result = self._invert(kind, group)
         if exact:
-            self._done[terms] = result
+            self._done[made_of] = result
         return result
 
     def _invert(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
