@@ -64,7 +64,7 @@ class KnownValue:
 
 @dataclass(frozen=True, eq=False)
 class NormalEquations:
-    """AᵀA, Aᵀv and ‖v‖², in float64; columns are terms × candidates."""
+    """AᵀA, Aᵀv and ‖v‖², in float64 on the CPU; columns are terms × candidates."""
 
     gram: Tensor  # [q, q]
     moment: Tensor  # [q]
@@ -189,13 +189,13 @@ def normal_equations(
             there = slice(other.start, other.stop)
             gram[here, there] = own @ columns(other).T
             gram[there, here] = gram[here, there].T
-    return NormalEquations(gram, moment, float(value @ value))
+    return NormalEquations(gram.cpu(), moment.cpu(), float(value @ value))
 
 
 def nonnegative_weights(equations: NormalEquations, ridge: float) -> Tensor:
     """argmin_{m ≥ 0} ‖v − A m‖² + λ‖m‖², [q]."""
-    gram = equations.gram.cpu().numpy() + ridge * np.eye(len(equations.gram))
-    moment = equations.moment.cpu().numpy()
+    gram = equations.gram.numpy() + ridge * np.eye(len(equations.gram))
+    moment = equations.moment.numpy()
     # ‖v − A m‖² + λ‖m‖² = ‖Rm − R⁻ᵀAᵀv‖² up to a constant, with RᵀR = AᵀA + λ.
     shift = max(ridge, RIDGE * float(np.trace(gram)) / len(gram), 1e-300)
     root = None
