@@ -169,6 +169,10 @@ def test_an_audit_is_the_same_with_and_without_a_transcript():
     assert str(result.adversary) == "curious(1)"
     kinds = [attack.kind for attack in result.reconstructions]
     assert kinds == ["noisy gradient", "difference", "group", "sum"]
+    for attack in result.reconstructions:
+        # One digit of each client, although each uses it in every iteration.
+        clients = {term.client for term in attack.evidence[0].terms}
+        assert attack.truth.shape[1] == attack.guess.shape[1] == len(clients)
     for other in (without, again):
         (twin,) = other.results
         assert [one.as_dict() for one in twin.leakage] == [one.as_dict() for one in result.leakage]
