@@ -142,7 +142,18 @@ def run_audit(
         if (reason := why_not_invertible(setting.task)) is not None:
             notes.append(reason)
         else:
-            suite = AttackSuite(setting, victims, delta, options, final, report, notes)
+            suite = AttackSuite(
+                setting,
+                victims,
+                delta,
+                options,
+                final,
+                report,
+                notes,
+                adversaries=chosen,
+                iterations=iterations,
+                steps=steps,
+            )
     messages = _first_iterations(transcript, iterations)
     clip, parameters = setting.task.clip, setting.task.parameters
     results: list[AdversaryResult] = []

@@ -299,11 +299,12 @@ def _reconstruction_statement(result: ReconstructionResult, index: int) -> str:
 
     score = result.score
     baselines = f"prior mean {numbers(score.prior_mean)}, same class {numbers(score.same_class)}"
-    article = "an" if result.kind[0] in "aeiou" else "a"
-    attack = f"inversion of {article} {result.kind} ({result.method}): {numbers(score.attack)}"
+    article = "an " if result.kind[0] in "aeiou" else "a "
+    what = ("" if result.kind == "everything known" else article) + result.kind
+    attack = f"inversion of {what} ({result.method}): {numbers(score.attack)}"
     assumption = result.evidence[index].assumption
     assumed = f"; assuming that {assumption}" if assumption else ""
-    return f"{attack}; {baselines}: {score.levels[index]}{assumed}"
+    return f"{attack}; {baselines}: {score.levels[index]}{_stopped(result)}{assumed}"
 
 
 def _membership_statement(result: MembershipResult, ledger: Ledger) -> str:
@@ -316,4 +317,8 @@ def _membership_statement(result: MembershipResult, ledger: Ledger) -> str:
     if result.comparable and upper.delta <= lower.delta and lower.epsilon > upper.epsilon:
         text += f": a defect of the analysis: {lower}, more than the claimed "
         text += f"epsilon <= {upper.epsilon:.4g}."
-    return text
+    return text + _stopped(result)
+
+
+def _stopped(result: ReconstructionResult | MembershipResult) -> str:
+    return " (stopped by the time budget)" if result.cut_short else ""

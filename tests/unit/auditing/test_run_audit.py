@@ -13,7 +13,7 @@ import tacit
 from tacit import data, models
 from tacit.auditing import adversary as adversary_module
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks import reconstruction_attacks, suite
+from tacit.auditing.attacks import input_search, reconstruction_attacks, suite
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
@@ -171,6 +171,10 @@ def test_an_audit_is_the_same_with_and_without_a_transcript():
     assert str(result.adversary) == "curious(1)"
     kinds = [attack.kind for attack in result.reconstructions]
     assert kinds == ["noisy gradient", "difference", "group", "sum", "approximate gradient"]
+    for attack in result.reconstructions:
+        # One digit of each client, although each uses it in every iteration.
+        clients = {term.client for term in attack.evidence[0].terms}
+        assert attack.truth.shape[1] == attack.guess.shape[1] == len(clients)
     for other in (without, again):
         (twin,) = other.results
         assert [one.as_dict() for one in twin.leakage] == [one.as_dict() for one in result.leakage]
@@ -252,7 +256,7 @@ def test_the_search_does_not_see_the_truth(monkeypatch):
     """L-BFGS on a noisy gradient, without a time limit that matters."""
     effort = AttackOptions(restarts=1, seconds=600)
     algorithm = tacit.DPDSGT(lr=0.1, noise=tacit.Laplace(0.01), inject="every")
-    monkeypatch.setattr(reconstruction_attacks, "LBFGS", lambda: LBFGS(iterations=5))
+    monkeypatch.setattr(input_search, "LBFGS", lambda: LBFGS(iterations=5))
     right = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attacks=effort, iterations=1)
     monkeypatch.setattr(suite, "Truth", WrongTruth)
     wrong = audited(algorithm, ["curious(1,4)"], ONE_DIGIT, attacks=effort, iterations=1)
@@ -315,14 +319,64 @@ def test_membership_inference_by_models_and_gradients():
     final = torch.zeros(5, MANY_DIGITS.parameters)
     found = audited(LPPA, ["curious(1,4)"], MANY_DIGITS, final=final)
     members = {one.score: one for one in found.results[0].memberships}
-    assert list(members) == ["loss", "gradient norm", "likelihood ratio"]
+    assert list(members) == ["loss", "gradient norm", "likelihood ratio", "RMIA"]
     assert members["loss"].roc.auc == pytest.approx(0.5)  # a model of zeros separates nothing
     assert any("the victim's trained model" in words for words in members["loss"].assumptions)
     assert any("shadow models" in words for words in members["likelihood ratio"].assumptions)
     early = audited(LPPA, ["curious(1,4)"], MANY_DIGITS)
     assert "early in training" in " ".join(early.results[0].memberships[0].assumptions)
     lines = early.results[0].verdicts[0].measured
-    assert sum(line.startswith("membership by") for line in lines) == 3
+    assert sum(line.startswith("membership by") for line in lines) == 4
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_membership_by_least_squares_is_without_errors_where_gradients_are_exact(monkeypatch, clip):
+    attacks = reconstruction_attacks.ReconstructionAttacks
+    monkeypatch.setattr(attacks, "run", lambda self, found: [])
+    task = training((30,) * 5, batch_size=10)
+    task = task if clip is None else task.clipped(clip)
+    found = audited(DSG, ["curious(1,4)"], task, attacks=AttackOptions(seconds=600))
+    members = {one.score: one for one in found.results[0].memberships}
+    assert members["least squares"].roc.auc == 1
+    assert members["gradient cosine"].roc.auc < 0.95
+    assert not members["least squares"].cut_short
+    words = " ".join(members["least squares"].assumptions)
+    assert "3 of 3 used" in words
+    assert ("clipped" in words) == (clip is not None)
+    assert "means over them" in " ".join(members["loss"].assumptions)  # several models
+
+
+def test_membership_by_combinations_with_other_clients_and_by_noise():
+    """What is not known exactly of the victim alone is still used."""
+    task = training((30,) * 5, batch_size=10)
+    options = AttackOptions(restarts=1, seconds=1)
+    fresh = replace(LPPA, fresh=True)
+    found = audited(fresh, ["curious(1)"], task, attacks=options, iterations=4)
+    scores = [one for one in found.results[0].memberships if one.score == "least squares"]
+    assert len(scores) >= 1
+    words = " ".join(word for one in scores for word in one.assumptions)
+    assert "gradients of the victim and others" in words
+    assert "modelled by the candidates" in words
+
+
+def test_an_attack_that_was_cut_short_says_so():
+    hurried = AttackOptions(restarts=1, seconds=1e-3)
+    found = audited(DSG, ["curious(1,4)"], training((30,) * 5, batch_size=10), attacks=hurried)
+    (result,) = found.results
+    cut = {one.score: one.cut_short for one in result.memberships}
+    assert cut == {
+        "loss": False,
+        "gradient norm": False,
+        "likelihood ratio": True,
+        "RMIA": True,
+        "gradient cosine": False,
+        "least squares": True,
+    }
+    assert [one.as_dict()["cut_short"] for one in result.memberships] == list(cut.values())
+    lines = [line for line in result.verdicts[0].measured if line.startswith("membership")]
+    assert [line.endswith("(stopped by the time budget)") for line in lines] == list(cut.values())
+    words = " ".join(result.memberships[-1].assumptions)
+    assert "stopped by the time budget after 1 of 3" in words
 
 
 def test_notes_give_the_reason_if_nothing_is_measured():

@@ -9,13 +9,9 @@ from torch.nn import functional
 
 from tacit import models
 from tacit.auditing.attacks import membership_scores
+from tacit.auditing.attacks.likelihood_ratio import confidence, likelihood_ratio_score
 from tacit.auditing.attacks.membership_scores import loss_score
-from tacit.auditing.attacks.shadow import (
-    ShadowModels,
-    confidence,
-    likelihood_ratio_score,
-    train_shadow_models,
-)
+from tacit.auditing.attacks.shadow import train_shadow_models
 from tacit.auditing.scoring.roc import Roc
 from tacit.core.errors import Misuse
 from tacit.data.sources.images import read_mini
@@ -74,6 +70,11 @@ def overfitted(digits):
 def shadows(digits):
     loss, x, y = digits
     return train_shadow_models(loss, x, y, seed=5, models=8, steps=STEPS, lr=1.0)
+
+
+def ratios(loss, theta, shadows, x, y):
+    phi = [confidence(loss, model, x, y) for model in (theta, shadows.theta)]
+    return likelihood_ratio_score(*phi, shadows.held)
 
 
 def roc_of(scores):
@@ -210,7 +211,7 @@ def test_the_likelihood_ratio_by_the_definition(count):
     for j in range(10):
         density = [norm.logpdf(float(phi[j]), means[k][j], each[k][j] ** 0.5) for k in range(2)]
         expected.append(density[0] - density[1])
-    found = likelihood_ratio_score(loss, target, shadows, x, y)
+    found = likelihood_ratio_score(phi, others, shadows.held)
     assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-8, atol=1e-10)
 
 
@@ -218,13 +219,13 @@ def test_the_likelihood_ratio_beats_the_loss_on_an_overfitted_model(digits, over
     loss, x, y = digits
     by_loss = roc_of(loss_score(loss, overfitted, x, y))
     assert by_loss.interval[0] > 0.5
-    assert roc_of(likelihood_ratio_score(loss, overfitted, shadows, x, y)).interval[0] > by_loss.auc
+    assert roc_of(ratios(loss, overfitted, shadows, x, y)).interval[0] > by_loss.auc
 
 
 def test_the_likelihood_ratio_of_an_untrained_model_reveals_nothing(digits, shadows):
     """For this split; test_roc covers that the interval fails for one in twenty splits."""
     loss, x, y = digits
-    roc = roc_of(likelihood_ratio_score(loss, loss.flat.random_weights(0), shadows, x, y))
+    roc = roc_of(ratios(loss, loss.flat.random_weights(0), shadows, x, y))
     assert roc.interval[0] < 0.5 < roc.interval[1]
 
 
@@ -247,23 +248,17 @@ def test_bad_training_is_refused(change, words):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"held": 1}, "1 shadow models with it"),
-        ({"theta": torch.zeros(2, 43).double()}, r"Give one model \[P\]"),
-        (
-            {"x": torch.zeros(9, 4).double(), "y": torch.zeros(9, dtype=torch.int64)},
-            "shadow models have 10 candidates",
-        ),
-        ({"y": torch.zeros(10).double()}, "class logits"),
-    ],
-)
-def test_bad_attacks_are_refused(change, words):
-    loss, x, y = small()
-    theta, change = loss.flat.random_weights(0), dict(change)
-    held = torch.arange(4)[:, None].expand(4, 10) < change.pop("held", 2)
-    shadows = ShadowModels(theta.repeat(4, 1), held, 1, True)
+    ("held", "phi", "words"),
+    [(1, (10,), "1 shadow models with it"), (2, (2, 10), "of the same candidates"),
+     (2, (9,), "of the same candidates")],
+)  # fmt: skip
+def test_bad_attacks_are_refused(held, phi, words):
+    mask = torch.arange(4)[:, None].expand(4, 10) < held
     with pytest.raises(Misuse, match=words):
-        likelihood_ratio_score(
-            **({"loss": loss, "theta": theta, "shadows": shadows, "x": x, "y": y} | change)
-        )
+        likelihood_ratio_score(torch.zeros(phi), torch.zeros(4, 10), mask)
+
+
+def test_confidence_needs_classes():
+    loss, x, _ = small()
+    with pytest.raises(Misuse, match="class logits"):
+        confidence(loss, loss.flat.random_weights(0), x, torch.zeros(10).double())

@@ -17,7 +17,7 @@ from typing import Any
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import Evidence, evidence
-from tacit.auditing.attacks.reconstruction_attacks import best_evidence
+from tacit.auditing.attacks.known_evidence import best_evidence
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.coalitions import worst_coalition
 from tacit.auditing.symbolic.leakage import Leakage

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.membership_attacks import Candidates
+from tacit.auditing.attacks.candidates import Candidates
 from tacit.auditing.attacks.membership_scores import gradient_cosine_score, loss_score
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth

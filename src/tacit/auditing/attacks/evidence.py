@@ -16,7 +16,7 @@ from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 
 FIXED_POINT_STEPS = 400
-Kind = Question | Literal["noisy gradient", "approximate gradient"]
+Kind = Question | Literal["noisy gradient", "approximate gradient", "everything known"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,7 @@ class InversionResult:
     evaluations: Tensor  # [V, R]
     seconds: float
     assumptions: list[str]
+    cut_short: bool  # stopped by the time budget
 
 
 @consistent_tf32()
@@ -124,6 +125,7 @@ def invert(
         found.evaluations.view_as(losses),
         time.monotonic() - began,
         [assumption, *_assumptions(loss, observation, layout), *monitor.notes],
+        bool(monitor.notes),
     )
 
 

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tacit.auditing.attacks.candidates import Candidates, distinct
 from tacit.auditing.attacks.evidence import Evidence
+from tacit.auditing.attacks.likelihood_ratio import confidence, likelihood_ratio_score
 from tacit.auditing.attacks.membership_scores import (
     gradient_cosine_score,
     gradient_norm_score,
     loss_score,
 )
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
-from tacit.auditing.attacks.shadow import ShadowModels, likelihood_ratio_score, train_shadow_models
+from tacit.auditing.attacks.reconstruction_attacks import (
+    AttackOptions,
+    Progress,
+    batch_size,
+    reuses_batches,
+)
+from tacit.auditing.attacks.reference_models import MIN_POPULATION, ReferenceModels
+from tacit.auditing.attacks.rmia import GAMMA, choose_interpolation, rmia_score
+from tacit.auditing.attacks.sample_weights import KnownValue, sample_weight_score
+from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.scoring.lower_bound import LowerBound, lower_bound
 from tacit.auditing.scoring.roc import Roc
 from tacit.auditing.scoring.truth import Truth
-from tacit.core.errors import Misuse
+from tacit.simulation import Setting
 from tacit.tasks.flat import ModuleLoss
-from tacit.tasks.parts import Part
-
-MAX_MEMBERS = 400
-MIN_MEMBERS = 20
-SHADOW_MODELS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +46,7 @@ class MembershipResult:
     assumptions: list[str]
     # With a guarantee for the audited iterations; False if a later model was attacked.
     comparable: bool
+    cut_short: bool = False  # stopped by the time budget
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -49,39 +56,18 @@ class MembershipResult:
             "epsilon_at_least": self.lower.epsilon,
             "confidence": self.lower.confidence,
             "assumptions": self.assumptions,
+            "cut_short": self.cut_short,
         }
 
 
 @dataclass(frozen=True, eq=False)
-class Candidates:
-    """Samples that may be the victim's; only the scorer uses `members`."""
+class KnownModels:
+    """Models of one client that an adversary has; their scores are averaged."""
 
-    x: Tensor
-    y: Tensor
-    members: Tensor  # bool [n]
-
-    @classmethod
-    def of(
-        cls, held: Part | None, others: tuple[Tensor, Tensor] | None, seed: int
-    ) -> Candidates | None:
-        """Members from `held` and as many others of the same classes; None if there are too few."""
-        if held is None or others is None or len(held) != 2 or held[1].is_floating_point():
-            return None
-        generator = torch.Generator().manual_seed(seed)
-        inside, outside = [], []
-        for label in sorted(set(held[1].tolist())):
-            (a,), (b,) = torch.where(held[1] == label), torch.where(others[1] == label)
-            count = min(len(a), len(b), max(1, MAX_MEMBERS * len(a) // len(held[1])))
-            inside.append(a[torch.randperm(len(a), generator=generator)[:count]])
-            outside.append(b[torch.randperm(len(b), generator=generator)[:count]])
-        a, b = torch.cat(inside), torch.cat(outside)
-        if len(a) < MIN_MEMBERS:
-            return None
-        x, y = torch.cat((held[0][a], others[0][b])), torch.cat((held[1][a], others[1][b]))
-        return cls(x, y, torch.arange(len(x)) < len(a))
-
-    def to(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        return self.x.to(device), self.y.to(device)
+    theta: Tensor  # [T, P]
+    ids: tuple[ModelId, ...]  # T
+    description: str
+    audited: bool  # whether they are of the audited iterations
 
 
 class MembershipAttacks:
@@ -90,15 +76,24 @@ class MembershipAttacks:
     All adversaries share one set of shadow models.
 
     Args:
+        setting: The attacked run.
         truth: The victims' data; only scores are computed from it.
         victim: The client whose samples are at stake.
+        record: Models that may be attacked, as shadow federations have to record them.
         delta: Lower bounds on ε are for this δ.
-        options: Seed, device and limits of the attacks.
-        progress: Called with what is done, how far, and of how many.
+        options: How hard attacks try.
+        progress: Called with the activity, the steps done and the steps in all.
     """
 
     def __init__(
-        self, truth: Truth, victim: int, delta: float, options: AttackOptions, progress: Progress
+        self,
+        setting: Setting,
+        truth: Truth,
+        victim: int,
+        record: Sequence[ModelId],
+        delta: float,
+        options: AttackOptions,
+        progress: Progress,
     ) -> None:
         assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_invertible
         self._loss = truth.task.loss.to(options.device)
@@ -107,71 +102,115 @@ class MembershipAttacks:
         self.candidates = Candidates.of(
             truth.members(victim), truth.non_members(victim), options.seed
         )
-
-    @cached_property
-    def _shadows(self) -> ShadowModels | None:
-        """None if they diverge: then there is no likelihood to compare."""
-        assert self.candidates is not None
-        try:
-            return train_shadow_models(
-                self._loss,
-                *self.candidates.to(self._options.device),
-                seed=self._options.seed,
-                models=SHADOW_MODELS,
-                budget_seconds=self._options.seconds,
-                progress=partial(self._progress, "training shadow models"),
+        self._references = None
+        if self.candidates is not None:
+            self._references = ReferenceModels(
+                setting, victim, self.candidates, record, options, progress
             )
-        except Misuse:
-            return None
 
-    def on_model(
-        self, theta: Tensor, description: str, *, comparable: bool
-    ) -> list[MembershipResult]:
-        """Attacks by a model [P] that the adversary has; empty if there are too few samples."""
-        if self.candidates is None:
+    def on_models(self, known: KnownModels) -> list[MembershipResult]:
+        """Attacks by models that the adversary has; empty if there are too few samples."""
+        candidates, references = self.candidates, self._references
+        if candidates is None or references is None:
             return []
-        loss, (x, y) = self._loss, self.candidates.to(self._options.device)
-        theta = theta.to(self._options.device, loss.flat.dtype)
-        found = [
-            ("loss", loss_score(loss, theta, x, y), [description]),
-            ("gradient norm", gradient_norm_score(loss, theta, x, y), [description]),
+        loss, (x, y) = self._loss, candidates.to(self._options.device)
+        theta = known.theta.to(self._options.device, loss.flat.dtype)
+        comparable, words = known.audited, [known.description]
+        results = [
+            self._result(candidates, comparable, name, torch.stack(scores).mean(0), words)
+            for name, scores in (
+                ("loss", [loss_score(loss, one, x, y) for one in theta]),
+                ("gradient norm", [gradient_norm_score(loss, one, x, y) for one in theta]),
+            )
         ]
-        if (shadows := self._shadows) is not None:
-            end = "" if shadows.finished else "; stopped by the budget"
-            trained = (
-                f"{SHADOW_MODELS} shadow models on halves of the candidates, {shadows.steps} steps "
-                f"of plain descent, not trained as the run was{end}"
-            )
-            ratios = likelihood_ratio_score(loss, theta, shadows, x, y)
-            found.append(("likelihood ratio", ratios, [description, trained]))
-        return [self._result(self.candidates, comparable, *one) for one in found]
+        if (shadows := references.of(known.ids)) is None:
+            return results
+        words = [*words, shadows.description]
+        phi = confidence(loss, theta, x, y).double().mean(0).cpu()
+        ratios = likelihood_ratio_score(phi, shadows.phi, shadows.held)
+        cut = shadows.cut_short
+        name = "likelihood ratio"
+        results.append(self._result(candidates, comparable, name, ratios, words, cut))
+        population = tuple(array.to(self._options.device) for array in references.population)
+        if len(population[0]) < MIN_POPULATION:
+            return results
+        z = confidence(loss, theta, *population).double().mean(0).cpu()
+        others = shadows.phi, shadows.population, shadows.held
+        a = choose_interpolation(*others)
+        words = [
+            *words,
+            f"RMIA: {len(z)} samples of the population, γ = {GAMMA:g}, a = {a:g} chosen on shadow "
+            "models",
+        ]
+        scores = rmia_score(phi, z, *others, a=a)
+        return [*results, self._result(candidates, comparable, "RMIA", scores, words, cut)]
 
-    def on_gradients(self, gradients: list[Evidence]) -> list[MembershipResult]:
-        """Attacks by batch gradients: was a sample in one of their batches?"""
-        usable = [(one, one.points) for one in gradients if one.points is not None]
-        if not usable:
-            return []
-        batches = [self._truth.batch(self.victim, one.terms[0].when) for one, _ in usable]
-        held = tuple(torch.cat(arrays) for arrays in zip(*batches, strict=True))
-        others = self._truth.non_members(self.victim)
-        candidates = Candidates.of(held, others, self._options.seed)
+    def on_evidence(self, found: list[Evidence], count: int, name: str) -> list[MembershipResult]:
+        """Attacks by gradients or combinations of them: was a sample in one of their batches?
+
+        Args:
+            found: Evidence with known points, all exact or all noisy.
+            count: How many such pieces the adversary has.
+            name: What they are.
+        """
+        task, victim = self._truth.task, self.victim
+        # Samples of the victim behind the evidence, each once.
+        numbers = {u.when for one in found for u in one.terms if u.client == victim}
+        if reuses_batches(task):
+            numbers = set(list(numbers)[:1])
+        held = distinct([self._truth.batch(victim, number) for number in sorted(numbers)])
+        candidates = Candidates.of(held, self._truth.non_members(victim), self._options.seed)
         if candidates is None:
             return []
         dtype, device = self._loss.flat.dtype, self._options.device
-        points = torch.cat([points for _, points in usable]).to(device, dtype)
-        values = torch.stack([one.values for one, _ in usable]).to(device, dtype)
-        scores = gradient_cosine_score(
-            self._loss, points, values, *candidates.to(device), over="max"
-        )
-        noisy = "with noise" if any(one.deviation for one, _ in usable) else "exactly"
-        known = (
-            f"{len(usable)} gradients known {noisy}; the question is whether a sample was in one "
+        x, y = candidates.to(device)
+        words = [
+            f"{name}: {len(found)} of {count} used; the question is whether a sample was in one "
             "of their batches"
+        ]
+        known = [
+            KnownValue(
+                one.values.to(device),
+                one.points.to(device, dtype),
+                one.coefficients,
+                tuple(u.client == victim for u in one.terms),
+                one.deviation,
+            )
+            for one in found
+            if one.points is not None
+        ]
+        results = []
+        if all(len(one.coefficients) == 1 for one in known):
+            points, values = (
+                torch.cat([one.points for one in known]),
+                torch.stack([one.values.to(dtype) for one in known]),
+            )
+            scores = gradient_cosine_score(self._loss, points, values, x, y, over="max")
+            results.append(self._result(candidates, True, "gradient cosine", scores, words))
+        end = time.monotonic() + self._options.seconds
+        scores, used = sample_weight_score(
+            self._loss,
+            known,
+            x,
+            y,
+            batch=batch_size(task, victim),
+            reused=reuses_batches(task),
+            clipped=task.clip is not None,
+            out_of_time=lambda: time.monotonic() > end,
         )
-        return [self._result(candidates, True, "gradient cosine", scores, [known])]
+        words = [*words, *_caveats(known, len(x), used, task.clip is not None)]
+        cut = used < len(known)
+        results.append(self._result(candidates, True, "least squares", scores, words, cut))
+        return results
 
     def _result(
-        self, candidates: Candidates, comparable: bool, name: str, scores: Tensor, known: list[str]
+        self,
+        candidates: Candidates,
+        comparable: bool,
+        name: str,
+        scores: Tensor,
+        known: list[str],
+        cut_short: bool = False,
     ) -> MembershipResult:
         members, scores = candidates.members, scores.cpu()
         inside, outside = scores[members].double().numpy(), scores[~members].double().numpy()
@@ -187,4 +226,24 @@ class MembershipAttacks:
             lower_bound(inside, outside, self._delta),
             assumptions,
             comparable and self._truth.has_test_set,
+            cut_short,
         )
+
+
+def _caveats(known: Sequence[KnownValue], count: int, used: int, clipped: bool) -> list[str]:
+    """What a reader must know about weights by least squares."""
+    caveats = []
+    width = known[0].points.shape[1]
+    columns = max(len(one.coefficients) for one in known) * count
+    if columns >= width:
+        caveats.append(
+            f"{columns} unknown weights and {width} parameters: the weights are not unique, and "
+            "the smallest were taken"
+        )
+    if not all(all(one.own) for one in known):
+        caveats.append("the batches of the other clients are modelled by the candidates as well")
+    if clipped:
+        caveats.append("gradients were clipped by unknown factors: weights are relative")
+    if used < len(known):
+        caveats.append(f"stopped by the time budget after {used} of {len(known)}")
+    return caveats

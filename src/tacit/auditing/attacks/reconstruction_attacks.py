@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tacit.auditing.attacks.closed_forms import read_inputs
-from tacit.auditing.attacks.evidence import Evidence, Kind, evidence
-from tacit.auditing.attacks.gradient_matching import L2, CosineDistance
-from tacit.auditing.attacks.inversion import invert
-from tacit.auditing.attacks.lbfgs import LBFGS
-from tacit.auditing.attacks.linear_layers import activations
-from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.optimiser import SignedAdam
+from tacit.auditing.attacks.evidence import Evidence, Kind
+from tacit.auditing.attacks.input_search import (
+    SHORTCUT_METHOD,
+    DataSpec,
+    Guess,
+    guess_inputs,
+)
+from tacit.auditing.attacks.joint_evidence import JointEvidence, best_guess
+from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth
-from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage
-from tacit.record.transcript import Transcript
 from tacit.record.unknowns import Unknown
 from tacit.tasks.batches import FullBatchSource, MiniBatchSource
 from tacit.tasks.flat import ModuleLoss
 from tacit.tasks.task import Task
 
-SHORTCUT = (
-    "computed from the first layer: exact for one sample per value; the residual shows whether it "
-    "was one"
-)
 Progress = Callable[[str, int, int], None]  # (activity, steps done, steps in all)
 
 
@@ -51,13 +46,15 @@ class ReconstructionResult:
     """The inversion of one kind of evidence about several victims, and its scores."""
 
     kind: Kind
-    evidence: list[Evidence]  # one per victim
+    evidence: Sequence[Evidence | JointEvidence]  # one per victim
     method: str
     guess: Tensor  # [V, b, *shape]
     truth: Tensor  # [V, b, *shape]
     score: ReconstructionScore
     assumptions: list[str]
     seconds: float
+    labels: Tensor | None = None  # [V, b] guessed; None: not guessed
+    cut_short: bool = False  # stopped by the time budget
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values, without the images."""
@@ -72,42 +69,8 @@ class ReconstructionResult:
             "score": self.score.as_dict(),
             "assumptions": self.assumptions,
             "seconds": self.seconds,
+            "cut_short": self.cut_short,
         }
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """What an attacker knows about the data."""
-
-    shape: tuple[int, ...]
-    batch: int
-    classes: int
-    box: tuple[float, float]  # lowest and highest value of an input
-
-    @classmethod
-    def of(cls, task: Task, victim: int, public: tuple[Tensor, Tensor]) -> DataSpec:
-        """From the protocol and from public data of the same kind."""
-        x, _ = public
-        assert isinstance(task.loss, ModuleLoss)  # checked by why_not_invertible
-        flat = task.loss.flat
-        classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
-        box = float(x.min()), float(x.max())
-        return cls(tuple(x.shape[1:]), batch_size(task, victim), classes, box)
-
-
-def best_evidence(leakage: Leakage, transcript: Transcript) -> list[Evidence]:
-    """The first of each kind of evidence: a gradient (the least noisy), a difference, a sum."""
-    found = []
-    for question in ABOUT_GRADIENTS:
-        if question == "sum" and len(leakage.honest_component) == 1:
-            continue
-        series = leakage.of(question)
-        indices = series.indices("exact")
-        if question == "gradient" and not indices:
-            indices = sorted(series.indices("noisy"), key=lambda index: series.variances[index])
-        if indices:
-            found.append(evidence(leakage, question, indices[0], transcript))
-    return [one for one in found if one is not None]
 
 
 def why_not_invertible(task: Task) -> str | None:
@@ -136,16 +99,60 @@ class ReconstructionAttacks:
         assert isinstance(truth.task.loss, ModuleLoss)  # checked by why_not_invertible
         self._task, self._loss, self._truth = truth.task, truth.task.loss, truth
         self._options, self._progress = options, progress
-        self._done: dict[tuple[tuple[Unknown, ...], ...], ReconstructionResult] = {}
+        self._done: dict[tuple[object, ...], ReconstructionResult] = {}
+        self._joint: dict[tuple[object, ...], ReconstructionResult] = {}
 
     def run(self, found: list[Evidence]) -> list[ReconstructionResult]:
         """Invert all evidence, each kind and size as one batch."""
-        groups: dict[tuple[Kind, int, int], list[Evidence]] = {}
+        groups: dict[tuple[object, ...], list[Evidence]] = {}
         for one in found:
             if self.skip_reason(one) is None:
                 size = batch_size(self._task, one.terms[0].client)
-                groups.setdefault((one.kind, len(one.terms), size), []).append(one)
-        return [self._attack(kind, group) for (kind, *_), group in groups.items()]
+                key = one.kind, one.coefficients, self._batches(one.terms), size
+                groups.setdefault(key, []).append(one)
+        return [self._attack(group[0].kind, group) for group in groups.values()]
+
+    def run_joint(
+        self, found: list[JointEvidence], single: list[ReconstructionResult]
+    ) -> list[ReconstructionResult]:
+        """Invert everything known about each victim together.
+
+        Of this guess and those from single pieces, the best by the matching loss of everything
+        known is reported. Victims whose data an exact shortcut gives are left out.
+        """
+        solved = {
+            piece.victim
+            for result in single
+            if result.method == SHORTCUT_METHOD
+            for piece in result.evidence
+            if not piece.deviation
+        }
+        results = []
+        for one in found:
+            sizes = {batch_size(self._task, term.client) for term in one.terms}
+            if len(sizes) == 1 and one.victim not in solved:
+                if one.made_of not in self._joint:
+                    self._joint[one.made_of] = self._invert_joint(one, single)
+                results.append(replace(self._joint[one.made_of], evidence=[one]))
+        return results
+
+    def _invert_joint(
+        self, one: JointEvidence, single: list[ReconstructionResult]
+    ) -> ReconstructionResult:
+        public, spec = self._spec(one.victim)
+        observation = one.observation(self._options.device, self._loss.flat.dtype)
+        others = [
+            (result.kind, result.guess[index], None if labels is None else labels[index])
+            for result in single
+            for labels in [result.labels]
+            for index, piece in enumerate(result.evidence)
+            if piece.victim == one.victim and not piece.deviation
+        ]
+        clipped = self._task.clip is not None
+        searched = self._guess(observation, spec, "everything known")
+        guess = best_guess(self._loss, observation, spec, searched, others, clipped=clipped)
+        terms = [next(u for u in one.terms if u.client == one.victim)]
+        return self._scored("everything known", [one], guess, public, [terms], spec.batch)
 
     def skip_reason(self, one: Evidence) -> str | None:
         """Why evidence is not inverted; None if it is."""
@@ -156,85 +163,97 @@ class ReconstructionAttacks:
         return None
 
     def _attack(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
-        terms = tuple(one.terms for one in group)
+        made_of = tuple((one.terms, one.coefficients) for one in group)
         exact = not any(one.deviation for one in group)
-        if exact and terms in self._done:
-            return replace(self._done[terms], evidence=group)
+        if exact and made_of in self._done:
+            return replace(self._done[made_of], evidence=group)
         result = self._invert(kind, group)
         if exact:
-            self._done[terms] = result
+            self._done[made_of] = result
         return result
 
     def _invert(self, kind: Kind, group: list[Evidence]) -> ReconstructionResult:
-        task, truth, options = self._task, self._truth, self._options
-        public = truth.non_members(group[0].victim)
-        assert public is not None  # checked by why_not_invertible
-        spec = DataSpec.of(task, group[0].victim, public)
+        public, spec = self._spec(group[0].victim)
         points = torch.stack([one.points for one in group if one.points is not None])
         values = torch.stack([one.values for one in group])
         coefficients = torch.tensor(group[0].coefficients)
-        one_batch = kind != "sum" and (len(coefficients) == 1 or reuses_batches(task))
         points, coefficients, values = (
-            array.to(options.device, self._loss.flat.dtype)
+            array.to(self._options.device, self._loss.flat.dtype)
             for array in (points, coefficients, values)
         )
-        observation = Observation(points, coefficients, values, same_data=one_batch)
-        guess, labels, method, assumptions, seconds = self._guess(observation, spec, kind)
-        batches = [
-            [truth.batch(u.client, u.when) for u in one.terms[: 1 if one_batch else None]]
-            for one in group
-        ]
+        data = self._batches(group[0].terms)
+        observation: Observation | JointObservation
+        if len(set(data)) in (1, len(data)):
+            one_batch = len(set(data)) == 1
+            observation = Observation(points, coefficients, values, same_data=one_batch)
+        else:
+            observation = JointObservation(points, coefficients[None], values[:, None], data)
+        guess = self._guess(observation, spec, kind)
+        first = [data.index(number) for number in range(max(data) + 1)]
+        terms = [[one.terms[k] for k in first] for one in group]
+        return self._scored(kind, group, guess, public, terms, len(first) * spec.batch)
+
+    def _batches(self, terms: Sequence[Unknown]) -> tuple[int, ...]:
+        """The number of the batch behind each gradient, from 0."""
+        names = [u.client if reuses_batches(self._task) else (u.client, u.when) for u in terms]
+        order = list(dict.fromkeys(names))
+        return tuple(order.index(name) for name in names)
+
+    def _spec(self, victim: int) -> tuple[tuple[Tensor, Tensor], DataSpec]:
+        """Public data, and what follows from them and the protocol."""
+        public = self._truth.non_members(victim)
+        assert public is not None  # checked by why_not_invertible
+        return public, DataSpec.of(self._loss, batch_size(self._task, victim), public)
+
+    def _guess(
+        self, observation: Observation | JointObservation, spec: DataSpec, kind: Kind
+    ) -> Guess:
+        options = self._options
+        return guess_inputs(
+            self._loss,
+            observation,
+            spec,
+            clipped=self._task.clip is not None,
+            restarts=options.restarts,
+            seed=options.seed,
+            seconds=options.seconds,
+            progress=lambda done, of: self._progress(f"inverting the {kind}", done, of),
+        )
+
+    def _scored(
+        self,
+        kind: Kind,
+        group: Sequence[Evidence | JointEvidence],
+        guess: Guess,
+        public: tuple[Tensor, Tensor],
+        terms: list[list[Unknown]],
+        samples: int,
+    ) -> ReconstructionResult:
+        """Compare the first samples of a guess with the batches of `terms`, per victim."""
+        batches = [[self._truth.batch(u.client, u.when) for u in each] for each in terms]
         true, true_labels = (
             torch.stack([torch.cat([batch[array] for batch in each]) for each in batches])
             for array in (0, 1)
         )
+        inputs = guess.inputs[:, :samples]
+        labels = None if guess.labels is None else guess.labels[:, :samples]
         score = score_reconstruction(
-            guess,
+            inputs, true, true_labels, *public, self._options.seed, guess_labels=labels
+        )
+        return ReconstructionResult(
+            kind,
+            group,
+            guess.method,
+            inputs,
             true,
-            true_labels,
-            *public,
-            options.seed,
-            guess_labels=None if labels is None else labels.reshape(guess.shape[:2]),
+            score,
+            [*guess.assumptions, *self._caveats(group)],
+            guess.seconds,
+            labels,
+            guess.cut_short,
         )
-        assumptions = [*assumptions, *self._caveats(group)]
-        return ReconstructionResult(kind, group, method, guess, true, score, assumptions, seconds)
 
-    def _guess(
-        self, observation: Observation, spec: DataSpec, kind: Kind
-    ) -> tuple[Tensor, Tensor | None, str, list[str], float]:
-        """Inputs [V, b, *shape], labels, method, assumptions and seconds, without the truth."""
-        loss, options, progress = self._loss, self._options, self._progress
-        shape, batch = spec.shape, spec.batch
-        short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
-        if short is not None and bool(short.exact().all()):
-            assumptions = [SHORTCUT, f"batch size known: {batch}"]
-            return short.inputs.cpu(), None, "exact shortcut", assumptions, 0.0
-        single = batch == 1 and observation.batches == 1
-        # Total variation is defined for images only.
-        smooth = 0.0 if single or len(shape) != 3 else 1e-2
-        # L-BFGS on the squared distance needs a smooth loss and known lengths of gradients.
-        plain = self._task.clip is None and (single or "ReLU" not in activations(loss.flat.module))
-        found = invert(
-            loss,
-            observation,
-            shape=shape,
-            batch=batch,
-            classes=spec.classes,
-            matching_loss=L2() if plain else CosineDistance(total_variation=smooth),
-            optimiser=LBFGS() if plain or single else SignedAdam(),
-            restarts=options.restarts,
-            seed=options.seed,
-            box=spec.box,
-            budget_seconds=options.seconds,
-            progress=lambda i, of, _: progress(f"inverting the {kind}", i, of),
-        )
-        search = "L-BFGS" if plain or single else "signed Adam"
-        search = f"total variation, {search}" if smooth and not plain else search
-        method = f"{'L2' if plain else 'cosine'}, {search}"
-        guess = found.inputs.reshape(len(observation.values), -1, *shape).cpu()
-        return guess, found.labels.cpu(), method, found.assumptions, found.seconds
-
-    def _caveats(self, group: list[Evidence]) -> list[str]:
+    def _caveats(self, group: Sequence[Evidence | JointEvidence]) -> list[str]:
         """What else a reader must know about the evidence."""
         caveats = []
         clipped = "gradients were clipped by unknown factors; the attack matches directions"

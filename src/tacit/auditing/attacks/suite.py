@@ -4,24 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
+from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.approximate import approximate_gradients
 from tacit.auditing.attacks.evidence import evidence
-from tacit.auditing.attacks.membership_attacks import MembershipAttacks, MembershipResult
+from tacit.auditing.attacks.joint_evidence import joint_evidence
+from tacit.auditing.attacks.known_evidence import (
+    ABOUT_SEVERAL,
+    ABOUT_VICTIM,
+    best_evidence,
+    exact_evidence,
+    noisy_gradients,
+)
+from tacit.auditing.attacks.membership_attacks import (
+    KnownModels,
+    MembershipAttacks,
+    MembershipResult,
+)
 from tacit.auditing.attacks.reconstruction_attacks import (
     AttackOptions,
     Progress,
     ReconstructionAttacks,
     ReconstructionResult,
-    best_evidence,
+    reuses_batches,
 )
+from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.record.transcript import Transcript
 from tacit.simulation import Setting
 
-MAX_GRADIENTS = 5  # gradients that a membership attack compares samples with
+MAX_GRADIENTS = 8  # gradients in all values that a membership attack uses together
+LAST_MODELS = 3  # models of the victim that a membership attack uses together
 
 
 class AttackSuite:
@@ -35,6 +51,9 @@ class AttackSuite:
         final: Trained models [N, P] if they are known.
         progress: Called with the activity, the steps done and the steps in all.
         notes: Gets a note for each attack that cannot be made.
+        adversaries: All that will attack.
+        iterations: How many iterations they see.
+        steps: How many iterations led to the trained models, if that is known.
     """
 
     def __init__(
@@ -46,12 +65,28 @@ class AttackSuite:
         final: Tensor | None,
         progress: Progress,
         notes: list[str],
+        *,
+        adversaries: Sequence[Adversary],
+        iterations: int,
+        steps: int | None = None,
     ) -> None:
         truth = Truth(setting.task, setting.seed)
-        self.final, self.notes = final, notes
+        self.final, self.notes, self.steps = final, notes, steps or 0
+        self.reuses_batches = reuses_batches(setting.task)
+        holders = {min(one.corrupt) for one in adversaries if one.corrupt}
+
+        def record(victim: int) -> list[ModelId]:
+            """The models that an attack on the victim may use."""
+            if final is None:
+                return [(victim, iteration) for iteration in range(iterations + 1)]
+            return [(client, steps) for client in sorted({victim} | holders)] if steps else []
+
         self.reconstruction = ReconstructionAttacks(truth, options, progress)
         self.membership = {
-            victim: MembershipAttacks(truth, victim, delta, options, progress) for victim in victims
+            victim: MembershipAttacks(
+                setting, truth, victim, record(victim), delta, options, progress
+            )
+            for victim in victims
         }
         for victim, attacks in self.membership.items():
             if attacks.candidates is None:
@@ -70,6 +105,10 @@ class AttackSuite:
                 adversary = leakages[0].knowledge.adversary
                 self._note(f"the {one.kind} that {adversary} has of client {one.victim}: {reason}")
         reconstructions = self.reconstruction.run(found)
+        if self.reuses_batches:
+            joint = [joint_evidence(leakage, transcript) for leakage in leakages]
+            together = [one for one in joint if one is not None]
+            reconstructions += self.reconstruction.run_joint(together, reconstructions)
         members = [
             result for leakage in leakages for result in self._membership(leakage, transcript)
         ]
@@ -78,25 +117,41 @@ class AttackSuite:
     def _membership(self, leakage: Leakage, transcript: Transcript) -> list[MembershipResult]:
         attacks, adversary = self.membership[leakage.victim], leakage.knowledge.adversary
         results: list[MembershipResult] = []
-        known = self._model(leakage, transcript)
+        known = self._models(leakage, transcript)
         if known is None:
             self._note(f"{adversary} knows no model: no membership inference by models")
         else:
-            theta, description, audited = known
-            results += attacks.on_model(theta, description, comparable=audited)
-        series = leakage.of("gradient")
-        indices = (series.indices("exact") or series.indices("noisy"))[:MAX_GRADIENTS]
-        gradients = [evidence(leakage, "gradient", index, transcript) for index in indices]
-        by_gradients = attacks.on_gradients([one for one in gradients if one is not None])
-        if gradients and not by_gradients:
+            results += attacks.on_models(known)
+        by_evidence = self._by_evidence(leakage, transcript)
+        if by_evidence == []:
             self._note(
                 f"membership by gradients that {adversary} knows: too few samples in their batches"
             )
-        return results + by_gradients
+        return results + (by_evidence or [])
 
-    def _model(self, leakage: Leakage, transcript: Transcript) -> tuple[Tensor, str, bool] | None:
-        """The latest model that the adversary has, its description, and whether it was audited."""
-        own = sorted(leakage.knowledge.adversary.corrupt)
+    def _by_evidence(
+        self, leakage: Leakage, transcript: Transcript
+    ) -> list[MembershipResult] | None:
+        """Attacks by gradients and combinations of them; None if none is known."""
+        attacks, most = self.membership[leakage.victim], MAX_GRADIENTS
+        own, count = exact_evidence(leakage, transcript, ABOUT_VICTIM, most=most)
+        if own:
+            what = "exact combinations of the victim's gradients"
+            return attacks.on_evidence(own, count, what)
+        several, count = exact_evidence(leakage, transcript, ABOUT_SEVERAL, most=most)
+        results: list[MembershipResult] = []
+        if several:
+            what = "exact combinations of gradients of the victim and others"
+            results += attacks.on_evidence(several, count, what)
+        noisy, count = noisy_gradients(leakage, transcript, most=most)
+        if noisy:
+            what = "noisy gradients, the least noisy first"
+            results += attacks.on_evidence(noisy, count, what)
+        return results if several or noisy else None
+
+    def _models(self, leakage: Leakage, transcript: Transcript) -> KnownModels | None:
+        """The latest models that the adversary has."""
+        own, victim = sorted(leakage.knowledge.adversary.corrupt), leakage.victim
         exact = leakage.of("model").indices("exact")
         # The last model may be sent in the next iteration.
         known_to_end = bool(exact) and exact[-1] >= leakage.knowledge.run.steps - 1
@@ -105,14 +160,22 @@ class AttackSuite:
                 "the victim's trained model, assumed known as its models were in the iterations "
                 "audited"
             )
-            return self.final[leakage.victim], description, False
+            return KnownModels(self.final[[victim]], ((victim, self.steps),), description, False)
         if self.final is not None and own:
             description = f"the trained model of corrupt client {own[0]}, in place of the victim's"
-            return self.final[own[0]], description, False
-        if not exact or (last := evidence(leakage, "model", exact[-1], transcript)) is None:
+            return KnownModels(self.final[[own[0]]], ((own[0], self.steps),), description, False)
+        # The common start says nothing about data.
+        last = [index for index in exact if index > 0][-LAST_MODELS:] or exact[-1:]
+        models = [(t, evidence(leakage, "model", t, transcript)) for t in last]
+        known = [(t, one.values) for t, one in models if one is not None]
+        if not known:
             return None
-        description = f"the victim's model after {exact[-1]} iterations: early in training"
-        return last.values, description, True
+        which = ", ".join(str(t) for t, _ in known)
+        description = f"the victim's models after {which} iterations, early in training"
+        if len(known) > 1:
+            description += "; scores are means over them"
+        ids = tuple((victim, t) for t, _ in known)
+        return KnownModels(torch.stack([values for _, values in known]), ids, description, True)
 
     def _note(self, note: str) -> None:
         if note not in self.notes:

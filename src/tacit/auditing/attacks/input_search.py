@@ -1,0 +1,124 @@
+"""Guessed inputs behind an observation: in closed form where possible, by a search otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.auditing.attacks.closed_forms import read_inputs
+from tacit.auditing.attacks.gradient_matching import L2, CosineDistance, MatchingLoss
+from tacit.auditing.attacks.inversion import invert
+from tacit.auditing.attacks.lbfgs import LBFGS
+from tacit.auditing.attacks.linear_layers import activations
+from tacit.auditing.attacks.observation import JointObservation, Observation
+from tacit.auditing.attacks.optimiser import SignedAdam
+from tacit.tasks.flat import ModuleLoss
+
+SHORTCUT_METHOD = "exact shortcut"
+SHORTCUT = (
+    "computed from the first layer: exact for one sample per value; the residual shows whether it "
+    "was one"
+)
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """What an attacker knows about the data."""
+
+    shape: tuple[int, ...]
+    batch: int
+    classes: int
+    box: tuple[float, float]  # lowest and highest value of an input
+
+    @classmethod
+    def of(cls, loss: ModuleLoss, batch: int, public: tuple[Tensor, Tensor]) -> DataSpec:
+        """From the protocol and from public data of the same kind."""
+        x, _ = public
+        flat = loss.flat
+        classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
+        return cls(tuple(x.shape[1:]), batch, classes, (float(x.min()), float(x.max())))
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """Guessed inputs, and how they were found."""
+
+    inputs: Tensor  # [V, T·b, *shape]: T batches one after another
+    labels: Tensor | None  # [V, T·b]
+    method: str
+    assumptions: list[str]
+    seconds: float
+    cut_short: bool
+
+
+def guess_inputs(
+    loss: ModuleLoss,
+    observation: Observation | JointObservation,
+    spec: DataSpec,
+    *,
+    clipped: bool,
+    restarts: int,
+    seed: int,
+    seconds: float,
+    progress: Callable[[int, int], None],
+) -> Guess:
+    """Guess the inputs behind an observation, without the truth."""
+    shape, batch = spec.shape, spec.batch
+    if isinstance(observation, Observation):
+        short = read_inputs(loss.flat, observation, shape=shape, batch=batch)
+        if short is not None and bool(short.exact().all()):
+            assumptions = [SHORTCUT, f"batch size known: {batch}"]
+            return Guess(short.inputs.cpu(), None, SHORTCUT_METHOD, assumptions, 0.0, False)
+    single = batch == 1 and observation.batches == 1
+    smooth = _smoothness(observation, spec)
+    plain = _is_plain(loss, observation, spec, clipped)
+    found = invert(
+        loss,
+        observation,
+        shape=shape,
+        batch=batch,
+        classes=spec.classes,
+        matching_loss=matching_loss_for(loss, observation, spec, clipped=clipped),
+        optimiser=LBFGS() if plain or single else SignedAdam(),
+        restarts=restarts,
+        seed=seed,
+        box=spec.box,
+        budget_seconds=seconds,
+        progress=lambda i, of, _: progress(i, of),
+    )
+    search = "L-BFGS" if plain or single else "signed Adam"
+    search = f"total variation, {search}" if smooth and not plain else search
+    method = f"{'L2' if plain else 'cosine'}, {search}"
+    inputs = found.inputs.reshape(len(observation.values), -1, *shape).cpu()
+    labels = found.labels.reshape(inputs.shape[:2]).cpu()
+    return Guess(inputs, labels, method, found.assumptions, found.seconds, found.cut_short)
+
+
+def matching_loss_for(
+    loss: ModuleLoss,
+    observation: Observation | JointObservation,
+    spec: DataSpec,
+    *,
+    clipped: bool,
+) -> MatchingLoss:
+    """The distance by which the attacker compares guesses."""
+    if _is_plain(loss, observation, spec, clipped):
+        # Values that are known together have different lengths.
+        return L2(relative=isinstance(observation, JointObservation))
+    return CosineDistance(total_variation=_smoothness(observation, spec))
+
+
+def _is_plain(
+    loss: ModuleLoss, observation: Observation | JointObservation, spec: DataSpec, clipped: bool
+) -> bool:
+    """L-BFGS on the squared distance needs a smooth loss and known lengths of gradients."""
+    single = spec.batch == 1 and observation.batches == 1
+    return not clipped and (single or "ReLU" not in activations(loss.flat.module))
+
+
+def _smoothness(observation: Observation | JointObservation, spec: DataSpec) -> float:
+    """Weight of the total variation, which is defined for images only."""
+    single = spec.batch == 1 and observation.batches == 1
+    return 0.0 if single or len(spec.shape) != 3 else 1e-2

@@ -1,0 +1,160 @@
+"""The shadow models that membership attacks of one victim compare with.
+
+Shadow federations if the run can be repeated, and otherwise models of plain descent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+
+from tacit.auditing.attacks.candidates import Candidates
+from tacit.auditing.attacks.likelihood_ratio import confidence
+from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.attacks.shadow import train_shadow_models
+from tacit.auditing.attacks.shadow_federations import (
+    ModelId,
+    ShadowConfidences,
+    train_shadow_federations,
+)
+from tacit.core.errors import Diverged, Misuse
+from tacit.simulation import Setting
+from tacit.tasks.flat import ModuleLoss
+
+PLAIN_MODELS = 16
+MAX_POPULATION = 200
+MIN_POPULATION = 20
+NO_TIME = "one could not be repeated often enough in the time budget"
+NO_STEPS = "the number of iterations of the run is not known"
+NO_DATA = "there are too few public data for its clients"
+DIVERGED = "a repetition diverged"
+
+
+@dataclass(frozen=True, eq=False)
+class References:
+    """Confidence at shadow models, for the attack on some models of a client."""
+
+    phi: Tensor  # [S, n]
+    population: Tensor  # [S, m]
+    held: Tensor  # bool [S, n]
+    description: str
+    cut_short: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceModels:
+    """Shadow models for one victim, trained when they are first needed.
+
+    Attributes:
+        setting: The attacked run.
+        victim: The client whose samples are at stake.
+        candidates: Samples that may be its.
+        record: Models that may be attacked; empty if the length of the run is not known.
+        options: How hard attacks try.
+        progress: Called with the activity, the steps done and the steps in all.
+    """
+
+    setting: Setting
+    victim: int
+    candidates: Candidates
+    record: Sequence[ModelId]
+    options: AttackOptions
+    progress: Progress
+
+    @cached_property
+    def population(self) -> tuple[Tensor, Tensor]:
+        """Samples on which no model was trained."""
+        return self._public[1]
+
+    def of(self, models: Sequence[ModelId]) -> References | None:
+        """Shadow models to compare these models with; None if they diverge."""
+        found, reason = self._federations
+        if found is not None:
+            count = len(found.held)
+            end = "" if found.finished else " (fewer than planned: stopped by the time budget)"
+            description = (
+                f"{count} shadow federations{end}, trained as the run was: the same algorithm, "
+                "options, graph, sizes of parts, batches and iterations. The victim has half of "
+                "the candidates, the others have public data of the same kind, drawn at random"
+            )
+            return References(*found.mean(models), found.held, description, not found.finished)
+        if self._plain is None:
+            return None
+        plain, steps = self._plain
+        end = "" if plain.finished else "; stopped by the time budget"
+        description = (
+            f"{PLAIN_MODELS} shadow models on halves of the candidates, {steps} steps of plain "
+            f"descent, not trained as the run was: {reason}{end}"
+        )
+        cut_short = reason == NO_TIME or not plain.finished
+        ((phi, population),) = zip(plain.phi.values(), plain.population.values(), strict=True)
+        return References(phi, population, plain.held, description, cut_short)
+
+    @cached_property
+    def _public(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Public data for the clients of shadow federations, and the population."""
+        x, y = self.candidates.public
+        generator = torch.Generator().manual_seed(self.options.seed)
+        order = torch.randperm(len(x), generator=generator)
+        count = min(MAX_POPULATION, len(x) // 2)
+        first, rest = order[:count], order[count:]
+        return (x[rest], y[rest]), (x[first], y[first])
+
+    @cached_property
+    def _federations(self) -> tuple[ShadowConfidences | None, str]:
+        """Shadow federations, or the reason why there are none."""
+        public, population = self._public
+        if not self.record:
+            return None, NO_STEPS
+        if len(public[0]) < MIN_POPULATION:
+            return None, NO_DATA
+        try:
+            found = train_shadow_federations(
+                replace(self.setting, device=self.options.device),
+                self.victim,
+                (self.candidates.x, self.candidates.y),
+                public,
+                population,
+                self.record,
+                seed=self.options.seed,
+                progress=partial(self.progress, "training shadow federations"),
+                budget_seconds=self.options.seconds,
+            )
+        except Diverged:
+            return None, DIVERGED
+        return found, NO_TIME
+
+    @cached_property
+    def _plain(self) -> tuple[ShadowConfidences, int] | None:
+        """Models of plain descent and their steps; None if they diverge."""
+        loss, device = self.setting.task.loss, self.options.device
+        assert isinstance(loss, ModuleLoss)  # checked by why_not_invertible
+        loss = loss.to(device)
+        x, y = self.candidates.to(device)
+        try:
+            shadows = train_shadow_models(
+                loss,
+                x,
+                y,
+                seed=self.options.seed,
+                models=PLAIN_MODELS,
+                budget_seconds=self.options.seconds,
+                progress=partial(self.progress, "training shadow models"),
+            )
+        except Misuse:
+            return None
+        phi = confidence(loss, shadows.theta, x, y).double().cpu()
+        z = tuple(array.to(device) for array in self.population)
+        # There may be no public data.
+        population = phi.new_zeros(len(phi), 0)
+        if len(z[0]):
+            population = confidence(loss, shadows.theta, *z).double().cpu()
+        one = (self.victim, 0)
+        found = ShadowConfidences(
+            {one: phi}, {one: population}, shadows.held.cpu(), shadows.finished
+        )
+        return found, shadows.steps
