@@ -206,7 +206,7 @@ class _Comparison:
             iterations=self.iterations,
             steps=self.steps,
             delta=self.delta,
-            attacks=self.attacks,
+            attacks=self._options(adversary),
             heat_map=False,
             transcript=transcript,
             final=final,
@@ -225,6 +225,13 @@ class _Comparison:
         truth = Truth(setting.task, int(setting.seed))
         recovered = count_recovered(result.leakage[0], transcript, truth, result.reconstructions)
         return Outcome(tuple(recovered), Membership.best_of(result.memberships, victim))
+
+    def _options(self, adversary: Adversary) -> bool | AttackOptions:
+        """How hard attacks try. Canaries are copies of the whole graph, of honest clients only."""
+        if self.attacks is False or not adversary.malicious:
+            return self.attacks
+        options = AttackOptions() if self.attacks is True else self.attacks
+        return replace(options, canary_trials=0)
 
     def _trained(self, setting: Setting, report: Progress) -> Tensor | None:
         """Models after up to TRAINED iterations with the adversary; None if they diverge."""

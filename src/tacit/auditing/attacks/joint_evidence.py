@@ -35,6 +35,7 @@ class JointEvidence:
     victim: int
     parts: tuple[Evidence, ...]
     deviation: float = 0.0
+    assumption: str = ""
 
     def __str__(self) -> str:
         return f"{len(self.parts)} values: " + "; ".join(str(part) for part in self.parts)
