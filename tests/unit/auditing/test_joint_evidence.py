@@ -11,8 +11,9 @@ from torch.nn import functional
 import tacit
 from tacit import data
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.gradient_matching import L2
-from tacit.auditing.attacks.input_search import DataSpec, Guess
+from tacit.auditing.attacks.input_search import Guess
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.joint_evidence import best_guess, joint_evidence
 from tacit.auditing.attacks.observation import JointObservation, Observation

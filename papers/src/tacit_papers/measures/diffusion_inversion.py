@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.dual_protection import DualProtection
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
 from tacit.auditing.attacks.observation import Observation
-from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.scoring.reconstruction import score_reconstruction
 from tacit.auditing.scoring.truth import Truth
 from tacit.config.sections import Config

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.attacks.gradient_matching import (
     L2,
@@ -27,7 +28,6 @@ from tacit.auditing.attacks.optimiser import (
     SignedAdam,
     ValueAndGrad,
 )
-from tacit.auditing.attacks.reconstruction_attacks import DataSpec
 from tacit.auditing.scoring.images import match, reorder
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
 from tacit.auditing.scoring.truth import Truth

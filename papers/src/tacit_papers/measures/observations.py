@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tacit.auditing.attacks.data_spec import reuses_batches
 from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.attacks.observation import JointObservation, Observation
-from tacit.auditing.attacks.reconstruction_attacks import reuses_batches
 from tacit.core.errors import Misuse
 from tacit.record.unknowns import Unknown
 from tacit.tasks import Task

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tacit.auditing.attacks.closed_forms import read_inputs
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.gradient_matching import L2, CosineDistance, MatchingLoss
 from tacit.auditing.attacks.inversion import invert
 from tacit.auditing.attacks.lbfgs import LBFGS
@@ -21,24 +22,6 @@ SHORTCUT = (
     "computed from the first layer: exact for one sample per value; the residual shows whether it "
     "was one"
 )
-
-
-@dataclass(frozen=True)
-class DataSpec:
-    """What an attacker knows about the data."""
-
-    shape: tuple[int, ...]
-    batch: int
-    classes: int
-    box: tuple[float, float]  # lowest and highest value of an input
-
-    @classmethod
-    def of(cls, loss: ModuleLoss, batch: int, public: tuple[Tensor, Tensor]) -> DataSpec:
-        """From the protocol and from public data of the same kind."""
-        x, _ = public
-        flat = loss.flat
-        classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
-        return cls(tuple(x.shape[1:]), batch, classes, (float(x.min()), float(x.max())))
 
 
 @dataclass(frozen=True, eq=False)

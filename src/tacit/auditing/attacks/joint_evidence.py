@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tacit.auditing.attacks.data_spec import DataSpec
 from tacit.auditing.attacks.evidence import Evidence, Kind
 from tacit.auditing.attacks.gradient_matching import MatchingProblems
 from tacit.auditing.attacks.guesses import GuessLayout
-from tacit.auditing.attacks.input_search import DataSpec, Guess, matching_loss_for
+from tacit.auditing.attacks.input_search import Guess, matching_loss_for
 from tacit.auditing.attacks.known_evidence import ABOUT_SEVERAL, ABOUT_VICTIM, exact_evidence
 from tacit.auditing.attacks.observation import JointObservation
 from tacit.auditing.symbolic.leakage import Leakage

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.auditing.attacks.candidates import Candidates, distinct
+from tacit.auditing.attacks.data_spec import batch_size, reuses_batches
 from tacit.auditing.attacks.evidence import Evidence
 from tacit.auditing.attacks.likelihood_ratio import confidence, likelihood_ratio_score
 from tacit.auditing.attacks.membership_scores import (
@@ -18,12 +19,7 @@ from tacit.auditing.attacks.membership_scores import (
     gradient_norm_score,
     loss_score,
 )
-from tacit.auditing.attacks.reconstruction_attacks import (
-    AttackOptions,
-    Progress,
-    batch_size,
-    reuses_batches,
-)
+from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
 from tacit.auditing.attacks.reference_models import MIN_POPULATION, ReferenceModels
 from tacit.auditing.attacks.rmia import GAMMA, choose_interpolation, rmia_score
 from tacit.auditing.attacks.sample_weights import KnownValue, sample_weight_score

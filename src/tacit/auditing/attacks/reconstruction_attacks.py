@@ -9,13 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacit.auditing.attacks.data_spec import DataSpec, batch_size, reuses_batches
 from tacit.auditing.attacks.evidence import Evidence, Kind
-from tacit.auditing.attacks.input_search import (
-    SHORTCUT_METHOD,
-    DataSpec,
-    Guess,
-    guess_inputs,
-)
+from tacit.auditing.attacks.input_search import SHORTCUT_METHOD, Guess, guess_inputs
 from tacit.auditing.attacks.joint_evidence import JointEvidence, best_guess
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.scoring.reconstruction import ReconstructionScore, score_reconstruction
@@ -203,7 +199,7 @@ class ReconstructionAttacks:
         """Public data, and what follows from them and the protocol."""
         public = self._truth.non_members(victim)
         assert public is not None  # checked by why_not_invertible
-        return public, DataSpec.of(self._loss, batch_size(self._task, victim), public)
+        return public, DataSpec.of(self._task, victim, public)
 
     def _guess(
         self, observation: Observation | JointObservation, spec: DataSpec, kind: Kind
@@ -267,19 +263,3 @@ class ReconstructionAttacks:
         if (lost := max(one.rounding for one in group)) > 0.01:
             caveats.append(f"the rounding of messages is about {lost:.0%} of the evidence")
         return caveats
-
-
-def batch_size(task: Task, client: int) -> int:
-    """Number of samples behind a gradient of a client, which the protocol makes public."""
-    source = task.source
-    if isinstance(source, MiniBatchSource):
-        return source.batch_size
-    return len(source.parts[client][0]) if isinstance(source, FullBatchSource) else 0
-
-
-def reuses_batches(task: Task) -> bool:
-    """Whether all gradients of a client see the same data."""
-    source = task.source
-    if isinstance(source, MiniBatchSource):
-        return bool((source.parts.sizes == source.batch_size).all())
-    return isinstance(source, FullBatchSource)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.approximate import approximate_gradients
+from tacit.auditing.attacks.data_spec import reuses_batches
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.joint_evidence import joint_evidence
 from tacit.auditing.attacks.known_evidence import (
@@ -28,7 +29,6 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     Progress,
     ReconstructionAttacks,
     ReconstructionResult,
-    reuses_batches,
 )
 from tacit.auditing.attacks.shadow_federations import ModelId
 from tacit.auditing.scoring.truth import Truth

@@ -1,0 +1,46 @@
+"""What an attacker knows about the data: from the protocol, and from public data of the kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.tasks.batches import FullBatchSource, MiniBatchSource
+from tacit.tasks.flat import ModuleLoss
+from tacit.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """Shapes and ranges of a victim's data."""
+
+    shape: tuple[int, ...]
+    batch: int
+    classes: int
+    box: tuple[float, float]  # lowest and highest value of an input
+
+    @classmethod
+    def of(cls, task: Task, victim: int, public: tuple[Tensor, Tensor]) -> DataSpec:
+        x, _ = public
+        assert isinstance(task.loss, ModuleLoss)  # checked by why_not_invertible
+        flat = task.loss.flat
+        classes = flat(flat.weights(), x[:1].to(flat.dtype)).shape[1]
+        box = float(x.min()), float(x.max())
+        return cls(tuple(x.shape[1:]), batch_size(task, victim), classes, box)
+
+
+def batch_size(task: Task, client: int) -> int:
+    """Number of samples behind a gradient of a client, which the protocol makes public."""
+    source = task.source
+    if isinstance(source, MiniBatchSource):
+        return source.batch_size
+    return len(source.parts[client][0]) if isinstance(source, FullBatchSource) else 0
+
+
+def reuses_batches(task: Task) -> bool:
+    """Whether all gradients of a client see the same data."""
+    source = task.source
+    if isinstance(source, MiniBatchSource):
+        return bool((source.parts.sizes == source.batch_size).all())
+    return isinstance(source, FullBatchSource)
