@@ -212,13 +212,13 @@ def test_a_run_keeps_its_keys_and_an_audit_repeats_its_messages(monkeypatch):
         algorithm, TASK, RING, steps=2, seed=SEED, prg=keys, transcript=tacit.Keep(insides=(1,))
     )
     assert run.setting.prg is keys
-    recorded, record = [], auditing._record
+    recorded, record = [], auditing.record_iterations
 
     def keep(*given):
         recorded.append(record(*given))
         return recorded[0]
 
-    monkeypatch.setattr(auditing, "_record", keep)
+    monkeypatch.setattr(auditing, "record_iterations", keep)
     auditing.run_audit(run.setting, ["curious(1)"], iterations=2, attacks=False, heat_map=False)
     (again,) = recorded
     assert len(again.messages) == len(run.transcript.messages) > 0

@@ -82,6 +82,7 @@ def test_numbers_and_report_have_both(imprint):
     assert any("Malicious clients wait" in one for one in ASSUMPTIONS)
 
 
+@pytest.mark.slow
 def test_samples_are_recovered_from_a_sum_over_honest_clients():
     """Masks hide gradients and differences; the sum over all honest clients is known."""
     lppa = tacit.LPPA(lr=0.1, fresh=True)

@@ -101,6 +101,7 @@ def test_one_value_is_not_joint():
     assert found(run, "curious(1,2,3,4)", 1) is None
 
 
+@pytest.mark.slow
 def test_two_differences_recover_what_one_does_not():
     """A difference has 29 numbers; three pictures of nine pixels and their labels have 33."""
     victims, batch, classes = 4, 3, 3
