@@ -20,7 +20,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
 from tacit.auditing.attacks.suite import AttackSuite
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger
 from tacit.auditing.bounds.whole_run import sample_uses, whole_run_bound
-from tacit.auditing.canaries.client import ClientCanaries, client_canaries
+from tacit.auditing.canaries.measured import CanaryMeasurements
 from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
 from tacit.auditing.symbolic.exposure import compute_exposure
@@ -136,9 +136,10 @@ def run_audit(
         recorded = without(on_symbols(keep, common_start=common_start), mismatches)
         if _row_count(run.transcript) > _row_count(recorded.transcript):
             notes.append("attacks on messages that the transcript did not keep")
-    suite = None
+    suite = canaries = None
     options = AttackOptions() if attacks is True else attacks or None
     if options is not None:
+        canaries = CanaryMeasurements(setting, run, steps, options, report, notes)
         if (reason := why_not_invertible(setting.task)) is not None:
             notes.append(reason)
         else:
@@ -176,9 +177,15 @@ def run_audit(
             less = Knowledge(recorded, adversary)
             attacked = [Leakage(less, victim) for victim in honest]
         measured = suite.run(attacked, messages) if suite is not None else ([], [])
-        earlier = [one for result in results for one in result.canaries]
-        canaries = _canaries(setting, run, adversary, ledgers, earlier, options, report, notes)
-        results.append(AdversaryResult(adversary, leakage, ledgers, *measured, canaries))
+        result = AdversaryResult(adversary, leakage, ledgers, *measured)
+        if canaries is not None:
+            earlier = [one for other in results for one in other.canaries]
+            result = replace(
+                result,
+                canaries=canaries.of_clients(adversary, ledgers, earlier),
+                sample_canaries=canaries.of_samples(adversary, ledgers),
+            )
+        results.append(result)
     exposure = None
     clients = setting.graph.clients
     if heat_map or (heat_map is None and clients <= MAX_HEAT_MAP):
@@ -227,41 +234,6 @@ def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps
         gradients = steps * setting.algorithm.gradients_per_step + 1
         per_sample = bound(uses=sample_uses(batches, gradients))
     return replace(ledger, whole_run=bound(), run_steps=steps, per_sample=per_sample)
-
-
-def _canaries(
-    setting: Setting,
-    run: SymbolicRun,
-    adversary: Adversary,
-    ledgers: Sequence[Ledger],
-    earlier: Sequence[ClientCanaries],
-    options: AttackOptions | None,
-    report: Progress,
-    notes: list[str],
-) -> list[ClientCanaries]:
-    """Lower bounds on ε for the victims that have an upper bound which depends on their data."""
-    found: list[ClientCanaries] = []
-    if options is None or not options.canary_trials:
-        return found
-    for ledger in ledgers:
-        if not 0 < ledger.upper.epsilon < math.inf:
-            continue
-        one = client_canaries(
-            setting,
-            adversary,
-            analysed=(run, ledger),
-            earlier=earlier,
-            trials=options.canary_trials,
-            seconds=options.seconds,
-            seed=options.seed,
-            device=options.device,
-            progress=report,
-        )
-        if isinstance(one, ClientCanaries):
-            found.append(one)
-        elif (note := f"canaries of client {ledger.victim}: {one}") not in notes:
-            notes.append(note)
-    return found
 
 
 def record_iterations(

@@ -16,6 +16,7 @@ from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.canaries.client import ClientCanaries
+from tacit.auditing.canaries.sample import SampleCanaries
 from tacit.auditing.scoring.reconstruction import ImageScores
 from tacit.auditing.symbolic.exposure import Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question, format_terms
@@ -71,7 +72,7 @@ class Verdict:
         ledger: Ledger,
         reconstructions: Sequence[ReconstructionResult],
         memberships: Sequence[MembershipResult],
-        canaries: Sequence[ClientCanaries] = (),
+        canaries: Sequence[ClientCanaries | SampleCanaries] = (),
     ) -> Verdict:
         """The verdict on one victim; attacks on other victims are ignored."""
         victim, upper = leakage.victim, ledger.upper
@@ -108,14 +109,15 @@ class AdversaryResult:
     reconstructions: list[ReconstructionResult]
     memberships: list[MembershipResult]
     canaries: list[ClientCanaries] = field(default_factory=list)  # per victim with a bound
+    sample_canaries: list[SampleCanaries] = field(default_factory=list)  # if asked for
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """One per honest victim."""
         pairs = zip(self.leakage, self.ledgers, strict=True)
+        canaries: list[ClientCanaries | SampleCanaries] = [*self.canaries, *self.sample_canaries]
         return [
-            Verdict.of(*pair, self.reconstructions, self.memberships, self.canaries)
-            for pair in pairs
+            Verdict.of(*pair, self.reconstructions, self.memberships, canaries) for pair in pairs
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -128,6 +130,7 @@ class AdversaryResult:
                 "inversion": [result.as_dict() for result in self.reconstructions],
                 "membership": [result.as_dict() for result in self.memberships],
                 "client_canaries": [found.as_dict() for found in self.canaries],
+                "sample_canaries": [found.as_dict() for found in self.sample_canaries],
             },
         }
 

@@ -112,6 +112,14 @@ def audit(
     seconds: Annotated[float, typer.Option(min=1.0, help="Time limit of one attack.")] = 60.0,
     restarts: Annotated[int, typer.Option(min=1, help="Restarts of each inversion.")] = 8,
     attacks: Annotated[bool, typer.Option(help="Run attacks, or only prove and bound.")] = True,
+    sample_canaries: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Train again with so many wrongly labelled samples, each among the victim's data "
+            "by chance: a lower bound on ε for one sample.",
+        ),
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for audit.json and the report.")
     ] = None,
@@ -141,6 +149,9 @@ def audit(
     found = {}
     for label, subject in subjects.items():
         keys = subject.experiment.config.run
+        options = AttackOptions(
+            restarts, seconds, keys.seed, keys.device, sample_canaries=sample_canaries
+        )
         with ProgressBar(Console(stderr=True)) as progress:
             found[label] = auditing.audit(
                 subject,
@@ -148,7 +159,7 @@ def audit(
                 victim or [0],
                 iterations=iterations,
                 delta=delta,
-                attacks=attacks and AttackOptions(restarts, seconds, keys.seed, keys.device),
+                attacks=attacks and options,
                 progress=progress,
             )
         written, page = auditing.write_audit(found[label], subject, folder / label)

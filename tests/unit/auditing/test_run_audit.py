@@ -569,3 +569,19 @@ def test_examples_in_docstrings(module):
     result = doctest.testmod(module)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_sample_canaries_are_measured_on_request():
+    options = replace(LITTLE, canary_trials=0, sample_canaries=60)
+    found = audited(DSG, ["curious(1)", "eavesdropper"], MANY_DIGITS, attacks=options)
+    for result in found.results:
+        (canaries,), (verdict,) = result.sample_canaries, result.verdicts
+        assert (canaries.lower.coins, canaries.iterations) == (60, 3)
+        assert str(canaries) in verdict.measured
+        (plain,) = result.as_dict()["measured"]["sample_canaries"]
+        assert plain["unit"] == "sample"
+    assert audited(DSG, ["curious(1)"], MANY_DIGITS).results[0].sample_canaries == []
+    # A task without labels has none, and the audit says why.
+    without = audited(DSG, ["curious(1)"], QUADRATIC, attacks=options)
+    assert without.results[0].sample_canaries == []
+    assert any(note.startswith("sample canaries of client 0") for note in without.notes)

@@ -231,7 +231,7 @@ class _Comparison:
         if self.attacks is False or not adversary.malicious:
             return self.attacks
         options = AttackOptions() if self.attacks is True else self.attacks
-        return replace(options, canary_trials=0)
+        return replace(options, canary_trials=0, sample_canaries=0)
 
     def _trained(self, setting: Setting, report: Progress) -> Tensor | None:
         """Models after up to TRAINED iterations with the adversary; None if they diverge."""

@@ -32,9 +32,8 @@ class AttackOptions:
     seconds: float = 60.0  # for each kind of evidence
     seed: int = 0
     device: torch.device | str = "cpu"
-    canary_trials: int = (
-        100_000  # per adversary and victim that the ledger has a bound for; 0: none
-    )
+    canary_trials: int = 100_000  # for each adversary and victim with a bound; 0: none
+    sample_canaries: int = 0  # wrongly labelled samples among the victim's data; 0: none
 
 
 @dataclass(frozen=True, eq=False)
