@@ -17,6 +17,7 @@ from tacit import Gaussian, Topology
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.bounds.whole_run import whole_run_bound
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.replay import replay
@@ -299,3 +300,20 @@ def test_an_undeclared_function_is_always_found(program, graph):
             mismatches=mismatches,
         )
         assert math.isinf(ledger.upper.epsilon)
+
+
+# --- The bound for a whole run ---
+
+
+@many
+@given(programs(), graphs, adversaries, st.integers(1, 5))
+def test_the_bound_for_a_whole_run_is_at_least_that_of_its_iterations(
+    program, graph, adversary, steps
+):
+    algorithm = Written(program)
+    options = {"clip": CLIP, "parameters": 3, "delta": DELTA}
+    whole = whole_run_bound(algorithm, graph, adversary, 0, steps, **options)
+    if whole is None or math.isinf(whole.epsilon):
+        return
+    upper = compute_ledger(run_on_symbols(algorithm, graph, steps), adversary, 0, **options).upper
+    assert upper.epsilon <= whole.epsilon * (1 + 1e-6), upper.why

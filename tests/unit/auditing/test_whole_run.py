@@ -60,15 +60,73 @@ def test_ten_thousand_iterations_of_fifty_clients():
 @pytest.mark.parametrize(
     "algorithm",
     [
-        tacit.MDSG(lr=0.1, noise=Gaussian(0.3)),  # its own term keeps gradients without noise
-        tacit.PSGT(lr=0.1),
-        tacit.DPDSGT(lr=0.1, noise=Gaussian(0.3), inject="every"),
+        tacit.PSGT(lr=0.1),  # its noise changes over time
         tacit.DSG(lr=0.1),
         tacit.LPPA(lr=0.1),
+        tacit.LPPA(lr=0.1, fresh=True),
+        tacit.DPDSGT(lr=0.1, noise=Gaussian(0.3), inject="start"),
+        tacit.DPDSGT(lr=0.1, noise=Gaussian(0.3), inject="every", local_steps=2),
     ],
 )
-def test_a_state_with_secrets_has_none(algorithm):
+def test_a_state_with_secrets_that_noise_does_not_cover_has_none(algorithm):
     assert whole(algorithm, 20) is None
+
+
+STEADY = {
+    "own term without noise": (tacit.MDSG(lr=0.1, noise=Gaussian(0.3)), L2),
+    "the same, Laplace": (tacit.MDSG(lr=0.1, noise=Laplace(0.3)), L1),
+    "tracker": (tacit.DPDSGT(lr=0.1, noise=Gaussian(3.0), inject="every"), L2),
+    "tracker, Laplace": (tacit.DPDSGT(lr=0.1, noise=Laplace(3.0), inject="every"), L1),
+}
+
+
+@pytest.mark.parametrize(("algorithm", "clip"), STEADY.values(), ids=STEADY)
+@pytest.mark.parametrize("steps", [1, 2, 3, 6])
+def test_a_state_with_secrets_is_bounded_if_all_iterations_are_alike(algorithm, clip, steps):
+    """Never less than what the ledger finds for these iterations, nor more than for one more."""
+    found = whole(algorithm, steps, clip).epsilon
+    assert found >= ledger(algorithm, steps, clip).epsilon * (1 - 1e-9)
+    assert found <= ledger(algorithm, steps + 1, clip).epsilon * (1 + 1e-6)
+
+
+def test_ten_thousand_iterations_with_a_tracker_and_fifty_clients():
+    graph = tacit.Topology.erdos_renyi(50, 0.1, seed=1).mixing("metropolis", lazy=True)
+    algorithm = tacit.DPDSGT(lr=0.1, noise=Gaussian(200.0), inject="every")
+    found = whole(algorithm, 10_000, graph=graph)
+    # Every gradient is in two shifts, with opposite signs: it is added and taken back.
+    assert found.epsilon == pytest.approx(gaussian_epsilon(1e-5, 2 * 100 / 200.0), rel=0.01)
+
+
+def test_per_sample_a_tracker_costs_its_uses():
+    algorithm = tacit.DPDSGT(lr=0.1, noise=Gaussian(30.0), inject="every")
+    few, all_of_them = whole(algorithm, 1000, uses=3), whole(algorithm, 1000)
+    # Three gradients, each in two shifts.
+    assert few.epsilon == pytest.approx(gaussian_epsilon(1e-5, 3 * 2**0.5 / 30.0), rel=1e-6)
+    assert few.epsilon < all_of_them.epsilon
+
+
+@dataclass(frozen=True)
+class Perturbed(Algorithm):
+    """The victim's gradient is taken at a model that its own noise has moved."""
+
+    moved: float = 1.0
+    name = "perturbed"
+
+    def start(self, here) -> ModelState:
+        return ModelState(here.theta0)
+
+    def step(self, s, here):
+        noise = here.noise("z", Gaussian(1.0))
+        gradient = here.grad(s.theta + self.moved * noise)
+        (theta,) = here.net.mix(m=s.theta - 0.1 * gradient + noise)
+        # The own term keeps what was not sent.
+        return ModelState(theta - here.graph.own(noise))
+
+
+def test_gradients_that_depend_on_hidden_noise_have_none():
+    """Such a gradient can cancel the noise: no shift of noise makes the messages equal."""
+    assert whole(Perturbed(0.0), 5) is not None
+    assert whole(Perturbed(1.0), 5) is None
 
 
 def test_without_clipping_there_is_none():

@@ -10,7 +10,7 @@ of unknowns that count as known:
 
 Iterations with the same step sizes and noise cost the same, so a run of any length with constant
 ones needs a single step on symbols. Algorithms whose state keeps a secret (a tracker, a term
-without noise) have no such bound; theirs covers the iterations that were run on symbols.
+without noise) have another bound if all their iterations are alike: see `steady_noise`.
 
 Runs that differ in one sample differ in the gradients of its batches alone: with batches cut from a
 new order of the data in every epoch, one per epoch. The other iterations cost nothing.
@@ -29,6 +29,7 @@ from tacit.auditing.bounds.added_noise import Bound, NoiseLoss, noise_loss, tota
 from tacit.auditing.bounds.dependence import MessageSpans, trace_dependence
 from tacit.auditing.bounds.response import response_bound
 from tacit.auditing.bounds.secret_rows import SecretRows
+from tacit.auditing.bounds.steady_noise import steady_loss
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on_symbols
 from tacit.core.schedules import rate_at
 from tacit.graph import Graph
@@ -62,14 +63,41 @@ def whole_run_bound(
     """
     stronger = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
     begin = run_on_symbols(algorithm, graph, 0, common_start=False)
+    representatives = _representatives(algorithm, graph, steps)
     # What `start` sends would have to be counted too.
-    if clip is None or begin.transcript.messages or not _state_is_known(begin, 0, stronger, victim):
+    if clip is None or begin.transcript.messages or representatives is None:
         return None
+    by_induction = _by_induction(
+        algorithm, graph, begin, representatives, stronger, victim, clip, parameters, delta, uses
+    )
+    if by_induction is not None:
+        return by_induction
+    # Without schedules all iterations are alike.
+    if len(representatives) > 1 or algorithm.needs_minimiser:
+        return None
+    run = step_on_symbols(algorithm, graph, 0)
+    loss = steady_loss(run, begin, stronger, victim, steps, clip, uses)
+    return None if loss is None else total_bound([(loss, 1)], clip, delta)
+
+
+def _by_induction(
+    algorithm: Algorithm,
+    graph: Graph,
+    begin: SymbolicRun,
+    representatives: Counter[int],
+    stronger: Adversary,
+    victim: int,
+    clip: Clip,
+    parameters: int,
+    delta: float,
+    uses: int | None,
+) -> Bound | None:
+    """The bound if after every iteration the state follows from messages; None if it does not."""
+    if not _state_is_known(begin, 0, stronger, victim):
+        return None
+    steps = representatives.total()
     losses: list[tuple[NoiseLoss, int]] = []
     budgets: list[tuple[list[float], int]] = []
-    representatives = _representatives(algorithm, graph, steps)
-    if representatives is None:
-        return None
     for t, times in representatives.items():
         run = step_on_symbols(algorithm, graph, t)
         if not _state_is_known(run, 1, stronger, victim):
