@@ -49,8 +49,7 @@ from tacit.record.unknowns import NO_CLIENT, Unknown
 
 EQUAL = 1e-12  # what counts as zero beside the terms of a sum that cancel
 SOLVED = 1e-10  # singular values of normalized rows that count as zero
-DECAYED = 1e-14  # a response this small beside its beginning has ended
-SAFETY = 1 + 1e-9  # for what is left of responses that have ended
+SAFETY = 1 + 1e-9  # for rounding in long responses
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +237,7 @@ def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> Matrix 
         sizes[t] = _lengths(dz, norm)
         ds = _sum((one.a, ds), (one.b, dg), (one.n, dz))
         dg = np.zeros_like(dg)
-        if np.abs(ds).max(initial=0.0) <= DECAYED * max(np.abs(one.b).max(initial=0.0), 1e-300):
+        if not ds.any():
             break
     return sizes
 
