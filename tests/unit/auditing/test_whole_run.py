@@ -97,6 +97,15 @@ def test_ten_thousand_iterations_with_a_tracker_and_fifty_clients():
     assert found.epsilon == pytest.approx(gaussian_epsilon(1e-5, 2 * 100 / 200.0), rel=0.01)
 
 
+def test_ten_thousand_iterations_without_a_tracker():
+    graph = tacit.Topology.erdos_renyi(50, 0.1, seed=1).mixing("metropolis", lazy=True)
+    own = float(graph.weights[0, 0])
+    found = whole(tacit.MDSG(lr=0.1, noise=Gaussian(40.0)), 10_000, graph=graph)
+    # A gradient stays in the own term, by a factor a in every iteration: 1 + a + a² + …
+    expected = gaussian_epsilon(1e-5, 100 * 0.1 / 40.0 / (1 - own))
+    assert found.epsilon == pytest.approx(expected, rel=0.01)
+
+
 def test_per_sample_a_tracker_costs_its_uses():
     algorithm = tacit.DPDSGT(lr=0.1, noise=Gaussian(30.0), inject="every")
     few, all_of_them = whole(algorithm, 1000, uses=3), whole(algorithm, 1000)

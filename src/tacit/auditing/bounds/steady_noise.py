@@ -49,7 +49,8 @@ from tacit.record.unknowns import NO_CLIENT, Unknown
 
 EQUAL = 1e-12  # what counts as zero beside the terms of a sum that cancel
 SOLVED = 1e-10  # singular values of normalized rows that count as zero
-SAFETY = 1 + 1e-9  # for rounding in long responses
+DECAYED = 1e-18  # part of its largest value at which a response has ended
+SAFETY = 1 + 1e-9  # for rounding, and for what is left of responses that have ended
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +227,7 @@ def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> Matrix 
     at_s, at_g, at_z = one.others
     sizes = np.zeros((1 + steps, ds.shape[1]))
     sizes[0] = _lengths(dz, norm)
+    largest = np.abs(ds)
     for t in range(1, 1 + steps):
         carried = _sum((one.a, ds), (one.b, dg))
         wanted = np.concatenate((_sum((one.c, ds), (one.d, dg)), _sum((later, carried))))
@@ -236,6 +238,8 @@ def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> Matrix 
             return None
         sizes[t] = _lengths(dz, norm)
         ds = _sum((one.a, ds), (one.b, dg), (one.n, dz))
+        largest = np.maximum(largest, np.abs(ds))
+        ds[np.abs(ds) <= DECAYED * largest] = 0.0
         dg = np.zeros_like(dg)
         if not ds.any():
             break
