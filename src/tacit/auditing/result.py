@@ -188,30 +188,41 @@ class Audit:
 
 def _plain_summary(audit: Audit) -> str:
     ranks = {"exposed": 3, "partly exposed": 2, "noisy": 1, "nothing proved": 0}
-    found = [
-        (ranks[verdict.headline], -len(result.adversary.corrupt), result, verdict, ledger)
-        for result in audit.results
-        for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True)
-    ]
-    # The worst verdict, by the fewest members.
+    found = []
+    for result in audit.results:
+        for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True):
+            rank = 4 if _is_recovered(result, verdict.victim) else ranks[verdict.headline]
+            found.append((rank, -_effort(result.adversary), result, verdict, ledger))
+    # The worst finding, by those for whom it is easiest.
     rank, _, result, verdict, ledger = max(found, key=lambda one: one[:2])
     who, victim = _who(result.adversary), f"client {verdict.victim}"
-    levels = [
-        attack.score.levels[index]
-        for attack in result.reconstructions
-        for index, evidence in enumerate(attack.evidence)
-        if evidence.victim == verdict.victim
-    ]
-    if "recovered" in levels:
+    if rank == 4:
         return f"{who} can reconstruct training data of {victim}."
     if rank == 3:
         return f"{who} can compute gradients of {victim} exactly; data can be read from them."
     if rank == 2:
         return f"{who} can compute parts of what the gradients of {victim} say, exactly."
     bound = ledger.whole_run or ledger.upper
-    if math.isfinite(bound.epsilon):
-        return f"Nothing exact is known about {victim}: {bound.statement}."
-    return f"Nothing exact was found about {victim}, and nothing is guaranteed."
+    if math.isinf(bound.epsilon):
+        return f"Nothing exact was found about {victim}, and nothing is guaranteed."
+    steps = audit.iterations if ledger.whole_run is None else ledger.run_steps
+    which = "first" if ledger.whole_run is None else "whole run of"
+    return f"Nothing exact is known about {victim}: {bound.statement} for the {which} {steps:,} iterations."
+
+
+def _is_recovered(result: AdversaryResult, victim: int) -> bool:
+    """Whether an attack recovered data of a victim."""
+    return any(
+        attack.score.levels[index] == "recovered"
+        for attack in result.reconstructions
+        for index, evidence in enumerate(attack.evidence)
+        if evidence.victim == victim
+    )
+
+
+def _effort(adversary: Adversary) -> float:
+    """How hard it is to be this adversary: to be one client is easier than to tap all edges."""
+    return len(adversary.corrupt) or 1.5
 
 
 def _who(adversary: Adversary) -> str:

@@ -585,3 +585,14 @@ def test_sample_canaries_are_measured_on_request():
     without = audited(DSG, ["curious(1)"], QUADRATIC, attacks=options)
     assert without.results[0].sample_canaries == []
     assert any(note.startswith("sample canaries of client 0") for note in without.notes)
+
+
+def test_the_first_sentence_is_about_those_for_whom_it_is_easiest():
+    found = audited(DSG, ["curious(1,4)", "eavesdropper", "curious(1)"], ONE_DIGIT)
+    assert found.summary == "One client can reconstruct training data of client 0."
+    noisy = tacit.PDLMS(lr=0.1, noise=tacit.Gaussian(1.0))
+    clipped = training().clipped(1.0)
+    options = {"attacks": False, "adversaries": ["curious(1)"], "task": clipped}
+    assert audited(noisy, **options).summary.endswith("for the first 3 iterations.")
+    whole = audited(noisy, steps=5000, **options).summary
+    assert whole.endswith("for the whole run of 5,000 iterations.")
