@@ -207,7 +207,8 @@ def _plain_summary(audit: Audit) -> str:
         return f"Nothing exact was found about {victim}, and nothing is guaranteed."
     steps = audit.iterations if ledger.whole_run is None else ledger.run_steps
     which = "first" if ledger.whole_run is None else "whole run of"
-    return f"Nothing exact is known about {victim}: {bound.statement} for the {which} {steps:,} iterations."
+    scope = f"for the {which} {steps:,} iterations"
+    return f"Nothing exact is known about {victim}: {bound.statement} {scope}."
 
 
 def _is_recovered(result: AdversaryResult, victim: int) -> bool:
