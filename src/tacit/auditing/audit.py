@@ -228,7 +228,8 @@ def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps
         delta=ledger.delta,
     )
     per_sample = None
-    if isinstance(source := setting.task.source, MiniBatchSource):
+    source = setting.task.source
+    if isinstance(source, MiniBatchSource) and not source.parts.has_repeats:
         batches = int(source.parts.sizes[ledger.victim]) // source.batch_size
         # One more than an iteration takes, for a gradient of the start.
         gradients = steps * setting.algorithm.gradients_per_step + 1

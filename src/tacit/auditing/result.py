@@ -82,7 +82,9 @@ class Verdict:
             scope = f"the whole run of {ledger.run_steps:,} iterations"
             bounded.insert(0, f"{whole.statement} for {scope}: {whole.why}")
             if (sample := ledger.per_sample) is not None and sample.epsilon < whole.epsilon:
-                bounded.insert(1, f"{sample.statement} for {scope}, per sample: {sample.why}")
+                bounded.insert(
+                    1, f"{sample.statement} for {scope}, if one sample is replaced: {sample.why}"
+                )
         elif ledger.run_steps is not None and math.isfinite(upper.epsilon):
             bounded.append(f"no bound for the whole run of {ledger.run_steps:,} iterations")
         if ledger.single_message is not None:

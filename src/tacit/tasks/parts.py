@@ -58,6 +58,11 @@ class Parts:
         """Number of samples of each client, [N]."""
         return self.offsets.diff()
 
+    @property
+    def has_repeats(self) -> bool:
+        """Whether a sample is in several places, of one client or of several."""
+        return len(torch.unique(self.order)) < len(self.order)
+
     def of(self, client: int) -> Part:
         """The arrays of one client."""
         index = self.order[self.offsets[client] : self.offsets[client + 1]]

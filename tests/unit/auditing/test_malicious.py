@@ -1,12 +1,15 @@
 """Malicious clients: what they send, on numbers and on symbols, and the bounds that survive it."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 import tacit
 from tacit.algorithms import ALGORITHMS
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.active.any_rows import bound_for_any_rows
 from tacit.auditing.active.behaviours import BEHAVIOURS, DEVIATES, Substitute, substitutes
 from tacit.auditing.active.malicious import ArbitraryRows, Malicious, message_kinds
@@ -250,10 +253,10 @@ def test_arbitrary_rows_reach_every_honest_client_that_hears_them(name):
     ("algorithm", "norm", "whole"),
     [
         (made("pd-lms"), "l2", True),
-        (made("mdsg"), "l1", False),
+        (made("mdsg"), "l1", True),
         (made("psgt"), "l2", False),
-        (made("dp-dsgt", noise=tacit.Gaussian(20.0), inject="every"), "l2", False),
-        (made("dp-dsgt", noise=tacit.Laplace(20.0), inject="every"), "l1", False),
+        (made("dp-dsgt", noise=tacit.Gaussian(20.0), inject="every"), "l2", True),
+        (made("dp-dsgt", noise=tacit.Laplace(20.0), inject="every"), "l1", True),
     ],
 )
 def test_bounds_hold_whatever_malicious_clients_send(algorithm, norm, whole):
@@ -279,3 +282,29 @@ def test_every_behaviour_is_documented():
     from tacit.auditing.active import behaviours
 
     assert all(f"    {name} " in behaviours.__doc__ for name in BEHAVIOURS)
+
+
+@dataclass(frozen=True)
+class Shares(Algorithm):
+    """Every client adds its share of the noise, as small as its neighbours announce."""
+
+    name = "shares"
+
+    def start(self, here) -> ModelState:
+        return ModelState(here.theta0)
+
+    def step(self, s, here):
+        ones = torch.ones(len(here.graph.out_source), 1, dtype=s.theta.dtype)
+        shares = here.graph.total_in(here.net.send("shares", ones))
+        noise = shares**-0.5 * here.noise("z", tacit.Gaussian(2.0))
+        (theta,) = here.net.mix(psi=s.theta - 0.1 * here.grad(s.theta) + noise)
+        return ModelState(theta)
+
+
+def test_numbers_that_scale_noise_and_that_malicious_clients_choose_leave_no_bound():
+    setting = Setting(Shares(), quadratic(5, "l2"), RING)
+    curious = run_audit(setting, ["curious(1)"], iterations=3, attacks=False, heat_map=False)
+    assert math.isfinite(curious.results[0].ledgers[0].upper.epsilon)
+    found = bound_for_any_rows(setting, Adversary.deviating(1), 0, 3)
+    assert math.isinf(found.upper.epsilon)
+    assert "'shares'" in found.upper.why

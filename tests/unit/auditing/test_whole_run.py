@@ -21,6 +21,7 @@ from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.clipping import Clip
 from tacit.simulation import Setting
+from tacit.tasks.parts import Parts
 
 RING = tacit.Topology.ring(5).mixing("metropolis", lazy=True)
 L2, L1 = Clip(0.5), Clip(0.5, "l1")
@@ -285,6 +286,55 @@ def test_an_audit_states_the_bound_per_sample_of_the_whole_run():
     (ledger,) = audit.results[0].ledgers
     # 100 gradients, ten batches in an epoch, and one for a gradient at the start.
     assert ledger.per_sample.epsilon == whole(setting.algorithm, 100, uses=11).epsilon
-    assert any("per sample" in line for line in audit.results[0].verdicts[0].bounded)
+    assert any("sample is replaced" in line for line in audit.results[0].verdicts[0].bounded)
     plain = ledger.as_dict()["whole_run"]
-    assert plain["epsilon_per_sample"] < plain["epsilon"]
+    assert plain["per_sample"]["epsilon"] < plain["epsilon"]
+    assert plain["per_sample"]["delta"] == ledger.per_sample.delta
+
+
+def test_there_is_no_bound_per_sample_if_samples_repeat():
+    x, y = torch.randn(40, 4), torch.randint(0, 2, (40,))
+    indices = [[*range(8 * i, 8 * i + 8), *([0] * 4 if i == 0 else [])] for i in range(5)]
+    parts = Parts.split((x, y), indices)
+    assert parts.has_repeats
+    assert not Parts.split((x, y), [range(8 * i, 8 * i + 8) for i in range(5)]).has_repeats
+    held = [parts.of(i) for i in range(5)]
+    task = tacit.Task.from_module(torch.nn.Linear(4, 2), held, batch_size=4).clipped(0.5, "l2")
+    task = replace(task, parts=parts)
+    setting = Setting(tacit.PDLMS(lr=0.1, noise=Gaussian(2.0)), task, RING)
+    audit = run_audit(setting, ["curious(1)"], iterations=3, steps=100, attacks=False)
+    (ledger,) = audit.results[0].ledgers
+    assert ledger.whole_run is not None
+    assert ledger.per_sample is None
+
+
+# --- Found by attacks on these bounds ---
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e6, 1e9, 1e12, 1e-6, 1e-12])
+def test_the_bound_does_not_depend_on_the_units_of_gradients(unit):
+    algorithm = tacit.MDSG(lr=0.1 / unit, noise=Gaussian(1.0))
+    found = whole(algorithm, 30, Clip(1.0 * unit))
+    expected = whole(tacit.MDSG(lr=0.1, noise=Gaussian(1.0)), 30, Clip(1.0))
+    assert found.epsilon == pytest.approx(expected.epsilon, rel=1e-6)
+
+
+@dataclass(frozen=True)
+class WarmUp(Algorithm):
+    """Reads the scale of its noise only after a warm-up."""
+
+    name = "warm-up"
+
+    def start(self, here) -> ModelState:
+        return ModelState(here.theta0)
+
+    def step(self, s, here):
+        warm = here.rate(lambda t: float(t < 3))
+        scale = 1.0 if warm else here.rate(lambda t: 0.5**t)
+        noise = here.noise("z", Gaussian(scale))
+        (theta,) = here.net.mix(psi=s.theta - 0.1 * here.grad(s.theta) + noise)
+        return ModelState(theta)
+
+
+def test_schedules_that_are_read_only_sometimes_have_none():
+    assert whole(WarmUp(), 30) is None

@@ -4,7 +4,9 @@ All that malicious clients send are unknowns of their own (`ArbitraryRows`), whi
 knows: a bound on such a run holds for every value of them, also for values that depend on earlier
 messages. The ledger's bounds survive this. They already count what other clients compute as known,
 a clipped gradient is bounded at every model, and the noise that hides it is drawn by honest
-clients.
+clients. Not covered: numbers other than rows of models, such as counts, which an algorithm may
+multiply noise by (there is no bound then), and rounding: a malicious client can make a victim's
+model so large that its gradient is rounded to a multiple of its sensitivity.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import replace
 from tacit.auditing.active.malicious import ArbitraryRows
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.audit import with_whole_run
+from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger
 from tacit.auditing.symbolic.replay import replay, without
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -43,6 +46,11 @@ def bound_for_any_rows(
     task, graph = setting.task, setting.graph
     run = run_on_symbols(algorithm, graph, iterations, common_start=setting.start_alike)
     mismatches = replay(algorithm, graph, run, width=task.parameters)
+    if run.plain_messages:
+        tag = run.transcript.messages[min(run.plain_messages)].tag
+        why = f"malicious clients choose {tag!r}, which is not one number per parameter"
+        scope = f"the first {run.steps} iterations, whatever malicious clients send"
+        return Ledger(victim, str(adversary), scope, Bound.none(why), delta)
     ledger = compute_ledger(
         without(run, mismatches),
         anything,
@@ -55,4 +63,7 @@ def bound_for_any_rows(
     if steps is not None and steps > iterations:
         wrapped = replace(setting, algorithm=algorithm)
         ledger = with_whole_run(ledger, wrapped, anything, steps)
-    return replace(ledger, scope=f"{ledger.scope}, whatever malicious clients send")
+    return replace(
+        ledger,
+        scope=f"{ledger.scope}, whatever malicious clients send, if arithmetic is exact",
+    )

@@ -50,7 +50,7 @@ def approximate_gradients(leakages: list[Leakage], transcript: Transcript) -> li
                 answer.combination.gain,
                 relative_rounding(answer.combination, values, transcript),
                 f"gradients change little from iteration to iteration; by what the messages do "
-                f"not fit, the estimate is off by about {error / size:.0%}",
+                f"not fit, the estimate is off by {error / size:.0%} or more",
             )
         )
     return found

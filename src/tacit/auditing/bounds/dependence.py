@@ -23,6 +23,7 @@ from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.record.unknowns import Unknown
 
 FOLLOWS = 1e-9  # part of an input that may be missing, relative to it: rounding
+SMALLEST = 1e-3  # of gradients or noise beside the other, below which rounding shows
 NOISELESS = 1e-10  # singular values of normalized rows below this count as zero
 TRACED = ("gradient", "nonlinear")  # kinds of unknowns that are computed from others
 
@@ -43,11 +44,20 @@ class _Input:
     messages_before: int
 
 
-def trace_dependence(view: SecretRows, adversary: Adversary, victim: int) -> Dependence:
-    """Follow everything in the messages back to what it was computed from."""
+def trace_dependence(
+    view: SecretRows, adversary: Adversary, victim: int, sensitivity: float
+) -> Dependence:
+    """Follow everything in the messages back to what it was computed from.
+
+    Args:
+        view: What the adversary sees.
+        adversary: Who sees it.
+        victim: The client whose data are at stake.
+        sensitivity: By how much one of its gradients may differ: the unit of gradients.
+    """
     budgets, inputs, obstacle = _trace_inputs(view, adversary, victim)
     if obstacle is None:
-        obstacle = _unseen_input(view, adversary, victim, inputs)
+        obstacle = _unseen_input(MessageSpans(view, adversary, victim, sensitivity), inputs)
     if obstacle is None and budgets and view.gradients:
         obstacle = "gradients of the victim are sent both under noise and in non-linear steps"
     return Dependence(budgets, obstacle)
@@ -92,13 +102,10 @@ def _trace_inputs(
     return budgets, inputs, None
 
 
-def _unseen_input(
-    view: SecretRows, adversary: Adversary, victim: int, inputs: dict[Unknown, _Input]
-) -> str | None:
+def _unseen_input(spans: MessageSpans, inputs: dict[Unknown, _Input]) -> str | None:
     """Describe an input that is no function of what is seen and of a client's own data."""
-    spans = MessageSpans(view, adversary, victim)
     for unknown, found in inputs.items():
-        own = unknown.kind == "gradient" and unknown.client == victim
+        own = unknown.kind == "gradient" and unknown.client == spans.victim
         if not spans.contain(found.row, found.messages_before, own):
             return f"{unknown} depends non-linearly on gradients or noise that are not seen"
     return None
@@ -107,8 +114,10 @@ def _unseen_input(
 class MessageSpans:
     """The spans of earlier messages over secrets: hidden noise and the victim's gradients."""
 
-    def __init__(self, view: SecretRows, adversary: Adversary, victim: int) -> None:
-        self._view = view
+    def __init__(
+        self, view: SecretRows, adversary: Adversary, victim: int, sensitivity: float
+    ) -> None:
+        self._view, self.victim, self._sensitivity = view, victim, sensitivity
         unknowns = view.run.unknowns
         self._noise = [u for u in unknowns if u.kind == "noise" and not adversary.knows(u)]
         self._gradients = [u for u in unknowns if u.kind == "gradient" and u.client == victim]
@@ -125,17 +134,23 @@ class MessageSpans:
             self._spans[key] = self._span(messages, secrets, only_noise)
         wanted /= np.linalg.norm(wanted)
         missing = wanted - (wanted @ self._spans[key].T) @ self._spans[key]
-        return bool(np.linalg.norm(missing) <= FOLLOWS)
+        # Gradients and noise are compared by themselves: one may be small beside the other.
+        count = len(self._noise)
+        parts = ((missing[:count], wanted[:count]), (missing[count:], wanted[count:]))
+        return all(
+            np.linalg.norm(rest) <= FOLLOWS * max(float(np.linalg.norm(part)), SMALLEST)
+            for rest, part in parts
+        )
 
     def _secrets(self, only_noise: bool) -> list[Unknown]:
         return self._noise if only_noise else [*self._noise, *self._gradients]
 
     def _units(self, secrets: list[Unknown]) -> Matrix:
-        """The standard deviation of each noise, and one for gradients."""
+        """The standard deviation of each noise, and the sensitivity of gradients."""
         laws = self._view.run.laws
-        variances = [laws[u].variance if u.kind == "noise" else 1.0 for u in secrets]
-        units: Matrix = np.sqrt(variances)
-        return units
+        return np.array(
+            [laws[u].variance ** 0.5 if u.kind == "noise" else self._sensitivity for u in secrets]
+        )
 
     def _span(self, messages: int, secrets: list[Unknown], only_noise: bool) -> Matrix:
         """Orthonormal rows that span the first messages, in units of the secrets."""

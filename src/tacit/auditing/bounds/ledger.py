@@ -74,7 +74,7 @@ class Ledger:
             "delta": bound.delta,
             "why": bound.why,
             "assumptions": list(bound.assumptions),
-            "epsilon_per_sample": None if self.per_sample is None else self.per_sample.epsilon,
+            "per_sample": _as_dict(self.per_sample),
         }
 
 
@@ -84,6 +84,13 @@ def ledger_adversary(adversary: Adversary) -> Adversary:
     It knows first models and, beyond what `Adversary` says, the data of all other clients.
     """
     return replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
+
+
+def _as_dict(bound: Bound | None) -> dict[str, Any] | None:
+    if bound is None:
+        return None
+    values = {"epsilon": bound.epsilon, "delta": bound.delta, "why": bound.why}
+    return values | {"assumptions": list(bound.assumptions)}
 
 
 def compute_ledger(
@@ -138,7 +145,8 @@ def _upper_bound(
         if exact := series.indices("exact"):
             shown = format_terms(*leakage.terms(question, exact[0]))
             return Bound.none(f"{cancels}: {shown}", series.answer(exact[0]).combination)
-    depends = trace_dependence(view, adversary, victim)
+    sensitivity = 1.0 if clip is None else clip.sensitivity
+    depends = trace_dependence(view, adversary, victim, sensitivity)
     if depends.obstacle is not None:
         return Bound.none(f"{depends.obstacle}: no bound is proved")
     if depends.budgets:

@@ -93,17 +93,17 @@ def _by_induction(
     uses: int | None,
 ) -> Bound | None:
     """The bound if after every iteration the state follows from messages; None if it does not."""
-    if not _state_is_known(begin, 0, stronger, victim):
+    if not _state_is_known(begin, 0, stronger, victim, clip.sensitivity):
         return None
     steps = representatives.total()
     losses: list[tuple[NoiseLoss, int]] = []
     budgets: list[tuple[list[float], int]] = []
     for t, times in representatives.items():
         run = step_on_symbols(algorithm, graph, t)
-        if not _state_is_known(run, 1, stronger, victim):
+        if not _state_is_known(run, 1, stronger, victim, clip.sensitivity):
             return None
         view = SecretRows.of(run, stronger, victim)
-        depends = trace_dependence(view, stronger, victim)
+        depends = trace_dependence(view, stronger, victim, clip.sensitivity)
         if depends.obstacle is not None:
             return None
         if depends.budgets:
@@ -150,20 +150,26 @@ def _worst(losses: list[NoiseLoss]) -> NoiseLoss:
 def _representatives(algorithm: Algorithm, graph: Graph, steps: int) -> Counter[int] | None:
     """Iterations that stand for all with the same step sizes, and how many they stand for.
 
-    None if the algorithm reads the iteration itself: what it does later was not compared with
-    numbers.
+    None if the algorithm reads the iteration itself, or some schedules only in some iterations:
+    what it does later was not compared with numbers.
     """
     first_step = step_on_symbols(algorithm, graph, 0)
     if first_step.uses_iteration:
         return None
-    first: dict[tuple[float, ...], int] = {}
-    return Counter(
-        first.setdefault(tuple(rate_at(schedule, t) for schedule in first_step.schedules), t)
-        for t in range(steps)
-    )
+    schedules = first_step.schedules
+    alike: dict[tuple[float, ...], list[int]] = {}
+    for t in range(steps):
+        alike.setdefault(tuple(rate_at(schedule, t) for schedule in schedules), []).append(t)
+    for values, iterations in alike.items():
+        read = step_on_symbols(algorithm, graph, iterations[0]).schedules
+        if any(values != tuple(rate_at(schedule, t) for schedule in read) for t in iterations):
+            return None
+    return Counter({iterations[0]: len(iterations) for iterations in alike.values()})
 
 
-def _state_is_known(run: SymbolicRun, index: int, adversary: Adversary, victim: int) -> bool:
+def _state_is_known(
+    run: SymbolicRun, index: int, adversary: Adversary, victim: int, sensitivity: float
+) -> bool:
     """Whether a state follows from the messages so far and from the data of other clients."""
     width = len(run.unknowns)
     state = run.states[index].values()
@@ -181,8 +187,8 @@ def _state_is_known(run: SymbolicRun, index: int, adversary: Adversary, victim: 
     if any(u.client == victim and u not in view.others for u in others):
         return False
     extended = replace(view, others=list(dict.fromkeys([*view.others, *others])))
-    if trace_dependence(extended, adversary, victim).obstacle is not None:
+    if trace_dependence(extended, adversary, victim, sensitivity).obstacle is not None:
         return False
-    spans = MessageSpans(view, adversary, victim)
+    spans = MessageSpans(view, adversary, victim, sensitivity)
     sent = len(run.transcript.messages)
     return all(spans.contain(row, sent) for row in padded)

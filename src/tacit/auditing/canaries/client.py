@@ -43,6 +43,7 @@ from tacit.core.workers import WorkerPool
 from tacit.simulation import Setting
 
 TRIALS = 100_000
+ACCUSING = 0.999  # confidence from which on a contradiction is called a defect
 WIDTH = 2  # coordinates of a canary, at most
 FEWEST = 1_000  # trials that run together, at least
 # Numbers in all messages of the copies that run together.
@@ -57,6 +58,7 @@ class ClientCanaries:
     adversary: str
     view: str  # the adversary whose messages were enough
     lower: CoinBound
+    almost_sure: float  # ε is at least this with `ACCUSING` confidence
     upper: Bound
     gaussian_epsilon: float | None  # at least, if the trade-off is Gaussian; None: other noise
     trials: int
@@ -67,8 +69,8 @@ class ClientCanaries:
 
     @property
     def is_defect(self) -> bool:
-        """Whether the measured lower bound exceeds the proved upper bound."""
-        return self.lower.epsilon > self.upper.epsilon and self.upper.delta <= self.lower.delta
+        """Whether the lower bound exceeds the proved one also with `ACCUSING` confidence."""
+        return self.almost_sure > self.upper.epsilon and self.upper.delta <= self.lower.delta
 
     @property
     def assumptions(self) -> list[str]:
@@ -214,6 +216,7 @@ def client_canaries(
         str(stronger),
         str(likelihood.adversary),
         independent_trials_bound(*given),
+        independent_trials_bound(*given[:3], ACCUSING).epsilon,
         ledger.upper,
         gaussian_trade_off_epsilon(*given) if is_gaussian else None,
         len(every),

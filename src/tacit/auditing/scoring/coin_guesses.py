@@ -217,4 +217,6 @@ def _checked(scores: Any, coins: Any, delta: float, confidence: float) -> tuple[
             f"There are {len(values)} scores of coins of shape {heads.shape}.",
             "Give one coin per score.",
         )
+    if len(values) < PILOT:
+        raise Misuse(f"There are {len(values)} scores.", f"Give at least {PILOT}.")
     return values, heads
