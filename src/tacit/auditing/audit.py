@@ -234,7 +234,12 @@ def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps
         # One more than an iteration takes, for a gradient of the start.
         gradients = steps * setting.algorithm.gradients_per_step + 1
         per_sample = bound(uses=sample_uses(batches, gradients))
-    return replace(ledger, whole_run=bound(), run_steps=steps, per_sample=per_sample)
+    whole = bound()
+    # The whole run contains the audited iterations. If they cost more, it is not what was audited.
+    least = (1 - 1e-6) * ledger.upper.epsilon
+    if whole is not None and whole.delta <= ledger.upper.delta and whole.epsilon < least:
+        return replace(ledger, run_steps=steps)
+    return replace(ledger, whole_run=whole, run_steps=steps, per_sample=per_sample)
 
 
 def record_iterations(

@@ -99,12 +99,17 @@ def test_ten_thousand_iterations_with_a_tracker_and_fifty_clients():
 
 
 def test_ten_thousand_iterations_without_a_tracker():
-    graph = tacit.Topology.erdos_renyi(50, 0.1, seed=1).mixing("metropolis", lazy=True)
-    own = float(graph.weights[0, 0])
-    found = whole(tacit.MDSG(lr=0.1, noise=Gaussian(40.0)), 10_000, graph=graph)
+    own = float(RING.weights[0, 0])
+    found = whole(tacit.MDSG(lr=0.1, noise=Gaussian(40.0)), 10_000)
     # A gradient stays in the own term, by a factor a in every iteration: 1 + a + a² + …
     expected = gaussian_epsilon(1e-5, 100 * 0.1 / 40.0 / (1 - own))
     assert found.epsilon == pytest.approx(expected, rel=0.01)
+
+
+def test_per_sample_all_later_gradients_count_if_the_victim_moves():
+    """One use moves the own term, so that the victim takes every later gradient elsewhere."""
+    algorithm = tacit.MDSG(lr=0.1, noise=Gaussian(0.3))
+    assert whole(algorithm, 50, uses=1).epsilon == whole(algorithm, 50).epsilon
 
 
 def test_per_sample_a_tracker_costs_its_uses():
@@ -338,3 +343,46 @@ class WarmUp(Algorithm):
 
 def test_schedules_that_are_read_only_sometimes_have_none():
     assert whole(WarmUp(), 30) is None
+
+
+@dataclass(frozen=True)
+class Lazy(Algorithm):
+    """Adds much less noise in its first iteration, which it knows by a field of zeros."""
+
+    name = "lazy"
+
+    def start(self, here) -> Two:
+        return Two(here.theta0, 0.0 * here.theta0)
+
+    def step(self, s, here) -> Two:
+        first = not s.extra.any()
+        noise = (0.01 if first else 1.0) * here.noise("z", Gaussian(1.0))
+        (theta,) = here.net.mix(psi=s.theta - 0.1 * here.grad(s.theta) + noise)
+        return Two(theta, theta)
+
+
+def test_a_whole_run_that_costs_less_than_its_beginning_has_no_bound():
+    task = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.randn(5, 3)).clipped(1.0)
+    setting = Setting(Lazy(), task, RING)
+    audit = run_audit(setting, ["curious(1)"], iterations=2, steps=20, attacks=False)
+    (ledger,) = audit.results[0].ledgers
+    assert ledger.whole_run is None
+
+
+@dataclass(frozen=True)
+class Numbered(Algorithm):
+    """Knows the iteration by the number of its batch."""
+
+    name = "numbered"
+
+    def start(self, here) -> ModelState:
+        return ModelState(here.theta0)
+
+    def step(self, s, here):
+        noise = (1.0 if here.batch(0) <= 5 else 1e-3) * here.noise("z", Gaussian(1.0))
+        (theta,) = here.net.mix(psi=s.theta - 0.1 * here.grad(s.theta) + noise)
+        return ModelState(theta)
+
+
+def test_an_algorithm_that_reads_the_number_of_its_batch_has_none():
+    assert whole(Numbered(), 8) is None

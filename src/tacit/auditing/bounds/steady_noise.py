@@ -29,6 +29,9 @@ single one: with cⱼ the size of dz after j iterations,
 
     Gaussian   μ² = Δ² Σₜ (Σ_{j≤t} cⱼ)²        Laplace   ε = Δ Σₜ Σ_{j≤t} cⱼ
 
+Runs that differ in one sample differ in few gradients, each of which costs one response, if the
+victim's own models stay equal too; otherwise all its later gradients may differ.
+
 A gradient of `start` is one more impulse, which noise of `start` hides in the same way.
 """
 
@@ -47,10 +50,12 @@ from tacit.core.noise import Gaussian, Laplace, Noise
 from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import NO_CLIENT, Unknown
 
+EPSILON = float(np.finfo(np.float64).eps)
 EQUAL = 1e-12  # what counts as zero beside the terms of a sum that cancel
+SURE = 1e-6  # rounding beside the terms of a sum, at most, for it to be called zero
 SOLVED = 1e-10  # singular values of normalized rows that count as zero
-DECAYED = 1e-18  # part of its largest value at which a response has ended
-SAFETY = 1 + 1e-9  # for rounding, and for what is left of responses that have ended
+SAFETY = 1 + 1e-9  # for rounding
+LARGEST = 1e6  # shifts beyond this are no protection, and out of range for accounting
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +69,8 @@ class _Iteration:
     d: Matrix
     e: Matrix
     others: tuple[Matrix, Matrix, Matrix]  # where other clients take gradients, over s, g and z
+    own: tuple[Matrix, Matrix, Matrix]  # where the victim does
+    fields: list[int]  # rows of each field of the state, whose numbers have one unit
     points: list[tuple[Matrix, Matrix, int]]  # where all do, over s and z; messages sent before
 
     @classmethod
@@ -94,7 +101,9 @@ class _Iteration:
         a, b, n = split(after)
         c, d, e = split(np.concatenate(seen) if seen else np.zeros((0, width)))
         where = split(np.concatenate(others) if others else np.zeros((0, width)))
-        return cls(a, b, n, c, d, e, where, points)
+        own = split(np.concatenate([rows[[victim]] for rows in every]))
+        fields = [len(rows) for rows in run.states[0].values()]
+        return cls(a, b, n, c, d, e, where, own, fields, points)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +145,10 @@ def steady_loss(
         uses: In how many gradients the secret takes part at most; None if in all of them.
     """
     both = (run, start)
+    if [len(rows) for rows in run.states[0].values()] != [
+        len(rows) for rows in run.states[1].values()
+    ]:
+        return None
     # A field that is not one number per parameter, such as a counter, may change what is done.
     if any(one.plain_messages or one.has_plain_state or one.nonlinear_steps for one in both):
         return None
@@ -146,30 +159,32 @@ def steady_loss(
     if clip.norm == "l1":
         iteration, first = _Iteration.of(run, *who, Laplace), _Start.of(start, *who, Laplace)
         pure = _total(iteration, first, steps, uses, 1)
+    costs = (size * clip.sensitivity for size in (mu, pure))
+    mu, pure = (cost if cost < LARGEST else math.inf for cost in costs)
     if math.isinf(mu) and math.isinf(pure):
         return None
     every = steps * run.gradients_per_step + first.b.shape[1]
     count = every if uses is None else min(uses, every)
     why = "the noise of one kind does not hide the gradients of an iteration"
-    ratios = np.array([pure * clip.sensitivity])
-    return NoiseLoss(count, mu * clip.sensitivity, ratios, False, (why, why))
+    return NoiseLoss(count, mu, np.array([pure]), False, (why, why))
 
 
 def _total(one: _Iteration, begin: _Start, steps: int, uses: int | None, norm: int) -> float:
     """The size of all shifts per sensitivity; infinite if there is none."""
     if not one.n.shape[1] or not _gradients_follow(one, begin):
         return math.inf
-    sizes = _responses(one, begin, steps, norm)
-    if sizes is None:
+    # Recursions that diverge are noticed by their size.
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = _responses(one, begin, steps, norm)
+    if found is None:
         return math.inf
-    own, first = sizes[:, : one.b.shape[1]], sizes[:, one.b.shape[1] :]
-    if norm == 1:
-        total = float((own.sum(axis=1).cumsum() + first.sum(axis=1)).sum())
-        most = float(sizes.sum(axis=0).max(initial=0.0))
-    else:
-        total = float(np.linalg.norm(own.sum(axis=1).cumsum() + first.sum(axis=1)))
-        most = float(np.linalg.norm(sizes, axis=0).max(initial=0.0))
-    return SAFETY * (total if uses is None else min(total, uses * most))
+    every = found.own.sum(axis=1).cumsum() + found.first.sum(axis=1)
+    total = float(np.linalg.norm(every, norm))
+    # One sample is in few gradients. But if they move the victim, all later ones may differ.
+    if uses is not None and not found.own_moves:
+        sizes = np.concatenate((found.own, found.first), axis=1)
+        total = min(total, uses * float(np.linalg.norm(sizes, norm, axis=0).max(initial=0.0)))
+    return SAFETY * total if math.isfinite(total) else math.inf
 
 
 def _gradients_follow(one: _Iteration, begin: _Start) -> bool:
@@ -178,14 +193,15 @@ def _gradients_follow(one: _Iteration, begin: _Start) -> bool:
         return False
     alike = _orthonormal(begin.n)
     while True:
-        free = _null_space(np.concatenate((one.c @ alike, one.e), axis=1))
+        free = _null_space(np.concatenate((_product(one.c, alike), one.e), axis=1))
         x, z = alike @ free[: alike.shape[1]], free[alike.shape[1] :]
         reached = _orthonormal(np.concatenate((alike, one.a @ x + one.n @ z), axis=1))
         if reached.shape[1] == alike.shape[1]:
             break
         alike = reached
     for at_s, at_z, before in one.points:
-        free = _null_space(np.concatenate((one.c[:before] @ alike, one.e[:before]), axis=1))
+        seen = np.concatenate((_product(one.c[:before], alike), one.e[:before]), axis=1)
+        free = _null_space(seen)
         x, z = alike @ free[: alike.shape[1]], free[alike.shape[1] :]
         moved, terms = at_s @ x + at_z @ z, np.abs(at_s) @ np.abs(x) + np.abs(at_z) @ np.abs(z)
         if (np.abs(moved) > SOLVED * terms).any():
@@ -210,47 +226,114 @@ def _null_space(rows: Matrix) -> Matrix:
     return basis
 
 
-def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> Matrix | None:
-    """Sizes [1 + steps, impulses] of the shifts for each gradient; None if messages differ.
+def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> _Responses | None:
+    """The shifts for each gradient; None if messages, or gradients of others, are not equal.
 
-    The first row is the shift of the noise of `start`. The first impulses are the gradients of an
-    iteration, the others those of `start`.
+    What is zero in as many iterations as there are dimensions is zero in all (Cayley–Hamilton), so
+    longer runs need no further check, and rounding does not add up in it.
     """
     count, extra = one.b.shape[1], begin.b.shape[1]
     later = _without_fresh_noise(one.e, one.c)
-    solve = _inverse(np.concatenate((one.e, later @ one.n)))
-    hidden = _inverse(later @ begin.n) @ _sum((later, begin.b))
-    ds = np.concatenate((np.zeros((len(one.a), count)), begin.b), axis=1)
-    dg = np.concatenate((np.eye(count), np.zeros((count, extra))), axis=1)
+    solve = _inverse(np.concatenate((one.e, _product(later, one.n))))
+    hidden = _inverse(_product(later, begin.n)) @ _product(later, begin.b)
+    dg = _Tracked.exact(np.concatenate((np.eye(count), np.zeros((count, extra))), axis=1))
     dz = np.concatenate((np.zeros((len(hidden), count)), -hidden), axis=1)
-    ds = _cleaned(ds + begin.n @ dz, np.abs(ds) + np.abs(begin.n) @ np.abs(dz))
-    at_s, at_g, at_z = one.others
-    sizes = np.zeros((1 + steps, ds.shape[1]))
+    known = np.concatenate((np.zeros((len(one.a), count)), begin.b), axis=1)
+    ds = _Tracked.sum((np.eye(len(one.a)), _Tracked.exact(known)), (begin.n, _Tracked.exact(dz)))
+    sizes = np.zeros((1 + steps, count + extra))
     sizes[0] = _lengths(dz, norm)
-    largest = np.abs(ds)
+    own_moves, largest = False, 0.0
+    scale = _by_field(one.fields, np.abs(known) + np.abs(begin.n) @ np.abs(dz))
     for t in range(1, 1 + steps):
-        carried = _sum((one.a, ds), (one.b, dg))
-        wanted = np.concatenate((_sum((one.c, ds), (one.d, dg)), _sum((later, carried))))
-        dz = _cleaned(-solve @ wanted, np.abs(solve) @ np.abs(wanted))
-        sent = _sum((one.c, ds), (one.d, dg), (one.e, dz))
-        taken = _sum((at_s, ds), (at_g, dg), (at_z, dz))
-        if sent.any() or taken.any() or not np.isfinite(dz).all():
+        carried = _Tracked.sum((one.a, ds), (one.b, dg))
+        now = _Tracked.sum((one.c, ds), (one.d, dg))
+        shift = _Tracked.sum((-solve, now.over(_Tracked.sum((later, carried)))))
+        if not np.isfinite(shift.values).all():
             return None
-        sizes[t] = _lengths(dz, norm)
-        ds = _sum((one.a, ds), (one.b, dg), (one.n, dz))
-        largest = np.maximum(largest, np.abs(ds))
-        ds[np.abs(ds) <= DECAYED * largest] = 0.0
-        dg = np.zeros_like(dg)
-        if not ds.any():
+        if t <= len(one.a) + 1:
+            everything = (ds, dg, shift)
+            largest = max(largest, float(np.abs(shift.values).max(initial=0.0)))
+            terms = ((one.a, ds), (one.b, dg), (one.n, shift))
+            added = sum(np.abs(matrix) @ np.abs(x.values) for matrix, x in terms)
+            scale = np.maximum(scale, _by_field(one.fields, np.asarray(added)))
+            sizes_of = _carried(one, scale), np.ones(count), largest
+            if not _is_zero((one.c, one.d, one.e), everything, sizes_of):
+                return None
+            if not _is_zero(one.others, everything, sizes_of):
+                return None
+            own_moves |= not _is_zero(one.own, everything, sizes_of)
+        sizes[t] = _lengths(shift.values, norm)
+        ds = _Tracked.sum((one.a, ds), (one.b, dg), (one.n, shift))
+        dg = _Tracked.exact(np.zeros_like(dg.values))
+        if not ds.values.any():
             break
-    return sizes
+    return _Responses(sizes[:, :count], sizes[:, count:], own_moves)
 
 
-def _sum(*products: tuple[Matrix, Matrix]) -> Matrix:
-    """Σ M x, with what is left of terms that cancel counted as zero."""
-    total = sum(matrix @ x for matrix, x in products)
-    terms = sum(np.abs(matrix) @ np.abs(x) for matrix, x in products)
-    return _cleaned(np.asarray(total), np.asarray(terms))
+@dataclass(frozen=True, eq=False)
+class _Responses:
+    """Sizes [1 + steps, gradients] of the shifts in each iteration, that of `start` first."""
+
+    own: Matrix  # for the gradients of an iteration
+    first: Matrix  # for those of `start`
+    own_moves: bool  # whether the victim's later gradients are taken elsewhere
+
+
+@dataclass(frozen=True, eq=False)
+class _Tracked:
+    """Numbers, and a bound on what rounding has done to each."""
+
+    values: Matrix
+    errors: Matrix
+
+    @classmethod
+    def exact(cls, values: Matrix) -> _Tracked:
+        return cls(values, np.zeros_like(values))
+
+    @classmethod
+    def sum(cls, *products: tuple[Matrix, _Tracked]) -> _Tracked:
+        """Σ M x."""
+        values = np.asarray(sum(matrix @ x.values for matrix, x in products))
+        terms = sum(np.abs(matrix) @ np.abs(x.values) for matrix, x in products)
+        carried = sum(np.abs(matrix) @ x.errors for matrix, x in products)
+        width = sum(matrix.shape[1] for matrix, _ in products)
+        return cls(values, np.asarray(carried + 8 * (width + 1) * EPSILON * terms))
+
+    def over(self, other: _Tracked) -> _Tracked:
+        """Both, one above the other."""
+        values = np.concatenate((self.values, other.values))
+        return _Tracked(values, np.concatenate((self.errors, other.errors)))
+
+
+def _carried(one: _Iteration, scale: Matrix) -> Matrix:
+    """Scales of the state [rows], also of fields that others only pass on to."""
+    for _ in one.fields:
+        scale = np.maximum(scale, _by_field(one.fields, (np.abs(one.a) @ scale)[:, None]))
+    return scale
+
+
+def _by_field(fields: list[int], terms: Matrix) -> Matrix:
+    """The largest term in the field of each row."""
+    parts = np.split(terms, np.cumsum(fields)[:-1])
+    return np.repeat([float(part.max(initial=0.0)) for part in parts], fields)
+
+
+def _is_zero(
+    matrices: tuple[Matrix, Matrix, Matrix],
+    x: tuple[_Tracked, _Tracked, _Tracked],
+    scales: tuple[Matrix, Matrix, float],
+) -> bool:
+    """Whether Σ M x is zero up to rounding, and rounding is small beside what x can be."""
+    total = _Tracked.sum(*zip(matrices, x, strict=True))
+    s, g, z = (np.abs(matrix) for matrix in matrices)
+    scale = s @ scales[0] + g @ scales[1] + z.sum(axis=1) * scales[2]
+    is_sure = total.errors <= SURE * scale[:, None]
+    return bool((np.abs(total.values) <= total.errors).all() and is_sure.all())
+
+
+def _product(matrix: Matrix, x: Matrix) -> Matrix:
+    """M x, with what rounding leaves of terms that cancel counted as zero."""
+    return _cleaned(matrix @ x, np.abs(matrix) @ np.abs(x))
 
 
 def _cleaned(total: Matrix, terms: Matrix) -> Matrix:
@@ -269,8 +352,9 @@ def _without_fresh_noise(e: Matrix, c: Matrix) -> Matrix:
 def _inverse(rows: Matrix) -> Matrix:
     """The pseudo-inverse, whatever the units of rows."""
     unit, lengths = _rows_of_one(rows)
-    inverse: Matrix = np.linalg.pinv(unit, rcond=SOLVED) / lengths
-    return inverse
+    inverse: Matrix = np.linalg.pinv(unit, rcond=SOLVED).astype(np.float64)
+    # Zeros are exact, so that rounding does not reach clients that nothing reaches.
+    return _cleaned(inverse, np.full_like(inverse, np.abs(inverse).max(initial=0.0))) / lengths
 
 
 def _lengths(shifts: Matrix, norm: int) -> Matrix:

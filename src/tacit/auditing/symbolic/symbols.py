@@ -210,12 +210,19 @@ class _SymbolicHere(HostedClients):
             object.__getattribute__(self, "objective").schedules.append(rate)
         return rate_at(rate, object.__getattribute__(self, "t"))
 
-    def batch(self, local: int) -> int:
+    def grad(self, theta: Tensor, local: int = 0) -> Tensor:
         clients = object.__getattribute__(self, "objective")
         used = clients.uses_iteration
-        number = super().batch(local)
+        gradients = super().grad(theta, local)
         clients.uses_iteration = used
-        return number
+        return gradients
+
+    def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
+        clients = object.__getattribute__(self, "objective")
+        used = clients.uses_iteration
+        found = super().minimise(linear, curvature)
+        clients.uses_iteration = used
+        return found
 
     def with_network(self, net: Network) -> Self:
         clients = object.__getattribute__(self, "objective")
