@@ -98,9 +98,12 @@ def test_ten_thousand_iterations_with_a_tracker_and_fifty_clients():
     assert found.epsilon == pytest.approx(gaussian_epsilon(1e-5, 2 * 100 / 200.0), rel=0.01)
 
 
-def test_ten_thousand_iterations_without_a_tracker():
-    own = float(RING.weights[0, 0])
-    found = whole(tacit.MDSG(lr=0.1, noise=Gaussian(40.0)), 10_000)
+@pytest.mark.parametrize(
+    "graph", [RING, tacit.Topology.erdos_renyi(50, 0.1, seed=1).mixing("metropolis", lazy=True)]
+)
+def test_ten_thousand_iterations_without_a_tracker(graph):
+    own = float(graph.weights[0, 0])
+    found = whole(tacit.MDSG(lr=0.1, noise=Gaussian(40.0)), 10_000, graph=graph)
     # A gradient stays in the own term, by a factor a in every iteration: 1 + a + a² + …
     expected = gaussian_epsilon(1e-5, 100 * 0.1 / 40.0 / (1 - own))
     assert found.epsilon == pytest.approx(expected, rel=0.01)
@@ -386,3 +389,32 @@ class Numbered(Algorithm):
 
 def test_an_algorithm_that_reads_the_number_of_its_batch_has_none():
     assert whole(Numbered(), 8) is None
+
+
+@dataclass(frozen=True)
+class Three:
+    theta: torch.Tensor
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Growing(Algorithm):
+    """Nearly equal terms cancel, and what is left of them grows in every iteration."""
+
+    name = "growing"
+
+    def start(self, here) -> Three:
+        return Three(here.theta0, 0.0 * here.theta0, 0.0 * here.theta0)
+
+    def step(self, s, here) -> Three:
+        noise = here.noise("z", Gaussian(1.0))
+        (_,) = here.net.mix(w=s.theta + noise)
+        gradient = here.grad(here.theta0)
+        return Three(1.5 * s.theta + s.first - s.second, (1 + 1e-10) * gradient, gradient)
+
+
+def test_what_is_left_of_terms_that_cancel_may_grow():
+    found = whole(Growing(), 60)
+    assert found is None or found.epsilon >= ledger(Growing(), 60).epsilon * (1 - 1e-6)
+    assert found is not None

@@ -50,6 +50,7 @@ from tacit.core.noise import Gaussian, Laplace, Noise
 from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import NO_CLIENT, Unknown
 
+Closed = tuple[Matrix, Matrix]  # a matrix that is a sum, and the sizes of its terms
 EPSILON = float(np.finfo(np.float64).eps)
 EQUAL = 1e-12  # what counts as zero beside the terms of a sum that cancel
 SURE = 1e-6  # rounding beside the terms of a sum, at most, for it to be called zero
@@ -244,10 +245,12 @@ def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> _Respon
     sizes[0] = _lengths(dz, norm)
     own_moves, largest = False, 0.0
     scale = _by_field(one.fields, np.abs(known) + np.abs(begin.n) @ np.abs(dz))
+    # The shift as a function of the state and the gradients, and the loop that it closes.
+    of_s = _closed(-solve, np.concatenate((one.c, _product(later, one.a))))
+    of_g = _closed(-solve, np.concatenate((one.d, _product(later, one.b))))
+    loop_s, loop_g = _closed(one.n, *of_s, one.a), _closed(one.n, *of_g, one.b)
     for t in range(1, 1 + steps):
-        carried = _Tracked.sum((one.a, ds), (one.b, dg))
-        now = _Tracked.sum((one.c, ds), (one.d, dg))
-        shift = _Tracked.sum((-solve, now.over(_Tracked.sum((later, carried)))))
+        shift = _Tracked.sum_of_closed((of_s, ds), (of_g, dg))
         if not np.isfinite(shift.values).all():
             return None
         if t <= len(one.a) + 1:
@@ -263,7 +266,7 @@ def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> _Respon
                 return None
             own_moves |= not _is_zero(one.own, everything, sizes_of)
         sizes[t] = _lengths(shift.values, norm)
-        ds = _Tracked.sum((one.a, ds), (one.b, dg), (one.n, shift))
+        ds = _Tracked.sum_of_closed((loop_s, ds), (loop_g, dg))
         dg = _Tracked.exact(np.zeros_like(dg.values))
         if not ds.values.any():
             break
@@ -277,6 +280,15 @@ class _Responses:
     own: Matrix  # for the gradients of an iteration
     first: Matrix  # for those of `start`
     own_moves: bool  # whether the victim's later gradients are taken elsewhere
+
+
+def _closed(
+    outer: Matrix, inner: Matrix, terms: Matrix | None = None, added: Matrix | None = None
+) -> Closed:
+    """`added` + `outer` · `inner`, and the sum of the sizes of its terms."""
+    made = np.abs(outer) @ (np.abs(inner) if terms is None else terms)
+    product: Matrix = outer @ inner
+    return (product, made) if added is None else (added + product, np.abs(added) + made)
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,10 +311,14 @@ class _Tracked:
         width = sum(matrix.shape[1] for matrix, _ in products)
         return cls(values, np.asarray(carried + 8 * (width + 1) * EPSILON * terms))
 
-    def over(self, other: _Tracked) -> _Tracked:
-        """Both, one above the other."""
-        values = np.concatenate((self.values, other.values))
-        return _Tracked(values, np.concatenate((self.errors, other.errors)))
+    @classmethod
+    def sum_of_closed(cls, *products: tuple[Closed, _Tracked]) -> _Tracked:
+        """Σ M x for matrices that are themselves sums, with the terms of which they are made."""
+        values = np.asarray(sum(matrix @ x.values for (matrix, _), x in products))
+        terms = sum(made @ np.abs(x.values) for (_, made), x in products)
+        carried = sum(np.abs(matrix) @ x.errors for (matrix, _), x in products)
+        width = sum(matrix.shape[1] for (matrix, _), _ in products)
+        return cls(values, np.asarray(carried + 16 * (width + 1) * EPSILON * terms))
 
 
 def _carried(one: _Iteration, scale: Matrix) -> Matrix:
