@@ -195,7 +195,7 @@ def _plain_summary(audit: Audit) -> str:
         for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True):
             rank = 4 if _is_recovered(result, verdict.victim) else ranks[verdict.headline]
             found.append((rank, -_effort(result.adversary), result, verdict, ledger))
-    # The worst finding, by those for whom it is easiest.
+    # The worst finding; of equal ones, that of the adversary that needs the least.
     rank, _, result, verdict, ledger = max(found, key=lambda one: one[:2])
     who, victim = _who(result.adversary), f"client {verdict.victim}"
     if rank == 4:
