@@ -25,6 +25,8 @@ class Algorithm(ABC):
         requires: Properties that the graph must have: see `Graph.require`.
         protects: What it protects and how, in one line for `tacit algorithms`.
         needs_server: Whether it uses `net.average`, which needs a server.
+        needs_total: Whether it uses `net.total`. All clients then have one model at all times, and
+            must start from one.
     """
 
     name: ClassVar[str]
@@ -32,6 +34,7 @@ class Algorithm(ABC):
     requires: ClassVar[tuple[str, ...]] = ()
     protects: ClassVar[str] = ""
     needs_server: ClassVar[bool] = False
+    needs_total: ClassVar[bool] = False
 
     @abstractmethod
     def start(self, here: Here) -> Any:

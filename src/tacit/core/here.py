@@ -10,6 +10,7 @@ from typing import Protocol
 from torch import Tensor
 
 from tacit.core.codec import Codec
+from tacit.core.fixed_point import FixedPoint, IntegerRows
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.rows import CodedRows, NoiseRows, Sent
@@ -45,6 +46,14 @@ class Network(Protocol):
         """
         ...
 
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        """The sum over all clients, in every row [n, P]; clients learn nothing but the sum.
+
+        `here.fixed_point` makes the rows. Masks that two neighbours share hide each client's row
+        and cancel in the sum, which is computed along a spanning tree: N − 1 rows up, N − 1 down.
+        """
+        ...
+
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         """Send each client's row to a server; return the mean over all clients.
 
@@ -61,7 +70,7 @@ class Here(ABC):
 
     Attributes:
         graph: Edges of the hosted clients: lifts rows to edges and sums edges to rows.
-        net: The network, with the methods `mix`, `send` and `average`.
+        net: The network, with the methods `mix`, `send`, `total` and `average`.
         t: The iteration, 0 in `start` and in the first step.
     """
 
@@ -79,6 +88,15 @@ class Here(ABC):
         """Stochastic gradients [n, P] at each client's own row of models [n, P].
 
         `local` is the number of the gradient within this iteration; each has a batch of its own.
+        """
+
+    @abstractmethod
+    def clipped_sum(self, theta: Tensor, bound: float, rate: float, local: int = 0) -> Tensor:
+        """Sums [n, P] of per-sample gradients at each client's own row of models [n, P].
+
+        Each sample of a client is included with probability `rate`, independently of all others,
+        and its gradient is scaled to a norm of at most `bound`. So one sample changes the sum by
+        at most `bound`. `local` is the number of the gradient within this iteration.
         """
 
     @abstractmethod
@@ -136,6 +154,10 @@ class Here(ABC):
             lipschitz: If given, ‖f(x) − f(y)‖ ≤ lipschitz · ‖x − y‖ for a deterministic f.
             mean: If given, the expected result is `mean` times the rows.
         """
+
+    @abstractmethod
+    def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:
+        """Own rows [n, P] as integers with noise, for `net.total`."""
 
     def rate(self, rate: Rate) -> float:
         """The value of a step size, a number or a schedule, at this iteration."""

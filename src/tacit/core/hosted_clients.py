@@ -8,6 +8,7 @@ from typing import Protocol, Self
 
 from torch import Tensor
 
+from tacit.core.fixed_point import FixedPoint, IntegerRows, wrapped
 from tacit.core.here import Function, Here, Network, Nonlinear
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
@@ -15,6 +16,21 @@ from tacit.core.randomness import Randomness
 from tacit.core.rows import NoiseRows
 
 Apply = Callable[[Nonlinear, Tensor], Tensor]  # (step, rows) → step.function(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """How the samples of a sum of clipped gradients are drawn.
+
+    Attributes:
+        rate: The probability with which each sample is included.
+        bound: The largest norm of one sample's gradient.
+        draw: (clients [k], width) → uniform 32-bit words [k, width], secret to each client.
+    """
+
+    rate: float
+    bound: float
+    draw: Callable[[Tensor, int], Tensor]
 
 
 class Objective(Protocol):
@@ -26,6 +42,15 @@ class Objective(Protocol):
 
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
         """Each hosted client's stochastic gradient at its own row, on its batch `number`.
+
+        The result is written into `out` [n, P] if given; the caller owns it.
+        """
+        ...
+
+    def clipped_sum(
+        self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
+    ) -> Tensor:
+        """Each hosted client's sum of clipped per-sample gradients at its own row [n, P].
 
         The result is written into `out` [n, P] if given; the caller owns it.
         """
@@ -68,6 +93,18 @@ class HostedClients(Here):
     def grad(self, theta: Tensor, local: int = 0) -> Tensor:
         return self.objective.grad(theta, self.batch(local))
 
+    def clipped_sum(self, theta: Tensor, bound: float, rate: float, local: int = 0) -> Tensor:
+        return self.objective.clipped_sum(
+            theta, self.sampling(bound, rate, local), self.batch(local)
+        )
+
+    def sampling(self, bound: float, rate: float, local: int) -> Sampling:
+        """The sampling of gradient `local` of this step, from the clients' own randomness."""
+        tick, words = self._tick, self.randomness.words
+        return Sampling(
+            rate, bound, lambda clients, width: words(f"sampling/{local}", tick, clients, width)
+        )
+
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         return self.objective.minimise(linear, curvature, self.batch(0))
 
@@ -107,6 +144,28 @@ class HostedClients(Here):
     ) -> Tensor:
         step = Nonlinear(tag, function, epsilon, deterministic, inverse, lipschitz, mean)
         return self.apply(step, rows)
+
+    def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:
+        graph, randomness, tick, law = self.graph, self.randomness, self._tick, code.noise
+
+        def draw_masks() -> Tensor:
+            return randomness.masks(tag, tick, *graph.edge_ends)
+
+        integers, draw_noise = code.encode(rows), None
+        if law is not None:
+
+            def draw_noise() -> Tensor:
+                return randomness.integers(tag, law, tick, graph.ids)
+
+            integers = wrapped(integers + draw_noise())
+        return IntegerRows(
+            integers,
+            graph,
+            draw_masks,
+            draw_noise,
+            lambda total: code.decode(total, rows.dtype),
+            code.modulus,
+        )
 
     @property
     def _tick(self) -> int:

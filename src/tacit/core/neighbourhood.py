@@ -92,6 +92,12 @@ class Neighbourhood:
         """The number of in-neighbours of each hosted client, [n]."""
         return torch.bincount(self.in_row, minlength=len(self.ids))
 
+    @property
+    def edge_ends(self) -> tuple[Tensor, Tensor]:
+        """The smaller and the larger client of each out-edge, [e]: one name for both directions."""
+        source, target = self.out_source, self.out_target
+        return torch.minimum(source, target), torch.maximum(source, target)
+
     @cached_property
     def signs(self) -> Tensor:
         """Bᵢⱼ of each out-edge i→j, [e, 1]: +1 if i < j, else −1."""

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.devices import to_device
+from tacit.core.fixed_point import IntegerNoise
 from tacit.core.native import add_laplace, gpu_usable, is_compiled, supports, write_words
 from tacit.core.noise import Laplace, Noise
 from tacit.core.rows import NoiseRows
@@ -128,6 +129,14 @@ class Randomness(Protocol):
         """
         ...
 
+    def integers(self, tag: str, law: IntegerNoise, tick: int, source: Tensor) -> Tensor:
+        """Integer noise [len(source), P], each row secret to its client."""
+        ...
+
+    def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
+        """Uniform 32-bit words [len(one), P] as int64 that the clients of each pair share."""
+        ...
+
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         """Uniform 32-bit words [len(source), width] as int64, each row secret to its client."""
         ...
@@ -179,11 +188,17 @@ class Philox:
 
         return NoiseRows(*shape, draw, add)
 
+    def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
+        return self._words(derive_key(self.seed, "masks", tag), tick, one, other + 1, self.width)
+
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
-        key = derive_key(self.seed, "words", tag)
+        alone = torch.zeros_like(source)
+        return self._words(derive_key(self.seed, "words", tag), tick, source, alone, width)
+
+    def _words(self, key: int, tick: int, source: Tensor, target: Tensor, width: int) -> Tensor:
         out = torch.empty(len(source), width, dtype=torch.int64, device=source.device)
         for rows, columns in tiles(len(source), width, out.device):
-            ends = (source[rows], torch.zeros_like(source[rows]))
+            ends = (source[rows], target[rows])
             out[rows, columns.start : columns.stop] = words(key, tick, *ends, columns)
         return out
 

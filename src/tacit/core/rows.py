@@ -54,6 +54,16 @@ class CodedRows:
     decode: Callable[[Tensor], Tensor]
 
 
+def is_shared(rows: Tensor) -> bool:
+    """Whether all rows [n, P] are one row in memory, as those of a total are."""
+    return rows.ndim == 2 and len(rows) > 1 and rows.stride(0) == 0
+
+
+def shared(row: Tensor, count: int) -> Tensor:
+    """One row [1, P] as `count` rows, without copies."""
+    return row.expand(count, -1)
+
+
 EdgeRows = Tensor | NoiseRows
 Sent = Tensor | CodedRows
 

@@ -9,10 +9,11 @@ from typing import Any, cast
 from torch import Tensor
 
 from tacit.core.codec import Codec
+from tacit.core.fixed_point import FixedPoint, IntegerRows
 from tacit.core.here import Function, Network
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
-from tacit.core.rows import CodedRows, EdgeRows, Sent, received
+from tacit.core.rows import CodedRows, EdgeRows, Sent, is_shared, received, shared
 from tacit.engines.lazy_rows import (
     Added,
     Computed,
@@ -46,6 +47,9 @@ class LazyNetwork:
         arrived = self.network.send(tag, evaluated(edge_rows), private=private)
         return Known(arrived, self._workspace)
 
+    def total(self, **rows: IntegerRows) -> tuple[Any, ...]:
+        return tuple(Known(one, self._workspace) for one in self.network.total(**rows))
+
     def average(self, **rows: Tensor) -> tuple[Any, ...]:
         means = self.network.average(**{tag: evaluated(own) for tag, own in rows.items()})
         return tuple(Known(one, self._workspace) for one in means)
@@ -76,6 +80,7 @@ class LazyClients(HostedClients):
     """Hosted clients whose rows are lazy."""
 
     workspace: Workspace = field(default_factory=Workspace)
+    common_start: bool = False  # whether all clients have one first model
 
     def __post_init__(self) -> None:
         if not isinstance(self.net, LazyNetwork):
@@ -97,6 +102,11 @@ class LazyClients(HostedClients):
         }
         return cast(State, replace(cast(Any, state), **known))
 
+    @property
+    def theta0(self) -> Tensor:
+        rows = super().theta0
+        return shared(rows[:1], len(rows)) if self.common_start else rows
+
     def grad(self, theta: Any, local: int = 0) -> Any:
         if isinstance(theta, Tensor):
             theta = Known(theta, self.workspace)
@@ -109,11 +119,28 @@ class LazyClients(HostedClients):
 
         return Computed(write, theta, self.workspace)
 
+    def clipped_sum(self, theta: Any, bound: float, rate: float, local: int = 0) -> Any:
+        rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
+        number, sampling = self.batch(local), self.sampling(bound, rate, local)
+
+        def write(out: Tensor, value: Tensor) -> None:
+            self.objective.clipped_sum(value, sampling, number, out)
+
+        return Computed(write, rows, self.workspace)
+
+    def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:
+        return super().fixed_point(tag, evaluated(rows), code)
+
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         return super().minimise(evaluated(linear), evaluated(curvature))
 
     def nonlinear(self, tag: str, function: Function, rows: Tensor, **declared: Any) -> Tensor:
-        return super().nonlinear(tag, function, evaluated(rows), **declared)
+        value = evaluated(rows)
+        recorded = self.apply is not HostedClients.apply
+        if recorded or not (is_shared(value) and declared.get("deterministic")):
+            return super().nonlinear(tag, function, value, **declared)
+        # A deterministic function of equal rows has equal results.
+        return shared(super().nonlinear(tag, function, value[:1], **declared), len(value))
 
     def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
         return super().encoded(tag, codec, evaluated(rows))

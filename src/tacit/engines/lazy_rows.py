@@ -6,7 +6,8 @@ network, a function of PyTorch, or the end of the iteration. By then it is known
 afterwards, so
 
 - a sum is one pass over memory, written into its first operand if nothing else refers to that;
-- tensors whose last use has passed are recycled, those of the previous state among them.
+- tensors whose last use has passed are recycled, those of the previous state among them;
+- rows that are all one row in memory, such as a total and what follows from it, stay one.
 
 "Nothing else refers to it" is decided by Python's reference counts, as NumPy does for temporaries.
 What is computed, and how it is rounded, never depends on them.
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from tacit.core import native
 from tacit.core.errors import Misuse
+from tacit.core.rows import is_shared, shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers, is_only_reference
 
@@ -266,6 +268,8 @@ class LinearCombination(Rows):
         for place in range(len(rows) - 1, -1, -1):
             if not isinstance(rows[place], Added):
                 rows[place].tensor()
+        if all(one._value is not None and is_shared(one._value) for one in rows):
+            return self._shared_sum(coefficients, rows)
         out = self._begin(coefficients.pop(), rows)
         terms: list[tuple[Coefficient, Tensor]] = []
         recycled = []
@@ -285,6 +289,13 @@ class LinearCombination(Rows):
         for value in recycled:
             self._workspace.buffers.give(value)
         return out
+
+    def _shared_sum(self, coefficients: list[Coefficient], rows: list[Rows]) -> Tensor:
+        """The sum of shared rows, last one first, computed once."""
+        first, *others = reversed(list(zip(coefficients, rows, strict=True)))
+        out = first[0] * first[1].tensor()[:1]
+        self._workspace.add(out, [(factor, one.tensor()[:1]) for factor, one in others])
+        return shared(out, len(self))
 
     def _begin(self, coefficient: Coefficient, rows: list[Rows]) -> Tensor:
         """Coefficient times the last of `rows`, which is removed, in memory to write into."""

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from tacit.core.rows import is_shared, shared
 from tacit.engines.group import Hosted
 from tacit.record.history import Record, Spread
 from tacit.tasks.evaluation import Evaluation, ModelScores
@@ -104,7 +105,10 @@ def _scores(
     columns = [column for column, client in enumerate(evaluated) if client in row_of]
     if columns:
         clients = [evaluated[column] for column in columns]
-        enter(columns, evaluation.models(theta[[row_of[client] for client in clients]], clients))
+        rows = theta[[row_of[client] for client in clients]]
+        if is_shared(theta):
+            rows = shared(theta[:1], len(clients))
+        enter(columns, evaluation.models(rows, clients))
     if 0 in row_of:
         enter([len(evaluated)], evaluation.average(average))
     return table

@@ -18,7 +18,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tacit.core.errors import RankLost
-from tacit.core.rows import Sent, received, row_bytes
+from tacit.core.fixed_point import WORD_BYTES, IntegerRows, wrapped
+from tacit.core.rows import Sent, received, row_bytes, shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
 from tacit.engines.partition import ClientPartition
@@ -97,6 +98,17 @@ class RanksNetwork:
         out[self._inner_in] = edge_rows[self._inner_out]
         out[self._remote_in] = transfer.wait()
         return out
+
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        totals = []
+        for sent in rows.values():
+            clients, width = sent.integers.shape
+            self.bytes_sent += 2 * (self._clients - 1) * width * WORD_BYTES
+            total = sent.integers.sum(0, keepdim=True)
+            with raising_rank_lost():
+                dist.all_reduce(total)
+            totals.append(shared(sent.decode(wrapped(total)), clients))
+        return tuple(totals)
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         self.bytes_sent += sum(2 * self._clients * row_bytes(x) for x in rows.values())

@@ -9,7 +9,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from tacit.core.rows import Sent, received, row_bytes
+from tacit.core.fixed_point import WORD_BYTES, IntegerRows, wrapped
+from tacit.core.rows import Sent, received, row_bytes, shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
 from tacit.engines.product import Product
@@ -28,7 +29,7 @@ class StackedNetwork:
     ) -> None:
         self.bytes_sent = 0
         self.buffers = Buffers()
-        self._edges = len(graph.edges)
+        self._edges, self._clients = len(graph.edges), graph.clients
         self._weights = Product(sp.csr_array(graph.weights), dtype, device, pool)
         # From out-edge order (source, target) to in-edge order (target, source).
         source, target = graph.edges[:, 0], graph.edges[:, 1]
@@ -54,6 +55,20 @@ class StackedNetwork:
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         self.bytes_sent += edge_rows.numel() * edge_rows.element_size()
         return edge_rows[self._delivery]
+
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        # Masks cancel exactly, so that nothing is lost by leaving them out.
+        self.count_total(rows.values())
+        totals = []
+        for sent in rows.values():
+            total = sent.decode(wrapped(sent.integers.sum(0, keepdim=True)))
+            totals.append(shared(total, len(sent.integers)))
+        return tuple(totals)
+
+    def count_total(self, rows: Iterable[IntegerRows]) -> None:
+        """Count the bytes of the total: each client but one sends a row up and receives one."""
+        width = sum(sent.integers.shape[1] for sent in rows)
+        self.bytes_sent += 2 * (self._clients - 1) * width * WORD_BYTES
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         # Each client sends a row to the server and receives one.

@@ -5,7 +5,8 @@ A row of 32-bit words is a ChaCha20 keystream (RFC 8439, counter 0, nonce 0) wit
     ikm = X25519(secret of one end, public key of the other)      for a mask
         = the client's secret                                     for own noise
     key = HKDF-SHA256(ikm, salt = federation, info = "tacit/keystream/1" ‖ address), 32 bytes
-    address = (purpose, "shared" or "own", tag, generation, tick, source, target)
+    address = (purpose, "shared" or "own", tag, generation, tick, source, target), and for masked
+              sums also the salts of the ends, which are new whenever a client starts over
 
 Each part of an address is encoded as length ‖ UTF-8, so no two addresses have the same encoding,
 and an algorithm draws under one tag once in a tick, so no keystream is used twice. Word w stands
@@ -39,6 +40,8 @@ except ModuleNotFoundError:
     ) from None
 
 KEY_BYTES = 32
+# What masked sums use: their keys include the salts of the clients.
+SALTED = ("masks", "integers", "integers/ties")
 VERSION = b"tacit/keystream/1"
 # Words at a time: bounds the workspace and stays in cache.
 CHUNK = 1 << 16
@@ -86,6 +89,7 @@ class KeyRing:
         names: The names of all clients.
         publics: The X25519 public keys of all clients, 32 bytes each.
         secrets: The private keys of the clients hosted here, by position.
+        salts: Random values that clients contribute to the keys of masked sums, by position.
     """
 
     federation: str
@@ -93,6 +97,7 @@ class KeyRing:
     names: Sequence[str]
     publics: Sequence[bytes]
     secrets: Mapping[int, bytes] = field(repr=False)
+    salts: Mapping[int, bytes] = field(default_factory=dict, repr=False)
     _pairs: dict[tuple[int, int], bytes] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -141,7 +146,7 @@ class KeyRing:
         """The key of one row.
 
         Args:
-            purpose: "noise" or "words".
+            purpose: "noise", "words" or "masks".
             tag: The name of the stream.
             tick: The counter of iterations.
             source: The client that draws, or the source of the edge.
@@ -152,7 +157,10 @@ class KeyRing:
             kind, ikm, other = "own", self.secrets[source], ""
         else:
             kind, ikm, other = "shared", self._pair(source, target), self.names[target]
-        address = (purpose, kind, tag, str(self.generation), str(tick), self.names[source], other)
+        address = [purpose, kind, tag, str(self.generation), str(tick), self.names[source], other]
+        if purpose in SALTED:
+            ends = [source] if target is None else [source, target]
+            address += [self.salts.get(end, b"").hex() for end in ends]
         return hkdf(ikm, self.federation.encode(), VERSION + encode_parts(*address))
 
     def require_secret(self, source: int, target: int | None) -> None:
@@ -219,13 +227,29 @@ class Keystreams:
 
         return NoiseRows(len(sources), columns, self.dtype, source.device, draw)
 
+    def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
+        return self._words("masks", tag, tick, one.tolist(), other.tolist(), self.width, one.device)
+
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
+        alone = [None] * len(source)
+        return self._words("words", tag, tick, source.tolist(), alone, width, source.device)
+
+    def _words(
+        self,
+        purpose: str,
+        tag: str,
+        tick: int,
+        source: Sequence[int],
+        target: Sequence[int | None],
+        width: int,
+        device: torch.device,
+    ) -> Tensor:
         out = np.empty((len(source), width), dtype=np.int64)
-        for row, client in zip(out, source.tolist(), strict=True):
-            key = self.ring.key("words", tag, tick, client, None)
+        for row, *ends in zip(out, source, target, strict=True):
+            key = self.ring.key(purpose, tag, tick, *ends)
             for first, drawn in zip(range(0, width, CHUNK), keystream(key, width), strict=True):
                 row[first : first + len(drawn)] = drawn
-        return torch.from_numpy(out).to(source.device)
+        return torch.from_numpy(out).to(device)
 
 
 def uniform(words: np.ndarray) -> Tensor:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tacit.core.checks import is_count
 from tacit.core.errors import Misuse, unknown_name
+from tacit.core.fixed_point import IntegerNoise, IntegerRows, Mask
 from tacit.core.here import Network, Nonlinear
-from tacit.core.hosted_clients import HostedClients, Objective
+from tacit.core.hosted_clients import HostedClients, Objective, Sampling
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
 from tacit.core.rows import NoiseRows, Sent, received
-from tacit.record.unknowns import EVERY_CLIENT, Unknown, client_unknowns, noise_unknowns
+from tacit.graph.spanning_tree import SpanningTree
+from tacit.record.masked_sums import tree_messages, unit_of
+from tacit.record.unknowns import EVERY_CLIENT, Kind, Unknown, client_unknowns, noise_unknowns
 
 Hosted = TypeVar("Hosted", bound=HostedClients)
 Verb = Literal["mix", "send", "average", "broadcast"]
@@ -76,12 +81,14 @@ class Message:
 
     With `mix`, each row went from its source to all out-neighbours; with `send`, from source to
     target; with `average`, to the server; with `broadcast`, from the server to all clients.
-    Encoded rows are kept as received.
+    Encoded rows are kept as received. A `total` is kept as what clients send along the spanning
+    tree: "tag/up" has masked sums, "tag/down" the total.
 
     Attributes:
         tick: 0 in `start`, t + 1 in step t.
         source: Clients [k], or SERVER.
         target: Clients [k]; with `send` only.
+        modulus: The numbers are known up to multiples of this, if given: masked sums.
     """
 
     tick: int
@@ -91,6 +98,7 @@ class Message:
     source: Tensor
     target: Tensor | None = None
     private: bool = False
+    modulus: float | None = None
 
 
 @dataclass(eq=False)
@@ -166,6 +174,7 @@ class TranscriptRecorder:
         self._edges = torch.tensor(edges, dtype=torch.bool, device=device)
         self._senders = torch.tensor([client in senders for client in ids], device=device)
         self._chosen = torch.tensor([client in chosen for client in ids], device=device)
+        self._kept_clients = self._chosen.cpu()
 
     def set_tick(self, tick: int) -> None:
         self.tick = tick
@@ -180,6 +189,11 @@ class TranscriptRecorder:
         source, target = self._graph.out_source, self._graph.out_target
         self._keep("send", tag, edge_rows, self._edges, source, target, private)
         return self._network.send(tag, edge_rows, private=private)
+
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        for tag, sent in rows.items():
+            self._record_total(tag, sent)
+        return self._network.total(**rows)
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         for tag, sent in rows.items():
@@ -217,6 +231,30 @@ class TranscriptRecorder:
             kept = rows(torch.tensor(index, device=self._graph.ids.device)).detach().clone()
             held.update(zip((unknowns[k] for k in index), kept, strict=True))
 
+    def _record_total(self, tag: str, sent: IntegerRows) -> None:
+        """Keep what clients send along the tree, and the masks and noise of `insides` clients."""
+        if not self.transcript.keep.includes(self.tick):
+            return
+        for one in tree_messages(tag, sent, self._tree):
+            kept = self._kept_clients[one.source] | self._kept_clients[one.target]
+            ends = (one.source, one.target)
+            self._keep("send", one.tag, one.rows, kept, *ends, modulus=sent.modulus)
+        if not self._insides:
+            return
+        unit, graph = unit_of(sent), self._graph
+        if sent.noise is not None:
+            noise = unit * sent.noise().double()
+            unknowns = noise_unknowns(f"{tag}/noise", self.tick, graph.ids, None)
+            self.record_held(unknowns, noise.__getitem__)
+        masks = unit * sent.masks().double()
+        unknowns = noise_unknowns(f"{tag}/mask", self.tick, *graph.edge_ends, kind="mask")
+        self.record_held(unknowns, masks.__getitem__)
+
+    @cached_property
+    def _tree(self) -> SpanningTree:
+        edges = np.array(self.transcript.edges, dtype=np.int64).reshape(-1, 2)
+        return SpanningTree.of(edges, self.transcript.clients)
+
     def _keep(
         self,
         verb: Verb,
@@ -226,6 +264,7 @@ class TranscriptRecorder:
         source: Tensor,
         target: Tensor | None = None,
         private: bool = False,
+        modulus: float | None = None,
     ) -> None:
         keep = self.transcript.keep
         if (
@@ -236,7 +275,8 @@ class TranscriptRecorder:
             return
         kept = rows.clone() if bool(chosen.all()) else rows[chosen.to(rows.device)]
         target = None if target is None else target[chosen].cpu()
-        message = Message(self.tick, verb, tag, kept, source[chosen].cpu(), target, private)
+        source = source[chosen].cpu()
+        message = Message(self.tick, verb, tag, kept, source, target, private, modulus)
         self.transcript.messages.append(message)
 
 
@@ -253,6 +293,13 @@ class _RecordedObjective:
 
     def grad(self, theta: Tensor, number: int, out: Tensor | None = None) -> Tensor:
         rows = self.objective.grad(theta, number, out)
+        self.recorder.record_held(client_unknowns("gradient", number, self.ids), rows.__getitem__)
+        return rows
+
+    def clipped_sum(
+        self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
+    ) -> Tensor:
+        rows = self.objective.clipped_sum(theta, sampling, number, out)
         self.recorder.record_held(client_unknowns("gradient", number, self.ids), rows.__getitem__)
         return rows
 
@@ -281,8 +328,16 @@ class _RecordedRandomness:
         rows = self.randomness.rows(tag, law, tick, source, target, width)
         # Noise of another width is drawn inside of non-linear steps, which are recorded themselves.
         if width is None:
-            self.recorder.record_held(noise_unknowns(tag, tick, source, target), rows.draw)
+            kind: Kind = "mask" if isinstance(law, Mask) else "noise"
+            unknowns = noise_unknowns(tag, tick, source, target, kind)
+            self.recorder.record_held(unknowns, rows.draw)
         return rows
+
+    def integers(self, tag: str, law: IntegerNoise, tick: int, source: Tensor) -> Tensor:
+        return self.randomness.integers(tag, law, tick, source)
+
+    def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
+        return self.randomness.masks(tag, tick, one, other)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         return self.randomness.words(tag, tick, source, width)

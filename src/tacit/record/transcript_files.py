@@ -17,6 +17,8 @@ from tacit.record.transcript import Keep, Message, Transcript
 from tacit.record.unknowns import Unknown
 
 FORMAT = "tacit-transcript-1"
+# Attributes of a message that are plain values.
+PLAIN = ("tick", "verb", "tag", "private", "modulus")
 REMEDY = "Record the run again."
 
 
@@ -32,7 +34,7 @@ def save(transcript: Transcript, folder: Path, fingerprint: str = "") -> Path:
     messages = []
     for number, message in enumerate(transcript.messages):
         tensors[f"message-{number:07d}"] = message.rows.detach().cpu().contiguous()
-        stored = {key: getattr(message, key) for key in ("tick", "verb", "tag", "private")}
+        stored = {key: getattr(message, key) for key in PLAIN}
         for key in ("source", "target"):
             ids = getattr(message, key)
             stored[key] = None if ids is None else ids.tolist()
@@ -88,7 +90,7 @@ def load(folder: Path) -> tuple[Transcript, str]:
     tensors = load_tensors(content)
     messages = []
     for number, stored in enumerate(facts["messages"]):
-        fields = {key: stored[key] for key in ("tick", "verb", "tag", "private")}
+        fields = {key: stored.get(key) for key in PLAIN}
         for key in ("source", "target"):
             ids = stored[key]
             fields[key] = None if ids is None else torch.tensor(ids, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Names of the rows that a run is made of: initial models, gradients, noise, non-linear results.
+"""Names of the rows that a run is made of: models, gradients, noise, masks, non-linear results.
 
 Every message is a linear combination of them. A transcript stores numbers under these names; the
 audit runs an algorithm on the names alone.
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-Kind = Literal["theta0", "gradient", "noise", "nonlinear"]
+Kind = Literal["theta0", "gradient", "noise", "mask", "nonlinear"]
 NO_CLIENT = -1
 EVERY_CLIENT = -2
 
@@ -19,8 +19,8 @@ class Unknown(NamedTuple):
     """One row that a client knows and others may not.
 
     `when` is the number of the batch for gradients and the tick for noise and non-linear steps
-    (0 in `start`, t + 1 in step t). Noise that two clients share belongs to `client` and `other`.
-    The first model that all clients start from belongs to EVERY_CLIENT.
+    (0 in `start`, t + 1 in step t). Noise and masks that two clients share belong to `client` and
+    `other`. The first model that all clients start from belongs to EVERY_CLIENT.
     """
 
     kind: Kind
@@ -53,9 +53,11 @@ def first_models(ids: Tensor, common: bool) -> list[Unknown]:
     return [Unknown("theta0", 0, EVERY_CLIENT if common else client) for client in ids.tolist()]
 
 
-def noise_unknowns(tag: str, tick: int, source: Tensor, target: Tensor | None) -> list[Unknown]:
-    """Noise of the clients in `source`, or of the pairs (source, target)."""
+def noise_unknowns(
+    tag: str, tick: int, source: Tensor, target: Tensor | None, kind: Kind = "noise"
+) -> list[Unknown]:
+    """Noise, or masks, of the clients in `source` or of the pairs (source, target)."""
     if target is None:
-        return client_unknowns("noise", tick, source, tag)
+        return client_unknowns(kind, tick, source, tag)
     pairs = zip(source.tolist(), target.tolist(), strict=True)
-    return [Unknown("noise", tick, client, other, tag) for client, other in pairs]
+    return [Unknown(kind, tick, client, other, tag) for client, other in pairs]

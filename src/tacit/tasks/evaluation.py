@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool, without_onednn
 from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers import Chain
@@ -64,6 +65,10 @@ class TestSet(Evaluation):
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
 
     def models(self, theta: Tensor, clients: Sequence[int]) -> ModelScores:
+        if is_shared(theta):
+            once, count = self.models(theta[:1], clients[:1]), len(theta)
+            accuracy = None if once.accuracy is None else once.accuracy.expand(count)
+            return ModelScores(once.loss.expand(count), accuracy)
         models, samples = self._pass_size
         batches = [slice(low, low + samples) for low in range(0, len(self.x), samples)]
         loss, correct = torch.zeros(

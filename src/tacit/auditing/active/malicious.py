@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,7 @@ from tacit.auditing.active.behaviours import ECHO, Substitute, substitutes
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
+from tacit.core.fixed_point import IntegerRows
 from tacit.core.here import Here, Network
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.noise import Gaussian
@@ -187,6 +188,10 @@ class MaliciousNetwork:
         arrived: Tensor = evaluated(self.here.net.send(tag, rows, private=private))
         return arrived
 
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        # What malicious clients add to a sum shifts it by a number that they know.
+        return tuple(evaluated(total) for total in self.here.net.total(**rows))
+
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         return tuple(evaluated(mean) for mean in self.here.net.average(**rows))
 
@@ -227,6 +232,12 @@ class _ArbitraryNetwork:
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
         return self.here.net.mix(**{tag: self._any(tag, sent) for tag, sent in rows.items()})
+
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        chosen = {
+            tag: replace(sent, integers=self._any(tag, sent.integers)) for tag, sent in rows.items()
+        }
+        return self.here.net.total(**chosen)
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         return self.here.net.average(**{tag: self._any(tag, sent) for tag, sent in rows.items()})

@@ -46,7 +46,11 @@ class Evidence:
 def apply_combination(
     combination: Combination, knowledge: LinearKnowledge, transcript: Transcript
 ) -> Tensor:
-    """Σ coefficients · messages − Σ coefficients · own rows, [P] in float64."""
+    """Σ coefficients · messages − Σ coefficients · own rows, [P] in float64.
+
+    Messages of masked sums are known up to multiples of their modulus. So is their combination,
+    whose coefficients are then whole numbers: the value closest to zero is taken.
+    """
     _check_same_run(knowledge.run.transcript, transcript)
     parts = [
         a * transcript.messages[message].rows[row].double()
@@ -54,7 +58,13 @@ def apply_combination(
     ]
     parts += [a * _derived(one, knowledge, transcript) for one, a in combination.derived]
     parts += [-a * transcript.held_row(unknown).double() for unknown, a in combination.own]
-    return torch.stack(parts).sum(0) if parts else torch.zeros(())
+    if not parts:
+        return torch.zeros(())
+    total = torch.stack(parts).sum(0)
+    used = (transcript.messages[message].modulus for (message, _), _ in combination.messages)
+    if modulus := next((one for one in used if one is not None), None):
+        total = total - modulus * (total / modulus).round()
+    return total
 
 
 def _derived(derivation: Derivation, knowledge: LinearKnowledge, transcript: Transcript) -> Tensor:

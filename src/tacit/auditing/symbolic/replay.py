@@ -24,8 +24,10 @@ from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.symbols import DenseNetwork, SymbolicRun, run_on_symbols
+from tacit.auditing.symbolic.unrounded import UnroundedClients
+from tacit.core.fixed_point import IntegerNoise
 from tacit.core.here import Nonlinear
-from tacit.core.hosted_clients import HostedClients
+from tacit.core.hosted_clients import Sampling
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Philox, Randomness
@@ -150,6 +152,11 @@ class _RandomClients:
         self.points[number] = theta.clone()
         return self._rows("gradient", number)
 
+    def clipped_sum(
+        self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
+    ) -> Tensor:
+        return self.grad(theta, number)
+
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         w = -(self._rows("gradient", number) + linear) / curvature
         self.points[number] = w.clone()
@@ -201,6 +208,12 @@ class _WatchedNoise:
         if self.clients.inside_step is not None:
             self.clients.drawn_inside.update(noise_unknowns(tag, tick, source, target))
         return self.randomness.rows(tag, law, tick, source, target, width)
+
+    def integers(self, tag: str, law: IntegerNoise, tick: int, source: Tensor) -> Tensor:
+        return self.randomness.integers(tag, law, tick, source)
+
+    def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
+        return self.randomness.masks(tag, tick, one, other)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         self.clients.draw(f"words {tag}", tick)
@@ -256,7 +269,7 @@ class _Replay:
         recorder = TranscriptRecorder(DenseNetwork(graph), self.transcript, hood)
         noise = _WatchedNoise(Philox(seed, width, torch.float64), clients)
         here = recorder.wrap(
-            HostedClients(
+            UnroundedClients(
                 hood, recorder, clients, noise, algorithm.gradients_per_step, clients.apply
             )
         )

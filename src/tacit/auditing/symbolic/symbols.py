@@ -7,7 +7,7 @@ is recorded as coefficients. Nothing in this module is specific to one algorithm
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
@@ -16,10 +16,12 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
+from tacit.auditing.symbolic.unrounded import UnroundedClients
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
+from tacit.core.fixed_point import IntegerNoise, IntegerRows, Mask
 from tacit.core.here import Network, Nonlinear
-from tacit.core.hosted_clients import HostedClients
+from tacit.core.hosted_clients import Sampling
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.rows import NoiseRows, Sent, received
@@ -28,6 +30,7 @@ from tacit.graph import Graph
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
 from tacit.record.unknowns import (
     NO_CLIENT,
+    Kind,
     Unknown,
     client_unknowns,
     first_models,
@@ -65,6 +68,8 @@ class SymbolicRun:
     messages_before: dict[int, int]  # how many messages were sent before these gradients
     nonlinear_steps: dict[Unknown, NonlinearStep]
     gradients_per_step: int = 1
+    # How the sums of clipped gradients on batch 0, 1, … are sampled; others are plain gradients.
+    samplings: dict[int, Sampling] = field(default_factory=dict)
     # Messages that are not rows of coefficients, such as a counter: they carry no symbols.
     plain_messages: frozenset[int] = frozenset()
     # Whether the algorithm reads `here.t`, not only step sizes.
@@ -197,7 +202,7 @@ def step_on_symbols(algorithm: Algorithm, graph: Graph, t: int) -> SymbolicRun:
     return run(SymbolTable(len(counter.columns) + 1))
 
 
-class _SymbolicHere(HostedClients):
+class _SymbolicHere(UnroundedClients):
     """Hosted clients that notice when an algorithm reads the iteration."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -216,6 +221,13 @@ class _SymbolicHere(HostedClients):
         gradients = super().grad(theta, local)
         clients.uses_iteration = used
         return gradients
+
+    def clipped_sum(self, theta: Tensor, bound: float, rate: float, local: int = 0) -> Tensor:
+        clients = object.__getattribute__(self, "objective")
+        used = clients.uses_iteration
+        sums = super().clipped_sum(theta, bound, rate, local)
+        clients.uses_iteration = used
+        return sums
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         clients = object.__getattribute__(self, "objective")
@@ -293,6 +305,7 @@ class _SymbolicEngine:
             clients.messages_before,
             clients.nonlinear_steps,
             self.here.gradients_per_step,
+            clients.samplings,
             frozenset(self._plain),
             clients.uses_iteration,
             tuple(clients.schedules),
@@ -317,6 +330,7 @@ class SymbolicClients:
         self.uses_iteration = False
         self.schedules: list[Schedule] = []
         self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
+        self.samplings: dict[int, Sampling] = {}
 
     def set_tick(self, tick: int) -> None:
         self.tick = tick
@@ -338,6 +352,12 @@ class SymbolicClients:
         self.messages_before[number] = len(self._transcript.messages)
         return self._table.rows(client_unknowns("gradient", number, self._ids))
 
+    def clipped_sum(
+        self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
+    ) -> Tensor:
+        self.samplings[number] = sampling
+        return self.grad(theta, number)
+
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         # ∇f(w) + b + cw = 0: with the gradient as an unknown, w is linear in it.
         w = -(self.grad(linear, number) + linear) / curvature
@@ -353,7 +373,8 @@ class SymbolicClients:
         target: Tensor | None,
         width: int | None = None,
     ) -> NoiseRows:
-        unknowns = noise_unknowns(tag, tick, source, target)
+        kind: Kind = "mask" if isinstance(law, Mask) else "noise"
+        unknowns = noise_unknowns(tag, tick, source, target, kind)
         table, is_zero = self._table, law.variance == 0
         if not is_zero:
             if any(table.laws.get(unknown, law) != law for unknown in unknowns[:1]):
@@ -361,7 +382,8 @@ class SymbolicClients:
                     f"The noise {tag!r} has two distributions in one iteration.",
                     "Give them different tags.",
                 )
-            table.laws.update(dict.fromkeys(unknowns, law))
+            if kind == "noise":
+                table.laws.update(dict.fromkeys(unknowns, law))
             # Assign columns in this order, whatever order the rows are drawn in.
             table.rows(unknowns)
 
@@ -371,6 +393,12 @@ class SymbolicClients:
             return table.rows([unknowns[k] for k in index.tolist()])
 
         return NoiseRows(len(unknowns), table.width, torch.float64, source.device, draw)
+
+    def integers(self, tag: str, law: IntegerNoise, tick: int, source: Tensor) -> Tensor:
+        raise Misuse("Integer noise has no symbols.", "Add it with here.fixed_point.")
+
+    def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
+        raise Misuse("Integer masks have no symbols.", "Add them with here.fixed_point.")
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         raise Misuse(
@@ -404,6 +432,10 @@ class DenseNetwork:
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         return edge_rows[self._delivery]
+
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        sums = [sent.integers.sum(0, keepdim=True) for sent in rows.values()]
+        return tuple(total.repeat(len(self._weights), 1) for total in sums)
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         return tuple(x.mean(0, keepdim=True).repeat(len(x), 1) for x in rows.values())

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core.hosted_clients import HostedClients
+from tacit.core.rows import is_shared, shared
 from tacit.core.schedules import Rate, rate_at
 from tacit.engines.buffers import Buffers
 from tacit.engines.capture.graphs import Work, captured
@@ -173,7 +174,11 @@ class CapturedStep:
 
 def copied_state(state: Any) -> Any:
     """The same state in memory of its own."""
-    return replace(state, **{name: rows.clone() for name, rows in tensors_of(state).items()})
+    return replace(state, **{name: _copied(rows) for name, rows in tensors_of(state).items()})
+
+
+def _copied(rows: Tensor) -> Tensor:
+    return shared(rows[:1].clone(), len(rows)) if is_shared(rows) else rows.clone()
 
 
 def overwrite(target: dict[str, Tensor], source: dict[str, Tensor]) -> None:
@@ -182,9 +187,12 @@ def overwrite(target: dict[str, Tensor], source: dict[str, Tensor]) -> None:
     copied = {}
     for name, rows in source.items():
         if _layout(rows) != _layout(target[name]):
-            copied[name] = rows.clone() if _storage(rows) in places else rows
+            copied[name] = _copied(rows) if _storage(rows) in places else rows
     for name, rows in copied.items():
-        target[name].copy_(rows)
+        if is_shared(target[name]):
+            target[name][:1].copy_(rows[:1])
+        else:
+            target[name].copy_(rows)
 
 
 def _layout(rows: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from tacit.core.errors import Diverged, Misuse
+from tacit.core.fixed_point import IntegerRows, wrapped
 from tacit.core.rows import CodedRows, Sent, received
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import NodeState
+from tacit.peer.node.tree_place import TreePlace, untagged
 from tacit.peer.wire.messages import (
     Envelope,
     ExchangeId,
@@ -48,6 +51,11 @@ class PeerNetwork:
         row = self.manifest.graph.weights[[own], :].toarray()[0]
         self._weights = [float(row[column]) for column in columns]
         self._tick, self._index = 0, 0
+        self._masked_sum: TreePlace | None = None
+
+    def use_tree(self, place: TreePlace) -> None:
+        """Compute totals along a tree, in which this node has this place."""
+        self._masked_sum = place
 
     def start_tick(self, tick: int) -> None:
         """Number the following exchanges within this tick."""
@@ -81,6 +89,30 @@ class PeerNetwork:
             return edge_rows.new_empty(0, edge_rows.shape[1])
         return torch.stack([tensors[tag] for tensors in theirs])
 
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        assert self._masked_sum is not None, "no keys were agreed for masked sums"
+        tree, state = self._masked_sum, self._state
+        state.check_interrupted()
+        masked = {tag: sent.masked()[0] for tag, sent in rows.items()}
+        up, down = self._next_exchange(), self._next_exchange()
+        tree.check_sent(up, torch.stack(list(masked.values())))
+        children = [client for client in self.clients if client.member.name in tree.children]
+        below = [tree.tagged(masked, client.member.name) for client in children]
+        found = self._fetch(up, children, below, self.name)
+        sums: Tensors = {
+            tag: wrapped(torch.stack([row, *(untagged(one)[tag] for one in found)]).sum(0))
+            for tag, row in masked.items()
+        }
+        if tree.parent is not None:
+            self._publish(up, {tree.parent: tree.tagged(sums, tree.parent)})
+            (above,) = (one for one in self.clients if one.member.name == tree.parent)
+            like = tree.tagged(sums, tree.parent)
+            (arrived,) = self._fetch(down, [above], [like], self.name)
+            sums = untagged(arrived)
+        self._publish(down, {name: tree.tagged(sums, name) for name in tree.children})
+        self._wait_for_space()
+        return tuple(sent.decode(sums[tag][None]) for tag, sent in rows.items())
+
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         problem = "The algorithm needs a server, and a federation has none."
         raise Misuse(problem, "Choose a decentralized algorithm.")
@@ -104,10 +136,21 @@ class PeerNetwork:
 
         Those received have the tags, types and shapes of `like` before `decode`.
         """
-        state, federation = self._state, self.manifest.federation
-        state.check_interrupted()
+        self._state.check_interrupted()
+        exchange = self._next_exchange()
+        self._publish(exchange, messages)
+        to_us = "" if "" in messages else self.name
+        found = self._fetch(exchange, self.clients, [like] * len(self.clients), to_us, decode)
+        self._wait_for_space()
+        return found
+
+    def _next_exchange(self) -> ExchangeId:
         exchange = ExchangeId(self.manifest.generation, self._tick, self._index)
         self._index += 1
+        return exchange
+
+    def _publish(self, exchange: ExchangeId, messages: Mapping[str, Tensors]) -> None:
+        """Put messages by receiver ("" for all) into the outbox."""
         for receiver, tensors in messages.items():
             for tag, row in tensors.items():
                 if not is_finite(row):
@@ -115,30 +158,40 @@ class PeerNetwork:
                         f"{tag} is not finite at iteration {exchange.tick}: nothing was sent. "
                         "Try a smaller step size or less noise."
                     )
-            envelope = Envelope(federation, self.name, receiver, exchange)
-            state.active.outbox.put(pack(envelope, tensors))
-        to_us = "" if "" in messages else self.name
+            envelope = Envelope(self.manifest.federation, self.name, receiver, exchange)
+            self._state.active.outbox.put(pack(envelope, tensors))
+
+    def _fetch(
+        self,
+        exchange: ExchangeId,
+        clients: Sequence[NeighbourClient],
+        like: Sequence[Tensors],
+        to_us: str,
+        decode: Callable[[dict[str, Tensor]], Tensors] = lambda found: found,
+    ) -> list[Tensors]:
+        """Wait for one message from each of the clients, like the tensors given for it."""
+        state, federation = self._state, self.manifest.federation
         # Request all messages before waiting for the first.
-        for client in self.clients:
+        for client in clients:
             client.request(exchange, self.saved)
         found: list[Tensors] = []
         phase, state.waiting_since = state.progress.phase, time.monotonic()
         try:
-            for client in self.clients:
-                state.awaited = tuple(one.member.name for one in self.clients[len(found) :])
+            for client, tensors in zip(clients, like, strict=True):
+                late = clients[len(found) :]
+                state.awaited = tuple(one.member.name for one in late)
                 envelope = Envelope(federation, client.member.name, to_us, exchange)
-                expected = ExpectedMessage(envelope, like)
-                found.append(client.receive(expected, decode, lambda: self._report_wait(found)))
+                expected = ExpectedMessage(envelope, tensors)
+                found.append(client.receive(expected, decode, partial(self._report_wait, late)))
         finally:
             state.awaited = ()
         self._report_end_of_wait(phase)
-        self.received_since_saved += sum(row.nbytes for row in like.values())
-        self._wait_for_space()
+        if like:
+            self.received_since_saved += sum(row.nbytes for row in like[0].values())
         return found
 
-    def _report_wait(self, found: list[Tensors]) -> None:
-        """Report which clients this node waits for: those whose messages were not found yet."""
-        late = self.clients[len(found) :]
+    def _report_wait(self, late: Sequence[NeighbourClient]) -> None:
+        """Report the clients whose messages have not arrived."""
         names = [
             f"{client.member.name} ({client.report})" if client.report else client.member.name
             for client in late

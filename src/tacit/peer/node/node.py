@@ -110,6 +110,9 @@ class Node:
         context = RosterContext.build(self.shared, self.algorithm, self.local)
         self.shared.on_interrupt(context.network.cancel)
         try:
+            if self.algorithm.needs_total:
+                place, resumed = self.folder.run / "checkpoints", self.state is not None
+                context = context.with_fresh_keys(place, resumed=resumed)
             if self.state is None:
                 self._start(context)
             self._train(context)

@@ -16,6 +16,7 @@ The models need not be equal: a restart with γᵢ = ∇Lᵢ(θᵢ) has Σγ = �
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -30,10 +31,12 @@ from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
 from tacit.graph import Graph
 from tacit.peer.federation.manifest import Manifest
+from tacit.peer.node.fresh_keys import FreshKeys
 from tacit.peer.node.local_data import LocalData
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.network import PeerNetwork
 from tacit.peer.node.node_state import NodeState
+from tacit.peer.node.tree_place import TreePlace
 from tacit.privacy.keystreams import KeyRing
 
 
@@ -44,6 +47,7 @@ class RosterContext:
     manifest: Manifest
     network: PeerNetwork
     objective: HostedObjective
+    keys: KeyRing
     here: LazyClients
 
     @classmethod
@@ -71,7 +75,23 @@ class RosterContext:
         here = LazyClients(
             neighbourhood, network, objective, randomness, algorithm.gradients_per_step
         )
-        return cls(manifest, network, objective, here)
+        return cls(manifest, network, objective, keys, here)
+
+    def with_fresh_keys(self, folder: Path, *, resumed: bool) -> RosterContext:
+        """This context with the keys of masked sums: agreed with the neighbours, or as they were.
+
+        Args:
+            folder: Where salts and digests of masked rows are stored.
+            resumed: Whether this node continues from a saved state of this roster.
+        """
+        manifest, network = self.manifest, self.network
+        fresh = FreshKeys(folder, manifest.generation)
+        salts = fresh.stored() if resumed else agree_on_salts(network, fresh)
+        network.use_tree(TreePlace.of(manifest, network.name, salts, fresh))
+        at = {manifest.position(name): salt for name, salt in salts.items()}
+        keys, task = replace(self.keys, salts=at), self.objective.task
+        here = replace(self.here, randomness=keys.randomness(task.parameters, task.dtype))
+        return replace(self, keys=keys, here=here)
 
     def start(
         self, algorithm: Algorithm, step: int, steps: int, theta: Tensor | None
@@ -96,6 +116,19 @@ class RosterContext:
         self.network.start_tick(t + 1)
         here = self.here.at(t)
         return evaluated_state(algorithm.step(here.lazy_state(state), here))
+
+
+def agree_on_salts(network: PeerNetwork, fresh: FreshKeys) -> dict[str, bytes]:
+    """The salts of this node and its neighbours, by name: the first exchange under a roster."""
+    own = fresh.own_salt(network.name)
+    ours = {"salt": torch.tensor(list(own), dtype=torch.uint8)}
+    receivers = network.manifest.out_neighbours(network.name)
+    theirs = network.exchange({member.name: ours for member in receivers}, ours)
+    names = [client.member.name for client in network.clients]
+    salts = {name: bytes(one["salt"].tolist()) for name, one in zip(names, theirs, strict=True)}
+    salts[network.name] = own
+    fresh.save(salts)
+    return salts
 
 
 def rejoin(

@@ -19,7 +19,13 @@ from torch import Tensor
 
 Tensors = Mapping[str, Tensor]
 
-DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.uint8: "U8"}
+DTYPES = {
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.float32: "F32",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+}
 LENGTH_BYTES = 8  # a safetensors file starts with the length of its header
 MAX_DIAGNOSED_BYTES = 1 << 16  # of a wrong header, to say what is wrong
 

@@ -1,0 +1,105 @@
+"""Private SGD: nothing is learnt but a noisy sum over all clients, with a guarantee for the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from tacit.algorithms.algorithm import Algorithm
+from tacit.core.checks import check_count, check_number, check_positive
+from tacit.core.errors import Misuse
+from tacit.core.here import Here
+from tacit.core.schedules import Rate, check_rate
+from tacit.privacy.clipping import Clip
+from tacit.privacy.private_sum import PrivateSum
+
+
+@dataclass(frozen=True)
+class PrivateState:
+    """The model and the momentum, equal at all clients: [n, P] each."""
+
+    theta: Tensor
+    velocity: Tensor
+
+
+@dataclass(frozen=True)
+class PrivateSGD(Algorithm):
+    """SGD on masked, noisy sums of clipped gradients.
+
+    gᵢ = Σ_{samples drawn by i} ∇ℓ(θ) min(1, C/‖∇ℓ(θ)‖)
+    G  = Σᵢ (gᵢ + ζᵢ)        (`net.total`: nobody learns anything else)
+    v⁺ = μ v + G / B         (B: the expected number of samples drawn)
+    θ⁺ = θ − λ v⁺
+
+    Each sample is drawn with the same probability. ζᵢ is integer noise, such that the noise of the
+    honest clients together has standard deviation σC. With unit = "client" a client takes
+    `local_steps` plain steps of size `local_lr`, and gᵢ is its clipped update divided by `local_lr`.
+
+    Args:
+        lr: Step size λ, a number or a schedule.
+        clip: The bound C on the norm of one sample's gradient, or of one client's update. None: no
+            bound, which needs epsilon = inf.
+        momentum: μ.
+        local_steps: Steps of a client between two totals; unit = "client" only.
+        local_lr: Step size of these steps.
+        mechanism: Sampling, noise and encoding; `Privacy.prepare` computes it.
+    """
+
+    name: ClassVar[str] = "private-sgd"
+    paper: ClassVar[str] = "Abadi et al. 2016 (DP-SGD), with masked sums in place of a server"
+    requires: ClassVar[tuple[str, ...]] = ("undirected", "connected")
+    protects: ClassVar[str] = "everything but the noisy sum, with a guarantee for the whole run"
+    needs_total: ClassVar[bool] = True
+
+    lr: Rate
+    clip: float | None = 1.0
+    momentum: float = 0.0
+    local_steps: int = 1
+    local_lr: float = 0.1
+    mechanism: PrivateSum | None = None
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+        if self.clip is not None:
+            check_positive("clip", self.clip, example=1.0)
+        check_number("momentum", self.momentum, at_least=0, hint="below 1")
+        check_count("local_steps", self.local_steps)
+        check_positive("local_lr", self.local_lr, example=0.1)
+
+    @property
+    def gradients_per_step(self) -> int:
+        return self.local_steps
+
+    def start(self, here: Here) -> PrivateState:
+        theta = here.theta0
+        return PrivateState(theta, velocity=0.0 * theta)
+
+    def step(self, s: PrivateState, here: Here) -> PrivateState:
+        mechanism = self._mechanism()
+        if mechanism.unit == "client":
+            update = self._local_update(s.theta, here)
+        else:
+            update = here.clipped_sum(s.theta, mechanism.bound, mechanism.sampling_rate)
+        (total,) = here.net.total(update=here.fixed_point("update", update, mechanism.code))
+        velocity = self.momentum * s.velocity + (1 / mechanism.expected) * total
+        return PrivateState(s.theta - here.rate(self.lr) * velocity, velocity)
+
+    def _local_update(self, theta: Tensor, here: Here) -> Tensor:
+        """Σ ∇Lᵢ over the local steps of each client, clipped."""
+        total = here.grad(theta)
+        for local in range(1, self.local_steps):
+            total = total + here.grad(theta - self.local_lr * total, local)
+        if self.clip is None:
+            return total
+        return here.nonlinear("clip", Clip(self.clip).clipped, total, deterministic=True)
+
+    def _mechanism(self) -> PrivateSum:
+        if self.mechanism is None:
+            raise Misuse(
+                "private-sgd has no guarantee to keep.",
+                "Give one: [privacy] epsilon = 3 in a configuration, or "
+                "simulate(…, privacy=tacit.Privacy(epsilon=3)).",
+            )
+        return self.mechanism

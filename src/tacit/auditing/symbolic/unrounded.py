@@ -1,0 +1,21 @@
+"""Masked sums in an audit: numbers or symbols in place of integers, without rounding or modulus."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tacit.core.fixed_point import MASK, MODULUS, FixedPoint, IntegerRows
+from tacit.core.hosted_clients import HostedClients
+from tacit.core.noise import Gaussian
+
+
+class UnroundedClients(HostedClients):
+    """Hosted clients that sum their rows as they are."""
+
+    def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:
+        graph, tick, draw = self.graph, self._tick, self.randomness.rows
+        if code.noise is not None:
+            law = Gaussian(code.noise_deviation)
+            rows = rows + draw(f"{tag}/noise", law, tick, graph.ids, None).tensor()
+        masks = draw(f"{tag}/mask", MASK, tick, *graph.edge_ends)
+        return IntegerRows(rows, graph, masks.tensor, None, lambda total: total, MODULUS)

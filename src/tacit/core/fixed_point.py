@@ -1,0 +1,134 @@
+"""Rows as integers modulo 2³², for sums that reveal nothing but the total.
+
+    qᵢ = round(s · xᵢ) + Zᵢ mod 2³²
+    Σᵢ (xᵢ + Zᵢ/s) = (Σᵢ qᵢ mod 2³², read as a signed number) / s, up to rounding
+
+The scale s is public and Zᵢ is integer noise. A client's mask is uniform modulo 2³², so qᵢ plus the
+mask tells nothing, and masks that cancel do so without rounding, whatever their size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tacit.core.checks import check_count, check_positive
+from tacit.core.errors import Misuse
+from tacit.core.neighbourhood import Neighbourhood
+
+MODULUS = 2**32
+# Beyond this, a total is too close to the end of the range; noise has the rest of it.
+LARGEST_TOTAL = 2**30
+# Bytes of one number on the wire.
+WORD_BYTES = 4
+
+
+class IntegerNoise(Protocol):
+    """The distribution of integer noise on one coordinate."""
+
+    @property
+    def variance(self) -> float:
+        """Variance of one coordinate."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """How rows become integers, and their total numbers again.
+
+    Args:
+        scale: The integers per unit, s.
+        noise: What each client adds to its integers.
+        limit: The largest integer that a client contributes, before noise. If all of them together
+            stay below 2³⁰, a total is never taken for another one 2³² away.
+    """
+
+    scale: float
+    noise: IntegerNoise | None = None
+    limit: int = LARGEST_TOTAL
+
+    def __post_init__(self) -> None:
+        check_positive("The scale of integers", self.scale, example=1e6)
+        check_count("The limit of integers", self.limit)
+
+    @property
+    def modulus(self) -> float:
+        """Numbers repeat after this: 2³²/s."""
+        return MODULUS / self.scale
+
+    @property
+    def noise_deviation(self) -> float:
+        """Standard deviation of one client's noise, in the units of its rows."""
+        return 0.0 if self.noise is None else float(self.noise.variance**0.5) / self.scale
+
+    def encode(self, rows: Tensor) -> Tensor:
+        """round(s · x) as int32, limited to ±`limit`; what is not a number counts as the limit."""
+        scaled = rows.to(torch.float64).mul(self.scale).round_()
+        return torch.nan_to_num_(scaled, self.limit).clamp_(-self.limit, self.limit).int()
+
+    def decode(self, total: Tensor, dtype: torch.dtype) -> Tensor:
+        """The numbers of a total of int32.
+
+        Raises:
+            Misuse: If a number is close to the end of the range. On a GPU it becomes NaN instead,
+                because looking at it would wait for the GPU.
+        """
+        outside = total.abs() > LARGEST_TOTAL
+        if not total.is_cuda and bool(outside.any()):
+            raise Misuse(
+                f"A total has passed {LARGEST_TOTAL / self.scale:.3g}: it is close to the end of "
+                "the range of its integers.",
+                "Lower the learning rate or the clipping bound, or sum smaller batches.",
+            )
+        values = total.to(torch.float64) / self.scale
+        return torch.where(outside, torch.nan, values).to(dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerRows:
+    """Rows for `net.total`. Masks are drawn when needed: they cancel in the total.
+
+    Attributes:
+        integers: One row per hosted client, with noise and without masks: int32 [n, P].
+        graph: The edges of the hosted clients.
+        masks: Draws the mask of each out-edge [e, P]; both directions of an edge have the same.
+        noise: Draws the noise [n, P] that `integers` include, again; None if there is none.
+        decode: Maps a total [P] to numbers.
+        modulus: The numbers repeat after this: 2³²/s.
+    """
+
+    integers: Tensor
+    graph: Neighbourhood
+    masks: Callable[[], Tensor]
+    noise: Callable[[], Tensor] | None
+    decode: Callable[[Tensor], Tensor]
+    modulus: float
+
+    def masked(self) -> Tensor:
+        """The integers with masks: of an edge's ends, the smaller number adds its mask."""
+        masks = self.masks()
+        signs = self.graph.signs.to(masks.dtype)
+        return wrapped(self.integers + self.graph.total_out(signs * masks))
+
+
+class Mask:
+    """The distribution of a mask in audits, which compute with numbers: no number is ruled out."""
+
+    variance = math.inf
+
+    def quantile(self, u: Tensor) -> Tensor:
+        """A number of any size: the quantile of a Cauchy distribution."""
+        return torch.tan(math.pi * (u - 0.5))
+
+
+MASK = Mask()
+
+
+def wrapped(integers: Tensor) -> Tensor:
+    """Integers modulo 2³², as int32; the numbers of audits as they are."""
+    return integers if integers.is_floating_point() else integers.to(torch.int32)
