@@ -63,3 +63,45 @@ class PrivateSum:
     code: FixedPoint
     budget: Budget
 
+
+def private_sum(promise: Privacy, bound: float | None, facts: Population) -> PrivateSum:
+    """The sum that keeps a promise with the least noise.
+
+    Args:
+        promise: The guarantee.
+        bound: The largest norm of one unit's contribution; None for no bound.
+        facts: What the guarantee depends on.
+
+    Raises:
+        Misuse: If the promise does not fit the clients and samples, or nothing is clipped.
+    """
+    promise.check(samples=facts.samples, clients=facts.clients)
+    is_client = promise.unit == "client"
+    rate = 1.0 if is_client else min(1.0, facts.batch / facts.samples)
+    expected = float(facts.clients) if is_client else rate * facts.samples
+    # Far above what is ever drawn: six standard deviations of the binomial distribution.
+    most = expected + 6 * math.sqrt(expected * (1 - rate)) + 6
+    if math.isinf(promise.epsilon):
+        return _without_noise(promise, bound, rate, expected, most, facts)
+    if bound is None:
+        raise Misuse(
+            "Without clipping one sample can change the sum by any amount, and no noise hides it.",
+            "Give a clipping bound, e.g. clip = 1.0, or epsilon = inf.",
+        )
+    honest = promise.honest_among(facts.clients)
+    budget = promise.budget(rate, facts.steps)
+    multiplier, root = budget.noise_multiplier, math.sqrt(facts.parameters)
+    # Integers per bound, s·C: large enough for the overhead, small enough for the range.
+    wanted = min(root / OVERHEAD, LARGEST_TOTAL / most)
+    noise = DiscreteGaussian.up_to(multiplier * (wanted + root) / math.sqrt(honest))
+    steps = noise.scale * math.sqrt(honest) / multiplier - root
+    if steps * OVERHEAD_LIMIT < root:
+        raise Misuse(
+            f"A sum of {most:.0f} contributions of {facts.parameters:,} parameters does not fit "
+            "into integers of 32 bits.",
+            "Lower the batch size, or train fewer parameters.",
+        )
+    code = FixedPoint(steps / bound, noise)
+    draws = facts.parameters * facts.steps * facts.clients
+    budget = budget.with_distance(noise.distance(draws))
+    return PrivateSum(promise.unit, bound, rate, expected, code, budget)
