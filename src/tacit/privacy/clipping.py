@@ -53,12 +53,8 @@ class Clip:
         size: Tensor = torch.linalg.vector_norm(
             gradients, ord=order, dim=1, keepdim=True, dtype=torch.float64
         )
-        # Infinite for a gradient of zero.
-        share = self.bound / size
-        margin = max(4 * torch.finfo(gradients.dtype).eps, 1e-12)
-        share = torch.where(share < 1 + margin, share * (1 - margin), 1.0)
-        finite = size.isfinite()
-        return torch.where(finite, gradients * share.to(gradients.dtype), 0.0)
+        share = clipping_factors(size, self.bound, gradients.dtype)
+        return torch.where(size.isfinite(), gradients * share, 0.0)
 
     def clip_(self, gradients: Tensor) -> Tensor:
         """Clip in place, some rows at a time to save memory."""
@@ -66,3 +62,15 @@ class Clip:
         for part in gradients.split(step):  # type: ignore[no-untyped-call]
             part.copy_(self.clipped(part))
         return gradients
+
+
+def clipping_factors(norms: Tensor, bound: float, dtype: torch.dtype) -> Tensor:
+    """min(1, C/‖g‖) for gradients of this type, a little less where rounding could exceed C.
+
+    Zero where the norm, of type float64, is not finite.
+    """
+    # Infinite for a gradient of zero.
+    share = bound / norms
+    margin = max(4 * torch.finfo(dtype).eps, 1e-12)
+    share = torch.where(share < 1 + margin, share * (1 - margin), 1.0)
+    return torch.where(norms.isfinite(), share, 0.0).to(dtype)

@@ -29,6 +29,7 @@ from tacit.core.randomness import (
     same_size_permutations,
 )
 from tacit.tasks.parts import Part, Parts
+from tacit.tasks.poisson import PoissonSampler
 
 Device = torch.device | str
 # A number of clients → the ranges of clients to process together.
@@ -137,6 +138,7 @@ class MiniBatchLoader:
         self._device = self._order.device
         self._batch = source.batch_size
         self._key = derive_key(seed, "batches")
+        self.poisson = PoissonSampler.of(parts, ids, positions)
         self._slots = self._sizes // self._batch
         # Cache of the batches of each client's current epoch, client after client.
         self._epoch = torch.full_like(self._sizes, -1)

@@ -45,14 +45,14 @@ def compare(k, channels, height, filters, batch, size, stride, dilation, bias, r
     torch.testing.assert_close(windows.fold(unfolded, shape), plain._fold(unfolded, shape))
 
     images = y.flatten(0, 1).permute(0, 3, 1, 2).contiguous().requires_grad_()
-    pooled = functional.max_pool2d(images, 2).relu()
-    largest, where = gpu.pool(y, (2, 2), True)
-    torch.testing.assert_close(largest.flatten(0, 1).permute(0, 3, 1, 2), pooled.detach())
-    share = torch.randn_like(largest)
-    (back,) = torch.autograd.grad(pooled, images, share.flatten(0, 1).permute(0, 3, 1, 2))
-    torch.testing.assert_close(
-        gpu.unpool(share, where, y.shape, (2, 2)).flatten(0, 1).permute(0, 3, 1, 2), back
-    )
+    for window, step in (((2, 2), (2, 2)), ((2, 2), (1, 1)), ((3, 2), (2, 1)), ((1, 2), (2, 3))):
+        pooled = functional.max_pool2d(images, window, step).relu()
+        largest, where = gpu.pool(y, window, step, True)
+        torch.testing.assert_close(largest.flatten(0, 1).permute(0, 3, 1, 2), pooled.detach())
+        share = torch.randn_like(largest)
+        (back,) = torch.autograd.grad(pooled, images, share.flatten(0, 1).permute(0, 3, 1, 2))
+        found = gpu.unpool(share, where, y.shape, window, step)
+        torch.testing.assert_close(found.flatten(0, 1).permute(0, 3, 1, 2), back)
 
 
 WORDS = [  # key, tick, rows, first column, last column

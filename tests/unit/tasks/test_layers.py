@@ -196,7 +196,8 @@ def chains(draw_value):
             )
         elif kind in ("max", "mean"):
             size = draw_value(st.sampled_from([1, 2, 3, (2, 1), (1, 3)]))
-            layer = nn.MaxPool2d(size) if kind == "max" else nn.AvgPool2d(size)
+            step = draw_value(st.sampled_from([None, 1, 2, (1, 3)]))
+            layer = nn.MaxPool2d(size, step) if kind == "max" else nn.AvgPool2d(size)
         else:
             layer = _activation(draw_value) if kind == "activation" else nn.Identity()
         try:
@@ -376,11 +377,14 @@ REFUSED = {
         PICTURE,
         "not a plain convolution",
     ),
-    "overlapping pools": (imaged(nn.MaxPool2d(3, stride=1)), PICTURE, "overlap"),
     "overlapping means": (imaged(nn.AvgPool2d(3, stride=2)), PICTURE, "overlap"),
-    "padded pools": (imaged(nn.MaxPool2d(2, padding=1)), PICTURE, "overlap"),
-    "pools rounded up": (imaged(nn.AvgPool2d(4, ceil_mode=True)), PICTURE, "overlap"),
-    "means by another divisor": (imaged(nn.AvgPool2d(2, divisor_override=3)), PICTURE, "overlap"),
+    "padded pools": (imaged(nn.MaxPool2d(2, padding=1)), PICTURE, "plain pool"),
+    "pools rounded up": (imaged(nn.AvgPool2d(4, ceil_mode=True)), PICTURE, "plain pool"),
+    "means by another divisor": (
+        imaged(nn.AvgPool2d(2, divisor_override=3)),
+        PICTURE,
+        "plain pool",
+    ),
     "group norm": (imaged(nn.GroupNorm(1, 2)), PICTURE, "GroupNorm.*not one of"),
     "batch norm": (
         imaged(nn.BatchNorm2d(2, track_running_stats=False)),

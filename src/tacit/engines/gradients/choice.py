@@ -25,7 +25,8 @@ from torch import Tensor
 from tacit.core.errors import Misuse, first_line
 from tacit.core.storage import write_text
 from tacit.core.workers import WorkerPool
-from tacit.engines.gradients.objective import GradientBackend, Strategy
+from tacit.engines.gradients.objective import GradientBackend
+from tacit.engines.gradients.strategies import STRATEGIES, Strategy
 from tacit.tasks.batches import BatchLoader
 from tacit.tasks.flat import Loss, ModuleLoss, check_deterministic
 from tacit.tasks.layers import layered_loss
@@ -34,7 +35,6 @@ from tacit.tasks.task import Task
 
 # Clients in the trial.
 SAMPLE = 8
-STRATEGIES: tuple[Strategy, ...] = ("layered", "batched", "looped")
 
 
 @dataclass(frozen=True)

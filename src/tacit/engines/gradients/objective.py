@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from tacit.core.checks import check_positive
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool, without_onednn
 from tacit.engines.capture.graphs import Pass, captured_pass
+from tacit.engines.gradients.clipped import ClippedSums, require_samples
+from tacit.engines.gradients.strategies import WORKSPACE, Strategy
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader, gather
 from tacit.tasks.flat import Loss
 from tacit.tasks.layers import layered_loss
 from tacit.tasks.parts import Part
+from tacit.tasks.poisson import DrawWords, PoissonSample
 from tacit.tasks.task import Task
 
-Strategy = Literal["layered", "batched", "looped"]
 # Takes models [k, P], arrays [k, ...] and the output [k, P].
 Writer = Callable[[Tensor, Part, Tensor], None]
-# Numbers that one pass of one worker may take, roughly.
-WORKSPACE = {"cpu": 1 << 25, "cuda": 1 << 30}
 
 
 def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
@@ -115,6 +115,10 @@ class HostedObjective:
     def _backend(self) -> GradientBackend:
         return GradientBackend.of(self.task, self.strategy)
 
+    @cached_property
+    def _clipped_sums(self) -> ClippedSums:
+        return ClippedSums.of(self.task, self.loader, self.theta0()[0], self.pool)
+
     def theta0(self) -> Tensor:
         return self.task.initial(self.seed, self.clients).to(self.device)
 
@@ -149,6 +153,41 @@ class HostedObjective:
             for rows in self._split(len(samples)):
                 self._write_batches(theta[rows], samples[rows], out[rows])
         return self._clipped(out)
+
+    def poisson_sample(self, rate: float, words: DrawWords) -> PoissonSample:
+        """Include each sample of each hosted client independently with probability `rate`.
+
+        Args:
+            rate: The probability, above 0 and at most 1.
+            words: `(ids, width)` → uniform 32-bit words [len(ids), width] of these clients.
+
+        Raises:
+            Misuse: If the rate is not a probability above 0, or the data cannot be sampled.
+        """
+        return require_samples(self.loader).poisson.draw(rate, words)
+
+    def clipped_sum(
+        self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor | None = None
+    ) -> Tensor:
+        """Each client's sum of the gradients of its samples, each clipped to the norm `bound`.
+
+        A sample's gradient is that of the loss of a batch of this sample. One that is not finite
+        counts as zero.
+
+        Args:
+            theta: Models [n, P]. One model that is expanded to n rows takes less time than n
+                different ones.
+            sample: The samples of each client.
+            bound: The largest norm C of a sample's gradient.
+            out: Where to write [n, P]; default: a new tensor.
+
+        Raises:
+            Misuse: If the task has no mini-batches, or its samples influence each other.
+        """
+        check_positive("The clipping bound", bound, example=1.0)
+        out = theta.new_empty(theta.shape) if out is None else out
+        self._clipped_sums.write(theta, sample, bound, out)
+        return out
 
     def clear_captures(self) -> None:
         """Free the memory of captured passes."""

@@ -22,6 +22,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from tacit.tasks.sample_gradients import OuterProducts
+
 
 class Layer(Protocol):
     """One layer of a network."""
@@ -49,6 +51,16 @@ class Layer(Protocol):
         """
         ...
 
+    def sample_gradients(
+        self, weights: Tensor, saved: Any, dy: Tensor, needs_dx: bool
+    ) -> tuple[Tensor | None, list[OuterProducts]]:
+        """The gradient of the input, and those of the weights sample by sample.
+
+        For one client, as `backward` otherwise. Does not overwrite `dy`, whose column b is the
+        gradient of the loss of sample b alone.
+        """
+        ...
+
 
 class WeightlessLayer:
     """A layer without weights, whose backward pass is the function `input_gradient`."""
@@ -62,6 +74,11 @@ class WeightlessLayer:
         self, weights: Tensor, saved: Any, dy: Tensor, gradient: Tensor, needs_dx: bool
     ) -> Tensor | None:
         return self.input_gradient(saved, dy) if needs_dx else None
+
+    def sample_gradients(
+        self, weights: Tensor, saved: Any, dy: Tensor, needs_dx: bool
+    ) -> tuple[Tensor | None, list[OuterProducts]]:
+        return self.input_gradient(saved, dy) if needs_dx else None, []
 
 
 def matrix(weights: Tensor, outputs: int, inputs: int) -> Tensor:
@@ -94,7 +111,19 @@ class Linear:
         torch.bmm(dy, saved.mT, out=matrix(gradient, self.outputs, self.inputs))
         if self.bias:
             torch.sum(dy, 2, out=gradient[:, self.width - self.outputs :])
-        return matrix(weights, self.outputs, self.inputs).mT @ dy if needs_dx else None
+        return self._input_gradient(weights, dy) if needs_dx else None
+
+    def sample_gradients(
+        self, weights: Tensor, saved: Tensor, dy: Tensor, needs_dx: bool
+    ) -> tuple[Tensor | None, list[OuterProducts]]:
+        by_output = dy[0].T
+        products = [OuterProducts(saved[0].T, by_output)]
+        if self.bias:
+            products.append(OuterProducts(by_output))
+        return self._input_gradient(weights, dy) if needs_dx else None, products
+
+    def _input_gradient(self, weights: Tensor, dy: Tensor) -> Tensor:
+        return matrix(weights, self.outputs, self.inputs).mT @ dy
 
 
 @dataclass(frozen=True)
@@ -129,30 +158,52 @@ class Flatten(WeightlessLayer):
 
 @dataclass(frozen=True)
 class MaxPool(WeightlessLayer):
-    """The largest number of each window; windows do not overlap.
+    """The largest number of each window; windows may overlap.
 
     Saves the input and the position of the largest number, the first one among equals.
     """
 
     size: tuple[int, int]
+    stride: tuple[int, int]
 
     def forward(self, weights: Tensor, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         if (gpu := kernels_for(x)) is not None:
-            y, where = gpu.pool(x.contiguous(), self.size, False)
+            y, where = gpu.pool(x.contiguous(), self.size, self.stride, False)
             return y, (x, where)
         images = _to_torch(x)
-        y, where = torch.ops.aten.max_pool2d_with_indices(images, self.size, self.size)
+        y, where = torch.ops.aten.max_pool2d_with_indices(images, self.size, self.stride)
         return _from_torch(y, x), (images, where)
 
     def input_gradient(self, saved: tuple[Tensor, Tensor], dy: Tensor) -> Tensor:
         images, where = saved
         if (gpu := kernels_for(dy)) is not None:
-            return gpu.unpool(dy.contiguous(), where, images.shape, self.size)  # type: ignore[no-any-return]
+            return gpu.unpool(  # type: ignore[no-any-return]
+                dy.contiguous(), where, images.shape, self.size, self.stride
+            )
+        if dy.is_cuda and self.overlaps:
+            return _from_torch(self._unpool(_to_torch(dy), images, where), dy)
         with _no_determinism_warning(dy.device):
             dx = torch.ops.aten.max_pool2d_with_indices_backward(
-                _to_torch(dy), images, self.size, self.size, (0, 0), (1, 1), False, where
+                _to_torch(dy), images, self.size, self.stride, (0, 0), (1, 1), False, where
             )
         return _from_torch(dx, dy)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a number may be in several windows."""
+        return self.stride[0] < self.size[0] or self.stride[1] < self.size[1]
+
+    def _unpool(self, dy: Tensor, images: Tensor, where: Tensor) -> Tensor:
+        """The gradient of images [..., H, W], summed in a fixed order, which torch's is not."""
+        dx = torch.zeros_like(images)
+        (rows, columns), (down, across) = dy.shape[2:], self.stride
+        position = torch.arange(images[0, 0].numel(), device=dy.device).view(images.shape[2:])
+        for i in range(self.size[0]):
+            for j in range(self.size[1]):
+                at = (..., slice(i, i + (rows - 1) * down + 1, down),
+                      slice(j, j + (columns - 1) * across + 1, across))  # fmt: skip
+                dx[at] += torch.where(where == position[at], dy, 0)
+        return dx
 
 
 @dataclass(frozen=True)
@@ -184,7 +235,7 @@ def _kernels(device: torch.device) -> ModuleType | None:
     try:
         from tacit.tasks.layers import gpu
 
-        gpu.pool(torch.zeros(1, 1, 2, 2, 1, device=device), (2, 2), False)
+        gpu.pool(torch.zeros(1, 1, 2, 2, 1, device=device), (2, 2), (2, 2), False)
     except Exception:
         # Triton's errors have no common base class. Tensor operations work in any case.
         return None

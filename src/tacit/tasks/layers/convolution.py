@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tacit.tasks.layers.basic import MaxPool, kernels_for, matrix
+from tacit.tasks.sample_gradients import OuterProducts
 
 
 @dataclass(frozen=True)
@@ -72,16 +73,36 @@ class Convolution:
             return self._backward_gpu(gpu, weights, saved, dy, gradient, needs_dx)
         windows, shape, pooled, y = saved
         filters_gradient, b_gradient = self._split(gradient)
-        if self.relu:
-            dy = torch.ops.aten.threshold_backward(dy, y, 0)
+        dy = self._before_relu(dy, y)
         if self.bias:
             torch.sum(dy, (2, 3, 4), out=b_gradient)
-        if self.pool is not None:
-            dy = self.pool.input_gradient(pooled, dy)
-        dy = dy.reshape(len(dy), self.outputs, -1)
+        dy = self._before_pooling(dy, pooled)
         torch.bmm(dy, windows.mT, out=filters_gradient)
-        if not needs_dx:
-            return None
+        return self._input_gradient(weights, dy, shape) if needs_dx else None
+
+    def sample_gradients(
+        self, weights: Tensor, saved: Any, dy: Tensor, needs_dx: bool
+    ) -> tuple[Tensor | None, list[OuterProducts]]:
+        windows, shape, pooled, y = saved
+        dy = self._before_relu(dy, y)
+        by_b = dy[0].sum((1, 2)).T
+        dy = self._before_pooling(dy, pooled)
+        by_output = dy.view(self.outputs, -1, shape[-1]).permute(2, 0, 1)
+        by_filters = by_output @ windows.view(self.taps, -1, shape[-1]).permute(2, 1, 0)
+        products = [OuterProducts(by_filters.flatten(1))]
+        if self.bias:
+            products.append(OuterProducts(by_b))
+        return self._input_gradient(weights, dy, shape) if needs_dx else None, products
+
+    def _before_relu(self, dy: Tensor, y: Tensor) -> Tensor:
+        return torch.ops.aten.threshold_backward(dy, y, 0) if self.relu else dy
+
+    def _before_pooling(self, dy: Tensor, pooled: Any) -> Tensor:
+        """The gradient [k, F, positions · B] of the products of filters and windows."""
+        dy = dy if self.pool is None else self.pool.input_gradient(pooled, dy)
+        return dy.reshape(len(dy), self.outputs, -1)
+
+    def _input_gradient(self, weights: Tensor, dy: Tensor, shape: torch.Size) -> Tensor:
         return self._unpadded(self._fold(self._split(weights)[0].mT @ dy, shape))
 
     def output_size(self, shape: torch.Size) -> tuple[int, int]:
@@ -109,7 +130,7 @@ class Convolution:
         y = self._windows(gpu, x).forward(x, filters, b if self.bias else None, relu_now)
         if self.pool is None:
             return y, (x, y, y.shape)
-        pooled, where = gpu.pool(y, self.pool.size, self.relu)
+        pooled, where = gpu.pool(y, self.pool.size, self.pool.stride, self.relu)
         return pooled, (x, where, y.shape)
 
     def _backward_gpu(
@@ -118,7 +139,7 @@ class Convolution:
         x, output, shape = saved
         dy = dy.contiguous()
         if self.pool is not None:
-            dy = gpu.unpool(dy, output, shape, self.pool.size)
+            dy = gpu.unpool(dy, output, shape, self.pool.size, self.pool.stride)
         elif self.relu:
             dy = torch.ops.aten.threshold_backward(dy, output, 0)
         windows, dy = self._windows(gpu, x), dy.view(len(dy), self.outputs, -1)

@@ -145,8 +145,8 @@ def _fold_kernel(
 @triton.jit
 def _pool_kernel(
     x, y, where, numel, height: tl.constexpr, width: tl.constexpr, batch: tl.constexpr,
-    out_height: tl.constexpr, out_width: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    BLOCK: tl.constexpr, RELU: tl.constexpr,
+    out_height: tl.constexpr, out_width: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr, RELU: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = index < numel
@@ -157,12 +157,12 @@ def _pool_kernel(
     corner = x + ((image * height + row * DOWN) * width + column * ACROSS) * batch + b
     largest = tl.load(corner, inside, 0.0)
     argmax = tl.zeros((BLOCK,), dtype=tl.int16)
-    for i in tl.static_range(DOWN):
-        for j in tl.static_range(ACROSS):
+    for i in tl.static_range(HEIGHT):
+        for j in tl.static_range(WIDTH):
             value = tl.load(corner + (i * width + j) * batch, inside, 0.0)
             better = (value > largest) | (value != value)
             largest = tl.where(better, value, largest)
-            argmax = tl.where(better, i * ACROSS + j, argmax).to(tl.int16)
+            argmax = tl.where(better, i * WIDTH + j, argmax).to(tl.int16)
     if RELU:
         # No gradient flows back from a window without a positive number.
         argmax = tl.where(largest <= 0, -1, argmax).to(tl.int16)
@@ -174,20 +174,27 @@ def _pool_kernel(
 @triton.jit
 def _unpool_kernel(
     dy, where, dx, numel, height: tl.constexpr, width: tl.constexpr, batch: tl.constexpr,
-    out_height: tl.constexpr, out_width: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    out_height: tl.constexpr, out_width: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = index < numel
     b = index % batch
     pixel = index // batch
     column, row, image = pixel % width, (pixel // width) % height, pixel // (width * height)
-    pooled = inside & (row // DOWN < out_height) & (column // ACROSS < out_width)
-    source = ((image * out_height + row // DOWN) * out_width + column // ACROSS) * batch + b
-    tap = (row % DOWN) * ACROSS + column % ACROSS
-    chosen = tl.load(where + source, pooled, 0)
-    gradient = tl.load(dy + source, pooled, 0.0)
-    tl.store(dx + index, tl.where(pooled & (chosen == tap), gradient, 0.0), inside)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    # The windows that a pixel is in, from the last to the first.
+    for up in tl.static_range((HEIGHT + DOWN - 1) // DOWN):
+        for left in tl.static_range((WIDTH + ACROSS - 1) // ACROSS):
+            top, first = row // DOWN - up, column // ACROSS - left
+            i, j = row - top * DOWN, column - first * ACROSS
+            pooled = inside & (i < HEIGHT) & (j < WIDTH) & (top >= 0) & (first >= 0)
+            pooled = pooled & (top < out_height) & (first < out_width)
+            source = ((image * out_height + top) * out_width + first) * batch + b
+            chosen = tl.load(where + source, pooled, -1)
+            gradient = tl.load(dy + source, pooled, 0.0)
+            total += tl.where(pooled & (chosen == i * WIDTH + j), gradient, 0.0)
+    tl.store(dx + index, total, inside)
 
 
 @dataclass(frozen=True)
@@ -251,28 +258,33 @@ class Windows:
         )  # fmt: skip
 
 
-def pool(x: Tensor, size: tuple[int, int], relu: bool) -> tuple[Tensor, Tensor]:
+def pool(
+    x: Tensor, size: tuple[int, int], stride: tuple[int, int], relu: bool
+) -> tuple[Tensor, Tensor]:
     """The largest number of each window of images [k, C, H, W, B], and its index in the window.
 
     With `relu`, numbers that are not positive become zero, with index -1.
     """
     k, channels, height, width, batch = x.shape
-    rows, columns = height // size[0], width // size[1]
+    rows, columns = (height - size[0]) // stride[0] + 1, (width - size[1]) // stride[1] + 1
     y = x.new_empty(k, channels, rows, columns, batch)
     where = torch.empty(y.shape, dtype=torch.int16, device=x.device)
     _pool_kernel[(triton.cdiv(y.numel(), 1024),)](
-        x, y, where, y.numel(), height, width, batch, rows, columns, *size,
+        x, y, where, y.numel(), height, width, batch, rows, columns, *size, *stride,
         RELU=relu, BLOCK=1024, num_warps=4,
     )  # fmt: skip
     return y, where
 
 
-def unpool(dy: Tensor, where: Tensor, shape: torch.Size, size: tuple[int, int]) -> Tensor:
+def unpool(
+    dy: Tensor, where: Tensor, shape: torch.Size, size: tuple[int, int], stride: tuple[int, int]
+) -> Tensor:
     """The gradient of images of this shape, from the gradient of the pooled images."""
     dx = dy.new_empty(shape)
     _unpool_kernel[(triton.cdiv(dx.numel(), 1024),)](
-        dy, where, dx, dx.numel(), *shape[2:], *dy.shape[2:4], *size, BLOCK=1024, num_warps=4
-    )
+        dy, where, dx, dx.numel(), *shape[2:], *dy.shape[2:4], *size, *stride,
+        BLOCK=1024, num_warps=4,
+    )  # fmt: skip
     return dx
 
 

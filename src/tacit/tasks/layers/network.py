@@ -15,6 +15,7 @@ from tacit.tasks.flat import FlatModule, Loss, ModuleLoss
 from tacit.tasks.layers.basic import RELU, SIGMOID, TANH, Flatten, Layer, Linear, MaxPool, MeanPool
 from tacit.tasks.layers.convolution import Convolution
 from tacit.tasks.parts import Part, Parts
+from tacit.tasks.sample_gradients import OuterProducts
 from tacit.tasks.stream import Stream
 
 M = TypeVar("M", bound=nn.Module)
@@ -65,6 +66,19 @@ class Chain:
             total += 2 * (x.numel() + _numel(saved))
         return batch * total, x.shape[1]
 
+    @property
+    def first(self) -> int:
+        """The first layer with weights; the gradient of its input is not needed."""
+        return next(number for number, width in enumerate(self.widths) if width)
+
+    def forward(self, weights: Sequence[Tensor], x: Tensor) -> tuple[Tensor, list[Any]]:
+        """The output for inputs [k, ..., B], and what each layer's backward pass needs."""
+        saved: list[Any] = []
+        for layer, own in zip(self.layers, weights, strict=True):
+            x, needed = layer.forward(own, x)
+            saved.append(needed)
+        return x, saved
+
     def output(self, theta: Tensor, inputs: Tensor) -> Tensor:
         """Outputs [k, B, O] of models theta [k, P] for inputs [k, B, ...]."""
         x = inputs.movedim(1, -1).contiguous()
@@ -87,27 +101,51 @@ class LayeredLoss:
         inputs, *targets = arrays
         layers, widths = self.chain.layers, self.chain.widths
         weights, gradients = torch.split(theta, widths, 1), torch.split(out, widths, 1)
-        x = inputs.movedim(1, -1).contiguous()
-        saved: list[Any] = []
-        for layer, own in zip(layers, weights, strict=True):
-            x, needed = layer.forward(own, x)
-            saved.append(needed)
-        dy: Tensor | None = self._output_gradient(x, targets)
-        first = next(number for number, width in enumerate(widths) if width)
+        output, saved = self.chain.forward(weights, inputs.movedim(1, -1).contiguous())
+        dy: Tensor | None = self._output_gradient(output, targets)
+        first = self.chain.first
         for number in range(len(layers) - 1, first - 1, -1):
             assert dy is not None
             dy = layers[number].backward(
                 weights[number], saved.pop(), dy, gradients[number], number > first
             )
 
+    def sample_gradients(self, theta: Tensor, arrays: Part) -> list[OuterProducts]:
+        """The gradient of each sample of arrays [B, ...] at one model theta [P]."""
+        inputs, *targets = arrays
+        layers, weights = self.chain.layers, torch.split(theta[None], self.chain.widths, 1)
+        output, saved = self.chain.forward(weights, inputs.movedim(0, -1).contiguous()[None])
+        dy: Tensor | None = self._sample_output_gradients(output, targets)
+        first = self.chain.first
+        products: list[OuterProducts] = []
+        for number in range(len(layers) - 1, first - 1, -1):
+            assert dy is not None
+            dy, found = layers[number].sample_gradients(
+                weights[number], saved.pop(), dy, number > first
+            )
+            products[:0] = found
+        return products
+
     def _output_gradient(self, output: Tensor, targets: list[Tensor]) -> Tensor:
         """The gradient of each client's loss by its output [k, O, B], a new tensor."""
         if self.labelled:
-            classes = torch.arange(output.shape[1], device=output.device)[:, None]
-            correct = targets[0][:, None] == classes
-            return torch.add(output.softmax(1), correct, alpha=-1).div_(output.shape[2])
+            return _cross_entropy_gradient(output, targets[0]).div_(output.shape[2])
         by_output: Tensor = vmap(grad(self.criterion))(output.mT.contiguous(), *targets)
         return by_output.mT.contiguous()
+
+    def _sample_output_gradients(self, output: Tensor, targets: list[Tensor]) -> Tensor:
+        """The gradient of each sample's own loss by its output [1, O, B], a new tensor."""
+        if self.labelled:
+            return _cross_entropy_gradient(output, targets[0][None])
+        alone = [target[:, None] for target in targets]
+        by_output: Tensor = vmap(grad(self.criterion))(output.mT[0, :, None], *alone)
+        return by_output[:, 0].T.contiguous()[None]
+
+
+def _cross_entropy_gradient(output: Tensor, labels: Tensor) -> Tensor:
+    """The gradient of each sample's cross-entropy by outputs [k, O, B] for labels [k, B]."""
+    classes = torch.arange(output.shape[1], device=output.device)[:, None]
+    return torch.add(output.softmax(1), labels[:, None] == classes, alpha=-1)
 
 
 def layered_loss(
@@ -211,14 +249,16 @@ def _convolution(module: nn.Conv2d) -> Convolution:
 
 def _pool(module: nn.MaxPool2d | nn.AvgPool2d) -> Layer:
     size, stride = _pair(module.kernel_size), _pair(module.stride)
-    plain = stride == size and _pair(module.padding) == (0, 0) and not module.ceil_mode
+    plain = _pair(module.padding) == (0, 0) and not module.ceil_mode
     if isinstance(module, nn.MaxPool2d):
         plain = plain and _pair(module.dilation) == (1, 1) and not module.return_indices
         if plain and _computes(module, nn.MaxPool2d):
-            return MaxPool(size)
+            return MaxPool(size, stride)
     elif plain and _computes(module, nn.AvgPool2d) and module.divisor_override is None:
+        if stride != size:
+            raise UnsupportedModule(f"{module} averages windows that overlap or leave gaps")
         return MeanPool(size)
-    raise UnsupportedModule(f"{module} pools windows that overlap")
+    raise UnsupportedModule(f"{module} is not a plain pool")
 
 
 def _computes(module: nn.Module, kind: type[M]) -> TypeGuard[M]:

@@ -1,0 +1,200 @@
+"""Each hosted client's sum of clipped gradients of single samples.
+
+Backends differ in how they compute the gradients of single samples: by layers, by torch.func or one
+by one. If all clients have the same model, their samples go through in one flat batch, which is cut
+into pieces for the workers without regard to clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from tacit.core.errors import Misuse
+from tacit.core.workers import WorkerPool, without_onednn
+from tacit.engines.gradients.separable import check_separable
+from tacit.engines.gradients.strategies import STRATEGIES, WORKSPACE, Strategy
+from tacit.tasks.batches import BatchLoader, MiniBatchLoader, gather
+from tacit.tasks.flat import Loss
+from tacit.tasks.layers import layered_loss
+from tacit.tasks.parts import Part
+from tacit.tasks.poisson import PoissonSample
+from tacit.tasks.sample_gradients import OuterProducts, write_clipped_sums
+from tacit.tasks.task import Task
+
+# A model [P] and arrays [B, ...] → the gradient of each sample.
+SampleGradients = Callable[[Tensor, Part], Sequence[OuterProducts]]
+
+
+def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
+    """The gradient [B, P] of each sample's own loss, in one pass."""
+
+    def of_one(theta: Tensor, *sample: Tensor) -> Tensor:
+        return loss(theta, *(array[None] for array in sample))
+
+    gradients: Tensor = vmap(grad(of_one), (None, *(0 for _ in arrays)))(theta, *arrays)
+    return gradients
+
+
+def looped(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
+    """The gradient [B, P] of each sample's own loss, one by one: slow and obviously right."""
+    out = theta.new_empty(len(arrays[0]), len(theta))
+    for row in range(len(out)):
+        point = theta.detach().clone().requires_grad_()
+        value = loss(point, *(array[row : row + 1] for array in arrays))
+        (out[row],) = torch.autograd.grad(value, point)
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class ClippingBackend:
+    """Computes the gradients of single samples of one task.
+
+    `workspace` is how many numbers one sample takes in a pass, roughly.
+    """
+
+    strategy: Strategy
+    gradients: SampleGradients
+    workspace: int
+
+    @classmethod
+    def of(cls, task: Task, strategy: Strategy) -> ClippingBackend:
+        """The backend for a task with mini-batches.
+
+        Raises:
+            Misuse: If the strategy is "layered" but the loss is not that of a chain of layers.
+        """
+        if strategy == "layered":
+            net = layered_loss(task.loss, task.parts, 1)
+            if isinstance(net, str):
+                raise Misuse(f'gradients is "layered", but {net}.', 'Use "batched" or "looped".')
+            return cls(strategy, net.sample_gradients, net.workspace + 2 * task.parameters)
+        compute = {"batched": batched, "looped": looped}[strategy]
+
+        def gradients(theta: Tensor, arrays: Part) -> list[OuterProducts]:
+            return [OuterProducts(compute(task.loss, theta, arrays))]
+
+        numel = task.source.batch_numel // (task.batch_size or 1)
+        return cls(strategy, gradients, 4 * task.parameters + 16 * numel)
+
+    @classmethod
+    def first_usable(cls, task: Task, theta: Tensor, arrays: Part) -> ClippingBackend:
+        """The fastest backend that works for a model [P] and arrays [B, ...]."""
+        for strategy in STRATEGIES[:-1]:
+            try:
+                backend = cls.of(task, strategy)
+                backend.gradients(theta, arrays)
+            except Exception:  # torch.func and users' losses raise many kinds
+                continue
+            return backend
+        return cls.of(task, STRATEGIES[-1])
+
+    def samples_per_pass(self, device: torch.device | str) -> int:
+        """How many samples fit into the workspace of a pass."""
+        return max(1, WORKSPACE[torch.device(device).type] // self.workspace)
+
+    def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
+        """The context of a pass: in layered ones, each worker multiplies matrices by itself."""
+        return without_onednn(device) if self.strategy == "layered" else nullcontext()
+
+
+def require_samples(loader: BatchLoader) -> MiniBatchLoader:
+    """The loader of a task with mini-batches; raises Misuse for another one."""
+    if isinstance(loader, MiniBatchLoader):
+        return loader
+    raise Misuse(
+        "Clipping per sample needs data that can be sampled, but this task has a stream or "
+        "computes each gradient on all data of a client.",
+        "Use Task.from_module or Task.from_loss with a batch_size.",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Samples that go through one pass, and where their sums go.
+
+    Attributes:
+        samples: Which of the drawn samples.
+        model: The client whose model they need.
+        begun: The clients whose first sample is in this piece, or who have none.
+        bounds: Where the samples of these clients are within the piece, [clients + 1].
+        carried: How many samples at the beginning belong to the client before those.
+    """
+
+    samples: slice
+    model: int
+    begun: slice
+    bounds: Tensor
+    carried: int
+
+
+def pieces(bounds: Tensor, cuts: Sequence[slice]) -> Iterator[Piece]:
+    """Pieces of samples that are sorted by client, with client i at bounds[i] to bounds[i + 1]."""
+    for cut in cuts:
+        first = int(torch.searchsorted(bounds[:-1], cut.start))
+        stop = cut.stop + (cut is cuts[-1])
+        last = int(torch.searchsorted(bounds[:-1], stop))
+        own = bounds[first : last + 1].clamp(max=cut.stop) - cut.start
+        carried = int(own[0])
+        model = int(torch.searchsorted(bounds, cut.start, right=True)) - 1
+        yield Piece(cut, model, slice(first, last), own, carried)
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedSums:
+    """Sums of clipped gradients over samples of shared arrays."""
+
+    backend: ClippingBackend
+    arrays: Part
+    pool: WorkerPool
+
+    @classmethod
+    def of(cls, task: Task, loader: BatchLoader, theta: Tensor, pool: WorkerPool) -> ClippedSums:
+        """The sums of a task; `theta` [P] is a model to try it with.
+
+        Raises:
+            Misuse: If the task has no mini-batches, or its samples influence each other.
+        """
+        arrays = require_samples(loader).arrays
+        check_separable(task.loss, theta, arrays)
+        some = gather(arrays, slice(0, 2))
+        return cls(ClippingBackend.first_usable(task, theta, some), arrays, pool)
+
+    def write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
+        """Write each client's sum at its own row of theta [n, P] into out [n, P]."""
+        bounds, total = sample.bounds, len(sample.index)
+        if not total:
+            out.zero_()
+            return
+        largest = self.backend.samples_per_pass(theta.device)
+        if theta.stride(0) == 0 or len(theta) == 1:
+            cuts = self.pool.split(total, largest)
+        else:
+            # Client by client.
+            cuts = [
+                slice(low, min(low + largest, end))
+                for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+                for low in range(begin, end, largest)
+            ]
+        work = list(pieces(bounds, cuts))
+        # What a piece adds to a client that an earlier piece began.
+        carried = {number: out.new_empty(1, out.shape[1]) for number, piece in enumerate(work)}
+
+        def write(numbered: tuple[int, Piece]) -> None:
+            number, piece = numbered
+            arrays = gather(self.arrays, sample.index[piece.samples])
+            sums = [(piece.bounds, out[piece.begun])]
+            if piece.carried:
+                sums.append((torch.tensor([0, piece.carried]), carried[number]))
+            write_clipped_sums(self.backend.gradients(theta[piece.model], arrays), bound, sums)
+
+        with self.backend.pass_context(theta.device):
+            self.pool.run(write, enumerate(work))
+        for number, piece in enumerate(work):
+            if piece.carried:
+                out[piece.begun.start - 1] += carried[number][0]

@@ -1,0 +1,112 @@
+"""Poisson sampling: each sample of each client is included independently with probability q."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tacit.core.checks import check_number
+from tacit.tasks.parts import Parts
+
+# Ids of k clients and a width → uniform 32-bit words [k, width] as int64, such as
+# `lambda ids, width: randomness.words(tag, tick, ids, width)`.
+DrawWords = Callable[[Tensor, int], Tensor]
+# Words drawn at a time.
+TILE = 1 << 22
+# A draw exceeds its expected size by this many standard deviations in 3 of 100,000 cases.
+DEVIATIONS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class PoissonSample:
+    """The samples that hosted clients have drawn, on the host.
+
+    Attributes:
+        index: Positions in the shared arrays of `Parts`, int64 [S], client after client.
+        counts: How many of them belong to each hosted client, int64 [n].
+        capacity: A size that almost all draws fit into, for engines that reserve memory.
+    """
+
+    index: Tensor
+    counts: Tensor
+    capacity: int
+
+    @cached_property
+    def bounds(self) -> Tensor:
+        """Client i has samples `bounds[i]` to `bounds[i + 1]` of the index, int64 [n + 1]."""
+        return torch.cat((self.counts.new_zeros(1), self.counts.cumsum(0)))
+
+
+@dataclass(frozen=True, eq=False)
+class PoissonSampler:
+    """Draws samples of hosted clients.
+
+    Attributes:
+        order: Positions in the shared arrays, grouped by client, int64 [samples].
+        first: Where each hosted client's positions begin in `order`, [n].
+        sizes: How many samples each hosted client has, [n].
+        ids: Permanent ids of the hosted clients, [n].
+    """
+
+    order: Tensor
+    first: Tensor
+    sizes: Tensor
+    ids: Tensor
+
+    @classmethod
+    def of(cls, parts: Parts, ids: Tensor, positions: Tensor) -> PoissonSampler:
+        """The sampler of the clients `ids`, whose data are at these positions of the parts."""
+        positions = positions.cpu()
+        return cls(parts.order, parts.offsets[positions], parts.sizes[positions], ids.cpu())
+
+    def draw(self, rate: float, words: DrawWords) -> PoissonSample:
+        """Include sample j of a client if its word j is less than ⌊q·2³²⌋.
+
+        Whether a sample is included depends on its client's words only, not on who else is hosted.
+
+        Args:
+            rate: The probability q, above 0 and at most 1.
+            words: Draws the clients' words.
+
+        Raises:
+            Misuse: If the rate is not a probability above 0.
+        """
+        check_number("The sampling rate", rate, above=0, at_most=1, example=0.01)
+        threshold = math.floor(rate * 2**32)
+        owners, chosen = [], []
+        # In NumPy: torch would start threads for each of these short loops.
+        for clients in self._groups:
+            sizes, first = self.sizes.numpy()[clients], self.first.numpy()[clients]
+            width = int(sizes.max())
+            drawn = words(self.ids[clients], width).cpu().numpy()
+            row, column = np.nonzero(drawn < threshold)
+            owned = column < sizes[row]
+            row, column = row[owned], column[owned]
+            owners.append(clients[row])
+            chosen.append(self.order.numpy()[first[row] + column])
+        owner, index = np.concatenate(owners), np.concatenate(chosen)
+        if len(chosen) > 1:
+            index = index[owner.argsort(kind="stable")]
+        counts = np.bincount(owner, minlength=len(self.ids))
+        total = int(self.sizes.sum())
+        spread = DEVIATIONS * math.sqrt(rate * (1 - rate) * total)
+        capacity = min(total, math.ceil(rate * total + spread))
+        return PoissonSample(torch.from_numpy(index), torch.from_numpy(counts), capacity)
+
+    @cached_property
+    def _groups(self) -> list[np.ndarray]:
+        """Clients of about the same size, so that at most every second word is not needed."""
+        octave = np.array([size.bit_length() for size in self.sizes.tolist()])
+        groups = []
+        for length in np.unique(octave).tolist():
+            (clients,) = np.nonzero(octave == length)
+            # Some clients at a time: the words of all may not fit into memory.
+            step = max(1, TILE >> length)
+            groups += [clients[low : low + step] for low in range(0, len(clients), step)]
+        return groups
