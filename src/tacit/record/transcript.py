@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.checks import is_count
+from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse, unknown_name
 from tacit.core.here import Network, Nonlinear
 from tacit.core.hosted_clients import HostedClients, Objective
@@ -286,3 +287,18 @@ class _RecordedRandomness:
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         return self.randomness.words(tag, tick, source, width)
+
+    def integers(
+        self,
+        tag: str,
+        law: DiscreteGaussian,
+        tick: int,
+        source: Tensor,
+        width: int | None = None,
+    ) -> Tensor:
+        return self.randomness.integers(tag, law, tick, source, width)
+
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
+        self.randomness.add_integers(tag, law, tick, source, onto)

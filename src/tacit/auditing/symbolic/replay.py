@@ -24,6 +24,7 @@ from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.symbols import DenseNetwork, SymbolicRun, run_on_symbols
+from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.here import Nonlinear
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
@@ -205,6 +206,23 @@ class _WatchedNoise:
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         self.clients.draw(f"words {tag}", tick)
         return self.randomness.words(tag, tick, source, width)
+
+    def integers(
+        self,
+        tag: str,
+        law: DiscreteGaussian,
+        tick: int,
+        source: Tensor,
+        width: int | None = None,
+    ) -> Tensor:
+        self.clients.draw(f"integers {tag}", tick)
+        return self.randomness.integers(tag, law, tick, source, width)
+
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
+        self.clients.draw(f"integers {tag}", tick)
+        self.randomness.add_integers(tag, law, tick, source, onto)
 
 
 def _false_declarations(step: Nonlinear, rows: Tensor, out: Tensor) -> Iterator[str]:

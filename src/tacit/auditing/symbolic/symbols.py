@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core.checks import check_count
+from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse
 from tacit.core.here import Network, Nonlinear
 from tacit.core.hosted_clients import HostedClients
@@ -377,6 +378,24 @@ class SymbolicClients:
             f"The algorithm draws words {tag!r} outside of here.nonlinear.",
             "Draw them inside the function given to here.nonlinear: the result is not linear.",
         )
+
+    def integers(
+        self,
+        tag: str,
+        law: DiscreteGaussian,
+        tick: int,
+        source: Tensor,
+        width: int | None = None,
+    ) -> Tensor:
+        raise Misuse(
+            f"The algorithm draws integers {tag!r} outside of here.nonlinear.",
+            "Draw them inside the function given to here.nonlinear.",
+        )
+
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
+        self.integers(tag, law, tick, source)
 
     def nonlinear(self, step: Nonlinear, rows: Tensor) -> Tensor:
         self._check_first_use(f"the non-linear step {step.tag!r}", "Give them different tags.")
