@@ -95,6 +95,12 @@ class Setting:
             raise Misuse(f"seed is {self.seed!r}.", "Give a whole number.")
         self.graph.require(*self.algorithm.requires, by=self.algorithm.name)
         check_fit(self.algorithm, self.task)
+        if self.algorithm.needs_total and not self.start_alike and self.task.clients > 1:
+            raise Misuse(
+                f"{self.algorithm.name} trains one model, but the clients start from different "
+                "ones.",
+                'Let them start from one: init="same" or init="module".',
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +178,7 @@ class Simulation(Execution):
             _randomness(setting.prg, seed, task, pool),
             algorithm.gradients_per_step,
             workspace=Workspace(self.net.buffers, pool),
+            common_start=algorithm.needs_total,
         )
         if transcript is not None:
             if group.ranks > 1:

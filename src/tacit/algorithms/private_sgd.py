@@ -35,7 +35,7 @@ class PrivateSGD(Algorithm):
 
     Each sample is drawn with the same probability. ζᵢ is integer noise, such that the noise of the
     honest clients together has standard deviation σC. With unit = "client" a client takes
-    `local_steps` plain steps of size `local_lr`, and gᵢ is its clipped update divided by `local_lr`.
+    `local_steps` plain steps of size `local_lr`, and gᵢ is the sum of their gradients, clipped.
 
     Args:
         lr: Step size λ, a number or a schedule.

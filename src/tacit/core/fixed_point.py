@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tacit.core.checks import check_count, check_positive
+from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse
 from tacit.core.neighbourhood import Neighbourhood
 
@@ -26,15 +26,6 @@ MODULUS = 2**32
 LARGEST_TOTAL = 2**30
 # Bytes of one number on the wire.
 WORD_BYTES = 4
-
-
-class IntegerNoise(Protocol):
-    """The distribution of integer noise on one coordinate."""
-
-    @property
-    def variance(self) -> float:
-        """Variance of one coordinate."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ class FixedPoint:
     """
 
     scale: float
-    noise: IntegerNoise | None = None
+    noise: DiscreteGaussian | None = None
     limit: int = LARGEST_TOTAL
 
     def __post_init__(self) -> None:
@@ -64,7 +55,7 @@ class FixedPoint:
     @property
     def noise_deviation(self) -> float:
         """Standard deviation of one client's noise, in the units of its rows."""
-        return 0.0 if self.noise is None else float(self.noise.variance**0.5) / self.scale
+        return 0.0 if self.noise is None else self.noise.scale / self.scale
 
     def encode(self, rows: Tensor) -> Tensor:
         """round(s · x) as int32, limited to ±`limit`; what is not a number counts as the limit."""

@@ -7,6 +7,9 @@ for one row or a million, in any order and chunking. A word is addressed by
     key      from the seed and a tag ("delta", "batches", …)
     counter  (column // 4, source, target, tick); column % 4 picks one of the four words
 
+Integer noise takes two words per number, and rarely further ones: those of the word in column c are
+the words 4c, 4c + 1 and 4c + 2 of another key.
+
 `source` is the client whose randomness it is, `target` one plus the other end of an edge for noise
 that two clients share, or zero, and `tick` the iteration. There is no hidden stream.
 """
@@ -22,7 +25,8 @@ import torch
 from torch import Tensor
 
 from tacit.core.devices import to_device
-from tacit.core.fixed_point import IntegerNoise
+from tacit.core.discrete_gaussian import FURTHER, DiscreteGaussian
+from tacit.core.integer_noise import Keys, add_by_kernels
 from tacit.core.native import add_laplace, gpu_usable, is_compiled, supports, write_words
 from tacit.core.noise import Laplace, Noise
 from tacit.core.rows import NoiseRows
@@ -129,16 +133,46 @@ class Randomness(Protocol):
         """
         ...
 
-    def integers(self, tag: str, law: IntegerNoise, tick: int, source: Tensor) -> Tensor:
-        """Integer noise [len(source), P], each row secret to its client."""
-        ...
-
     def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
         """Uniform 32-bit words [len(one), P] as int64 that the clients of each pair share."""
         ...
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         """Uniform 32-bit words [len(source), width] as int64, each row secret to its client."""
+        ...
+
+    def integers(
+        self,
+        tag: str,
+        law: DiscreteGaussian,
+        tick: int,
+        source: Tensor,
+        width: int | None = None,
+    ) -> Tensor:
+        """Integer noise of `source`, int32 [k, width], each row secret to its client.
+
+        Args:
+            tag: The name of the noise stream.
+            law: The distribution of each number.
+            tick: The counter of iterations.
+            source: The client of each row, [k].
+            width: The width of the rows; that of a model by default.
+        """
+        ...
+
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
+        """Add that noise to integers, in place; what does not fit wraps around.
+
+        Args:
+            tag: The name of the noise stream.
+            law: The distribution of each number.
+            tick: The counter of iterations.
+            source: The clients, [k].
+            onto: Rows int32 or int64 [k, width], one per client, or one row [width], to which the
+                noise of all clients is added.
+        """
         ...
 
 
@@ -202,6 +236,36 @@ class Philox:
             out[rows, columns.start : columns.stop] = words(key, tick, *ends, columns)
         return out
 
+    def integers(
+        self,
+        tag: str,
+        law: DiscreteGaussian,
+        tick: int,
+        source: Tensor,
+        width: int | None = None,
+    ) -> Tensor:
+        shape = (len(source), self.width if width is None else width)
+        out = torch.zeros(shape, dtype=torch.int32, device=source.device)
+        self.add_integers(tag, law, tick, source, out)
+        return out
+
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
+        keys = (
+            derive_key(self.seed, "integers", tag),
+            derive_key(self.seed, "integers/ties", tag),
+        )
+        if add_by_kernels(law, keys, tick, source, onto, self.pool):
+            return
+        for rows, columns in tiles(len(source), 2 * onto.shape[-1], onto.device):
+            noise = _integers(keys, law, tick, source[rows], columns)
+            numbers = slice(columns.start // 2, columns.stop // 2)
+            if onto.ndim == 2:
+                onto[rows, numbers] += noise
+            else:
+                onto[numbers] += noise.sum(0, dtype=onto.dtype)
+
     def _noise(
         self, key: int, law: Noise, tick: int, source: Tensor, target: Tensor, width: int
     ) -> Tensor:
@@ -216,6 +280,22 @@ class Philox:
 
         self.pool.run(draw, tiles(len(out), out.shape[1], out.device))
         return out
+
+
+def _integers(
+    keys: Keys, law: DiscreteGaussian, tick: int, source: Tensor, columns: range
+) -> Tensor:
+    """Integer noise of `source`, from the words in these columns, in tensor operations."""
+
+    def further(row: int, column: int) -> list[int]:
+        first = 4 * (columns.start + column)
+        client = source[row : row + 1]
+        drawn = words(
+            keys[1], tick, client, torch.zeros_like(client), range(first, first + FURTHER)
+        )
+        return drawn[0].tolist()
+
+    return law.numbers(words(keys[0], tick, source, torch.zeros_like(source), columns), further)
 
 
 def same_size_permutations(key: int, epoch: int, clients: Tensor, size: int) -> Tensor:

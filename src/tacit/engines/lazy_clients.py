@@ -103,9 +103,11 @@ class LazyClients(HostedClients):
         return cast(State, replace(cast(Any, state), **known))
 
     @property
-    def theta0(self) -> Tensor:
+    def theta0(self) -> Any:
         rows = super().theta0
-        return shared(rows[:1], len(rows)) if self.common_start else rows
+        if not self.common_start:
+            return rows
+        return Known(shared(rows[:1], len(rows)), self.workspace)
 
     def grad(self, theta: Any, local: int = 0) -> Any:
         if isinstance(theta, Tensor):

@@ -11,6 +11,9 @@ A row of 32-bit words is a ChaCha20 keystream (RFC 8439, counter 0, nonce 0) wit
 Each part of an address is encoded as length ‖ UTF-8, so no two addresses have the same encoding,
 and an algorithm draws under one tag once in a tick, so no keystream is used twice. Word w stands
 for the number u = (w + ½)/2³², and noise of a law is its quantile at u.
+
+Integer noise takes words from the keystream of the purpose "integers", two per number. The three
+further words of word w are the words 4w, 4w + 1 and 4w + 2 of the purpose "integers/ties".
 """
 
 from __future__ import annotations
@@ -23,7 +26,9 @@ import torch
 from torch import Tensor
 
 from tacit.core.checks import check_count
+from tacit.core.discrete_gaussian import FURTHER, DiscreteGaussian
 from tacit.core.errors import Misuse
+from tacit.core.integer_noise import integer_rows
 from tacit.core.noise import Noise
 from tacit.core.rows import NoiseRows
 
@@ -70,10 +75,17 @@ def encode_parts(*parts: str) -> bytes:
     return b"".join(len(text).to_bytes(4, "big") + text for text in texts)
 
 
-def keystream(key: bytes, words: int) -> Iterator[np.ndarray]:
-    """The first words of the ChaCha20 keystream of a key, in chunks of at most CHUNK uint32."""
+def keystream(key: bytes, words: int, block: int = 0) -> Iterator[np.ndarray]:
+    """Words of the ChaCha20 keystream of a key, in chunks of at most CHUNK uint32.
+
+    Args:
+        key: The key, 32 bytes.
+        words: How many words.
+        block: The block of 16 words that they begin with.
+    """
     # 4 bytes of counter, 12 of nonce.
-    cipher = Cipher(ChaCha20(key, nonce=bytes(16)), mode=None).encryptor()
+    counter = block.to_bytes(4, "little") + bytes(12)
+    cipher = Cipher(ChaCha20(key, nonce=counter), mode=None).encryptor()
     for first in range(0, words, CHUNK):
         zeros = bytes(4 * min(CHUNK, words - first))
         yield np.frombuffer(cipher.update(zeros), dtype="<u4")
@@ -146,7 +158,7 @@ class KeyRing:
         """The key of one row.
 
         Args:
-            purpose: "noise", "words" or "masks".
+            purpose: "noise", "words", "masks", "integers" or "integers/ties".
             tag: The name of the stream.
             tick: The counter of iterations.
             source: The client that draws, or the source of the edge.
@@ -245,11 +257,51 @@ class Keystreams:
         device: torch.device,
     ) -> Tensor:
         out = np.empty((len(source), width), dtype=np.int64)
-        for row, *ends in zip(out, source, target, strict=True):
-            key = self.ring.key(purpose, tag, tick, *ends)
+        for row, one, other in zip(out, source, target, strict=True):
+            key = self.ring.key(purpose, tag, tick, one, other)
             for first, drawn in zip(range(0, width, CHUNK), keystream(key, width), strict=True):
                 row[first : first + len(drawn)] = drawn
         return torch.from_numpy(out).to(device)
+
+    def integers(
+        self,
+        tag: str,
+        law: DiscreteGaussian,
+        tick: int,
+        source: Tensor,
+        width: int | None = None,
+    ) -> Tensor:
+        columns = self.width if width is None else width
+        out = torch.empty(len(source), columns, dtype=torch.int32)
+        for row, client in zip(out, source.tolist(), strict=True):
+            self._write_integers(tag, law, tick, client, row)
+        return out.to(source.device)
+
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
+        rows = integer_rows(onto, source)
+        for at in range(len(source)):
+            drawn = self.integers(tag, law, tick, source[at : at + 1], rows.shape[1])
+            rows[at if onto.ndim == 2 else 0] += drawn[0]
+
+    def _write_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, client: int, row: Tensor
+    ) -> None:
+        first_words = self.ring.key("integers", tag, tick, client, None)
+        ties = self.ring.key("integers/ties", tag, tick, client, None)
+        first = 0
+
+        def further(_: int, at: int) -> list[int]:
+            word = 4 * (first + at)
+            (drawn,) = keystream(ties, word % 16 + FURTHER, word // 16)
+            return [int(one) for one in drawn[word % 16 :]]
+
+        for words in keystream(first_words, 2 * len(row)):
+            bits = torch.from_numpy(words.astype(np.int32))
+            numbers = law.numbers(bits[None], further)[0]
+            row[first // 2 : first // 2 + len(numbers)] = numbers
+            first += len(words)
 
 
 def uniform(words: np.ndarray) -> Tensor:

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from tacit.core.checks import is_count
+from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse, unknown_name
-from tacit.core.fixed_point import IntegerNoise, IntegerRows, Mask
+from tacit.core.fixed_point import IntegerRows, Mask
 from tacit.core.here import Network, Nonlinear
 from tacit.core.hosted_clients import HostedClients, Objective, Sampling
 from tacit.core.neighbourhood import Neighbourhood
@@ -333,11 +334,23 @@ class _RecordedRandomness:
             self.recorder.record_held(unknowns, rows.draw)
         return rows
 
-    def integers(self, tag: str, law: IntegerNoise, tick: int, source: Tensor) -> Tensor:
-        return self.randomness.integers(tag, law, tick, source)
-
     def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
         return self.randomness.masks(tag, tick, one, other)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         return self.randomness.words(tag, tick, source, width)
+
+    def integers(
+        self,
+        tag: str,
+        law: DiscreteGaussian,
+        tick: int,
+        source: Tensor,
+        width: int | None = None,
+    ) -> Tensor:
+        return self.randomness.integers(tag, law, tick, source, width)
+
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
+        self.randomness.add_integers(tag, law, tick, source, onto)

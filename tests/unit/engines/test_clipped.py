@@ -115,7 +115,7 @@ def test_every_backend_sums_clipped_gradients(strategy, dtype, counts, shared, b
     sample = sample_of(counts, 14)
     expected = by_hand(task, theta, sample, bound)
     assert bool(expected.abs().sum(1).gt(0).eq(sample.counts > 0).all())
-    found = with_backend(task, strategy).clipped_sum(theta, sample, bound)
+    found = with_backend(task, strategy).clipped_sum_of(theta, sample, bound)
     scale = max(bound if bound < 1e6 else 0.0, float(expected.norm(dim=1).max()))
     assert_same(found, expected, scale, 14)
     assert bool((found[sample.counts == 0] == 0).all())
@@ -172,7 +172,7 @@ def test_layers_clip_what_autograd_clips(chain, dtype, counts, bound, shared):
     theta = theta[:1].expand_as(theta) if shared else theta
     sample = sample_of(counts, 14)
     expected = by_hand(task, theta, sample, bound)
-    found = with_backend(task, "layered").clipped_sum(theta, sample, bound)
+    found = with_backend(task, "layered").clipped_sum_of(theta, sample, bound)
     scale = max(bound, float(expected.norm(dim=1).max()))
     # Products of layers round differently from torch's convolutions.
     assert_same(found, expected, scale, 30)
@@ -198,7 +198,7 @@ def test_the_loss_of_a_sample_is_the_criterion_of_one_output(name, strategy):
     module = module_of(lambda: nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, CLASSES)))
     task = Task.from_module(module, parts, loss=criterion, batch_size=2)
     theta, sample = scattered(task), sample_of((4, 0, 3), 15)
-    found = with_backend(task, strategy).clipped_sum(theta, sample, 0.2)
+    found = with_backend(task, strategy).clipped_sum_of(theta, sample, 0.2)
     assert_same(found, by_hand(task, theta, sample, 0.2), 0.2, 7)
 
 
@@ -211,7 +211,7 @@ def test_any_loss_of_a_vector():
     task = Task.from_loss(regression, parts, draw(6), batch_size=2)
     hosted, sample = objective(task), sample_of((6, 2), 9)
     theta = scattered(task)
-    found = hosted.clipped_sum(theta, sample, 0.7)
+    found = hosted.clipped_sum_of(theta, sample, 0.7)
     assert hosted._clipped_sums.backend.strategy == "batched"
     assert_same(found, by_hand(task, theta, sample, 0.7), 0.7, 8)
 
@@ -225,7 +225,7 @@ def test_a_loss_that_cannot_be_batched_is_looped():
     task.parts.arrays[0].abs_()
     hosted, sample = objective(task), sample_of((4,), 5)
     theta = task.initial(0, [0])
-    found = hosted.clipped_sum(theta, sample, 0.4)
+    found = hosted.clipped_sum_of(theta, sample, 0.4)
     assert hosted._clipped_sums.backend.strategy == "looped"
     assert_same(found, by_hand(task, theta, sample, 0.4), 0.4, 4)
 
@@ -240,7 +240,7 @@ def test_no_sample_counts_more_than_the_bound(strategy, dtype):
     for bound in (1e-3, 0.1, 0.73, 7.3):
         for one in range(0, 40, 1 if strategy == "layered" else 5):
             sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1)
-            size = float(hosted.clipped_sum(theta, sample, bound).double().norm())
+            size = float(hosted.clipped_sum_of(theta, sample, bound).double().norm())
             assert size <= bound
             if bound < 0.1:
                 assert size > bound * (1 - 1e-5)
@@ -254,7 +254,7 @@ def test_gradients_that_are_not_finite_count_as_zero(strategy, bad, dtype):
     task.parts.arrays[0][2, 1] = bad
     theta = scattered(task)
     sample = PoissonSample(torch.tensor([1, 2, 3, 7]), torch.tensor([3, 1]), 4)
-    found = with_backend(task, strategy).clipped_sum(theta, sample, 0.5)
+    found = with_backend(task, strategy).clipped_sum_of(theta, sample, 0.5)
     assert bool(found.isfinite().all())
     assert_same(found, by_hand(task, theta, sample, 0.5), 0.5, 4)
 
@@ -266,7 +266,7 @@ def test_very_long_and_very_short_gradients():
     for strategy in STRATEGIES:
         for one in range(6):
             sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1)
-            found = with_backend(task, strategy).clipped_sum(theta, sample, 1e-3)
+            found = with_backend(task, strategy).clipped_sum_of(theta, sample, 1e-3)
             assert float(found.double().norm()) <= 1e-3
             assert_same(found, by_hand(task, theta, sample, 1e-3), 1e-3, 1)
 
@@ -280,14 +280,14 @@ def test_pieces_of_any_size_give_the_same_sums(strategy, workers, shared, monkey
     theta = theta[:1].expand_as(theta) if shared else theta
     sample = sample_of((0, 13, 2, 6), 16)
     pool = WorkerPool(workers)
-    whole = with_backend(task, strategy).clipped_sum(theta, sample, 0.3)
+    whole = with_backend(task, strategy).clipped_sum_of(theta, sample, 0.3)
     workspace = ClippingBackend.of(task, strategy).workspace
     for together in (1, 2, 5, 8):
         monkeypatch.setitem(strategies.WORKSPACE, "cpu", together * workspace)
         hosted = with_backend(task, strategy, pool)
         with pool.exclusive():
-            found = hosted.clipped_sum(theta, sample, 0.3)
-            again = hosted.clipped_sum(theta, sample, 0.3)
+            found = hosted.clipped_sum_of(theta, sample, 0.3)
+            again = hosted.clipped_sum_of(theta, sample, 0.3)
         torch.testing.assert_close(found, whole, rtol=1e-10, atol=1e-13)
         assert torch.equal(found, again)
 
@@ -327,13 +327,13 @@ def test_a_thousand_clients_of_one_model_equal_client_by_client():
     sample = hosted.poisson_sample(0.6, lambda ids, width: philox.words("s", 0, ids, width))
     assert 0 in sample.counts
     theta = task.initial(0, [0]).expand(1000, -1)
-    together = hosted.clipped_sum(theta, sample, 0.1)
-    apart = hosted.clipped_sum(theta.contiguous(), sample, 0.1)
+    together = hosted.clipped_sum_of(theta, sample, 0.1)
+    apart = hosted.clipped_sum_of(theta.contiguous(), sample, 0.1)
     torch.testing.assert_close(together, apart, rtol=1e-12, atol=1e-14)
     for client in (0, 1, 499, 999):
         alone = objective(task, clients=[client])
         own = alone.poisson_sample(0.6, lambda ids, width: philox.words("s", 0, ids, width))
-        found = alone.clipped_sum(theta[:1], own, 0.1)
+        found = alone.clipped_sum_of(theta[:1], own, 0.1)
         torch.testing.assert_close(found[0], together[client], rtol=1e-12, atol=1e-14)
 
 
@@ -343,11 +343,11 @@ def test_the_result_is_written_where_asked():
     theta = scattered(task)
     before = theta.clone()
     out = torch.full_like(theta, torch.nan)
-    assert hosted.clipped_sum(theta, sample, 0.1, out) is out
-    assert torch.equal(out, hosted.clipped_sum(theta, sample, 0.1))
+    assert hosted.clipped_sum_of(theta, sample, 0.1, out) is out
+    assert torch.equal(out, hosted.clipped_sum_of(theta, sample, 0.1))
     assert torch.equal(theta, before)
     nothing = PoissonSample(torch.empty(0, dtype=torch.int64), torch.zeros(3).long(), 4)
-    assert not bool(hosted.clipped_sum(theta, nothing, 0.1, out).any())
+    assert not bool(hosted.clipped_sum_of(theta, nothing, 0.1, out).any())
 
 
 def test_layers_are_chosen_where_the_model_is_a_chain_of_them():
@@ -381,19 +381,19 @@ def test_a_model_whose_samples_influence_each_other_is_refused(layer, zero):
         nn.init.zeros_(module[-1].weight)
     task = task_of(module.double(), IMAGE)
     with pytest.raises(Misuse, match=r"cannot treat a sample by itself.*nn\.GroupNorm"):
-        objective(task).clipped_sum(scattered(task), sample_of((2, 0, 3), 14), 0.1)
+        objective(task).clipped_sum_of(scattered(task), sample_of((2, 0, 3), 14), 0.1)
 
 
 def test_a_loss_whose_samples_influence_each_other_is_refused():
     weighted = nn.CrossEntropyLoss(weight=torch.arange(1.0, CLASSES + 1).double())
     task = task_of(module_of(CNN), IMAGE, loss=weighted)
     with pytest.raises(Misuse, match=r"neither the mean nor the sum.*class weights"):
-        objective(task).clipped_sum(scattered(task), sample_of((2, 0, 3), 14), 0.1)
+        objective(task).clipped_sum_of(scattered(task), sample_of((2, 0, 3), 14), 0.1)
     centred = Task.from_loss(
         lambda theta, x: ((x - x.mean(0)) @ theta).square().mean(), [draw(5, 3)], draw(3), 2
     )
     with pytest.raises(Misuse, match="neither the mean nor the sum"):
-        objective(centred).clipped_sum(draw(1, 3), sample_of((2,), 5), 0.1)
+        objective(centred).clipped_sum_of(draw(1, 3), sample_of((2,), 5), 0.1)
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_data_without_samples_are_refused(task):
     task = task()
     hosted = objective(task)
     with pytest.raises(Misuse, match=r"data that can be sampled.*batch_size"):
-        hosted.clipped_sum(hosted.theta0(), sample_of((1, 1), 2), 0.1)
+        hosted.clipped_sum_of(hosted.theta0(), sample_of((1, 1), 2), 0.1)
     with pytest.raises(Misuse, match=r"data that can be sampled.*batch_size"):
         hosted.poisson_sample(0.1, lambda ids, width: torch.zeros(len(ids), width))
 
@@ -417,4 +417,4 @@ def test_data_without_samples_are_refused(task):
 def test_a_bound_that_is_none_is_refused(bound):
     task = task_of(module_of(CNN), IMAGE)
     with pytest.raises(Misuse, match=r"clipping bound is .*above 0"):
-        objective(task).clipped_sum(scattered(task), sample_of((2, 0, 3), 14), bound)
+        objective(task).clipped_sum_of(scattered(task), sample_of((2, 0, 3), 14), bound)

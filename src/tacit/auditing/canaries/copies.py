@@ -13,6 +13,7 @@ direction uᵣ of length one. First models are zero.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,7 +23,9 @@ from scipy import sparse
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.core.fixed_point import IntegerRows, wrapped
 from tacit.core.here import Network
+from tacit.core.hosted_clients import Sampling
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
@@ -114,6 +117,17 @@ class CanaryObjective:
         rows = self.clip.clip_(rows)
         return rows if out is None else out.copy_(rows)
 
+    def clipped_sum(
+        self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
+    ) -> Tensor:
+        """A client has the canary or not, by its coin; it is drawn as every sample is."""
+        clients = torch.arange(self.coins.numel(), device=self.device)
+        drawn = sampling.draw(clients, 1)[:, 0] < math.floor(sampling.rate * 2**32)
+        there = (self.coins > 0) & drawn.cpu().reshape(self.coins.shape)
+        rows = there[:, :, None] * (sampling.bound * self.directions)[:, None, :]
+        rows = Clip(sampling.bound).clip_(rows.reshape(theta.shape).to(self.device, self.dtype))
+        return rows if out is None else out.copy_(rows)
+
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         # Where the gradient is g, ∇f(w) + b + cw = 0.
         return -(self.grad(linear, number) + linear) / curvature
@@ -138,6 +152,18 @@ class ObservedNetwork:
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         self._observe(edge_rows)
         return self._network.send(tag, edge_rows, private=private)
+
+    def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
+        """The sum over each copy. Of what clients send, only the totals are kept."""
+        copies, totals = len(self._directions), []
+        for sent in rows.values():
+            clients = len(sent.integers) // copies
+            sums = sent.integers.reshape(copies, clients, -1).sum(1)
+            total = sent.decode(wrapped(sums))
+            self.seen.append(None)
+            self._observe(total.repeat_interleave(clients - 1, 0))
+            totals.append(total.repeat_interleave(clients, 0))
+        return tuple(totals)
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
         """The mean over each copy: each has a server of its own."""

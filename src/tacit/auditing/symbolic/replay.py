@@ -25,7 +25,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.symbols import DenseNetwork, SymbolicRun, run_on_symbols
 from tacit.auditing.symbolic.unrounded import UnroundedClients
-from tacit.core.fixed_point import IntegerNoise
+from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.here import Nonlinear
 from tacit.core.hosted_clients import Sampling
 from tacit.core.neighbourhood import Neighbourhood
@@ -209,15 +209,29 @@ class _WatchedNoise:
             self.clients.drawn_inside.update(noise_unknowns(tag, tick, source, target))
         return self.randomness.rows(tag, law, tick, source, target, width)
 
-    def integers(self, tag: str, law: IntegerNoise, tick: int, source: Tensor) -> Tensor:
-        return self.randomness.integers(tag, law, tick, source)
-
     def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
         return self.randomness.masks(tag, tick, one, other)
 
     def words(self, tag: str, tick: int, source: Tensor, width: int) -> Tensor:
         self.clients.draw(f"words {tag}", tick)
         return self.randomness.words(tag, tick, source, width)
+
+    def integers(
+        self,
+        tag: str,
+        law: DiscreteGaussian,
+        tick: int,
+        source: Tensor,
+        width: int | None = None,
+    ) -> Tensor:
+        self.clients.draw(f"integers {tag}", tick)
+        return self.randomness.integers(tag, law, tick, source, width)
+
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
+        self.clients.draw(f"integers {tag}", tick)
+        self.randomness.add_integers(tag, law, tick, source, onto)
 
 
 def _false_declarations(step: Nonlinear, rows: Tensor, out: Tensor) -> Iterator[str]:

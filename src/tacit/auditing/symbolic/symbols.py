@@ -18,8 +18,9 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.auditing.symbolic.unrounded import UnroundedClients
 from tacit.core.checks import check_count
+from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse
-from tacit.core.fixed_point import IntegerNoise, IntegerRows, Mask
+from tacit.core.fixed_point import IntegerRows, Mask
 from tacit.core.here import Network, Nonlinear
 from tacit.core.hosted_clients import Sampling
 from tacit.core.neighbourhood import Neighbourhood
@@ -394,9 +395,6 @@ class SymbolicClients:
 
         return NoiseRows(len(unknowns), table.width, torch.float64, source.device, draw)
 
-    def integers(self, tag: str, law: IntegerNoise, tick: int, source: Tensor) -> Tensor:
-        raise Misuse("Integer noise has no symbols.", "Add it with here.fixed_point.")
-
     def masks(self, tag: str, tick: int, one: Tensor, other: Tensor) -> Tensor:
         raise Misuse("Integer masks have no symbols.", "Add them with here.fixed_point.")
 
@@ -405,6 +403,24 @@ class SymbolicClients:
             f"The algorithm draws words {tag!r} outside of here.nonlinear.",
             "Draw them inside the function given to here.nonlinear: the result is not linear.",
         )
+
+    def integers(
+        self,
+        tag: str,
+        law: DiscreteGaussian,
+        tick: int,
+        source: Tensor,
+        width: int | None = None,
+    ) -> Tensor:
+        raise Misuse(
+            f"The algorithm draws integers {tag!r} outside of here.nonlinear.",
+            "Draw them inside the function given to here.nonlinear.",
+        )
+
+    def add_integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
+    ) -> None:
+        self.integers(tag, law, tick, source)
 
     def nonlinear(self, step: Nonlinear, rows: Tensor) -> Tensor:
         self._check_first_use(f"the non-linear step {step.tag!r}", "Give them different tags.")

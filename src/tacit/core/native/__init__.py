@@ -15,6 +15,14 @@ from torch import Tensor
 
 SUFFIX = {torch.float32: "f32", torch.float64: "f64"}
 
+# Integer noise: a guide to thresholds int32 [CELLS], their words int32 [count, 4], the factor.
+Law = tuple[Tensor, Tensor, int]
+INTEGER_SUFFIX = {torch.int32: "i32", torch.int64: "i64"}
+# Cells of the guide to the thresholds of integer noise, and the first of the narrow ones.
+CELLS, TAIL_CELL = 7680 + 8192, 7680
+# Stands for a number that its first words do not decide.
+UNDECIDED = -(1 << 31)
+
 # Philox of the key 0 and the counters (0, 0, 0, 0) and (0, 0, 0, 1).
 KNOWN_WORDS = [
     [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8],
@@ -58,8 +66,16 @@ def is_compiled() -> bool:
 
 def supports(rows: Tensor) -> bool:
     """Whether there are compiled loops for rows of this type, device and layout."""
-    contiguous = rows.ndim == 2 and rows.stride(1) == 1
-    return contiguous and rows.device.type == "cpu" and rows.dtype in SUFFIX and is_compiled()
+    return rows.dtype in SUFFIX and _has_plain_rows(rows) and is_compiled()
+
+
+def supports_integers(rows: Tensor) -> bool:
+    """Whether there are compiled loops for integer noise in rows of this type and layout."""
+    return rows.dtype in INTEGER_SUFFIX and _has_plain_rows(rows) and is_compiled()
+
+
+def _has_plain_rows(rows: Tensor) -> bool:
+    return rows.ndim == 2 and rows.stride(1) == 1 and rows.device.type == "cpu"
 
 
 def mix(
@@ -185,6 +201,57 @@ def add_laplace(
         *(*edges, tick, key, ctypes.addressof(factor)),
         *(out.data_ptr(), out.stride(0), rows.start, rows.stop, out.shape[1]),
     )
+
+
+def add_integers(
+    law: Law,
+    keys: tuple[int, int],
+    tick: int,
+    begin: Tensor,
+    source: Tensor,
+    out: Tensor,
+    rows: slice,
+    columns: slice,
+) -> None:
+    """out[i] += integer noise of source[e] for e in begin[i] … begin[i+1]; sums wrap around.
+
+    Args:
+        law: The distribution.
+        keys: The key, and the key of further words.
+        tick: The tick of all rows.
+        begin: The first client of each row, int64 [n + 1], contiguous.
+        source: The clients, int64 [k], contiguous.
+        out: The rows to add to, int32 or int64 [n, P].
+        rows: Which rows to change.
+        columns: Which columns to change; they start at a multiple of 2.
+    """
+    if not (len(begin) == len(out) + 1 and columns.start % 2 == 0 and columns.stop <= out.shape[1]):
+        raise ValueError(f"noise in {columns} of {len(begin) - 1} rows onto {tuple(out.shape)}")
+    _call(
+        f"tacit_integers_{INTEGER_SUFFIX[out.dtype]}",
+        *(*_arguments(*law), begin.data_ptr(), source.data_ptr(), tick, *keys),
+        *(out.data_ptr(), out.stride(0), rows.start, rows.stop, columns.start, columns.stop),
+    )
+
+
+def integers_of_words(law: Law, words: Tensor, out: Tensor) -> None:
+    """Write the numbers that words stand for, or UNDECIDED.
+
+    Args:
+        law: The distribution.
+        words: The bits of the words, int32 [rows, 2·width], contiguous.
+        out: Where to write, int32 [rows, width], contiguous.
+    """
+    if not (words.dtype == out.dtype == torch.int32 and words.numel() == 2 * out.numel()):
+        raise ValueError(f"words {tuple(words.shape)} into {out.dtype} {tuple(out.shape)}")
+    pointers = (words.data_ptr(), out.data_ptr())
+    _call("tacit_integers_of_words", *_arguments(*law), *pointers, out.numel())
+
+
+def _arguments(guide: Tensor, thresholds: Tensor, factor: int) -> tuple[int, int, int, int]:
+    if len(guide) != CELLS:
+        raise ValueError(f"a guide of {len(guide)} cells")
+    return guide.data_ptr(), thresholds.data_ptr(), len(thresholds), factor
 
 
 def _call(name: str, *arguments: int) -> None:

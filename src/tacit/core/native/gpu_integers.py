@@ -1,7 +1,7 @@
-"""Random words and permutations on a GPU, in one launch where tensor operations need a hundred.
+"""Random words, integer noise and permutations on a GPU, in one launch instead of a hundred.
 
-They are the same integers: see `words` in core/randomness.py and `_permuted` in
-compression/subsets.py.
+They are the same integers: see `words` in core/randomness.py, `DiscreteGaussian` in
+core/discrete_gaussian.py and `_permuted` in compression/subsets.py.
 """
 
 from __future__ import annotations
@@ -51,6 +51,62 @@ def _philox_kernel(out, counters, count, key, BLOCK: tl.constexpr):
     tl.store(out + 1, w1.to(tl.int64), inside)
     tl.store(out + 2, w2.to(tl.int64), inside)
     tl.store(out + 3, w3.to(tl.int64), inside)
+
+
+@triton.jit
+def _drawn(word, position, client, tick, thresholds, count, further, STEPS: tl.constexpr):
+    magnitude = (word & 0x7FFFFFFF).to(tl.int32)
+    # Bisect: how many thresholds have first words below the magnitude.
+    below = tl.zeros_like(magnitude)
+    end = below + count
+    for _ in range(STEPS):
+        middle = (below + end) // 2
+        first = tl.load(thresholds + 4 * middle, below < end, 0)
+        is_below = (below < end) & (first < magnitude)
+        end = tl.where(is_below, end, middle)
+        below = tl.where(is_below, middle + 1, below)
+    ties = tl.load(thresholds + 4 * below, below < count, -1) == magnitude
+    if tl.max(ties.to(tl.int32), 0) > 0:
+        r0, r1, r2, _r3 = tl.philox(further, position, client, tl.zeros_like(client), tick, 10)
+        while tl.max(ties.to(tl.int32), 0) > 0:
+            t0 = tl.load(thresholds + 4 * below + 1, ties, 0).to(tl.uint32)
+            t1 = tl.load(thresholds + 4 * below + 2, ties, 0).to(tl.uint32)
+            t2 = tl.load(thresholds + 4 * below + 3, ties, 0).to(tl.uint32)
+            at_most = (t0 < r0) | ((t0 == r0) & ((t1 < r1) | ((t1 == r1) & (t2 <= r2))))
+            passed = ties & at_most
+            below += passed.to(tl.int32)
+            following = tl.load(thresholds + 4 * below, passed & (below < count), -1)
+            ties = following == magnitude
+    return tl.where((word >> 31) > 0, -below, below)
+
+
+@triton.jit
+def _integers_kernel(
+    out, stride, tick, source, thresholds, count, factor, width, key, further,
+    SUM: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    programs_per_row = tl.cdiv(width, 2 * BLOCK)
+    row = (tl.program_id(0) // programs_per_row).to(tl.int64)
+    block = (tl.program_id(0) % programs_per_row) * BLOCK + tl.arange(0, BLOCK)
+    c0 = block.to(tl.uint32)
+    c1 = tl.load(source + row).to(tl.uint32) + tl.zeros_like(c0)
+    c3 = tl.load(tick).to(tl.uint32) + tl.zeros_like(c0)
+    w0, w1, w2, w3 = tl.philox(key, c0, c1, tl.zeros_like(c0), c3, 10)
+    x0 = _drawn(w0, 4 * c0, c1, c3, thresholds, count, further, STEPS)
+    y0 = _drawn(w1, 4 * c0 + 1, c1, c3, thresholds, count, further, STEPS)
+    x1 = _drawn(w2, 4 * c0 + 2, c1, c3, thresholds, count, further, STEPS)
+    y1 = _drawn(w3, 4 * c0 + 3, c1, c3, thresholds, count, further, STEPS)
+    column = 2 * block
+    z0 = (factor * x0 + y0).to(out.dtype.element_ty)
+    z1 = (factor * x1 + y1).to(out.dtype.element_ty)
+    if SUM:
+        # Sums of integers do not depend on their order.
+        tl.atomic_add(out + column, z0, column < width)
+        tl.atomic_add(out + column + 1, z1, column + 1 < width)
+    else:
+        out += row * stride + column
+        tl.store(out, tl.load(out, column < width) + z0, column < width)
+        tl.store(out + 1, tl.load(out + 1, column + 1 < width) + z1, column + 1 < width)
 
 
 @triton.jit
@@ -117,6 +173,37 @@ def words(key: int, tick: Tensor, source: Tensor, target: Tensor, columns: range
             numbers = (columns.start // 4, len(columns), _signed(key))
             _words_kernel[grid](out, *addresses, *numbers, ONE_TICK=len(tick) == 1, BLOCK=BLOCK)
     return out
+
+
+def add_integers(
+    thresholds: Tensor,
+    factor: int,
+    keys: tuple[int, int],
+    tick: Tensor,
+    source: Tensor,
+    onto: Tensor,
+    is_sum: bool,
+) -> None:
+    """Add the integer noise of clients to their rows, or all of it to one row; sums wrap around.
+
+    Args:
+        thresholds: The words of the thresholds, int32 [count, 4].
+        factor: The factor of the first word of a pair.
+        keys: The key, and the key of further words.
+        tick: The tick of all rows [1].
+        source: The clients, int64 [k].
+        onto: Rows int32 or int64 [k, P], or [1, P] for the sum; each is contiguous.
+        is_sum: Whether to add all noise to the first row.
+    """
+    count, width = len(thresholds), onto.shape[1]
+    if len(source) and width:
+        grid = (len(source) * triton.cdiv(width, 2 * BLOCK),)
+        with torch.cuda.device_of(onto):
+            _integers_kernel[grid](
+                onto, onto.stride(0), tick, source.contiguous(), thresholds, count,
+                factor, width, *map(_signed, keys),
+                SUM=is_sum, STEPS=count.bit_length(), BLOCK=BLOCK,
+            )  # fmt: skip
 
 
 def permuted(keys: Tensor, width: int, k: int, s: int, b: int) -> Tensor:

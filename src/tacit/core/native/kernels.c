@@ -137,21 +137,29 @@ DEFINE_NOT_FINITE(tacit_not_finite_f64, uint64_t, 0x7FFFFFFFFFFFFFFFu, 0x7FF0000
 /* Keyed noise: see randomness.py. Four words per counter (block, source, target, tick), BLOCKS counters at a time. */
 #define BLOCKS 128
 
+/* Philox4x32-10 of one counter, in place. Loops over counters are vectorised only with the rounds unrolled. */
+static inline void philox_counter(uint32_t *x, uint64_t key) {
+    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; round++, low += 0x9E3779B9u, high += 0xBB67AE85u) {
+        const uint64_t p = (uint64_t)x[0] * 0xD2511F53u, q = (uint64_t)x[2] * 0xCD9E8D57u;
+        x[0] = (uint32_t)(q >> 32) ^ x[1] ^ low;
+        x[1] = (uint32_t)q;
+        x[2] = (uint32_t)(p >> 32) ^ x[3] ^ high;
+        x[3] = (uint32_t)p;
+    }
+}
+
+/* Each round waits for the one before: two counters in turn fill the waiting time. */
 static inline void philox(uint32_t *restrict words, uint32_t block, uint32_t source, uint32_t target, uint32_t tick,
                           uint64_t key) {
-    uint32_t a[BLOCKS], b[BLOCKS], c[BLOCKS], d[BLOCKS];
-    uint32_t low = (uint32_t)key, high = (uint32_t)(key >> 32);
-    for (uint32_t j = 0; j < BLOCKS; j++) a[j] = block + j, b[j] = source, c[j] = target, d[j] = tick;
-    for (int round = 0; round < 10; round++, low += 0x9E3779B9u, high += 0xBB67AE85u)
-        for (int j = 0; j < BLOCKS; j++) {
-            const uint64_t p = (uint64_t)a[j] * 0xD2511F53u, q = (uint64_t)c[j] * 0xCD9E8D57u;
-            a[j] = (uint32_t)(q >> 32) ^ b[j] ^ low;
-            b[j] = (uint32_t)q;
-            c[j] = (uint32_t)(p >> 32) ^ d[j] ^ high;
-            d[j] = (uint32_t)p;
-        }
-    for (int j = 0; j < BLOCKS; j++)
-        words[4 * j] = a[j], words[4 * j + 1] = b[j], words[4 * j + 2] = c[j], words[4 * j + 3] = d[j];
+    uint32_t *restrict others = words + 2 * BLOCKS;
+    for (uint32_t j = 0; j < BLOCKS / 2; j++) {
+        uint32_t x[4] = {block + j, source, target, tick}, y[4] = {block + j + BLOCKS / 2, source, target, tick};
+        philox_counter(x, key);
+        philox_counter(y, key);
+        for (int i = 0; i < 4; i++) words[4 * j + i] = x[i], others[4 * j + i] = y[i];
+    }
 }
 
 /* ln x for 0 < x <= 1: x = 2^e (1 + f) with 1 + f within sqrt(2) of 1, and ln(1 + f) = 2 artanh(f / (2 + f)). */
@@ -215,6 +223,137 @@ static inline void laplace(double *restrict noise, const uint32_t *restrict word
 
 DEFINE_LAPLACE(tacit_laplace_f32, float)
 DEFINE_LAPLACE(tacit_laplace_f64, double)
+
+/* Integer noise: see discrete_gaussian.py. The guide has one entry per cell of magnitudes, 2^18 wide, and 2^14 wide in
+ * the last sixteenth, where thresholds are dense. An entry is k 2^18 + (2^18 - t) for the k thresholds below the cell
+ * and the lowest 18 bits t of the one in it, if there is one: adding the lowest bits of the magnitude carries into k if
+ * they are at least t. With more thresholds in the cell, it is k + 2^31. */
+#define TAIL_CELL 7680
+#define LOW 0x3FFFFu
+#define MAGNITUDE 0x7FFFFFFFu
+
+typedef struct {
+    const uint32_t *guide, *thresholds; /* four words per threshold, the first of 31 bits */
+    int64_t count;
+    int32_t factor;
+} Law;
+
+/* Grows by 1 every 2^18, from TAIL_CELL on by 1 every 2^14. */
+static inline int32_t cell_of(uint32_t magnitude) {
+    const int32_t body = (int32_t)(magnitude >> 18), tail = (int32_t)(magnitude >> 14) - 15 * TAIL_CELL;
+    return body > tail ? body : tail;
+}
+
+static inline int32_t with_sign(uint32_t magnitude, uint32_t word) {
+    const uint32_t negative = 0u - (word >> 31);
+    return (int32_t)((magnitude ^ negative) - negative);
+}
+
+/* One draw per word. In doubt: several thresholds are in the word's cell, or it may tie with the only one. */
+static inline void draw_by_guide(int32_t *restrict drawn, uint8_t *restrict doubt, const uint32_t *restrict words,
+                                 const uint32_t *restrict guide) {
+    for (int k = 0; k < 4 * BLOCKS; k++) {
+        const uint32_t word = words[k], sum = guide[cell_of(word & MAGNITUDE)] + (word & LOW);
+        drawn[k] = with_sign(sum >> 18, word);
+        doubt[k] = (uint8_t)((sum | ((sum & LOW) - 1)) >> 31);
+    }
+}
+
+/* How many thresholds have first words below the magnitude. */
+static int64_t thresholds_below(const Law *law, uint32_t magnitude) {
+    const uint32_t entry = law->guide[cell_of(magnitude)];
+    int64_t k = entry >> 31 ? entry & MAGNITUDE : entry >> 18;
+    /* The entry of a threshold at the beginning of its cell counts it. */
+    if (!(entry >> 31) && k > 0) k--;
+    while (k < law->count && law->thresholds[4 * k] < magnitude) k++;
+    return k;
+}
+
+static int ties(const Law *law, int64_t k, uint32_t magnitude) {
+    return k < law->count && law->thresholds[4 * k] == magnitude;
+}
+
+static int is_at_most(const uint32_t *one, const uint32_t *other) {
+    for (int i = 0; i < 3; i++)
+        if (one[i] != other[i]) return one[i] < other[i];
+    return 1;
+}
+
+/* Decide what the guide leaves in doubt for the words 4 block, 4 block + 1, ... of a row. Where a word ties, further ones
+ * are those of the counter (its position, source, 0, tick) and the key `further`. */
+static inline void decide(int32_t *restrict drawn, const uint8_t *restrict doubt, const uint32_t *restrict words,
+                          const Law *law, uint32_t block, uint32_t source, uint32_t tick, uint64_t further) {
+    for (int low = 0; low < 4 * BLOCKS; low += 8) {
+        uint64_t any;
+        memcpy(&any, doubt + low, sizeof any);
+        for (int at = low; any && at < low + 8; at++) {
+            if (!doubt[at]) continue;
+            const uint32_t magnitude = words[at] & MAGNITUDE;
+            int64_t k = thresholds_below(law, magnitude);
+            if (ties(law, k, magnitude)) {
+                uint32_t rest[4] = {4 * block + (uint32_t)at, source, 0, tick};
+                philox_counter(rest, further);
+                while (ties(law, k, magnitude) && is_at_most(law->thresholds + 4 * k + 1, rest)) k++;
+            }
+            drawn[at] = with_sign((uint32_t)k, words[at]);
+        }
+    }
+}
+
+/* out[i] += noise of source[e] for e in begin[i] .. begin[i + 1], for rows first <= i < last and columns from <= c < to,
+ * where `from` is even; sums wrap around. */
+#define DEFINE_INTEGERS(NAME, T, UNSIGNED)                                                                   \
+    WIDE EXPORT void NAME(const uint32_t *guide, const uint32_t *thresholds, int64_t count, int64_t factor,  \
+                          const int64_t *begin, const int64_t *source, int64_t tick, int64_t key,            \
+                          int64_t further, T *out, int64_t stride, int64_t first, int64_t last, int64_t from, \
+                          int64_t to) {                                                                      \
+        const Law law = {guide, thresholds, count, (int32_t)factor};                                         \
+        uint32_t words[4 * BLOCKS];                                                                          \
+        int32_t drawn[4 * BLOCKS];                                                                           \
+        uint8_t doubt[4 * BLOCKS];                                                                           \
+        for (int64_t i = first; i < last; i++)                                                               \
+            for (int64_t low = from; low < to; low += 2 * BLOCKS) {                                          \
+                const int64_t n = to - low < 2 * BLOCKS ? to - low : 2 * BLOCKS;                             \
+                T *restrict row = out + i * stride + low;                                                    \
+                for (int64_t e = begin[i]; e < begin[i + 1]; e++) {                                          \
+                    const uint32_t block = (uint32_t)(low / 2), client = (uint32_t)source[e];                \
+                    philox(words, block, client, 0, (uint32_t)tick, (uint64_t)key);                          \
+                    draw_by_guide(drawn, doubt, words, guide);                                               \
+                    decide(drawn, doubt, words, &law, block, client, (uint32_t)tick, (uint64_t)further);     \
+                    for (int64_t k = 0; k < n; k++)                                                          \
+                        row[k] = (T)((UNSIGNED)row[k] +                                                      \
+                                     (UNSIGNED)(law.factor * drawn[2 * k] + drawn[2 * k + 1]));              \
+                }                                                                                            \
+            }                                                                                                \
+    }
+
+DEFINE_INTEGERS(tacit_integers_i32, int32_t, uint32_t)
+DEFINE_INTEGERS(tacit_integers_i64, int64_t, uint64_t)
+
+/* The numbers that 2n words stand for; INT32_MIN where one of a number's words ties. */
+WIDE EXPORT void tacit_integers_of_words(const uint32_t *guide, const uint32_t *thresholds, int64_t count,
+                                         int64_t factor, const uint32_t *words, int32_t *out, int64_t n) {
+    const Law law = {guide, thresholds, count, (int32_t)factor};
+    uint32_t part[4 * BLOCKS] = {0};
+    int32_t drawn[4 * BLOCKS];
+    uint8_t doubt[4 * BLOCKS];
+    for (int64_t low = 0; low < n; low += 2 * BLOCKS) {
+        const int64_t size = n - low < 2 * BLOCKS ? n - low : 2 * BLOCKS;
+        memcpy(part, words + 2 * low, (size_t)(2 * size) * sizeof *words);
+        draw_by_guide(drawn, doubt, part, guide);
+        for (int64_t k = 0; k < size; k++) {
+            int tied = 0;
+            for (int64_t at = 2 * k; at < 2 * k + 2; at++)
+                if (doubt[at]) {
+                    const uint32_t magnitude = part[at] & MAGNITUDE;
+                    const int64_t below = thresholds_below(&law, magnitude);
+                    drawn[at] = with_sign((uint32_t)below, part[at]);
+                    tied |= ties(&law, below, magnitude);
+                }
+            out[low + k] = tied ? INT32_MIN : law.factor * drawn[2 * k] + drawn[2 * k + 1];
+        }
+    }
+}
 
 /* An empty module, so that the file is built, found and shipped like any extension. */
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", NULL, -1, NULL, NULL, NULL, NULL, NULL};

@@ -13,6 +13,7 @@ from torch.func import grad, vmap
 
 from tacit.core.checks import check_positive
 from tacit.core.errors import Misuse
+from tacit.core.hosted_clients import Sampling
 from tacit.core.workers import WorkerPool, without_onednn
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.clipped import ClippedSums, require_samples
@@ -167,6 +168,12 @@ class HostedObjective:
         return require_samples(self.loader).poisson.draw(rate, words)
 
     def clipped_sum(
+        self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
+    ) -> Tensor:
+        sample = self.poisson_sample(sampling.rate, sampling.draw)
+        return self.clipped_sum_of(theta, sample, sampling.bound, out)
+
+    def clipped_sum_of(
         self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor | None = None
     ) -> Tensor:
         """Each client's sum of the gradients of its samples, each clipped to the norm `bound`.
