@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.checks import check_count, check_number, check_positive
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
+from tacit.graph import Graph
 from tacit.privacy.clipping import Clip
-from tacit.privacy.private_sum import PrivateSum
+from tacit.privacy.guarantee import Budget, Privacy
+from tacit.privacy.population import Population
+from tacit.privacy.private_sum import PrivateSum, private_sum
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class PrivateState:
 
 
 @dataclass(frozen=True)
-class PrivateSGD(Algorithm):
+class PrivateSGD(PrivateAlgorithm):
     """SGD on masked, noisy sums of clipped gradients.
 
     gᵢ = Σ_{samples drawn by i} ∇ℓ(θ) min(1, C/‖∇ℓ(θ)‖)
@@ -67,6 +70,18 @@ class PrivateSGD(Algorithm):
         check_number("momentum", self.momentum, at_least=0, hint="below 1")
         check_count("local_steps", self.local_steps)
         check_positive("local_lr", self.local_lr, example=0.1)
+
+    def prepared(self, promise: Privacy, facts: Population, graph: Graph) -> PrivateSGD:
+        if promise.unit == "sample" and self.local_steps > 1:
+            raise Misuse(
+                f"With {self.local_steps} local steps a sample has an influence on later ones.",
+                'Protect clients instead (unit = "client"), or set local_steps = 1.',
+            )
+        return replace(self, mechanism=private_sum(promise, self.clip, facts))
+
+    @property
+    def budget(self) -> Budget | None:
+        return None if self.mechanism is None else self.mechanism.budget
 
     @property
     def gradients_per_step(self) -> int:

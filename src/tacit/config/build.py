@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.config.graphs import make_graph
+from tacit.config.guarantee import with_guarantee
 from tacit.config.options import make_algorithm, prefix_errors
 from tacit.config.sections import Config
 from tacit.config.tasks import (
@@ -107,11 +108,11 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
             config, train.x.shape[1:], dataset.classes, samples, (test.x, test.y)
         )
     task = clip_gradients(config, task)
-    algorithm, round_length = make_algorithm_for(config, task)
+    algorithm, round_length = make_algorithm_for(config, task, graph)
     return Experiment(config, graph, task, algorithm, round_length, dataset, parts)
 
 
-def make_algorithm_for(config: Config, task: Task) -> tuple[Algorithm, int]:
+def make_algorithm_for(config: Config, task: Task, graph: Graph) -> tuple[Algorithm, int]:
     """Make the algorithm of a configuration for its task; return it and the round's iterations."""
     name, options = config.algorithm.name, config.algorithm.options
     draft = make_algorithm(name, options, round_length=1, steps=1)
@@ -121,4 +122,5 @@ def make_algorithm_for(config: Config, task: Task) -> tuple[Algorithm, int]:
     epoch = max(1, task.steps_per_epoch // draft.gradients_per_step)
     round_length = config.run.iterations_per_round or epoch
     steps = round_length * config.run.rounds
-    return make_algorithm(name, options, round_length, steps), round_length
+    algorithm = make_algorithm(name, options, round_length, steps)
+    return with_guarantee(config, algorithm, task, graph, steps), round_length

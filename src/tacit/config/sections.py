@@ -107,6 +107,21 @@ class ClipSection(Section):
     """The norm: "l2" for Gaussian noise, "l1" for Laplace noise."""
 
 
+class PrivacySection(Section):
+    """The guarantee that the run must keep, with an algorithm such as private-sgd."""
+
+    epsilon: float
+    """ε of the guarantee for the whole run; inf: sums without noise, and no guarantee."""
+    delta: float = 1e-5
+    """δ of the guarantee; less than one over the number of samples."""
+    unit: Literal["sample", "client"] = "sample"
+    """What the guarantee protects: one training sample, or all data of one client."""
+    honest: PositiveInt | None = None
+    """Clients that are assumed to be honest; default: all but one."""
+    samples: PositiveInt | None = None
+    """Training samples of all clients, which are public; needed if every node brings its own."""
+
+
 class TranscriptSection(Section):
     """The messages to record for later audits; without this section none are recorded."""
 
@@ -163,6 +178,7 @@ class Config(Section):
     graph: GraphSection = GraphSection()
     algorithm: AlgorithmSection = AlgorithmSection()
     run: RunSection = RunSection()
+    privacy: PrivacySection | None = None
     transcript: TranscriptSection | None = None
 
     @property

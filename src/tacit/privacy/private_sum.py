@@ -17,30 +17,12 @@ from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import LARGEST_TOTAL, FixedPoint
 from tacit.privacy.guarantee import Budget, Privacy, Unit
+from tacit.privacy.population import Population
 
 # √P/(s·C) to aim for: the share of the noise that rounding costs.
 OVERHEAD = 1e-3
 # Without clipping: the largest mean gradient of a coordinate that the range of integers must hold.
 LARGEST_MEAN = 16.0
-
-
-@dataclass(frozen=True)
-class Population:
-    """The public facts that a guarantee depends on.
-
-    Attributes:
-        clients: The number of clients.
-        samples: Training samples of all clients together.
-        batch: The expected number of samples in one sum, of all clients together.
-        parameters: Numbers in a model.
-        steps: Iterations of the whole run.
-    """
-
-    clients: int
-    samples: int
-    batch: float
-    parameters: int
-    steps: int
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,9 @@ class Node:
         manifest = folder.manifest()
         self.local = self._load_data(manifest)
         task = self.local.task
-        self.algorithm, self.round_length = make_algorithm_for(manifest.config, task)
+        self.algorithm, self.round_length = make_algorithm_for(
+            manifest.config, task, manifest.graph
+        )
         self.steps = manifest.config.run.rounds * self.round_length
         active = ActiveRoster.load(folder, self.name, manifest)
         model = (task.parameters, str(task.dtype), options.share_scores)
