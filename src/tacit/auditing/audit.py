@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +17,8 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     why_not_invertible,
 )
 from tacit.auditing.attacks.suite import AttackSuite
-from tacit.auditing.bounds.ledger import Ledger, compute_ledger
-from tacit.auditing.bounds.whole_run import sample_uses, whole_run_bound
+from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.canaries.measured import CanaryMeasurements
 from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
@@ -32,7 +31,6 @@ from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation
-from tacit.tasks.batches import MiniBatchSource
 
 MAX_HEAT_MAP = 30  # clients in a heat map, by default
 
@@ -210,36 +208,6 @@ def _resolved(
         kind = "neighbours" if size == 1 else f"coalitions of {size} neighbours"
         remarks.append(f"{found.adversary} is {found.scope} {kind} of client {victim}")
     return found.adversary
-
-
-def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
-    """The ledger with bounds for all iterations, if the first ones have a bound."""
-    if math.isinf(ledger.upper.epsilon):
-        return replace(ledger, run_steps=steps)
-    bound = partial(
-        whole_run_bound,
-        setting.algorithm,
-        setting.graph,
-        adversary,
-        ledger.victim,
-        steps,
-        clip=setting.task.clip,
-        parameters=setting.task.parameters,
-        delta=ledger.delta,
-    )
-    per_sample = None
-    source = setting.task.source
-    if isinstance(source, MiniBatchSource) and not source.parts.has_repeats:
-        batches = int(source.parts.sizes[ledger.victim]) // source.batch_size
-        # One more than an iteration takes, for a gradient of the start.
-        gradients = steps * setting.algorithm.gradients_per_step + 1
-        per_sample = bound(uses=sample_uses(batches, gradients))
-    whole = bound()
-    # The whole run contains the audited iterations. If they cost more, it is not what was audited.
-    least = (1 - 1e-6) * ledger.upper.epsilon
-    if whole is not None and whole.delta <= ledger.upper.delta and whole.epsilon < least:
-        return replace(ledger, run_steps=steps)
-    return replace(ledger, whole_run=whole, run_steps=steps, per_sample=per_sample)
 
 
 def record_iterations(
