@@ -19,6 +19,7 @@ from tacit.auditing.attacks.joint_evidence import best_guess, joint_evidence
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -155,7 +156,9 @@ def test_the_best_guess_is_that_which_explains_everything():
 
 def test_an_audit_reports_everything_known():
     options = AttackOptions(restarts=2, seconds=0.5)
-    audit = run_audit(setting(), ["curious(1)"], iterations=5, attacks=options, heat_map=False)
+    audit = run_audit(
+        setting(), ["curious(1)"], AuditOptions(iterations=5, attacks=options, heat_map=False)
+    )
     (result,) = audit.results
     attack = result.reconstructions[-1]
     assert attack.kind == "everything known"

@@ -20,6 +20,7 @@ from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import default_adversaries, run_audit
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import ASSUMPTIONS
 from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.scoring.roc import Roc
@@ -68,7 +69,7 @@ QUADRATIC = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.arange(15.0).vie
 
 def audited(algorithm, adversaries=None, task=QUADRATIC, graph=RING, **options):
     options = {"iterations": 3, "attacks": LITTLE, "heat_map": False, **options}
-    return run_audit(Setting(algorithm, task, graph, 3), adversaries, **options)
+    return run_audit(Setting(algorithm, task, graph, 3), adversaries, AuditOptions(**options))
 
 
 # --- Adversaries ---
@@ -549,10 +550,11 @@ def test_large_runs_have_no_heat_map_by_default():
     wide = tacit.Topology.ring(31).mixing("metropolis", lazy=True)
     task = tacit.quadratic(torch.eye(2).repeat(31, 1, 1), torch.zeros(31, 2))
     setting = Setting(DSG, task, wide)
-    assert run_audit(setting, ["eavesdropper"], iterations=1).exposure is None
-    found = run_audit(setting, ["eavesdropper"], iterations=1, heat_map=True)
+    one = AuditOptions(iterations=1)
+    assert run_audit(setting, ["eavesdropper"], one).exposure is None
+    found = run_audit(setting, ["eavesdropper"], replace(one, heat_map=True))
     assert found.exposure.levels.shape == (31, 31)
-    small = run_audit(Setting(DSG, QUADRATIC, RING), ["eavesdropper"], iterations=1)
+    small = run_audit(Setting(DSG, QUADRATIC, RING), ["eavesdropper"], one)
     assert small.exposure is not None
 
 
