@@ -30,15 +30,6 @@ SMALL = ModuleLoss(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Many small operations: a second thread on a busy machine costs more than it gives."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def weights(*key, victims=2, flat=SMALL.flat):
     """Weights [V, P], twice as large as torch draws them."""
     return 2 * torch.stack([flat.random_weights(*key, victim) for victim in range(victims)])

@@ -32,14 +32,6 @@ X, XT = (functional.avg_pool2d(split.x.double(), 4) for split in (DIGITS.train, 
 LPPA = tacit.LPPA(lr=1.0, noise=tacit.Laplace(0.5))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def network(hidden=3):
     return nn.Sequential(
         nn.Flatten(), nn.Linear(49, hidden), nn.Sigmoid(), nn.Linear(hidden, 10)

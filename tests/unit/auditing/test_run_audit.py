@@ -42,14 +42,6 @@ RESPONSE = tacit.DeFLVP(lr=0.1, private_variates=True)
 LPPA = tacit.LPPA(lr=0.1, noise=tacit.Laplace(0.5))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def training(sizes=(1,) * 5, batch_size=None, test=TEST, **options):
     """A small perceptron on a few digits per client, by default one digit in full batches."""
     ends = np.cumsum(sizes)
