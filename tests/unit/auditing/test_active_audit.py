@@ -128,6 +128,10 @@ def test_bad_requests(adversary, options, words):
 def test_a_server_leaves_nothing_to_echo():
     with pytest.raises(Misuse, match=r"no message in which echo is possible.*imprint"):
         audited(tacit.FedAvg(lr=0.1), "malicious(1):echo", attacks=False)
+
+
+@pytest.mark.slow
+def test_samples_are_recovered_from_what_a_server_averages():
     (gain,) = audited(tacit.FedAvg(lr=0.1), "malicious(1):imprint").gains
     assert gain.active.of("sum").recovered >= 12
 

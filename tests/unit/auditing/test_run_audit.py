@@ -152,6 +152,7 @@ def recorded(algorithm, task, steps=3, **keep):
     return tacit.simulate(algorithm, task, RING, steps=steps, seed=3, transcript=keep)
 
 
+@pytest.mark.slow
 def test_an_audit_is_the_same_with_and_without_a_transcript():
     """Without a transcript the run is repeated: the same setting sends the same messages."""
     options = {"iterations": 3, "attacks": LITTLE, "heat_map": False}
@@ -339,6 +340,7 @@ def test_membership_by_least_squares_is_without_errors_where_gradients_are_exact
     assert "means over them" in " ".join(members["loss"].assumptions)  # several models
 
 
+@pytest.mark.slow
 def test_membership_by_combinations_with_other_clients_and_by_noise():
     """What is not known exactly of the victim alone is still used."""
     task = training((30,) * 5, batch_size=10)
@@ -431,6 +433,7 @@ def test_headlines(algorithm, adversary, headline, words):
     assert verdict.bounded[0].startswith("no differential-privacy guarantee for everything that")
 
 
+@pytest.mark.slow
 def test_an_audit_is_plain_values():
     found = audited(LPPA, None, MANY_DIGITS.clipped(1.0, "l1"), victims=[0, 2], heat_map=True)
     plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))

@@ -123,6 +123,7 @@ def test_a_budget_stops_federations_and_says_so():
     assert trained(setting(), [(0, 10**6)], budget_seconds=0.05) is None
 
 
+@pytest.mark.slow
 def test_federations_separate_members_better_than_plain_descent():
     """With as many models, of as many steps of the same size."""
     run = setting()
