@@ -22,6 +22,7 @@ from tacit import (
 )
 from tacit.algorithms.algorithm import tensors_of
 from tacit.auditing import audit as auditing
+from tacit.auditing.options import AuditOptions
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
@@ -219,7 +220,8 @@ def test_a_run_keeps_its_keys_and_an_audit_repeats_its_messages(monkeypatch):
         return recorded[0]
 
     monkeypatch.setattr(auditing, "record_iterations", keep)
-    auditing.run_audit(run.setting, ["curious(1)"], iterations=2, attacks=False, heat_map=False)
+    options = AuditOptions(iterations=2, attacks=False, heat_map=False)
+    auditing.run_audit(run.setting, ["curious(1)"], options)
     (again,) = recorded
     assert len(again.messages) == len(run.transcript.messages) > 0
     for one, other in zip(again.messages, run.transcript.messages, strict=True):

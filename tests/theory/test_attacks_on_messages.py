@@ -52,6 +52,10 @@ def task(model, **options):
 # PyTorch's default weights, and those of the paper that introduced the attack.
 LENET = task("sigmoid-cnn3")
 LARGE = task("sigmoid-cnn3", uniform=0.5)
+WEIGHTS = [
+    pytest.param(LENET, id="usual weights"),
+    pytest.param(LARGE, id="large weights", marks=pytest.mark.slow),
+]
 PERCEPTRON = task("mlp", hidden=(16,))
 
 
@@ -98,7 +102,7 @@ def inverted(training):
     return seen, ssim, prior, dict(zip(seen, scores.levels, strict=True))
 
 
-@pytest.mark.parametrize("training", [LENET, LARGE], ids=["usual weights", "large weights"])
+@pytest.mark.parametrize("training", WEIGHTS)
 def test_the_first_message_of_gradient_tracking_shows_the_digit(training):
     """DLG (Zhu et al. 2019): labels from the last layer, inputs by L-BFGS from random starts."""
     seen, ssim, prior, levels = inverted(training)
@@ -116,6 +120,7 @@ def test_masks_hide_it_from_one_neighbour():
     assert levels["neighbour"] == "no better than the prior mean"
 
 
+@pytest.mark.slow
 def test_the_same_masks_only_blur_it_where_gradients_are_larger():
     """Weights uniform in ±½ double the gradients: the digit is legible, but not recovered."""
     seen, ssim, prior, levels = inverted(LARGE)
@@ -124,7 +129,7 @@ def test_the_same_masks_only_blur_it_where_gradients_are_larger():
     assert levels["neighbour"] != "recovered"
 
 
-@pytest.mark.parametrize("training", [LENET, LARGE], ids=["usual weights", "large weights"])
+@pytest.mark.parametrize("training", WEIGHTS)
 def test_both_neighbours_together_see_it_again(training):
     """They know all masks between them."""
     seen, ssim, _, levels = inverted(training)

@@ -49,6 +49,7 @@ CONNECTED = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, phases=[Phase.explicit, Phase.generate])
 @given(
     graph=CONNECTED,

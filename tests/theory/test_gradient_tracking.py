@@ -179,6 +179,7 @@ def test_the_perturbation_is_the_mixed_noise(graph, seed, law):
         power = graph.W @ power
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000), noise_laws, st.sampled_from(["ring", "directed"]))
 # Runs are long, so shrinking would take hours.
 @settings(max_examples=5, phases=[Phase.explicit, Phase.generate])

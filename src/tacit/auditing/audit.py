@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-
-from torch import Tensor
 
 from tacit.auditing.active.malicious import Malicious
 from tacit.auditing.adversary import Adversary
@@ -18,9 +15,10 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     why_not_invertible,
 )
 from tacit.auditing.attacks.suite import AttackSuite
-from tacit.auditing.bounds.ledger import Ledger, compute_ledger
-from tacit.auditing.bounds.whole_run import sample_uses, whole_run_bound
+from tacit.auditing.bounds.ledger import compute_ledger
+from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.canaries.measured import CanaryMeasurements
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.symbolic.coalitions import neighbours_of, worst_coalition
 from tacit.auditing.symbolic.exposure import compute_exposure
@@ -32,7 +30,6 @@ from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation
-from tacit.tasks.batches import MiniBatchSource
 
 MAX_HEAT_MAP = 30  # clients in a heat map, by default
 
@@ -53,16 +50,7 @@ def default_adversaries(run: SymbolicRun, victim: int) -> list[str]:
 def run_audit(
     setting: Setting,
     adversaries: Sequence[Adversary | str] | None = None,
-    *,
-    victims: Sequence[int] = (0,),
-    iterations: int = 10,
-    steps: int | None = None,
-    delta: float = 1e-5,
-    attacks: bool | AttackOptions = True,
-    heat_map: bool | None = None,
-    transcript: Transcript | None = None,
-    final: Tensor | None = None,
-    progress: Progress | None = None,
+    options: AuditOptions = AuditOptions(),
 ) -> Audit:
     """Audit the first iterations of a run.
 
@@ -71,25 +59,16 @@ def run_audit(
         adversaries: Adversaries or their text, such as "curious(1,4)" or "worst(2)", the two
             neighbours of the first victim that learn most together; by default those of
             `default_adversaries`.
-        victims: Clients whose data are at stake.
-        iterations: How many iterations the adversaries see.
-        steps: How many iterations the run has in all, for a bound on the whole of it.
-        delta: δ of the differential-privacy guarantee.
-        attacks: Whether to attack, and how hard; False only proves and bounds.
-        heat_map: Whether to compute the exposure of all pairs; by default up to 30 clients.
-        transcript: Recorded messages. Without one the iterations run again, with equal messages.
-        final: Trained models [N, P] for membership inference; by default models of the audited
-            iterations are attacked.
-        progress: Called with a description, the steps done and the steps in all.
+        options: What the audit covers, and how it is done.
     """
+    victims, iterations, steps = list(options.victims), options.iterations, options.steps
+    transcript, report = options.transcript, options.report
     check_count("iterations", iterations)
-    victims = list(victims)
     notes: list[str] = []
     if not victims:
         raise Misuse("No victim is named.", "Name at least one client.")
     for victim in victims:
         check_victim(victim, setting.graph.clients)
-    report = progress or (lambda what, done, of: None)
     report("running the algorithm on symbols", 0, 1)
     # Proofs and bounds are about all messages, attacks about the recorded ones.
     common_start = setting.start_alike
@@ -137,18 +116,18 @@ def run_audit(
         if _row_count(run.transcript) > _row_count(recorded.transcript):
             notes.append("attacks on messages that the transcript did not keep")
     suite = canaries = None
-    options = AttackOptions() if attacks is True else attacks or None
-    if options is not None:
-        canaries = CanaryMeasurements(setting, run, steps, options, report, notes)
+    effort = AttackOptions() if options.attacks is True else options.attacks or None
+    if effort is not None:
+        canaries = CanaryMeasurements(setting, run, steps, effort, report, notes)
         if (reason := why_not_invertible(setting.task)) is not None:
             notes.append(reason)
         else:
             suite = AttackSuite(
                 setting,
                 victims,
-                delta,
-                options,
-                final,
+                options.delta,
+                effort,
+                options.final,
                 report,
                 notes,
                 adversaries=chosen,
@@ -169,7 +148,7 @@ def run_audit(
         honest = [victim for victim in victims if victim not in adversary.corrupt]
         leakage = [Leakage(knowledge, victim) for victim in honest]
         bound = partial(compute_ledger, run, adversary, clip=clip, parameters=parameters)
-        ledgers = [bound(victim, delta=delta, mismatches=mismatches) for victim in honest]
+        ledgers = [bound(victim, delta=options.delta, mismatches=mismatches) for victim in honest]
         if steps is not None and steps > iterations:
             ledgers = [with_whole_run(ledger, setting, adversary, steps) for ledger in ledgers]
         attacked = leakage
@@ -188,7 +167,7 @@ def run_audit(
         results.append(result)
     exposure = None
     clients = setting.graph.clients
-    if heat_map or (heat_map is None and clients <= MAX_HEAT_MAP):
+    if options.heat_map or (options.heat_map is None and clients <= MAX_HEAT_MAP):
         exposure = compute_exposure(
             run, progress=lambda client: report("computing exposure", client + 1, clients)
         )
@@ -210,36 +189,6 @@ def _resolved(
         kind = "neighbours" if size == 1 else f"coalitions of {size} neighbours"
         remarks.append(f"{found.adversary} is {found.scope} {kind} of client {victim}")
     return found.adversary
-
-
-def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
-    """The ledger with bounds for all iterations, if the first ones have a bound."""
-    if math.isinf(ledger.upper.epsilon):
-        return replace(ledger, run_steps=steps)
-    bound = partial(
-        whole_run_bound,
-        setting.algorithm,
-        setting.graph,
-        adversary,
-        ledger.victim,
-        steps,
-        clip=setting.task.clip,
-        parameters=setting.task.parameters,
-        delta=ledger.delta,
-    )
-    per_sample = None
-    source = setting.task.source
-    if isinstance(source, MiniBatchSource) and not source.parts.has_repeats:
-        batches = int(source.parts.sizes[ledger.victim]) // source.batch_size
-        # One more than an iteration takes, for a gradient of the start.
-        gradients = steps * setting.algorithm.gradients_per_step + 1
-        per_sample = bound(uses=sample_uses(batches, gradients))
-    whole = bound()
-    # The whole run contains the audited iterations. If they cost more, it is not what was audited.
-    least = (1 - 1e-6) * ledger.upper.epsilon
-    if whole is not None and whole.delta <= ledger.upper.delta and whole.epsilon < least:
-        return replace(ledger, run_steps=steps)
-    return replace(ledger, whole_run=whole, run_steps=steps, per_sample=per_sample)
 
 
 def record_iterations(

@@ -12,6 +12,7 @@ from torch import Tensor
 from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import Audit
 from tacit.config.build import Experiment, build
 from tacit.config.loading import load_config
@@ -164,9 +165,7 @@ def audit(
             f"The audit needs {iterations} iterations, but the run has {steps}.",
             f"Audit at most {steps}, or run longer.",
         )
-    return run_audit_with_malicious(
-        setting,
-        adversaries,
+    options = AuditOptions(
         victims=victim if isinstance(victim, Sequence) else [victim],
         iterations=iterations,
         steps=steps,
@@ -177,6 +176,7 @@ def audit(
         final=final,
         progress=progress,
     )
+    return run_audit_with_malicious(setting, adversaries, options)
 
 
 def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, Path]:

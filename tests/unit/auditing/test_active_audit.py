@@ -12,6 +12,7 @@ from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.active.gains import Gain, Membership, Outcome, gain_cells, gain_summary
 from tacit.auditing.active.recovered import Recovered
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import ASSUMPTIONS
 from tacit.core.errors import Misuse
 from tacit.report.audit_sections import audit_sections
@@ -41,11 +42,7 @@ def audited(algorithm, adversary, attacks=LITTLE, model="mlp", iterations=2, **o
     return run_audit_with_malicious(
         setting(algorithm, model),
         [adversary] if isinstance(adversary, str) else adversary,
-        iterations=iterations,
-        steps=4,
-        attacks=attacks,
-        heat_map=False,
-        **options,
+        AuditOptions(iterations=iterations, steps=4, attacks=attacks, heat_map=False, **options),
     )
 
 
@@ -131,6 +128,10 @@ def test_bad_requests(adversary, options, words):
 def test_a_server_leaves_nothing_to_echo():
     with pytest.raises(Misuse, match=r"no message in which echo is possible.*imprint"):
         audited(tacit.FedAvg(lr=0.1), "malicious(1):echo", attacks=False)
+
+
+@pytest.mark.slow
+def test_samples_are_recovered_from_what_a_server_averages():
     (gain,) = audited(tacit.FedAvg(lr=0.1), "malicious(1):imprint").gains
     assert gain.active.of("sum").recovered >= 12
 
@@ -143,8 +144,7 @@ def test_echo_needs_a_victim_that_sends_to_it():
         run_audit_with_malicious(
             Setting(tacit.DSGT(lr=0.1), task, graph),
             ["malicious(1):echo"],
-            iterations=2,
-            attacks=False,
+            AuditOptions(iterations=2, attacks=False),
         )
 
 

@@ -30,15 +30,6 @@ SMALL = ModuleLoss(
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Many small operations: a second thread on a busy machine costs more than it gives."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def weights(*key, victims=2, flat=SMALL.flat):
     """Weights [V, P], twice as large as torch draws them."""
     return 2 * torch.stack([flat.random_weights(*key, victim) for victim in range(victims)])
@@ -64,6 +55,7 @@ def far(found, x):
     return (found.inputs - x).square().flatten(1).mean(1)
 
 
+@pytest.mark.slow
 def test_exact_gradients_of_the_sigmoid_network_reveal_the_digits():
     flat = FlatModule(sigmoid_cnn((1, 28, 28), 10, uniform=0.5))
     loss = ModuleLoss(flat, functional.cross_entropy)
@@ -145,6 +137,7 @@ def test_a_batch_of_two_comes_back_in_some_order():
     assert "batch size known: 2" in found.assumptions
 
 
+@pytest.mark.slow
 def test_signed_adam_on_the_cosine_with_total_variation():
     theta, (x, y) = weights("a"), truth(2, 1)
     seen = Observation.gradient(theta, gradients(theta, x, y))

@@ -19,6 +19,7 @@ from tacit.auditing.attacks.joint_evidence import best_guess, joint_evidence
 from tacit.auditing.attacks.observation import JointObservation, Observation
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import run_audit
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -29,14 +30,6 @@ from tacit.tasks.flat import FlatModule, ModuleLoss
 DIGITS = data.load("mnist-mini", limit_train=60, limit_test=200)
 X, XT = (functional.avg_pool2d(split.x.double(), 4) for split in (DIGITS.train, DIGITS.test))
 LPPA = tacit.LPPA(lr=1.0, noise=tacit.Laplace(0.5))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def network(hidden=3):
@@ -155,7 +148,9 @@ def test_the_best_guess_is_that_which_explains_everything():
 
 def test_an_audit_reports_everything_known():
     options = AttackOptions(restarts=2, seconds=0.5)
-    audit = run_audit(setting(), ["curious(1)"], iterations=5, attacks=options, heat_map=False)
+    audit = run_audit(
+        setting(), ["curious(1)"], AuditOptions(iterations=5, attacks=options, heat_map=False)
+    )
     (result,) = audit.results
     attack = result.reconstructions[-1]
     assert attack.kind == "everything known"

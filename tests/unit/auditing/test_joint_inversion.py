@@ -21,15 +21,6 @@ NETWORK = nn.Sequential(
 LOSS = ModuleLoss(FlatModule(NETWORK), functional.cross_entropy)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Many small operations."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def weights(name):
     """[V, K, P], another for each client."""
     drawn = [LOSS.flat.random_weights(name, place) for place in range(VICTIMS * CLIENTS)]

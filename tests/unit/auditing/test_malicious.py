@@ -16,6 +16,7 @@ from tacit.auditing.active.malicious import ArbitraryRows, Malicious, message_ki
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.audit import record_iterations, run_audit
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.knowledge import Knowledge
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.auditing.symbolic.replay import replay
@@ -91,7 +92,11 @@ def test_bad_text(text, words):
 
 def test_run_audit_alone_refuses_a_malicious_adversary():
     with pytest.raises(Misuse, match="run_audit_with_malicious"):
-        run_audit(Setting(made("dsg"), quadratic(5), RING), ["malicious(1):echo"], attacks=False)
+        run_audit(
+            Setting(made("dsg"), quadratic(5), RING),
+            ["malicious(1):echo"],
+            AuditOptions(attacks=False),
+        )
 
 
 # --- What is sent ---
@@ -262,7 +267,9 @@ def test_arbitrary_rows_reach_every_honest_client_that_hears_them(name):
 def test_bounds_hold_whatever_malicious_clients_send(algorithm, norm, whole):
     setting = Setting(algorithm, quadratic(5, norm), RING)
     options = {"iterations": 3, "steps": 12}
-    audit = run_audit(setting, ["curious(1)"], attacks=False, heat_map=False, **options)
+    audit = run_audit(
+        setting, ["curious(1)"], AuditOptions(attacks=False, heat_map=False, **options)
+    )
     passive = audit.results[0].ledgers[0]
     active = bound_for_any_rows(setting, malicious(None), 0, **options)
     assert math.isfinite(passive.upper.epsilon)
@@ -303,7 +310,8 @@ class Shares(Algorithm):
 
 def test_numbers_that_scale_noise_and_that_malicious_clients_choose_leave_no_bound():
     setting = Setting(Shares(), quadratic(5, "l2"), RING)
-    curious = run_audit(setting, ["curious(1)"], iterations=3, attacks=False, heat_map=False)
+    options = AuditOptions(iterations=3, attacks=False, heat_map=False)
+    curious = run_audit(setting, ["curious(1)"], options)
     assert math.isfinite(curious.results[0].ledgers[0].upper.epsilon)
     found = bound_for_any_rows(setting, Adversary.deviating(1), 0, 3)
     assert math.isinf(found.upper.epsilon)

@@ -20,6 +20,7 @@ from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import default_adversaries, run_audit
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import ASSUMPTIONS
 from tacit.auditing.scoring.lower_bound import lower_bound
 from tacit.auditing.scoring.roc import Roc
@@ -41,14 +42,6 @@ RESPONSE = tacit.DeFLVP(lr=0.1, private_variates=True)
 LPPA = tacit.LPPA(lr=0.1, noise=tacit.Laplace(0.5))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def training(sizes=(1,) * 5, batch_size=None, test=TEST, **options):
     """A small perceptron on a few digits per client, by default one digit in full batches."""
     ends = np.cumsum(sizes)
@@ -68,7 +61,7 @@ QUADRATIC = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.arange(15.0).vie
 
 def audited(algorithm, adversaries=None, task=QUADRATIC, graph=RING, **options):
     options = {"iterations": 3, "attacks": LITTLE, "heat_map": False, **options}
-    return run_audit(Setting(algorithm, task, graph, 3), adversaries, **options)
+    return run_audit(Setting(algorithm, task, graph, 3), adversaries, AuditOptions(**options))
 
 
 # --- Adversaries ---
@@ -159,6 +152,7 @@ def recorded(algorithm, task, steps=3, **keep):
     return tacit.simulate(algorithm, task, RING, steps=steps, seed=3, transcript=keep)
 
 
+@pytest.mark.slow
 def test_an_audit_is_the_same_with_and_without_a_transcript():
     """Without a transcript the run is repeated: the same setting sends the same messages."""
     options = {"iterations": 3, "attacks": LITTLE, "heat_map": False}
@@ -346,6 +340,7 @@ def test_membership_by_least_squares_is_without_errors_where_gradients_are_exact
     assert "means over them" in " ".join(members["loss"].assumptions)  # several models
 
 
+@pytest.mark.slow
 def test_membership_by_combinations_with_other_clients_and_by_noise():
     """What is not known exactly of the victim alone is still used."""
     task = training((30,) * 5, batch_size=10)
@@ -438,6 +433,7 @@ def test_headlines(algorithm, adversary, headline, words):
     assert verdict.bounded[0].startswith("no differential-privacy guarantee for everything that")
 
 
+@pytest.mark.slow
 def test_an_audit_is_plain_values():
     found = audited(LPPA, None, MANY_DIGITS.clipped(1.0, "l1"), victims=[0, 2], heat_map=True)
     plain = json.loads(json.dumps(found.as_dict(), allow_nan=False))
@@ -549,10 +545,11 @@ def test_large_runs_have_no_heat_map_by_default():
     wide = tacit.Topology.ring(31).mixing("metropolis", lazy=True)
     task = tacit.quadratic(torch.eye(2).repeat(31, 1, 1), torch.zeros(31, 2))
     setting = Setting(DSG, task, wide)
-    assert run_audit(setting, ["eavesdropper"], iterations=1).exposure is None
-    found = run_audit(setting, ["eavesdropper"], iterations=1, heat_map=True)
+    one = AuditOptions(iterations=1)
+    assert run_audit(setting, ["eavesdropper"], one).exposure is None
+    found = run_audit(setting, ["eavesdropper"], replace(one, heat_map=True))
     assert found.exposure.levels.shape == (31, 31)
-    small = run_audit(Setting(DSG, QUADRATIC, RING), ["eavesdropper"], iterations=1)
+    small = run_audit(Setting(DSG, QUADRATIC, RING), ["eavesdropper"], one)
     assert small.exposure is not None
 
 

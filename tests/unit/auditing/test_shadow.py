@@ -20,15 +20,6 @@ from tacit.tasks.flat import FlatModule, ModuleLoss
 MEMBERS, STEPS = 200, 200  # members are the first of 400 candidates
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """For matrices this small a second thread is one more to wait for."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def small(count=10, classes=3):
     module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, classes)).double()
     loss = ModuleLoss(FlatModule(module), functional.cross_entropy)

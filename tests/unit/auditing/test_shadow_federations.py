@@ -25,14 +25,6 @@ GRAPH = tacit.Topology.ring(3).mixing("metropolis", lazy=True)
 STEPS, SEED = 100, 1
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def setting(batch_size=10, sizes=(40, 40, 30), init="same", lr=0.5):
     parts = [
         (part, label)
@@ -131,6 +123,7 @@ def test_a_budget_stops_federations_and_says_so():
     assert trained(setting(), [(0, 10**6)], budget_seconds=0.05) is None
 
 
+@pytest.mark.slow
 def test_federations_separate_members_better_than_plain_descent():
     """With as many models, of as many steps of the same size."""
     run = setting()

@@ -11,6 +11,7 @@ from tacit import data, models
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import apply_combination
 from tacit.auditing.audit import run_audit
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
 from tacit.auditing.symbolic.slow_gradients import with_slow_gradients
 from tacit.auditing.symbolic.symbols import run_on_symbols
@@ -97,7 +98,8 @@ def test_one_client_of_a_ring_reconstructs_the_digits_of_all_others():
     test = (digits.test.x, digits.test.y)
     task = tacit.Task.from_module(module, parts, batch_size=None, test=test, init="same")
     setting = Setting(tacit.DSG(lr=0.01), task, RING)
-    audit = run_audit(setting, [SPY], victims=[1, 2, 3, 4, 5], iterations=12, heat_map=False)
+    options = AuditOptions(victims=[1, 2, 3, 4, 5], iterations=12, heat_map=False)
+    audit = run_audit(setting, [SPY], options)
     found = {
         evidence.victim: (attack.kind, attack.score.levels[index])
         for attack in audit.results[0].reconstructions

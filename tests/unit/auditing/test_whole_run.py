@@ -17,6 +17,7 @@ from tacit.auditing.bounds.added_noise import noise_loss, total_bound
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.whole_run import sample_uses, whole_run_bound
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
 from tacit.privacy.clipping import Clip
@@ -290,7 +291,7 @@ def test_an_audit_states_the_bound_per_sample_of_the_whole_run():
     parts = [(x[i * 40 : (i + 1) * 40], y[i * 40 : (i + 1) * 40]) for i in range(5)]
     task = tacit.Task.from_module(torch.nn.Linear(4, 2), parts, batch_size=4).clipped(0.5, "l2")
     setting = Setting(tacit.PDLMS(lr=0.1, noise=Gaussian(2.0)), task, RING)
-    audit = run_audit(setting, ["curious(1)"], iterations=3, steps=100, attacks=False)
+    audit = run_audit(setting, ["curious(1)"], AuditOptions(iterations=3, steps=100, attacks=False))
     (ledger,) = audit.results[0].ledgers
     # 100 gradients, ten batches in an epoch, and one for a gradient at the start.
     assert ledger.per_sample.epsilon == whole(setting.algorithm, 100, uses=11).epsilon
@@ -310,7 +311,7 @@ def test_there_is_no_bound_per_sample_if_samples_repeat():
     task = tacit.Task.from_module(torch.nn.Linear(4, 2), held, batch_size=4).clipped(0.5, "l2")
     task = replace(task, parts=parts)
     setting = Setting(tacit.PDLMS(lr=0.1, noise=Gaussian(2.0)), task, RING)
-    audit = run_audit(setting, ["curious(1)"], iterations=3, steps=100, attacks=False)
+    audit = run_audit(setting, ["curious(1)"], AuditOptions(iterations=3, steps=100, attacks=False))
     (ledger,) = audit.results[0].ledgers
     assert ledger.whole_run is not None
     assert ledger.per_sample is None
@@ -367,7 +368,7 @@ class Lazy(Algorithm):
 def test_a_whole_run_that_costs_less_than_its_beginning_has_no_bound():
     task = tacit.quadratic(torch.eye(3).repeat(5, 1, 1), torch.randn(5, 3)).clipped(1.0)
     setting = Setting(Lazy(), task, RING)
-    audit = run_audit(setting, ["curious(1)"], iterations=2, steps=20, attacks=False)
+    audit = run_audit(setting, ["curious(1)"], AuditOptions(iterations=2, steps=20, attacks=False))
     (ledger,) = audit.results[0].ledgers
     assert ledger.whole_run is None
 

@@ -16,6 +16,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.evidence import evidence
 from tacit.auditing.attacks.observation import Observation
 from tacit.auditing.audit import run_audit
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import Leakage
 from tacit.config.sections import Config
@@ -68,16 +69,14 @@ class ControlVariateLeak:
         simulation.start()
         for _ in range(ITERATIONS):
             simulation.step()
-        audit = run_audit(
-            setting,
-            [neighbour],
+        options = AuditOptions(
             victims=near[: self.victims],
             iterations=ITERATIONS,
             attacks=False,
             heat_map=False,
             transcript=transcript,
         )
-        (view,) = audit.results
+        (view,) = run_audit(setting, [neighbour], options).results
         statuses = [
             status for leakage in view.leakage for status in leakage.of("gradient").statuses[:-1]
         ]

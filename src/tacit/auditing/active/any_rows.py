@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from tacit.auditing.active.malicious import ArbitraryRows
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.audit import with_whole_run
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger
+from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.symbolic.replay import replay, without
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.simulation import Setting

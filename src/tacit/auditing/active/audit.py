@@ -25,14 +25,14 @@ from tacit.auditing.active.imprint import ASSUMED, imprinted
 from tacit.auditing.active.malicious import Malicious, message_kinds
 from tacit.auditing.active.recovered import count_recovered
 from tacit.auditing.adversary import Adversary
-from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
 from tacit.auditing.audit import record_iterations, run_audit
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.options import AuditOptions
 from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import check_victim
 from tacit.core.errors import Misuse
-from tacit.record.transcript import Transcript
 from tacit.simulation import Setting, Simulation
 
 TRAINED = 100  # iterations, at most, of the models whose members are inferred
@@ -41,16 +41,7 @@ TRAINED = 100  # iterations, at most, of the models whose members are inferred
 def run_audit_with_malicious(
     setting: Setting,
     adversaries: Sequence[Adversary | str] | None = None,
-    *,
-    victims: Sequence[int] = (0,),
-    iterations: int = 10,
-    steps: int | None = None,
-    delta: float = 1e-5,
-    attacks: bool | AttackOptions = True,
-    heat_map: bool | None = None,
-    transcript: Transcript | None = None,
-    final: Tensor | None = None,
-    progress: Progress | None = None,
+    options: AuditOptions = AuditOptions(),
 ) -> Audit:
     """`run_audit` for adversaries some of which may be malicious; arguments are the same.
 
@@ -65,28 +56,16 @@ def run_audit_with_malicious(
     passive = [one for one, adversary in given if adversary is None]
     honest = None
     if passive or not active:
-        honest = run_audit(
-            setting,
-            passive or None,
-            victims=victims,
-            iterations=iterations,
-            steps=steps,
-            delta=delta,
-            attacks=attacks,
-            heat_map=heat_map,
-            transcript=transcript,
-            final=final,
-            progress=progress,
-        )
+        honest = run_audit(setting, passive or None, options)
         if not active:
             return honest
-    comparison = _Comparison(setting, iterations, steps, delta, attacks, progress)
-    if transcript is not None or final is not None:
+    comparison = _Comparison(setting, options)
+    if options.transcript is not None or options.final is not None:
         comparison.remarks.append("malicious clients are simulated anew, from the configuration")
     for adversary in active:
-        for victim in victims:
+        for victim in options.victims:
             comparison.add(adversary, victim)
-    found = comparison.audit(list(victims))
+    found = comparison.audit()
     if honest is None:
         return found
     return replace(
@@ -146,11 +125,7 @@ class _Comparison:
     """Results of malicious adversaries and of their passive counterparts, as they are added."""
 
     setting: Setting
-    iterations: int
-    steps: int | None
-    delta: float
-    attacks: bool | AttackOptions
-    progress: Progress | None
+    options: AuditOptions
     results: list[AdversaryResult] = field(default_factory=list)
     gains: list[Gain] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -159,7 +134,7 @@ class _Comparison:
 
     def add(self, adversary: Adversary, victim: int) -> None:
         """Audit one adversary and victim: passively, then with each behaviour."""
-        setting, graph = self.setting, self.setting.graph
+        setting, graph, options = self.setting, self.setting.graph, self.options
         check_victim(victim, graph.clients)
         adversary.check_graph(graph.clients, [(int(s), int(t)) for s, t in graph.edges])
         if victim in adversary.corrupt:
@@ -183,35 +158,30 @@ class _Comparison:
         if key not in self._passive:
             self._passive[key] = self._outcome(setting, key[0], victim, None)
         bound = bound_for_any_rows(
-            setting, adversary, victim, self.iterations, self.delta, self.steps
+            setting, adversary, victim, options.iterations, options.delta, options.steps
         )
         for one, wrapped in settings.items():
             if one.behaviour in IMPRINTS:
                 self._remark(f"{one}: {ASSUMED}")
             outcome = self._outcome(wrapped, one, victim, replace(bound, adversary=str(one)))
-            if self.attacks is not False:
+            if options.attacks is not False:
                 self.gains.append(Gain(str(one), victim, self._passive[key], outcome))
 
     def _outcome(
         self, setting: Setting, adversary: Adversary, victim: int, bound: Ledger | None
     ) -> Outcome:
         """Audit one run, keep its result, and count what its attacks recovered."""
-        report = self.progress or (lambda what, done, of: None)
-        transcript = record_iterations(setting, [adversary], self.iterations, report)
-        final = None if self.attacks is False else self._trained(setting, report)
-        audit = run_audit(
-            setting,
-            [adversary],
+        given = self.options
+        transcript = record_iterations(setting, [adversary], given.iterations, given.report)
+        options = replace(
+            given,
             victims=[victim],
-            iterations=self.iterations,
-            steps=self.steps,
-            delta=self.delta,
-            attacks=self._options(adversary),
+            attacks=self._attacks(adversary),
             heat_map=False,
             transcript=transcript,
-            final=final,
-            progress=self.progress,
+            final=None if given.attacks is False else self._trained(setting),
         )
+        audit = run_audit(setting, [adversary], options)
         (result,) = audit.results
         if bound is not None:
             result = replace(result, ledgers=[bound])
@@ -220,35 +190,37 @@ class _Comparison:
             self._note(note)
         for remark in audit.remarks:
             self._remark(remark)
-        if self.attacks is False:
+        if given.attacks is False:
             return Outcome((), None)
         truth = Truth(setting.task, int(setting.seed))
         recovered = count_recovered(result.leakage[0], transcript, truth, result.reconstructions)
         return Outcome(tuple(recovered), Membership.best_of(result.memberships, victim))
 
-    def _options(self, adversary: Adversary) -> bool | AttackOptions:
+    def _attacks(self, adversary: Adversary) -> bool | AttackOptions:
         """How hard attacks try. Canaries are copies of the whole graph, of honest clients only."""
-        if self.attacks is False or not adversary.malicious:
-            return self.attacks
-        options = AttackOptions() if self.attacks is True else self.attacks
-        return replace(options, canary_trials=0, sample_canaries=0)
+        attacks = self.options.attacks
+        if attacks is False or not adversary.malicious:
+            return attacks
+        effort = AttackOptions() if attacks is True else attacks
+        return replace(effort, canary_trials=0, sample_canaries=0)
 
-    def _trained(self, setting: Setting, report: Progress) -> Tensor | None:
+    def _trained(self, setting: Setting) -> Tensor | None:
         """Models after up to TRAINED iterations with the adversary; None if they diverge."""
-        steps = min(TRAINED, max(self.iterations, self.steps or self.iterations))
+        options = self.options
+        steps = min(TRAINED, max(options.iterations, options.steps or options.iterations))
         simulation = Simulation(setting, allow_divergence=True)
         simulation.start()
         for t in range(steps):
             simulation.step()
-            report("training", t + 1, steps)
+            options.report("training", t + 1, steps)
         theta: Tensor = simulation.state.theta.cpu()
         return theta if bool(theta.isfinite().all()) else None
 
-    def audit(self, victims: list[int]) -> Audit:
+    def audit(self) -> Audit:
         return Audit(
             self.setting,
-            self.iterations,
-            victims,
+            self.options.iterations,
+            list(self.options.victims),
             self.results,
             None,
             self.notes,

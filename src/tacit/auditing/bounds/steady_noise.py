@@ -44,17 +44,24 @@ import numpy as np
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import NoiseLoss
+from tacit.auditing.bounds.rounding import (
+    SOLVED,
+    Tracked,
+    clean,
+    clean_product,
+    composite,
+    is_zero,
+    normalized_rows,
+    null_space,
+    orthonormal_basis,
+    pseudo_inverse,
+)
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.noise import Gaussian, Laplace, Noise
 from tacit.privacy.clipping import Clip
 from tacit.record.unknowns import NO_CLIENT, Unknown
 
-Closed = tuple[Matrix, Matrix]  # a matrix that is a sum, and the sizes of its terms
-EPSILON = float(np.finfo(np.float64).eps)
-EQUAL = 1e-12  # what counts as zero beside the terms of a sum that cancel
-SURE = 1e-6  # rounding beside the terms of a sum, at most, for it to be called zero
-SOLVED = 1e-10  # singular values of normalized rows that count as zero
 SAFETY = 1 + 1e-9  # for rounding
 LARGEST = 1e6  # shifts beyond this are no protection, and out of range for accounting
 
@@ -192,39 +199,22 @@ def _gradients_follow(one: _Iteration, begin: _Start) -> bool:
     """Whether gradients depend on noise through earlier messages only."""
     if begin.points.any():
         return False
-    alike = _orthonormal(begin.n)
+    alike = orthonormal_basis(begin.n)
     while True:
-        free = _null_space(np.concatenate((_product(one.c, alike), one.e), axis=1))
+        free = null_space(np.concatenate((clean_product(one.c, alike), one.e), axis=1))
         x, z = alike @ free[: alike.shape[1]], free[alike.shape[1] :]
-        reached = _orthonormal(np.concatenate((alike, one.a @ x + one.n @ z), axis=1))
+        reached = orthonormal_basis(np.concatenate((alike, one.a @ x + one.n @ z), axis=1))
         if reached.shape[1] == alike.shape[1]:
             break
         alike = reached
     for at_s, at_z, before in one.points:
-        seen = np.concatenate((_product(one.c[:before], alike), one.e[:before]), axis=1)
-        free = _null_space(seen)
+        seen = np.concatenate((clean_product(one.c[:before], alike), one.e[:before]), axis=1)
+        free = null_space(seen)
         x, z = alike @ free[: alike.shape[1]], free[alike.shape[1] :]
         moved, terms = at_s @ x + at_z @ z, np.abs(at_s) @ np.abs(x) + np.abs(at_z) @ np.abs(z)
         if (np.abs(moved) > SOLVED * terms).any():
             return False
     return True
-
-
-def _orthonormal(columns: Matrix) -> Matrix:
-    """An orthonormal basis of the span of columns."""
-    left, sizes, _ = np.linalg.svd(_rows_of_one(columns.T)[0].T, full_matrices=False)
-    basis: Matrix = left[:, sizes > SOLVED]
-    return basis
-
-
-def _null_space(rows: Matrix) -> Matrix:
-    """An orthonormal basis [columns, k] of what all rows map to zero."""
-    if not len(rows):
-        return np.eye(rows.shape[1])
-    _, sizes, right = np.linalg.svd(_rows_of_one(rows)[0], full_matrices=True)
-    rank = int((sizes > SOLVED).sum())
-    basis: Matrix = right[rank:].T
-    return basis
 
 
 def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> _Responses | None:
@@ -235,22 +225,22 @@ def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> _Respon
     """
     count, extra = one.b.shape[1], begin.b.shape[1]
     later = _without_fresh_noise(one.e, one.c)
-    solve = _inverse(np.concatenate((one.e, _product(later, one.n))))
-    hidden = _inverse(_product(later, begin.n)) @ _product(later, begin.b)
-    dg = _Tracked.exact(np.concatenate((np.eye(count), np.zeros((count, extra))), axis=1))
+    solve = pseudo_inverse(np.concatenate((one.e, clean_product(later, one.n))))
+    hidden = pseudo_inverse(clean_product(later, begin.n)) @ clean_product(later, begin.b)
+    dg = Tracked.exact(np.concatenate((np.eye(count), np.zeros((count, extra))), axis=1))
     dz = np.concatenate((np.zeros((len(hidden), count)), -hidden), axis=1)
     known = np.concatenate((np.zeros((len(one.a), count)), begin.b), axis=1)
-    ds = _Tracked.sum((np.eye(len(one.a)), _Tracked.exact(known)), (begin.n, _Tracked.exact(dz)))
+    ds = Tracked.sum((np.eye(len(one.a)), Tracked.exact(known)), (begin.n, Tracked.exact(dz)))
     sizes = np.zeros((1 + steps, count + extra))
     sizes[0] = _lengths(dz, norm)
     own_moves, largest = False, 0.0
     scale = _by_field(one.fields, np.abs(known) + np.abs(begin.n) @ np.abs(dz))
     # The shift as a function of the state and the gradients, and the loop that it closes.
-    of_s = _closed(-solve, np.concatenate((one.c, _product(later, one.a))))
-    of_g = _closed(-solve, np.concatenate((one.d, _product(later, one.b))))
-    loop_s, loop_g = _closed(one.n, *of_s, one.a), _closed(one.n, *of_g, one.b)
+    of_s = composite(-solve, np.concatenate((one.c, clean_product(later, one.a))))
+    of_g = composite(-solve, np.concatenate((one.d, clean_product(later, one.b))))
+    loop_s, loop_g = composite(one.n, *of_s, one.a), composite(one.n, *of_g, one.b)
     for t in range(1, 1 + steps):
-        shift = _Tracked.sum_of_closed((of_s, ds), (of_g, dg))
+        shift = Tracked.sum_of_composites((of_s, ds), (of_g, dg))
         if not np.isfinite(shift.values).all():
             return None
         if t <= len(one.a) + 1:
@@ -260,14 +250,14 @@ def _responses(one: _Iteration, begin: _Start, steps: int, norm: int) -> _Respon
             added = sum(np.abs(matrix) @ np.abs(x.values) for matrix, x in terms)
             scale = np.maximum(scale, _by_field(one.fields, np.asarray(added)))
             sizes_of = _carried(one, scale), np.ones(count), largest
-            if not _is_zero((one.c, one.d, one.e), everything, sizes_of):
+            if not is_zero((one.c, one.d, one.e), everything, sizes_of):
                 return None
-            if not _is_zero(one.others, everything, sizes_of):
+            if not is_zero(one.others, everything, sizes_of):
                 return None
-            own_moves |= not _is_zero(one.own, everything, sizes_of)
+            own_moves |= not is_zero(one.own, everything, sizes_of)
         sizes[t] = _lengths(shift.values, norm)
-        ds = _Tracked.sum_of_closed((loop_s, ds), (loop_g, dg))
-        dg = _Tracked.exact(np.zeros_like(dg.values))
+        ds = Tracked.sum_of_composites((loop_s, ds), (loop_g, dg))
+        dg = Tracked.exact(np.zeros_like(dg.values))
         if not ds.values.any():
             break
     return _Responses(sizes[:, :count], sizes[:, count:], own_moves)
@@ -280,45 +270,6 @@ class _Responses:
     own: Matrix  # for the gradients of an iteration
     first: Matrix  # for those of `start`
     own_moves: bool  # whether the victim's later gradients are taken elsewhere
-
-
-def _closed(
-    outer: Matrix, inner: Matrix, terms: Matrix | None = None, added: Matrix | None = None
-) -> Closed:
-    """`added` + `outer` · `inner`, and the sum of the sizes of its terms."""
-    made = np.abs(outer) @ (np.abs(inner) if terms is None else terms)
-    product: Matrix = outer @ inner
-    return (product, made) if added is None else (added + product, np.abs(added) + made)
-
-
-@dataclass(frozen=True, eq=False)
-class _Tracked:
-    """Numbers, and a bound on what rounding has done to each."""
-
-    values: Matrix
-    errors: Matrix
-
-    @classmethod
-    def exact(cls, values: Matrix) -> _Tracked:
-        return cls(values, np.zeros_like(values))
-
-    @classmethod
-    def sum(cls, *products: tuple[Matrix, _Tracked]) -> _Tracked:
-        """Σ M x."""
-        values = np.asarray(sum(matrix @ x.values for matrix, x in products))
-        terms = sum(np.abs(matrix) @ np.abs(x.values) for matrix, x in products)
-        carried = sum(np.abs(matrix) @ x.errors for matrix, x in products)
-        width = sum(matrix.shape[1] for matrix, _ in products)
-        return cls(values, np.asarray(carried + 8 * (width + 1) * EPSILON * terms))
-
-    @classmethod
-    def sum_of_closed(cls, *products: tuple[Closed, _Tracked]) -> _Tracked:
-        """Σ M x for matrices that are themselves sums, with the terms of which they are made."""
-        values = np.asarray(sum(matrix @ x.values for (matrix, _), x in products))
-        terms = sum(made @ np.abs(x.values) for (_, made), x in products)
-        carried = sum(np.abs(matrix) @ x.errors for (matrix, _), x in products)
-        width = sum(matrix.shape[1] for (matrix, _), _ in products)
-        return cls(values, np.asarray(carried + 16 * (width + 1) * EPSILON * terms))
 
 
 def _carried(one: _Iteration, scale: Matrix) -> Matrix:
@@ -334,43 +285,12 @@ def _by_field(fields: list[int], terms: Matrix) -> Matrix:
     return np.repeat([float(part.max(initial=0.0)) for part in parts], fields)
 
 
-def _is_zero(
-    matrices: tuple[Matrix, Matrix, Matrix],
-    x: tuple[_Tracked, _Tracked, _Tracked],
-    scales: tuple[Matrix, Matrix, float],
-) -> bool:
-    """Whether Σ M x is zero up to rounding, and rounding is small beside what x can be."""
-    total = _Tracked.sum(*zip(matrices, x, strict=True))
-    s, g, z = (np.abs(matrix) for matrix in matrices)
-    scale = s @ scales[0] + g @ scales[1] + z.sum(axis=1) * scales[2]
-    is_sure = total.errors <= SURE * scale[:, None]
-    return bool((np.abs(total.values) <= total.errors).all() and is_sure.all())
-
-
-def _product(matrix: Matrix, x: Matrix) -> Matrix:
-    """M x, with what rounding leaves of terms that cancel counted as zero."""
-    return _cleaned(matrix @ x, np.abs(matrix) @ np.abs(x))
-
-
-def _cleaned(total: Matrix, terms: Matrix) -> Matrix:
-    cleaned: Matrix = np.where(np.abs(total) <= EQUAL * terms, 0.0, total)
-    return cleaned
-
-
 def _without_fresh_noise(e: Matrix, c: Matrix) -> Matrix:
     """Q C: combinations of messages in which fresh noise cancels, over the state."""
-    unit, lengths = _rows_of_one(e)
+    unit, lengths = normalized_rows(e)
     reached = unit @ np.linalg.pinv(unit, rcond=SOLVED)
-    free = _cleaned(np.eye(len(e)) - reached, np.ones_like(reached))
+    free = clean(np.eye(len(e)) - reached, np.ones_like(reached))
     return free @ (c / lengths[:, None])
-
-
-def _inverse(rows: Matrix) -> Matrix:
-    """The pseudo-inverse, whatever the units of rows."""
-    unit, lengths = _rows_of_one(rows)
-    inverse: Matrix = np.linalg.pinv(unit, rcond=SOLVED).astype(np.float64)
-    # Zeros are exact, so that rounding does not reach clients that nothing reaches.
-    return _cleaned(inverse, np.full_like(inverse, np.abs(inverse).max(initial=0.0))) / lengths
 
 
 def _lengths(shifts: Matrix, norm: int) -> Matrix:
@@ -378,13 +298,6 @@ def _lengths(shifts: Matrix, norm: int) -> Matrix:
     if norm == 2:
         return np.asarray(np.linalg.norm(shifts, axis=0))
     return np.asarray(math.sqrt(2) * np.abs(shifts).sum(axis=0))
-
-
-def _rows_of_one(rows: Matrix) -> tuple[Matrix, Matrix]:
-    """Rows divided by their lengths, and the lengths; rows of zeros stay."""
-    lengths = np.linalg.norm(rows, axis=1)
-    lengths = np.where(lengths > 0, lengths, 1.0)
-    return rows / lengths[:, None], lengths
 
 
 def _state_columns(run: SymbolicRun) -> list[int]:

@@ -18,8 +18,10 @@ new order of the data in every epoch, one per epoch. The other iterations cost n
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, NoiseLoss, noise_loss, total_bound
 from tacit.auditing.bounds.dependence import MessageSpans, trace_dependence
+from tacit.auditing.bounds.ledger import Ledger, ledger_adversary
 from tacit.auditing.bounds.response import response_bound
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.steady_noise import steady_loss
@@ -34,6 +37,38 @@ from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on
 from tacit.core.schedules import rate_at
 from tacit.graph import Graph
 from tacit.privacy.clipping import Clip
+from tacit.simulation import Setting
+from tacit.tasks.batches import MiniBatchSource
+
+
+def with_whole_run(ledger: Ledger, setting: Setting, adversary: Adversary, steps: int) -> Ledger:
+    """The ledger with bounds for all iterations, if the first ones have a bound."""
+    if math.isinf(ledger.upper.epsilon):
+        return replace(ledger, run_steps=steps)
+    bound = partial(
+        whole_run_bound,
+        setting.algorithm,
+        setting.graph,
+        adversary,
+        ledger.victim,
+        steps,
+        clip=setting.task.clip,
+        parameters=setting.task.parameters,
+        delta=ledger.delta,
+    )
+    per_sample = None
+    source = setting.task.source
+    if isinstance(source, MiniBatchSource) and not source.parts.has_repeats:
+        batches = int(source.parts.sizes[ledger.victim]) // source.batch_size
+        # One more than an iteration takes, for a gradient of the start.
+        gradients = steps * setting.algorithm.gradients_per_step + 1
+        per_sample = bound(uses=sample_uses(batches, gradients))
+    whole = bound()
+    # The whole run contains the audited iterations. If they cost more, it is not what was audited.
+    least = (1 - 1e-6) * ledger.upper.epsilon
+    if whole is not None and whole.delta <= ledger.upper.delta and whole.epsilon < least:
+        return replace(ledger, run_steps=steps)
+    return replace(ledger, whole_run=whole, run_steps=steps, per_sample=per_sample)
 
 
 def whole_run_bound(
@@ -61,7 +96,7 @@ def whole_run_bound(
         delta: δ of the guarantee, where it is not pure.
         uses: In how many gradients the secret takes part at most; None if in all of them.
     """
-    stronger = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
+    stronger = ledger_adversary(adversary)
     begin = run_on_symbols(algorithm, graph, 0, common_start=False)
     representatives = _representatives(algorithm, graph, steps)
     # What `start` sends would have to be counted too.

@@ -1,0 +1,44 @@
+"""What an audit covers, and how it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
+from tacit.record.transcript import Transcript
+
+
+@dataclass(frozen=True, eq=False)
+class AuditOptions:
+    """Options of an audit, with malicious clients or without.
+
+    Attributes:
+        victims: Clients whose data are at stake.
+        iterations: How many iterations the adversaries see.
+        steps: How many iterations the run has in all, for a bound on the whole of it.
+        delta: δ of the differential-privacy guarantee.
+        attacks: Whether to attack, and how hard; False only proves and bounds.
+        heat_map: Whether to compute the exposure of all pairs; by default up to 30 clients.
+        transcript: Recorded messages. Without one the iterations run again, with equal messages.
+        final: Trained models [N, P] for membership inference; by default models of the audited
+            iterations are attacked.
+        progress: Called with a description, the steps done and the steps in all.
+    """
+
+    victims: Sequence[int] = (0,)
+    iterations: int = 10
+    steps: int | None = None
+    delta: float = 1e-5
+    attacks: bool | AttackOptions = True
+    heat_map: bool | None = None
+    transcript: Transcript | None = None
+    final: Tensor | None = None
+    progress: Progress | None = None
+
+    @property
+    def report(self) -> Progress:
+        """`progress`, or a function that does nothing."""
+        return self.progress or (lambda what, done, of: None)
