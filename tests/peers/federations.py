@@ -34,10 +34,19 @@ def free_ports(count):
     return found
 
 
-def plan(algorithm, rounds=2, iterations=5, hidden=16, clients=5, graph="ring", **run):
+PRIVATE = {"name": "private-sgd", "lr": 0.5, "momentum": 0.9, "clip": 1.0}
+
+
+def plan(
+    algorithm, rounds=2, iterations=5, hidden=16, clients=5, graph="ring", privacy=None, **run
+):
     """The configuration of a small perceptron that trains on a few digits."""
+    if algorithm == PRIVATE and privacy is None:
+        privacy = {"epsilon": 8.0, "delta": 1e-4, "samples": 40 * clients}
+    promise = {} if privacy is None else {"privacy": privacy}
     return make_config(
-        {
+        promise
+        | {
             "data": {"name": "mnist-mini", "limit_train": 40 * clients, "limit_test": 50},
             "model": {"name": "mlp", "hidden": [hidden]},
             "graph": {"kind": graph, "clients": clients},
@@ -75,6 +84,7 @@ def simulated(home):
         [member.name for member in manifest.members],
         [member.mask_key for member in manifest.members],
         {i: home.node(member.name).mask_secret() for i, member in enumerate(manifest.members)},
+        salts(home),
     )
     seed = manifest.config.run.seed
     setting = Setting(
@@ -85,6 +95,17 @@ def simulated(home):
     for _ in range(experiment.steps):
         simulation.step()
     return simulation.state.theta
+
+
+def salts(home):
+    """The salts that the nodes of a federation agreed on, by position; none without masked sums."""
+    found = {}
+    for position, member in enumerate(home.manifest().members):
+        place = home.node(member.name).run / "checkpoints"
+        path = place / f"salts-{home.manifest().generation:06d}.json"
+        if path.exists():
+            found[position] = bytes.fromhex(json.loads(path.read_text())[member.name])
+    return found
 
 
 def models(home):

@@ -1,7 +1,16 @@
 """Five processes with mutual TLS give the numbers of the simulator, for every kind of algorithm."""
 
 import pytest
-from federations import federation, models, plan, relative_distance, run_in_turn, simulated
+import torch
+from federations import (
+    PRIVATE,
+    federation,
+    models,
+    plan,
+    relative_distance,
+    run_in_turn,
+    simulated,
+)
 
 pytestmark = pytest.mark.quick  # the one end-to-end test of peers in `make test`
 ALGORITHMS = {
@@ -15,6 +24,14 @@ ALGORITHMS = {
     "d-psgd": {"name": "d-psgd", "lr": 0.05, "momentum": 0.9},
     "defl-vp": {"name": "defl-vp", "lr": 0.001, "private_variates": True},
     "pdmm": {"name": "pdmm", "rho": 0.1, "solver": {"solver": "quadratic", "mu": 0.05}},
+}
+SUMS = {
+    "private-sgd": (PRIVATE, None),
+    "private-sgd, clients": (
+        {**PRIVATE, "local_steps": 2},
+        {"epsilon": 50.0, "delta": 0.1, "unit": "client"},
+    ),
+    "private-sgd, no noise": ({**PRIVATE, "clip": None}, {"epsilon": float("inf")}),
 }
 LAZY = ("edsg", "edsg-rms")  # they need a positive definite W
 
@@ -30,6 +47,9 @@ def federations(tmp_path_factory):
             lazy = config.graph.model_copy(update={"lazy": True})
             config = config.model_copy(update={"graph": lazy})
         homes[label] = federation(base / f"f{number}", config)
+    for number, (label, (algorithm, privacy)) in enumerate(SUMS.items()):
+        promise = None if privacy is None else {"samples": 200, **privacy}
+        homes[label] = federation(base / f"s{number}", plan(algorithm, privacy=promise))
     run_in_turn([home.path for home in homes.values()], [f"n{i}" for i in range(5)], seconds=240)
     return homes
 
@@ -39,3 +59,10 @@ def test_the_models_are_those_of_the_simulator(federations, label):
     found, expected = models(federations[label]), simulated(federations[label])
     assert relative_distance(found, expected) < 1e-6
     assert (expected[0] != expected[1]).any()
+
+
+@pytest.mark.parametrize("label", SUMS)
+def test_masked_sums_give_the_models_of_the_simulator_to_the_last_bit(federations, label):
+    found, expected = models(federations[label]), simulated(federations[label])
+    assert torch.equal(found, expected)
+    assert torch.equal(found, found[:1].expand_as(found))

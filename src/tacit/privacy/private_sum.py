@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tacit.core.discrete_gaussian import DiscreteGaussian
+from tacit.core.discrete_gaussian import MAX_FACTOR, DiscreteGaussian
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import LARGEST_TOTAL, FixedPoint
 from tacit.privacy.guarantee import Budget, Privacy, Unit
@@ -21,8 +21,10 @@ from tacit.privacy.population import Population
 
 # √P/(s·C) to aim for: the share of the noise that rounding costs.
 OVERHEAD = 1e-3
-# Without clipping: the largest mean gradient of a coordinate that the range of integers must hold.
-LARGEST_MEAN = 16.0
+# What is still acceptable where integers of 32 bits have no room for more.
+MOST_OVERHEAD = 0.1
+# Without clipping: the largest gradient of a sample by one parameter that sums must have room for.
+LARGEST_GRADIENT = 16.0
 
 
 @dataclass(frozen=True)
@@ -61,29 +63,41 @@ def private_sum(promise: Privacy, bound: float | None, facts: Population) -> Pri
     is_client = promise.unit == "client"
     rate = 1.0 if is_client else min(1.0, facts.batch / facts.samples)
     expected = float(facts.clients) if is_client else rate * facts.samples
-    # Far above what is ever drawn: six standard deviations of the binomial distribution.
-    most = expected + 6 * math.sqrt(expected * (1 - rate)) + 6
+    budget = promise.budget(rate, facts.steps, clients=facts.clients)
     if math.isinf(promise.epsilon):
-        return _without_noise(promise, bound, rate, expected, most, facts)
+        scale = _largest_scale(bound or LARGEST_GRADIENT, _most(expected, rate))
+        code = FixedPoint(scale, limit=LARGEST_TOTAL // facts.clients)
+        return PrivateSum(promise.unit, bound or math.inf, rate, expected, code, budget)
     if bound is None:
         raise Misuse(
             "Without clipping one sample can change the sum by any amount, and no noise hides it.",
             "Give a clipping bound, e.g. clip = 1.0, or epsilon = inf.",
         )
-    honest = promise.honest_among(facts.clients)
-    budget = promise.budget(rate, facts.steps)
     multiplier, root = budget.noise_multiplier, math.sqrt(facts.parameters)
-    # Integers per bound, s·C: large enough for the overhead, small enough for the range.
-    wanted = min(root / OVERHEAD, LARGEST_TOTAL / most)
-    noise = DiscreteGaussian.up_to(multiplier * (wanted + root) / math.sqrt(honest))
-    steps = noise.scale * math.sqrt(honest) / multiplier - root
-    if steps * OVERHEAD_LIMIT < root:
+    share = math.sqrt(budget.honest) / multiplier
+    # Integers per bound, s·C: enough for a small overhead, if they fit.
+    wanted = min(root / OVERHEAD, bound * _largest_scale(bound, _most(expected, rate)))
+    largest = DiscreteGaussian(MAX_FACTOR)
+    noise = DiscreteGaussian.at_least(min((wanted + root) / share, largest.scale))
+    per_bound = noise.scale * share - root
+    if per_bound < root / MOST_OVERHEAD or per_bound > 2 * wanted:
         raise Misuse(
-            f"A sum of {most:.0f} contributions of {facts.parameters:,} parameters does not fit "
+            f"Sums of about {expected:.0f} gradients of {facts.parameters:,} parameters do not fit "
             "into integers of 32 bits.",
             "Lower the batch size, or train fewer parameters.",
         )
-    code = FixedPoint(steps / bound, noise)
     draws = facts.parameters * facts.steps * facts.clients
     budget = budget.with_distance(noise.distance(draws))
-    return PrivateSum(promise.unit, bound, rate, expected, code, budget)
+    return PrivateSum(
+        promise.unit, bound, rate, expected, FixedPoint(per_bound / bound, noise), budget
+    )
+
+
+def _most(expected: float, rate: float) -> float:
+    """More contributions than are ever drawn: six standard deviations above the mean."""
+    return expected + 6 * math.sqrt(expected * (1 - rate)) + 6
+
+
+def _largest_scale(size: float, count: float) -> float:
+    """The largest scale with which so many numbers of this size fit into the range."""
+    return LARGEST_TOTAL / (count * size)

@@ -24,6 +24,7 @@ from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, noise_loss, noiseless_combination, total_bound
 from tacit.auditing.bounds.dependence import trace_dependence
 from tacit.auditing.bounds.response import response_bound
+from tacit.auditing.bounds.sampled_noise import sampled_loss
 from tacit.auditing.bounds.secret_rows import OutOfRange, SecretRows, normalized, row_sizes
 from tacit.auditing.bounds.single_message import SingleMessageBound, single_message_bound
 from tacit.auditing.symbolic.leakage import ABOUT_GRADIENTS, Leakage, format_terms
@@ -153,6 +154,8 @@ def _upper_bound(
         return response_bound(list(depends.budgets.values()), parameters, delta)
     if not view.gradients:
         return Bound(0.0, 0.0, "no message depends on the victim's data")
+    if any(gradient.when in run.samplings for gradient in view.gradients):
+        return sampled_bound(view, parameters, delta)
     if clip is None:
         return Bound.none("gradients are not clipped, so one client's influence is not bounded")
     laws = [run.laws[unknown] for unknown in view.noise]
@@ -163,6 +166,14 @@ def _upper_bound(
         sizes = row_sizes(view.signal * clip.sensitivity, view.added * deviations)
         return Bound.none(f"{cancels}: {_format_gradients(view, victim, combination / sizes)}")
     return total_bound([(noise_loss(clip, view.signal, view.added, laws), 1)], clip, delta)
+
+
+def sampled_bound(view: SecretRows, parameters: int, delta: float) -> Bound:
+    """The guarantee per sample for sums over Poisson samples."""
+    if not all(gradient.when in view.run.samplings for gradient in view.gradients):
+        return Bound.none("gradients of samples and of batches are both sent: no bound is proved")
+    loss = sampled_loss(view, parameters)
+    return Bound.none(loss) if isinstance(loss, str) else loss.bound(delta)
 
 
 def _format_gradients(view: SecretRows, victim: int, combination: Matrix) -> str:

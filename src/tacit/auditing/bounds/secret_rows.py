@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.auditing.adversary import Adversary
+from tacit.auditing.bounds.unmasked import without_masks
 from tacit.auditing.symbolic.linear_knowledge import MessageRow
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
@@ -37,7 +38,8 @@ class SecretRows:
         others: Further unknowns that occur in messages: gradients and results of other clients.
         signal: Coefficients of the gradients [m, T].
         added: Coefficients of the noise [m, K].
-        rows: Where the rows are in the transcript.
+        rows: Where the rows are in the transcript. Masked messages are combined so that no mask
+            remains; such a row is where the last of them is.
     """
 
     run: SymbolicRun
@@ -47,12 +49,14 @@ class SecretRows:
     signal: Matrix
     added: Matrix
     rows: list[MessageRow]
+    unmasked: Matrix | None = None  # all coefficients of the rows [m, U], if there were masks
 
     @classmethod
     def of(cls, run: SymbolicRun, adversary: Adversary, victim: int) -> SecretRows:
         """The view of an adversary on a run."""
         hidden = np.array([not adversary.knows(unknown) for unknown in run.unknowns], dtype=bool)
-        seen, parts = [], []
+        is_mask = np.array([unknown.kind == "mask" for unknown in run.unknowns], dtype=bool)
+        unmasked, seen, parts = None, [], []
         for message, rows in adversary.view(run.transcript):
             if message not in run.plain_messages:
                 seen += [MessageRow(message, row) for row in rows.tolist()]
@@ -63,6 +67,12 @@ class SecretRows:
             raise OutOfRange
         size = np.abs(matrix)
         matrix[size <= ROUNDING * size.max(axis=0, initial=0.0)] = 0.0
+        if (masks := matrix[:, hidden & is_mask]).any():
+            matrix[:, hidden & is_mask] = 0.0
+            matrix, made_of = without_masks(matrix, masks)
+            unmasked = matrix
+            # A combination is seen when its last message is.
+            seen = [max(seen[row] for row in rows) for rows in made_of]
         present = hidden & matrix.any(axis=0)
         columns: dict[str, list[int]] = {"gradients": [], "noise": [], "others": []}
         for column in np.flatnonzero(present):
@@ -74,7 +84,11 @@ class SecretRows:
         signal, added = matrix[:, columns["gradients"]], matrix[:, columns["noise"]]
         used = np.flatnonzero(signal.any(axis=1) | added.any(axis=1))
         kept = [seen[row] for row in used]
-        return cls(run, **names, signal=signal[used], added=added[used], rows=kept)
+        if unmasked is not None:
+            unmasked = unmasked[used]
+        return cls(
+            run, **names, signal=signal[used], added=added[used], rows=kept, unmasked=unmasked
+        )
 
     def before(self, messages: int) -> npt.NDArray[np.bool_]:
         """Which rows are of the first `messages` messages."""
@@ -83,6 +97,10 @@ class SecretRows:
     def combined(self, coefficients: Matrix) -> list[tuple[Unknown, float]]:
         """The gradients in a combination [m] of the rows, with their coefficients."""
         total = np.zeros(len(self.run.unknowns))
+        if self.unmasked is not None:
+            total = coefficients @ self.unmasked
+            pairs = zip(self.run.unknowns, total.tolist(), strict=True)
+            return [(unknown, x) for unknown, x in pairs if unknown.kind == "gradient"]
         for (message, row), coefficient in zip(self.rows, coefficients.tolist(), strict=True):
             sent = self.run.transcript.messages[message].rows[row].numpy()
             total[: len(sent)] += coefficient * sent

@@ -31,6 +31,7 @@ from tacit.auditing.bounds.added_noise import Bound, NoiseLoss, noise_loss, tota
 from tacit.auditing.bounds.dependence import MessageSpans, trace_dependence
 from tacit.auditing.bounds.ledger import Ledger, ledger_adversary
 from tacit.auditing.bounds.response import response_bound
+from tacit.auditing.bounds.sampled_noise import SampledLoss, sampled_loss
 from tacit.auditing.bounds.secret_rows import SecretRows
 from tacit.auditing.bounds.steady_noise import steady_loss
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols, step_on_symbols
@@ -100,7 +101,13 @@ def whole_run_bound(
     begin = run_on_symbols(algorithm, graph, 0, common_start=False)
     representatives = _representatives(algorithm, graph, steps)
     # What `start` sends would have to be counted too.
-    if clip is None or begin.transcript.messages or representatives is None:
+    if begin.transcript.messages or representatives is None:
+        return None
+    if step_on_symbols(algorithm, graph, 0).samplings:
+        return _sampled_bound(
+            algorithm, graph, begin, representatives, stronger, victim, parameters, delta
+        )
+    if clip is None:
         return None
     by_induction = _by_induction(
         algorithm, graph, begin, representatives, stronger, victim, clip, parameters, delta, uses
@@ -162,6 +169,39 @@ def _by_induction(
     if uses is not None and uses < steps:
         losses = [(_worst([loss for loss, _ in losses]), uses)]
     return total_bound(losses, clip, delta)
+
+
+def _sampled_bound(
+    algorithm: Algorithm,
+    graph: Graph,
+    begin: SymbolicRun,
+    representatives: Counter[int],
+    stronger: Adversary,
+    victim: int,
+    parameters: int,
+    delta: float,
+) -> Bound | None:
+    """The bound per sample for sums over Poisson samples, by the same induction."""
+    unit = 1.0  # There are no gradients in the state to compare with noise.
+    if not _state_is_known(begin, 0, stronger, victim, unit):
+        return None
+    losses: list[SampledLoss] = []
+    for t, times in representatives.items():
+        run = step_on_symbols(algorithm, graph, t)
+        view = SecretRows.of(run, stronger, victim)
+        loss = sampled_loss(view, parameters)
+        known = _state_is_known(run, 1, stronger, victim, unit)
+        obstacle = trace_dependence(view, stronger, victim, unit).obstacle
+        if isinstance(loss, str) or obstacle is not None or not known:
+            return None
+        losses.append(replace(loss, releases=loss.releases * times))
+    worst = SampledLoss(
+        min(loss.noise_multiplier for loss in losses),
+        max(loss.sampling_rate for loss in losses),
+        sum(loss.releases for loss in losses),
+        any(loss.ideal for loss in losses),
+    )
+    return worst.bound(delta)
 
 
 def sample_uses(batches_per_epoch: int, gradients: int) -> int:

@@ -20,7 +20,7 @@ from tacit.auditing.symbolic.unrounded import UnroundedClients
 from tacit.core.checks import check_count
 from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse
-from tacit.core.fixed_point import IntegerRows, Mask
+from tacit.core.fixed_point import FixedPoint, IntegerRows, Mask
 from tacit.core.here import Network, Nonlinear
 from tacit.core.hosted_clients import Sampling
 from tacit.core.neighbourhood import Neighbourhood
@@ -71,6 +71,7 @@ class SymbolicRun:
     gradients_per_step: int = 1
     # How the sums of clipped gradients on batch 0, 1, … are sampled; others are plain gradients.
     samplings: dict[int, Sampling] = field(default_factory=dict)
+    codes: frozenset[FixedPoint] = frozenset()  # of the rows that are summed as integers
     # Messages that are not rows of coefficients, such as a counter: they carry no symbols.
     plain_messages: frozenset[int] = frozenset()
     # Whether the algorithm reads `here.t`, not only step sizes.
@@ -244,6 +245,9 @@ class _SymbolicHere(UnroundedClients):
         clients.uses_iteration = used
         return here
 
+    def encoded_with(self, code: FixedPoint) -> None:
+        object.__getattribute__(self, "objective").codes.add(code)
+
     @property
     def _tick(self) -> int:
         tick: int = object.__getattribute__(self, "tick")
@@ -307,6 +311,7 @@ class _SymbolicEngine:
             clients.nonlinear_steps,
             self.here.gradients_per_step,
             clients.samplings,
+            frozenset(clients.codes),
             frozenset(self._plain),
             clients.uses_iteration,
             tuple(clients.schedules),
@@ -332,6 +337,7 @@ class SymbolicClients:
         self.schedules: list[Schedule] = []
         self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
         self.samplings: dict[int, Sampling] = {}
+        self.codes: set[FixedPoint] = set()
 
     def set_tick(self, tick: int) -> None:
         self.tick = tick

@@ -12,8 +12,12 @@ from tacit.core.noise import Gaussian
 class UnroundedClients(HostedClients):
     """Hosted clients that sum their rows as they are."""
 
+    def encoded_with(self, code: FixedPoint) -> None:
+        """Take note of how rows would be encoded."""
+
     def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:
         graph, tick, draw = self.graph, self._tick, self.randomness.rows
+        self.encoded_with(code)
         if code.noise is not None:
             law = Gaussian(code.noise_deviation)
             rows = rows + draw(f"{tag}/noise", law, tick, graph.ids, None).tensor()

@@ -152,9 +152,17 @@ class ClippedSums:
     backend: ClippingBackend
     arrays: Part
     pool: WorkerPool
+    apart: bool = False  # client by client, so that sums are rounded as if each were alone
 
     @classmethod
-    def of(cls, task: Task, loader: BatchLoader, theta: Tensor, pool: WorkerPool) -> ClippedSums:
+    def of(
+        cls,
+        task: Task,
+        loader: BatchLoader,
+        theta: Tensor,
+        pool: WorkerPool,
+        apart: bool = False,
+    ) -> ClippedSums:
         """The sums of a task; `theta` [P] is a model to try it with.
 
         Raises:
@@ -163,7 +171,7 @@ class ClippedSums:
         arrays = require_samples(loader).arrays
         check_separable(task.loss, theta, arrays)
         some = gather(arrays, slice(0, 2))
-        return cls(ClippingBackend.first_usable(task, theta, some), arrays, pool)
+        return cls(ClippingBackend.first_usable(task, theta, some), arrays, pool, apart)
 
     def write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write each client's sum at its own row of theta [n, P] into out [n, P]."""
@@ -172,7 +180,7 @@ class ClippedSums:
             out.zero_()
             return
         largest = self.backend.samples_per_pass(theta.device)
-        if theta.stride(0) == 0 or len(theta) == 1:
+        if not self.apart and (theta.stride(0) == 0 or len(theta) == 1):
             cuts = self.pool.split(total, largest)
         else:
             # Client by client.

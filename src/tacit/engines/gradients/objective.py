@@ -118,7 +118,8 @@ class HostedObjective:
 
     @cached_property
     def _clipped_sums(self) -> ClippedSums:
-        return ClippedSums.of(self.task, self.loader, self.theta0()[0], self.pool)
+        theta, apart = self.theta0()[0], self.strategy == "looped"
+        return ClippedSums.of(self.task, self.loader, theta, self.pool, apart)
 
     def theta0(self) -> Tensor:
         return self.task.initial(self.seed, self.clients).to(self.device)

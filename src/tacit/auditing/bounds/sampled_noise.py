@@ -1,0 +1,91 @@
+"""Bounds for sums over Poisson samples: y = S G + N ξ with Gaussian noise, per sample.
+
+G [T, P] are a victim's sums of clipped gradients. A sample is in each of them with probability q,
+and changes it by at most C, plus √P/s where rows are rounded to multiples of 1/s. With Gaussian
+noise of standard deviations D, all that is seen is equivalent to F G + F^½ z,
+
+    F = Sᵀ(N D² Nᵀ)⁺S,   z standard normal.
+
+If F is diagonal, these are T Poisson-sampled Gaussian mechanisms one after the other, each with the
+noise multiplier σₜ = 1/(C √Fₜₜ), and the guarantee is that of their composition. The integer noise
+of a total has the same guarantee as Gaussian noise: see `tacit.core.discrete_gaussian`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tacit.auditing.bounds.added_noise import IDEAL_NOISE, Bound
+from tacit.auditing.bounds.secret_rows import SecretRows, normalized
+from tacit.auditing.symbolic.row_space import Matrix
+from tacit.core.noise import Gaussian
+from tacit.privacy.accounting.sampled_gaussian import sampled_gaussian_epsilon
+
+# Off the diagonal of F, relative to it, that is rounding.
+DIAGONAL = 1e-9
+# Rows have noise of size one: directions with less than this of it count as free of noise.
+NOISELESS = 1e-10
+
+
+@dataclass(frozen=True)
+class SampledLoss:
+    """What iterations cost that all release a sum with the same noise and sampling."""
+
+    noise_multiplier: float
+    sampling_rate: float
+    releases: int
+    ideal: bool  # whether the noise is in floating point, so that the guarantee is idealised
+
+    def bound(self, delta: float) -> Bound:
+        """The guarantee at δ."""
+        epsilon = sampled_gaussian_epsilon(
+            self.noise_multiplier, self.sampling_rate, self.releases, delta
+        )
+        why = (
+            f"{self.releases} sums of clipped gradients, each sample in one with probability "
+            f"{self.sampling_rate:.4g}, with noise of {self.noise_multiplier:.4g} times what a "
+            "sample changes"
+        )
+        return Bound(epsilon, delta, why, (IDEAL_NOISE,) if self.ideal else ())
+
+
+def sampled_loss(view: SecretRows, parameters: int) -> SampledLoss | str:
+    """What messages with sums of sampled gradients cost, or why there is no bound.
+
+    Args:
+        view: What the adversary sees, in which all gradients of the victim are such sums.
+        parameters: P, the number of coordinates of a gradient.
+    """
+    run = view.run
+    laws = [run.laws[unknown] for unknown in view.noise]
+    if not all(isinstance(law, Gaussian) for law in laws):
+        return "sums over samples have a bound for Gaussian noise only"
+    samplings = [run.samplings[gradient.when] for gradient in view.gradients]
+    unit = max((1 / code.scale for code in run.codes), default=0.0)
+    changes = np.array([one.bound + math.sqrt(parameters) * unit for one in samplings])
+    deviations = np.sqrt([law.variance for law in laws])
+    information = _information(view.signal * changes, view.added * deviations)
+    if information is None:
+        return "noise cancels in a combination of messages"
+    own = np.diag(information)
+    if (np.abs(information - np.diag(own)) > DIAGONAL * own.max()).any():
+        return "sums of several iterations are seen under the same noise"
+    rate = max(one.rate for one in samplings)
+    return SampledLoss(1 / math.sqrt(own.max()), rate, len(samplings), not run.codes)
+
+
+def _information(signal: Matrix, noise: Matrix) -> Matrix | None:
+    """F [T, T]; None if a combination has signal but no noise."""
+    signal, noise = normalized(signal, noise)
+    left, sizes, _ = np.linalg.svd(noise, full_matrices=False)
+    kept = sizes > NOISELESS
+    left, sizes = left[:, kept], sizes[kept]
+    along = left.T @ signal
+    if (np.abs(signal - left @ along) > DIAGONAL * np.abs(signal).max()).any():
+        return None
+    whitened = along / sizes[:, None]
+    information: Matrix = whitened.T @ whitened
+    return information
