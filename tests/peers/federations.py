@@ -14,12 +14,12 @@ import time
 import torch
 from safetensors.torch import load_file
 
-from tacit.config.build import build
+from tacit.config.build import build, make_algorithm_for
 from tacit.config.loading import make_config
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.operator import create
 from tacit.peer.monitoring.event_log import EventLog
-from tacit.peer.node.node import Node, NodeOptions
+from tacit.peer.node.node import REPEATED_ITERATIONS, Node, NodeOptions
 from tacit.privacy.keystreams import KeyRing
 from tacit.simulation import Setting, Simulation
 
@@ -87,8 +87,10 @@ def simulated(home):
         salts(home),
     )
     seed = manifest.config.run.seed
+    reserve = REPEATED_ITERATIONS
+    algorithm, _ = make_algorithm_for(manifest.config, experiment.task, manifest.graph, reserve)
     setting = Setting(
-        experiment.algorithm, experiment.task, manifest.graph, seed, gradients="looped", prg=keys
+        algorithm, experiment.task, manifest.graph, seed, gradients="looped", prg=keys
     )
     simulation = Simulation(setting)
     simulation.start()

@@ -31,7 +31,7 @@ SUMS = {
         {**PRIVATE, "local_steps": 2},
         {"epsilon": 50.0, "delta": 0.1, "unit": "client"},
     ),
-    "private-sgd, no noise": ({**PRIVATE, "clip": None}, {"epsilon": float("inf")}),
+    "private-sgd, no noise": ({**PRIVATE, "clip": float("inf")}, {"epsilon": float("inf")}),
 }
 LAZY = ("edsg", "edsg-rms")  # they need a positive definite W
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -42,8 +43,8 @@ class PrivateSGD(PrivateAlgorithm):
 
     Args:
         lr: Step size λ, a number or a schedule.
-        clip: The bound C on the norm of one sample's gradient, or of one client's update. None: no
-            bound, which needs epsilon = inf.
+        clip: The bound C on the norm of one sample's gradient, or of one client's update; infinite
+            for no bound, which needs epsilon = inf.
         momentum: μ.
         local_steps: Steps of a client between two totals; unit = "client" only.
         local_lr: Step size of these steps.
@@ -57,7 +58,7 @@ class PrivateSGD(PrivateAlgorithm):
     needs_total: ClassVar[bool] = True
 
     lr: Rate
-    clip: float | None = 1.0
+    clip: float = 1.0
     momentum: float = 0.0
     local_steps: int = 1
     local_lr: float = 0.1
@@ -65,8 +66,7 @@ class PrivateSGD(PrivateAlgorithm):
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
-        if self.clip is not None:
-            check_positive("clip", self.clip, example=1.0)
+        check_number("clip", self.clip, above=0, infinite=True, example=1.0)
         check_number("momentum", self.momentum, at_least=0, hint="below 1")
         check_count("local_steps", self.local_steps)
         check_positive("local_lr", self.local_lr, example=0.1)
@@ -106,7 +106,7 @@ class PrivateSGD(PrivateAlgorithm):
         total = here.grad(theta)
         for local in range(1, self.local_steps):
             total = total + here.grad(theta - self.local_lr * total, local)
-        if self.clip is None:
+        if math.isinf(self.clip):
             return total
         return here.nonlinear("clip", Clip(self.clip).clipped, total, deterministic=True)
 

@@ -112,8 +112,13 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
     return Experiment(config, graph, task, algorithm, round_length, dataset, parts)
 
 
-def make_algorithm_for(config: Config, task: Task, graph: Graph) -> tuple[Algorithm, int]:
-    """Make the algorithm of a configuration for its task; return it and the round's iterations."""
+def make_algorithm_for(
+    config: Config, task: Task, graph: Graph, reserve: int = 0
+) -> tuple[Algorithm, int]:
+    """Make the algorithm of a configuration for its task; return it and the round's iterations.
+
+    A guarantee covers `reserve` iterations more than the run has, in case some are repeated.
+    """
     name, options = config.algorithm.name, config.algorithm.options
     draft = make_algorithm(name, options, round_length=1, steps=1)
     with prefix_errors("[algorithm]"):
@@ -123,4 +128,4 @@ def make_algorithm_for(config: Config, task: Task, graph: Graph) -> tuple[Algori
     round_length = config.run.iterations_per_round or epoch
     steps = round_length * config.run.rounds
     algorithm = make_algorithm(name, options, round_length, steps)
-    return with_guarantee(config, algorithm, task, graph, steps), round_length
+    return with_guarantee(config, algorithm, task, graph, steps + reserve), round_length

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.options import prefix_errors
-from tacit.config.sections import Config
+from tacit.config.sections import Config, PrivacySection
+from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Privacy
@@ -17,30 +18,52 @@ from tacit.tasks.parts import Parts
 def with_guarantee(
     config: Config, algorithm: Algorithm, task: Task, graph: Graph, steps: int
 ) -> Algorithm:
-    """The algorithm with the noise that keeps the promise of [privacy].
+    """The algorithm with the noise that keeps the promise of [privacy] for so many iterations.
 
     Raises:
         Misuse: If the promise cannot be kept, or the algorithm needs one and there is none.
     """
-    section = config.privacy
     if not isinstance(algorithm, PrivateAlgorithm):
-        if section is None:
-            return algorithm
+        require_no_promise(config, algorithm)
+        return algorithm
+    section = promise_section(config, algorithm)
+    clients = graph.clients
+    with prefix_errors("[privacy]"):
+        samples = section.samples or _samples(task, clients)
+        batch = sampling_rate(section, config.run.batch_size, clients, samples) * samples
+        facts = Population(clients, samples, batch, task.parameters, steps)
+        return algorithm.prepared(make_promise(section), facts, graph)
+
+
+def require_no_promise(config: Config, algorithm: Algorithm) -> None:
+    """Raise Misuse if [privacy] promises what an algorithm does not keep."""
+    if config.privacy is not None:
         raise Misuse(
             f"[privacy] promises a guarantee, which {algorithm.name} does not keep.",
-            'Choose algorithm.name = "private-sgd", or remove the section.',
+            "Choose an algorithm that does (`tacit algorithms`), or remove the section.",
         )
-    if section is None:
+
+
+def promise_section(config: Config, algorithm: Algorithm) -> PrivacySection:
+    """The section [privacy], which an algorithm needs."""
+    if config.privacy is None:
         raise Misuse(
             f"{algorithm.name} keeps a guarantee, and none is given.",
             "Add one: [privacy] epsilon = 3.0 (or inf for sums without noise).",
         )
-    with prefix_errors("[privacy]"):
-        promise = Privacy(section.epsilon, section.delta, section.unit, section.honest)
-        clients, batch = graph.clients, config.run.batch_size
-        samples = section.samples or _samples(task, clients)
-        facts = Population(clients, samples, clients * batch, task.parameters, steps)
-        return algorithm.prepared(promise, facts, graph)
+    return config.privacy
+
+
+def make_promise(section: PrivacySection) -> Privacy:
+    return Privacy(section.epsilon, section.delta, section.unit, section.honest)
+
+
+def sampling_rate(section: PrivacySection, batch_size: int, clients: int, samples: int) -> float:
+    """The probability that an iteration draws a sample: as given, or the batches over samples."""
+    if section.sampling_rate is None:
+        return min(1.0, clients * batch_size / samples)
+    check_number("sampling_rate", section.sampling_rate, above=0, at_most=1, example=0.01)
+    return section.sampling_rate
 
 
 def _samples(task: Task, clients: int) -> int:

@@ -119,7 +119,9 @@ class PrivacySection(Section):
     honest: PositiveInt | None = None
     """Clients that are assumed to be honest; default: all but one."""
     samples: PositiveInt | None = None
-    """Training samples of all clients, which are public; needed if every node brings its own."""
+    """Training samples of all clients, a public number; needed in a federation."""
+    sampling_rate: float | None = None
+    """Probability that an iteration draws a sample; default: the clients' batches over samples."""
 
 
 class TranscriptSection(Section):

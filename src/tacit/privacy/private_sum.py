@@ -48,12 +48,12 @@ class PrivateSum:
     budget: Budget
 
 
-def private_sum(promise: Privacy, bound: float | None, facts: Population) -> PrivateSum:
+def private_sum(promise: Privacy, bound: float, facts: Population) -> PrivateSum:
     """The sum that keeps a promise with the least noise.
 
     Args:
         promise: The guarantee.
-        bound: The largest norm of one unit's contribution; None for no bound.
+        bound: The largest norm of one unit's contribution; infinite for no bound.
         facts: What the guarantee depends on.
 
     Raises:
@@ -65,10 +65,10 @@ def private_sum(promise: Privacy, bound: float | None, facts: Population) -> Pri
     expected = float(facts.clients) if is_client else rate * facts.samples
     budget = promise.budget(rate, facts.steps, clients=facts.clients)
     if math.isinf(promise.epsilon):
-        scale = _largest_scale(bound or LARGEST_GRADIENT, _most(expected, rate))
+        scale = _largest_scale(min(bound, LARGEST_GRADIENT), _most(expected, rate))
         code = FixedPoint(scale, limit=LARGEST_TOTAL // facts.clients)
-        return PrivateSum(promise.unit, bound or math.inf, rate, expected, code, budget)
-    if bound is None:
+        return PrivateSum(promise.unit, bound, rate, expected, code, budget)
+    if math.isinf(bound):
         raise Misuse(
             "Without clipping one sample can change the sum by any amount, and no noise hides it.",
             "Give a clipping bound, e.g. clip = 1.0, or epsilon = inf.",

@@ -10,7 +10,15 @@ import numpy as np
 from pydantic import Field, PositiveInt
 
 from tacit import data
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.graphs import TOPOLOGIES, make_graph
+from tacit.config.guarantee import (
+    make_promise,
+    promise_section,
+    require_no_promise,
+    sampling_rate,
+)
 from tacit.config.loading import make_config, with_keys
 from tacit.config.options import (
     algorithm_class,
@@ -144,11 +152,40 @@ def check_runnable(config: Config, graph: Graph) -> list[str]:
     algorithm = make_algorithm(name, config.algorithm.options, round_length=1, steps=1)
     with prefix_errors("[graph]"):
         graph.require(*algorithm.requires, by=algorithm.name)
+    _check_promise(config, algorithm, graph)
     # A user's own model may not be installed on this machine.
     if config.task is None and ":" not in config.model.name:
         with prefix_errors("[model]"):
             make_model(config.model, *agreed_data(config), config.run.seed)
     return algorithm.cautions(graph)
+
+
+def _check_promise(config: Config, algorithm: Algorithm, graph: Graph) -> None:
+    """Raise Misuse if [privacy] does not suit the algorithm or the number of clients."""
+    if not isinstance(algorithm, PrivateAlgorithm):
+        require_no_promise(config, algorithm)
+        return
+    section = promise_section(config, algorithm)
+    with prefix_errors("[privacy]"):
+        make_promise(section).check(samples=section.samples, clients=graph.clients)
+        if section.samples is None:
+            raise Misuse(
+                "samples is not set, and nodes do not share how much data they have.",
+                "Agree on the number of training samples of all nodes, e.g. samples = 60000.",
+            )
+
+
+def with_sampling_rate(config: Config, clients: int) -> Config:
+    """The configuration with the sampling rate of the first roster, which later ones keep.
+
+    The accountant counts on one rate for the whole run.
+    """
+    section = config.privacy
+    if section is None or section.samples is None:
+        return config
+    rate = sampling_rate(section, config.run.batch_size, clients, section.samples)
+    privacy = section.model_copy(update={"sampling_rate": rate})
+    return config.model_copy(update={"privacy": privacy})
 
 
 def _takes_clients(kind: str) -> bool:

@@ -18,7 +18,12 @@ from tacit.config.sections import Config
 from tacit.core.errors import Misuse
 from tacit.core.storage import file_lock, write_private
 from tacit.peer.federation import signing
-from tacit.peer.federation.agreed_settings import check_runnable, initial_graph, updated_graph
+from tacit.peer.federation.agreed_settings import (
+    check_runnable,
+    initial_graph,
+    updated_graph,
+    with_sampling_rate,
+)
 from tacit.peer.federation.certificates import (
     OPERATOR,
     Credentials,
@@ -80,6 +85,7 @@ def create(
     check_roster(members, 1, len(members))
     graph, config = initial_graph(config, list(nodes))
     check_runnable(config, graph)
+    config = with_sampling_rate(config, len(members))
     manifest = make_manifest(federation, 1, "", members, graph, config)
 
     folder = FederationFolder(path)

@@ -7,14 +7,18 @@ A mask is a one-time pad. Two rows under one mask reveal their difference, so
 - a node records the digest of each row that it masks, durably and before it sends it. After a crash
   it computes the same row again. If the row differs, because a neighbour changed what it had sent,
   the node stops.
+
+The records also count the sums that a node took part in, under all rosters: a budget has a limit.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
+from functools import cached_property
 from pathlib import Path
 
 from torch import Tensor
@@ -28,9 +32,16 @@ REMEDY = "Ask the operator to remove this node and to add it under another name.
 
 
 class FreshKeys:
-    """The salts of one roster, and the digests of rows sent under its masks, in a folder."""
+    """The salts of one roster, and the digests of rows sent under its masks, in a folder.
 
-    def __init__(self, folder: Path, generation: int) -> None:
+    Args:
+        folder: Where they are stored.
+        generation: The version of the roster.
+        allowed: How many rows a node may send, under all rosters together.
+    """
+
+    def __init__(self, folder: Path, generation: int, allowed: float = math.inf) -> None:
+        self._folder, self._allowed = folder, allowed
         self._salts = folder / f"salts-{generation:06d}.json"
         self._digests = folder / f"masked-{generation:06d}.log"
         self._sent: dict[str, str] | None = None
@@ -62,6 +73,12 @@ class FreshKeys:
         if self._sent is None:
             self._sent = self._read_digests()
         if place not in self._sent:
+            if self._sums_before + len(self._sent) >= self._allowed:
+                raise Misuse(
+                    f"The privacy budget is spent: it allows {self._allowed} sums, and this node "
+                    "took part in as many.",
+                    "Nothing more was sent. The last model is saved.",
+                )
             _append_durably(self._digests, f"{place} {digest}\n")
             self._sent[place] = digest
         elif self._sent[place] != digest:
@@ -70,6 +87,12 @@ class FreshKeys:
                 "before it was restarted: a neighbour has changed a message.",
                 f"Nothing was sent. {REMEDY}",
             )
+
+    @cached_property
+    def _sums_before(self) -> int:
+        """The rows that were sent under earlier rosters."""
+        logs = set(self._folder.glob("masked-*.log")) - {self._digests}
+        return sum(log.read_bytes().count(b"\n") for log in logs)
 
     def _load(self) -> dict[str, bytes]:
         if not self._salts.exists():

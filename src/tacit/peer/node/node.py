@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit.algorithms.algorithm import state_type, tensors_of
+from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
 from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.storage import file_lock, write_json
@@ -25,6 +25,9 @@ from tacit.peer.node.results import Results
 from tacit.peer.node.roster_context import RosterContext
 from tacit.peer.node.servers import run_servers
 from tacit.peer.wire.messages import is_finite
+
+# How many iterations a guarantee allows to repeat: one for each change of the roster.
+REPEATED_ITERATIONS = 8
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,7 @@ class Node:
         manifest = folder.manifest()
         self.local = self._load_data(manifest)
         task = self.local.task
-        self.algorithm, self.round_length = make_algorithm_for(
-            manifest.config, task, manifest.graph
-        )
+        self.algorithm, self.round_length = self._make_algorithm(manifest)
         self.steps = manifest.config.run.rounds * self.round_length
         active = ActiveRoster.load(folder, self.name, manifest)
         model = (task.parameters, str(task.dtype), options.share_scores)
@@ -114,7 +115,7 @@ class Node:
         try:
             if self.algorithm.needs_total:
                 place, resumed = self.folder.run / "checkpoints", self.state is not None
-                context = context.with_fresh_keys(place, resumed=resumed)
+                context = context.with_fresh_keys(place, self.algorithm, resumed=resumed)
             if self.state is None:
                 self._start(context)
             self._train(context)
@@ -198,6 +199,8 @@ class Node:
         self.state = None
         # Some data depend on the number of clients: parts of a public dataset, generated data.
         self.local = self._load_data(manifest)
+        # What clients add to hide a sum depends on how many there are.
+        self.algorithm, _ = self._make_algorithm(manifest)
         old = self.shared.active
         self.shared.activate(ActiveRoster.load(self.folder, self.name, manifest))
         old.outbox.close()
@@ -258,6 +261,10 @@ class Node:
 
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._started
+
+    def _make_algorithm(self, manifest: Manifest) -> tuple[Algorithm, int]:
+        task, graph = self.local.task, manifest.graph
+        return make_algorithm_for(manifest.config, task, graph, reserve=REPEATED_ITERATIONS)
 
     def _load_data(self, manifest: Manifest) -> LocalData:
         """The data of this node; raise RemovedFromRoster if the roster does not name it."""

@@ -10,11 +10,13 @@ model.
 2. If nodes lack a model, their neighbours send theirs, again as often as the diameter. Such a node
    takes the mean of the first models that reach it.
 
-The models need not be equal: a restart with γᵢ = ∇Lᵢ(θᵢ) has Σγ = Σ∇L for any θᵢ.
+The models need not be equal: a restart with γᵢ = ∇Lᵢ(θᵢ) has Σγ = Σ∇L for any θᵢ. Algorithms that
+train one model by totals need one: there, nodes that are ahead take the model of those behind.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.lazy_clients import LazyClients
@@ -77,15 +80,20 @@ class RosterContext:
         )
         return cls(manifest, network, objective, keys, here)
 
-    def with_fresh_keys(self, folder: Path, *, resumed: bool) -> RosterContext:
+    def with_fresh_keys(
+        self, folder: Path, algorithm: Algorithm, *, resumed: bool
+    ) -> RosterContext:
         """This context with the keys of masked sums: agreed with the neighbours, or as they were.
 
         Args:
             folder: Where salts and digests of masked rows are stored.
+            algorithm: Its budget says how many sums a node may take part in.
             resumed: Whether this node continues from a saved state of this roster.
         """
         manifest, network = self.manifest, self.network
-        fresh = FreshKeys(folder, manifest.generation)
+        budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+        allowed = math.inf if budget is None else budget.allowed_steps
+        fresh = FreshKeys(folder, manifest.generation, allowed)
         salts = fresh.stored() if resumed else agree_on_salts(network, fresh)
         network.use_tree(TreePlace.of(manifest, network.name, salts, fresh))
         at = {manifest.position(name): salt for name, salt in salts.items()}
@@ -103,7 +111,8 @@ class RosterContext:
         here = self.here
         if self.manifest.generation > 1:
             own = None if theta is None else theta[0]
-            step, row = rejoin(self.network, step, steps, own, here.theta0[0])
+            common = algorithm.needs_total
+            step, row = rejoin(self.network, step, steps, own, here.theta0[0], common=common)
             if row is not None:
                 first = row[None]
                 task = replace(self.objective.task, initial=lambda seed, clients: first.clone())
@@ -132,7 +141,13 @@ def agree_on_salts(network: PeerNetwork, fresh: FreshKeys) -> dict[str, bytes]:
 
 
 def rejoin(
-    network: PeerNetwork, step: int, steps: int, theta: Tensor | None, like: Tensor
+    network: PeerNetwork,
+    step: int,
+    steps: int,
+    theta: Tensor | None,
+    like: Tensor,
+    *,
+    common: bool = False,
 ) -> tuple[int, Tensor | None]:
     """Agree with all nodes on how to continue.
 
@@ -142,6 +157,8 @@ def rejoin(
         steps: Iterations of the whole run.
         theta: This node's model [P], if it has one.
         like: Any model [P], for type and shape.
+        common: Whether all nodes must continue from one model. Those that are ahead of others then
+            take theirs; nodes of one iteration have the same.
 
     Returns:
         The iteration to continue from, and this node's model; None if no node has one.
@@ -152,6 +169,12 @@ def rejoin(
     earliest, has_model = _agree(network, steps if theta is None else step, has_model)
     if not has_model.any():
         return 0, None
+    if common and (theta is None or step != earliest):
+        theta = None
+    if common:
+        has_model = torch.zeros_like(has_model)
+        has_model[names.index(network.name)] = theta is not None
+        _, has_model = _agree(network, earliest, has_model)
     lacking = {name for name, has in zip(names, has_model, strict=True) if not has}
     if lacking:
         theta = _share_models(network, lacking, theta, like)
