@@ -1,5 +1,6 @@
 """Every algorithm on a GPU: results of the CPU, the same bits every time, captured iterations."""
 
+import numpy as np
 import pytest
 import torch
 from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
@@ -7,8 +8,11 @@ from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
 import tacit
 from tacit.algorithms.algorithm import tensors_of
 from tacit.compression.subsets import random_subset
+from tacit.core import discrete_gaussian, integer_noise, randomness
+from tacit.core.discrete_gaussian import DiscreteGaussian, Table
 from tacit.core.native import gpu_usable
-from tacit.core.randomness import derive_key, words
+from tacit.core.randomness import Philox, derive_key, words
+from tacit.engines.capture.graphs import captured
 from tacit.record.transcript import Transcript
 from tacit.simulation import Setting, Simulation
 from tacit.tasks.batches import MiniBatchSource
@@ -129,6 +133,71 @@ def test_words_are_those_of_the_cpu(rows, columns):
     ticks = torch.arange(rows) % 5 + 1  # each row at its own
     there = words(3, ticks.to(device), source.to(device), target.to(device), range(columns))
     assert torch.equal(there.cpu(), words(3, ticks, source, target, range(columns)))
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (5, 18379), (70_000, 3)])
+@pytest.mark.parametrize("factor", [0, 1, 300])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("by_kernel", [True, False])
+def test_integer_noise_is_that_of_the_cpu(rows, columns, factor, dtype, by_kernel, monkeypatch):
+    if not by_kernel:
+        monkeypatch.setattr(randomness, "gpu_usable", lambda device: False)
+        monkeypatch.setattr(integer_noise, "gpu_usable", lambda device: False)
+    noise = (Philox(3, columns), "n", DiscreteGaussian(factor), torch.arange(rows))
+    on_gpu = (*noise[:3], noise[3].cuda())
+
+    def added(here, tag, law, source, tick):
+        onto = torch.full((rows, columns), 2**31 - 9, dtype=dtype, device=source.device)
+        total = onto[0].clone()
+        here.add_integers(tag, law, tick, source, onto)
+        here.add_integers(tag, law, tick, source, total)
+        return onto.cpu(), total.cpu(), here.integers(tag, law, tick, source).cpu()
+
+    expected = added(*noise, 12)
+    for tick in (12, torch.tensor([12], device="cuda")):
+        for one, other in zip(added(*on_gpu, tick), expected, strict=True):
+            assert torch.equal(one, other)
+
+
+def test_integer_noise_can_be_captured():
+    here, law, source = Philox(3, 501), DiscreteGaussian(7), torch.arange(4)
+    device, tick = torch.device("cuda"), torch.zeros(1, dtype=torch.int64, device="cuda")
+    total = torch.zeros(501, dtype=torch.int32, device=device)
+    rows, there = torch.zeros(4, 501, dtype=torch.int32, device=device), source.to(device)
+
+    def work():
+        rows.copy_(here.integers("n", law, tick, there))
+        total.zero_()
+        here.add_integers("n", law, tick, there, total)
+
+    replay = captured(work, device, warm_up=1)
+    for now in (1, 2, 7):
+        tick.fill_(now)
+        replay()
+        expected = here.integers("n", law, now, source)
+        assert torch.equal(rows.cpu(), expected)
+        assert torch.equal(total.cpu(), expected.sum(0, dtype=torch.int32))
+
+
+def test_ties_of_integer_noise_are_decided_as_on_the_cpu(monkeypatch):
+    """With thresholds that begin like half of the words drawn; some of them several times."""
+    source, width = torch.arange(3), 1000
+    key, rng = derive_key(5, "integers", "n"), np.random.default_rng(1)
+    drawn = words(key, 6, source, torch.zeros_like(source), range(2 * width)).flatten()[::2]
+    further = rng.integers(0, 1 << 32, (len(drawn), 2, 3)).tolist()
+    values = sorted(
+        (word & 0x7FFFFFFF) << 96 | a << 64 | b << 32 | c
+        for word, rest in zip(drawn.tolist(), further, strict=True)
+        for a, b, c in rest
+    )
+    tables = {device: Table.of(values, device) for device in ("cpu", "cuda")}
+    for module in (discrete_gaussian, integer_noise):
+        monkeypatch.setattr(module, "base_table", lambda device: tables[device.type])
+    on_cpu, on_gpu = (
+        Philox(5, width).integers("n", DiscreteGaussian(7), 6, source.to(device)).cpu()
+        for device in ("cpu", "cuda")
+    )
+    assert torch.equal(on_cpu, on_gpu)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tacit import ALGORITHMS, Gaussian, Laplace, Topology
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.symbolic.replay import replay
 from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.core.discrete_gaussian import DiscreteGaussian
 
 RING = Topology.ring(5).mixing("metropolis", lazy=True)
 LAW = Gaussian(0.5)
@@ -184,6 +185,26 @@ def test_two_steps_with_one_random_stream_are_found():
         return coins[0] + coins[1]
 
     assert "two non-linear steps draw the same random numbers 'words w'" in found(Written(sent))
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_two_steps_with_the_same_integer_noise_are_found(in_place):
+    law = DiscreteGaussian(7)
+
+    def noisy(here, x):
+        if not in_place:
+            return x + here.randomness.integers("i", law, here.tick, here.graph.ids, x.shape[1])
+        noise = torch.zeros(x.shape, dtype=torch.int64)
+        here.randomness.add_integers("i", law, here.tick, here.graph.ids, noise)
+        return x + noise
+
+    def sent(w, g, here):
+        return sum(
+            here.nonlinear(tag, lambda x: noisy(here, x), rows)
+            for tag, rows in (("a", w), ("b", g))
+        )
+
+    assert "two non-linear steps draw the same random numbers 'integers i'" in found(Written(sent))
 
 
 @dataclass(frozen=True)

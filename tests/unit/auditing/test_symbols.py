@@ -10,10 +10,12 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
 from tacit.auditing.symbolic import symbols
 from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse
 from tacit.record.transcript import Keep
 from tacit.record.unknowns import Unknown
 
+LAW = DiscreteGaussian(7)
 RING = tacit.Topology.ring(4).mixing("metropolis", lazy=True)
 
 
@@ -40,6 +42,16 @@ def words_inside(theta, here):
     return here.nonlinear("coin", lambda rows: rows * (here.words("w", rows.shape[1]) % 2), theta)
 
 
+def integers(here):
+    return here.randomness.integers("i", LAW, 0, here.graph.ids)
+
+
+def added(here):
+    rows = torch.zeros(4, 1, dtype=torch.int32)
+    here.randomness.add_integers("i", LAW, 0, here.graph.ids, rows)
+    return rows
+
+
 # --- Errors ---
 
 
@@ -56,6 +68,8 @@ def words_inside(theta, here):
         ),
         (nonlinear_twice, "non-linear step 'sign' twice in one iteration.*different tags"),
         (lambda theta, here: theta * here.words("w", 1), "words 'w' outside of here.nonlinear"),
+        (lambda theta, here: theta + integers(here), "integers 'i' outside of here.nonlinear"),
+        (lambda theta, here: theta + added(here), "integers 'i' outside of here.nonlinear"),
     ],
 )
 def test_steps_that_symbols_cannot_express(does, words):

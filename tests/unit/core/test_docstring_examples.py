@@ -6,7 +6,7 @@ import pytest
 import tacit
 
 MODULES = [
-    *("core.errors", "core.noise", "core.schedules"),
+    *("core.discrete_gaussian", "core.errors", "core.noise", "core.schedules"),
     *("graph.graph", "graph.topology"),
     *("compression.messages", "compression.qsgd", "compression.rand_k", "compression.sign_bits"),
     *("privacy.matrix_step", "privacy.protection"),

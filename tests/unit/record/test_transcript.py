@@ -1,3 +1,6 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +17,11 @@ from tacit import (
     quadratic,
     simulate,
 )
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.diffusion import ModelState
+from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.randomness import Philox
 from tacit.core.rows import CodedRows
 from tacit.engines.stacked import StackedNetwork
 from tacit.record.transcript import SERVER, Keep, Transcript, TranscriptRecorder
@@ -55,6 +62,33 @@ def test_recording_does_not_change_the_run_and_is_off_by_default():
     assert torch.equal(recorded.theta, unrecorded.theta)
     assert recorded.history[-1].bytes_sent == unrecorded.history[-1].bytes_sent
     assert unrecorded.transcript is None
+
+
+@dataclass(frozen=True)
+class WithIntegers(Algorithm):
+    """Sends models plus integer noise, drawn twice."""
+
+    name: ClassVar[str] = "with-integers"
+
+    def start(self, here):
+        return ModelState(here.theta0)
+
+    def step(self, s, here):
+        law, ids = DiscreteGaussian(7), here.graph.ids
+        twice = here.randomness.integers("i", law, here.tick, ids)
+        here.randomness.add_integers("i", law, here.tick, ids, twice)
+        (theta,) = here.net.mix(theta=s.theta + twice.to(s.theta.dtype))
+        return ModelState(theta)
+
+
+def test_recording_does_not_change_integer_noise():
+    recorded = simulate(WithIntegers(), TASK, GRAPH, steps=3, transcript=True)
+    unrecorded = simulate(WithIntegers(), TASK, GRAPH, steps=3)
+    assert torch.equal(recorded.theta, unrecorded.theta)
+    first = recorded.transcript.of("theta")[0].rows
+    noise = Philox(0, 3).integers("i", DiscreteGaussian(7), 1, torch.arange(4))
+    # Models begin at zero.
+    assert torch.equal(first, 2.0 * noise)
 
 
 def test_server_messages_and_encoded_rows_are_kept():

@@ -11,8 +11,10 @@ import torch
 from torch.nn import functional
 
 from tacit.compression.subsets import KEY, ROUNDS, feistel_sizes, random_subset
+from tacit.core import discrete_gaussian
+from tacit.core.discrete_gaussian import DiscreteGaussian, Table
 from tacit.core.native import KNOWN_WORDS, gpu_integers
-from tacit.core.randomness import philox, words
+from tacit.core.randomness import _integers, philox, words
 from tacit.tasks.layers import gpu
 from tacit.tasks.layers.convolution import Convolution
 
@@ -89,6 +91,35 @@ def compare_words(key, tick, rows, first, last):
     assert gpu_integers.words(0, torch.arange(2), zeros, zeros, range(4)).tolist() == KNOWN_WORDS
 
 
+BASE = discrete_gaussian.base_table(torch.device("cpu"))
+INTEGERS = [  # rows, P, factor, type, a table in which words tie
+    (3, 700, 7, torch.int32, False),
+    (2, 5, 0, torch.int64, False),
+    (2, 300, 300, torch.int32, True),
+]
+
+
+def compare_integers(rows, width, factor, dtype, ties):
+    keys, source = (0xF0E1D2C3B4A59687, 1 << 63), torch.arange(rows) * 3 + 1
+    tick, zeros = 12345, torch.zeros_like(source)
+    table = BASE
+    if ties:
+        drawn = words(keys[0], tick, source, zeros, range(2 * width)).flatten()
+        low = torch.randint(0, 1 << 32, (len(drawn), 3)).tolist()
+        first = (drawn & 0x7FFFFFFF).tolist()
+        parts = zip([*first, *first[::2]], [*low, *low[::-2]], strict=True)
+        table = Table.of(sorted(t << 96 | a << 64 | b << 32 | c for t, (a, b, c) in parts))
+    discrete_gaussian.base_table = lambda device: table
+    noise = _integers(keys, DiscreteGaussian(factor), tick, source, range(2 * width)).to(dtype)
+    begin = torch.randint(-(1 << 31), 1 << 31, (rows, width), dtype=dtype)
+    found, total = begin.clone(), begin[:1].clone()
+    shared = (table.words, factor, keys, torch.tensor([tick]), source)
+    gpu_integers.add_integers(*shared, found, is_sum=False)
+    gpu_integers.add_integers(*shared, total, is_sum=True)
+    assert torch.equal(found, begin + noise)
+    assert torch.equal(total[0], begin[0] + noise.sum(0, dtype=dtype))
+
+
 def compare_subsets(rows, width, k):
     seed = torch.randint(0, 1 << 32, (rows, 2))
     keys = words(KEY, 0, seed[:, 0], seed[:, 1], range(4 * ROUNDS)).to(torch.int32)
@@ -105,4 +136,6 @@ if __name__ == "__main__":
         compare_words(*case)
     for case in SUBSETS:
         compare_subsets(*case)
-    print(f"{len(CASES) + len(WORDS) + len(SUBSETS)} cases agree")
+    for case in INTEGERS:
+        compare_integers(*case)
+    print(f"{len(CASES) + len(WORDS) + len(SUBSETS) + len(INTEGERS)} cases agree")
