@@ -25,7 +25,8 @@ class Sampling:
     Attributes:
         rate: The probability with which each sample is included.
         bound: The largest norm of one sample's gradient.
-        draw: (clients [k], width) → uniform 32-bit words [k, width], secret to each client.
+        draw: (rows [k], width) → uniform 32-bit words [k, width] of the clients hosted in these
+            rows, secret to each of them. Computed on the host.
     """
 
     rate: float
@@ -100,10 +101,12 @@ class HostedClients(Here):
 
     def sampling(self, bound: float, rate: float, local: int) -> Sampling:
         """The sampling of gradient `local` of this step, from the clients' own randomness."""
-        tick, words = self._tick, self.randomness.words
-        return Sampling(
-            rate, bound, lambda clients, width: words(f"sampling/{local}", tick, clients, width)
-        )
+        tag, tick, ids = f"sampling/{local}", self._tick, self.graph.host_ids
+
+        def draw(rows: Tensor, width: int) -> Tensor:
+            return self.randomness.words(tag, tick, ids[rows], width)
+
+        return Sampling(rate, bound, draw)
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         return self.objective.minimise(linear, curvature, self.batch(0))

@@ -72,6 +72,11 @@ class Neighbourhood:
             own_weight=None if weight is None else weight[:, None],
         )
 
+    @cached_property
+    def host_ids(self) -> Tensor:
+        """The hosted clients [n] in the memory of the host."""
+        return self.ids.cpu()
+
     @property
     def out_source(self) -> Tensor:
         """The client that each out-edge leaves, [e]."""

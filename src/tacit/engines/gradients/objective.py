@@ -171,7 +171,12 @@ class HostedObjective:
     def clipped_sum(
         self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
     ) -> Tensor:
-        sample = self.poisson_sample(sampling.rate, sampling.draw)
+        hosted = torch.as_tensor(self.clients)
+
+        def words(ids: Tensor, width: int) -> Tensor:
+            return sampling.draw(torch.searchsorted(hosted, ids), width)
+
+        sample = self.poisson_sample(sampling.rate, words)
         return self.clipped_sum_of(theta, sample, sampling.bound, out)
 
     def clipped_sum_of(
