@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from tacit.privacy.accounting.checks import check_delta, check_epsilon, check_ratio
 from tacit.privacy.accounting.noise_pair import Array
@@ -41,6 +41,9 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
         return 0.0
     if delta == 0 or mu == math.inf:
         return math.inf
+    # Imported here because it takes longer than all the rest of this module.
+    from scipy import optimize
+
     target = math.log(delta)
     # Since δ(ε) ≤ Φ̄(t) ≤ e^{−t²/2}.
     most = mu / 2 + math.sqrt(-2 * target) + 1.0

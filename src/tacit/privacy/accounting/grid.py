@@ -19,7 +19,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from tacit.core.checks import check_positive
 from tacit.privacy.accounting.noise_pair import LARGEST_EXPONENT, Array
@@ -85,18 +84,32 @@ def window(at: Array, count: int, tail: float) -> tuple[int, int]:
     """
     index = np.arange(len(at), dtype=np.float64)
     p = at / at.sum()
-    mean = float(p @ index)
-    deviation = math.sqrt(float(p @ (index - mean) ** 2))
+    mean = float((p * index).sum())
+    deviation = math.sqrt(float((p * (index - mean) ** 2).sum()))
     last = count * (len(at) - 1)
     if deviation == 0:
         return round(count * mean), round(count * mean)
     need = -math.log(tail)
-    rates = math.sqrt(2 * need / count) / deviation * 2.0 ** np.arange(-6, 6.5, 0.5)
 
     def reach(sign: float) -> float:
-        moments = (float(special.logsumexp(sign * rate * (index - mean), b=p)) for rate in rates)
-        bounds = ((count * log + need) / rate for log, rate in zip(moments, rates, strict=True))
-        return float(min(bounds))
+        """The bound for the best λ, which is searched twice: widely, then nearby."""
+        deviations = sign * (index - mean)
+        # Rounding may leave no difference to the mean.
+        longest = max(float(deviations.max()), deviation)
+
+        def bound(rate: float) -> float:
+            # Relative to the largest term; what would underflow is rounded up.
+            terms = np.exp(np.maximum(rate * (deviations - longest), -600.0))
+            log_moment = rate * longest + math.log(float((p * terms).sum()))
+            return (count * log_moment + need) / rate
+
+        # That of a Gaussian; and where one draw is likely to be the sum.
+        usual, least = math.sqrt(2 * need / count) / deviation, need / (2 * longest)
+        rates = np.geomspace(min(usual, least) / 4, 8 * usual, 12)
+        bounds = [bound(rate) for rate in rates]
+        best = int(np.argmin(bounds))
+        near = np.geomspace(rates[max(best - 1, 0)], rates[min(best + 1, 11)], 7)
+        return min(*bounds, *(bound(rate) for rate in near))
 
     low = max(math.floor(count * mean - reach(-1.0)), 0)
     return low, min(math.ceil(count * mean + reach(1.0)), last)

@@ -7,8 +7,8 @@ Mohammadi 2019)
 
 The law of L is kept on a uniform grid. Every approximation is pessimistic: losses by `grid`, mass
 beyond the window goes to L = ∞ (or up, at the lower end), and so does an estimate of the rounding
-of the Fourier transform. All pairs here are symmetric (exchanging P and Q does not change δ), so
-one law of L serves both directions.
+of the Fourier transform. The pairs here are symmetric (exchanging P and Q does not change δ), so
+one law of L serves both directions; `sampled_gaussian` needs two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import fft, signal, special
+from scipy import fft, special
 
 from tacit.core.checks import check_count
 from tacit.privacy.accounting.checks import check_delta, check_epsilon
@@ -111,7 +111,7 @@ class PrivacyLoss:
         start = min(max(math.floor(epsilon / self.step) - self.first, 0), len(self.mass))
         above = (self.first + np.arange(start, len(self.mass))) * self.step
         kept = -np.expm1(np.minimum(epsilon - above, 0.0))
-        return min(float(self.mass[start:] @ kept) + self.infinity, 1.0)
+        return min(float((self.mass[start:] * kept).sum()) + self.infinity, 1.0)
 
     def epsilon(self, delta: float) -> float:
         """An upper bound on the smallest ε ≥ 0 with δ(ε) ≤ delta; ∞ where there is none."""
@@ -120,14 +120,17 @@ class PrivacyLoss:
             return self.pure
         if self.delta(0.0) <= delta:
             return 0.0
-        # δ at grid point low is too large, unless it is the first.
+        # δ at grid point low is too large, unless it is the first. At most the mass above a point
+        # counts towards its δ.
+        above = np.cumsum(self.mass[::-1]) + self.infinity
         low, high = max(self.first, 0), self.first + len(self.mass)
+        high -= max(int(np.searchsorted(above, delta)) - 1, 0)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.delta(middle * self.step) <= delta else (middle, high)
         # All the mass above the answer; δ = T − e^{ε−b} S up to b.
         over = self.mass[max(high - self.first, 0) :]
-        discount = float(over @ np.exp(-np.arange(len(over)) * self.step))
+        discount = float((over * np.exp(-np.arange(len(over)) * self.step)).sum())
         excess = float(over.sum()) + self.infinity - delta
         exact = high * self.step
         if excess > 0 and discount > 0:
@@ -149,35 +152,40 @@ class PrivacyLoss:
         while width / step > CELLS:
             step *= 2
         one, two = self.regrid(step), other.regrid(step)
-        at = np.maximum(signal.fftconvolve(one.mass, two.mass), 0.0)
+        at = _convolve(one.mass, two.mass)
         error = len(at) * ROUNDING * math.log2(len(at) + 1)
-        error *= float(np.linalg.norm(one.mass) * np.linalg.norm(two.mass)) if len(at) > 1 else 0.0
+        error *= _norm(one.mass) * _norm(two.mass) if len(at) > 1 else 0.0
         infinity = one.infinity + two.infinity + error
         return self._cut(one.first + two.first, step, at, infinity, self.pure + other.pure)
 
-    def self_compose(self, count: int) -> PrivacyLoss:
+    def self_compose(self, count: int, cut: float | None = None) -> PrivacyLoss:
         """The loss of `count` such releases, with independent noise.
 
         About 1e-15 per use is added to δ for rounding; for a smaller δ only the pure bound remains.
+
+        Args:
+            count: The number of releases.
+            cut: Mass that may move to L = ∞ (default: 1e-16). More makes the grid shorter.
         """
         check_count("count", count, at_least=0)
         if count <= 1 or not self.mass.any():
             return self if count else PrivacyLoss.none()
-        low, high = window(self.mass, count, CUT)
+        cut = CUT if cut is None else cut
+        low, high = window(self.mass, count, cut)
         cells = fft.next_fast_len(max(high - low + 1, len(self.mass)), real=True)
         if cells > CELLS:
-            half = self.self_compose(count // 2)
+            half = self.self_compose(count // 2, cut)
             whole = half.compose(half)
             return whole.compose(self) if count % 2 else whole
-        # Cyclic of length `cells`: mass above the window wraps down, for which CUT is added; mass
-        # below it wraps up.
+        # Cyclic of length `cells`: mass above the window wraps down, for which the cut is added;
+        # mass below it wraps up.
         at = fft.irfft(fft.rfft(self.mass, cells) ** count, cells)
         at = np.maximum(np.roll(at, -(low % cells)), 0.0)
         error = (2 * count + math.log2(cells + 1)) * ROUNDING * math.sqrt(cells)
-        error *= float(np.linalg.norm(at))
-        infinity = count * self.infinity + CUT + (error if cells > 1 else 0.0)
+        error *= _norm(at)
+        infinity = count * self.infinity + cut + (error if cells > 1 else 0.0)
         first = count * self.first + low
-        return self._cut(first, self.step, at, infinity, count * self.pure)
+        return self._cut(first, self.step, at, infinity, count * self.pure, tail=cut)
 
     @classmethod
     def _cut(
@@ -186,3 +194,19 @@ class PrivacyLoss:
         """The law without up to `tail` of mass at each end; what is above goes to ∞."""
         first, at, lost = trim(first, at, tail)
         return cls(first, step, at, min(infinity + lost, 1.0), pure)
+
+
+def _convolve(one: Array, two: Array) -> Array:
+    """The masses of a sum, with rounding below zero removed."""
+    length = len(one) + len(two) - 1
+    # A single point only shifts and scales: no rounding.
+    if min(len(one), len(two)) == 1:
+        return one * two
+    cells = fft.next_fast_len(length, real=True)
+    product = fft.rfft(one, cells) * fft.rfft(two, cells)
+    return np.maximum(fft.irfft(product, cells)[:length], 0.0)
+
+
+# Not BLAS: for long vectors its threads wait for each other, on a busy machine for milliseconds.
+def _norm(values: Array) -> float:
+    return math.sqrt(float((values * values).sum()))
