@@ -9,7 +9,9 @@ MODULES = [
     *("core.discrete_gaussian", "core.errors", "core.noise", "core.schedules"),
     *("graph.graph", "graph.topology"),
     *("compression.messages", "compression.qsgd", "compression.rand_k", "compression.sign_bits"),
-    *("privacy.matrix_step", "privacy.protection"),
+    *("privacy.matrix_step", "privacy.protection", "privacy.guarantee"),
+    *("privacy.accounting.calibration", "privacy.accounting.integer_noise"),
+    "privacy.accounting.sampled_gaussian",
     *("algorithms.lppa", "algorithms.pdmm", "algorithms.defl_vp"),
 ]
 

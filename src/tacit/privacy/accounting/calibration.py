@@ -12,18 +12,21 @@ from collections.abc import Callable, Sequence
 from scipy import special
 
 from tacit.core.checks import check_number
+from tacit.core.errors import Misuse
 from tacit.privacy.accounting.sampled_gaussian import check_mechanism, sampled_gaussian_epsilon
 
 # How much larger than necessary the noise may be.
 TOLERANCE = 5e-4
 # More iterations than anybody takes.
 MOST_STEPS = 10**7
+# A logarithm of noise that is large enough for every guarantee.
+LARGEST = 20.0
 
 
 def calibrate_noise_multiplier(
     epsilon: float, delta: float, sampling_rate: float, steps: int
 ) -> float:
-    """The smallest noise multiplier, within 0.05 %, for which `steps` iterations are (ε, δ)-private.
+    """The smallest noise multiplier, within 0.05 %, that makes `steps` iterations (ε, δ)-private.
 
     Args:
         epsilon: The ε that must not be exceeded; `math.inf` needs no noise.
@@ -34,10 +37,13 @@ def calibrate_noise_multiplier(
     Returns:
         Standard deviation of the noise over the clipping norm.
 
+    Raises:
+        Misuse: If δ is so small that rounding hides it.
+
     Example:
         >>> sigma = calibrate_noise_multiplier(3.0, 1e-5, sampling_rate=2048 / 60000, steps=1160)
         >>> round(sigma, 2)
-        1.81
+        1.8
     """
     check_number("epsilon", epsilon, above=0, infinite=True, example=3)
     check_number("delta", delta, above=0, below=1, example=1e-5)
@@ -105,6 +111,11 @@ def _root_from_above(excess: Callable[[float], float], guess: float, tolerance: 
     stride = 0.05
     # ε falls at least about as fast as 1/σ: a step of log ε, and a little more, crosses the root.
     while below > 0:
+        if high > LARGEST:
+            raise Misuse(
+                "No amount of noise can be shown to be enough: delta is lost in rounding.",
+                "Give a larger delta, e.g. 1e-9, fewer steps, or a larger epsilon.",
+            )
         low, above = high, below
         high += min(below, 1.0) + stride
         below, stride = excess(high), 2 * stride

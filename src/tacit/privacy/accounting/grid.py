@@ -94,7 +94,8 @@ def window(at: Array, count: int, tail: float) -> tuple[int, int]:
     def reach(sign: float) -> float:
         """The bound for the best λ, which is searched twice: widely, then nearby."""
         deviations = sign * (index - mean)
-        longest = float(deviations.max())
+        # Rounding may leave no difference to the mean.
+        longest = max(float(deviations.max()), deviation)
 
         def bound(rate: float) -> float:
             # Relative to the largest term; what would underflow is rounded up.

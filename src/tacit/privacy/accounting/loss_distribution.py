@@ -7,8 +7,8 @@ Mohammadi 2019)
 
 The law of L is kept on a uniform grid. Every approximation is pessimistic: losses by `grid`, mass
 beyond the window goes to L = ∞ (or up, at the lower end), and so does an estimate of the rounding
-of the Fourier transform. All pairs here are symmetric (exchanging P and Q does not change δ), so
-one law of L serves both directions.
+of the Fourier transform. The pairs here are symmetric (exchanging P and Q does not change δ), so
+one law of L serves both directions; `sampled_gaussian` needs two.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from tacit.core.checks import check_count, check_number
 from tacit.privacy.accounting.checks import check_delta, check_epsilon
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from tacit.privacy.accounting.grid import grid_step, spread_cells
-from tacit.privacy.accounting.loss_distribution import CUT, PrivacyLoss
+from tacit.privacy.accounting.loss_distribution import PrivacyLoss
 from tacit.privacy.accounting.noise_pair import Array
 
 # Steps of the grid in the spread of the loss of one iteration: ε is up to about 0.1 % too large.
@@ -38,7 +38,9 @@ CELLS_PER_SPREAD = 16
 # The shortest and the longest grid of one iteration.
 FEWEST_CELLS, MOST_CELLS = 2**10, 2**16
 # What is cut off the tails of one iteration, and of all together, as parts of δ.
-TAIL_OF_ONE, TAIL_OF_ALL = 1e-12, 1e-6
+TAIL_OF_ONE, TAIL_OF_ALL, SMALLEST_TAIL = 1e-12, 1e-6, 1e-300
+# Less noise counts as none, and more as this much.
+LEAST_NOISE, MOST_NOISE = 1e-6, 1e9
 
 
 def sampled_gaussian_epsilon(
@@ -60,12 +62,12 @@ def sampled_gaussian_epsilon(
     check_delta(delta)
     if steps == 0:
         return 0.0
-    if noise_multiplier == 0:
+    if noise_multiplier < LEAST_NOISE:
         return math.inf
     if sampling_rate == 1:
         return gaussian_epsilon(delta, math.sqrt(steps) / noise_multiplier)
-    cut = TAIL_OF_ALL * delta or CUT
-    losses = _losses(noise_multiplier, sampling_rate, TAIL_OF_ONE * delta or CUT)
+    tail, cut = (max(part * delta, SMALLEST_TAIL) for part in (TAIL_OF_ONE, TAIL_OF_ALL))
+    losses = sampled_gaussian_losses(min(noise_multiplier, MOST_NOISE), sampling_rate, tail)
     return max(loss.self_compose(steps, cut).epsilon(delta) for loss in losses)
 
 
@@ -77,11 +79,11 @@ def sampled_gaussian_delta(
     check_epsilon(epsilon)
     if steps == 0:
         return 0.0
-    if noise_multiplier == 0:
+    if noise_multiplier < LEAST_NOISE:
         return 1.0
     if sampling_rate == 1:
         return gaussian_delta(epsilon, math.sqrt(steps) / noise_multiplier)
-    losses = _losses(noise_multiplier, sampling_rate, 1e-20)
+    losses = sampled_gaussian_losses(min(noise_multiplier, MOST_NOISE), sampling_rate, 1e-20)
     return max(loss.self_compose(steps).delta(epsilon) for loss in losses)
 
 
@@ -92,8 +94,14 @@ def loss_spread(noise_multiplier: float, sampling_rate: float) -> float:
 
 
 @lru_cache(maxsize=16)
-def _losses(sigma: float, q: float, tail: float) -> tuple[PrivacyLoss, PrivacyLoss]:
-    """The losses of one iteration, if the sample is removed and if it is added."""
+def sampled_gaussian_losses(sigma: float, q: float, tail: float) -> tuple[PrivacyLoss, PrivacyLoss]:
+    """The losses of one iteration, if the sample is removed and if it is added.
+
+    Args:
+        sigma: The noise multiplier.
+        q: The sampling rate, below 1.
+        tail: Mass of the noise that may count as an infinite loss.
+    """
     low = sigma * float(special.ndtri(tail))
     high = max(-low, 1 - sigma * float(special.ndtri(min(tail / q, 0.5))))
     lowest, highest = (_loss(y, sigma, q) for y in (low, high))
@@ -101,7 +109,7 @@ def _losses(sigma: float, q: float, tail: float) -> tuple[PrivacyLoss, PrivacyLo
     step = grid_step(min(loss_spread(sigma, q) / CELLS_PER_SPREAD, width / FEWEST_CELLS))
     step = max(step, 2 * grid_step(width / MOST_CELLS))
     first, last = math.floor(lowest / step), math.ceil(highest / step)
-    y = _output(np.arange(first, last + 1) * step, sigma, q)
+    y = _output(step * np.arange(first, last + 1, dtype=np.float64), sigma, q)
     left, right = special.ndtr(y / sigma), special.ndtr(-y / sigma)
     moved_left, moved_right = special.ndtr((y - 1) / sigma), special.ndtr((1 - y) / sigma)
     without = _masses(left, right)
@@ -123,11 +131,14 @@ def _loss(y: float, sigma: float, q: float) -> float:
 
 
 def _output(loss: Array, sigma: float, q: float) -> Array:
-    """The output with this loss; −∞ for losses below all."""
+    """The output with this loss; −∞ where the loss is lower than that of every output."""
+    least = math.log1p(-q)
+    above = np.maximum(loss, least)
     # 1 − (1 − q) e^{−ℓ}, without cancellation.
-    part = np.maximum(q * np.exp(-loss) - np.expm1(-loss), 0.0)
+    part = np.maximum(q * np.exp(-above) - np.expm1(-above), 0.0)
     with np.errstate(divide="ignore"):
-        return np.asarray(0.5 + sigma**2 * (loss + np.log(part / q)))
+        y = 0.5 + sigma**2 * (above + np.log(part / q))
+    return np.where(loss > least, y, -np.inf)
 
 
 def _masses(left: Array, right: Array) -> Array:
