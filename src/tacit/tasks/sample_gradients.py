@@ -15,6 +15,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from tacit.core.native import per_sample
 from tacit.privacy.clipping import clipping_factors
 
 
@@ -82,6 +83,9 @@ def sum_outer_products(left: Tensor, right: Tensor, bounds: Tensor, out: Tensor)
         bounds: Not decreasing, int64 [n + 1], on the host.
         out: Where to write [n, O·I].
     """
+    if per_sample.supports(out):
+        per_sample.outer_sums(left.contiguous(), right.contiguous(), bounds, out)
+        return
     counts = bounds.diff()
     for count in sorted(set(counts.tolist())):
         (clients,) = torch.where(counts == count)

@@ -116,14 +116,19 @@ class Linear:
     def sample_gradients(
         self, weights: Tensor, saved: Tensor, dy: Tensor, needs_dx: bool
     ) -> tuple[Tensor | None, list[OuterProducts]]:
-        by_output = dy[0].T
-        products = [OuterProducts(saved[0].T, by_output)]
+        by_output = _sample_major(dy)
+        products = [OuterProducts(_sample_major(saved), by_output)]
         if self.bias:
             products.append(OuterProducts(by_output))
         return self._input_gradient(weights, dy) if needs_dx else None, products
 
     def _input_gradient(self, weights: Tensor, dy: Tensor) -> Tensor:
         return matrix(weights, self.outputs, self.inputs).mT @ dy
+
+
+def _sample_major(x: Tensor) -> Tensor:
+    """One client's vectors [1, D, B] as [B, D]; in this order in memory on a CPU."""
+    return x[0].T if x.is_cuda else x[0].T.contiguous()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tacit.core.native import per_sample
 from tacit.tasks.layers.basic import MaxPool, kernels_for, matrix
 from tacit.tasks.sample_gradients import OuterProducts
 
@@ -64,35 +65,49 @@ class Convolution:
             y.add_(b[:, :, None, None, None])
         if self.relu:
             y.relu_()
-        return y, (windows, x.shape, pooled, y)
+        return y, (windows, x, pooled, y)
 
     def backward(
         self, weights: Tensor, saved: Any, dy: Tensor, gradient: Tensor, needs_dx: bool
     ) -> Tensor | None:
         if (gpu := kernels_for(dy)) is not None:
             return self._backward_gpu(gpu, weights, saved, dy, gradient, needs_dx)
-        windows, shape, pooled, y = saved
+        windows, x, pooled, y = saved
         filters_gradient, b_gradient = self._split(gradient)
         dy = self._before_relu(dy, y)
         if self.bias:
             torch.sum(dy, (2, 3, 4), out=b_gradient)
         dy = self._before_pooling(dy, pooled)
         torch.bmm(dy, windows.mT, out=filters_gradient)
-        return self._input_gradient(weights, dy, shape) if needs_dx else None
+        return self._input_gradient(weights, dy, x.shape) if needs_dx else None
 
     def sample_gradients(
         self, weights: Tensor, saved: Any, dy: Tensor, needs_dx: bool
     ) -> tuple[Tensor | None, list[OuterProducts]]:
-        windows, shape, pooled, y = saved
-        dy = self._before_relu(dy, y)
-        by_b = dy[0].sum((1, 2)).T
-        dy = self._before_pooling(dy, pooled)
-        by_output = dy.view(self.outputs, -1, shape[-1]).permute(2, 0, 1)
-        by_filters = by_output @ windows.view(self.taps, -1, shape[-1]).permute(2, 1, 0)
+        windows, x, pooled, y = saved
+        dy = self._before_pooling(self._before_relu(dy, y), pooled)
+        dx = self._input_gradient(weights, dy, x.shape) if needs_dx else None
+        if per_sample.supports(dy):
+            return dx, [self._compiled_gradients(x[0], dy[0])]
+        by_output = dy.view(self.outputs, -1, x.shape[-1]).permute(2, 0, 1)
+        by_filters = by_output @ windows.view(self.taps, -1, x.shape[-1]).permute(2, 1, 0)
         products = [OuterProducts(by_filters.flatten(1))]
         if self.bias:
-            products.append(OuterProducts(by_b))
-        return self._input_gradient(weights, dy, shape) if needs_dx else None, products
+            products.append(OuterProducts(by_output.sum(2)))
+        return dx, products
+
+    def _compiled_gradients(self, x: Tensor, dy: Tensor) -> OuterProducts:
+        """The gradients of samples from padded images [C, H, W, B] and dy [F, positions · B]."""
+        output = self.output_size(x[None].shape)
+        geometry = per_sample.Geometry(
+            (x.shape[0], x.shape[1], x.shape[2]),
+            *(self.size, self.stride, self.dilation, output, self.outputs, self.bias),
+        )
+        gradients = x.new_empty(x.shape[-1], self.width)
+        squares = torch.empty(x.shape[-1], dtype=torch.float64)
+        dy = dy.view(self.outputs, *output, -1)
+        per_sample.filter_gradients(x.contiguous(), dy, geometry, gradients, squares)
+        return OuterProducts(gradients, squares=squares)
 
     def _before_relu(self, dy: Tensor, y: Tensor) -> Tensor:
         return torch.ops.aten.threshold_backward(dy, y, 0) if self.relu else dy
