@@ -21,6 +21,7 @@ from tacit.algorithms.lppa import LPPA as LPPA
 from tacit.algorithms.mdsg import MDSG as MDSG
 from tacit.algorithms.pd_lms import PDLMS as PDLMS
 from tacit.algorithms.pdmm import PDMM as PDMM
+from tacit.algorithms.private_sgd import PrivateSGD as PrivateSGD
 from tacit.algorithms.psgt import PSGT as PSGT
 from tacit.algorithms.solvers import (
     ExactSolver as ExactSolver,
@@ -57,6 +58,7 @@ from tacit.graph import (
     Graph as Graph,
     Topology as Topology,
 )
+from tacit.privacy.guarantee import Budget as Budget, Privacy as Privacy
 from tacit.privacy.matrix_step import MatrixStep as MatrixStep
 from tacit.privacy.protection import (
     ErfVector as ErfVector,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
+from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
 from tacit.core.devices import check_device
 from tacit.core.errors import Caution, Diverged, Misuse, unknown_name
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox, Randomness
+from tacit.core.rows import shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.execution import Execution, reproducible
 from tacit.engines.gradients.choice import BackendChoice, choose_backend
@@ -27,6 +30,7 @@ from tacit.engines.lazy_rows import Workspace
 from tacit.engines.observation import observe
 from tacit.engines.watchdog import Watchdog
 from tacit.graph import Graph, Topology
+from tacit.privacy.guarantee import Budget, Privacy
 from tacit.record.history import History, Record
 from tacit.record.transcript import Keep, Transcript, TranscriptRecorder
 from tacit.tasks.flat import ModuleLoss
@@ -206,6 +210,17 @@ class Simulation(Execution):
         self._begun = time.perf_counter()
 
     @property
+    def budget(self) -> Budget | None:
+        """What the run spends of a promised guarantee, if there is one."""
+        algorithm = self.algorithm
+        return algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+
+    @cached_property
+    def allowed_steps(self) -> float:
+        """How many iterations the privacy budget allows; infinite without one."""
+        return math.inf if self.budget is None else self.budget.allowed_steps
+
+    @property
     def remarks(self) -> list[str]:
         """What theory says of the algorithm's options, and why steps are not captured, if so."""
         if (reason := self.why_not_captured) is None:
@@ -239,12 +254,21 @@ class Simulation(Execution):
             wall_seconds: Seconds spent until then.
             diverged: Where the run had diverged, if it had.
         """
+        if self.algorithm.needs_total:
+            # All clients have the same rows, which need not be computed for each.
+            rows = {name: shared(one[:1], len(one)) for name, one in tensors_of(state).items()}
+            state = replace(state, **rows)
         self.state, self.t, self.diverged = state, t, diverged
         self.net.bytes_sent = bytes_sent
         self._earlier_seconds = wall_seconds
 
     def step(self) -> None:
-        """Compute one iteration."""
+        """Compute one iteration; raises Misuse if the privacy budget does not allow it."""
+        if self.t >= self.allowed_steps:
+            raise Misuse(
+                f"The privacy budget is spent: it allows {self.allowed_steps} iterations.",
+                "Keep the model as it is, or start again with a larger epsilon or more noise.",
+            )
         if self.recorder is not None:
             self.recorder.set_tick(self.t + 1)
         super().step()
@@ -309,6 +333,7 @@ def simulate(
     device: torch.device | str = "cpu",
     gradients: str = "auto",
     prg: Generator | KeyRing = "philox",
+    privacy: Privacy | None = None,
     record_every: int | None = None,
     allow_divergence: bool = False,
     transcript: bool | Keep = False,
@@ -325,6 +350,8 @@ def simulate(
         device: `"cpu"` or a CUDA device.
         gradients: The gradient backend; `"auto"` chooses the fastest by timing.
         prg: Where noise comes from: `"philox"`, `"chacha20"` or a `KeyRing`.
+        privacy: The guarantee that the run must keep, with an algorithm such as
+            `tacit.PrivateSGD`; it stops when the budget is spent.
         record_every: Iterations between two records of the history; default: a tenth of the run.
             There is always one at the start and one at the end.
         allow_divergence: Continue when a state is no longer finite.
@@ -357,15 +384,18 @@ def simulate(
     if transcript:
         recorded = Transcript(transcript if isinstance(transcript, Keep) else Keep())
     setting = Setting(algorithm, task, graph, seed, device, gradients, prg)
+    setting.check()
+    setting = replace(setting, algorithm=prepare(algorithm, privacy, task, graph, steps))
     simulation = Simulation(setting, allow_divergence=allow_divergence, transcript=recorded)
     for caution in simulation.cautions:
         warnings.warn(caution, Caution, stacklevel=2)
     simulation.start()
     history = History([simulation.observe()])
+    last = min(steps, simulation.allowed_steps)
     try:
-        while simulation.t < steps:
+        while simulation.t < last:
             simulation.step()
-            if simulation.t % every == 0 or simulation.t == steps:
+            if simulation.t % every == 0 or simulation.t == last:
                 history.records.append(simulation.observe())
             if progress is not None:
                 progress(simulation)

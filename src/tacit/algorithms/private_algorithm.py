@@ -6,9 +6,12 @@ from abc import abstractmethod
 from typing import Self
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.core.errors import Misuse
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Budget, Privacy
 from tacit.privacy.population import Population
+from tacit.tasks import Task
+from tacit.tasks.parts import Parts
 
 
 class PrivateAlgorithm(Algorithm):
@@ -27,7 +30,45 @@ class PrivateAlgorithm(Algorithm):
             Misuse: If the promise cannot be kept.
         """
 
+    def cautions(self, graph: Graph) -> list[str]:
+        budget = self.budget
+        if budget is None or budget.allowed_steps >= budget.steps:
+            return []
+        return [
+            f"the privacy budget allows {budget.allowed_steps} of {budget.steps} iterations: the "
+            "run stops there; raise epsilon or the noise, or plan fewer rounds"
+        ]
+
     @property
     @abstractmethod
     def budget(self) -> Budget | None:
         """What a run spends; None before the algorithm is prepared, or without a guarantee."""
+
+
+def prepare(
+    algorithm: Algorithm, promise: Privacy | None, task: Task, graph: Graph, steps: int
+) -> Algorithm:
+    """The algorithm with the noise that keeps a promise for so many iterations of a task.
+
+    Raises:
+        Misuse: If the promise cannot be kept, the algorithm keeps none, or it needs one.
+    """
+    if not isinstance(algorithm, PrivateAlgorithm):
+        if promise is None:
+            return algorithm
+        raise Misuse(
+            f"{algorithm.name} does not keep a privacy guarantee.",
+            "Use tacit.PrivateSGD, or leave `privacy` out.",
+        )
+    if promise is None:
+        return algorithm
+    if not isinstance(task.parts, Parts) or task.batch_size is None:
+        raise Misuse(
+            "A guarantee needs samples that can be drawn, but this task has a stream or full "
+            "gradients.",
+            "Give the task a batch_size.",
+        )
+    samples = int(task.parts.sizes.sum())
+    batch = min(samples, task.clients * task.batch_size)
+    facts = Population(task.clients, samples, batch, task.parameters, steps)
+    return algorithm.prepared(promise, facts, graph)

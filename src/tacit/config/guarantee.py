@@ -55,7 +55,9 @@ def promise_section(config: Config, algorithm: Algorithm) -> PrivacySection:
 
 
 def make_promise(section: PrivacySection) -> Privacy:
-    return Privacy(section.epsilon, section.delta, section.unit, section.honest)
+    return Privacy(
+        section.epsilon, section.delta, section.unit, section.honest, section.noise_multiplier
+    )
 
 
 def sampling_rate(section: PrivacySection, batch_size: int, clients: int, samples: int) -> float:

@@ -122,6 +122,8 @@ class PrivacySection(Section):
     """Training samples of all clients, a public number; needed in a federation."""
     sampling_rate: float | None = None
     """Probability that an iteration draws a sample; default: the clients' batches over samples."""
+    noise_multiplier: float | None = None
+    """Noise instead of as much as the rounds need; the run then stops when epsilon is spent."""
 
 
 class TranscriptSection(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import threading
 from collections.abc import Callable
@@ -192,7 +193,8 @@ class _ActiveRun:
     def advance(self, stop_requested: threading.Event) -> None:
         """Run to the last iteration; raise Interrupted if a stop is requested before."""
         experiment, simulation = self.experiment, self.simulation
-        steps, keys = experiment.steps, experiment.config.run
+        # A run never exceeds its privacy budget: it stops with the model it has.
+        steps, keys = min(experiment.steps, simulation.allowed_steps), experiment.config.run
         evaluate_every = keys.evaluate_every * experiment.round_length
         save_every = keys.checkpoint_every * experiment.round_length
         if simulation.state is None:
@@ -236,6 +238,7 @@ class _ActiveRun:
             self.fingerprint,
             simulation.diverged,
             simulation.gradients.strategy,
+            _spent(simulation),
         )
         if simulation.recorder is not None:
             # First, so that after a kill the transcript never lacks messages before the checkpoint.
@@ -269,8 +272,18 @@ class _ActiveRun:
             "wall_seconds": simulation.wall_seconds,
             "seed": experiment.config.run.seed,
             "msd": last.get("msd"),
+            "privacy": _spent(simulation),
             "device": experiment.config.run.device,
             "notes": notes,
             "version": __version__,
         }
         return summary | ({"diverged": simulation.diverged} if simulation.diverged else {})
+
+
+def _spent(simulation: Simulation) -> dict[str, Any] | None:
+    """The privacy budget, and how much of it is spent; None without a guarantee to keep."""
+    budget = simulation.budget
+    if budget is None:
+        return None
+    spent = budget.spent(simulation.t)
+    return budget.as_dict() | {"spent": None if math.isinf(spent) else spent}

@@ -29,6 +29,8 @@ class Privacy:
         unit: What is protected: one training "sample", or all data of one "client".
         honest: The number of clients whose noise the guarantee counts on. By default all but one,
             because every client knows its own noise.
+        noise_multiplier: The noise, instead of as much as the planned iterations need. A run then
+            stops when ε is spent.
 
     Example:
         >>> Privacy(epsilon=3.0).honest_among(clients=10)
@@ -39,8 +41,11 @@ class Privacy:
     delta: float = 1e-5
     unit: Unit = "sample"
     honest: int | None = None
+    noise_multiplier: float | None = None
 
     def __post_init__(self) -> None:
+        if self.noise_multiplier is not None:
+            check_number("noise_multiplier", self.noise_multiplier, above=0, example=1.0)
         hint = "math.inf for masked sums without noise"
         check_number("epsilon", self.epsilon, above=0, infinite=True, example=3, hint=hint)
         check_number("delta", self.delta, above=0, below=1, example=1e-5)
@@ -91,7 +96,9 @@ class Privacy:
         """
         check_number("extra_delta", extra_delta, at_least=0, below=self.delta)
         room = max(extra_delta, RESERVE * self.delta)
-        sigma = calibrate_noise_multiplier(self.epsilon, self.delta - room, sampling_rate, steps)
+        sigma = self.noise_multiplier or calibrate_noise_multiplier(
+            self.epsilon, self.delta - room, sampling_rate, steps
+        )
         honest = self.honest_among(clients)
         return Budget(
             self.epsilon, self.delta, sigma, sampling_rate, steps, self.unit, honest, extra_delta
@@ -172,7 +179,8 @@ class Budget:
         extra = distance * (1 + math.exp(min(self.epsilon, 700.0)))
         if extra < self.delta:
             found = replace(self, extra_delta=max(self.extra_delta, extra))
-            if found.spent(self.steps) <= self.epsilon:
+            # A budget that did not fit before may have less noise than the planned iterations need.
+            if found.spent(self.steps) <= self.epsilon or self.spent(self.steps) > self.epsilon:
                 return found
         raise Misuse(
             f"Noise at a distance of {distance:.2g} from Gaussian noise costs {extra:.2g} of "

@@ -16,7 +16,7 @@ from tacit.core import storage
 from tacit.core.errors import Misuse
 
 FORMAT = "tacit-checkpoint-1"
-FACTS = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged")
+FACTS = ("step", "bytes_sent", "wall_seconds", "fingerprint", "gradients", "diverged", "privacy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +27,7 @@ class Checkpoint:
         fingerprint: Digest of the configuration that the state belongs to.
         diverged: Where the run first diverged, if it was allowed to.
         gradients: Backend of the gradients; another one would round differently.
+        privacy: The privacy budget and what is spent of it, if the run has one.
     """
 
     state: Any
@@ -36,6 +37,7 @@ class Checkpoint:
     fingerprint: str
     diverged: str | None = None
     gradients: str = "auto"
+    privacy: dict[str, Any] | None = None
 
 
 def save(folder: Path, checkpoint: Checkpoint, keep: int = 2) -> Path:
@@ -122,7 +124,8 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
     if facts["format"] != FORMAT:
         raise ValueError(f"unknown format {facts['format']!r}")
     state = state_type(type(algorithm))(**tensors)
-    return Checkpoint(state, **{name: facts[name] for name in FACTS})
+    required = {name: facts[name] for name in FACTS if name != "privacy"}
+    return Checkpoint(state, **required, privacy=facts.get("privacy"))
 
 
 def _newest_first(folder: Path) -> list[Path]:
