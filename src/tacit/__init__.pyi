@@ -8,6 +8,7 @@ from tacit.algorithms import (
 )
 from tacit.algorithms.admm import ADMM as ADMM
 from tacit.algorithms.d_psgd import DPSGD as DPSGD
+from tacit.algorithms.decor import Decor as Decor
 from tacit.algorithms.defl_vp import DeFLVP as DeFLVP
 from tacit.algorithms.dp_dsgt import DPDSGT as DPDSGT
 from tacit.algorithms.dsg import DSG as DSG

@@ -25,6 +25,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "pdmm": "tacit.algorithms.pdmm:PDMM",
         "admm": "tacit.algorithms.admm:ADMM",
         "fedavg": "tacit.algorithms.fedavg:FedAvg",
+        "decor": "tacit.algorithms.decor:Decor",
         "private-sgd": "tacit.algorithms.private_sgd:PrivateSGD",
     },
 )

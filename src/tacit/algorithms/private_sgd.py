@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import networkx as nx
 from torch import Tensor
 
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
@@ -79,6 +80,24 @@ class PrivateSGD(PrivateAlgorithm):
             )
         return replace(self, mechanism=private_sum(promise, self.clip, facts))
 
+    def cautions(self, graph: Graph) -> list[str]:
+        """Single clients that learn more than the sum over all others."""
+        plain = nx.Graph(graph.edges.tolist())
+        alone = [client for client, degree in plain.degree if degree == 1]
+        cut = sorted(set(nx.articulation_points(plain)))
+        cautions = super().cautions(graph)
+        if alone:
+            cautions.append(
+                f"{_listed(alone)} has one neighbour, which knows all of its mask: against that "
+                "neighbour only its own noise protects it; give each client two neighbours or more"
+            )
+        elif cut:
+            cautions.append(
+                f"without {_listed(cut)} the graph falls apart: a curious client there learns the "
+                "sums of the parts, with less noise than the sum of all; add edges between them"
+            )
+        return cautions
+
     @property
     def budget(self) -> Budget | None:
         return None if self.mechanism is None else self.mechanism.budget
@@ -118,3 +137,9 @@ class PrivateSGD(PrivateAlgorithm):
                 "simulate(…, privacy=tacit.Privacy(epsilon=3)).",
             )
         return self.mechanism
+
+
+def _listed(clients: list[int]) -> str:
+    """The first of some clients, by number."""
+    more = f" (and {len(clients) - 1} more)" if len(clients) > 1 else ""
+    return f"client {min(clients)}{more}"

@@ -1,0 +1,78 @@
+"""DECOR: decentralized SGD with noise that partly cancels between neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from tacit.algorithms.diffusion import ModelState
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
+from tacit.core.checks import check_number, check_positive
+from tacit.core.errors import Misuse
+from tacit.core.here import Here
+from tacit.core.noise import Gaussian
+from tacit.core.schedules import Rate, check_rate
+from tacit.graph import Graph
+from tacit.privacy.correlated_noise import CorrelatedNoise, correlated_noise
+from tacit.privacy.guarantee import Budget, Privacy
+from tacit.privacy.population import Population
+
+
+@dataclass(frozen=True)
+class Decor(PrivateAlgorithm):
+    """Decentralized SGD with pairwise correlated noise (Allouah et al. 2024, Algorithm 1).
+
+    gᵢ  = Σ_{samples drawn by i} ∇ℓ(θᵢ) min(1, C/‖∇ℓ(θᵢ)‖)
+    θᵢ⁺ = Σⱼ wᵢⱼ (θⱼ − (λ/B) (gⱼ + uⱼ + Σ_out v − Σ_in v))
+
+    uⱼ is own noise. The noise v of an edge is known to both ends and cancels in the sum over all
+    clients, but not at once in their models. With `correlation` = 0 all noise is local. B is the
+    expected number of samples that one client draws. Gradients are sums in floating point, and so
+    is the noise: the guarantee is that of ideal noise.
+
+    Args:
+        lr: Step size λ, a number or a schedule.
+        clip: The bound C on the norm of one sample's gradient.
+        correlation: Standard deviation of the noise on one edge over that of own noise.
+        mechanism: Sampling and noise; `prepared` computes it.
+    """
+
+    name: ClassVar[str] = "decor"
+    paper: ClassVar[str] = "Allouah et al. 2024 (DECOR), Algorithm 1"
+    requires: ClassVar[tuple[str, ...]] = ("undirected", "doubly stochastic", "primitive")
+    protects: ClassVar[str] = (
+        "gradients, by noise that partly cancels, with a guarantee for the run"
+    )
+
+    lr: Rate
+    clip: float = 1.0
+    correlation: float = 10.0
+    mechanism: CorrelatedNoise | None = None
+
+    def __post_init__(self) -> None:
+        check_rate("lr", self.lr)
+        check_positive("clip", self.clip, example=1.0)
+        check_number("correlation", self.correlation, at_least=0, example=10)
+
+    def prepared(self, promise: Privacy, facts: Population, graph: Graph) -> Decor:
+        mechanism = correlated_noise(promise, self.clip, self.correlation, facts, graph)
+        return replace(self, mechanism=mechanism)
+
+    @property
+    def budget(self) -> Budget | None:
+        return None if self.mechanism is None else self.mechanism.budget
+
+    def start(self, here: Here) -> ModelState:
+        return ModelState(here.theta0)
+
+    def step(self, s: ModelState, here: Here) -> ModelState:
+        noise = self.mechanism
+        if noise is None:
+            raise Misuse("decor has no guarantee to keep.", "Give one: [privacy] epsilon = 3.")
+        total = here.clipped_sum(s.theta, noise.bound, noise.sampling_rate)
+        # Each direction of an edge has half the variance.
+        edges = here.edge_noise("v", Gaussian(noise.shared / 2**0.5))
+        total = total + here.noise("u", Gaussian(noise.own)) + here.graph.net_out(*edges)
+        rate = here.rate(self.lr) / noise.expected
+        (theta,) = here.net.mix(theta=s.theta - rate * total)
+        return ModelState(theta)
