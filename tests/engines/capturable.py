@@ -1,19 +1,27 @@
 """Algorithms with a step size that changes in every iteration, and a small task, for captures."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 import tacit
+from support import suited
+from support.suited import PROMISE
 from tacit import ALGORITHMS
 from tacit.core.schedules import Exponential
 
 N = 6
 GRAPH = tacit.Topology.ring(N).mixing("metropolis", lazy=True)
 FALLING = Exponential(0.05, 0.8)
-# The scale of its noise is computed on the host.
-CANNOT = {"psgt"}
+# Why the iterations of some algorithms are not captured.
+DRAWN = "samples of sums of clipped gradients are drawn on the host"
+CANNOT = {
+    "psgt": "the scale of its noise is computed on the host",
+    "private-sgd": DRAWN,
+    "private-sgd momentum": DRAWN,
+    "decor": DRAWN,
+}
 
 
 def digits(batch_size=3, uneven=True):
@@ -29,9 +37,9 @@ def digits(batch_size=3, uneven=True):
     return tacit.Task.from_module(module, parts, batch_size=batch_size, init="independent")
 
 
-def made(kind):
-    given = {"lr": FALLING, "solver": tacit.QuadraticSolver(mu=0.25)}
-    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
+def made(kind, **options):
+    algorithm = suited.made(kind, **options)
+    return replace(algorithm, lr=FALLING) if hasattr(algorithm, "lr") else algorithm
 
 
 VARIANTS = {
@@ -42,4 +50,14 @@ VARIANTS = {
     "defl-vp private": replace(
         made(tacit.DeFLVP), private_variates=True, momentum=0.5, zeros="coin"
     ),
+    "private-sgd momentum": made(tacit.PrivateSGD, momentum=0.9),
+    "private-sgd clients": made(tacit.PrivateSGD, momentum=0.9, local_steps=3),
 }
+CLIENTS = tacit.Privacy(epsilon=5.0, delta=0.01, unit="client")
+
+
+def case(name, uneven=True):
+    """An algorithm and the task that suits it."""
+    promise = CLIENTS if name.endswith("clients") else PROMISE
+    task = digits(uneven=uneven)
+    return suited.suited(VARIANTS[name], task, GRAPH, promise=promise, steps=40)

@@ -10,23 +10,31 @@ import torch
 
 import tacit
 from tacit.algorithms.algorithm import tensors_of
+from tacit.core.fixed_point import IntegerRows, wrapped
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox
 from tacit.core.rows import CodedRows, received
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.lazy_clients import LazyClients
+from tacit.engines.lazy_rows import evaluated_state
 from tacit.simulation import Setting, Simulation
 
 
 @dataclass
 class Message:
-    """One tensor that all clients sent: the rows that arrive, and the bytes if a codec made any."""
+    """One tensor that all clients sent: the rows that arrive, and what was sent if that differs.
+
+    Codecs send bytes; of rows to be summed, integers with masks are sent.
+    """
 
     rows: torch.Tensor
     wire: torch.Tensor | None = None
 
     @classmethod
     def of(cls, sent):
+        if isinstance(sent, IntegerRows):
+            return cls(sent.integers.clone(), sent.masked())
         return cls(received(sent).clone(), sent.encode() if isinstance(sent, CodedRows) else None)
 
 
@@ -44,6 +52,10 @@ class RecordingNetwork:
     def send(self, tag, edge_rows, *, private=False):
         self.calls.append(("send", {tag: Message.of(edge_rows)}))
         return self.net.send(tag, edge_rows, private=private)
+
+    def total(self, **rows):
+        self.calls.append(("total", {name: Message.of(sent) for name, sent in rows.items()}))
+        return self.net.total(**rows)
 
     def average(self, **rows):
         self.calls.append(("average", {name: Message.of(x) for name, x in rows.items()}))
@@ -63,6 +75,19 @@ class ReplayNetwork:
 
     def average(self, **rows):
         return tuple(x.mean(0).repeat(len(self.ids), 1) for x in self._all_rows("average", rows))
+
+    def total(self, **rows):
+        method, messages = next(self.calls)
+        assert (method, *messages) == ("total", *rows)
+        totals = []
+        for name, sent in rows.items():
+            # Apart, a client has the integers, noise and masks that it has together with all.
+            assert torch.equal(sent.integers, messages[name].rows[self.ids])
+            masked = messages[name].wire.clone()
+            masked[self.ids] = sent.masked()
+            total = sent.decode(wrapped(masked.sum(0, keepdim=True)))
+            totals.append(total.repeat(len(self.ids), 1))
+        return tuple(totals)
 
     def send(self, tag, edge_rows, *, private=False):
         method, messages = next(self.calls)
@@ -102,20 +127,25 @@ def run_together(algorithm, task, graph, steps, seed):
     return states, recording
 
 
-def run_apart(algorithm, task, graph, steps, seed, ids, recording):
-    """The states of clients `ids` after 0, 1, …, `steps` iterations, hosted without the others."""
+def run_apart(algorithm, task, graph, steps, seed, ids, recording, lazily=False):
+    """The states of clients `ids` after 0, 1, …, `steps` iterations, hosted without the others.
+
+    Lazy rows round as those of `run_together` do; plain ones are obviously right.
+    """
     loader = task.loader(torch.tensor(ids), seed, "cpu")
-    here = HostedClients(
+    replayed = ReplayNetwork(recording, graph, ids)
+    here = (LazyClients if lazily else HostedClients)(
         Neighbourhood.of(graph.edges, np.array(ids), own_weight=graph.weights.diagonal()[ids]),
-        ReplayNetwork(recording, graph, ids),
+        replayed,
         HostedObjective(task, ids, loader, "looped", seed, "cpu"),
         Philox(seed, task.parameters, task.dtype),
         algorithm.gradients_per_step,
     )
-    states = [algorithm.start(here)]
+    states = [evaluated_state(algorithm.start(here))]
     for t in range(steps):
-        states.append(algorithm.step(states[-1], here.at(t)))
-    assert next(here.net.calls, None) is None, "the others sent more"
+        before = here.lazy_state(states[-1]) if lazily else states[-1]
+        states.append(evaluated_state(algorithm.step(before, here.at(t))))
+    assert next(replayed.calls, None) is None, "the others sent more"
     return states
 
 

@@ -5,13 +5,14 @@ import multiprocessing
 import os
 import signal
 import traceback
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
 import tacit
+from support import suited
 from tacit.algorithms.algorithm import tensors_of
 from tacit.config.loading import make_config
 from tacit.core.workers import WorkerPool
@@ -29,8 +30,7 @@ GRAPHS = {
     "directed": tacit.Topology.random_directed(CLIENTS, 0.2, seed=2).mixing("sinkhorn", seed=3),
     "ring": tacit.Topology.ring(CLIENTS).mixing("metropolis"),
 }
-# Required options, and variants that exchange other messages than the defaults.
-GIVEN = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
+# Variants that exchange other messages than the defaults.
 VARIANTS = {
     "lppa, fresh": ("lppa", {"fresh": True}),
     "lppa, masks sent": ("lppa", {"masks": "sent"}),
@@ -38,16 +38,16 @@ VARIANTS = {
     "pdmm, exact": ("pdmm", {"solver": tacit.ExactSolver()}),
     "defl-vp, private": ("defl-vp", {"private_variates": True, "momentum": 0.5}),
     "fedavg, local steps": ("fedavg", {"local_steps": 2}),
+    "private-sgd, momentum": ("private-sgd", {"momentum": 0.9}),
+    "private-sgd, clients": ("private-sgd", {"local_steps": 2}),
 }
+CLIENT_LEVEL = tacit.Privacy(epsilon=5.0, delta=0.01, unit="client")
 
 
 def made(label):
     """A registered algorithm, or one of the variants."""
     name, options = VARIANTS.get(label, (label, {}))
-    kind = tacit.ALGORITHMS[name]
-    return kind(
-        **{field.name: GIVEN[field.name] for field in fields(kind) if field.name in GIVEN} | options
-    )
+    return suited.made(tacit.ALGORITHMS[name], **options)
 
 
 def squares(dtype=torch.float64, batch_size=3):
@@ -62,11 +62,12 @@ def squares(dtype=torch.float64, batch_size=3):
 
 def simulation(label, graph, dtype, group=None, transcript=None, **options):
     options = {"gradients": "looped", "seed": SEED} | options
-    hosted = Hosted.of(group or ProcessGroup(), GRAPHS[graph])
+    graph = GRAPHS[graph]
+    hosted = Hosted.of(group or ProcessGroup(), graph)
+    promise = CLIENT_LEVEL if label.endswith("clients") else suited.PROMISE
+    algorithm, task = suited.suited(made(label), squares(dtype), graph, promise=promise)
     return Simulation(
-        Setting(made(label), squares(dtype), GRAPHS[graph], **options),
-        hosted=hosted,
-        transcript=transcript,
+        Setting(algorithm, task, graph, **options), hosted=hosted, transcript=transcript
     )
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
+from capturable import CANNOT, DRAWN, FALLING, GRAPH, VARIANTS, N, case, digits
 
 import tacit
 from tacit.algorithms.algorithm import Algorithm, tensors_of
@@ -39,19 +39,28 @@ def captured(simulation, algorithm, watchdog):
 
     def capture(work, device):
         """Run the text once, as a capture does, and undo its effects."""
-        before = {name: rows.clone() for name, rows in tensors_of(state).items()}
+        before = copied_state(state)
         work()
-        for name, rows in tensors_of(state).items():
-            rows.copy_(before[name])
+        overwrite(tensors_of(state), tensors_of(before))
         return work
 
     return CapturedStep(algorithm, simulation.here, state, watchdog, capture)
 
 
+# Expected to fail until these samples have a fixed place on the device.
+EXPECTED = [
+    pytest.param(
+        name, marks=pytest.mark.xfail(raises=NotCapturable, strict=True, reason=CANNOT[name])
+    )
+    for name in VARIANTS
+    if CANNOT.get(name) is DRAWN
+]
+
+
 @pytest.mark.parametrize("uneven", [True, False], ids=["uneven", "alike"])
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in CANNOT])
+@pytest.mark.parametrize("name", [*(name for name in VARIANTS if name not in CANNOT), *EXPECTED])
 def test_replaying_gives_what_computing_gives(name, uneven):
-    algorithm, task = VARIANTS[name], digits(uneven=uneven)
+    algorithm, task = case(name, uneven)
     straight, other = advanced(algorithm, task, 9), advanced(algorithm, task, 2)
     replayed = captured(other, algorithm, Watchdog())
     for t in range(2, 9):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, digits
+from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, case, digits
 
 import tacit
 from tacit.algorithms.algorithm import tensors_of
@@ -22,8 +22,10 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is 
 
 
 def advanced(algorithm, device, steps=12, **options):
+    """The run of an algorithm, or of a variant by its name, after some iterations."""
+    algorithm, task = case(algorithm) if isinstance(algorithm, str) else (algorithm, digits())
     simulation = Simulation(
-        Setting(algorithm, digits(), GRAPH, seed=3, device=device, gradients="batched"), **options
+        Setting(algorithm, task, GRAPH, seed=3, device=device, gradients="batched"), **options
     )
     simulation.start()
     for _ in range(steps):
@@ -33,7 +35,7 @@ def advanced(algorithm, device, steps=12, **options):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_results_are_those_of_the_cpu(name):
-    there, here = advanced(VARIANTS[name], "cuda"), advanced(VARIANTS[name], "cpu")
+    there, here = advanced(name, "cuda"), advanced(name, "cpu")
     assert there.captured == (name not in CANNOT)
     assert any("not captured" in remark for remark in there.remarks) == (name in CANNOT)
     for field, rows in tensors_of(here.state).items():
@@ -44,19 +46,18 @@ def test_results_are_those_of_the_cpu(name):
 
 @pytest.mark.parametrize("name", ["lppa", "lppa fresh", "defl-vp", "edsg-rms"])
 def test_captured_iterations_give_the_computed_results(name):
-    algorithm = VARIANTS[name]
-    straight = advanced(algorithm, "cuda", transcript=Transcript())
+    straight = advanced(name, "cuda", transcript=Transcript())
     assert not straight.captured
     for field, rows in tensors_of(straight.state).items():
         torch.testing.assert_close(
-            getattr(advanced(algorithm, "cuda").state, field), rows, rtol=1e-12, atol=1e-12
+            getattr(advanced(name, "cuda").state, field), rows, rtol=1e-12, atol=1e-12
         )
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name not in CANNOT])
 def test_iterations_do_not_wait_for_the_gpu(name):
     """Although epochs of unequal clients begin at different iterations."""
-    simulation = advanced(VARIANTS[name], "cuda")
+    simulation = advanced(name, "cuda")
     assert simulation.captured
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -80,7 +81,7 @@ def test_batches_of_unequal_clients_are_those_of_the_cpu(batch):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_same_bits_twice(name):
-    one, two = (tensors_of(advanced(VARIANTS[name], "cuda").state) for _ in range(2))
+    one, two = (tensors_of(advanced(name, "cuda").state) for _ in range(2))
     assert all(torch.equal(rows, two[field]) for field, rows in one.items())
 
 

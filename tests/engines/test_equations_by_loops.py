@@ -13,10 +13,12 @@ import torch
 from hosting import rows_of, run_apart, run_together
 
 import tacit
+from support.suited import PROMISE, made, suited
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.admm import ADMM
 from tacit.algorithms.algorithm import tensors_of
 from tacit.algorithms.d_psgd import DPSGD
+from tacit.algorithms.decor import Decor
 from tacit.algorithms.defl_vp import DeFLVP
 from tacit.algorithms.dsg import DSG
 from tacit.algorithms.dsg_rms import DSGRMS
@@ -27,6 +29,8 @@ from tacit.algorithms.fedavg import FedAvg
 from tacit.algorithms.mdsg import MDSG
 from tacit.algorithms.pd_lms import PDLMS
 from tacit.algorithms.pdmm import PDMM
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
+from tacit.algorithms.private_sgd import PrivateSGD
 from tacit.algorithms.psgt import PSGT
 from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
 from tacit.compression import QSGD, Identity, RandK, for_signs
@@ -102,22 +106,44 @@ def words(tag, tick, i, count):
     return Philox(SEED, P, torch.float64).words(tag, tick, torch.tensor([i]), count)[0]
 
 
+@functools.cache
+def integers(tag, law, tick, i):
+    """Integer noise of client i, as Python's integers."""
+    return Philox(SEED, P).integers(tag, law, tick, torch.tensor([i]))[0].tolist()
+
+
+@functools.cache
+def mask(tag, tick, i, j):
+    """What the ends of an edge, i < j, add to their integers and subtract from them."""
+    return Philox(SEED, P).masks(tag, tick, torch.tensor([i]), torch.tensor([j]))[0].tolist()
+
+
 class Plain:
     """The clients of a graph, each with its in-neighbours."""
 
-    def __init__(self, graph, batch_size):
+    def __init__(self, graph, batch_size, one_start=False):
+        self.one_start = one_start
         self.W = graph.weights.toarray()
         self.edges = sorted((i, j) for i, j in graph.edges.tolist())
         self.neighbours = [[j for j in range(N) if (j, i) in self.edges] for i in range(N)]
         self.batch_size = batch_size
 
     def start(self):
-        return [START[i] for i in range(N)]
+        return [START[0 if self.one_start else i] for i in range(N)]
 
     def gradient(self, i, w, number):
         """∇fᵢ of fᵢ(w) = ½ mean((xw − y)²), by hand."""
         x, y = samples(i, number, self.batch_size)
         return x.T @ (x @ w - y) / len(x)
+
+    def clipped_sum(self, i, w, bound, probability, tick):
+        """Σ g min(1, C/‖g‖) over the samples that client i draws, each by a word of its own."""
+        total = ZERO
+        for k, word in enumerate(words("sampling/0", tick, i, SIZES[i]).tolist()):
+            if word < math.floor(probability * 2**32):
+                g = XS[i][k] * (XS[i][k] @ w - YS[i][k])
+                total = total + g * min(1.0, bound / math.sqrt(float(g @ g)))
+        return total
 
     def mixed(self, i, rows):
         """Σⱼ wᵢⱼ xⱼ over i itself and its neighbours."""
@@ -456,6 +482,67 @@ def fedavg(a, plain):
         yield {"theta": [w] * N}
 
 
+# --- differential privacy ---
+
+
+def masked_total(plain, code, rows, tick):
+    """Σᵢ (xᵢ + Zᵢ/s): client i adds masks mᵢⱼ to round(s xᵢ) + Zᵢ, modulo 2³²."""
+    sums = [0] * P
+    for i in range(N):
+        noise = [0] * P if code.noise is None else integers("update", code.noise, tick, i)
+        for k in range(P):
+            sent = round(code.scale * float(rows[i][k])) + noise[k]
+            for j in plain.neighbours[i]:
+                own = mask("update", tick, min(i, j), max(i, j))[k]
+                sent += own if i < j else -own
+            sums[k] = (sums[k] + sent) % 2**32
+    signed = [x - 2**32 if x >= 2**31 else x for x in sums]
+    return torch.tensor(signed, dtype=torch.float64) / code.scale
+
+
+def private_sgd(a, plain):
+    """G = Σᵢ (gᵢ + ζᵢ); v⁺ = μv + G/B; θ⁺ = θ − λv⁺, from one model for all."""
+    mechanism = a.mechanism
+    theta, v = plain.start()[0], ZERO
+    yield {"theta": [theta] * N, "velocity": [v] * N}
+    for t in range(STEPS):
+        updates = []
+        for i in range(N):
+            if mechanism.unit == "sample":
+                g = plain.clipped_sum(
+                    i, theta, mechanism.bound, mechanism.sampling_rate, tick=t + 1
+                )
+            else:
+                g, own = ZERO, theta
+                for local in range(a.local_steps):
+                    gradient = plain.gradient(i, own, 1 + t * a.local_steps + local)
+                    own = own - a.local_lr * gradient
+                    g = g + gradient
+                g = g * min(1.0, a.clip / math.sqrt(float(g @ g)))
+            updates.append(g)
+        v = a.momentum * v + masked_total(plain, mechanism.code, updates, t + 1) / mechanism.expected
+        theta = theta - rate(a.lr, t) * v
+        yield {"theta": [theta] * N, "velocity": [v] * N}
+
+
+def decor(a, plain):
+    """θᵢ⁺ = Σⱼ wᵢⱼ (θⱼ − (λ/B)(gⱼ + uⱼ + Σ_out v − Σ_in v))."""
+    mechanism = a.mechanism
+    own, shared = (tacit.Gaussian(x) for x in (mechanism.own, mechanism.shared / math.sqrt(2)))
+    theta = plain.start()
+    yield {"theta": theta}
+    for t in range(STEPS):
+        sent = []
+        for i in range(N):
+            g = plain.clipped_sum(i, theta[i], mechanism.bound, mechanism.sampling_rate, t + 1)
+            g = g + noise("u", own, t + 1, i)
+            for j in plain.neighbours[i]:
+                g = g + noise("v", shared, t + 1, i, j) - noise("v", shared, t + 1, j, i)
+            sent.append(theta[i] - rate(a.lr, t) / mechanism.expected * g)
+        theta = [plain.mixed(i, sent) for i in range(N)]
+        yield {"theta": theta}
+
+
 # --- the cases ---
 
 EQUATIONS = {
@@ -475,6 +562,8 @@ EQUATIONS = {
     "pdmm": splitting,
     "admm": splitting,
     "fedavg": fedavg,
+    "private-sgd": private_sgd,
+    "decor": decor,
 }
 
 DECAYING = tacit.Exponential(0.1, 0.8, every=2)
@@ -553,6 +642,21 @@ CASES = TRACKING | {
     ),
     "fedavg": FedAvg(lr=0.05),
     "fedavg, three local steps": FedAvg(lr=DECAYING, local_steps=3),
+    "private-sgd": PrivateSGD(lr=0.05),
+    "private-sgd, momentum": PrivateSGD(lr=DECAYING, clip=0.5, momentum=0.9),
+    "private-sgd, without noise": PrivateSGD(lr=0.05, clip=2.0),
+    "private-sgd, clients": PrivateSGD(lr=0.05, momentum=0.5),
+    "private-sgd, clients, three local steps": PrivateSGD(
+        lr=DECAYING, clip=3.0, local_steps=3, local_lr=0.04
+    ),
+    "decor": Decor(lr=0.05),
+    "decor, local noise": Decor(lr=DECAYING, clip=0.5, correlation=0.0),
+}
+CLIENTS = tacit.Privacy(epsilon=5.0, delta=0.01, unit="client")
+PROMISES = {
+    "private-sgd, without noise": tacit.Privacy(epsilon=math.inf),
+    "private-sgd, clients": CLIENTS,
+    "private-sgd, clients, three local steps": CLIENTS,
 }
 for kind in (PDMM, ADMM):
     for solver in (
@@ -572,10 +676,23 @@ RUNS = TRACKING_RUNS + [(c, graph) for c in CASES if c not in TRACKING for graph
 
 
 @functools.cache
+def prepared(case, graph, batch_size):
+    """The algorithm of a case, and a task that suits it.
+
+    An algorithm that draws samples has none for full gradients; it then draws about half of them.
+    """
+    algorithm, promise = CASES[case], PROMISES.get(case, PROMISE)
+    if batch_size is None and isinstance(algorithm, PrivateAlgorithm):
+        batch_size = 4
+    return suited(algorithm, squares(batch_size), GRAPHS[graph], promise=promise)
+
+
+@functools.cache
 def reference(case, graph, batch_size):
     """The states after 0, 1, …, STEPS iterations, as tensors by field name."""
-    algorithm = CASES[case]
-    states = EQUATIONS[algorithm.name](algorithm, Plain(GRAPHS[graph], batch_size))
+    algorithm, task = prepared(case, graph, batch_size)
+    plain = Plain(GRAPHS[graph], task.batch_size, one_start=algorithm.needs_total)
+    states = EQUATIONS[algorithm.name](algorithm, plain)
     return [{name: torch.stack(rows) for name, rows in state.items()} for state in states]
 
 
@@ -596,7 +713,8 @@ def test_every_algorithm_has_equations():
 @pytest.mark.parametrize(("batch_size", "gradients"), [(BATCH, "batched"), (None, "looped")])
 @pytest.mark.parametrize(("case", "graph"), RUNS)
 def test_stacked_rows_follow_the_equations(case, graph, batch_size, gradients):
-    setting = Setting(CASES[case], squares(batch_size), GRAPHS[graph], SEED, gradients=gradients)
+    algorithm, task = prepared(case, graph, batch_size)
+    setting = Setting(algorithm, task, GRAPHS[graph], SEED, gradients=gradients)
     simulation = Simulation(setting)
     simulation.start()
     states = reference(case, graph, batch_size)
@@ -614,7 +732,8 @@ OTHER_RUNS = [(case, "random") for case in FIRST_CASES.values() if case not in T
 @pytest.mark.parametrize("compiled", [True, False])
 def test_sparse_products_follow_the_equations_too(case, graph, compiled, monkeypatch):
     """As on larger and sparser graphs: row by row in compiled loops, or by slots."""
-    setting = Setting(CASES[case], squares(BATCH), GRAPHS[graph], SEED, gradients="looped")
+    algorithm, task = prepared(case, graph, BATCH)
+    setting = Setting(algorithm, task, GRAPHS[graph], SEED, gradients="looped")
     simulation = Simulation(setting)
     with monkeypatch.context() as patch:
         patch.setattr(product, "DENSE", -1)
@@ -630,11 +749,7 @@ def test_sparse_products_follow_the_equations_too(case, graph, compiled, monkeyp
 # --- hosting some of the rows ---
 
 
-def made(kind):
-    """An algorithm with default options, and a step size where one must be given."""
-    return kind(lr=0.05) if "lr" in kind.__dataclass_fields__ else kind()
-
-
+# With default options, except for those that must be given.
 HOSTED = {name: made(kind) for name, kind in ALGORITHMS.items()} | TRACKING
 HOSTED |= {
     name: CASES[name]
@@ -644,6 +759,9 @@ HOSTED |= {
         "defl-vp, qsgd",
         "admm, sent masks",
         "fedavg, three local steps",
+        "private-sgd, momentum",
+        "private-sgd, without noise",
+        "private-sgd, clients, three local steps",
     )
 }
 
@@ -653,17 +771,34 @@ HOSTED_RUNS = TRACKING_RUNS + [(name, "random") for name in HOSTED if name not i
 
 @functools.cache
 def run_all(name, graph):
-    return run_together(HOSTED[name], squares(BATCH), GRAPHS[graph], STEPS, SEED)
+    promise = PROMISES.get(name, PROMISE)
+    case = suited(HOSTED[name], squares(BATCH), GRAPHS[graph], promise=promise)
+    return *case, *run_together(*case, GRAPHS[graph], STEPS, SEED)
 
 
 @pytest.mark.parametrize("ids", [[N - 1], [1, 2, 5]], ids=str)
 @pytest.mark.parametrize(("name", "graph"), HOSTED_RUNS)
 def test_hosting_some_clients_gives_their_rows(name, graph, ids):
-    together, recording = run_all(name, graph)
-    task, graph = squares(BATCH), GRAPHS[graph]
-    apart = run_apart(HOSTED[name], task, graph, STEPS, SEED, ids, recording)
+    algorithm, task, together, recording = run_all(name, graph)
+    graph = GRAPHS[graph]
+    apart = run_apart(algorithm, task, graph, STEPS, SEED, ids, recording)
     for state, all_clients in zip(apart, together, strict=True):
         compare(state, rows_of(ids, all_clients, graph))
+
+
+SUMS = [run for run in HOSTED_RUNS if HOSTED[run[0]].needs_total]
+
+
+@pytest.mark.parametrize("ids", [[N - 1], [1, 2, 5]], ids=str)
+@pytest.mark.parametrize(("name", "graph"), SUMS)
+def test_clients_that_learn_a_sum_have_the_same_bits_wherever_they_are_hosted(name, graph, ids):
+    """Sums of integers are not rounded."""
+    algorithm, task, together, recording = run_all(name, graph)
+    graph = GRAPHS[graph]
+    apart = run_apart(algorithm, task, graph, STEPS, SEED, ids, recording, lazily=True)
+    for state, all_clients in zip(apart, together, strict=True):
+        for field, rows in rows_of(ids, all_clients, graph).items():
+            assert torch.equal(getattr(state, field), rows)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.startswith("defl-vp")])

@@ -1,6 +1,6 @@
 """Every algorithm on keystreams: masks cancel, and one client needs only its own secret."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ import torch
 from hosting import RecordingNetwork, ReplayNetwork, rows_of
 
 import tacit
+from support.suited import made, suited
 from tacit import (
     ALGORITHMS,
     LPPA,
@@ -44,22 +45,16 @@ TASK = quadratic(
 )
 
 
-def made(name):
-    """An algorithm with the options it must be given."""
-    given = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
-    kind = ALGORITHMS[name]
-    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
-
-
 @pytest.fixture(params=ALGORITHMS)
 def algorithm(request):
-    return made(request.param)
+    return made(ALGORITHMS[request.param])
 
 
 def states(algorithm, graph=RING, steps=STEPS, **options):
     """The states after 0, 1, … iterations."""
+    algorithm, task = suited(algorithm, TASK, graph)
     simulation = Simulation(
-        Setting(algorithm, TASK, graph, seed=SEED, gradients="looped", **options)
+        Setting(algorithm, task, graph, seed=SEED, gradients="looped", **options)
     )
     simulation.start()
     yield simulation.state
@@ -85,7 +80,8 @@ def test_every_algorithm_runs_on_keystreams(algorithm):
 def test_a_client_alone_needs_its_own_secret_only(algorithm):
     """As in a node: the rows of one client, from its key and the messages of the others."""
     keys = KeyRing.from_seed(N, SEED)
-    simulation = Simulation(Setting(algorithm, TASK, RING, seed=SEED, gradients="looped", prg=keys))
+    algorithm, task = suited(algorithm, TASK, RING)
+    simulation = Simulation(Setting(algorithm, task, RING, seed=SEED, gradients="looped", prg=keys))
     recording = RecordingNetwork(simulation.net)
     simulation.here = replace(simulation.here, net=recording)
     simulation.start()
@@ -98,7 +94,7 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
         Neighbourhood.of(RING.edges, np.array(ids), own_weight=RING.weights.diagonal()[ids]),
         ReplayNetwork(recording, RING, ids),
         HostedObjective(
-            TASK, ids, TASK.loader(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"
+            task, ids, task.loader(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"
         ),
         replace(keys, secrets={2: keys.secrets[2]}).randomness(P, torch.float64),
         algorithm.gradients_per_step,
