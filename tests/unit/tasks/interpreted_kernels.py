@@ -59,6 +59,7 @@ def compare(k, channels, height, filters, batch, size, stride, dilation, bias, r
 SAMPLES = [  # channels, height, filters, batch, size, stride, dilation, with b
     (1, 9, 3, 5, (3, 3), (2, 1), (1, 2), True),
     (3, 6, 9, 66, (2, 2), (1, 2), (1, 1), False),
+    (1, 5, 17, 40, (3, 3), (1, 1), (1, 1), True),
 ]
 
 
@@ -68,6 +69,7 @@ def compare_filters(channels, height, filters, batch, size, stride, dilation, bi
     windows = gpu.Windows(size, stride, dilation, *plain.output_size(x.shape))
     dy = torch.randn(1, filters, windows.rows, windows.columns, batch)
     _, saved = plain.forward(torch.randn(1, plain.width), x)
+    gpu_samples.ENOUGH_WARPS = batch  # both tiles
     products, write = gpu_samples.filter_gradients(windows, x, dy.flatten(2), bias)
     products.right.fill_(torch.nan)
     write()
@@ -82,6 +84,7 @@ def compare_filters(channels, height, filters, batch, size, stride, dilation, bi
 CLIENTS = [  # samples of each client, padded samples
     ((7, 0, 40, 1), 3),
     ((0, 300), 0),
+    ((700,), 20),
     ((2,) * 30, 4),
 ]
 

@@ -15,13 +15,17 @@ import triton.language as tl
 from torch import Tensor
 
 from tacit.privacy.clipping import margin
-from tacit.tasks.layers.gpu import PROGRAMS, Windows
+from tacit.tasks.layers.gpu import Windows
 from tacit.tasks.sample_gradients import OuterProducts
 
-# Filters, taps and samples of which one program computes the gradients: each thread has one sample.
-FILTERS, TAPS, SAMPLES = 8, 8, 64
-# Samples and weights that one program adds up at a time.
-ROWS, COLUMNS = 16, 128
+# Warps of a program that computes gradients by filters: they read the same numbers.
+WARPS = 8
+# Fewer warps than this leave a GPU idle at the end.
+ENOUGH_WARPS = 8192
+# Programs that keep a GPU busy when clients' samples are added up.
+ENOUGH_PROGRAMS = 264
+# Clients with fewer samples on average are summed sample by sample.
+FEW = 16
 
 
 @triton.jit
@@ -30,56 +34,51 @@ def _filter_gradients_kernel(
     rows: tl.constexpr, columns: tl.constexpr, batch: tl.constexpr, row_stride: tl.constexpr,
     column_stride: tl.constexpr, kernel_height: tl.constexpr, kernel_width: tl.constexpr,
     tap_channel: tl.constexpr, tap_row: tl.constexpr, tap_column: tl.constexpr,
-    BIAS: tl.constexpr, FILTERS: tl.constexpr, TAPS: tl.constexpr, SAMPLES: tl.constexpr,
+    BIAS: tl.constexpr, FILTERS: tl.constexpr, TAPS: tl.constexpr, WARPS: tl.constexpr,
+    UNROLL: tl.constexpr,
 ):  # fmt: skip
-    tile = tl.program_id(1)
-    tap_blocks = (taps + TAPS - 1) // TAPS
-    b = tl.program_id(0) * SAMPLES + tl.arange(0, SAMPLES)
-    r = (tile % tap_blocks) * TAPS + tl.arange(0, TAPS)
-    f = (tile // tap_blocks) * FILTERS + tl.arange(0, FILTERS)
-    channel = r // (kernel_height * kernel_width)
+    # Each thread has one sample and one tile of filters and taps, the 32 threads of a warp the same
+    # tile. The first dimension is that of the threads, and the others are in registers: no load
+    # may be contiguous for the compiler, which would then move numbers between threads.
+    thread = tl.arange(0, 32 * WARPS)[:, None, None]
+    b = tl.max_contiguous(tl.program_id(1) * 32 + thread % 32, [1, 1, 1])
+    tile = tl.program_id(0) * WARPS + thread // 32
+    tap_blocks: tl.constexpr = (taps + TAPS - 1) // TAPS
+    filter_blocks: tl.constexpr = (filters + FILTERS - 1) // FILTERS
+    r = tile % tap_blocks * TAPS + tl.arange(0, TAPS)[None, None, :]
+    f = tile // tap_blocks * FILTERS + tl.arange(0, FILTERS)[None, :, None]
     within = r % (kernel_height * kernel_width)
     tap = (
-        channel * tap_channel
+        r // (kernel_height * kernel_width) * tap_channel
         + (within // kernel_width) * tap_row
         + (within % kernel_width) * tap_column
     )
-    sample = b[None, None, :]
-    some_dy = (f < filters)[:, None, None] & (sample < batch)
-    some_x = (r < taps)[None, :, None] & (sample < batch)
-    from_dy = dy + f[:, None, None] * (rows * columns * batch) + sample
-    from_x = x + tap[None, :, None] + sample
-    total = tl.zeros((FILTERS, TAPS, SAMPLES), dtype=tl.float32)
-    for row in range(rows):
-        for column in range(columns):
-            gradient = tl.load(from_dy + (row * columns + column) * batch, some_dy, 0.0)
-            window = tl.load(from_x + row * row_stride + column * column_stride, some_x, 0.0)
+    some_dy = (f < filters) & (b < batch)
+    some_x = (r < taps) & (b < batch)
+    from_dy = dy + f * (rows * columns * batch) + b
+    from_x = x + tap + b
+    total = tl.zeros((32 * WARPS, FILTERS, TAPS), dtype=tl.float32)
+    by_b = tl.zeros((32 * WARPS, FILTERS, 1), dtype=tl.float32)
+    for first in range(0, rows * columns, UNROLL):
+        for step in tl.static_range(UNROLL):
+            position = first + step
+            inside = tl.full((1, 1, 1), position, tl.int32) < rows * columns
+            offset = position // columns * row_stride + position % columns * column_stride
+            gradient = tl.load(from_dy + position * batch, some_dy & inside, 0.0)
+            window = tl.load(from_x + offset, some_x & inside, 0.0)
             total += gradient * window
+            if BIAS:
+                by_b += gradient
     exact = total.to(tl.float64)
-    square = tl.sum(tl.sum(exact * exact, 0), 0)
+    square = tl.sum(tl.sum(exact * exact, 2, keep_dims=True), 1, keep_dims=True)
     own = out + b.to(tl.int64) * out_stride
-    tl.store(
-        own[None, None, :] + f[:, None, None] * taps + r[None, :, None],
-        total,
-        some_dy & some_x,
-    )
-    if BIAS:  # noqa: SIM102 (known when compiling, unlike the other)
-        if tile % tap_blocks == 0:
-            by_b = tl.zeros((FILTERS, SAMPLES), dtype=tl.float32)
-            for position in range(rows * columns):
-                by_b += tl.load(
-                    dy + (f[:, None] * (rows * columns) + position) * batch + b[None, :],
-                    (f < filters)[:, None] & (b < batch)[None, :],
-                    0.0,
-                )
-            tl.store(
-                own[None, :] + filters * taps + f[:, None],
-                by_b,
-                (f < filters)[:, None] & (b < batch)[None, :],
-            )
-            exact_b = by_b.to(tl.float64)
-            square += tl.sum(exact_b * exact_b, 0)
-    tl.store(squares + tile * batch + b, square, b < batch)
+    tl.store(own + f * taps + r, total, some_dy & some_x)
+    if BIAS:
+        once = tile % tap_blocks == 0
+        exact_b = by_b.to(tl.float64)
+        square += tl.where(once, tl.sum(exact_b * exact_b, 1, keep_dims=True), 0.0)
+        tl.store(own + tl.max_contiguous(filters * taps + f, [1, 1, 1]), by_b, some_dy & once)
+    tl.store(squares + tile * batch + b, square, (b < batch) & (tile < tap_blocks * filter_blocks))
 
 
 @triton.jit
@@ -147,6 +146,31 @@ def _weighted_sums_kernel(
 
 
 @triton.jit
+def _few_outer_sums_kernel(
+    factors, left, right, bounds, out, left_b, left_o, right_b, right_i, outputs, width,
+    out_client, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(0)
+    low, high = tl.load(bounds + client), tl.load(bounds + client + 1)
+    blocks = (width + WIDTH - 1) // WIDTH
+    i = (tl.program_id(1) % blocks) * WIDTH + tl.arange(0, WIDTH)
+    o = (tl.program_id(1) // blocks) * OUTPUTS + tl.arange(0, OUTPUTS)
+    total = tl.zeros((OUTPUTS, WIDTH), dtype=tl.float32)
+    for b in range(low, high):
+        factor = tl.load(factors + b + tl.arange(0, 1))
+        # Samples with the factor zero may have gradients that are not finite.
+        some = factor != 0
+        by_output = tl.load(left + b * left_b + o * left_o, (o < outputs) & some, 0.0)
+        given = tl.load(right + b * right_b + i * right_i, (i < width) & some, 0.0)
+        total += (factor * by_output)[:, None] * given[None, :]
+    tl.store(
+        out + client.to(tl.int64) * out_client + o[:, None] * width + i[None, :],
+        total,
+        (o < outputs)[:, None] & (i < width)[None, :],
+    )
+
+
+@triton.jit
 def _outer_sums_kernel(
     factors, left, right, bounds, out, left_b, left_o, right_b, right_i, outputs, width,
     out_client, out_piece, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, SAMPLES: tl.constexpr,
@@ -200,18 +224,28 @@ def filter_gradients(
     _, channels, _, _, batch = x.shape
     filters, taps = dy.shape[1], channels * windows.size[0] * windows.size[1]
     out = x.new_empty(batch, filters * (taps + bias))
-    tiles = triton.cdiv(taps, TAPS) * triton.cdiv(filters, FILTERS)
+    few, many, unroll = tile_of(filters, taps, batch)
+    tiles = triton.cdiv(filters, few) * triton.cdiv(taps, many)
     squares = torch.empty(tiles, batch, dtype=torch.float64, device=x.device)
     _, _, row_stride, column_stride, *rest = windows._offsets(x)
 
     def write() -> None:
-        _filter_gradients_kernel[(triton.cdiv(batch, SAMPLES), tiles)](
+        _filter_gradients_kernel[(triton.cdiv(tiles, WARPS), triton.cdiv(batch, 32))](
             x, dy, out, squares, out.stride(0), taps, filters, windows.rows, windows.columns,
-            batch, row_stride, column_stride, *rest, BIAS=bias, FILTERS=FILTERS, TAPS=TAPS,
-            SAMPLES=SAMPLES, num_warps=SAMPLES // 32,
+            batch, row_stride, column_stride, *rest, BIAS=bias, FILTERS=few, TAPS=many,
+            WARPS=WARPS, UNROLL=unroll, num_warps=WARPS,
         )  # fmt: skip
 
     return OuterProducts(out, squares=squares.T), write
+
+
+def tile_of(filters: int, taps: int, batch: int) -> tuple[int, int, int]:
+    """Filters and taps of which a thread computes the gradients, and positions at a time.
+
+    Larger tiles read less, smaller ones make more warps.
+    """
+    warps = triton.cdiv(filters, 8) * triton.cdiv(taps, 4) * triton.cdiv(batch, 32)
+    return (8, 4, 2) if warps >= ENOUGH_WARPS else (4, 4, 4)
 
 
 def write_clipped_sums(
@@ -240,10 +274,11 @@ def _factors(products: Sequence[OuterProducts], bound: float) -> Tensor:
         known = block.squares is not None
         right = block.squares if block.squares is not None else block.right
         left = right if block.left is None else block.left
-        _add_squares_kernel[(triton.cdiv(batch, 32),)](
+        longest = max(left.shape[1], right.shape[1])
+        _add_squares_kernel[(triton.cdiv(batch, 16),)](
             norms, left, right, *left.stride(), *right.stride(), left.shape[1], right.shape[1],
-            batch, LEFT=block.left is not None, SQUARED=known, FIRST=number == 0, SAMPLES=32,
-            NUMBERS=32, num_warps=4,
+            batch, LEFT=block.left is not None, SQUARED=known, FIRST=number == 0, SAMPLES=16,
+            NUMBERS=min(256, _power(longest)), num_warps=4,
         )  # fmt: skip
     factors = torch.empty(batch, dtype=torch.float32, device=norms.device)
     _factors_kernel[(triton.cdiv(batch, 128),)](
@@ -254,26 +289,39 @@ def _factors(products: Sequence[OuterProducts], bound: float) -> Tensor:
 
 def _write_sums(block: OuterProducts, factors: Tensor, bounds: Tensor, out: Tensor) -> None:
     n, right, left = len(bounds) - 1, block.right, block.left
-    width = right.shape[1]
+    average, width = max(1, len(right) // n), right.shape[1]
     outputs = 1 if left is None else left.shape[1]
-    # Blocks of weights: as many programs as keep a GPU busy, by cutting clients' samples too.
-    tile, across = (1, COLUMNS) if left is None else (max(16, min(32, _power(outputs))), 64)
+    rows = min(16, _power(average))
+    if left is None:
+        tile, across = 1, 2048 // rows
+    else:
+        tile, across = min(32, max(16, _power(outputs))), 128 if average < FEW else 64
     blocks = triton.cdiv(outputs, tile) * triton.cdiv(width, across)
-    pieces = max(1, min(PROGRAMS // (n * blocks), len(right) // (64 * n)))
+    # Programs share the samples of a client that has many.
+    pieces = max(1, min(ENOUGH_PROGRAMS // (n * blocks), average // 128)) if average > 512 else 1
     parts = out[None] if pieces == 1 else out.new_empty(pieces, n, outputs * width)
-    grid = (n, blocks, pieces)
     strides = (parts.stride(1), parts.stride(0))
     if left is None:
-        _weighted_sums_kernel[grid](
+        _weighted_sums_kernel[(n, blocks, pieces)](
             factors, right, bounds, parts, *right.stride(), width, *strides,
-            ROWS=ROWS, COLUMNS=COLUMNS, num_warps=4,
+            ROWS=rows, COLUMNS=across, num_warps=4,
         )  # fmt: skip
+        return _add_up(parts, out)
+    operands = (factors, left, right, bounds, parts, *left.stride(), *right.stride())
+    if average < FEW:
+        _few_outer_sums_kernel[(n, blocks)](
+            *operands, outputs, width, strides[0], OUTPUTS=tile, WIDTH=across, num_warps=4
+        )
     else:
-        _outer_sums_kernel[grid](
-            factors, left, right, bounds, parts, *left.stride(), *right.stride(), outputs, width,
-            *strides, OUTPUTS=tile, WIDTH=across, SAMPLES=32, num_warps=4,
+        _outer_sums_kernel[(n, blocks, pieces)](
+            *operands, outputs, width, *strides, OUTPUTS=tile, WIDTH=across, SAMPLES=32,
+            num_warps=4,
         )  # fmt: skip
-    if pieces > 1:
+    return _add_up(parts, out)
+
+
+def _add_up(parts: Tensor, out: Tensor) -> None:
+    if len(parts) > 1:
         torch.sum(parts, 0, out=out)
 
 
