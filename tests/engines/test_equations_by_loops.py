@@ -504,7 +504,7 @@ def private_sgd(a, plain):
     """G = Σᵢ (gᵢ + ζᵢ); v⁺ = μv + G/B; θ⁺ = θ − λv⁺, from one model for all."""
     mechanism = a.mechanism
     theta, v = plain.start()[0], ZERO
-    yield {"theta": [theta] * N, "velocity": [v] * N}
+    yield {"theta": [theta] * N, "first": [v] * N}
     for t in range(STEPS):
         updates = []
         for i in range(N):
@@ -520,9 +520,12 @@ def private_sgd(a, plain):
                     g = g + gradient
                 g = g * min(1.0, a.clip / math.sqrt(float(g @ g)))
             updates.append(g)
-        v = a.momentum * v + masked_total(plain, mechanism.code, updates, t + 1) / mechanism.expected
+        v = (
+            a.momentum * v
+            + masked_total(plain, mechanism.code, updates, t + 1) / mechanism.expected
+        )
         theta = theta - rate(a.lr, t) * v
-        yield {"theta": [theta] * N, "velocity": [v] * N}
+        yield {"theta": [theta] * N, "first": [v] * N}
 
 
 def decor(a, plain):
