@@ -113,6 +113,7 @@ class LazyClients(HostedClients):
         if isinstance(theta, Tensor):
             theta = Known(theta, self.workspace)
         number = self.batch(local)
+        self.workspace.drawn[local] = None
 
         def write(out: Tensor, value: Tensor) -> None:
             gradients = self.objective.grad(value, number, out)
@@ -124,6 +125,7 @@ class LazyClients(HostedClients):
     def clipped_sum(self, theta: Any, bound: float, rate: float, local: int = 0) -> Any:
         rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
         number, sampling = self.batch(local), self.sampling(bound, rate, local)
+        self.workspace.drawn[local] = bound, rate
 
         def write(out: Tensor, value: Tensor) -> None:
             self.objective.clipped_sum(value, sampling, number, out)

@@ -38,10 +38,15 @@ Coefficient = float | Tensor  # A tensor without dimensions in a captured step, 
 
 @dataclass(frozen=True)
 class Workspace:
-    """What evaluation uses: recycled memory, and the threads that share the work."""
+    """What evaluation uses: recycled memory, and the threads that share the work.
+
+    `drawn` notes which gradients of an iteration are sums over samples that are drawn, with their
+    bound and rate; None for gradients on batches. Captured iterations prepare them.
+    """
 
     buffers: Buffers = field(default_factory=Buffers)
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
+    drawn: dict[int, tuple[float, float] | None] = field(default_factory=dict)
 
     def add(self, out: Tensor, terms: list[tuple[Coefficient, Tensor]]) -> None:
         """Add Σ coefficient · rows to `out` in place, term by term, two terms per pass."""

@@ -2,8 +2,8 @@
 
 A sample's clipped gradient has norm at most C, so it changes a client's integers by at most
 s·C + √P: rounding moves each of P coordinates by at most one. Noise of the honest clients together
-has the standard deviation σ(s·C + √P), where σ is the noise multiplier that the accountant counts
-on. Each of h honest clients adds 1/h of the variance.
+has at least the guarantee of Gaussian noise with the standard deviation σ(s·C + √P), where σ is the
+noise multiplier that the accountant counts on. Each of h honest clients adds 1/h of the variance.
 
 The noise has one of a family of integer distributions, so σ is met exactly by the choice of s.
 """
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tacit.core.discrete_gaussian import MAX_FACTOR, DiscreteGaussian
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import LARGEST_TOTAL, FixedPoint
+from tacit.privacy.accounting.integer_noise import continuous_scale, rounding_distance
 from tacit.privacy.guarantee import Budget, Privacy, Unit
 from tacit.privacy.population import Population
 
@@ -74,12 +75,12 @@ def private_sum(promise: Privacy, bound: float, facts: Population) -> PrivateSum
             "Give a clipping bound, e.g. clip = 1.0, or epsilon = inf.",
         )
     multiplier, root = budget.noise_multiplier, math.sqrt(facts.parameters)
-    share = math.sqrt(budget.honest) / multiplier
+    clients = math.sqrt(budget.honest)
     # Integers per bound, s·C: enough for a small overhead, if they fit.
     wanted = min(root / OVERHEAD, bound * _largest_scale(bound, _most(expected, rate)))
-    largest = DiscreteGaussian(MAX_FACTOR)
-    noise = DiscreteGaussian.at_least(min((wanted + root) / share, largest.scale))
-    per_bound = noise.scale * share - root
+    largest = DiscreteGaussian(MAX_FACTOR).scale
+    noise = DiscreteGaussian.at_least(min(multiplier * (wanted + root) / clients, largest))
+    per_bound = continuous_scale(noise.scale * clients) / multiplier - root
     if per_bound < root / MOST_OVERHEAD or per_bound > 2 * wanted:
         raise Misuse(
             f"Sums of about {expected:.0f} gradients of {facts.parameters:,} parameters do not fit "
@@ -87,7 +88,7 @@ def private_sum(promise: Privacy, bound: float, facts: Population) -> PrivateSum
             "Lower the batch size, or train fewer parameters.",
         )
     draws = facts.parameters * facts.steps * facts.clients
-    budget = budget.with_distance(noise.distance(draws))
+    budget = budget.with_distance(noise.distance(draws) + rounding_distance(draws))
     return PrivateSum(
         promise.unit, bound, rate, expected, FixedPoint(per_bound / bound, noise), budget
     )

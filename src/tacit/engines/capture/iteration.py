@@ -20,6 +20,7 @@ from tacit.core.rows import is_shared, shared
 from tacit.core.schedules import Rate, rate_at
 from tacit.engines.buffers import Buffers
 from tacit.engines.capture.graphs import Work, captured
+from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.lazy_clients import LazyClients, LazyNetwork
 from tacit.engines.lazy_rows import Computed, Known, Workspace, evaluated_state
@@ -37,29 +38,44 @@ class DeviceClock:
     def __init__(self, algorithm: Algorithm, here: LazyClients, like: Tensor) -> None:
         if not isinstance(here.objective, HostedObjective):
             raise NotCapturable("its gradients are computed elsewhere")
-        self.objective = here.objective
+        self.objective, self._here = here.objective, here
         self.tick = torch.zeros(1, dtype=torch.int64, device=like.device)
         # Allocated before anything is captured, or the allocation would be captured too.
         self._rates = [
             (option, like.new_zeros(())) for option in vars(algorithm).values() if callable(option)
         ]
         self._values: dict[int, float] = {}  # of the rates in use, as they are on the device
-        first = [here.objective.samples(1 + local) for local in range(here.gradients_per_step)]
-        self._samples = [None if index is None else index.clone() for index in first]
+        # Of the gradients that an iteration computes: those on batches, and those on drawn samples.
+        drawn = here.workspace.drawn or dict.fromkeys(range(here.gradients_per_step))
+        self._samples: dict[int, Tensor | None] = {}
+        self._places: dict[int, tuple[DeviceSample, float, float]] = {}
+        for local, sampling in drawn.items():
+            if sampling is None:
+                index = here.objective.samples(1 + local)
+                self._samples[local] = None if index is None else index.clone()
+            else:
+                bound, rate = sampling
+                sample = here.objective.drawn(here.at(0).sampling(bound, rate, local))
+                self._places[local] = here.objective.place_sample(like, sample), bound, rate
 
-    def set(self, t: int) -> None:
-        """Prepare the device for iteration t."""
+    def set(self, t: int) -> bool:
+        """Prepare the device for iteration t; False if more samples were drawn than fit."""
         self.tick.fill_(t + 1)
         for place, value in self._values.items():
             schedule, on_device = self._rates[place]
             if (now := rate_at(schedule, t)) != value:
                 self._values[place] = now
                 on_device.fill_(now)
-        for local, index in enumerate(self._samples):
+        for local, index in self._samples.items():
             if index is not None:
-                batch = self.objective.samples(1 + t * len(self._samples) + local)
+                batch = self.objective.samples(1 + t * self._here.gradients_per_step + local)
                 assert batch is not None
                 index.copy_(batch)
+        here = self._here.at(t)
+        return all(
+            place.load(self.objective.drawn(here.sampling(bound, rate, local)))
+            for local, (place, bound, rate) in self._places.items()
+        )
 
     def rate(self, rate: Rate) -> float | Tensor:
         """A step size, on the device if it changes."""
@@ -73,7 +89,18 @@ class DeviceClock:
 
     def grad(self, theta: Tensor, local: int, out: Tensor) -> Tensor:
         """Gradients on the current batches."""
+        if local not in self._samples:
+            raise NotCapturable("it computes other gradients than in earlier iterations")
         return self.objective.grad_on(theta, self._samples[local], out)
+
+    def clipped_sum(
+        self, theta: Tensor, local: int, bound: float, rate: float, out: Tensor
+    ) -> Tensor:
+        """Sums over the current samples."""
+        place, *sampling = self._places.get(local, (None,))
+        if place is None or sampling != [bound, rate]:
+            raise NotCapturable("it samples otherwise than in earlier iterations")
+        return self.objective.clipped_sum_on(theta, place, bound, out)
 
 
 @dataclass(frozen=True)
@@ -98,6 +125,15 @@ class CapturedClients(LazyClients):
         if isinstance(theta, Tensor):
             rows = Known(theta, self.workspace)
         return Computed(lambda out, value: clock.grad(value, local, out), rows, self.workspace)
+
+    def clipped_sum(self, theta: Any, bound: float, rate: float, local: int = 0) -> Any:
+        clock = self.clock
+        rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
+
+        def write(out: Tensor, value: Tensor) -> None:
+            clock.clipped_sum(value, local, bound, rate, out)
+
+        return Computed(write, rows, self.workspace)
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         raise NotCapturable("it minimises, which may iterate until it converges")
@@ -165,11 +201,23 @@ class CapturedStep:
 
     def replay(self, t: int) -> None:
         """Compute iteration t."""
-        self._clock.set(t)
-        self._replay()
-        self._net.bytes_sent += self._bytes
+        if self._clock.set(t):
+            self._replay()
+            self._net.bytes_sent += self._bytes
+        else:
+            self._compute(t)
         rows = {name: len(rows) for name, rows in self._rows.items()}
         self._watchdog.record(t + 1, rows, self._magnitudes.clone())
+
+    def _compute(self, t: int) -> None:
+        """Compute iteration t without the graph: it has more samples than that has room for."""
+        algorithm, here = self._made_of
+        here = here.at(t)
+        after = [algorithm.step(here.lazy_state(self.state), here)]
+        overwrite(self._rows, tensors_of(evaluated_state(after.pop())))
+        magnitudes = [self._watchdog.magnitudes(rows) for rows in self._rows.values()]
+        # In the place where replays write them.
+        self._magnitudes.copy_(torch.cat(magnitudes))
 
 
 def copied_state(state: Any) -> Any:

@@ -18,6 +18,7 @@ from torch.func import grad, vmap
 
 from tacit.core.devices import to_device
 from tacit.core.errors import Misuse
+from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool, without_onednn
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.device_samples import DeviceSample
@@ -192,7 +193,7 @@ class ClippedSums:
     def place(self, theta: Tensor, sample: PoissonSample) -> DeviceSample:
         """A place on the device of theta [n, P] for this sample and others of its size."""
         largest = self.backend.samples_per_pass(theta.device)
-        return DeviceSample.of(sample, is_shared(theta), largest, theta.device)
+        return DeviceSample.of(sample, has_one_model(theta), largest, theta.device)
 
     def write_on(self, theta: Tensor, samples: DeviceSample, bound: float, out: Tensor) -> None:
         """As `write`. The work does not depend on the samples, so it can be captured.
@@ -200,7 +201,7 @@ class ClippedSums:
         Raises:
             ValueError: If the samples were placed for a common model and theta has several.
         """
-        if samples.shared and not is_shared(theta):
+        if samples.shared and not has_one_model(theta):
             raise ValueError("samples placed for one model, but clients have models of their own")
         self._run_passes(theta, samples, out, partial(self._write_pass, samples.size, bound))
 
@@ -247,7 +248,7 @@ class ClippedSums:
         """Write the sums with workers, each of which takes a piece of the samples at a time."""
         bounds, total = sample.bounds, len(sample.index)
         largest = self.backend.samples_per_pass(theta.device)
-        if is_shared(theta) and not self.apart:
+        if has_one_model(theta) and not self.apart:
             cuts = self.pool.split(total, largest)
         else:
             # Client by client.
@@ -276,6 +277,6 @@ class ClippedSums:
                 out[piece.begun.start - 1] += rest[0]
 
 
-def is_shared(theta: Tensor) -> bool:
+def has_one_model(theta: Tensor) -> bool:
     """Whether all rows are known to be the same: one row, or an expanded one."""
-    return len(theta) == 1 or theta.stride(0) == 0
+    return len(theta) == 1 or is_shared(theta)

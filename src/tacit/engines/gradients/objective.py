@@ -172,13 +172,16 @@ class HostedObjective:
     def clipped_sum(
         self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
     ) -> Tensor:
+        return self.clipped_sum_of(theta, self.drawn(sampling), sampling.bound, out)
+
+    def drawn(self, sampling: Sampling) -> PoissonSample:
+        """The samples that the hosted clients draw."""
         hosted = torch.as_tensor(self.clients)
 
         def words(ids: Tensor, width: int) -> Tensor:
             return sampling.draw(torch.searchsorted(hosted, ids), width)
 
-        sample = self.poisson_sample(sampling.rate, words)
-        return self.clipped_sum_of(theta, sample, sampling.bound, out)
+        return self.poisson_sample(sampling.rate, words)
 
     def clipped_sum_of(
         self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor | None = None
