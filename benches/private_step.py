@@ -3,10 +3,9 @@
     python benches/private_step.py                            # CPU
     python benches/private_step.py --device cuda --repeats 50
 
-All cases process the same expected number of samples with the model of
-docs/guides/private-training.md, and take turns, so that a busy machine slows all alike. Prints the
-median time per batch of each case and the median of its ratio to the plain gradient, turn by turn.
-Opacus is included if it is installed.
+All cases process the same expected number of samples with the same network, and take turns, so that
+a busy machine slows all alike. Prints the median time per batch of each case and the median of its
+ratio to the plain gradient, turn by turn. Opacus is included if it is installed.
 """
 
 from __future__ import annotations

@@ -12,12 +12,14 @@ from torch.nn import functional
 
 import tacit
 from tacit import models
+from tacit.core import native
 from tacit.core.errors import Misuse
 from tacit.core.randomness import Philox
 from tacit.core.workers import WorkerPool
 from tacit.engines.gradients import clipped, device_samples, strategies
-from tacit.engines.gradients.clipped import ClippedSums, ClippingBackend, pieces
+from tacit.engines.gradients.clipped import ClippedSums, pieces
 from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.gradients.sample_backends import SampleBackend
 from tacit.tasks import Task
 from tacit.tasks.poisson import PoissonSample
 
@@ -57,7 +59,7 @@ def objective(task, pool=None, clients=None):
 
 def with_backend(task, strategy, pool=None):
     hosted = objective(task, pool)
-    backend = ClippingBackend.of(task, strategy)
+    backend = SampleBackend.of(task, strategy)
     hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader.arrays, hosted.pool)
     return hosted
 
@@ -179,6 +181,47 @@ def test_layers_clip_what_autograd_clips(chain, dtype, counts, bound, shared):
     assert_same(found, expected, scale, 30)
 
 
+@pytest.fixture
+def tensor_operations(monkeypatch):
+    """As where there was no C compiler."""
+    monkeypatch.setattr(native, "_library", lambda: None)
+
+
+@pytest.mark.usefixtures("tensor_operations")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("shared", [True, False])
+def test_tensor_operations_do_what_compiled_loops_do(dtype, counts, shared):
+    task = task_of(module_of(CNN, dtype), IMAGE)
+    theta = scattered(task)
+    theta = theta[:1].expand_as(theta) if shared else theta
+    sample = sample_of(counts, 14)
+    found = with_backend(task, "layered").clipped_sum_of(theta, sample, 0.5)
+    assert_same(found, by_hand(task, theta, sample, 0.5), 0.5, 28)
+
+
+def test_sums_are_those_of_opacus():
+    opacus = pytest.importorskip("opacus")
+    module = module_of(CNN)
+    task = task_of(module, IMAGE, sizes=(14,))
+    sample, bound = sample_of((14,), 14), 0.4
+    theta = task.initial(0, [0])
+    found = objective(task).clipped_sum_of(theta, sample, bound)
+    theirs = opacus.GradSampleModule(module, loss_reduction="sum")
+    optimizer = opacus.optimizers.DPOptimizer(
+        torch.optim.SGD(theirs.parameters(), lr=1.0), noise_multiplier=0.0, max_grad_norm=bound,
+        expected_batch_size=14, loss_reduction="sum",
+    )  # fmt: skip
+    x, y = (array[sample.index] for array in task.parts.arrays)
+    functional.cross_entropy(theirs(x), y, reduction="sum").backward()
+    norms = torch.stack([p.grad_sample.flatten(1).norm(dim=1) for p in theirs.parameters()])
+    assert bool(norms.norm(dim=0).gt(bound).any())
+    optimizer.clip_and_accumulate()
+    total = torch.cat([p.summed_grad.flatten() for p in theirs.parameters()])
+    # Opacus adds 10⁻⁶ to each norm.
+    torch.testing.assert_close(found[0], total, rtol=1e-4, atol=1e-5 * bound)
+
+
 CRITERIA = {
     "cross-entropy": (functional.cross_entropy, None),
     "smoothed": (lambda o, y: functional.cross_entropy(o, y, label_smoothing=0.1), None),
@@ -282,7 +325,7 @@ def test_pieces_of_any_size_give_the_same_sums(strategy, workers, shared, monkey
     sample = sample_of((0, 13, 2, 6), 16)
     pool = WorkerPool(workers)
     whole = with_backend(task, strategy).clipped_sum_of(theta, sample, 0.3)
-    workspace = ClippingBackend.of(task, strategy).workspace
+    workspace = SampleBackend.of(task, strategy).workspace
     for together in (1, 2, 5, 8):
         monkeypatch.setitem(strategies.WORKSPACE, "cpu", together * workspace)
         hosted = with_backend(task, strategy, pool)

@@ -17,6 +17,7 @@ from tacit.engines.gradients.choice import choose_backend
 from tacit.engines.gradients.objective import HostedObjective, looped
 from tacit.tasks import Task
 from tacit.tasks.layers import layered_loss
+from tacit.tasks.layers.basic import MaxPool
 
 CLIENTS, CLASSES = 3, 4
 
@@ -479,3 +480,16 @@ def test_modules_that_only_resemble_a_layer_are_unsupported(module):
     x, y = torch.rand(3, 8, 6), torch.zeros(3, 8, dtype=torch.int64)
     task = Task.from_module(module, list(zip(x, y, strict=True)))
     assert isinstance(layered(task), str)
+
+
+@pytest.mark.parametrize("inputs", [draw, whole_numbers])
+@pytest.mark.parametrize(("size", "stride"), [((2, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 2), (3, 2))])
+def test_gradients_of_overlapping_pools_in_a_fixed_order(size, stride, inputs):
+    """What a GPU without our kernels computes, whose own sums have no order."""
+    pool = MaxPool(size, stride)
+    images = inputs(5, 3, 7, 8).requires_grad_()
+    pooled, where = functional.max_pool2d(images, size, stride, return_indices=True)
+    dy = draw(*pooled.shape, seed=2)
+    (expected,) = torch.autograd.grad(pooled, images, dy)
+    torch.testing.assert_close(pool._unpool(dy, images.detach(), where), expected)
+    assert pool.overlaps == (stride != (3, 2))

@@ -1,112 +1,33 @@
 """Each hosted client's sum of clipped gradients of single samples.
 
-Backends differ in how they compute the gradients of single samples: by layers, by torch.func or one
-by one. If all clients have the same model, their samples go through in one flat batch, which is cut
-into pieces for the workers without regard to clients.
+If all clients have the same model, their samples go through in one flat batch, which is cut into
+pieces for the workers without regard to clients. On a GPU it is padded to a fixed size, so that the
+pass can be captured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from torch import Tensor
-from torch.func import grad, vmap
 
 from tacit.core.devices import to_device
 from tacit.core.errors import Misuse
 from tacit.core.rows import is_shared
-from tacit.core.workers import WorkerPool, without_onednn
+from tacit.core.workers import WorkerPool
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.device_samples import DeviceSample
+from tacit.engines.gradients.sample_backends import SampleBackend
 from tacit.engines.gradients.separable import check_separable
-from tacit.engines.gradients.strategies import STRATEGIES, WORKSPACE, Strategy
 from tacit.tasks.batches import BatchLoader, MiniBatchLoader, gather
-from tacit.tasks.flat import Loss
-from tacit.tasks.layers import layered_loss
 from tacit.tasks.layers.basic import kernels_for
 from tacit.tasks.parts import Part
 from tacit.tasks.poisson import PoissonSample
-from tacit.tasks.sample_gradients import OuterProducts, write_clipped_sums, write_masked_sums
+from tacit.tasks.sample_gradients import write_clipped_sums, write_masked_sums
 from tacit.tasks.task import Task
-
-# A model [P] and arrays [B, ...] → the gradient of each sample.
-SampleGradients = Callable[[Tensor, Part], Sequence[OuterProducts]]
-
-
-def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
-    """The gradient [B, P] of each sample's own loss, in one pass."""
-
-    def of_one(theta: Tensor, *sample: Tensor) -> Tensor:
-        return loss(theta, *(array[None] for array in sample))
-
-    gradients: Tensor = vmap(grad(of_one), (None, *(0 for _ in arrays)))(theta, *arrays)
-    return gradients
-
-
-def looped(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
-    """The gradient [B, P] of each sample's own loss, one by one: slow and obviously right."""
-    out = theta.new_empty(len(arrays[0]), len(theta))
-    for row in range(len(out)):
-        point = theta.detach().clone().requires_grad_()
-        value = loss(point, *(array[row : row + 1] for array in arrays))
-        (out[row],) = torch.autograd.grad(value, point)
-    return out
-
-
-@dataclass(frozen=True, eq=False)
-class ClippingBackend:
-    """Computes the gradients of single samples of one task.
-
-    `workspace` is how many numbers one sample takes in a pass, roughly.
-    """
-
-    strategy: Strategy
-    gradients: SampleGradients
-    workspace: int
-
-    @classmethod
-    def of(cls, task: Task, strategy: Strategy) -> ClippingBackend:
-        """The backend for a task with mini-batches.
-
-        Raises:
-            Misuse: If the strategy is "layered" but the loss is not that of a chain of layers.
-        """
-        if strategy == "layered":
-            net = layered_loss(task.loss, task.parts, 1)
-            if isinstance(net, str):
-                raise Misuse(f'gradients is "layered", but {net}.', 'Use "batched" or "looped".')
-            return cls(strategy, net.sample_gradients, net.workspace + 2 * task.parameters)
-        compute = {"batched": batched, "looped": looped}[strategy]
-
-        def gradients(theta: Tensor, arrays: Part) -> list[OuterProducts]:
-            return [OuterProducts(compute(task.loss, theta, arrays))]
-
-        numel = task.source.batch_numel // (task.batch_size or 1)
-        return cls(strategy, gradients, 4 * task.parameters + 16 * numel)
-
-    @classmethod
-    def first_usable(cls, task: Task, theta: Tensor, arrays: Part) -> ClippingBackend:
-        """The fastest backend that works for a model [P] and arrays [B, ...]."""
-        for strategy in STRATEGIES[:-1]:
-            try:
-                backend = cls.of(task, strategy)
-                backend.gradients(theta, arrays)
-            except Exception:  # torch.func and users' losses raise many kinds
-                continue
-            return backend
-        return cls.of(task, STRATEGIES[-1])
-
-    def samples_per_pass(self, device: torch.device | str) -> int:
-        """How many samples fit into the workspace of a pass."""
-        return max(1, WORKSPACE[torch.device(device).type] // self.workspace)
-
-    def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
-        """The context of a pass: in layered ones, each worker multiplies matrices by itself."""
-        return without_onednn(device) if self.strategy == "layered" else nullcontext()
 
 
 def require_samples(loader: BatchLoader) -> MiniBatchLoader:
@@ -155,7 +76,7 @@ def pieces(bounds: Tensor, cuts: Sequence[slice]) -> Iterator[Piece]:
 class ClippedSums:
     """Sums of clipped gradients over samples of shared arrays."""
 
-    backend: ClippingBackend
+    backend: SampleBackend
     arrays: Part
     pool: WorkerPool
     apart: bool = False  # client by client, so that sums are rounded as if each were alone
@@ -179,7 +100,7 @@ class ClippedSums:
         arrays = require_samples(loader).arrays
         check_separable(task.loss, theta, arrays)
         some = gather(arrays, slice(0, 2))
-        return cls(ClippingBackend.first_usable(task, theta, some), arrays, pool, apart)
+        return cls(SampleBackend.first_usable(task, theta, some), arrays, pool, apart)
 
     def write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write each client's sum at its own row of theta [n, P] into out [n, P]."""

@@ -1,0 +1,99 @@
+"""Gradients of single samples, by one of three backends: layered, batched or looped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from tacit.core.errors import Misuse
+from tacit.core.workers import without_onednn
+from tacit.engines.gradients.strategies import STRATEGIES, WORKSPACE, Strategy
+from tacit.tasks.flat import Loss
+from tacit.tasks.layers import LayeredLoss, layered_loss
+from tacit.tasks.parts import Part
+from tacit.tasks.sample_gradients import OuterProducts
+from tacit.tasks.task import Task
+
+# A model [P] and arrays [B, ...] → the gradient of each sample.
+SampleGradients = Callable[[Tensor, Part], Sequence[OuterProducts]]
+
+
+def batched(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
+    """The gradient [B, P] of each sample's own loss, in one pass."""
+
+    def of_one(theta: Tensor, *sample: Tensor) -> Tensor:
+        return loss(theta, *(array[None] for array in sample))
+
+    gradients: Tensor = vmap(grad(of_one), (None, *(0 for _ in arrays)))(theta, *arrays)
+    return gradients
+
+
+def looped(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
+    """The gradient [B, P] of each sample's own loss, one by one: slow and obviously right."""
+    out = theta.new_empty(len(arrays[0]), len(theta))
+    for row in range(len(out)):
+        point = theta.detach().clone().requires_grad_()
+        value = loss(point, *(array[row : row + 1] for array in arrays))
+        (out[row],) = torch.autograd.grad(value, point)
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class SampleBackend:
+    """Computes the gradients of single samples of one task.
+
+    `workspace` is how many numbers one sample takes in a pass, roughly.
+    """
+
+    strategy: Strategy
+    gradients: SampleGradients
+    workspace: int
+
+    @classmethod
+    def of(cls, task: Task, strategy: Strategy) -> SampleBackend:
+        """The backend for a task with mini-batches.
+
+        Raises:
+            Misuse: If the strategy is "layered" but the loss is not that of a chain of layers.
+        """
+        if strategy == "layered":
+            net = layered_loss(task.loss, task.parts, 1)
+            if isinstance(net, str):
+                raise Misuse(f'gradients is "layered", but {net}.', 'Use "batched" or "looped".')
+            return cls(strategy, net.sample_gradients, net.workspace + 2 * task.parameters)
+        compute = {"batched": batched, "looped": looped}[strategy]
+
+        def gradients(theta: Tensor, arrays: Part) -> list[OuterProducts]:
+            return [OuterProducts(compute(task.loss, theta, arrays))]
+
+        numel = task.source.batch_numel // (task.batch_size or 1)
+        return cls(strategy, gradients, 4 * task.parameters + 16 * numel)
+
+    @classmethod
+    def first_usable(cls, task: Task, theta: Tensor, arrays: Part) -> SampleBackend:
+        """The fastest backend that works for a model [P] and arrays [B, ...]."""
+        net = layered_loss(task.loss, task.parts, 1)
+        if isinstance(net, LayeredLoss) and net.labelled:
+            # Works: no need to compile kernels for a trial.
+            return cls.of(task, "layered")
+        for strategy in STRATEGIES[:-1]:
+            try:
+                backend = cls.of(task, strategy)
+                backend.gradients(theta, arrays)
+            except Exception:  # torch.func and users' losses raise many kinds
+                continue
+            return backend
+        return cls.of(task, STRATEGIES[-1])
+
+    def samples_per_pass(self, device: torch.device | str) -> int:
+        """How many samples fit into the workspace of a pass."""
+        return max(1, WORKSPACE[torch.device(device).type] // self.workspace)
+
+    def pass_context(self, device: torch.device | str) -> AbstractContextManager[None]:
+        """The context of a pass: in layered ones, each worker multiplies matrices by itself."""
+        return without_onednn(device) if self.strategy == "layered" else nullcontext()
