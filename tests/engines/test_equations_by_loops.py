@@ -503,6 +503,7 @@ def masked_total(plain, code, rows, tick):
 def private_sgd(a, plain):
     """G = Σᵢ (gᵢ + ζᵢ); v⁺ = μv + G/B; θ⁺ = θ − λv⁺, from one model for all."""
     mechanism = a.mechanism
+    code, expected = mechanism.code, mechanism.expected
     theta, v = plain.start()[0], ZERO
     yield {"theta": [theta] * N, "velocity": [v] * N}
     for t in range(STEPS):
@@ -520,7 +521,7 @@ def private_sgd(a, plain):
                     g = g + gradient
                 g = g * min(1.0, a.clip / math.sqrt(float(g @ g)))
             updates.append(g)
-        v = a.momentum * v + masked_total(plain, mechanism.code, updates, t + 1) / mechanism.expected
+        v = a.momentum * v + masked_total(plain, code, updates, t + 1) / expected
         theta = theta - rate(a.lr, t) * v
         yield {"theta": [theta] * N, "velocity": [v] * N}
 
