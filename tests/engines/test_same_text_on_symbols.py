@@ -40,6 +40,7 @@ CASES = {name: {} for name in ALGORITHMS} | {
     "admm, inner": {"solver": tacit.InnerSolver(steps=3)},
     "fedavg, local steps": {"local_steps": 3},
     "private-sgd, momentum": {"momentum": 0.9},
+    "private-sgd, adam": {"optimizer": "adam"},
     "private-sgd, without noise": {},
     "private-sgd, clients": {"clip": 2.0, "local_steps": 3},
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import networkx as nx
+import torch
 from torch import Tensor
 
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
-from tacit.core.checks import check_count, check_number, check_positive
+from tacit.core.checks import check_choice, check_count, check_number, check_positive
 from tacit.core.errors import Misuse
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
@@ -20,13 +21,28 @@ from tacit.privacy.guarantee import Budget, Privacy
 from tacit.privacy.population import Population
 from tacit.privacy.private_sum import PrivateSum, private_sum
 
+# Adam's ϵ, which keeps steps finite where all gradients were zero.
+STABILITY = 1e-8
+
 
 @dataclass(frozen=True)
 class PrivateState:
-    """The model and the momentum, equal at all clients: [n, P] each."""
+    """The model and the optimizer's moments, equal at all clients: [n, P] each."""
 
     theta: Tensor
-    velocity: Tensor
+    first: Tensor
+    second: Tensor
+
+
+@dataclass(frozen=True)
+class BiasCorrection:
+    """√(1 − β₂ᵗ)/(1 − β₁ᵗ), by which Adam corrects for moments that begin at zero."""
+
+    betas: tuple[float, float]
+
+    def __call__(self, t: int) -> float:
+        one, two = self.betas
+        return math.sqrt(1 - two ** (t + 1)) / (1 - one ** (t + 1))
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,11 @@ class PrivateSGD(PrivateAlgorithm):
     v⁺ = μ v + G / B         (B: the expected number of samples drawn)
     θ⁺ = θ − λ v⁺
 
+    or, with optimizer = "adam" (Kingma & Ba 2015, section 2),
+
+    m⁺ = β₁ m + (1 − β₁) G/B,   s⁺ = β₂ s + (1 − β₂) (G/B)²
+    θ⁺ = θ − λ √(1 − β₂ᵗ)/(1 − β₁ᵗ) · m⁺/(√s⁺ + ϵ)
+
     Each sample is drawn with the same probability. ζᵢ is integer noise, such that the noise of the
     honest clients together has standard deviation σC. With unit = "client" a client takes
     `local_steps` plain steps of size `local_lr`, and gᵢ is the sum of their gradients, clipped.
@@ -47,6 +68,8 @@ class PrivateSGD(PrivateAlgorithm):
         clip: The bound C on the norm of one sample's gradient, or of one client's update; infinite
             for no bound, which needs epsilon = inf.
         momentum: μ.
+        optimizer: What is done with the totals: "sgd" or "adam".
+        betas: β₁ and β₂ of Adam.
         local_steps: Steps of a client between two totals; unit = "client" only.
         local_lr: Step size of these steps.
         mechanism: Sampling, noise and encoding; `Privacy.prepare` computes it.
@@ -61,14 +84,21 @@ class PrivateSGD(PrivateAlgorithm):
     lr: Rate
     clip: float = 1.0
     momentum: float = 0.0
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    betas: tuple[float, float] = (0.9, 0.999)
     local_steps: int = 1
     local_lr: float = 0.1
     mechanism: PrivateSum | None = None
+    correction: BiasCorrection = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_number("clip", self.clip, above=0, infinite=True, example=1.0)
         check_number("momentum", self.momentum, at_least=0, hint="below 1")
+        check_choice("optimizer", self.optimizer, ("sgd", "adam"))
+        for beta in self.betas:
+            check_number("betas", beta, at_least=0, below=1, example=0.9)
+        object.__setattr__(self, "correction", BiasCorrection(self.betas))
         check_count("local_steps", self.local_steps)
         check_positive("local_lr", self.local_lr, example=0.1)
 
@@ -108,7 +138,7 @@ class PrivateSGD(PrivateAlgorithm):
 
     def start(self, here: Here) -> PrivateState:
         theta = here.theta0
-        return PrivateState(theta, velocity=0.0 * theta)
+        return PrivateState(theta, first=0.0 * theta, second=0.0 * theta)
 
     def step(self, s: PrivateState, here: Here) -> PrivateState:
         mechanism = self._mechanism()
@@ -117,8 +147,16 @@ class PrivateSGD(PrivateAlgorithm):
         else:
             update = here.clipped_sum(s.theta, mechanism.bound, mechanism.sampling_rate)
         (total,) = here.net.total(update=here.fixed_point("update", update, mechanism.code))
-        velocity = self.momentum * s.velocity + (1 / mechanism.expected) * total
-        return PrivateState(s.theta - here.rate(self.lr) * velocity, velocity)
+        mean, rate = (1 / mechanism.expected) * total, here.rate(self.lr)
+        if self.optimizer == "sgd":
+            first = self.momentum * s.first + mean
+            return PrivateState(s.theta - rate * first, first, s.second)
+        one, two = self.betas
+        square = here.nonlinear("square", torch.square, mean, deterministic=True)
+        first, second = one * s.first + (1 - one) * mean, two * s.second + (1 - two) * square
+        direction = here.nonlinear("direction", _direction, first, second, deterministic=True)
+        rate = rate * here.rate(self.correction)
+        return PrivateState(s.theta - rate * direction, first, second)
 
     def _local_update(self, theta: Tensor, here: Here) -> Tensor:
         """Σ ∇Lᵢ over the local steps of each client, clipped."""
@@ -137,6 +175,10 @@ class PrivateSGD(PrivateAlgorithm):
                 "simulate(…, privacy=tacit.Privacy(epsilon=3)).",
             )
         return self.mechanism
+
+
+def _direction(first: Tensor, second: Tensor) -> Tensor:
+    return first / (second.sqrt() + STABILITY)
 
 
 def _listed(clients: list[int]) -> str:

@@ -19,6 +19,7 @@ from tacit.cli.bench import bench
 from tacit.cli.data import app as data_app
 from tacit.cli.federation import app as federation_app
 from tacit.cli.node import node
+from tacit.cli.privacy import privacy
 from tacit.cli.progress import ProgressBar, ProgressBars
 from tacit.cli.runs import compare, report, run
 from tacit.core.errors import Misuse
@@ -174,6 +175,7 @@ def audit(
         print(f"Numbers: {written}\nReport: {page}")
 
 
+app.command()(privacy)
 app.command()(report)
 
 

@@ -16,7 +16,7 @@ from tacit.core.noise import Noise
 from tacit.core.rows import CodedRows, NoiseRows, Sent
 from tacit.core.schedules import Rate, rate_at
 
-Function = Callable[[Tensor], Tensor]
+Function = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Nonlinear:
     """A step that is not linear in its rows, and what an algorithm declares about it."""
 
     tag: str
-    function: Function  # [n, P] → [n, P]
+    function: Function  # rows [n, P], one tensor or several → [n, P]
     epsilon: float | None = None
     deterministic: bool = False
     inverse: Function | None = None
@@ -132,8 +132,7 @@ class Here(ABC):
         self,
         tag: str,
         function: Function,
-        rows: Tensor,
-        *,
+        *rows: Tensor,
         epsilon: float | None = None,
         deterministic: bool = False,
         inverse: Function | None = None,
@@ -146,12 +145,13 @@ class Here(ABC):
 
         Args:
             tag: Name of this step in the audit.
-            function: Maps rows [n, P] to rows [n, P], each row by itself.
-            rows: Its argument.
+            function: Maps rows [n, P] to rows [n, P], each client's by themselves.
+            rows: Its arguments, one tensor or several.
             epsilon: If given, each coordinate of the result is ε-locally differentially private.
             deterministic: The result follows from the rows: who knows them knows it.
-            inverse: Computes the rows from the result, where that is possible.
-            lipschitz: If given, ‖f(x) − f(y)‖ ≤ lipschitz · ‖x − y‖ for a deterministic f.
+            inverse: Computes the rows from the result, where that is possible; of one argument.
+            lipschitz: If given, ‖f(x) − f(y)‖ ≤ lipschitz · ‖x − y‖ for a deterministic f of one
+                argument.
             mean: If given, the expected result is `mean` times the rows.
         """
 

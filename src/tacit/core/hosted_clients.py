@@ -15,7 +15,7 @@ from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
 from tacit.core.rows import NoiseRows
 
-Apply = Callable[[Nonlinear, Tensor], Tensor]  # (step, rows) → step.function(rows)
+Apply = Callable[..., Tensor]  # (step, *rows) → step.function(*rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class HostedClients(Here):
     objective: Objective
     randomness: Randomness
     gradients_per_step: int = 1
-    apply: Apply = lambda step, rows: step.function(rows)
+    apply: Apply = lambda step, *rows: step.function(*rows)
     t: int = 0
     tick: int = 0
 
@@ -137,8 +137,7 @@ class HostedClients(Here):
         self,
         tag: str,
         function: Function,
-        rows: Tensor,
-        *,
+        *rows: Tensor,
         epsilon: float | None = None,
         deterministic: bool = False,
         inverse: Function | None = None,
@@ -146,7 +145,7 @@ class HostedClients(Here):
         mean: float | None = None,
     ) -> Tensor:
         step = Nonlinear(tag, function, epsilon, deterministic, inverse, lipschitz, mean)
-        return self.apply(step, rows)
+        return self.apply(step, *rows)
 
     def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:
         graph, randomness, tick, law = self.graph, self.randomness, self._tick, code.noise

@@ -136,13 +136,14 @@ class LazyClients(HostedClients):
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         return super().minimise(evaluated(linear), evaluated(curvature))
 
-    def nonlinear(self, tag: str, function: Function, rows: Tensor, **declared: Any) -> Tensor:
-        value = evaluated(rows)
+    def nonlinear(self, tag: str, function: Function, *rows: Tensor, **declared: Any) -> Tensor:
+        values = [evaluated(one) for one in rows]
         recorded = self.apply is not HostedClients.apply
-        if recorded or not (is_shared(value) and declared.get("deterministic")):
-            return super().nonlinear(tag, function, value, **declared)
+        if recorded or not (all(map(is_shared, values)) and declared.get("deterministic")):
+            return super().nonlinear(tag, function, *values, **declared)
         # A deterministic function of equal rows has equal results.
-        return shared(super().nonlinear(tag, function, value[:1], **declared), len(value))
+        once = super().nonlinear(tag, function, *(one[:1] for one in values), **declared)
+        return shared(once, len(values[0]))
 
     def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
         return super().encoded(tag, codec, evaluated(rows))

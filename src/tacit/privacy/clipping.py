@@ -67,10 +67,16 @@ class Clip:
 def clipping_factors(norms: Tensor, bound: float, dtype: torch.dtype) -> Tensor:
     """min(1, C/‖g‖) for gradients of this type, a little less where rounding could exceed C.
 
-    Zero where the norm, of type float64, is not finite.
+    Zero where the norm, of type float64, is not finite or the factor has not all digits.
     """
     # Infinite for a gradient of zero.
     share = bound / norms
-    margin = max(4 * torch.finfo(dtype).eps, 1e-12)
-    share = torch.where(share < 1 + margin, share * (1 - margin), 1.0)
-    return torch.where(norms.isfinite(), share, 0.0).to(dtype)
+    little = margin(dtype)
+    share = torch.where(share < 1 + little, share * (1 - little), 1.0)
+    full = norms.isfinite() & (share >= torch.finfo(dtype).tiny)
+    return torch.where(full, share, 0.0).to(dtype)
+
+
+def margin(dtype: torch.dtype) -> float:
+    """By what share factors are smaller than C/‖g‖: the largest error of rounding."""
+    return max(4 * torch.finfo(dtype).eps, 1e-12)

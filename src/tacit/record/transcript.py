@@ -209,8 +209,8 @@ class TranscriptRecorder:
         """The same clients with their messages, and what the `insides` clients hold, recorded."""
         ids = here.graph.ids
 
-        def apply(step: Nonlinear, rows: Tensor) -> Tensor:
-            out = here.apply(step, rows)
+        def apply(step: Nonlinear, *rows: Tensor) -> Tensor:
+            out = here.apply(step, *rows)
             unknowns = client_unknowns("nonlinear", self.tick, ids, step.tag)
             self.record_held(unknowns, out.__getitem__)
             return out

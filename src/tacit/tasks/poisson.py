@@ -30,12 +30,15 @@ class PoissonSample:
     Attributes:
         index: Positions in the shared arrays of `Parts`, int64 [S], client after client.
         counts: How many of them belong to each hosted client, int64 [n].
-        capacity: A size that almost all draws fit into, for engines that reserve memory.
+        capacity: A size that almost all draws of all clients fit into, for engines that reserve
+            memory.
+        client_capacity: A size that almost all draws of one client fit into.
     """
 
     index: Tensor
     counts: Tensor
     capacity: int
+    client_capacity: int
 
     @cached_property
     def bounds(self) -> Tensor:
@@ -94,10 +97,12 @@ class PoissonSampler:
         if len(chosen) > 1:
             index = index[owner.argsort(kind="stable")]
         counts = np.bincount(owner, minlength=len(self.ids))
-        total = int(self.sizes.sum())
-        spread = DEVIATIONS * math.sqrt(rate * (1 - rate) * total)
-        capacity = min(total, math.ceil(rate * total + spread))
-        return PoissonSample(torch.from_numpy(index), torch.from_numpy(counts), capacity)
+        return PoissonSample(
+            torch.from_numpy(index),
+            torch.from_numpy(counts),
+            _capacity(int(self.sizes.sum()), rate),
+            _capacity(int(self.sizes.max()), rate),
+        )
 
     @cached_property
     def _groups(self) -> list[np.ndarray]:
@@ -110,3 +115,8 @@ class PoissonSampler:
             step = max(1, TILE >> length)
             groups += [clients[low : low + step] for low in range(0, len(clients), step)]
         return groups
+
+
+def _capacity(samples: int, rate: float) -> int:
+    spread = math.sqrt(rate * (1 - rate) * samples)
+    return min(samples, math.ceil(rate * samples + DEVIATIONS * spread))

@@ -18,6 +18,9 @@ from torch import Tensor
 from tacit.core.native import per_sample
 from tacit.privacy.clipping import clipping_factors
 
+# Numbers of an intermediate result, roughly.
+TILE = 1 << 26
+
 
 @dataclass(frozen=True, eq=False)
 class OuterProducts:
@@ -26,7 +29,8 @@ class OuterProducts:
     Attributes:
         right: The right factors, [B, I].
         left: The left factors, [B, O]; None: ones, with O = 1.
-        squares: Sum of squares of each right factor, float64 [B], if it is known.
+        squares: Numbers [B, k] whose sum is the sum of squares of each right factor, float64, if
+            they are known.
     """
 
     right: Tensor
@@ -40,7 +44,7 @@ class OuterProducts:
 
     def squared_norms(self) -> Tensor:
         """The squared norm of each sample's gradient, float64 [B]."""
-        squares = _squares(self.right) if self.squares is None else self.squares
+        squares = _squares(self.right) if self.squares is None else self.squares.sum(1)
         return squares if self.left is None else squares * _squares(self.left)
 
     def without(self, samples: Tensor) -> OuterProducts:
@@ -72,6 +76,32 @@ def write_clipped_sums(
         for block, part in zip(products, columns, strict=True):
             left = factors[:, None] if block.left is None else factors[:, None] * block.left
             sum_outer_products(left, block.right, bounds, part)
+
+
+def write_masked_sums(
+    products: Sequence[OuterProducts], bound: float, bounds: Tensor, out: Tensor
+) -> None:
+    """As `write_clipped_sums`, without reading from the device, on which the bounds [n + 1] are.
+
+    Multiplies all samples with the factors of all clients, which are zero for those of others.
+    """
+    norms = reduce(torch.add, [block.squared_norms() for block in products]).sqrt_()
+    factors = clipping_factors(norms, bound, products[0].right.dtype)
+    products = [block.without(~norms.isfinite()) for block in products]
+    samples = torch.arange(len(norms), device=norms.device)
+    widest = max(1 if block.left is None else block.left.shape[1] for block in products)
+    step = max(1, TILE // (len(norms) * widest))
+    for low in range(0, len(out), step):
+        first, last = bounds[:-1, None][low : low + step], bounds[1:, None][low : low + step]
+        own = torch.where((samples >= first) & (samples < last), factors, 0)
+        column = 0
+        for block in products:
+            part = out[low : low + step, column : column + block.width]
+            column += block.width
+            if block.left is None:
+                part.copy_(own @ block.right)
+            else:
+                part.copy_(((own[:, None] * block.left.T) @ block.right).flatten(1))
 
 
 def sum_outer_products(left: Tensor, right: Tensor, bounds: Tensor, out: Tensor) -> None:

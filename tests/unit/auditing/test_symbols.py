@@ -151,7 +151,7 @@ def test_points_of_gradients_and_inputs_of_nonlinear_steps():
         Unknown("nonlinear", 1, 3, tag="sign")
     ]
     assert step.epsilon == 0.7
-    assert step.input.tolist()[3] == 0.5
+    assert step.inputs[0].tolist()[3] == 0.5
 
 
 def test_a_minimiser_is_linear_in_the_gradient_at_it():

@@ -10,6 +10,7 @@ MODULES = [
     *("graph.graph", "graph.topology"),
     *("compression.messages", "compression.qsgd", "compression.rand_k", "compression.sign_bits"),
     *("privacy.matrix_step", "privacy.protection", "privacy.guarantee"),
+    "privacy.planning",
     *("privacy.accounting.calibration", "privacy.accounting.integer_noise"),
     "privacy.accounting.sampled_gaussian",
     *("algorithms.lppa", "algorithms.pdmm", "algorithms.defl_vp"),

@@ -1,6 +1,7 @@
 """Sums of clipped gradients of single samples, by all backends against a plain loop."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -14,7 +15,7 @@ from tacit import models
 from tacit.core.errors import Misuse
 from tacit.core.randomness import Philox
 from tacit.core.workers import WorkerPool
-from tacit.engines.gradients import strategies
+from tacit.engines.gradients import clipped, device_samples, strategies
 from tacit.engines.gradients.clipped import ClippedSums, ClippingBackend, pieces
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.tasks import Task
@@ -65,7 +66,7 @@ def sample_of(counts, samples, seed=3):
     """Random samples, some of them several times, for clients with these counts."""
     total = sum(counts)
     index = torch.randint(samples, (total,), generator=torch.Generator().manual_seed(seed))
-    return PoissonSample(index, torch.tensor(counts), total)
+    return PoissonSample(index, torch.tensor(counts), total, max(counts))
 
 
 def by_hand(task, theta, sample, bound):
@@ -239,7 +240,7 @@ def test_no_sample_counts_more_than_the_bound(strategy, dtype):
     theta = scattered(task)
     for bound in (1e-3, 0.1, 0.73, 7.3):
         for one in range(0, 40, 1 if strategy == "layered" else 5):
-            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1)
+            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1, 1)
             size = float(hosted.clipped_sum_of(theta, sample, bound).double().norm())
             assert size <= bound
             if bound < 0.1:
@@ -253,7 +254,7 @@ def test_gradients_that_are_not_finite_count_as_zero(strategy, bad, dtype):
     task = task_of(module_of(lambda: nn.Linear(4, CLASSES), dtype), (4,), sizes=(6, 6))
     task.parts.arrays[0][2, 1] = bad
     theta = scattered(task)
-    sample = PoissonSample(torch.tensor([1, 2, 3, 7]), torch.tensor([3, 1]), 4)
+    sample = PoissonSample(torch.tensor([1, 2, 3, 7]), torch.tensor([3, 1]), 4, 3)
     found = with_backend(task, strategy).clipped_sum_of(theta, sample, 0.5)
     assert bool(found.isfinite().all())
     assert_same(found, by_hand(task, theta, sample, 0.5), 0.5, 4)
@@ -265,7 +266,7 @@ def test_very_long_and_very_short_gradients():
     theta = task.initial(0, [0])
     for strategy in STRATEGIES:
         for one in range(6):
-            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1)
+            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1, 1)
             found = with_backend(task, strategy).clipped_sum_of(theta, sample, 1e-3)
             assert float(found.double().norm()) <= 1e-3
             assert_same(found, by_hand(task, theta, sample, 1e-3), 1e-3, 1)
@@ -346,7 +347,7 @@ def test_the_result_is_written_where_asked():
     assert hosted.clipped_sum_of(theta, sample, 0.1, out) is out
     assert torch.equal(out, hosted.clipped_sum_of(theta, sample, 0.1))
     assert torch.equal(theta, before)
-    nothing = PoissonSample(torch.empty(0, dtype=torch.int64), torch.zeros(3).long(), 4)
+    nothing = PoissonSample(torch.empty(0, dtype=torch.int64), torch.zeros(3).long(), 4, 4)
     assert not bool(hosted.clipped_sum_of(theta, nothing, 0.1, out).any())
 
 
@@ -418,3 +419,90 @@ def test_a_bound_that_is_none_is_refused(bound):
     task = task_of(module_of(CNN), IMAGE)
     with pytest.raises(Misuse, match=r"clipping bound is .*above 0"):
         objective(task).clipped_sum_of(scattered(task), sample_of((2, 0, 3), 14), bound)
+
+
+# --- Samples in a fixed place, as GPUs use them ---------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["layered", "batched"])
+@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("together", [1, 1000])
+def test_samples_in_a_fixed_place_give_the_same_sums(
+    strategy, counts, shared, together, monkeypatch
+):
+    monkeypatch.setattr(device_samples, "GRAIN", 3)
+    task = task_of(module_of(CNN), IMAGE)
+    hosted = with_backend(task, strategy)
+    workspace = hosted._clipped_sums.backend.workspace
+    theta = scattered(task)
+    theta = theta[:1].expand_as(theta) if shared else theta
+    first = replace(sample_of((4, 5, 6), 14), capacity=16, client_capacity=9)
+    second = sample_of(counts, 14, seed=9)
+    expected = [hosted.clipped_sum_of(theta, sample, 0.3) for sample in (first, second)]
+    monkeypatch.setitem(strategies.WORKSPACE, "cpu", together * workspace)
+    place = hosted.place_sample(theta, first)
+    address = place.packed.data_ptr()
+    out = torch.full_like(expected[0], torch.nan)
+    assert hosted.clipped_sum_on(theta, place, 0.3, out) is out
+    torch.testing.assert_close(out, expected[0], rtol=1e-10, atol=1e-13)
+    assert place.load(second)
+    out.fill_(torch.nan)
+    hosted.clipped_sum_on(theta, place, 0.3, out)
+    torch.testing.assert_close(out, expected[1], rtol=1e-10, atol=1e-13)
+    assert place.packed.data_ptr() == address
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_place_says_if_samples_do_not_fit(shared, monkeypatch):
+    monkeypatch.setattr(device_samples, "GRAIN", 1)
+    sample = sample_of((4, 5, 6), 14)
+    place = device_samples.DeviceSample.of(sample, shared, 4, "cpu")
+    before = place.packed.clone()
+    assert not place.load(sample_of((20, 0, 1), 14))
+    assert torch.equal(place.packed, before)
+
+
+def test_a_draw_beyond_the_capacity_is_not_truncated(monkeypatch):
+    monkeypatch.setattr(device_samples, "GRAIN", 4)
+    task = task_of(module_of(CNN), IMAGE)
+    hosted = with_backend(task, "layered")
+    theta = task.initial(0, [0]).expand(3, -1)
+    sample = replace(sample_of((9, 0, 8), 14), capacity=7)
+    captured = []
+
+    def capture(work, theta, index, out):  # as on a GPU, without capturing anything
+        captured.append((len(theta), index.shape[1], len(out)))
+        return work
+
+    monkeypatch.setattr(clipped, "captured_pass", capture)
+    out = torch.full(theta.shape, torch.nan, dtype=theta.dtype)
+    hosted._clipped_sums._replay(theta, sample, 0.3, out)
+    torch.testing.assert_close(
+        out, hosted.clipped_sum_of(theta, sample, 0.3), rtol=1e-10, atol=1e-13
+    )
+    # Three passes of eight samples, by one captured one.
+    assert captured == [(1, 8 + 4, 3)]
+    hosted.clear_captures()
+    hosted._clipped_sums._replay(theta, sample, 0.3, out)
+    assert len(captured) == 2
+
+
+def test_models_of_their_own_need_a_place_of_their_own():
+    task = task_of(module_of(CNN), IMAGE)
+    hosted, theta, sample = objective(task), scattered(task), sample_of((1, 2, 3), 14)
+    place = hosted.place_sample(theta[:1].expand_as(theta), sample)
+    with pytest.raises(ValueError, match="models of their own"):
+        hosted.clipped_sum_on(theta, place, 0.3, torch.empty_like(theta))
+
+
+@pytest.mark.parametrize("strategy", ["layered", "batched"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_gradients_that_are_not_finite_count_as_zero_in_a_fixed_place(strategy, bad):
+    task = task_of(module_of(CNN), IMAGE)
+    task.parts.arrays[0][2, 1] = bad
+    hosted, theta = with_backend(task, strategy), task.initial(0, [0]).expand(3, -1)
+    sample = PoissonSample(torch.tensor([1, 2, 3, 7]), torch.tensor([2, 1, 1]), 6, 4)
+    out = torch.empty(theta.shape, dtype=theta.dtype)
+    hosted.clipped_sum_on(theta, hosted.place_sample(theta, sample), 0.5, out)
+    assert_same(out, by_hand(task, theta, sample, 0.5), 0.5, 4)

@@ -149,7 +149,8 @@ def test_mass_that_is_cut_off_is_paid_for(monkeypatch, cut):
     ):
         for epsilon in (0.0, 2.0, 5.0, 8.0, 12.0):
             assert loss.delta(epsilon) >= gaussian_delta(epsilon, 2.0) - ROUNDING
-        assert loss.infinity >= 0.9 * cut
+        # Once for what may wrap around, and once for what is trimmed.
+        assert 1.8 * cut <= loss.infinity <= 2.1 * cut
 
 
 def test_cutting_the_ends_moves_mass_up_and_loses_none():

@@ -15,6 +15,7 @@ from tacit.privacy.accounting.calibration import (
 )
 from tacit.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from tacit.privacy.accounting.integer_noise import TAU, continuous_scale, rounding_distance
+from tacit.privacy.accounting.loss_distribution import PrivacyLoss
 from tacit.privacy.accounting.sampled_gaussian import (
     sampled_gaussian_delta,
     sampled_gaussian_epsilon,
@@ -60,6 +61,27 @@ def test_what_is_cut_off_is_paid_for(monkeypatch):
         monkeypatch.setattr(sampled_gaussian, "TAIL_OF_ONE", tail)
         monkeypatch.setattr(sampled_gaussian, "TAIL_OF_ALL", tail)
         assert exact < sampled_gaussian_epsilon(0.8, 0.02, 300, 1e-5) < 1.2 * exact
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_worse_direction_counts(monkeypatch, order):
+    losses = (PrivacyLoss.none(), PrivacyLoss.everything())[::order]
+    monkeypatch.setattr(sampled_gaussian, "sampled_gaussian_losses", lambda *_: losses)
+    assert sampled_gaussian_epsilon(1.0, 0.1, 3, 1e-5) == math.inf
+    assert sampled_gaussian_delta(1.0, 0.1, 3, 5.0) == 1
+
+
+def test_rare_large_losses_do_not_make_the_grid_long():
+    for loss in sampled_gaussian.sampled_gaussian_losses(0.7, 0.001, 1e-20):
+        assert len(loss.self_compose(30).mass) < 1.5 * len(loss.mass)
+
+
+@pytest.mark.parametrize("tail", [1e-20, 1e-3])
+@pytest.mark.parametrize(("sigma", "rate"), [(0.7, 0.001), (2.0, 0.9)])
+def test_no_mass_is_lost(sigma, rate, tail):
+    for loss in sampled_gaussian.sampled_gaussian_losses(sigma, rate, tail):
+        assert loss.mass.sum() + loss.infinity == pytest.approx(1, abs=1e-12)
+        assert loss.infinity <= 2 * tail
 
 
 @pytest.mark.parametrize("cells", [2, 4, 8])

@@ -15,8 +15,9 @@ from tacit.core import discrete_gaussian
 from tacit.core.discrete_gaussian import DiscreteGaussian, Table
 from tacit.core.native import KNOWN_WORDS, gpu_integers
 from tacit.core.randomness import _integers, philox, words
-from tacit.tasks.layers import gpu
+from tacit.tasks.layers import gpu, gpu_samples
 from tacit.tasks.layers.convolution import Convolution
+from tacit.tasks.sample_gradients import OuterProducts, write_clipped_sums, write_masked_sums
 
 CASES = [  # clients, channels, height, filters, batch, size, stride, dilation, with b, with ReLU
     (2, 1, 8, 3, 4, (5, 5), (1, 1), (1, 1), True, False),
@@ -55,6 +56,63 @@ def compare(k, channels, height, filters, batch, size, stride, dilation, bias, r
         (back,) = torch.autograd.grad(pooled, images, share.flatten(0, 1).permute(0, 3, 1, 2))
         found = gpu.unpool(share, where, y.shape, window, step)
         torch.testing.assert_close(found.flatten(0, 1).permute(0, 3, 1, 2), back)
+
+
+SAMPLES = [  # channels, height, filters, batch, size, stride, dilation, with b
+    (1, 9, 3, 5, (3, 3), (2, 1), (1, 2), True),
+    (3, 6, 9, 66, (2, 2), (1, 2), (1, 1), False),
+    (1, 5, 17, 40, (3, 3), (1, 1), (1, 1), True),
+]
+
+
+def compare_filters(channels, height, filters, batch, size, stride, dilation, bias):
+    x = torch.randn(1, channels, height, height + 1, batch)
+    plain = Convolution(channels, filters, size, stride, (0, 0), dilation, bias)
+    windows = gpu.Windows(size, stride, dilation, *plain.output_size(x.shape))
+    dy = torch.randn(1, filters, windows.rows, windows.columns, batch)
+    _, saved = plain.forward(torch.randn(1, plain.width), x)
+    gpu_samples.ENOUGH_WARPS = batch  # both tiles
+    products, write = gpu_samples.filter_gradients(windows, x, dy.flatten(2), bias)
+    products.right.fill_(torch.nan)
+    write()
+    _, found = plain.sample_gradients(torch.randn(1, plain.width), saved, dy, False)
+    expected = torch.cat([block.right for block in found], 1)
+    torch.testing.assert_close(products.right, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        products.squares.sum(1), products.right.double().square().sum(1), rtol=1e-9, atol=1e-9
+    )
+
+
+CLIENTS = [  # samples of each client, padded samples
+    ((7, 0, 40, 1), 3),
+    ((0, 300), 0),
+    ((700,), 20),
+    ((2,) * 30, 4),
+]
+
+
+def compare_sums(counts, padding):
+    batch = sum(counts) + padding
+    x, dy = torch.randn(70, batch), torch.randn(19, batch)
+    whole = torch.randn(batch, 150)
+    x[3, 0], whole[1, 7] = torch.inf, torch.nan
+    x[:, 5] *= 1e18
+    dy[:, 6], whole[6] = 0, 0
+    partial = torch.stack((whole.double().square().sum(1) - 1, torch.ones(batch).double()))
+    blocks = [
+        OuterProducts(whole, squares=partial.T), OuterProducts(x.T, dy.T), OuterProducts(dy.T)
+    ]  # fmt: skip
+    bounds = torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()])
+    width = sum(block.width for block in blocks)
+    for bound in (0.25, 1e4):
+        found = torch.full((len(counts), width + 1), torch.nan)
+        gpu_samples.write_clipped_sums(blocks, bound, bounds, found[:, :width])
+        assert bool(found[:, width].isnan().all())
+        expected, masked = torch.empty(len(counts), width), torch.empty(len(counts), width)
+        write_clipped_sums(blocks, bound, [(bounds, expected)])
+        torch.testing.assert_close(found[:, :width], expected, rtol=1e-4, atol=1e-4 * bound)
+        write_masked_sums(blocks, bound, bounds, masked)
+        torch.testing.assert_close(masked, expected, rtol=1e-4, atol=1e-4 * bound)
 
 
 WORDS = [  # key, tick, rows, first column, last column
@@ -132,10 +190,14 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     for case in CASES:
         compare(*case)
+    for case in SAMPLES:
+        compare_filters(*case)
+    for case in CLIENTS:
+        compare_sums(*case)
     for case in WORDS:
         compare_words(*case)
     for case in SUBSETS:
         compare_subsets(*case)
     for case in INTEGERS:
         compare_integers(*case)
-    print(f"{len(CASES) + len(WORDS) + len(SUBSETS) + len(INTEGERS)} cases agree")
+    print(f"{sum(map(len, (CASES, SAMPLES, CLIENTS, WORDS, SUBSETS, INTEGERS)))} cases agree")

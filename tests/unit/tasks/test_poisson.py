@@ -151,6 +151,14 @@ def test_almost_all_draws_fit_into_the_capacity():
     assert draw.draw(1.0, words()).capacity == 2000
 
 
+def test_almost_all_draws_of_one_client_fit_into_its_capacity():
+    draw = sampler(parts_of([500, 20, 300]))
+    samples = [draw.draw(0.1, words(tick)) for tick in range(300)]
+    (capacity,) = {sample.client_capacity for sample in samples}
+    assert capacity == math.ceil(50 + 4 * math.sqrt(500 * 0.1 * 0.9))
+    assert max(int(sample.counts.max()) for sample in samples) <= capacity
+
+
 @pytest.mark.parametrize("rate", [0, -0.1, 1.01, math.nan, True, "all"])
 def test_a_rate_that_is_no_probability_is_refused(rate):
     with pytest.raises(Misuse, match=r"sampling rate is .*above 0 and at most 1"):

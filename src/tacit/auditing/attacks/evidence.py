@@ -69,10 +69,11 @@ def apply_combination(
 
 def _derived(derivation: Derivation, knowledge: LinearKnowledge, transcript: Transcript) -> Tensor:
     """The numbers [P] of a derivation."""
-    source = apply_combination(derivation.source, knowledge, transcript)[None]
+    sources = [apply_combination(one, knowledge, transcript)[None] for one in derivation.sources]
     step = knowledge.run.nonlinear_steps[derivation.unknown].declared
     if derivation.how == "function":
-        return step.function(source)[0]
+        return step.function(*sources)[0]
+    (source,) = sources
     if derivation.how == "inverse":
         assert step.inverse is not None
         return step.inverse(source)[0]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.secret_rows import SecretRows
@@ -38,9 +39,9 @@ class Dependence:
 
 @dataclass(frozen=True, eq=False)
 class _Input:
-    """Where a gradient was taken or a non-linear step applied, as coefficients [U]."""
+    """Where a gradient was taken, or what a non-linear step was applied to: rows [k, U]."""
 
-    row: Matrix
+    rows: Matrix
     messages_before: int
 
 
@@ -66,13 +67,14 @@ def trace_dependence(
 def _input(run: SymbolicRun, unknown: Unknown) -> _Input:
     step = run.nonlinear_steps.get(unknown)
     if step is None:
-        coefficients = run.points[unknown.when][unknown.client]
+        inputs: tuple[Tensor, ...] = (run.points[unknown.when][unknown.client],)
         before = run.messages_before[unknown.when]
     else:
-        coefficients, before = step.input, step.messages_before
-    row = np.zeros(len(run.unknowns))
-    row[: len(coefficients)] = coefficients.numpy()
-    return _Input(row, before)
+        inputs, before = step.inputs, step.messages_before
+    rows = np.zeros((len(inputs), len(run.unknowns)))
+    for row, coefficients in zip(rows, inputs, strict=True):
+        row[: len(coefficients)] = coefficients.numpy()
+    return _Input(rows, before)
 
 
 def _trace_inputs(
@@ -93,9 +95,11 @@ def _trace_inputs(
             budgets[unknown] = step.epsilon
             continue
         inputs[unknown] = found = _input(run, unknown)
-        sources = [run.unknowns[k] for k in np.flatnonzero(found.row)]
+        sources = [run.unknowns[k] for k in np.flatnonzero(found.rows.any(axis=0))]
         direct = any(u.kind == "gradient" and u.client == victim for u in sources)
-        if step is not None and unknown.client == victim and direct:
+        # A deterministic function of messages is known: its inputs are checked as all others.
+        random = step is not None and not step.declared.deterministic
+        if random and unknown.client == victim and direct:
             obstacle = f"the non-linear step {unknown} of a gradient is sent and declares no budget"
             return budgets, inputs, obstacle
         pending += [u for u in sources if not adversary.knows(u)]
@@ -106,7 +110,7 @@ def _unseen_input(spans: MessageSpans, inputs: dict[Unknown, _Input]) -> str | N
     """Describe an input that is no function of what is seen and of a client's own data."""
     for unknown, found in inputs.items():
         own = unknown.kind == "gradient" and unknown.client == spans.victim
-        if not spans.contain(found.row, found.messages_before, own):
+        if not all(spans.contain(row, found.messages_before, own) for row in found.rows):
             return f"{unknown} depends non-linearly on gradients or noise that are not seen"
     return None
 

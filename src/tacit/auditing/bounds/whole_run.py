@@ -259,7 +259,10 @@ def _state_is_known(
     present = [run.unknowns[column] for column in np.flatnonzero(padded.any(axis=0))]
     secret = [u for u in present if u.kind in ("gradient", "nonlinear") and not adversary.knows(u)]
     others = [u for u in secret if not (u.kind == "gradient" and u.client == victim)]
-    if any(u.client == victim and u not in view.others for u in others):
+    # What the victim computed at random, or keeps to itself, is a secret.
+    steps = run.nonlinear_steps
+    drawn = [u for u in others if not (u in steps and steps[u].declared.deterministic)]
+    if any(u.client == victim and u not in view.others for u in drawn):
         return False
     extended = replace(view, others=list(dict.fromkeys([*view.others, *others])))
     if trace_dependence(extended, adversary, victim, sensitivity).obstacle is not None:

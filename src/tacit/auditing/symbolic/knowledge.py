@@ -43,22 +43,27 @@ class Knowledge(LinearKnowledge):
 
     def _derivations(self, steps: dict[Unknown, NonlinearStep]) -> list[Derivation]:
         """What follows from what is known now; steps that can give nothing more are removed."""
-        x = np.stack([self.pad(step.input) for step in steps.values()])
+        inputs = [[self.pad(one) for one in step.inputs] for step in steps.values()]
+        flags = self.exact(np.stack([x for own in inputs for x in own]))
+        knows_inputs = np.split(flags, np.cumsum([len(own) for own in inputs])[:-1])
         results = np.stack([self.vector((unknown, 1.0)) for unknown in steps])
-        knows_x, knows_result = self.exact(x), self.exact(results)
+        knows_results = self.exact(results)
         derived = []
         for k, (unknown, step) in enumerate(list(steps.items())):
-            if knows_x[k] and not knows_result[k]:
-                derived.append(Derivation("function", unknown, self._exactly(x[k])))
-            elif knows_result[k] and not knows_x[k] and step.declared.inverse is not None:
-                derived.append(Derivation("inverse", unknown, self._exactly(results[k])))
-            elif not (knows_x[k] or knows_result[k]):
-                ratio = self._ratio(step.declared, x[k], results[k])
+            x, single = inputs[k], len(inputs[k]) == 1
+            knows_x, knows_result = bool(knows_inputs[k].all()), bool(knows_results[k])
+            if knows_x and not knows_result:
+                sources = tuple(self._exactly(one) for one in x)
+                derived.append(Derivation("function", unknown, sources))
+            elif knows_result and not knows_x and single and step.declared.inverse is not None:
+                derived.append(Derivation("inverse", unknown, (self._exactly(results[k]),)))
+            elif not (knows_x or knows_result) and single:
+                ratio = self._ratio(step.declared, x[0], results[k])
                 if ratio is not None:
-                    source = self._exactly(x[k] + ratio * results[k])
-                    derived.append(Derivation("fixed point", unknown, source, ratio))
+                    source = self._exactly(x[0] + ratio * results[k])
+                    derived.append(Derivation("fixed point", unknown, (source,), ratio))
                     continue  # f(x) follows from x in the next pass.
-            if knows_x[k] or knows_result[k]:
+            if knows_x or knows_result:
                 del steps[unknown]
         return derived
 

@@ -111,7 +111,7 @@ class Leakage:
         images = []
         # In the order in which the steps were taken.
         for unknown, step in run.nonlinear_steps.items():
-            inputs = step.input.nonzero()[:, 0].tolist()
+            inputs = {k for one in step.inputs for k in one.nonzero()[:, 0].tolist()}
             if unknown.client == self.victim and not relevant.isdisjoint(inputs):
                 relevant.add(run.columns[unknown])
                 images.append(unknown)

@@ -59,14 +59,14 @@ class MessageRow(NamedTuple):
 class Derivation:
     """Numbers that follow from known ones through a deterministic step f of one client.
 
-    "function"     f(x), from x = `source`
-    "inverse"      x, from f(x) = `source`
-    "fixed point"  x, from x + ratio · f(x) = `source`
+    "function"     f(x, …), from x, … = `sources`
+    "inverse"      x, from f(x) = `sources`
+    "fixed point"  x, from x + ratio · f(x) = `sources`
     """
 
     how: Literal["function", "inverse", "fixed point"]
     unknown: Unknown  # f(x)
-    source: Combination
+    sources: tuple[Combination, ...]
     ratio: float = 0.0
 
 
@@ -299,7 +299,8 @@ class LinearKnowledge:
         """What a derivation gives, as coefficients over all unknowns [U]."""
         if derivation.how == "function":
             return self.vector((derivation.unknown, 1.0))
-        return self.pad(self.run.nonlinear_steps[derivation.unknown].input)
+        (x,) = self.run.nonlinear_steps[derivation.unknown].inputs
+        return self.pad(x)
 
 
 def _stacked(blocks: list[Matrix]) -> Matrix:

@@ -92,7 +92,7 @@ def _hidden_inputs(one: _RandomClients, other: _RandomClients) -> Iterator[Misma
     for unknown, rows in one.inputs.items():
         if (
             unknown in other.inputs
-            and torch.equal(rows, other.inputs[unknown])
+            and all(map(torch.equal, rows, other.inputs[unknown]))
             and not torch.equal(one.results[unknown], other.results[unknown])
         ):
             name = f"the non-linear step {unknown.tag!r}"
@@ -134,7 +134,7 @@ class _RandomClients:
     size: float
     common_start: bool
     points: dict[int, Tensor] = field(default_factory=dict)
-    inputs: dict[Unknown, Tensor] = field(default_factory=dict)
+    inputs: dict[Unknown, tuple[Tensor, ...]] = field(default_factory=dict)
     width: int = WIDTH
     gradients: int = 0  # another number gives other gradients
     results: dict[Unknown, Tensor] = field(default_factory=dict)
@@ -162,11 +162,12 @@ class _RandomClients:
         self.points[number] = w.clone()
         return w
 
-    def apply(self, step: Nonlinear, rows: Tensor) -> Tensor:
+    def apply(self, step: Nonlinear, *rows: Tensor) -> Tensor:
         unknowns = client_unknowns("nonlinear", self.tick, self.ids, step.tag)
-        self.inputs.update(zip(unknowns, rows.clone(), strict=True))
+        own = zip(*(one.clone() for one in rows), strict=True)
+        self.inputs.update(zip(unknowns, own, strict=True))
         self.inside_step = step.tag
-        out = step.function(rows.clone())
+        out = step.function(*(one.clone() for one in rows))
         self.results.update(zip(unknowns, out.clone(), strict=True))
         self.problems += _false_declarations(step, rows, out)
         self.inside_step = None
@@ -234,17 +235,19 @@ class _WatchedNoise:
         self.randomness.add_integers(tag, law, tick, source, onto)
 
 
-def _false_declarations(step: Nonlinear, rows: Tensor, out: Tensor) -> Iterator[str]:
-    name = f"the non-linear step {step.tag!r}"
-    if out.shape != rows.shape:
+def _false_declarations(
+    step: Nonlinear, arguments: tuple[Tensor, ...], out: Tensor
+) -> Iterator[str]:
+    name, rows = f"the non-linear step {step.tag!r}", arguments[0]
+    if any(out.shape != one.shape for one in arguments):
         yield f"{name} gives rows of another shape"
         return
-    moved = rows.clone()
-    moved[0] = 2 * moved[0] + 1
-    if len(rows) > 1 and not torch.equal(step.function(moved)[1:], out[1:]):
+    others = [torch.cat((2 * one[:1] + 1, one[1:])) for one in arguments]
+    if len(rows) > 1 and not torch.equal(step.function(*others)[1:], out[1:]):
         yield f"{name} of one client depends on the rows of others"
     if step.deterministic:
-        single = torch.cat([step.function(row[None].clone()) for row in rows])
+        each = zip(*arguments, strict=True)
+        single = torch.cat([step.function(*(x[None].clone() for x in own)) for own in each])
         if not torch.allclose(single, out, rtol=RELATIVE, atol=0):
             yield f"{name} is declared deterministic, but is not a function of each row"
     if step.inverse is not None:
@@ -326,9 +329,14 @@ class _Replay:
         for number, point in self.clients.points.items():
             if not self._agrees(run.points[number], point):
                 yield Mismatch("the points at which gradients are taken are not linear")
-        for unknown, row in self.clients.inputs.items():
+        for unknown, arguments in self.clients.inputs.items():
             step = run.nonlinear_steps.get(unknown)
-            if step is None or not self._agrees(step.input[None], row[None]):
+            inputs = () if step is None else step.inputs
+            linear = len(inputs) == len(arguments) and all(
+                self._agrees(one[None], row[None])
+                for one, row in zip(inputs, arguments, strict=True)
+            )
+            if not linear:
                 yield Mismatch(f"the input of the non-linear step {unknown.tag!r} is not linear")
 
     def _message(self, index: int, message: Message, numbers: Message) -> Iterator[Mismatch]:

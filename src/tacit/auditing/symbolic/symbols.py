@@ -43,9 +43,9 @@ MAX_BYTES = 6e9  # of coefficients in one run
 
 @dataclass(frozen=True, eq=False)
 class NonlinearStep:
-    """A declared non-linear step, its input [U'], and how many messages were sent before it."""
+    """A declared non-linear step, its inputs [U'], and how many messages were sent before it."""
 
-    input: Tensor
+    inputs: tuple[Tensor, ...]
     declared: Nonlinear
     messages_before: int = 0
 
@@ -428,11 +428,12 @@ class SymbolicClients:
     ) -> None:
         self.integers(tag, law, tick, source)
 
-    def nonlinear(self, step: Nonlinear, rows: Tensor) -> Tensor:
+    def nonlinear(self, step: Nonlinear, *rows: Tensor) -> Tensor:
         self._check_first_use(f"the non-linear step {step.tag!r}", "Give them different tags.")
         unknowns = client_unknowns("nonlinear", self.tick, self._ids, step.tag)
-        for unknown, row in zip(unknowns, self._table.trim(rows), strict=True):
-            self.nonlinear_steps[unknown] = NonlinearStep(row, step, len(self._transcript.messages))
+        inputs = zip(*(self._table.trim(one) for one in rows), strict=True)
+        for unknown, own in zip(unknowns, inputs, strict=True):
+            self.nonlinear_steps[unknown] = NonlinearStep(own, step, len(self._transcript.messages))
         return self._table.rows(unknowns)
 
     def _check_first_use(self, name: str, remedy: str) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Work = Callable[[], None]
-# Takes models [n, P], sample indices [n, B] and the output [n, P].
+# Takes models, indices of samples and the output.
 Pass = Callable[[Tensor, Tensor, Tensor], None]
 # Runs before the capture: libraries choose and load their kernels then.
 WARM_UP = 2
@@ -40,10 +40,14 @@ def captured(work: Work, device: torch.device, warm_up: int = 0) -> Work:
     return replay
 
 
-def captured_pass(work: Pass, theta: Tensor, index: Tensor) -> Pass:
-    """The captured pass, or the pass itself if it cannot be captured."""
+def captured_pass(work: Pass, theta: Tensor, index: Tensor, out: Tensor | None = None) -> Pass:
+    """The captured pass, or the pass itself if it cannot be captured.
+
+    The output has the shape of `out`, by default that of the models.
+    """
     try:
-        fixed = (theta.clone(), index.clone(), torch.empty_like(theta))
+        like = theta if out is None else out
+        fixed = (theta.clone(), index.clone(), torch.empty_like(like))
         replay = captured(lambda: work(*fixed), theta.device, warm_up=WARM_UP)
     except Exception:
         return work

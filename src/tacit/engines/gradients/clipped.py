@@ -9,22 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
+from tacit.core.devices import to_device
 from tacit.core.errors import Misuse
 from tacit.core.workers import WorkerPool, without_onednn
+from tacit.engines.capture.graphs import Pass, captured_pass
+from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.separable import check_separable
 from tacit.engines.gradients.strategies import STRATEGIES, WORKSPACE, Strategy
 from tacit.tasks.batches import BatchLoader, MiniBatchLoader, gather
 from tacit.tasks.flat import Loss
 from tacit.tasks.layers import layered_loss
+from tacit.tasks.layers.basic import kernels_for
 from tacit.tasks.parts import Part
 from tacit.tasks.poisson import PoissonSample
-from tacit.tasks.sample_gradients import OuterProducts, write_clipped_sums
+from tacit.tasks.sample_gradients import OuterProducts, write_clipped_sums, write_masked_sums
 from tacit.tasks.task import Task
 
 # A model [P] and arrays [B, ...] → the gradient of each sample.
@@ -153,6 +158,8 @@ class ClippedSums:
     arrays: Part
     pool: WorkerPool
     apart: bool = False  # client by client, so that sums are rounded as if each were alone
+    # Captured passes by samples, clients and bound.
+    _captured: dict[tuple[int, int, float], Pass] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -175,12 +182,72 @@ class ClippedSums:
 
     def write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write each client's sum at its own row of theta [n, P] into out [n, P]."""
-        bounds, total = sample.bounds, len(sample.index)
-        if not total:
+        if not len(sample.index):
             out.zero_()
-            return
+        elif theta.is_cuda and self.backend.strategy != "looped":
+            self._replay(theta, sample, bound, out)
+        else:
+            self._write(theta, sample, bound, out)
+
+    def place(self, theta: Tensor, sample: PoissonSample) -> DeviceSample:
+        """A place on the device of theta [n, P] for this sample and others of its size."""
         largest = self.backend.samples_per_pass(theta.device)
-        if not self.apart and (theta.stride(0) == 0 or len(theta) == 1):
+        return DeviceSample.of(sample, is_shared(theta), largest, theta.device)
+
+    def write_on(self, theta: Tensor, samples: DeviceSample, bound: float, out: Tensor) -> None:
+        """As `write`. The work does not depend on the samples, so it can be captured.
+
+        Raises:
+            ValueError: If the samples were placed for a common model and theta has several.
+        """
+        if samples.shared and not is_shared(theta):
+            raise ValueError("samples placed for one model, but clients have models of their own")
+        self._run_passes(theta, samples, out, partial(self._write_pass, samples.size, bound))
+
+    def clear_captures(self) -> None:
+        """Free the memory of captured passes."""
+        self._captured.clear()
+
+    def _write_pass(
+        self, size: int, bound: float, theta: Tensor, packed: Tensor, out: Tensor
+    ) -> None:
+        """The sums of one pass: theta [1, P], a row of a `DeviceSample` [1, ...], out [rows, P]."""
+        index, bounds = packed[0, :size], packed[0, size:]
+        with self.backend.pass_context(theta.device):
+            products = self.backend.gradients(theta[0], gather(self.arrays, index))
+        write_sums = write_masked_sums
+        if kernels_for(products[0].right) is not None:
+            from tacit.tasks.layers import gpu_samples
+
+            write_sums = gpu_samples.write_clipped_sums
+        write_sums(products, bound, bounds, out)
+
+    def _replay(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
+        """Write the sums by captured passes."""
+        samples = self.place(theta, sample)
+        work = partial(self._write_pass, samples.size, bound)
+
+        def replay(theta: Tensor, packed: Tensor, out: Tensor) -> None:
+            key = (samples.size, len(out), bound)
+            if key not in self._captured:
+                self._captured[key] = captured_pass(work, theta, packed, out)
+            self._captured[key](theta, packed, out)
+
+        self._run_passes(theta, samples, out, replay)
+
+    def _run_passes(self, theta: Tensor, samples: DeviceSample, out: Tensor, run: Pass) -> None:
+        """Run all passes and add up those of the same clients."""
+        for clients, step, packed in samples.passes():
+            target = out[clients] if step == 0 else torch.empty_like(out[clients])
+            run(theta[clients][:1], packed[None], target)
+            if step:
+                out[clients] += target
+
+    def _write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
+        """Write the sums with workers, each of which takes a piece of the samples at a time."""
+        bounds, total = sample.bounds, len(sample.index)
+        largest = self.backend.samples_per_pass(theta.device)
+        if is_shared(theta) and not self.apart:
             cuts = self.pool.split(total, largest)
         else:
             # Client by client.
@@ -191,18 +258,24 @@ class ClippedSums:
             ]
         work = list(pieces(bounds, cuts))
         # What a piece adds to a client that an earlier piece began.
-        carried = {number: out.new_empty(1, out.shape[1]) for number, piece in enumerate(work)}
+        carried = [out.new_empty(1 if piece.carried else 0, out.shape[1]) for piece in work]
 
-        def write(numbered: tuple[int, Piece]) -> None:
-            number, piece = numbered
-            arrays = gather(self.arrays, sample.index[piece.samples])
+        def write(numbered: tuple[Piece, Tensor]) -> None:
+            piece, rest = numbered
+            index = to_device(sample.index[piece.samples], theta.device)
             sums = [(piece.bounds, out[piece.begun])]
             if piece.carried:
-                sums.append((torch.tensor([0, piece.carried]), carried[number]))
-            write_clipped_sums(self.backend.gradients(theta[piece.model], arrays), bound, sums)
+                sums.append((torch.tensor([0, piece.carried]), rest))
+            products = self.backend.gradients(theta[piece.model], gather(self.arrays, index))
+            write_clipped_sums(products, bound, sums)
 
         with self.backend.pass_context(theta.device):
-            self.pool.run(write, enumerate(work))
-        for number, piece in enumerate(work):
+            self.pool.run(write, zip(work, carried, strict=True))
+        for piece, rest in zip(work, carried, strict=True):
             if piece.carried:
-                out[piece.begun.start - 1] += carried[number][0]
+                out[piece.begun.start - 1] += rest[0]
+
+
+def is_shared(theta: Tensor) -> bool:
+    """Whether all rows are known to be the same: one row, or an expanded one."""
+    return len(theta) == 1 or theta.stride(0) == 0

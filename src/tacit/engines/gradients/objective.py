@@ -17,6 +17,7 @@ from tacit.core.hosted_clients import Sampling
 from tacit.core.workers import WorkerPool, without_onednn
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.clipped import ClippedSums, require_samples
+from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.strategies import WORKSPACE, Strategy
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader, gather
 from tacit.tasks.flat import Loss
@@ -202,9 +203,29 @@ class HostedObjective:
         self._clipped_sums.write(theta, sample, bound, out)
         return out
 
+    def place_sample(self, theta: Tensor, sample: PoissonSample) -> DeviceSample:
+        """A fixed place on the device for this sample and others that are drawn alike.
+
+        Load other samples into it with its method `load`. If it returns False, there are too many:
+        use `clipped_sum` for them.
+        """
+        return self._clipped_sums.place(theta, sample)
+
+    def clipped_sum_on(
+        self, theta: Tensor, samples: DeviceSample, bound: float, out: Tensor
+    ) -> Tensor:
+        """Write each client's sum, as `clipped_sum` does, into `out`.
+
+        The work does not depend on the samples, so it can be captured.
+        """
+        self._clipped_sums.write_on(theta, samples, bound, out)
+        return out
+
     def clear_captures(self) -> None:
         """Free the memory of captured passes."""
         self._captured.clear()
+        if "_clipped_sums" in vars(self):
+            self._clipped_sums.clear_captures()
 
     def _clipped(self, gradients: Tensor) -> Tensor:
         return gradients if self.task.clip is None else self.task.clip.clip_(gradients)

@@ -84,6 +84,8 @@ class Convolution:
     def sample_gradients(
         self, weights: Tensor, saved: Any, dy: Tensor, needs_dx: bool
     ) -> tuple[Tensor | None, list[OuterProducts]]:
+        if (gpu := kernels_for(dy)) is not None:
+            return self._sample_gradients_gpu(gpu, weights, saved, dy, needs_dx)
         windows, x, pooled, y = saved
         dy = self._before_pooling(self._before_relu(dy, y), pooled)
         dx = self._input_gradient(weights, dy, x.shape) if needs_dx else None
@@ -107,7 +109,7 @@ class Convolution:
         squares = torch.empty(x.shape[-1], dtype=torch.float64)
         dy = dy.view(self.outputs, *output, -1)
         per_sample.filter_gradients(x.contiguous(), dy, geometry, gradients, squares)
-        return OuterProducts(gradients, squares=squares)
+        return OuterProducts(gradients, squares=squares[:, None])
 
     def _before_relu(self, dy: Tensor, y: Tensor) -> Tensor:
         return torch.ops.aten.threshold_backward(dy, y, 0) if self.relu else dy
@@ -151,13 +153,8 @@ class Convolution:
     def _backward_gpu(
         self, gpu: Any, weights: Tensor, saved: Any, dy: Tensor, gradient: Tensor, needs_dx: bool
     ) -> Tensor | None:
-        x, output, shape = saved
-        dy = dy.contiguous()
-        if self.pool is not None:
-            dy = gpu.unpool(dy, output, shape, self.pool.size, self.pool.stride)
-        elif self.relu:
-            dy = torch.ops.aten.threshold_backward(dy, output, 0)
-        windows, dy = self._windows(gpu, x), dy.view(len(dy), self.outputs, -1)
+        x, dy = saved[0], self._product_gradient(gpu, saved, dy)
+        windows = self._windows(gpu, x)
 
         def write_gradients() -> None:
             filters_gradient, b_gradient = self._split(gradient)
@@ -171,6 +168,31 @@ class Convolution:
         with gpu.concurrently(write_gradients, dy.device):
             unfolded = self._split(weights)[0].mT @ dy
             return self._unpadded(windows.fold(unfolded, x.shape))
+
+    def _sample_gradients_gpu(
+        self, gpu: Any, weights: Tensor, saved: Any, dy: Tensor, needs_dx: bool
+    ) -> tuple[Tensor | None, list[OuterProducts]]:
+        from tacit.tasks.layers import gpu_samples
+
+        x, dy = saved[0], self._product_gradient(gpu, saved, dy)
+        windows = self._windows(gpu, x)
+        products, write = gpu_samples.filter_gradients(windows, x, dy, self.bias)
+        if not needs_dx:
+            write()
+            return None, [products]
+        with gpu.concurrently(write, dy.device):
+            unfolded = self._split(weights)[0].mT @ dy
+            return self._unpadded(windows.fold(unfolded, x.shape)), [products]
+
+    def _product_gradient(self, gpu: Any, saved: Any, dy: Tensor) -> Tensor:
+        """The gradient [k, F, positions · B] of the products of filters and windows."""
+        _, output, shape = saved
+        dy = dy.contiguous()
+        if self.pool is not None:
+            dy = gpu.unpool(dy, output, shape, self.pool.size, self.pool.stride)
+        elif self.relu:
+            dy = torch.ops.aten.threshold_backward(dy, output, 0)
+        return dy.view(len(dy), self.outputs, -1)
 
     def _split(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Filters [k, F, taps] and b [k, F], as views."""

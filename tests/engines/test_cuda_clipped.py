@@ -1,0 +1,147 @@
+"""Sums of clipped gradients on a GPU: those of the CPU, the same bits, captured, never waiting."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from tacit.core.randomness import Philox
+from tacit.engines.capture.graphs import captured
+from tacit.engines.gradients.objective import HostedObjective
+from tacit.tasks import Task
+from tacit.tasks.parts import Parts
+from tacit.tasks.poisson import PoissonSample
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+BOUND, RATE = 0.1, 0.1
+
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.Tanh(), nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def normed():
+    """No chain of our layers."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.GroupNorm(2, 8), nn.Linear(8, 10))
+
+
+def task_of(make, sizes, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(0)
+    total = sum(sizes)
+    x = torch.randn(total, 1, 28, 28, generator=generator).to(dtype)
+    y = torch.randint(10, (total,), generator=generator)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = make().to(dtype)
+    parts = Parts.split((x, y), torch.arange(total).split(list(sizes)))
+    return Task.from_module(module, parts, batch_size=1)
+
+
+def hosted(task, device):
+    ids = torch.arange(task.clients)
+    task = task.to(device)
+    return HostedObjective(task, ids.tolist(), task.loader(ids, 5, device), "looped", 5, device)
+
+
+def drawn(objective, tick, rate=RATE):
+    philox = Philox(1, 1)
+    return objective.poisson_sample(rate, lambda ids, width: philox.words("s", tick, ids, width))
+
+
+def models(objective, shared):
+    theta = objective.theta0()
+    if shared:
+        return theta[:1].expand_as(theta)
+    shift = torch.arange(len(theta), device=theta.device, dtype=theta.dtype)[:, None]
+    return theta * (1 + 0.1 * shift)
+
+
+@pytest.mark.parametrize("make", [network, normed])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shared", [True, False])
+def test_sums_are_those_of_the_cpu(make, dtype, shared):
+    task = task_of(make, (300, 20, 1, 500), dtype)
+    here, there = hosted(task, "cpu"), hosted(task, "cuda")
+    for tick in range(3):
+        sample = drawn(here, tick)
+        assert torch.equal(sample.index, drawn(there, tick).index)
+        expected = here.clipped_sum(models(here, shared), sample, BOUND)
+        found = there.clipped_sum(models(there, shared), sample, BOUND)
+        again = there.clipped_sum(models(there, shared), sample, BOUND)
+        assert torch.equal(found, again)
+        tolerance = 1e-4 if dtype == torch.float32 else 1e-10
+        error = (found.cpu() - expected).norm(dim=1)
+        assert bool((error <= tolerance * BOUND * sample.counts.clamp(min=1)).all())
+        assert bool((found.cpu()[sample.counts == 0] == 0).all())
+
+
+def test_no_sample_counts_more_than_the_bound():
+    there = hosted(task_of(network, (64,)), "cuda")
+    theta = models(there, True)
+    for bound in (1e-3, 0.1, 0.7):
+        for one in range(64):
+            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1, 1)
+            assert float(there.clipped_sum(theta, sample, bound).double().norm()) <= bound
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
+def test_gradients_that_are_not_finite_count_as_zero(bad):
+    task = task_of(network, (40, 40))
+    task.parts.arrays[0][3, 0, 5, 5] = bad
+    here, there = hosted(task, "cpu"), hosted(task, "cuda")
+    sample = drawn(here, 0, 1.0)
+    found = there.clipped_sum(models(there, True), sample, BOUND).cpu()
+    assert bool(found.isfinite().all())
+    expected = here.clipped_sum(models(here, True), sample, BOUND)
+    assert float((found - expected).norm(dim=1).max()) <= 1e-4 * BOUND * 40
+
+
+def test_a_thousand_clients():
+    task = task_of(network, [1 + k % 5 for k in range(1000)])
+    here, there = hosted(task, "cpu"), hosted(task, "cuda")
+    sample = drawn(here, 0, 0.5)
+    found = there.clipped_sum(models(there, True), sample, BOUND).cpu()
+    expected = here.clipped_sum(models(here, True), sample, BOUND)
+    assert float((found - expected).norm(dim=1).max()) <= 1e-4 * BOUND * 5
+
+
+def test_a_draw_beyond_the_capacity_is_not_truncated():
+    task = task_of(network, (300, 200))
+    here, there = hosted(task, "cpu"), hosted(task, "cuda")
+    large = drawn(here, 0, 1.0)
+    small = drawn(here, 0, 0.1)
+    beyond = PoissonSample(large.index, large.counts, small.capacity, small.client_capacity)
+    for shared in (True, False):
+        expected = here.clipped_sum(models(here, shared), large, BOUND)
+        found = there.clipped_sum(models(there, shared), beyond, BOUND).cpu()
+        assert float((found - expected).norm(dim=1).max()) <= 1e-4 * BOUND * 300
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_work_can_be_captured_and_does_not_wait(shared):
+    there = hosted(task_of(network, (300, 20, 500)), "cuda")
+    theta = models(there, shared)
+    place = there.place_sample(theta, drawn(there, 0))
+    out = torch.empty(theta.shape, device="cuda")
+    replay = captured(
+        lambda: there.clipped_sum_on(theta, place, BOUND, out), theta.device, warm_up=2
+    )
+    samples = [drawn(there, tick) for tick in range(5)]
+    expected = [there.clipped_sum(theta, sample, BOUND) for sample in samples]
+    torch.cuda.set_sync_debug_mode("error")
+    found = []
+    try:
+        for sample in samples:
+            assert place.load(sample)
+            replay()
+            found.append(out.clone())
+            there.clipped_sum(theta, sample, BOUND)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
