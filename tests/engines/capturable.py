@@ -20,6 +20,7 @@ CANNOT = {
     "psgt": "the scale of its noise is computed on the host",
     "private-sgd": DRAWN,
     "private-sgd momentum": DRAWN,
+    "private-sgd adam": DRAWN,
     "decor": DRAWN,
 }
 
@@ -51,6 +52,7 @@ VARIANTS = {
         made(tacit.DeFLVP), private_variates=True, momentum=0.5, zeros="coin"
     ),
     "private-sgd momentum": made(tacit.PrivateSGD, momentum=0.9),
+    "private-sgd adam": made(tacit.PrivateSGD, optimizer="adam"),
     "private-sgd clients": made(tacit.PrivateSGD, momentum=0.9, local_steps=3),
 }
 CLIENTS = tacit.Privacy(epsilon=5.0, delta=0.01, unit="client")

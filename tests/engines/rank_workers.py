@@ -39,6 +39,7 @@ VARIANTS = {
     "defl-vp, private": ("defl-vp", {"private_variates": True, "momentum": 0.5}),
     "fedavg, local steps": ("fedavg", {"local_steps": 2}),
     "private-sgd, momentum": ("private-sgd", {"momentum": 0.9}),
+    "private-sgd, adam": ("private-sgd", {"optimizer": "adam"}),
     "private-sgd, clients": ("private-sgd", {"local_steps": 2}),
 }
 CLIENT_LEVEL = tacit.Privacy(epsilon=5.0, delta=0.01, unit="client")

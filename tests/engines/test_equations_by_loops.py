@@ -501,17 +501,20 @@ def masked_total(plain, code, rows, tick):
 
 
 def private_sgd(a, plain):
-    """G = Σᵢ (gᵢ + ζᵢ); v⁺ = μv + G/B; θ⁺ = θ − λv⁺, from one model for all."""
+    """G = Σᵢ (gᵢ + ζᵢ); v⁺ = μv + G/B; θ⁺ = θ − λv⁺, from one model for all; or Adam on G/B."""
     mechanism = a.mechanism
-    theta, v = plain.start()[0], ZERO
-    yield {"theta": [theta] * N, "first": [v] * N}
+    bound, probability, expected = mechanism.bound, mechanism.sampling_rate, mechanism.expected
+    theta, first, second = plain.start()[0], ZERO, ZERO
+
+    def state():
+        return {"theta": [theta] * N, "first": [first] * N, "second": [second] * N}
+
+    yield state()
     for t in range(STEPS):
         updates = []
         for i in range(N):
             if mechanism.unit == "sample":
-                g = plain.clipped_sum(
-                    i, theta, mechanism.bound, mechanism.sampling_rate, tick=t + 1
-                )
+                g = plain.clipped_sum(i, theta, bound, probability, t + 1)
             else:
                 g, own = ZERO, theta
                 for local in range(a.local_steps):
@@ -520,12 +523,22 @@ def private_sgd(a, plain):
                     g = g + gradient
                 g = g * min(1.0, a.clip / math.sqrt(float(g @ g)))
             updates.append(g)
-        v = (
-            a.momentum * v
-            + masked_total(plain, mechanism.code, updates, t + 1) / mechanism.expected
-        )
-        theta = theta - rate(a.lr, t) * v
-        yield {"theta": [theta] * N, "first": [v] * N}
+        mean = masked_total(plain, mechanism.code, updates, t + 1) / expected
+        if a.optimizer == "sgd":
+            first = a.momentum * first + mean
+            theta = theta - rate(a.lr, t) * first
+        else:
+            beta1, beta2 = a.betas
+            first = beta1 * first + (1 - beta1) * mean
+            second = beta2 * second + (1 - beta2) * mean * mean
+            # Kingma and Ba's Algorithm 1 with the order of section 2: ϵ is added to √s.
+            corrected = rate(a.lr, t) * math.sqrt(1 - beta2 ** (t + 1)) / (1 - beta1 ** (t + 1))
+            theta = theta - torch.tensor(
+                [corrected * float(m) / (math.sqrt(float(s)) + 1e-8)
+                 for m, s in zip(first, second, strict=True)],
+                dtype=torch.float64,
+            )  # fmt: skip
+        yield state()
 
 
 def decor(a, plain):
@@ -647,6 +660,7 @@ CASES = TRACKING | {
     "fedavg, three local steps": FedAvg(lr=DECAYING, local_steps=3),
     "private-sgd": PrivateSGD(lr=0.05),
     "private-sgd, momentum": PrivateSGD(lr=DECAYING, clip=0.5, momentum=0.9),
+    "private-sgd, adam": PrivateSGD(lr=DECAYING, optimizer="adam", betas=(0.8, 0.95)),
     "private-sgd, without noise": PrivateSGD(lr=0.05, clip=2.0),
     "private-sgd, clients": PrivateSGD(lr=0.05, momentum=0.5),
     "private-sgd, clients, three local steps": PrivateSGD(
@@ -763,6 +777,7 @@ HOSTED |= {
         "admm, sent masks",
         "fedavg, three local steps",
         "private-sgd, momentum",
+        "private-sgd, adam",
         "private-sgd, without noise",
         "private-sgd, clients, three local steps",
     )

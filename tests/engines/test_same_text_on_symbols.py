@@ -1,15 +1,20 @@
 """Every algorithm on symbols, as the audit runs it, against the same run on numbers.
 
 If an algorithm combines rows linearly and declares everything else, then a message is its
-coefficients times the values of the unknowns.
+coefficients times the values of the unknowns. Rows that are summed as integers are rounded to
+multiples of a unit before masks are added, and known up to multiples of 2³² units after.
 """
+
+import math
 
 import pytest
 import torch
 
 import tacit
+from support.suited import PROMISE, made, suited
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.core.fixed_point import MODULUS
 from tacit.record.transcript import Keep, Transcript
 from tacit.simulation import Setting, Simulation
 
@@ -34,26 +39,37 @@ CASES = {name: {} for name in ALGORITHMS} | {
     "admm, exact": {"solver": tacit.ExactSolver()},
     "admm, inner": {"solver": tacit.InnerSolver(steps=3)},
     "fedavg, local steps": {"local_steps": 3},
+    "private-sgd, momentum": {"momentum": 0.9},
+    "private-sgd, adam": {"optimizer": "adam"},
+    "private-sgd, without noise": {},
+    "private-sgd, clients": {"clip": 2.0, "local_steps": 3},
+}
+PROMISES = {
+    "private-sgd, without noise": tacit.Privacy(epsilon=math.inf),
+    "private-sgd, clients": tacit.Privacy(epsilon=5.0, delta=0.01, unit="client"),
 }
 
 
 def make(case):
-    kind, options = ALGORITHMS[case.split(",")[0]], CASES[case]
-    rate = {"lr": 0.05} if "lr" in kind.__dataclass_fields__ else {}
-    return kind(**rate, **options)
+    """The algorithm of a case, and a task that suits it."""
+    algorithm = made(ALGORITHMS[case.split(",")[0]], **CASES[case])
+    return suited(algorithm, quadratic_task(), GRAPH, promise=PROMISES.get(case, PROMISE))
 
 
-def on_numbers(algorithm):
-    """The transcript of a run with all unknowns, and the models after each iteration."""
+def quadratic_task():
     generator = torch.Generator().manual_seed(3)
 
     def draw(*shape):
         return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
     root = draw(CLIENTS, WIDTH, WIDTH)
-    task = tacit.quadratic(
+    return tacit.quadratic(
         root @ root.mT + torch.eye(WIDTH), draw(CLIENTS, WIDTH), theta0=draw(CLIENTS, WIDTH)
     )
+
+
+def on_numbers(algorithm, task):
+    """The transcript of a run with all unknowns, and the models after each iteration."""
     transcript = Transcript(Keep(insides=tuple(range(CLIENTS))))
     simulation = Simulation(
         Setting(algorithm, task, GRAPH, seed=2, gradients="looped"), transcript=transcript
@@ -73,8 +89,8 @@ def values(run, transcript):
 
 @pytest.mark.parametrize("case", CASES)
 def test_messages_and_models_are_the_symbolic_linear_combinations(case):
-    algorithm = make(case)
-    transcript, models = on_numbers(algorithm)
+    algorithm, task = make(case)
+    transcript, models = on_numbers(algorithm, task)
     run = run_on_symbols(algorithm, GRAPH, STEPS)
     numbers = values(run, transcript)
 
@@ -85,15 +101,24 @@ def test_messages_and_models_are_the_symbolic_linear_combinations(case):
     for symbol, number in zip(run.transcript.messages, transcript.messages, strict=True):
         facts = [(m.tick, m.verb, m.tag, m.private, m.source.tolist()) for m in (symbol, number)]
         assert facts[0] == facts[1]
-        torch.testing.assert_close(value(symbol.rows), number.rows, rtol=1e-11, atol=1e-11)
+        expected, rounding = number.rows, 1e-11
+        if number.modulus is not None:
+            # The sum of at most all clients, each rounded by half a unit.
+            rounding += 0.51 * CLIENTS * number.modulus / MODULUS
+            turns = ((value(symbol.rows) - expected) / number.modulus).round()
+            assert symbol.tag.endswith("down") == bool((turns == 0).all())
+            expected = expected + number.modulus * turns
+        torch.testing.assert_close(value(symbol.rows), expected, rtol=1e-11, atol=rounding)
+    # Steps of 0.05 or less times the average of rounded rows.
+    rounding = 1e-11 + 0.05 * STEPS * max(m.modulus or 0 for m in transcript.messages) / MODULUS
     for symbol, number in zip(run.models, models, strict=True):
-        torch.testing.assert_close(value(symbol), number, rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(value(symbol), number, rtol=1e-11, atol=rounding)
 
 
 @pytest.mark.parametrize(("case", "leaks"), [("defl-vp", True), ("defl-vp, private", False)])
 def test_with_private_variates_no_message_has_a_gradient_in_it(case, leaks):
     """As published, the variates are made of gradients."""
-    run = run_on_symbols(make(case), GRAPH, STEPS)
+    run = run_on_symbols(make(case)[0], GRAPH, STEPS)
     gradients = torch.tensor([unknown.kind == "gradient" for unknown in run.unknowns])
     assert gradients.any()
     messages = run.transcript.messages

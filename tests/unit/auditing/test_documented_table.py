@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import tacit
+from support.suited import guaranteed, made
 from tacit.algorithms import ALGORITHMS
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.result import strongest_leak
@@ -34,9 +35,8 @@ ROWS = list(documented())
 
 @pytest.mark.parametrize(("name", "options", "cells"), ROWS, ids=lambda value: str(value))
 def test_every_cell_is_what_the_audit_finds(name, options, cells):
-    kind = ALGORITHMS[name]
-    rate = {"lr": 0.05} if "lr" in kind.__dataclass_fields__ else {}
-    run = run_on_symbols(kind(**rate, **options), GRAPH, 6, common_start=True)
+    algorithm = guaranteed(made(ALGORITHMS[name], **options), GRAPH)
+    run = run_on_symbols(algorithm, GRAPH, 6, common_start=True)
     known = [Knowledge(run, Adversary.parse(text)) for text in ADVERSARIES]
     assert tuple(strongest_leak(Leakage(knowledge, 0)) for knowledge in known) == cells
 

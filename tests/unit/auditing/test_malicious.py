@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tacit
+from support.suited import guaranteed, suited
 from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.diffusion import ModelState
@@ -40,7 +41,8 @@ def quadratic(clients, norm=None):
 
 def made(name, **options):
     kind = ALGORITHMS[name]
-    return kind(**({"lr": 0.1} if "lr" in kind.__dataclass_fields__ else {}), **options)
+    rate = {"lr": 0.1} if "lr" in kind.__dataclass_fields__ else {}
+    return guaranteed(kind(**rate, **options), RING, parameters=3)
 
 
 def malicious(behaviour, *clients):
@@ -48,7 +50,8 @@ def malicious(behaviour, *clients):
 
 
 def simulated(algorithm, graph, steps=1, clients=None):
-    setting = Setting(algorithm, quadratic(clients or graph.clients), graph)
+    inner, task = getattr(algorithm, "inner", algorithm), quadratic(clients or graph.clients)
+    setting = Setting(algorithm, suited(inner, task, graph)[1], graph)
     simulation = Simulation(setting)
     simulation.start()
     for _ in range(steps):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from support.suited import guaranteed, made
 from tacit import ALGORITHMS, Gaussian, Laplace, Topology
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.symbolic.replay import replay
@@ -39,18 +40,10 @@ def found(algorithm, steps=3, graph=RING):
     return [m.what for m in replay(algorithm, graph, run_on_symbols(algorithm, graph, steps))]
 
 
-def make(name):
-    kind = ALGORITHMS[name]
-    try:
-        return kind(lr=0.1)
-    except TypeError:
-        return kind()
-
-
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("common", [True, False])
 def test_every_algorithm_is_what_its_symbols_say(name, common):
-    algorithm = make(name)
+    algorithm = guaranteed(made(ALGORITHMS[name]), RING)
     run = run_on_symbols(algorithm, RING, 6, common_start=common)
     assert replay(algorithm, RING, run) == []
 

@@ -1,12 +1,13 @@
 """Memory is recycled only if nothing else refers to it."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
 
 import tacit
+from support.suited import made, suited
 from tacit import (
     ALGORITHMS,
     DSGT,
@@ -50,13 +51,6 @@ def task():
 @pytest.fixture(params=REUSING)
 def reusing(request):
     return REUSING[request.param]
-
-
-def made(name):
-    """An algorithm with the options it must be given."""
-    kind = ALGORITHMS[name]
-    given = {"lr": 0.05, "solver": tacit.QuadraticSolver(mu=0.25)}
-    return kind(**{field.name: given[field.name] for field in fields(kind) if field.name in given})
 
 
 def begun(algorithm, task, graph, steps=0, **options):
@@ -161,9 +155,10 @@ def test_memory_is_recycled_when_a_reference_is_gone(reusing, task, graph):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_has_the_same_bits_either_way(name, task, graph, never_again):
-    again = begun(made(name), task, graph, steps=7)
+    algorithm, task = suited(made(ALGORITHMS[name]), task, graph)
+    again = begun(algorithm, task, graph, steps=7)
     never_again()
-    fresh = begun(made(name), task, graph, steps=7)
+    fresh = begun(algorithm, task, graph, steps=7)
     for one, other in zip(
         tensors_of(again.state).values(), tensors_of(fresh.state).values(), strict=True
     ):
@@ -174,9 +169,11 @@ def test_every_algorithm_has_the_same_bits_either_way(name, task, graph, never_a
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
 def test_transcripts_are_the_same_either_way(name, task, graph, never_again):
+    algorithm, suitable = suited(made(ALGORITHMS[name]), task, graph)
+
     def record():
         keep = tacit.Keep(insides=(0, 2), theta0=True)
-        return simulate(made(name), task, graph, steps=5, seed=1, transcript=keep).transcript
+        return simulate(algorithm, suitable, graph, steps=5, seed=1, transcript=keep).transcript
 
     again = record()
     never_again()
