@@ -62,6 +62,8 @@ def prepare(
         )
     if promise is None:
         return algorithm
+    if not isinstance(promise, Privacy):
+        raise Misuse(f"privacy is {promise!r}.", "Give tacit.Privacy(epsilon=3.0).")
     if not isinstance(task.parts, Parts) or task.batch_size is None:
         raise Misuse(
             "A guarantee needs samples that can be drawn, but this task has a stream or full "
