@@ -15,14 +15,7 @@ N = 6
 GRAPH = tacit.Topology.ring(N).mixing("metropolis", lazy=True)
 FALLING = Exponential(0.05, 0.8)
 # Why the iterations of some algorithms are not captured.
-DRAWN = "samples of sums of clipped gradients are drawn on the host"
-CANNOT = {
-    "psgt": "the scale of its noise is computed on the host",
-    "private-sgd": DRAWN,
-    "private-sgd momentum": DRAWN,
-    "private-sgd adam": DRAWN,
-    "decor": DRAWN,
-}
+CANNOT = {"psgt": "the scale of its noise is computed on the host"}
 
 
 def digits(batch_size=3, uneven=True):

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from capturable import CANNOT, DRAWN, FALLING, GRAPH, VARIANTS, N, case, digits
+from capturable import CANNOT, FALLING, GRAPH, VARIANTS, N, case, digits
 
 import tacit
 from tacit.algorithms.algorithm import Algorithm, tensors_of
@@ -47,18 +47,8 @@ def captured(simulation, algorithm, watchdog):
     return CapturedStep(algorithm, simulation.here, state, watchdog, capture)
 
 
-# Expected to fail until these samples have a fixed place on the device.
-EXPECTED = [
-    pytest.param(
-        name, marks=pytest.mark.xfail(raises=NotCapturable, strict=True, reason=CANNOT[name])
-    )
-    for name in VARIANTS
-    if CANNOT.get(name) is DRAWN
-]
-
-
 @pytest.mark.parametrize("uneven", [True, False], ids=["uneven", "alike"])
-@pytest.mark.parametrize("name", [*(name for name in VARIANTS if name not in CANNOT), *EXPECTED])
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name not in CANNOT])
 def test_replaying_gives_what_computing_gives(name, uneven):
     algorithm, task = case(name, uneven)
     straight, other = advanced(algorithm, task, 9), advanced(algorithm, task, 2)
