@@ -209,13 +209,14 @@ def tasks() -> str:
 def algorithms() -> str:
     """The options of every built-in algorithm."""
     from tacit.algorithms import ALGORITHMS
+    from tacit.algorithms.algorithm import options_of
 
     rows = []
     for name in ALGORITHMS:
         if ALGORITHMS.package(name) is not None:
             continue
         options = []
-        for field in dataclasses.fields(ALGORITHMS[name]):
+        for field in options_of(ALGORITHMS[name]).values():
             given = field.default is not dataclasses.MISSING
             options.append(
                 f"`{field.name} = {_toml(field.default)}`" if given else f"`{field.name}`"

@@ -14,8 +14,8 @@ from tacit.core.schedules import Exponential
 N = 6
 GRAPH = tacit.Topology.ring(N).mixing("metropolis", lazy=True)
 FALLING = Exponential(0.05, 0.8)
-# Why the iterations of some algorithms are not captured.
-CANNOT = {"psgt": "the scale of its noise is computed on the host"}
+# The scale of its noise is computed on the host.
+CANNOT = {"psgt"}
 
 
 def digits(batch_size=3, uneven=True):
@@ -47,6 +47,7 @@ VARIANTS = {
     "private-sgd momentum": made(tacit.PrivateSGD, momentum=0.9),
     "private-sgd adam": made(tacit.PrivateSGD, optimizer="adam"),
     "private-sgd clients": made(tacit.PrivateSGD, momentum=0.9, local_steps=3),
+    "private-sgd adam clients": made(tacit.PrivateSGD, optimizer="adam"),
 }
 CLIENTS = tacit.Privacy(epsilon=5.0, delta=0.01, unit="client")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor
 
 from tacit.core.here import Here
 from tacit.graph import Graph
+
+# In the metadata of a field: it is computed for a run, not an option that users set.
+COMPUTED = "computed"
 
 
 class Algorithm(ABC):
@@ -64,6 +67,13 @@ class Algorithm(ABC):
 
     def check_width(self, width: int) -> None:  # noqa: B027
         """Raise `Misuse` if the options do not fit models of `width` parameters."""
+
+
+def options_of(kind: type[Any]) -> dict[str, Field[Any]]:
+    """The options of an algorithm, or of a part of one, that users set: its fields by name."""
+    return {
+        field.name: field for field in fields(kind) if field.init and COMPUTED not in field.metadata
+    }
 
 
 def state_type(kind: type[Algorithm]) -> type[Any]:

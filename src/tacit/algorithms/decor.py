@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from tacit.algorithms.algorithm import COMPUTED
 from tacit.algorithms.diffusion import ModelState
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.checks import check_number, check_positive
@@ -47,7 +48,7 @@ class Decor(PrivateAlgorithm):
     lr: Rate
     clip: float = 1.0
     correlation: float = 10.0
-    mechanism: CorrelatedNoise | None = None
+    mechanism: CorrelatedNoise | None = field(default=None, metadata={COMPUTED: True})
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)

@@ -10,6 +10,8 @@ import networkx as nx
 import torch
 from torch import Tensor
 
+from tacit.algorithms.algorithm import COMPUTED
+from tacit.algorithms.d_psgd import check_momentum
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.checks import check_choice, check_count, check_number, check_positive
 from tacit.core.errors import Misuse
@@ -72,7 +74,7 @@ class PrivateSGD(PrivateAlgorithm):
         betas: β₁ and β₂ of Adam.
         local_steps: Steps of a client between two totals; unit = "client" only.
         local_lr: Step size of these steps.
-        mechanism: Sampling, noise and encoding; `Privacy.prepare` computes it.
+        mechanism: Sampling, noise and encoding; `prepared` computes it.
     """
 
     name: ClassVar[str] = "private-sgd"
@@ -88,14 +90,16 @@ class PrivateSGD(PrivateAlgorithm):
     betas: tuple[float, float] = (0.9, 0.999)
     local_steps: int = 1
     local_lr: float = 0.1
-    mechanism: PrivateSum | None = None
+    mechanism: PrivateSum | None = field(default=None, metadata={COMPUTED: True})
     correction: BiasCorrection = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_rate("lr", self.lr)
         check_number("clip", self.clip, above=0, infinite=True, example=1.0)
-        check_number("momentum", self.momentum, at_least=0, hint="below 1")
+        check_momentum(self.momentum)
         check_choice("optimizer", self.optimizer, ("sgd", "adam"))
+        if not isinstance(self.betas, tuple) or len(self.betas) != 2:
+            raise Misuse(f"betas is {self.betas!r}.", "Give two numbers, e.g. (0.9, 0.999).")
         for beta in self.betas:
             check_number("betas", beta, at_least=0, below=1, example=0.9)
         object.__setattr__(self, "correction", BiasCorrection(self.betas))

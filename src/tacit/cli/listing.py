@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
-from typing import Any, cast
+from typing import Any
 
 import torch
 from rich.table import Table
 
 from tacit.algorithms import ALGORITHMS, Algorithm
+from tacit.algorithms.algorithm import options_of
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.errors import Caution
 from tacit.graph import Topology
+from tacit.privacy.guarantee import Privacy
 from tacit.report.page import format_bytes
 from tacit.simulation import simulate
 from tacit.tasks import Task
@@ -35,8 +39,9 @@ def algorithm_table(parameters: int) -> Table:
     table = Table(
         show_lines=True,
         caption="Messages and bytes are per iteration and out-neighbour (with a server: per "
-        f"client, up and down), for {parameters:,} parameters and default options. Needs are "
-        "beyond a connected graph whose weights mix.",
+        "client, up and down; with a sum over all clients: per edge of a spanning tree and "
+        f"direction), for {parameters:,} parameters and default options. Needs are beyond a "
+        "connected graph whose weights mix.",
     )
     table.add_column("algorithm", overflow="fold", max_width=28)
     table.add_column("sends", justify="right", no_wrap=True)
@@ -56,27 +61,49 @@ def algorithm_table(parameters: int) -> Table:
 
 
 def _traffic(kind: type[Algorithm], parameters: int) -> dict[str, int]:
-    """Messages and bytes per directed edge, or between one client and the server and back."""
+    """Messages and bytes per directed edge, or between one client and the server and back.
+
+    Of a sum over all clients: per edge of the spanning tree and direction.
+    """
     clients = 3
-    parts = list(torch.zeros(clients, parameters))
+    parts = list(torch.zeros(clients, 1, parameters))
     task = Task.from_loss(
-        lambda theta, x: (theta - x).square().sum(), parts, torch.zeros(parameters)
+        lambda theta, x: (theta - x).square().sum(), parts, torch.zeros(parameters), batch_size=1
     )
     # This graph meets the requirements of all algorithms.
     graph = Topology.ring(clients).mixing("metropolis", lazy=True)
-    fields = dataclasses.fields(cast(Any, kind))
     # Options without a default are step sizes.
-    options = {field.name: 0.1 for field in fields if field.default is dataclasses.MISSING}
+    options = {
+        name: 0.1
+        for name, field in options_of(kind).items()
+        if field.default is field.default_factory is dataclasses.MISSING
+    }
+    # Noise does not change what is sent.
+    promise = Privacy(epsilon=math.inf) if issubclass(kind, PrivateAlgorithm) else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Caution)
-        run = simulate(kind(**options), task, graph, steps=1, gradients="looped", transcript=True)
+        run = simulate(
+            kind(**options),
+            task,
+            graph,
+            steps=1,
+            gradients="looped",
+            privacy=promise,
+            transcript=True,
+        )
     assert run.transcript is not None
-    messages = run.transcript.messages
-    server = any(message.verb == "average" for message in messages)
-    links = clients if server else len(graph.edges)
-    at_start, at_end = (record.bytes_sent for record in run.history)
+    at_start, at_end = (
+        [message for message in run.transcript.messages if message.tick == tick] for tick in (0, 1)
+    )
+    links, per_link = len(graph.edges), len(at_end)
+    if any(message.verb == "average" for message in at_end):
+        links = clients
+    elif kind.needs_total:
+        # One message up and one down, on each edge of the tree.
+        links, per_link = 2 * (clients - 1), len(at_end) // 2
+    before, after = (record.bytes_sent for record in run.history)
     return {
-        "messages_per_iteration": sum(message.tick == 1 for message in messages),
-        "messages_at_start": sum(message.tick == 0 for message in messages),
-        "bytes_per_iteration": (at_end - at_start) // links,
+        "messages_per_iteration": per_link,
+        "messages_at_start": len(at_start),
+        "bytes_per_iteration": (after - before) // links,
     }

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from tacit.algorithms import ALGORITHMS
-from tacit.algorithms.algorithm import Algorithm, state_type
+from tacit.algorithms.algorithm import Algorithm, options_of, state_type
 from tacit.algorithms.solvers import SOLVERS, Solver
 from tacit.compression import CODECS, Codec
 from tacit.core.errors import Misuse, unknown_name
@@ -143,9 +143,11 @@ def import_object(path: str, key: str) -> Any:
 
 
 def validate_value(key: str, value: Any, hint: Any) -> Any:
-    """Check a value strictly against a type."""
+    """Check a value strictly against a type; a list may stand for a tuple, as in files."""
+    as_tuple = get_origin(hint) is tuple and isinstance(value, list)
     try:
-        return TypeAdapter(hint, config={"strict": True}).validate_python(value)
+        adapter = TypeAdapter(hint, config={"strict": True})
+        return adapter.validate_python(tuple(value) if as_tuple else value)
     except ValidationError as problem:
         remedy = f"{problem.errors()[0]['msg']}.".replace("Input", "It", 1)
         if get_origin(hint) is Literal:
@@ -190,9 +192,9 @@ def _make_dataclass(key: str, owner: str, kind: type[Any], options: dict[str, An
 
 def _check_fields(key: str, owner: str, kind: type[Any], options: dict[str, Any]) -> None:
     """Raise Misuse for options that a dataclass does not have or that are missing."""
-    fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
-    check_names(key, options, fields, owner)
-    for name, field in fields.items():
+    known = options_of(kind)
+    check_names(key, options, known, owner)
+    for name, field in known.items():
         required = field.default is field.default_factory is dataclasses.MISSING
         if required and name not in options:
             raise Misuse(

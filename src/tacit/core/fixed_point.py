@@ -69,7 +69,8 @@ class FixedPoint:
             Misuse: If a number is close to the end of the range. On a GPU it becomes NaN instead,
                 because looking at it would wait for the GPU.
         """
-        outside = total.abs() > LARGEST_TOTAL
+        # Not the magnitude: that of -2³¹ is no int32.
+        outside = (total > LARGEST_TOTAL) | (total < -LARGEST_TOTAL)
         if not total.is_cuda and bool(outside.any()):
             raise Misuse(
                 f"A total has passed {LARGEST_TOTAL / self.scale:.3g}: it is close to the end of "

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from tacit.algorithms.algorithm import options_of
 from tacit.config.build import build
 from tacit.config.loading import make_config, parse_override, with_keys
 from tacit.config.options import OPTION_FAMILIES, algorithm_class
@@ -188,8 +189,7 @@ def unused_options(config: Config, variants: Sequence[str]) -> list[str]:
 
 
 def _option_names(algorithm: str) -> list[str]:
-    fields = dataclasses.fields(algorithm_class(algorithm, "--algorithms"))
-    return [field.name for field in fields]
+    return list(options_of(algorithm_class(algorithm, "--algorithms")))
 
 
 def _make_row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> ComparisonRow:

@@ -48,6 +48,12 @@ class Privacy:
             check_number("noise_multiplier", self.noise_multiplier, above=0, example=1.0)
         hint = "math.inf for masked sums without noise"
         check_number("epsilon", self.epsilon, above=0, infinite=True, example=3, hint=hint)
+        if self.noise_multiplier is not None and math.isinf(self.epsilon):
+            raise Misuse(
+                f"noise_multiplier is {self.noise_multiplier}, but with epsilon = inf no noise is "
+                "added.",
+                "Give the epsilon at which the run must stop, or leave noise_multiplier out.",
+            )
         check_number("delta", self.delta, above=0, below=1, example=1e-5)
         check_choice("unit", self.unit, UNITS)
         if self.honest is not None:
