@@ -97,6 +97,16 @@ def draw_case(objective: HostedObjective, batch: int) -> Case:
     return run
 
 
+def with_workers(run: Case, pool: WorkerPool) -> Case:
+    """The case while torch itself has one thread, as in a simulation."""
+
+    def exclusive(turn: int) -> int:
+        with pool.exclusive():
+            return run(turn)
+
+    return exclusive
+
+
 def opacus_cases(batch: int, images: Tensor, labels: Tensor, device: str) -> dict[str, Case]:
     """Gradients per sample, clipped and summed, by Opacus; none if it is not installed."""
     try:
@@ -181,16 +191,13 @@ def main() -> None:
         f"private, {options.many} clients": private_case(many, batch, shared=True, draw=False),
         "draw": draw_case(some, batch),
     }
-    with pool.exclusive():
-        turns = measured(cases, options.repeats, batch, device)
+    cases = {name: with_workers(run, pool) for name, run in cases.items()}
     if not options.no_opacus:
-        # With all threads, and plain gradients again beside it.
-        others = opacus_cases(batch, images, labels, device)
-        for ours, theirs in zip(turns, measured(others, 3, batch, device), strict=False):
-            ours |= theirs
+        cases |= opacus_cases(batch, images, labels, device)
+    turns = measured(cases, options.repeats, batch, device)
     for name in turns[0]:
-        seconds = [turn[name] for turn in turns if name in turn]
-        ratios = [turn[name] / turn["plain"] for turn in turns if name in turn]
+        seconds = [turn[name] for turn in turns]
+        ratios = [turn[name] / turn["plain"] for turn in turns]
         print(
             json.dumps(
                 {"case": name, "milliseconds": round(1e3 * statistics.median(seconds), 3),

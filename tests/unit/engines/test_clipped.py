@@ -200,6 +200,7 @@ def test_tensor_operations_do_what_compiled_loops_do(dtype, counts, shared):
     assert_same(found, by_hand(task, theta, sample, 0.5), 0.5, 28)
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_sums_are_those_of_opacus():
     opacus = pytest.importorskip("opacus")
     module = module_of(CNN)

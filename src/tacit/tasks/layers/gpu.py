@@ -219,7 +219,7 @@ class Windows:
         grid = (triton.cdiv(n, COLUMNS), k, triton.cdiv(count, block))
         _forward_kernel[grid](
             x, filters, filters if b is None else b, y, x.stride(0), filters.stride(0),
-            taps, count, n, *self._offsets(x), FILTERS=block, COLUMNS=COLUMNS, TAPS=16,
+            taps, count, n, *self.offsets(x), FILTERS=block, COLUMNS=COLUMNS, TAPS=16,
             BIAS=b is not None, RELU=relu, PRECISION=_precision(), num_warps=4,
         )  # fmt: skip
         return y
@@ -234,7 +234,7 @@ class Windows:
         length = triton.cdiv(triton.cdiv(n, pieces), 32) * 32
         parts = dy.new_empty(k, pieces, count * taps)
         _filter_gradients_kernel[(pieces, k, blocks)](
-            x, dy, parts, x.stride(0), taps, count, n, *self._offsets(x), length,
+            x, dy, parts, x.stride(0), taps, count, n, *self.offsets(x), length,
             FILTERS=filters, COLUMNS=32, TAPS=block, PRECISION=_precision(),
             num_warps=1 if block == 64 else 2,
         )  # fmt: skip
@@ -249,7 +249,7 @@ class Windows:
         )  # fmt: skip
         return dx
 
-    def _offsets(self, x: Tensor) -> tuple[Any, ...]:
+    def offsets(self, x: Tensor) -> tuple[Any, ...]:
         """Strides of positions and taps in an image, in the order of the kernels' arguments."""
         s = x.stride()
         return (

@@ -227,7 +227,7 @@ def filter_gradients(
     few, many, unroll = tile_of(filters, taps, batch)
     tiles = triton.cdiv(filters, few) * triton.cdiv(taps, many)
     squares = torch.empty(tiles, batch, dtype=torch.float64, device=x.device)
-    _, _, row_stride, column_stride, *rest = windows._offsets(x)
+    _, _, row_stride, column_stride, *rest = windows.offsets(x)
 
     def write() -> None:
         _filter_gradients_kernel[(triton.cdiv(tiles, WARPS), triton.cdiv(batch, 32))](
