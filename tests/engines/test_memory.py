@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.autograd.profiler import profile
 
-from tacit import DSGT, LPPA, Setting, Simulation, Task, Topology, simulation
-from tacit.core import neighbourhood, randomness
+from support.suited import suited
+from tacit import DSGT, LPPA, Decor, PrivateSGD, Setting, Simulation, Task, Topology, simulation
+from tacit.core import fixed_point, neighbourhood, randomness
 from tacit.core.workers import WorkerPool
 from tacit.engines import lazy_rows
 from tacit.engines.gradients import objective as gradients
@@ -23,6 +24,7 @@ def small_workspaces(monkeypatch):
     """Workspaces so small that small models fill them."""
     monkeypatch.setattr(neighbourhood, "WORKSPACE", 1 << 13)
     monkeypatch.setattr(randomness, "TILE", 1 << 10)
+    monkeypatch.setattr(fixed_point, "TILE", 1 << 10)
     monkeypatch.setitem(gradients.WORKSPACE, "cpu", 1 << 15)
     monkeypatch.setattr(simulation.WorkerPool, "for_device", lambda device: WorkerPool(1))
 
@@ -31,7 +33,9 @@ def peak_bytes(algorithm, width, strategy):
     """Peak memory of a run, without its task and graph."""
     parts = [torch.full((1,), float(client)) for client in range(CLIENTS)]
     task = Task.from_loss(lambda theta, x: (theta - x).square().mean(), parts, torch.zeros(width))
-    run = Simulation(Setting(algorithm, task, Topology.ring(CLIENTS).mixing(), gradients=strategy))
+    graph = Topology.ring(CLIENTS).mixing()
+    algorithm, task = suited(algorithm, task, graph)
+    run = Simulation(Setting(algorithm, task, graph, gradients=strategy))
     with profile(profile_memory=True) as profiled:
         run.start()
         for _ in range(2):
@@ -60,6 +64,16 @@ def test_gradient_tracking_holds_four_tensors(strategy, local_steps):
 @pytest.mark.parametrize(("fresh", "local_steps"), [(False, 1), (False, 3), (True, 1)])
 def test_lossless_aggregation_holds_four_tensors(fresh, local_steps):
     assert 3.9 < tensors_held(LPPA(lr=0.01, fresh=fresh, local_steps=local_steps)) < 4.1
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_sum_over_clients_holds_less_because_models_are_one_row(optimizer):
+    """The clipped sums, their integers, and the first models or parts of sums."""
+    assert 2.0 < tensors_held(PrivateSGD(lr=0.01, momentum=0.5, optimizer=optimizer)) < 3.3
+
+
+def test_noise_that_cancels_holds_four_tensors():
+    assert 3.9 < tensors_held(Decor(lr=0.01)) < 4.1
 
 
 def test_the_count_sees_another_tensor(monkeypatch):

@@ -24,6 +24,8 @@ from tacit.core.neighbourhood import Neighbourhood
 MODULUS = 2**32
 # Beyond this, a total is too close to the end of the range; noise has the rest of it.
 LARGEST_TOTAL = 2**30
+# Numbers converted at a time, to float64 or int64.
+TILE = 1 << 22
 # Bytes of one number on the wire.
 WORD_BYTES = 4
 
@@ -63,10 +65,16 @@ class FixedPoint:
         Raises:
             Misuse: If a number is beyond the limit. On a GPU it becomes the limit instead.
         """
-        scaled = rows.to(torch.float64).mul(self.scale).round_()
-        if not rows.is_cuda and bool((scaled.abs() > self.limit).any()):
-            raise self._out_of_range("A number to be summed", self.limit)
-        return torch.nan_to_num_(scaled, self.limit).clamp_(-self.limit, self.limit).int()
+        out = torch.empty(rows.shape, dtype=torch.int32, device=rows.device)
+        for part in _tiles(rows):
+            scaled = (rows[part].double() * self.scale).round_()
+            if not rows.is_cuda:
+                least, most = (float(end) for end in torch.aminmax(scaled))
+                if max(most, -least) > self.limit:
+                    raise self._out_of_range("A number to be summed", self.limit)
+            torch.nan_to_num_(scaled, self.limit).clamp_(-self.limit, self.limit)
+            out[part] = scaled
+        return out
 
     def decode(self, total: Tensor, dtype: torch.dtype) -> Tensor:
         """The numbers of a total of int32.
@@ -128,6 +136,20 @@ class Mask:
 
 
 MASK = Mask()
+
+
+def summed(integers: Tensor) -> Tensor:
+    """The sum of rows int32 [n, P], as int64 [1, P]."""
+    total = torch.zeros(1, integers.shape[1], dtype=torch.int64, device=integers.device)
+    for part in _tiles(integers):
+        total += integers[part].sum(0)
+    return total
+
+
+def _tiles(rows: Tensor) -> list[slice]:
+    """A few rows at a time."""
+    step = max(1, TILE // max(1, rows.shape[1]))
+    return [slice(low, low + step) for low in range(0, len(rows), step)]
 
 
 def wrapped(integers: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 
 from torch import Tensor
 
-from tacit.core.fixed_point import FixedPoint, IntegerRows, wrapped
+from tacit.core.fixed_point import FixedPoint, IntegerRows
 from tacit.core.here import Function, Here, Network, Nonlinear
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
@@ -159,7 +159,7 @@ class HostedClients(Here):
             def draw_noise() -> Tensor:
                 return randomness.integers(tag, law, tick, graph.ids)
 
-            integers = wrapped(integers + draw_noise())
+            randomness.add_integers(tag, law, tick, graph.ids, integers)
         return IntegerRows(
             integers,
             graph,

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tacit.core.errors import RankLost
-from tacit.core.fixed_point import WORD_BYTES, IntegerRows, wrapped
+from tacit.core.fixed_point import WORD_BYTES, IntegerRows, summed, wrapped
 from tacit.core.rows import Sent, received, row_bytes, shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
@@ -104,7 +104,7 @@ class RanksNetwork:
         for sent in rows.values():
             clients, width = sent.integers.shape
             self.bytes_sent += 2 * (self._clients - 1) * width * WORD_BYTES
-            total = sent.integers.sum(0, keepdim=True)
+            total = summed(sent.integers)
             with raising_rank_lost():
                 dist.all_reduce(total)
             totals.append(shared(sent.decode(wrapped(total)), clients))

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from tacit.core.fixed_point import WORD_BYTES, IntegerRows, wrapped
+from tacit.core.fixed_point import WORD_BYTES, IntegerRows, summed, wrapped
 from tacit.core.rows import Sent, received, row_bytes, shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
@@ -61,7 +61,7 @@ class StackedNetwork:
         self.count_total(rows.values())
         totals = []
         for sent in rows.values():
-            total = sent.decode(wrapped(sent.integers.sum(0, keepdim=True)))
+            total = sent.decode(wrapped(summed(sent.integers)))
             totals.append(shared(total, len(sent.integers)))
         return tuple(totals)
 
