@@ -22,6 +22,13 @@ def tiny():
 
 
 @pytest.fixture
+def tiny_private():
+    """The same with an algorithm that keeps a guarantee."""
+    keys = {"algorithm": {"name": "private-sgd", "lr": 0.5}, "privacy": {"epsilon": 3.0}}
+    return lambda *overrides: make_config(copy.deepcopy(TINY | keys), overrides)
+
+
+@pytest.fixture
 def own_module(tmp_path, monkeypatch):
     """Put a module of the user's on the Python path."""
 

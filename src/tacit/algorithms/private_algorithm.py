@@ -62,13 +62,25 @@ def prepare(
         )
     if promise is None:
         return algorithm
-    if not isinstance(task.parts, Parts) or task.batch_size is None:
-        raise Misuse(
-            "A guarantee needs samples that can be drawn, but this task has a stream or full "
-            "gradients.",
-            "Give the task a batch_size.",
-        )
-    samples = int(task.parts.sizes.sum())
-    batch = min(samples, task.clients * task.batch_size)
+    if not isinstance(promise, Privacy):
+        raise Misuse(f"privacy is {promise!r}.", "Give tacit.Privacy(epsilon=3.0).")
+    parts, batch_size = require_samples(task)
+    samples = int(parts.sizes.sum())
+    batch = min(samples, task.clients * batch_size)
     facts = Population(task.clients, samples, batch, task.parameters, steps)
     return algorithm.prepared(promise, facts, graph)
+
+
+def require_samples(task: Task) -> tuple[Parts, int]:
+    """The data of a task, of which samples can be drawn, and how many a client draws on average.
+
+    Raises:
+        Misuse: If the task has a stream or full gradients.
+    """
+    if isinstance(task.parts, Parts) and task.batch_size is not None:
+        return task.parts, task.batch_size
+    raise Misuse(
+        "A guarantee needs samples that can be drawn, but this task has a stream or full "
+        "gradients.",
+        "Train on data with a batch_size.",
+    )

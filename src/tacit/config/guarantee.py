@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
+from tacit.algorithms.private_algorithm import PrivateAlgorithm, require_samples
 from tacit.config.options import prefix_errors
 from tacit.config.sections import Config, PrivacySection
 from tacit.core.checks import check_number
@@ -29,7 +29,8 @@ def with_guarantee(
     section = promise_section(config, algorithm)
     clients = graph.clients
     with prefix_errors("[privacy]"):
-        samples = section.samples or _samples(task, clients)
+        parts, _ = require_samples(task)
+        samples = section.samples or _samples(parts, clients)
         batch = sampling_rate(section, config.run.batch_size, clients, samples) * samples
         facts = Population(clients, samples, batch, task.parameters, steps)
         return algorithm.prepared(make_promise(section), facts, graph)
@@ -68,10 +69,10 @@ def sampling_rate(section: PrivacySection, batch_size: int, clients: int, sample
     return section.sampling_rate
 
 
-def _samples(task: Task, clients: int) -> int:
+def _samples(parts: Parts, clients: int) -> int:
     """The training samples of all clients; a node knows its own only."""
-    if isinstance(task.parts, Parts) and task.clients == clients:
-        return int(task.parts.sizes.sum())
+    if parts.clients == clients:
+        return int(parts.sizes.sum())
     raise Misuse(
         "How many training samples all clients have together is not known.",
         "Set privacy.samples, e.g. samples = 60000. The number is public.",

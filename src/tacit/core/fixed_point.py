@@ -58,8 +58,14 @@ class FixedPoint:
         return 0.0 if self.noise is None else self.noise.scale / self.scale
 
     def encode(self, rows: Tensor) -> Tensor:
-        """round(s · x) as int32, limited to ±`limit`; what is not a number counts as the limit."""
+        """round(s · x) as int32, limited to ±`limit`; what is not a number counts as the limit.
+
+        Raises:
+            Misuse: If a number is beyond the limit. On a GPU it becomes the limit instead.
+        """
         scaled = rows.to(torch.float64).mul(self.scale).round_()
+        if not rows.is_cuda and bool((scaled.abs() > self.limit).any()):
+            raise self._out_of_range("A number to be summed", self.limit)
         return torch.nan_to_num_(scaled, self.limit).clamp_(-self.limit, self.limit).int()
 
     def decode(self, total: Tensor, dtype: torch.dtype) -> Tensor:
@@ -72,13 +78,16 @@ class FixedPoint:
         # Not the magnitude: that of -2³¹ is no int32.
         outside = (total > LARGEST_TOTAL) | (total < -LARGEST_TOTAL)
         if not total.is_cuda and bool(outside.any()):
-            raise Misuse(
-                f"A total has passed {LARGEST_TOTAL / self.scale:.3g}: it is close to the end of "
-                "the range of its integers.",
-                "Lower the learning rate or the clipping bound, or sum smaller batches.",
-            )
+            raise self._out_of_range("A total", LARGEST_TOTAL)
         values = total.to(torch.float64) / self.scale
         return torch.where(outside, torch.nan, values).to(dtype)
+
+    def _out_of_range(self, what: str, largest: int) -> Misuse:
+        return Misuse(
+            f"{what} has passed {largest / self.scale:.3g}: it is close to the end of the range of "
+            "its integers.",
+            "Lower the learning rate or the clipping bound, or sum smaller batches.",
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,9 +64,13 @@ def private_sum(promise: Privacy, bound: float, facts: Population) -> PrivateSum
     is_client = promise.unit == "client"
     rate = 1.0 if is_client else min(1.0, facts.batch / facts.samples)
     expected = float(facts.clients) if is_client else rate * facts.samples
-    budget = promise.budget(rate, facts.steps, clients=facts.clients)
+    # A run without iterations would need no noise, which is no mechanism.
+    steps = max(1, facts.steps)
+    budget = promise.budget(rate, steps, clients=facts.clients)
+    # Integers per contribution that have room in the sum.
+    room = LARGEST_TOTAL / _most(expected, rate)
     if math.isinf(promise.epsilon):
-        scale = _largest_scale(min(bound, LARGEST_GRADIENT), _most(expected, rate))
+        scale = room / min(bound, LARGEST_GRADIENT)
         code = FixedPoint(scale, limit=LARGEST_TOTAL // facts.clients)
         return PrivateSum(promise.unit, bound, rate, expected, code, budget)
     if math.isinf(bound):
@@ -76,18 +80,24 @@ def private_sum(promise: Privacy, bound: float, facts: Population) -> PrivateSum
         )
     multiplier, root = budget.noise_multiplier, math.sqrt(facts.parameters)
     clients = math.sqrt(budget.honest)
-    # Integers per bound, s·C: enough for a small overhead, if they fit.
-    wanted = min(root / OVERHEAD, bound * _largest_scale(bound, _most(expected, rate)))
-    largest = DiscreteGaussian(MAX_FACTOR).scale
+
+    def integers_per_bound(noise: DiscreteGaussian) -> float:
+        """s·C, for which this is the noise."""
+        return continuous_scale(noise.scale * clients) / multiplier - root
+
+    # Enough integers for a small overhead, if they have room.
+    wanted, largest = min(root / OVERHEAD, room), DiscreteGaussian(MAX_FACTOR).scale
     noise = DiscreteGaussian.at_least(min(multiplier * (wanted + root) / clients, largest))
-    per_bound = continuous_scale(noise.scale * clients) / multiplier - root
-    if per_bound < root / MOST_OVERHEAD or per_bound > 2 * wanted:
+    if noise.factor and integers_per_bound(noise) > room:
+        noise = DiscreteGaussian(noise.factor - 1)
+    per_bound = integers_per_bound(noise)
+    if not root / MOST_OVERHEAD <= per_bound <= room:
         raise Misuse(
-            f"Sums of about {expected:.0f} gradients of {facts.parameters:,} parameters do not fit "
-            "into integers of 32 bits.",
-            "Lower the batch size, or train fewer parameters.",
+            f"Sums of about {expected:.0f} gradients of {facts.parameters:,} parameters with noise "
+            f"of {multiplier:.3g} times the clipping bound do not fit into integers of 32 bits.",
+            "Lower the batch size, or train fewer parameters; or promise another epsilon.",
         )
-    draws = facts.parameters * facts.steps * facts.clients
+    draws = facts.parameters * steps * facts.clients
     budget = budget.with_distance(noise.distance(draws) + rounding_distance(draws))
     return PrivateSum(
         promise.unit, bound, rate, expected, FixedPoint(per_bound / bound, noise), budget
@@ -97,8 +107,3 @@ def private_sum(promise: Privacy, bound: float, facts: Population) -> PrivateSum
 def _most(expected: float, rate: float) -> float:
     """More contributions than are ever drawn: six standard deviations above the mean."""
     return expected + 6 * math.sqrt(expected * (1 - rate)) + 6
-
-
-def _largest_scale(size: float, count: float) -> float:
-    """The largest scale with which so many numbers of this size fit into the range."""
-    return LARGEST_TOTAL / (count * size)

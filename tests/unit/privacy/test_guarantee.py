@@ -30,6 +30,8 @@ def budget():
         ({"epsilon": 1.0, "unit": "user"}, ["unit is 'user'", '"client" (all data']),
         ({"epsilon": 1.0, "honest": 0}, ["honest is 0", "at least 1"]),
         ({"epsilon": 1.0, "honest": 1.5}, ["honest is 1.5"]),
+        ({"epsilon": 1.0, "noise_multiplier": 0.0}, ["noise_multiplier is 0.0", "above 0"]),
+        ({"epsilon": math.inf, "noise_multiplier": 1.0}, ["epsilon = inf", "no noise is added"]),
     ],
 )
 def test_impossible_promises(options, words):

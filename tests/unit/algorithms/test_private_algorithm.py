@@ -1,0 +1,188 @@
+"""Algorithms that keep a guarantee: what they need, what they refuse, and when they stop."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import tacit
+from support.misuse import assert_mentions, misuse_message
+from support.suited import with_one_start
+from tacit import Decor, Privacy, PrivateSGD, Setting, Simulation, Topology
+from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
+from tacit.core.errors import Caution
+from tacit.privacy.population import Population
+
+N, SAMPLES, P = 6, 8, 5
+RING = Topology.ring(N).mixing("metropolis")
+PROMISE = Privacy(epsilon=3.0)
+FEW_CLIENTS = Privacy(epsilon=3.0, delta=0.01, unit="client")
+
+
+def squares(batch_size=4):
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(N, SAMPLES, P, dtype=torch.float64, generator=rng)
+    return tacit.least_squares(x, x.sum(2), batch_size=batch_size)
+
+
+def run(algorithm=None, task=None, steps=4, **options):
+    given = {"privacy": PROMISE, "gradients": "looped"} | options
+    return tacit.simulate(
+        algorithm or PrivateSGD(lr=0.1), task or squares(), RING, steps=steps, **given
+    )
+
+
+# --- what they refuse ---
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"clip": math.inf}, "clip"),
+        ({"clip": 0}, "clip"),
+        ({"correlation": -1.0}, "correlation"),
+    ],
+)
+def test_impossible_options_of_decor(options, words):
+    assert_mentions(misuse_message(Decor, lr=0.1, **options), words)
+
+
+def test_a_guarantee_is_needed():
+    for kind in (PrivateSGD, Decor):
+        message = misuse_message(run, kind(lr=0.1), privacy=None)
+        assert_mentions(message, kind.name, "no guarantee", "epsilon = 3")
+        assert kind(lr=0.1).budget is None
+
+
+def test_a_guarantee_is_a_promise():
+    assert_mentions(misuse_message(run, privacy=3.0), "privacy is 3.0", "tacit.Privacy(epsilon=")
+
+
+def test_other_algorithms_keep_none():
+    message = misuse_message(run, tacit.DSGT(lr=0.1))
+    assert_mentions(message, "dsgt does not keep", "leave `privacy` out")
+    # Without a promise they are left as they are.
+    algorithm = tacit.DSGT(lr=0.1)
+    assert prepare(algorithm, None, squares(), RING, 4) is algorithm
+    assert prepare(PrivateSGD(lr=0.1), None, squares(), RING, 4) == PrivateSGD(lr=0.1)
+
+
+def test_decor_protects_samples_only():
+    assert_mentions(misuse_message(run, Decor(lr=0.1), privacy=FEW_CLIENTS), 'unit = "sample"')
+
+
+@pytest.mark.parametrize(
+    "task",
+    [squares(batch_size=None), with_one_start(tacit.adaptive_filtering(N, P))],
+    ids=["full gradients", "stream"],
+)
+@pytest.mark.parametrize("kind", [PrivateSGD, Decor])
+def test_samples_are_needed(task, kind):
+    assert_mentions(
+        misuse_message(run, kind(lr=0.1), task), "samples that can be drawn", "batch_size"
+    )
+
+
+@pytest.mark.parametrize(
+    ("promise", "words"),
+    [
+        (Privacy(3.0, delta=0.1), ["delta is 0.1", "48 samples"]),
+        (Privacy(3.0, honest=7), ["honest is 7", "6 clients"]),
+        (Privacy(3.0, delta=0.2, unit="client"), ["delta is 0.2", "6 clients"]),
+    ],
+)
+def test_promises_must_fit_the_clients(promise, words):
+    assert_mentions(misuse_message(run, privacy=promise), *words)
+
+
+# --- what they are prepared with ---
+
+
+def facts_of(task):
+    """The facts with which an algorithm is prepared for a task and four iterations."""
+    seen = []
+
+    class Noting(PrivateSGD):
+        def prepared(self, promise, facts, graph):
+            seen.append(facts)
+            return self
+
+    prepare(Noting(lr=0.1), PROMISE, task, RING, 4)
+    return seen[0]
+
+
+def test_facts_of_a_task():
+    assert facts_of(squares()) == Population(N, N * SAMPLES, N * 4, P, 4)
+    # No more samples than there are.
+    assert facts_of(squares(batch_size=SAMPLES)).batch == N * SAMPLES
+
+
+def test_preparing_changes_the_mechanism_only():
+    algorithm = PrivateSGD(lr=0.1, momentum=0.3)
+    prepared = prepare(algorithm, PROMISE, squares(), RING, 7)
+    assert isinstance(prepared, PrivateAlgorithm)
+    assert replace(prepared, mechanism=None) == algorithm
+    assert prepared.budget == prepared.mechanism.budget
+    assert prepared.budget.steps == 7
+    assert prepared.budget.spent(7) <= 3.0
+
+
+def test_a_budget_that_ends_early_is_cautioned_about():
+    few = Privacy(3.0, noise_multiplier=2.0)
+    algorithm = prepare(PrivateSGD(lr=0.1), few, squares(), RING, 400)
+    allowed = algorithm.budget.allowed_steps
+    (caution,) = algorithm.cautions(RING)
+    assert 0 < allowed < 400
+    assert_mentions(caution, f"allows {allowed} of 400 iterations", "raise epsilon")
+    with pytest.warns(Caution, match="privacy budget"):
+        result = run(privacy=few, steps=400)
+    assert result.history[-1].step == allowed
+
+
+# --- the budget ---
+
+
+def started(promise, steps=4, algorithm=None):
+    prepared = prepare(algorithm or PrivateSGD(lr=0.1), promise, squares(), RING, steps)
+    simulation = Simulation(Setting(prepared, squares(), RING, gradients="looped"))
+    simulation.start()
+    return simulation
+
+
+@pytest.mark.parametrize("kind", [PrivateSGD, Decor])
+def test_no_iteration_exceeds_the_budget(kind):
+    simulation = started(Privacy(3.0, noise_multiplier=4.0), algorithm=kind(lr=0.1))
+    allowed = simulation.allowed_steps
+    assert allowed == simulation.budget.allowed_steps > 4
+    for _ in range(allowed):
+        simulation.step()
+    assert simulation.budget.spent(simulation.t) <= 3.0
+    before = simulation.state.theta.clone()
+    message = misuse_message(simulation.step)
+    assert_mentions(message, f"allows {allowed} iterations", "larger epsilon")
+    # The model is still there.
+    assert simulation.t == allowed
+    assert torch.equal(simulation.state.theta, before)
+
+
+def test_restoring_a_state_does_not_reset_the_budget():
+    promise = Privacy(3.0, noise_multiplier=4.0)
+    first = started(promise)
+    allowed = first.allowed_steps
+    for _ in range(3):
+        first.step()
+    again = started(promise)
+    again.restore(first.state, 3, first.net.bytes_sent, 0.0)
+    for _ in range(allowed - 3):
+        again.step()
+    assert_mentions(misuse_message(again.step), "budget is spent")
+
+
+def test_without_a_guarantee_there_is_no_limit():
+    simulation = started(Privacy(epsilon=math.inf))
+    assert simulation.allowed_steps == math.inf
+    assert simulation.budget.spent(1) == math.inf
+    plain = Simulation(Setting(tacit.DSGT(lr=0.1), squares(), RING, gradients="looped"))
+    assert plain.budget is None
+    assert plain.allowed_steps == math.inf
