@@ -138,14 +138,18 @@ class LazyClients(HostedClients):
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         return super().minimise(evaluated(linear), evaluated(curvature))
 
-    def nonlinear(self, tag: str, function: Function, *rows: Tensor, **declared: Any) -> Tensor:
+    def nonlinear(self, tag: str, function: Function, *rows: Tensor, **declared: Any) -> Any:
         values = [evaluated(one) for one in rows]
-        recorded = self.apply is not HostedClients.apply
-        if recorded or not (all(map(is_shared, values)) and declared.get("deterministic")):
+        if not declared.get("deterministic"):
             return super().nonlinear(tag, function, *values, **declared)
-        # A deterministic function of equal rows has equal results.
-        once = super().nonlinear(tag, function, *(one[:1] for one in values), **declared)
-        return shared(once, len(values[0]))
+        if self.apply is HostedClients.apply and all(map(is_shared, values)):
+            # Equal rows have equal results. A transcript keeps that of every client.
+            once = super().nonlinear(tag, function, *(one[:1] for one in values), **declared)
+            result = shared(once, len(values[0]))
+        else:
+            result = super().nonlinear(tag, function, *values, **declared)
+        # As lazy rows: what is computed from one row stays one, with the same rounding for all.
+        return Known(result, self.workspace)
 
     def encoded(self, tag: str, codec: Codec, rows: Tensor) -> CodedRows:
         return super().encoded(tag, codec, evaluated(rows))

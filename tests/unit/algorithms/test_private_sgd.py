@@ -41,8 +41,10 @@ def run(algorithm=None, task=None, graph=RING, steps=4, **options):
 # --- what it computes ---
 
 
-def test_all_clients_have_one_model_in_one_place():
-    result = run(PrivateSGD(lr=0.1, momentum=0.9))
+@pytest.mark.parametrize("options", [{"momentum": 0.9}, {"optimizer": "adam"}], ids=str)
+@pytest.mark.parametrize("promise", [PROMISE, FEW_CLIENTS], ids=["samples", "clients"])
+def test_all_clients_have_one_model_in_one_place(options, promise):
+    result = run(PrivateSGD(lr=0.1, **options), privacy=promise)
     for rows in tensors_of(result.state).values():
         assert rows.shape == (N, P)
         assert rows.stride(0) == 0

@@ -3,7 +3,7 @@
 import copy
 import threading
 import weakref
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.rows import is_shared, shared
 from tacit.engines import lazy_rows
 from tacit.engines.buffers import Buffers
 from tacit.engines.execution import Execution
@@ -125,6 +126,10 @@ def net_noise(here):
     return here.graph.net_out(*here.edge_noise("delta", LAW))
 
 
+def product(x, y):
+    return torch.tanh(x) * torch.tanh(y)
+
+
 class Program:
     """A random step: instructions that each append to a list of values, which starts with s."""
 
@@ -177,6 +182,12 @@ class Program:
                 return [x[:]]
             case "halves":
                 return [torch.cat([x[: N // 2], y[N // 2 :]])]
+            case "share":
+                return [shared(x[i % N][None], N)]
+            case "tanh":
+                return [here.nonlinear("tanh", torch.tanh, x, deterministic=True)]
+            case "product":
+                return [here.nonlinear("product", product, x, y, deterministic=True)]
             case "keep":
                 self.kept.append(x)
                 return [self.kept[i % len(self.kept)]]
@@ -186,6 +197,7 @@ class Program:
 KINDS = [
     *("add", "subtract", "combine", "scale", "scale by a tensor", "scale by a number of numpy"),
     *("negate", "mix", "grad", "net_out", "noise", "edges", "value", "halves", "keep"),
+    *("share", "share", "tanh", "product"),
 ]
 places = st.integers(0, 30)
 coefficients = st.sampled_from([0.0, 1.0, -1.0, 0.5, 0.3, -0.7])
@@ -260,6 +272,94 @@ def test_types_sizes_and_backends(gradients, dtype, width):
 )
 def test_operations_of_tensors(step):
     assert_same_numbers(step[1])
+
+
+# --- rows that are one row in memory ---
+
+
+def own_row(row):
+    """Equal rows, each in memory of its own."""
+    return row.repeat(N, 1)
+
+
+def expanded(row):
+    return shared(row, N)
+
+
+@pytest.mark.parametrize("width", [P, lazy_rows.SMALL + 1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_shared_rows_give_the_bits_of_rows_of_their_own_and_stay_shared(width, dtype):
+    def step_of(rows):
+        def step(s, here):
+            draw = torch.Generator().manual_seed(here.t)
+            drawn = torch.randn(2, 1, width, generator=draw, dtype=dtype)
+            x, y = (lazy_rows.Known(rows(row), here.workspace) for row in drawn)
+            theta = s.theta - 0.3 * x + 0.7 * s.a - y
+            square = here.nonlinear("square", torch.square, theta, deterministic=True)
+            return State(theta, 0.9 * s.a + 0.1 * square, -s.b + 2 * s.b)
+
+        return step
+
+    def start_of(rows):
+        def start(here):
+            row = torch.linspace(-1, 1, width, dtype=dtype)[None]
+            return State(rows(row), rows(2 * row), rows(row - 1))
+
+        return start
+
+    one, dense = (
+        lazy_run(Written(step_of(rows), start_of(rows)), width, dtype)
+        for rows in (expanded, own_row)
+    )
+    assert_equal(one, dense)
+    for name, rows in tensors_of(one).items():
+        assert is_shared(rows), name
+    assert not any(map(is_shared, tensors_of(dense).values()))
+
+
+def lazy_run(algorithm, width, dtype, steps=STEPS):
+    """The last state, not copied."""
+    run = simulation(algorithm, width, dtype)
+    execution = Execution(algorithm, run.here, run.device, run._watchdog, capture=False)
+    execution.start()
+    for _ in range(steps):
+        execution.step()
+    return execution.state
+
+
+def test_shared_rows_plus_others_are_rows_of_their_own():
+    def step(s, here):
+        row = shared(s.theta[2][None], N)
+        return State(row + s.a, s.b - row, row)
+
+    def start(here):
+        return State(here.theta0, 0.1 * here.theta0, here.theta0)
+
+    state = lazy_run(Written(step, start), P, torch.float64, steps=1)
+    assert [is_shared(rows) for rows in tensors_of(state).values()] == [False, False, True]
+    assert_same_numbers(step, start)
+
+
+def test_a_recorded_step_sees_every_row():
+    """A transcript keeps the result of each client, so it is computed for each."""
+    seen = []
+
+    def step(s, here):
+        return State(here.nonlinear("tanh", torch.tanh, s.theta, deterministic=True), s.a, s.b)
+
+    def start(here):
+        return State(shared(here.theta0[:1], N), here.theta0, here.theta0)
+
+    def apply(declared, *rows):
+        seen.append([len(one) for one in rows])
+        return declared.function(*rows)
+
+    run = simulation(Written(step, start))
+    plain = lazy_states(Written(step, start), run, steps=1)
+    run.here = replace(run.here, apply=apply)
+    recorded = lazy_states(Written(step, start), run, steps=1)
+    assert seen == [[N]]
+    assert_equal(plain[-1], recorded[-1])
 
 
 def test_a_condition_on_rows_is_refused_as_on_tensors():
