@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tacit.core.checks import check_positive
+from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import Sampling
 from tacit.core.workers import WorkerPool, without_onednn
@@ -218,7 +218,7 @@ class HostedObjective:
         Raises:
             Misuse: If the task has no mini-batches, or its samples influence each other.
         """
-        check_positive("The clipping bound", bound, example=1.0)
+        check_number("The clipping bound", bound, above=0, infinite=True, example=1.0)
         out = theta.new_empty(theta.shape) if out is None else out
         self._clipped_sums.write(theta, sample, bound, out)
         return out
