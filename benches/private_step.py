@@ -79,7 +79,7 @@ def private_case(objective: HostedObjective, batch: int, shared: bool, draw: boo
 
     def run(turn: int) -> int:
         now = sample(turn) if draw else drawn[turn % len(drawn)]
-        objective.clipped_sum(theta, now, BOUND, out)
+        objective.clipped_sum_of(theta, now, BOUND, out)
         return len(now.index)
 
     return run

@@ -191,7 +191,7 @@ class DisconnectedNetwork:
 def test_clients_learn_of_each_other_through_the_network_only(plain, problem, graph):
     """On a disconnected network a client's rows do not depend on the others' data."""
     parts = list(problem.parts)
-    parts[0] = tuple(3 * array + 1 for array in parts[0])
+    parts[0] = tuple(1 - 3 * array for array in parts[0])
     results = []
     for data in (problem, replace(problem, parts=parts)):
         algorithm, one = suited(plain, data, graph)

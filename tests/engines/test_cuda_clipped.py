@@ -70,9 +70,9 @@ def test_sums_are_those_of_the_cpu(make, dtype, shared):
     for tick in range(3):
         sample = drawn(here, tick)
         assert torch.equal(sample.index, drawn(there, tick).index)
-        expected = here.clipped_sum(models(here, shared), sample, BOUND)
-        found = there.clipped_sum(models(there, shared), sample, BOUND)
-        again = there.clipped_sum(models(there, shared), sample, BOUND)
+        expected = here.clipped_sum_of(models(here, shared), sample, BOUND)
+        found = there.clipped_sum_of(models(there, shared), sample, BOUND)
+        again = there.clipped_sum_of(models(there, shared), sample, BOUND)
         assert torch.equal(found, again)
         tolerance = 1e-4 if dtype == torch.float32 else 1e-10
         error = (found.cpu() - expected).norm(dim=1)
@@ -86,7 +86,7 @@ def test_no_sample_counts_more_than_the_bound():
     for bound in (1e-3, 0.1, 0.7):
         for one in range(64):
             sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1, 1)
-            assert float(there.clipped_sum(theta, sample, bound).double().norm()) <= bound
+            assert float(there.clipped_sum_of(theta, sample, bound).double().norm()) <= bound
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])
@@ -95,9 +95,9 @@ def test_gradients_that_are_not_finite_count_as_zero(bad):
     task.parts.arrays[0][3, 0, 5, 5] = bad
     here, there = hosted(task, "cpu"), hosted(task, "cuda")
     sample = drawn(here, 0, 1.0)
-    found = there.clipped_sum(models(there, True), sample, BOUND).cpu()
+    found = there.clipped_sum_of(models(there, True), sample, BOUND).cpu()
     assert bool(found.isfinite().all())
-    expected = here.clipped_sum(models(here, True), sample, BOUND)
+    expected = here.clipped_sum_of(models(here, True), sample, BOUND)
     assert float((found - expected).norm(dim=1).max()) <= 1e-4 * BOUND * 40
 
 
@@ -105,8 +105,8 @@ def test_a_thousand_clients():
     task = task_of(network, [1 + k % 5 for k in range(1000)])
     here, there = hosted(task, "cpu"), hosted(task, "cuda")
     sample = drawn(here, 0, 0.5)
-    found = there.clipped_sum(models(there, True), sample, BOUND).cpu()
-    expected = here.clipped_sum(models(here, True), sample, BOUND)
+    found = there.clipped_sum_of(models(there, True), sample, BOUND).cpu()
+    expected = here.clipped_sum_of(models(here, True), sample, BOUND)
     assert float((found - expected).norm(dim=1).max()) <= 1e-4 * BOUND * 5
 
 
@@ -117,8 +117,8 @@ def test_a_draw_beyond_the_capacity_is_not_truncated():
     small = drawn(here, 0, 0.1)
     beyond = PoissonSample(large.index, large.counts, small.capacity, small.client_capacity)
     for shared in (True, False):
-        expected = here.clipped_sum(models(here, shared), large, BOUND)
-        found = there.clipped_sum(models(there, shared), beyond, BOUND).cpu()
+        expected = here.clipped_sum_of(models(here, shared), large, BOUND)
+        found = there.clipped_sum_of(models(there, shared), beyond, BOUND).cpu()
         assert float((found - expected).norm(dim=1).max()) <= 1e-4 * BOUND * 300
 
 
@@ -132,7 +132,7 @@ def test_the_work_can_be_captured_and_does_not_wait(shared):
         lambda: there.clipped_sum_on(theta, place, BOUND, out), theta.device, warm_up=2
     )
     samples = [drawn(there, tick) for tick in range(5)]
-    expected = [there.clipped_sum(theta, sample, BOUND) for sample in samples]
+    expected = [there.clipped_sum_of(theta, sample, BOUND) for sample in samples]
     torch.cuda.set_sync_debug_mode("error")
     found = []
     try:
@@ -140,7 +140,7 @@ def test_the_work_can_be_captured_and_does_not_wait(shared):
             assert place.load(sample)
             replay()
             found.append(out.clone())
-            there.clipped_sum(theta, sample, BOUND)
+            there.clipped_sum_of(theta, sample, BOUND)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     for one, other in zip(found, expected, strict=True):

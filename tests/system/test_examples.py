@@ -15,6 +15,8 @@ SHORT = {
     "digits-missing": "run.rounds=2 run.iterations_per_round=2 "
     "data.limit_train=300 data.limit_test=50",
     "pdmm-mnist": SHORT_PAPER,
+    "private": "run.rounds=2 run.iterations_per_round=2 run.batch_size=40 "
+    "data.limit_train=300 data.limit_test=50",
     "defl-vp-fashion-mnist": SHORT_PAPER,
 }
 
@@ -66,6 +68,14 @@ def test_an_example_of_another_family(short, name):
     summary = json.loads(short(name, "--out", "one", "--json"))
     assert summary["steps"] == 2
     assert summary["bytes_sent"] > 0
+
+
+def test_an_example_with_a_guarantee(short):
+    summary = json.loads(short("private", "--out", "one", "--json"))
+    assert summary["steps"] == 4
+    privacy = summary["privacy"]
+    assert privacy["honest"] == 4
+    assert 2.9 < privacy["spent"] <= privacy["epsilon"] == 3
 
 
 def test_an_example_is_compared_with_algorithms_that_lack_its_options(tacit_here):

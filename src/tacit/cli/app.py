@@ -59,16 +59,16 @@ def demo(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train on bundled digits with three algorithms, and show what a neighbour learns."""
+    """Train on bundled digits with four algorithms, and show what a neighbour learns."""
     from tacit.experiment.demo import CAVEAT, HEADER, run_demo
 
     folder = out or _unused_folder(Path("tacit-demo"))
     console = Console(stderr=True)
     if not as_json:
         console.print(
-            "Five clients on a ring, 800 handwritten digits each, no server, three algorithms:"
+            "Five clients on a ring, 800 handwritten digits each, no server, four algorithms:"
         )
-    with ProgressBars(console, runs=3) as bars:
+    with ProgressBars(console, runs=4) as bars:
         result = run_demo(folder, bars.listener_for)
     if as_json:
         rows = [row.as_dict() for row in result.rows]

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -59,9 +59,20 @@ def run(
         print(f"mean-square deviation {decibels(summary['msd']):.1f} dB")
     mean = "not finite" if loss is None else f"{loss:.4f}"
     print(f"loss {mean}, {summary['bytes_sent']:,} bytes sent")
+    for sentence in privacy_sentences(summary):
+        print(f"privacy: {sentence}")
     if "diverged" in summary:
         print(f"diverged: {summary['diverged']}")
     print(f"Report: {report}")
+
+
+def privacy_sentences(summary: dict[str, Any]) -> list[str]:
+    """What a run has spent of its guarantee; nothing if it promised none."""
+    from tacit.report.spending import Spending
+
+    if summary["privacy"] is None:
+        return []
+    return Spending.of(summary["privacy"], summary["steps"], summary["clients"]).sentences()
 
 
 def compare(

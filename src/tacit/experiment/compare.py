@@ -126,7 +126,7 @@ def compare(
                 ) from None
         summaries[label].append(summary)
     first = next(iter(summaries.values()))
-    rows = [_make_row(label, runs, first) for label, runs in summaries.items()]
+    rows = [make_row(label, runs, first) for label, runs in summaries.items()]
     comparison = Comparison(rows, [folder.path for *_, folder in plan], numbers)
     write_json(out / "compare.json", comparison.as_dict())
     return comparison
@@ -192,7 +192,8 @@ def _option_names(algorithm: str) -> list[str]:
     return list(options_of(algorithm_class(algorithm, "--algorithms")))
 
 
-def _make_row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> ComparisonRow:
+def make_row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]) -> ComparisonRow:
+    """The row of a variant from the summaries of its runs, and from those of the first variant."""
     accuracy, msd = _accuracies(runs), _msd_decibels(runs)
     values, base = (accuracy, _accuracies(first)) if accuracy else (msd, _msd_decibels(first))
     difference = None

@@ -99,9 +99,10 @@ def write_masked_sums(
             part = out[low : low + step, column : column + block.width]
             column += block.width
             if block.left is None:
-                part.copy_(own @ block.right)
+                part.copy_(own.double() @ block.right.double())
             else:
-                part.copy_(((own[:, None] * block.left.T) @ block.right).flatten(1))
+                weighted = (own[:, None] * block.left.T).double()
+                part.copy_((weighted @ block.right.double()).flatten(1))
 
 
 def sum_outer_products(left: Tensor, right: Tensor, bounds: Tensor, out: Tensor) -> None:
@@ -120,8 +121,8 @@ def sum_outer_products(left: Tensor, right: Tensor, bounds: Tensor, out: Tensor)
     for count in sorted(set(counts.tolist())):
         (clients,) = torch.where(counts == count)
         samples = (bounds[clients][:, None] + torch.arange(count)).to(left.device)
-        total = left[samples].mT @ right[samples]
-        out[clients.to(out.device)] = total.flatten(1)
+        total = left[samples].double().mT @ right[samples].double()
+        out[clients.to(out.device)] = total.flatten(1).to(out.dtype)
 
 
 def _squares(vectors: Tensor) -> Tensor:

@@ -16,23 +16,27 @@ def quiet(label, seed):
 def short(monkeypatch):
     """The demonstration with one round on few digits."""
     config = with_keys(
-        with_keys(demo.demo_config(), "run", rounds=1), "data", limit_train=200, limit_test=50
+        with_keys(demo.demo_config(), "run", rounds=1), "data", limit_train=800, limit_test=50
     )
     monkeypatch.setattr(demo, "demo_config", lambda: config)
     return config
 
 
-def test_the_three_algorithms_are_shown_with_what_a_neighbour_sees(short, tmp_path):
+def test_the_four_algorithms_are_shown_with_what_a_neighbour_sees(short, tmp_path):
     shown = demo.run_demo(tmp_path / "out", quiet)
-    assert [line.result.label for line in shown.rows] == ["dsgt", "dp-dsgt", "lppa"]
+    assert [line.result.label for line in shown.rows] == ["dsgt", "dp-dsgt", "lppa", "private-sgd"]
     assert [line.protection for line in shown.rows] == [
         "no protection",
         "own noise",
         "noise that cancels",
+        "masked sums, ε = 3",
     ]
     errors = [line.first_message_error for line in shown.rows]
     assert errors[0] == 0
-    assert min(errors[1:]) > 0.5
+    assert min(errors[1:3]) > 0.5
+    # A neighbour sees no gradient of private-sgd.
+    assert errors[3] is None
+    assert shown.rows[3].as_dict()["epsilon"] == 3
     page = shown.report.read_text()
     assert shown.report == tmp_path / "out" / "report.html"
     assert "What a neighbour sees" in page
@@ -62,3 +66,21 @@ def test_accuracies_and_errors_are_formatted():
 
     assert cells((90.06, 0.1), 1.234) == ["a", "p", "90.1 %", "123 %"]
     assert cells(None, 0.0) == ["a", "p", "–", "0 % (sees it all)"]
+    assert cells(None, None) == ["a", "p", "–", "nothing but the noisy sum"]
+
+
+def test_the_audit_proves_the_guarantee_that_the_demonstration_states():
+    experiment = build(demo.private_config(demo.demo_config()))
+    budget = experiment.algorithm.budget
+    one, both = (demo.proved_epsilon(experiment, text) for text in (demo.ONE, demo.BOTH))
+    assert one == pytest.approx(budget.spent(experiment.steps), rel=1e-3)
+    assert one <= budget.epsilon == 3
+    # Client 0 alone is left, with its own noise.
+    assert both == pytest.approx(budget.epsilon_against(1), rel=1e-3)
+    sentence = demo.short_audit({"private-sgd": experiment})[-1]
+    assert "private-sgd, with ε = 3 per training sample against one neighbour" in sentence
+
+
+def test_the_audit_says_so_if_no_algorithm_has_a_guarantee(short):
+    experiment = build(make_variant(short, "lppa", ["lppa"]))
+    assert demo.short_audit({"lppa": experiment})[-1] == "Differential privacy: none of them."

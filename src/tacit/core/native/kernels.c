@@ -472,26 +472,32 @@ typedef struct {
 DEFINE_FILTER_GRADIENTS(tacit_filter_gradients_f32, float)
 DEFINE_FILTER_GRADIENTS(tacit_filter_gradients_f64, double)
 
+/* Sums of samples are added in double, also of floats: what a sample changes in a sum is then bounded by its own size,
+ * up to one rounding of the sum. Columns at a time, whose sums fit into the cache. */
+#define SUMMED 1024
+
 /* out[0 .. width] = sum over b < n of left[b] right[b], for one number left[b]. */
 #define DEFINE_WEIGHTED_SUM(NAME, T)                                                                         \
     static inline void NAME(const T *left, int64_t left_stride, const T *right, int64_t right_stride, int64_t n,\
                             T *out, int64_t width) {                                                         \
-        for (int64_t low = 0; low < width; low += 4096) {                                                    \
-            const int64_t some = width - low < 4096 ? width - low : 4096;                                    \
-            T *restrict o = out + low;                                                                       \
+        double o[SUMMED];                                                                                    \
+        for (int64_t low = 0; low < width; low += SUMMED) {                                                  \
+            const int64_t some = width - low < SUMMED ? width - low : SUMMED;                                \
             int64_t b = 0;                                                                                   \
-            memset(o, 0, some * sizeof(T));                                                                  \
+            memset(o, 0, some * sizeof(double));                                                             \
             for (; b + 4 <= n; b += 4) {                                                                     \
-                const T p = left[b * left_stride], q = left[(b + 1) * left_stride],                          \
-                        r = left[(b + 2) * left_stride], s = left[(b + 3) * left_stride];                    \
+                const double p = left[b * left_stride], q = left[(b + 1) * left_stride],                     \
+                             r = left[(b + 2) * left_stride], s = left[(b + 3) * left_stride];               \
                 const T *u = right + b * right_stride + low, *v = u + right_stride, *w = v + right_stride,   \
                         *x = w + right_stride;                                                               \
                 for (int64_t k = 0; k < some; k++) o[k] += (p * u[k] + q * v[k]) + (r * w[k] + s * x[k]);    \
             }                                                                                                \
             for (; b < n; b++) {                                                                             \
-                const T p = left[b * left_stride], *u = right + b * right_stride + low;                      \
+                const T *u = right + b * right_stride + low;                                                 \
+                const double p = left[b * left_stride];                                                      \
                 for (int64_t k = 0; k < some; k++) o[k] += p * u[k];                                         \
             }                                                                                                \
+            for (int64_t k = 0; k < some; k++) out[low + k] = (T)o[k];                                       \
         }                                                                                                    \
     }
 
@@ -503,27 +509,29 @@ DEFINE_WEIGHTED_SUM(weighted_sum_f64, double)
     FUSED EXPORT void NAME(const T *left, int64_t left_stride, int64_t factors, const T *right,              \
                            int64_t right_stride, int64_t width, const int64_t *bounds, int64_t n, T *out,    \
                            int64_t stride) {                                                                 \
-        enum { LANES_OF_T = BYTES / sizeof(T), TILE_OF_T = COLUMNS * LANES_OF_T };                           \
-        typedef T Vector __attribute__((vector_size(BYTES), aligned(sizeof(T))));                            \
+        enum { LANES_OF_SUM = BYTES / sizeof(double), TILE_OF_SUM = COLUMNS * LANES_OF_SUM };                \
+        typedef double Sum __attribute__((vector_size(BYTES)));                                              \
+        typedef T Few __attribute__((vector_size(LANES_OF_SUM * sizeof(T)), aligned(sizeof(T))));            \
         for (int64_t i = 0; i < n; i++) {                                                                    \
             const int64_t first = bounds[i], last = bounds[i + 1];                                           \
             T *row = out + i * stride;                                                                       \
             int64_t f = factors == 1 ? 0 : factors / FACTORS * FACTORS;                                      \
             for (int64_t g = 0; g < f; g += FACTORS) {                                                       \
                 int64_t k = 0;                                                                               \
-                for (; k + TILE_OF_T <= width; k += TILE_OF_T) {                                             \
-                    Vector sum[FACTORS][COLUMNS] = {{{0}}};                                                  \
+                for (; k + TILE_OF_SUM <= width; k += TILE_OF_SUM) {                                         \
+                    Sum sum[FACTORS][COLUMNS] = {{{0}}};                                                     \
                     for (int64_t b = first; b < last; b++) {                                                 \
                         const T *l = left + b * left_stride + g;                                             \
-                        const Vector *r = (const Vector *)(right + b * right_stride + k);                    \
-                        Vector v[COLUMNS];                                                                   \
-                        for (int j = 0; j < COLUMNS; j++) v[j] = r[j];                                       \
+                        const Few *r = (const Few *)(right + b * right_stride + k);                          \
+                        Sum v[COLUMNS];                                                                      \
+                        for (int j = 0; j < COLUMNS; j++) v[j] = __builtin_convertvector(r[j], Sum);         \
                         for (int j = 0; j < FACTORS; j++)                                                    \
-                            for (int c = 0; c < COLUMNS; c++) sum[j][c] += l[j] * v[c];                      \
+                            for (int c = 0; c < COLUMNS; c++) sum[j][c] += (double)l[j] * v[c];              \
                     }                                                                                        \
                     for (int j = 0; j < FACTORS; j++)                                                        \
                         for (int c = 0; c < COLUMNS; c++)                                                    \
-                            *(Vector *)(row + (g + j) * width + k + c * LANES_OF_T) = sum[j][c];             \
+                            *(Few *)(row + (g + j) * width + k + c * LANES_OF_SUM) =                         \
+                                __builtin_convertvector(sum[j][c], Few);                                     \
                 }                                                                                            \
                 for (int j = 0; j < FACTORS && k < width; j++)                                               \
                     WEIGHTED_SUM(left + first * left_stride + g + j, left_stride,                            \

@@ -100,7 +100,9 @@ class DeviceClock:
         place, *sampling = self._places.get(local, (None,))
         if place is None or sampling != [bound, rate]:
             raise NotCapturable("it samples otherwise than in earlier iterations")
-        return self.objective.clipped_sum_on(theta, place, bound, out)
+        return self.objective.shortened(
+            self.objective.clipped_sum_on(theta, place, bound, out), bound, rate
+        )
 
 
 @dataclass(frozen=True)

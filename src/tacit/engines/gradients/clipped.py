@@ -193,9 +193,14 @@ class ClippedSums:
 
         with self.backend.pass_context(theta.device):
             self.pool.run(write, zip(work, carried, strict=True))
+        # In float64, so that only the last sum of a client is rounded.
+        sums: dict[int, Tensor] = {}
         for piece, rest in zip(work, carried, strict=True):
             if piece.carried:
-                out[piece.begun.start - 1] += rest[0]
+                client = piece.begun.start - 1
+                sums[client] = sums.get(client, out[client].double()) + rest[0]
+        for client, row in sums.items():
+            out[client] = row
 
 
 def has_one_model(theta: Tensor) -> bool:

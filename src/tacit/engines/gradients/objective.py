@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -11,13 +12,14 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from tacit.core.checks import check_positive
+from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import Sampling
 from tacit.core.workers import WorkerPool, without_onednn
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.clipped import ClippedSums, require_samples
 from tacit.engines.gradients.device_samples import DeviceSample
+from tacit.engines.gradients.rounded_sums import shortening
 from tacit.engines.gradients.strategies import WORKSPACE, Strategy
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader, gather
 from tacit.tasks.flat import Loss
@@ -112,6 +114,8 @@ class HostedObjective:
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
     # Captured passes by number of clients.
     _captured: dict[int, Pass] = field(default_factory=dict)
+    # Factors of clipped sums by sampling rate.
+    _shortening: dict[float, Tensor] = field(default_factory=dict)
 
     @cached_property
     def _backend(self) -> GradientBackend:
@@ -172,7 +176,20 @@ class HostedObjective:
     def clipped_sum(
         self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
     ) -> Tensor:
-        return self.clipped_sum_of(theta, self.drawn(sampling), sampling.bound, out)
+        out = self.clipped_sum_of(theta, self.drawn(sampling), sampling.bound, out)
+        return self.shortened(out, sampling.bound, sampling.rate)
+
+    def shortened(self, sums: Tensor, bound: float, rate: float) -> Tensor:
+        """Sums [n, P], shortened in place so that one sample changes them by at most the bound.
+
+        Rounding alone could make it a little more: see `rounded_sums`.
+        """
+        if math.isinf(bound):
+            return sums
+        if rate not in self._shortening:
+            sizes = require_samples(self.loader).poisson.sizes
+            self._shortening[rate] = shortening(sizes, rate, sums.dtype).to(sums.device)
+        return sums.mul_(self._shortening[rate])
 
     def drawn(self, sampling: Sampling) -> PoissonSample:
         """The samples that the hosted clients draw."""
@@ -201,7 +218,7 @@ class HostedObjective:
         Raises:
             Misuse: If the task has no mini-batches, or its samples influence each other.
         """
-        check_positive("The clipping bound", bound, example=1.0)
+        check_number("The clipping bound", bound, above=0, infinite=True, example=1.0)
         out = theta.new_empty(theta.shape) if out is None else out
         self._clipped_sums.write(theta, sample, bound, out)
         return out

@@ -2,7 +2,8 @@
 
 All kernels have a fixed amount of work, whatever the samples are, so that they can be captured:
 which samples belong to a client is read on the device. Products are always in full float32, because
-rounding must not make a clipped gradient longer than its bound. Sums are added in a fixed order.
+rounding must not make a clipped gradient longer than its bound. Sums are added in a fixed order, at
+most 16 samples in float32 and the rest in float64: see `tacit.engines.gradients.rounded_sums`.
 """
 
 from __future__ import annotations
@@ -133,16 +134,16 @@ def _weighted_sums_kernel(
     low += piece * length
     high = tl.minimum(high, low + length)
     i = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
+    total = tl.zeros((ROWS, COLUMNS), dtype=tl.float64)
     for first in range(low, high, ROWS):
         b = first + tl.arange(0, ROWS)
         factor = tl.load(factors + b, b < high, 0.0)
         # Samples with the factor zero may have gradients that are not finite.
         some = ((b < high) & (factor != 0))[:, None] & (i < width)[None, :]
         gradient = tl.load(right + b[:, None] * right_b + i[None, :] * right_i, some, 0.0)
-        total += factor[:, None] * gradient
+        total += factor[:, None].to(tl.float64) * gradient
     own = out + client.to(tl.int64) * out_client + piece.to(tl.int64) * out_piece
-    tl.store(own + i, tl.sum(total, 0), i < width)
+    tl.store(own + i, tl.sum(total, 0).to(tl.float32), i < width)
 
 
 @triton.jit
@@ -155,17 +156,17 @@ def _few_outer_sums_kernel(
     blocks = (width + WIDTH - 1) // WIDTH
     i = (tl.program_id(1) % blocks) * WIDTH + tl.arange(0, WIDTH)
     o = (tl.program_id(1) // blocks) * OUTPUTS + tl.arange(0, OUTPUTS)
-    total = tl.zeros((OUTPUTS, WIDTH), dtype=tl.float32)
+    total = tl.zeros((OUTPUTS, WIDTH), dtype=tl.float64)
     for b in range(low, high):
         factor = tl.load(factors + b + tl.arange(0, 1))
         # Samples with the factor zero may have gradients that are not finite.
         some = factor != 0
         by_output = tl.load(left + b * left_b + o * left_o, (o < outputs) & some, 0.0)
         given = tl.load(right + b * right_b + i * right_i, (i < width) & some, 0.0)
-        total += (factor * by_output)[:, None] * given[None, :]
+        total += (factor * by_output)[:, None].to(tl.float64) * given[None, :]
     tl.store(
         out + client.to(tl.int64) * out_client + o[:, None] * width + i[None, :],
-        total,
+        total.to(tl.float32),
         (o < outputs)[:, None] & (i < width)[None, :],
     )
 
@@ -183,7 +184,7 @@ def _outer_sums_kernel(
     blocks = (width + WIDTH - 1) // WIDTH
     i = (tl.program_id(1) % blocks) * WIDTH + tl.arange(0, WIDTH)
     o = (tl.program_id(1) // blocks) * OUTPUTS + tl.arange(0, OUTPUTS)
-    total = tl.zeros((OUTPUTS, WIDTH), dtype=tl.float32)
+    total = tl.zeros((OUTPUTS, WIDTH), dtype=tl.float64)
     for first in range(low, high, SAMPLES):
         b = first + tl.arange(0, SAMPLES)
         factor = tl.load(factors + b, b < high, 0.0)
@@ -198,11 +199,12 @@ def _outer_sums_kernel(
             some[:, None] & (i < width)[None, :],
             0.0,
         )
-        total = tl.dot(by_output * factor[None, :], given, total, input_precision="ieee")
+        some_samples = tl.dot(by_output * factor[None, :], given, input_precision="ieee")
+        total += some_samples.to(tl.float64)
     own = out + client.to(tl.int64) * out_client + piece.to(tl.int64) * out_piece
     tl.store(
         own + o[:, None] * width + i[None, :],
-        total,
+        total.to(tl.float32),
         (o < outputs)[:, None] & (i < width)[None, :],
     )
 
@@ -314,7 +316,7 @@ def _write_sums(block: OuterProducts, factors: Tensor, bounds: Tensor, out: Tens
         )
     else:
         _outer_sums_kernel[(n, blocks, pieces)](
-            *operands, outputs, width, *strides, OUTPUTS=tile, WIDTH=across, SAMPLES=32,
+            *operands, outputs, width, *strides, OUTPUTS=tile, WIDTH=across, SAMPLES=16,
             num_warps=4,
         )  # fmt: skip
     return _add_up(parts, out)
@@ -322,7 +324,7 @@ def _write_sums(block: OuterProducts, factors: Tensor, bounds: Tensor, out: Tens
 
 def _add_up(parts: Tensor, out: Tensor) -> None:
     if len(parts) > 1:
-        torch.sum(parts, 0, out=out)
+        out.copy_(parts.sum(0, dtype=torch.float64))
 
 
 def _power(count: int) -> int:

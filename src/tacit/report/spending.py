@@ -1,0 +1,76 @@
+"""What a run has spent of the guarantee that it promised, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tacit.privacy.guarantee import Budget
+from tacit.privacy.planning import round_up
+
+# What ε is given for, by unit.
+PER_UNIT = {"sample": "per training sample", "client": "per client (all of its data)"}
+
+
+@dataclass(frozen=True)
+class Spending:
+    """The budget of a run, and what its iterations have spent.
+
+    Attributes:
+        budget: The promise, and the noise that keeps it.
+        spent: ε of the iterations that were run; infinite without a guarantee.
+        steps: Iterations that were run.
+        clients: The number of clients.
+    """
+
+    budget: Budget
+    spent: float
+    steps: int
+    clients: int
+
+    @classmethod
+    def of(cls, privacy: Mapping[str, Any], steps: int, clients: int) -> Spending:
+        """From the value of "privacy" in summary.json."""
+        values = dict(privacy)
+        spent = values.pop("spent")
+        return cls(Budget.from_dict(values), math.inf if spent is None else spent, steps, clients)
+
+    @property
+    def has_guarantee(self) -> bool:
+        return math.isfinite(self.budget.epsilon)
+
+    @property
+    def assumption(self) -> str:
+        """What the guarantee needs."""
+        return f"if {self.budget.honest} of {self.clients} clients are honest and connected"
+
+    def sentences(self) -> list[str]:
+        """What is spent, under which assumption, and whether that ended the run."""
+        budget = self.budget
+        if not self.has_guarantee:
+            return ["no guarantee: epsilon is inf, so the sums are masked but have no noise"]
+        spent = f"ε = {epsilon_text(self.spent)} of {budget.epsilon:g} spent"
+        lines = [f"{spent} at δ = {budget.delta:g} {PER_UNIT[budget.unit]}, {self.assumption}"]
+        if self.stopped_early:
+            lines.append(
+                f"the budget was spent after {self.steps:,} of {budget.steps:,} iterations, "
+                "so the run stopped there"
+            )
+        return lines
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the run ended because another iteration would have exceeded its budget."""
+        return self.budget.allowed_steps <= self.steps < self.budget.steps
+
+
+def epsilon_text(epsilon: float) -> str:
+    """ε with three digits, rounded up.
+
+    Example:
+        >>> epsilon_text(2.9912), epsilon_text(8.0)
+        ('3', '8')
+    """
+    return "∞" if math.isinf(epsilon) else f"{round_up(epsilon, 3):.4g}"
