@@ -12,6 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 import tacit
+from support.graphs import connected_graphs
 from tacit.algorithms.algorithm import Algorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.linear_knowledge import LinearKnowledge
@@ -46,18 +47,6 @@ class SumOfGradients(Algorithm):
     def step(self, s, here) -> SumState:
         (total,) = here.net.total(grad=here.fixed_point("grad", here.grad(s.theta), CODE))
         return SumState(s.theta - total)
-
-
-@st.composite
-def connected_graphs(draw, most=9):
-    """Trees with a few more edges: every shape occurs."""
-    clients = draw(st.integers(2, most))
-    edges = {(draw(st.integers(0, i - 1)), i) for i in range(1, clients)}
-    pairs = [(i, j) for i in range(clients) for j in range(i + 1, clients)]
-    edges |= set(draw(st.lists(st.sampled_from(pairs), max_size=clients)))
-    order = draw(st.permutations(range(clients)))
-    renamed = [(order[i], order[j]) for i, j in edges]
-    return tacit.Topology.from_edges(renamed, clients).mixing("metropolis")
 
 
 def rows_of(graph, integers, seed=0, tick=1):
