@@ -38,7 +38,7 @@ class FixedPoint:
         scale: The integers per unit, s.
         noise: What each client adds to its integers.
         limit: The largest integer that a client contributes, before noise. If all of them together
-            stay below 2³⁰, a total is never taken for another one 2³² away.
+            stay below 3·2³⁰, a total beyond 2³⁰ is never taken for another one 2³² away.
     """
 
     scale: float

@@ -71,7 +71,9 @@ def private_sum(promise: Privacy, bound: float, facts: Population) -> PrivateSum
     room = LARGEST_TOTAL / _most(expected, rate)
     if math.isinf(promise.epsilon):
         scale = room / min(bound, LARGEST_GRADIENT)
-        code = FixedPoint(scale, limit=LARGEST_TOTAL // facts.clients)
+        # Together less than 3·2³⁰, so that a total out of range is always noticed.
+        limit = min(2**31, 3 * LARGEST_TOTAL // facts.clients) - 1
+        code = FixedPoint(scale, limit=limit)
         return PrivateSum(promise.unit, bound, rate, expected, code, budget)
     if math.isinf(bound):
         raise Misuse(

@@ -4,12 +4,13 @@ import math
 from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import assume, given, strategies as st
 
 from support.misuse import assert_mentions, misuse_message
 from tacit.core.discrete_gaussian import MAX_FACTOR
 from tacit.core.errors import Misuse
-from tacit.core.fixed_point import LARGEST_TOTAL
+from tacit.core.fixed_point import LARGEST_TOTAL, MODULUS, wrapped
 from tacit.privacy.accounting.integer_noise import TAU
 from tacit.privacy.guarantee import Privacy
 from tacit.privacy.population import Population
@@ -162,9 +163,20 @@ def test_without_a_promise_there_is_no_noise(bound):
     assert mechanism.budget.noise_multiplier == 0
     assert mechanism.budget.spent(1) == math.inf
     assert mechanism.bound == bound
-    # All clients together stay within the range.
-    assert mechanism.code.limit * FACTS.clients <= LARGEST_TOTAL
+    # All clients together cannot reach a total that looks like another one.
+    most = mechanism.code.limit * FACTS.clients
+    assert 2**31 < most < MODULUS - LARGEST_TOTAL
     assert mechanism.code.scale * min(bound, LARGEST_GRADIENT) * 2048 < LARGEST_TOTAL
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 10, 10_000])
+def test_totals_out_of_range_are_noticed_whatever_clients_send(clients):
+    facts = replace(FACTS, clients=clients)
+    code = private_sum(Privacy(epsilon=math.inf), 0.1, facts).code
+    for share in (0.4, 0.6, 0.8, 1.0):
+        total = torch.tensor([[int(share * code.limit) * clients]])
+        if total > LARGEST_TOTAL:
+            assert_mentions(misuse_message(code.decode, wrapped(total), torch.float32), "A total")
 
 
 def test_clients_are_not_sampled_and_clip_their_update():
