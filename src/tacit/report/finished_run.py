@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, NonNegativeInt, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from tacit.core.errors import Misuse
 from tacit.data import Dataset, Partition
 from tacit.graph import Graph
+from tacit.privacy.guarantee import Unit
 from tacit.record.history import History, Record
 
 MAX_DRAWN_EDGES = 2_000  # drawings with more show nothing
@@ -33,6 +42,20 @@ class FinalSpread(StoredModel):
     average_model: float | None = None
 
 
+class StoredPrivacy(StoredModel):
+    """A privacy budget and what was spent of it; ε is None without a guarantee."""
+
+    epsilon: PositiveFloat | None
+    delta: PositiveFloat
+    noise_multiplier: NonNegativeFloat
+    sampling_rate: PositiveFloat
+    steps: NonNegativeInt
+    unit: Unit
+    honest: PositiveInt
+    extra_delta: NonNegativeFloat
+    spent: NonNegativeFloat | None
+
+
 class Summary(StoredModel):
     """The content of `summary.json`; accuracies are in percent."""
 
@@ -48,6 +71,7 @@ class Summary(StoredModel):
     wall_seconds: float | None = None
     seed: int | str | None = None
     msd: float | None = None
+    privacy: StoredPrivacy | None = None
     diverged: str | None = None
     notes: list[str] = []
 
@@ -124,6 +148,10 @@ class FinishedRun:
     history: History
     graph: StoredGraph
     partition: StoredPartition | None
+
+    @property
+    def clients(self) -> int:
+        return self.graph.clients
 
 
 def read_run(folder: Path) -> FinishedRun:

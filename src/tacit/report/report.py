@@ -14,6 +14,7 @@ from tacit.report.drawings import can_draw, graph_figure, partition_figure
 from tacit.report.finished_run import FinishedRun, StoredGraph, StoredPartition, read_run
 from tacit.report.groups import RunGroup, differences, group_runs
 from tacit.report.page import card, collapsible, grid, render_page, table
+from tacit.report.privacy_section import privacy_section
 from tacit.report.style import svg
 from tacit.report.tables import comparison_tables, run_summary
 
@@ -39,6 +40,7 @@ def write_report(
     parts = {
         "Summary": summary,
         "Over the rounds": _plots(groups),
+        **({"Privacy": privacy} if (privacy := privacy_section(groups)) else {}),
         "Graph and data": _drawings(groups),
         **(sections or {}),
         "Configuration": _configurations(groups),
