@@ -75,9 +75,15 @@ def require_samples(task: Task) -> tuple[Parts, int]:
     """The data of a task, of which samples can be drawn, and how many a client draws on average.
 
     Raises:
-        Misuse: If the task has a stream or full gradients.
+        Misuse: If the task has a stream or full gradients, or samples that occur twice.
     """
     if isinstance(task.parts, Parts) and task.batch_size is not None:
+        if task.parts.has_repeats:
+            raise Misuse(
+                "Some samples occur several times in the clients' data: each of them changes a sum "
+                "by more than the clipping bound.",
+                "Give every sample to one client, once.",
+            )
         return task.parts, task.batch_size
     raise Misuse(
         "A guarantee needs samples that can be drawn, but this task has a stream or full "

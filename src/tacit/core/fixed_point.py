@@ -22,6 +22,8 @@ from tacit.core.errors import Misuse
 from tacit.core.neighbourhood import Neighbourhood
 
 MODULUS = 2**32
+# Tags that begin with this belong to sums and to the drawing of samples, not to algorithms.
+RESERVED = "Σ"
 # Beyond this, a total is too close to the end of the range; noise has the rest of it.
 LARGEST_TOTAL = 2**30
 # Numbers converted at a time, to float64 or int64.

@@ -8,7 +8,8 @@ from typing import Protocol, Self
 
 from torch import Tensor
 
-from tacit.core.fixed_point import FixedPoint, IntegerRows
+from tacit.core.errors import Misuse
+from tacit.core.fixed_point import RESERVED, FixedPoint, IntegerRows
 from tacit.core.here import Function, Here, Network, Nonlinear
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
@@ -101,7 +102,7 @@ class HostedClients(Here):
 
     def sampling(self, bound: float, rate: float, local: int) -> Sampling:
         """The sampling of gradient `local` of this step, from the clients' own randomness."""
-        tag, tick, ids = f"sampling/{local}", self._tick, self.graph.host_ids
+        tag, tick, ids = f"{RESERVED} sampling/{local}", self._tick, self.graph.host_ids
 
         def draw(rows: Tensor, width: int) -> Tensor:
             return self.randomness.words(tag, tick, ids[rows], width)
@@ -122,12 +123,15 @@ class HostedClients(Here):
         return first + local
 
     def noise(self, tag: str, law: Noise, width: int | None = None) -> Tensor:
+        _check_tag(tag)
         return self.randomness.rows(tag, law, self._tick, self.graph.ids, None, width).tensor()
 
     def words(self, tag: str, width: int) -> Tensor:
+        _check_tag(tag)
         return self.randomness.words(tag, self._tick, self.graph.ids, width)
 
     def edge_noise(self, tag: str, law: Noise) -> tuple[NoiseRows, NoiseRows]:
+        _check_tag(tag)
         graph, rows = self.graph, self.randomness.rows
         sent = rows(tag, law, self._tick, graph.out_source, graph.out_target)
         received = rows(tag, law, self._tick, graph.in_source, graph.in_target)
@@ -173,3 +177,12 @@ class HostedClients(Here):
     def _tick(self) -> int:
         """The tick that keys noise; in a captured step it lives on the device."""
         return self.tick
+
+
+def _check_tag(tag: str) -> None:
+    """Raise Misuse for a tag whose random numbers an algorithm must not see."""
+    if tag.startswith(RESERVED):
+        raise Misuse(
+            f"The tag {tag!r} begins with {RESERVED}, which is reserved for sums.",
+            "Choose another tag.",
+        )

@@ -46,7 +46,7 @@ except ModuleNotFoundError:
 
 KEY_BYTES = 32
 # What masked sums use: their keys include the salts of the clients.
-SALTED = ("masks", "integers", "integers/ties")
+SALTED = ("masks", "integers", "integers/ties", "words")
 VERSION = b"tacit/keystream/1"
 # Words at a time: bounds the workspace and stays in cache.
 CHUNK = 1 << 16

@@ -15,7 +15,7 @@ from torch import Tensor
 from tacit.core.checks import is_count
 from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.errors import Misuse, unknown_name
-from tacit.core.fixed_point import IntegerRows, Mask
+from tacit.core.fixed_point import RESERVED, IntegerRows, Mask
 from tacit.core.here import Network, Nonlinear
 from tacit.core.hosted_clients import HostedClients, Objective, Sampling
 from tacit.core.neighbourhood import Neighbourhood
@@ -245,10 +245,12 @@ class TranscriptRecorder:
         unit, graph = unit_of(sent), self._graph
         if sent.noise is not None:
             noise = unit * sent.noise().double()
-            unknowns = noise_unknowns(f"{tag}/noise", self.tick, graph.ids, None)
+            unknowns = noise_unknowns(f"{RESERVED} {tag}/noise", self.tick, graph.ids, None)
             self.record_held(unknowns, noise.__getitem__)
         masks = unit * sent.masks().double()
-        unknowns = noise_unknowns(f"{tag}/mask", self.tick, *graph.edge_ends, kind="mask")
+        unknowns = noise_unknowns(
+            f"{RESERVED} {tag}/mask", self.tick, *graph.edge_ends, kind="mask"
+        )
         self.record_held(unknowns, masks.__getitem__)
 
     @cached_property

@@ -1,8 +1,8 @@
 """Bounds for sums over Poisson samples: y = S G + N ξ with Gaussian noise, per sample.
 
 G [T, P] are a victim's sums of clipped gradients. A sample is in each of them with probability q,
-and changes it by at most C, plus √P/s where rows are rounded to multiples of 1/s. With Gaussian
-noise of standard deviations D, all that is seen is equivalent to F G + F^½ z,
+and changes it by at most C, plus √P/(s·a) where a times the sum is rounded to multiples of 1/s.
+With Gaussian noise of standard deviations D, all that is seen is equivalent to F G + F^½ z,
 
     F = Sᵀ(N D² Nᵀ)⁺S,   z standard normal.
 
@@ -64,8 +64,8 @@ def sampled_loss(view: SecretRows, parameters: int) -> SampledLoss | str:
     if not all(isinstance(law, Gaussian) for law in laws):
         return "sums over samples have a bound for Gaussian noise only"
     samplings = [run.samplings[gradient.when] for gradient in view.gradients]
-    unit = max((1 / code.scale for code in run.codes), default=0.0)
-    changes = np.array([one.bound + math.sqrt(parameters) * unit for one in samplings])
+    rounding = math.sqrt(parameters) * run.rounding
+    changes = np.array([one.bound + rounding for one in samplings])
     deviations = np.sqrt([law.variance for law in laws])
     information = _information(view.signal * changes, view.added * deviations)
     if information is None:
@@ -74,7 +74,7 @@ def sampled_loss(view: SecretRows, parameters: int) -> SampledLoss | str:
     if (np.abs(information - np.diag(own)) > DIAGONAL * own.max()).any():
         return "sums of several iterations are seen under the same noise"
     rate = max(one.rate for one in samplings)
-    return SampledLoss(1 / math.sqrt(own.max()), rate, len(samplings), not run.codes)
+    return SampledLoss(1 / math.sqrt(own.max()), rate, len(samplings), not run.rounding)
 
 
 def _information(signal: Matrix, noise: Matrix) -> Matrix | None:

@@ -89,6 +89,13 @@ def replay(
 
 def _hidden_inputs(one: _RandomClients, other: _RandomClients) -> Iterator[Mismatch]:
     """Steps that give different results for equal rows: they use something that is not declared."""
+    for key, (step, arguments, out) in one.steps.items():
+        # The same step of the other run, in which gradients differ, with the rows of this one.
+        if step.deterministic and key in other.steps:
+            again = other.steps[key][0].function(*(rows.clone() for rows in arguments))
+            if not torch.allclose(again, out, rtol=RELATIVE, atol=0, equal_nan=True):
+                name = f"the non-linear step {step.tag!r}"
+                yield Mismatch(f"the result of {name} depends on more than its rows")
     for unknown, rows in one.inputs.items():
         if (
             unknown in other.inputs
@@ -138,6 +145,10 @@ class _RandomClients:
     width: int = WIDTH
     gradients: int = 0  # another number gives other gradients
     results: dict[Unknown, Tensor] = field(default_factory=dict)
+    # By tick and tag: a step, its arguments and its result.
+    steps: dict[tuple[int, str], tuple[Nonlinear, tuple[Tensor, ...], Tensor]] = field(
+        default_factory=dict
+    )
     tick: int = 0
     problems: list[str] = field(default_factory=list)
     inside_step: str | None = None
@@ -169,6 +180,7 @@ class _RandomClients:
         self.inside_step = step.tag
         out = step.function(*(one.clone() for one in rows))
         self.results.update(zip(unknowns, out.clone(), strict=True))
+        self.steps[self.tick, step.tag] = step, tuple(one.clone() for one in rows), out.clone()
         self.problems += _false_declarations(step, rows, out)
         self.inside_step = None
         return out

@@ -71,7 +71,8 @@ class SymbolicRun:
     gradients_per_step: int = 1
     # How the sums of clipped gradients on batch 0, 1, … are sampled; others are plain gradients.
     samplings: dict[int, Sampling] = field(default_factory=dict)
-    codes: frozenset[FixedPoint] = frozenset()  # of the rows that are summed as integers
+    # What rounding to integers changes in a coordinate, in units of gradients; 0 without integers.
+    rounding: float = 0.0
     # Messages that are not rows of coefficients, such as a counter: they carry no symbols.
     plain_messages: frozenset[int] = frozenset()
     # Whether the algorithm reads `here.t`, not only step sizes.
@@ -245,8 +246,9 @@ class _SymbolicHere(UnroundedClients):
         clients.uses_iteration = used
         return here
 
-    def encoded_with(self, code: FixedPoint) -> None:
-        object.__getattribute__(self, "objective").codes.add(code)
+    def encoded_with(self, code: FixedPoint, rows: Tensor) -> None:
+        clients = object.__getattribute__(self, "objective")
+        clients.rounding = max(clients.rounding, clients.relative_rounding(code, rows))
 
     @property
     def _tick(self) -> int:
@@ -311,7 +313,7 @@ class _SymbolicEngine:
             clients.nonlinear_steps,
             self.here.gradients_per_step,
             clients.samplings,
-            frozenset(clients.codes),
+            clients.rounding,
             frozenset(self._plain),
             clients.uses_iteration,
             tuple(clients.schedules),
@@ -337,7 +339,7 @@ class SymbolicClients:
         self.schedules: list[Schedule] = []
         self.nonlinear_steps: dict[Unknown, NonlinearStep] = {}
         self.samplings: dict[int, Sampling] = {}
-        self.codes: set[FixedPoint] = set()
+        self.rounding = 0.0
 
     def set_tick(self, tick: int) -> None:
         self.tick = tick
@@ -364,6 +366,14 @@ class SymbolicClients:
     ) -> Tensor:
         self.samplings[number] = sampling
         return self.grad(theta, number)
+
+    def relative_rounding(self, code: FixedPoint, rows: Tensor) -> float:
+        """1/s over the smallest coefficient of a gradient in rows that are encoded."""
+        kinds = [unknown.kind == "gradient" for unknown in self._table.columns]
+        width = min(rows.shape[1], len(kinds))
+        found = rows[:, :width][:, torch.tensor(kinds[:width], dtype=torch.bool)].abs()
+        found = found[found > 0]
+        return 1 / (code.scale * float(found.min())) if len(found) else 1 / code.scale
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         # ∇f(w) + b + cw = 0: with the gradient as an unknown, w is linear in it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from tacit.core.fixed_point import MASK, MODULUS, FixedPoint, IntegerRows
+from tacit.core.fixed_point import MASK, MODULUS, RESERVED, FixedPoint, IntegerRows
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.noise import Gaussian
 
@@ -12,14 +12,14 @@ from tacit.core.noise import Gaussian
 class UnroundedClients(HostedClients):
     """Hosted clients that sum their rows as they are."""
 
-    def encoded_with(self, code: FixedPoint) -> None:
-        """Take note of how rows would be encoded."""
+    def encoded_with(self, code: FixedPoint, rows: Tensor) -> None:
+        """Take note of how these rows would be encoded."""
 
     def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:
         graph, tick, draw = self.graph, self._tick, self.randomness.rows
-        self.encoded_with(code)
+        self.encoded_with(code, rows)
         if code.noise is not None:
             law = Gaussian(code.noise_deviation)
-            rows = rows + draw(f"{tag}/noise", law, tick, graph.ids, None).tensor()
-        masks = draw(f"{tag}/mask", MASK, tick, *graph.edge_ends)
+            rows = rows + draw(f"{RESERVED} {tag}/noise", law, tick, graph.ids, None).tensor()
+        masks = draw(f"{RESERVED} {tag}/mask", MASK, tick, *graph.edge_ends)
         return IntegerRows(rows, graph, masks.tensor, None, lambda total: total, MODULUS)
