@@ -156,6 +156,9 @@ def test_the_algorithms_are_listed_with_what_they_send(tacit_here):
     assert (
         rows["lppa"]["bytes_per_iteration"] == rows["dsgt"]["bytes_per_iteration"] == 2 * 4 * 1000
     )
+    # One row of integers on each edge of a tree, in each direction.
+    assert rows["private-sgd"]["bytes_per_iteration"] == 4 * 1000
+    assert rows["private-sgd"]["messages_per_iteration"] == 1
     table = tacit_here("algorithms").out
     for name, row in rows.items():
         assert name in table

@@ -2,6 +2,7 @@ import pytest
 
 import tacit
 from support.misuse import assert_mentions, misuse_message
+from tacit.algorithms.algorithm import options_of
 from tacit.config.options import (
     import_object,
     make_algorithm,
@@ -204,6 +205,20 @@ def test_validate_value_is_strict():
     assert validate_value("k", 3, float) == 3.0
     for value, hint in [("3", int), (3.0, int), (True, int), (1, bool), (1, str)]:
         assert f"k = {value!r}" in misuse_message(validate_value, "k", value, hint)
+
+
+def test_a_list_stands_for_a_tuple():
+    assert make_algorithm("private-sgd", {"lr": 0.1, "betas": [0.8, 0.9]}, 1, 1).betas == (0.8, 0.9)
+    assert validate_value("key", [1, 2], tuple[int, int]) == (1, 2)
+    for value in ([1], [1, 2, 3], [1, "2"], 1):
+        assert_mentions(misuse_message(validate_value, "key", value, tuple[int, int]), "key", "not")
+
+
+def test_what_is_computed_for_a_run_is_no_option():
+    assert "mechanism" not in options_of(tacit.PrivateSGD)
+    for option in ("mechanism", "correction"):
+        message = misuse_message(make_algorithm, "private-sgd", {"lr": 0.1, option: 1}, 1, 1)
+        assert_mentions(message, f"algorithm.{option} is not an option", "Known: lr, clip")
 
 
 def test_prefix_errors_changes_misuse_only():

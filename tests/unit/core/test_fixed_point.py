@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from support.misuse import assert_mentions, misuse_message
 from tacit import Topology
+from tacit.core import fixed_point
 from tacit.core.discrete_gaussian import DiscreteGaussian
 from tacit.core.fixed_point import (
     LARGEST_TOTAL,
@@ -14,6 +15,7 @@ from tacit.core.fixed_point import (
     MODULUS,
     FixedPoint,
     IntegerRows,
+    summed,
     wrapped,
 )
 from tacit.core.neighbourhood import Neighbourhood
@@ -40,6 +42,19 @@ def test_the_sum_of_integers_is_the_sum_of_numbers_up_to_rounding(values):
     rows = torch.tensor(values, dtype=torch.float64)[:, None]
     total = CODE.decode(wrapped(CODE.encode(rows).sum(0)), torch.float64)
     assert float(total) == pytest.approx(sum(values), abs=0.5 * len(values) / 1000 + 1e-9)
+
+
+@pytest.mark.parametrize("tile", [1, 7, 12, 10**6])
+def test_tiles_change_nothing(tile, monkeypatch):
+    monkeypatch.setattr(fixed_point, "TILE", tile)
+    rows = torch.arange(30, dtype=torch.float64).reshape(6, 5) - 12.3
+    encoded = FixedPoint(10.0).encode(rows)
+    assert torch.equal(encoded, (10 * rows).round().int())
+    large = encoded * 10_000_000
+    assert torch.equal(summed(large), large.long().sum(0, keepdim=True))
+    assert torch.equal(summed(encoded[:0]), torch.zeros(1, 5, dtype=torch.int64))
+    message = misuse_message(FixedPoint(10.0, limit=150).encode, rows)
+    assert_mentions(message, "has passed 15")
 
 
 def test_halves_go_to_even_integers_and_rows_are_left_as_they_are():
