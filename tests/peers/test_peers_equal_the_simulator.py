@@ -27,6 +27,7 @@ ALGORITHMS = {
 }
 SUMS = {
     "private-sgd": (PRIVATE, None),
+    "private-sgd, adam": ({**PRIVATE, "optimizer": "adam"}, None),
     "private-sgd, clients": (
         {**PRIVATE, "local_steps": 2},
         {"epsilon": 50.0, "delta": 0.1, "unit": "client"},
