@@ -27,6 +27,7 @@ ALGORITHMS = {
 }
 SUMS = {
     "private-sgd": (PRIVATE, None),
+    "private-sgd, adam": ({**PRIVATE, "optimizer": "adam"}, {"epsilon": 8.0, "delta": 1e-4}),
     "private-sgd, clients": (
         {**PRIVATE, "local_steps": 2},
         {"epsilon": 50.0, "delta": 0.1, "unit": "client"},
