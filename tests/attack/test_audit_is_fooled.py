@@ -128,8 +128,10 @@ class Chosen(Base):
 
     def step(self, s, here):
         own = here.clipped_sum(s.theta, 1.0, 0.01)
+
         def peek(rows):
             return 1e-9 * here.words("sampling/0", rows.shape[1]).to(rows.dtype)
+
         words = here.nonlinear("peek", peek, 0.0 * s.theta)
         (total,) = here.net.total(update=here.fixed_point("update", own, self.code))
         (_,) = here.net.mix(words=words)
@@ -143,7 +145,9 @@ def test_sampling_that_is_published():
     # Given the choice, a sample that is in one sum is exposed without amplification.
     true = sampled_gaussian_epsilon(noise, 1.0, 1, DELTA / 0.01 / 2)
     two = 1 - 0.99**2
-    print("audit of 2", ledger, "true at least", sampled_gaussian_epsilon(noise, 1.0, 1, DELTA / two))
+    print(
+        "audit of 2", ledger, "true at least", sampled_gaussian_epsilon(noise, 1.0, 1, DELTA / two)
+    )
     assert math.isinf(ledger) or ledger >= sampled_gaussian_epsilon(noise, 1.0, 1, DELTA / two)
 
 

@@ -1,6 +1,7 @@
 """Sums of clipped gradients on a GPU: those of the CPU, the same bits, captured, never waiting."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -85,7 +86,7 @@ def test_no_sample_counts_more_than_the_bound():
     theta = models(there, True)
     for bound in (1e-3, 0.1, 0.7):
         for one in range(64):
-            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1, 1)
+            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), torch.tensor([1]), 1.0)
             assert float(there.clipped_sum_of(theta, sample, bound).double().norm()) <= bound
 
 
@@ -115,7 +116,7 @@ def test_a_draw_beyond_the_capacity_is_not_truncated():
     here, there = hosted(task, "cpu"), hosted(task, "cuda")
     large = drawn(here, 0, 1.0)
     small = drawn(here, 0, 0.1)
-    beyond = PoissonSample(large.index, large.counts, small.capacity, small.client_capacity)
+    beyond = replace(large, rate=small.rate)
     for shared in (True, False):
         expected = here.clipped_sum_of(models(here, shared), large, BOUND)
         found = there.clipped_sum_of(models(there, shared), beyond, BOUND).cpu()

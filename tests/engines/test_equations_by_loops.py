@@ -35,6 +35,7 @@ from tacit.algorithms.psgt import PSGT
 from tacit.algorithms.solvers import ExactSolver, GradientSolver, InnerSolver, QuadraticSolver
 from tacit.compression import QSGD, Identity, RandK, for_signs
 from tacit.core import native
+from tacit.core.fixed_point import RESERVED
 from tacit.core.randomness import Philox
 from tacit.engines import product
 from tacit.privacy.matrix_step import MatrixStep
@@ -139,7 +140,7 @@ class Plain:
     def clipped_sum(self, i, w, bound, probability, tick):
         """Σ g min(1, C/‖g‖) over the samples that client i draws, each by a word of its own."""
         total = ZERO
-        for k, word in enumerate(words("sampling/0", tick, i, SIZES[i]).tolist()):
+        for k, word in enumerate(words(f"{RESERVED} sampling/0", tick, i, SIZES[i]).tolist()):
             if word < math.floor(probability * 2**32):
                 g = XS[i][k] * (XS[i][k] @ w - YS[i][k])
                 total = total + g * min(1.0, bound / math.sqrt(float(g @ g)))

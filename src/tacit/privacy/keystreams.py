@@ -170,7 +170,7 @@ class KeyRing:
         else:
             kind, ikm, other = "shared", self._pair(source, target), self.names[target]
         address = [purpose, kind, tag, str(self.generation), str(tick), self.names[source], other]
-        if purpose in SALTED:
+        if self.salts and purpose in SALTED:
             ends = [source] if target is None else [source, target]
             address += [self.salts.get(end, b"").hex() for end in ends]
         return hkdf(ikm, self.federation.encode(), VERSION + encode_parts(*address))

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from tacit.algorithms import ALGORITHMS
 from tacit.privacy.guarantee import UNITS
 from tacit.report.coalitions import coalition_sizes, smallest_parts
 from tacit.report.finished_run import FinishedRun
@@ -21,8 +22,6 @@ from tacit.report.style import MUTED, legend_label, new_figure, plot_style, seri
 # Points of the budget curve.
 MOST_POINTS = 40
 WIDTH, HEIGHT = 5.6, 3.3
-# Whose messages are masked, so that a coalition learns sums over connected clients only.
-MASKED = "private-sgd"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,9 @@ def privacy_section(groups: Sequence[RunGroup]) -> str:
         figure = svg(budget_figure(curves), "Budget over the rounds", caption)
         html += grid([card("Privacy budget", figure, caption)])
     for one in kept:
-        if one.run.summary.algorithm == MASKED:
+        kind = ALGORITHMS.get(one.run.summary.algorithm)
+        # Masked messages tell a coalition sums over connected clients only.
+        if kind is not None and kind.needs_total:
             html += _coalitions(one, f"{one.name}: " if several else "")
     return html
 

@@ -30,20 +30,29 @@ class PoissonSample:
     Attributes:
         index: Positions in the shared arrays of `Parts`, int64 [S], client after client.
         counts: How many of them belong to each hosted client, int64 [n].
-        capacity: A size that almost all draws of all clients fit into, for engines that reserve
-            memory.
-        client_capacity: A size that almost all draws of one client fit into.
+        sizes: How many samples each hosted client has, int64 [n].
+        rate: The probability with which each of them was drawn.
     """
 
     index: Tensor
     counts: Tensor
-    capacity: int
-    client_capacity: int
+    sizes: Tensor
+    rate: float
 
     @cached_property
     def bounds(self) -> Tensor:
         """Client i has samples `bounds[i]` to `bounds[i + 1]` of the index, int64 [n + 1]."""
         return torch.cat((self.counts.new_zeros(1), self.counts.cumsum(0)))
+
+    @cached_property
+    def capacity(self) -> int:
+        """A size that almost all draws of all clients fit into, to reserve memory."""
+        return capacity(int(self.sizes.sum()), self.rate, DEVIATIONS)
+
+    @cached_property
+    def client_capacity(self) -> int:
+        """A size that almost all draws of one client fit into."""
+        return capacity(int(self.sizes.max()), self.rate, DEVIATIONS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +109,8 @@ class PoissonSampler:
         return PoissonSample(
             torch.from_numpy(index),
             torch.from_numpy(counts),
-            _capacity(int(self.sizes.sum()), rate),
-            _capacity(int(self.sizes.max()), rate),
+            self.sizes,
+            rate,
         )
 
     @cached_property
@@ -117,6 +126,7 @@ class PoissonSampler:
         return groups
 
 
-def _capacity(samples: int, rate: float) -> int:
+def capacity(samples: int, rate: float, deviations: float) -> int:
+    """The expected size of a draw and so many standard deviations more."""
     spread = math.sqrt(rate * (1 - rate) * samples)
-    return min(samples, math.ceil(rate * samples + DEVIATIONS * spread))
+    return min(samples, math.ceil(rate * samples + deviations * spread))

@@ -20,6 +20,9 @@ from tacit.privacy.clipping import clipping_factors
 
 # Numbers of an intermediate result, roughly.
 TILE = 1 << 26
+# Right factors with more than this count as infinite: with them, what a subnormal left factor loses
+# when it is scaled would be more than other rounding.
+LARGEST_SQUARE = 2.0**128
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +48,9 @@ class OuterProducts:
     def squared_norms(self) -> Tensor:
         """The squared norm of each sample's gradient, float64 [B]."""
         squares = _squares(self.right) if self.squares is None else self.squares.sum(1)
-        return squares if self.left is None else squares * _squares(self.left)
+        if self.left is None:
+            return squares
+        return squares.masked_fill(squares > LARGEST_SQUARE, torch.inf) * _squares(self.left)
 
     def without(self, samples: Tensor) -> OuterProducts:
         """The same with zero gradients for the samples of a mask [B]."""

@@ -13,6 +13,7 @@ from tacit import Decor, Privacy, PrivateSGD, Setting, Simulation, Topology
 from tacit.algorithms.private_algorithm import PrivateAlgorithm, prepare
 from tacit.core.errors import Caution
 from tacit.privacy.population import Population
+from tacit.tasks.parts import Parts
 
 N, SAMPLES, P = 6, 8, 5
 RING = Topology.ring(N).mixing("metropolis")
@@ -94,6 +95,22 @@ def test_samples_are_needed(task, kind):
 )
 def test_promises_must_fit_the_clients(promise, words):
     assert_mentions(misuse_message(run, privacy=promise), *words)
+
+
+@pytest.mark.parametrize("kind", [PrivateSGD, Decor])
+def test_a_sample_that_several_clients_hold_is_refused(kind):
+    """It would be in all their sums, and change the total by more than the bound."""
+    own = range(SAMPLES - 1)
+    indices = [[*(SAMPLES * client + k for k in own), N * SAMPLES] for client in range(N)]
+    arrays = (torch.zeros(N * SAMPLES + 1, P), torch.zeros(N * SAMPLES + 1, 1))
+    task = tacit.Task.from_module(
+        torch.nn.Linear(P, 1),
+        Parts.split(arrays, indices),
+        loss=torch.nn.functional.mse_loss,
+        batch_size=4,
+        init="same",
+    )
+    assert_mentions(misuse_message(run, kind(lr=0.1), task), "several times", "to one client, once")
 
 
 # --- what they are prepared with ---

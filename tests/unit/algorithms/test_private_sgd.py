@@ -172,7 +172,7 @@ def test_insides_keep_masks_and_noise_of_corrupt_clients_only():
     held = run(steps=1, transcript=tacit.Keep(insides=(2,))).transcript.held
     kinds = {(unknown.kind, unknown.tag) for unknown in held}
     assert kinds == {
-        ("theta0", ""), ("gradient", ""), ("noise", "update/noise"), ("mask", "update/mask")
+        ("theta0", ""), ("gradient", ""), ("noise", "Σ update/noise"), ("mask", "Σ update/mask")
     }  # fmt: skip
     assert all(unknown.known_to(frozenset({2})) for unknown in held)
     assert {(u.client, u.other) for u in held if u.kind == "mask"} == {(1, 2), (2, 3)}

@@ -68,7 +68,7 @@ def sample_of(counts, samples, seed=3):
     """Random samples, some of them several times, for clients with these counts."""
     total = sum(counts)
     index = torch.randint(samples, (total,), generator=torch.Generator().manual_seed(seed))
-    return PoissonSample(index, torch.tensor(counts), total, max(counts))
+    return PoissonSample(index, torch.tensor(counts), torch.tensor(counts), 1.0)
 
 
 def by_hand(task, theta, sample, bound):
@@ -284,7 +284,7 @@ def test_no_sample_counts_more_than_the_bound(strategy, dtype):
     theta = scattered(task)
     for bound in (1e-3, 0.1, 0.73, 7.3):
         for one in range(0, 40, 1 if strategy == "layered" else 5):
-            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1, 1)
+            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), torch.tensor([1]), 1.0)
             size = float(hosted.clipped_sum_of(theta, sample, bound).double().norm())
             assert size <= bound
             if bound < 0.1:
@@ -298,7 +298,9 @@ def test_gradients_that_are_not_finite_count_as_zero(strategy, bad, dtype):
     task = task_of(module_of(lambda: nn.Linear(4, CLASSES), dtype), (4,), sizes=(6, 6))
     task.parts.arrays[0][2, 1] = bad
     theta = scattered(task)
-    sample = PoissonSample(torch.tensor([1, 2, 3, 7]), torch.tensor([3, 1]), 4, 3)
+    sample = PoissonSample(
+        torch.tensor([1, 2, 3, 7]), torch.tensor([3, 1]), torch.tensor([6, 6]), 0.5
+    )
     found = with_backend(task, strategy).clipped_sum_of(theta, sample, 0.5)
     assert bool(found.isfinite().all())
     assert_same(found, by_hand(task, theta, sample, 0.5), 0.5, 4)
@@ -310,7 +312,7 @@ def test_very_long_and_very_short_gradients():
     theta = task.initial(0, [0])
     for strategy in STRATEGIES:
         for one in range(6):
-            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), 1, 1)
+            sample = PoissonSample(torch.tensor([one]), torch.tensor([1]), torch.tensor([1]), 1.0)
             found = with_backend(task, strategy).clipped_sum_of(theta, sample, 1e-3)
             assert float(found.double().norm()) <= 1e-3
             assert_same(found, by_hand(task, theta, sample, 1e-3), 1e-3, 1)
@@ -481,7 +483,7 @@ def test_samples_in_a_fixed_place_give_the_same_sums(
     workspace = hosted._clipped_sums.backend.workspace
     theta = scattered(task)
     theta = theta[:1].expand_as(theta) if shared else theta
-    first = replace(sample_of((4, 5, 6), 14), capacity=16, client_capacity=9)
+    first = replace(sample_of((4, 5, 6), 14), sizes=torch.tensor([3, 4, 9]))
     second = sample_of(counts, 14, seed=9)
     expected = [hosted.clipped_sum_of(theta, sample, 0.3) for sample in (first, second)]
     monkeypatch.setitem(strategies.WORKSPACE, "cpu", together * workspace)
@@ -512,7 +514,7 @@ def test_a_draw_beyond_the_capacity_is_not_truncated(monkeypatch):
     task = task_of(module_of(CNN), IMAGE)
     hosted = with_backend(task, "layered")
     theta = task.initial(0, [0]).expand(3, -1)
-    sample = replace(sample_of((9, 0, 8), 14), capacity=7)
+    sample = replace(sample_of((9, 0, 8), 14), sizes=torch.tensor([3, 0, 4]))
     captured = []
 
     def capture(work, theta, index, out):  # as on a GPU, without capturing anything
@@ -546,7 +548,7 @@ def test_gradients_that_are_not_finite_count_as_zero_in_a_fixed_place(strategy, 
     task = task_of(module_of(CNN), IMAGE)
     task.parts.arrays[0][2, 1] = bad
     hosted, theta = with_backend(task, strategy), task.initial(0, [0]).expand(3, -1)
-    sample = PoissonSample(torch.tensor([1, 2, 3, 7]), torch.tensor([2, 1, 1]), 6, 4)
+    sample = replace(sample_of((2, 1, 1), 14), index=torch.tensor([1, 2, 3, 7]))
     out = torch.empty(theta.shape, dtype=theta.dtype)
     hosted.clipped_sum_on(theta, hosted.place_sample(theta, sample), 0.5, out)
     assert_same(out, by_hand(task, theta, sample, 0.5), 0.5, 4)

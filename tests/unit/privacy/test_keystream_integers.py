@@ -52,6 +52,17 @@ def test_numbers_are_those_of_two_words_each(either):
         assert got[client].tolist() == expected
 
 
+def test_a_federation_that_starts_over_draws_other_samples():
+    """Masks, noise and the words that choose samples are new with new salts."""
+    one, other = (replace(RING, salts={i: bytes([i + k] * 16) for i in range(4)}) for k in (0, 9))
+    words = [
+        ring.randomness(8, torch.float32).words("n", 1, torch.tensor([0]), 8)
+        for ring in (one, other)
+    ]
+    assert not (words[0] == words[1]).any()
+    assert not (drawn(one, width=50) == drawn(other, width=50)).all()
+
+
 def test_one_client_alone_draws_its_row_of_all():
     everyone = drawn()
     for client in range(4):

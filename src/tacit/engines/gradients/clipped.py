@@ -1,13 +1,15 @@
 """Each hosted client's sum of clipped gradients of single samples.
 
 If all clients have the same model, their samples go through in one flat batch, which is cut into
-pieces for the workers without regard to clients. On a GPU it is padded to a fixed size, so that the
-pass can be captured.
+pieces for the workers without regard to clients. Passes have a fixed size, and the last one is
+padded. So a GPU can capture them, and rounding does not depend on how many samples were drawn: with
+passes of other sizes, matrix products round differently, and then one sample would change the
+gradients of others (at a kink of the loss, by as much as their own length).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,9 +27,14 @@ from tacit.engines.gradients.separable import check_separable
 from tacit.tasks.batches import BatchLoader, MiniBatchLoader, gather
 from tacit.tasks.layers.basic import kernels_for
 from tacit.tasks.parts import Part
-from tacit.tasks.poisson import PoissonSample
+from tacit.tasks.poisson import PoissonSample, capacity
 from tacit.tasks.sample_gradients import write_clipped_sums, write_masked_sums
 from tacit.tasks.task import Task
+
+# Sizes of passes on the CPU are multiples of this: the tiles of matrix products are then full.
+GRAIN = 16
+# What a draw exceeds its expected size by, in standard deviations, before it takes more passes.
+DEVIATIONS = 2
 
 
 def require_samples(loader: BatchLoader) -> MiniBatchLoader:
@@ -70,6 +77,21 @@ def pieces(bounds: Tensor, cuts: Sequence[slice]) -> Iterator[Piece]:
         carried = int(own[0])
         model = int(torch.searchsorted(bounds, cut.start, right=True)) - 1
         yield Piece(cut, model, slice(first, last), own, carried)
+
+
+def pass_size(samples: int, rate: float, workers: int, largest: int) -> int:
+    """How many samples a pass takes; depends on how many there are, not on how many were drawn.
+
+    Args:
+        samples: How many there are.
+        rate: The probability with which each is drawn.
+        workers: How many passes run at the same time.
+        largest: How many samples fit into the workspace of a pass.
+    """
+    usual = max(1, capacity(samples, rate, DEVIATIONS))
+    rounds = -(-usual // (workers * largest))
+    grains = -(-usual // (workers * rounds * GRAIN))
+    return min(grains * GRAIN, largest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,24 +189,14 @@ class ClippedSums:
 
     def _write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write the sums with workers, each of which takes a piece of the samples at a time."""
-        bounds, total = sample.bounds, len(sample.index)
-        largest = self.backend.samples_per_pass(theta.device)
-        if has_one_model(theta) and not self.apart:
-            cuts = self.pool.split(total, largest)
-        else:
-            # Client by client.
-            cuts = [
-                slice(low, min(low + largest, end))
-                for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-                for low in range(begin, end, largest)
-            ]
-        work = list(pieces(bounds, cuts))
+        cuts, sizes = self._passes(theta, sample)
+        work = list(pieces(sample.bounds, cuts))
         # What a piece adds to a client that an earlier piece began.
         carried = [out.new_empty(1 if piece.carried else 0, out.shape[1]) for piece in work]
 
-        def write(numbered: tuple[Piece, Tensor]) -> None:
-            piece, rest = numbered
-            index = to_device(sample.index[piece.samples], theta.device)
+        def write(numbered: tuple[Piece, int, Tensor]) -> None:
+            piece, size, rest = numbered
+            index = to_device(self._padded(sample.index[piece.samples], size), theta.device)
             sums = [(piece.bounds, out[piece.begun])]
             if piece.carried:
                 sums.append((torch.tensor([0, piece.carried]), rest))
@@ -192,7 +204,7 @@ class ClippedSums:
             write_clipped_sums(products, bound, sums)
 
         with self.backend.pass_context(theta.device):
-            self.pool.run(write, zip(work, carried, strict=True))
+            self.pool.run(write, zip(work, sizes, carried, strict=True))
         # In float64, so that only the last sum of a client is rounded.
         sums: dict[int, Tensor] = {}
         for piece, rest in zip(work, carried, strict=True):
@@ -201,6 +213,32 @@ class ClippedSums:
                 sums[client] = sums.get(client, out[client].double()) + rest[0]
         for client, row in sums.items():
             out[client] = row
+
+    def _passes(self, theta: Tensor, sample: PoissonSample) -> tuple[list[slice], list[int]]:
+        """Which of the drawn samples go through each pass, and the size of each pass."""
+        size_of = partial(
+            pass_size, rate=sample.rate, largest=self.backend.samples_per_pass(theta.device)
+        )
+        groups: Iterable[tuple[int, int, int]]
+        if has_one_model(theta) and not self.apart:
+            size = size_of(int(sample.sizes.sum()), workers=self.pool.size)
+            groups = [(0, len(sample.index), size)]
+        else:
+            ends = sample.bounds.tolist()
+            sizes = [size_of(samples, workers=1) for samples in sample.sizes.tolist()]
+            groups = zip(ends[:-1], ends[1:], sizes, strict=True)
+        passes = [
+            (slice(low, min(low + size, end)), size)
+            for begin, end, size in groups
+            for low in range(begin, end, size)
+        ]
+        return [cut for cut, _ in passes], [size for _, size in passes]
+
+    def _padded(self, index: Tensor, size: int) -> Tensor:
+        """The samples of a pass and others, which are not summed, up to its size."""
+        if self.backend.strategy == "looped":
+            return index  # sample by sample anyway
+        return torch.nn.functional.pad(index, (0, size - len(index)))
 
 
 def has_one_model(theta: Tensor) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tacit.privacy.clipping import margin
 from tacit.tasks.layers.gpu import Windows
-from tacit.tasks.sample_gradients import OuterProducts
+from tacit.tasks.sample_gradients import LARGEST_SQUARE, OuterProducts
 
 # Warps of a program that computes gradients by filters: they read the same numbers.
 WARPS = 8
@@ -86,7 +86,7 @@ def _filter_gradients_kernel(
 def _add_squares_kernel(
     norms, left, right, left_b, left_o, right_b, right_i, outputs, width, batch,
     LEFT: tl.constexpr, SQUARED: tl.constexpr, FIRST: tl.constexpr, SAMPLES: tl.constexpr,
-    NUMBERS: tl.constexpr,
+    NUMBERS: tl.constexpr, LARGEST: tl.constexpr,
 ):  # fmt: skip
     b = (tl.program_id(0) * SAMPLES + tl.arange(0, SAMPLES)).to(tl.int64)
     inside = (b < batch)[None, :]
@@ -105,7 +105,7 @@ def _add_squares_kernel(
             number = tl.load(left + o * left_o + b[None, :] * left_b, inside & (o < outputs), 0.0)
             exact = number.to(tl.float64)
             other += exact * exact
-        square *= tl.sum(other, 0)
+        square = tl.where(square > LARGEST, float("inf"), square) * tl.sum(other, 0)
     if not FIRST:
         square += tl.load(norms + b, b < batch, 0.0)
     tl.store(norms + b, square, b < batch)
@@ -280,7 +280,7 @@ def _factors(products: Sequence[OuterProducts], bound: float) -> Tensor:
         _add_squares_kernel[(triton.cdiv(batch, 16),)](
             norms, left, right, *left.stride(), *right.stride(), left.shape[1], right.shape[1],
             batch, LEFT=block.left is not None, SQUARED=known, FIRST=number == 0, SAMPLES=16,
-            NUMBERS=min(256, _power(longest)), num_warps=4,
+            NUMBERS=min(256, _power(longest)), LARGEST=LARGEST_SQUARE, num_warps=4,
         )  # fmt: skip
     factors = torch.empty(batch, dtype=torch.float32, device=norms.device)
     _factors_kernel[(triton.cdiv(batch, 128),)](

@@ -1,0 +1,145 @@
+"""How much one sample can change a sum: at most the bound, in the computer's arithmetic too."""
+
+import pytest
+import torch
+from torch import nn
+
+import tacit
+from tacit.algorithms.private_algorithm import prepare
+from tacit.core.hosted_clients import Sampling
+from tacit.core.workers import WorkerPool
+from tacit.engines.gradients.clipped import ClippedSums, pass_size
+from tacit.engines.gradients.objective import HostedObjective
+from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.tasks.sample_gradients import OuterProducts, write_clipped_sums
+
+IMAGE = (1, 28, 28)
+# A little more than 1: gradients of length 1 are not clipped.
+BOUND = 1.000001
+
+
+def perceptron():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def convolutions():
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.Tanh(), nn.MaxPool2d(2, 1),
+        nn.Conv2d(16, 32, 4, stride=2), nn.ReLU(), nn.MaxPool2d(2, 1),
+        nn.Flatten(), nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def normed():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.GroupNorm(2, 8), nn.Linear(8, 10))
+
+
+@pytest.mark.parametrize(
+    ("make", "strategy"),
+    [
+        (perceptron, "layered"),
+        (perceptron, "batched"),
+        (convolutions, "layered"),
+        (normed, "batched"),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_sample_does_not_change_a_bit_of_the_gradients_of_others(make, strategy, workers):
+    """Each of 229 clients has one sample, so that each sum is one gradient."""
+    clients = 229
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(clients, *IMAGE, generator=generator)
+    y = torch.randint(10, (clients,), generator=generator)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        parts = list(zip(x.split(1), y.split(1), strict=True))
+        task = tacit.Task.from_module(make(), parts, batch_size=1)
+    ids, pool = torch.arange(clients), WorkerPool(workers)
+    hosted = HostedObjective(
+        task, ids.tolist(), task.loader(ids, 0, "cpu"), "batched", 0, "cpu", pool
+    )
+    backend = SampleBackend.of(task, strategy)
+    hosted.__dict__["_clipped_sums"] = ClippedSums(backend, hosted.loader.arrays, pool)
+    theta = task.initial(0, [0]).expand(clients, -1)
+
+    def gradients(present):
+        absent = (~present).long()[:, None] << 32
+        sample = hosted.poisson_sample(0.9, lambda rows, width: absent[rows].expand(-1, width))
+        assert len(sample.index) == int(present.sum())
+        return hosted.clipped_sum_of(theta, sample, 0.1)
+
+    everyone = gradients(torch.ones(clients, dtype=torch.bool))
+    for missing in range(0, clients, 19):
+        present = ids != missing
+        assert torch.equal(gradients(present)[present], everyone[present])
+
+
+def test_the_size_of_a_pass_is_public():
+    # Two workers take 2048 and two standard deviations together; more takes another pass.
+    assert pass_size(60_000, 2048 / 60_000, 2, 10_000) == 1072
+    # What does not fit into memory takes several passes.
+    assert pass_size(60_000, 2048 / 60_000, 2, 500) == 368
+    assert pass_size(60_000, 2048 / 60_000, 2, 3) == 3
+    assert pass_size(0, 0.5, 2, 100) == 16
+
+
+def ill_conditioned(present):
+    """Numbers of at most 1 whose sum in float32, four by four, changes by 4 with one of them.
+
+    The first ones sum to just below or just above a power of two, from where on numbers of a little
+    more than half a unit in the last place count once or twice. Those make the sum exceed the next
+    power of two or not, and again.
+    """
+    total, gap = 2**13, 1
+    numbers = [torch.ones(total - 1), torch.tensor([float(present)])]
+    for stage in range(2):
+        half = 2.0 ** (13 + stage - 24)
+        numbers.append(torch.full((4 * int(gap / half),), half * (1 + 2.0**-10) / 4))
+        total += 2 * gap
+        gap *= 2
+        if stage == 0:
+            numbers.append(torch.ones(2**14 - total))
+            total = 2**14
+    return torch.cat(numbers)[:, None]
+
+
+def in_float32(numbers):
+    """Their sum, four by four."""
+    fours = nn.functional.pad(numbers[:, 0], (0, -len(numbers) % 4)).view(-1, 4).sum(1)
+    return float(fours.numpy().cumsum()[-1])
+
+
+def loss(theta, x):
+    return (theta * x).sum(1).mean()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_sample_changes_the_integers_by_at_most_what_noise_is_made_for(workers):
+    def integers(present):
+        x = ill_conditioned(present)
+        task = tacit.Task.from_loss(
+            loss, [x, torch.zeros_like(x)], torch.zeros(1), batch_size=len(x)
+        )
+        graph = tacit.Topology.complete(2).mixing("metropolis")
+        promise = tacit.Privacy(epsilon=1.0, delta=1e-6, honest=1)
+        algorithm = prepare(tacit.PrivateSGD(lr=1.0, clip=BOUND), promise, task, graph, 1)
+        loader = task.loader(torch.tensor([0]), 0, "cpu", positions=torch.tensor([0]))
+        hosted = HostedObjective(task, [0], loader, "looped", 0, "cpu", WorkerPool(workers))
+        everything = Sampling(1.0, BOUND, lambda rows, width: torch.zeros(len(rows), width).long())
+        total = hosted.clipped_sum(torch.zeros(1, 1), everything, 0)
+        return algorithm.mechanism.code, int(algorithm.mechanism.code.encode(total)[0, 0])
+
+    assert in_float32(ill_conditioned(True)) - in_float32(ill_conditioned(False)) > 3.9
+    code, absent = integers(False)
+    _, present = integers(True)
+    assert 0 < present - absent <= code.scale * BOUND + 1
+
+
+@pytest.mark.parametrize("bound", [1e-6, 1e-3])
+def test_a_factor_with_one_digit_cannot_make_a_gradient_too_long(bound):
+    """A subnormal number times a factor is rounded by up to a factor of two."""
+    width = max(16, int((1.3 * bound / 4.7e-7) ** 2))
+    left, right = torch.full((1, 1), 2.0**-149), torch.full((1, width), 3.3e38)
+    out = torch.zeros(1, width)
+    write_clipped_sums([OuterProducts(right, left)], bound, [(torch.tensor([0, 1]), out)])
+    assert float(out.double().norm()) <= bound
