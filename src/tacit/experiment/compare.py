@@ -144,8 +144,9 @@ def compare(
 def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
     """The configuration with the algorithm and the options of a label such as "lppa+fresh=true".
 
-    An algorithm that keeps no guarantee runs without [privacy]. Options of the configuration carry over to algorithms that have them. An option that neither
-    the configuration's own algorithm nor any of the `variants` has is an error.
+    An algorithm that keeps no guarantee runs without [privacy]. Options of the configuration carry
+    over to algorithms that have them. An option that neither the configuration's own algorithm nor
+    any of the `variants` has is an error.
     """
     name, *settings = split_outside_brackets(label, "+")
     own = _option_names(config.algorithm.name)

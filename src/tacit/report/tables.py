@@ -125,9 +125,9 @@ def _columns(summaries: Sequence[Summary]) -> list[_Column]:
 
 def _guarantee(runs: Sequence[FinishedRun]) -> str:
     """The largest ε of some runs, or "none" if one of them has no guarantee."""
-    spent = [run.summary.privacy and run.summary.privacy.spent for run in runs]
-    known = [epsilon for epsilon in spent if epsilon is not None]
-    return guarantee_text(max(known) if len(known) == len(spent) else None)
+    promises = [run.summary.privacy for run in runs]
+    spent = [one.spent for one in promises if one is not None and one.spent is not None]
+    return guarantee_text(max(spent) if len(spent) == len(runs) else None)
 
 
 def _mean_over_seeds(group: RunGroup, column: _Column) -> str:
