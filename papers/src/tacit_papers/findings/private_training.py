@@ -83,13 +83,11 @@ def _claims() -> list[Claim]:
                     central,
                 ),
             ]
-    for other in (DECOR, LOCAL):
-        pairs = [
-            ((name, epsilon, PRIVATE), (name, epsilon, other))
-            for name, study in STUDIES.items()
-            for epsilon in study.rates(other)
-        ]
-        claims.append(above(f"{other} is less accurate at the same ε (points)", OURS, pairs))
+        for other in (DECOR, LOCAL):
+            pairs = [((name, each, PRIVATE), (name, each, other)) for each in study.rates(other)]
+            if pairs:
+                text = f"{name}: more accurate than {other} at the same ε (points)"
+                claims.append(above(text, OURS, pairs))
     return [full_scale_only(each, EARLY) for each in claims]
 
 

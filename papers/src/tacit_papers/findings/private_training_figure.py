@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from tacit.report.style import INK, MUTED, plot_style
-from tacit_papers.findings.private_training_settings import ALGORITHMS, LPPA, NONE, Study, studies
+from tacit_papers.findings.private_training_settings import (
+    ALGORITHMS,
+    CENTRAL,
+    LPPA,
+    NONE,
+    Study,
+    studies,
+)
 from tacit_papers.framework.drawing import HEIGHT, colour_and_marker, legend_below, plot_means
 from tacit_papers.framework.results import ArtifactResult
 
@@ -31,7 +40,10 @@ def _draw_panel(axes: Axes, result: ArtifactResult, name: str, study: Study) -> 
     for number, algorithm in enumerate(ALGORITHMS):
         colour, marker = colour_and_marker(number)
         points = {float(epsilon): (name, epsilon, algorithm) for epsilon in study.private}
-        style = {"color": colour, "marker": marker, "label": algorithm}
+        style: dict[str, Any] = {"color": colour, "marker": marker, "label": algorithm}
+        if algorithm == CENTRAL:
+            # Hollow and dashed, so that private-sgd stays visible below it.
+            style |= {"linestyle": "--", "markerfacecolor": "none", "markersize": 8}
         plot_means(axes, result, points, result.metric, **style)
     if (name, NONE, LPPA) in result:
         without = result.mean((name, NONE, LPPA))
@@ -40,6 +52,7 @@ def _draw_panel(axes: Axes, result: ArtifactResult, name: str, study: Study) -> 
     if study.published is not None:
         label = "lppa, no guarantee, its paper's protocol"
         axes.axhline(study.published, color=MUTED, linestyle=":", linewidth=1.2, label=label)
+    axes.margins(x=0.05, y=0.08)
     axes.set_xscale("log")
     axes.set_xticks([float(epsilon) for epsilon in study.private], list(study.private))
     axes.xaxis.set_minor_locator(NullLocator())

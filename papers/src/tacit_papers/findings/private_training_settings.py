@@ -132,8 +132,8 @@ STUDIES = {
         batch=2048,
         epochs=40,
         private={"1": 5.0},
-        decor={"1": 20.0},
-        local={"1": 10.0},
+        decor={"1": 40.0},
+        local={"1": 20.0},
         required={"1": 82.8},
     ),
     "CIFAR-10": Study(
