@@ -17,6 +17,7 @@ SHORT = {
     "pdmm-mnist": SHORT_PAPER,
     "private": "run.rounds=2 run.iterations_per_round=2 run.batch_size=40 "
     "data.limit_train=300 data.limit_test=50",
+    "private-mnist": SHORT_PAPER,
     "defl-vp-fashion-mnist": SHORT_PAPER,
 }
 
@@ -76,6 +77,17 @@ def test_an_example_with_a_guarantee(short):
     privacy = summary["privacy"]
     assert privacy["honest"] == 4
     assert 2.9 < privacy["spent"] <= privacy["epsilon"] == 3
+
+
+def test_an_example_with_a_guarantee_is_compared_with_an_algorithm_that_has_none(tacit_here):
+    sets = [word for override in SHORT["private-mnist"].split() for word in ("--set", override)]
+    options = "--seeds 1 --out c --algorithms private-sgd,decor+lr=10.0+correlation=3.0,lppa+lr=0.5"
+    command = ["compare", EXAMPLES / "private-mnist.toml", *sets, *options.split()]
+    answer = tacit_here(*command)
+    assert answer.code == 0, answer.err
+    rows = [line.split("│")[1:3] for line in answer.out.splitlines() if line.startswith("│")]
+    epsilons = {name.strip().split("+")[0]: epsilon.strip() for name, epsilon in rows}
+    assert epsilons == {"private-sgd": "3", "decor": "3", "lppa": "none"}
 
 
 def test_an_example_is_compared_with_algorithms_that_lack_its_options(tacit_here):

@@ -35,6 +35,18 @@ def test_protection_hides_the_target_and_costs_nothing_in_localization(tmp_path)
     assert result.mean(("four anchors", "DSG-RMS")) == pytest.approx(-22.0, abs=1.0)
 
 
+@pytest.mark.filterwarnings("ignore::tacit.core.errors.Caution")
+def test_private_training_is_as_good_as_central_and_better_than_local_noise(tmp_path):
+    _, result = measured("findings/private-training", tmp_path, only=("8",))
+    local, decor, private, central = (
+        result.mean(("MNIST", "8", name))
+        for name in ("local noise", "decor", "private-sgd", "central DP-SGD")
+    )
+    assert abs(private - central) < 1.5
+    assert private > max(local, decor) + 1
+    assert min(local, decor) > 60
+
+
 @pytest.mark.realdata
 @pytest.mark.skipif(not os.environ.get("TACIT_DATA"), reason="TACIT_DATA is not set")
 def test_masks_cost_nothing_on_adult(tmp_path):

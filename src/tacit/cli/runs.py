@@ -123,9 +123,11 @@ def compare(
 def comparison_table(comparison: Comparison) -> Table:
     """Mean ± deviation over the seeds; differences are paired by seed.
 
-    The first metric is the accuracy or, if there is none, the mean-square deviation.
+    The first metric is the accuracy or, if there is none, the mean-square deviation. If some
+    algorithms kept a guarantee, a column has the ε of each.
     """
     from tacit.report.page import format_bytes
+    from tacit.report.spending import guarantee_text
 
     rows, count = comparison.rows, len(comparison.seeds)
     has_accuracy = any(row.accuracy is not None for row in rows)
@@ -133,11 +135,14 @@ def comparison_table(comparison: Comparison) -> Table:
     seeds = f"mean ± deviation over {count} seeds" if count > 1 else "one seed"
     table = Table(caption=f"{seeds}; differences to {rows[0].label}, paired by seed")
     table.add_column("algorithm", overflow="fold")
+    if comparison.has_guarantees:
+        table.add_column("ε", justify="right")
     for name in ("MSD, dB" if use_msd else "accuracy, %", "difference", "loss", "sent"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             f"{row.label} ({row.diverged} diverged)" if row.diverged else row.label,
+            *([guarantee_text(row.epsilon)] if comparison.has_guarantees else []),
             _format_pair(row.msd_db, ".1f") if use_msd else _format_pair(row.accuracy, ".2f"),
             _format_pair(row.difference, "+.2f"),
             _format_pair(row.loss, ".4f"),

@@ -67,7 +67,7 @@ class ModelSection(OpenSection):
     """The model that every client trains."""
 
     name: str = "mlp"
-    """One of "cnn2", "sigmoid-cnn3", "lenet", "mlp", "linear", or "package.module:Class"."""
+    """A model of the table below, such as "cnn2", or your own "package.module:Class"."""
     init: Literal["same", "independent", "module"] = "same"
     """Initial weights: one draw for all clients, one draw each, or the constructor's own."""
 

@@ -16,7 +16,10 @@ from tacit.data.formats.raw import RawDataset
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples and their classes: x is float32 [n, C, H, W] in [0, 1] or [n, F]; y is int64 [n]."""
+    """Samples and their classes: x is float32 [n, C, H, W] or [n, F]; y is int64 [n].
+
+    Pixels are in [0, 1], unless the dataset was loaded with another scale.
+    """
 
     x: Tensor
     y: Tensor

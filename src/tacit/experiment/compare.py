@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from tacit.algorithms.algorithm import options_of
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.build import build
 from tacit.config.loading import make_config, parse_override, with_keys
 from tacit.config.options import OPTION_FAMILIES, algorithm_class
@@ -33,6 +34,7 @@ class ComparisonRow:
             mean-square deviations in decibels.
         diverged: Number of runs that diverged.
         msd_db: Mean-square deviation in decibels, if the optimum is known.
+        epsilon: The largest ε that a run has spent; None without a guarantee.
     """
 
     label: str
@@ -42,6 +44,7 @@ class ComparisonRow:
     bytes_sent: float
     diverged: int
     msd_db: tuple[float, float] | None = None
+    epsilon: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, None for numbers that are not finite."""
@@ -61,6 +64,10 @@ class Comparison:
     folders: list[Path]
     seeds: list[int]
 
+    @property
+    def has_guarantees(self) -> bool:
+        return any(row.epsilon is not None for row in self.rows)
+
     def as_dict(self) -> dict[str, Any]:
         return {"seeds": self.seeds, "rows": [row.as_dict() for row in self.rows]}
 
@@ -77,7 +84,8 @@ def compare(
 ) -> Comparison:
     """Run every variant with every seed, and write the table to compare.json.
 
-    All variants are built before the first run, so that errors appear early.
+    The promise of [privacy] is for the variants that can keep one; the others run without. All
+    variants are built before the first run, so that errors appear early.
 
     Args:
         config: The experiment. Variants take over its algorithm options where they have them.
@@ -96,6 +104,7 @@ def compare(
         RunFolder(out).require_empty()
     numbers = [config.run.seed + k for k in range(seeds)]
     configs = {label: make_variant(config, label, variants) for label in dict.fromkeys(variants)}
+    _check_promise(config, list(configs.values()))
     dataset: Dataset | None = None
     for variant in configs.values():
         dataset = build(variant, data_folder, dataset).dataset
@@ -135,8 +144,9 @@ def compare(
 def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
     """The configuration with the algorithm and the options of a label such as "lppa+fresh=true".
 
-    Options of the configuration carry over to algorithms that have them. An option that neither
-    the configuration's own algorithm nor any of the `variants` has is an error.
+    An algorithm that keeps no guarantee runs without [privacy]. Options of the configuration carry
+    over to algorithms that have them. An option that neither the configuration's own algorithm nor
+    any of the `variants` has is an error.
     """
     name, *settings = split_outside_brackets(label, "+")
     own = _option_names(config.algorithm.name)
@@ -161,7 +171,24 @@ def make_variant(config: Config, label: str, variants: Sequence[str]) -> Config:
                 )
             value = table | {rest[0]: value}
         options[option] = value
-    return make_config(config.as_dict() | {"algorithm": {"name": name, **options}})
+    plain = config.as_dict() | {"algorithm": {"name": name, **options}}
+    if not keeps_guarantees(name):
+        plain.pop("privacy", None)
+    return make_config(plain)
+
+
+def keeps_guarantees(algorithm: str) -> bool:
+    """Whether an algorithm can keep the promise of [privacy]."""
+    return issubclass(algorithm_class(algorithm, "--algorithms"), PrivateAlgorithm)
+
+
+def _check_promise(config: Config, variants: Sequence[Config]) -> None:
+    if config.privacy is not None and all(variant.privacy is None for variant in variants):
+        names = ", ".join(variant.algorithm.name for variant in variants)
+        raise Misuse(
+            f"[privacy] promises a guarantee, which none of {names} keeps.",
+            "Add an algorithm that does (`tacit algorithms`), or remove the section.",
+        )
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:
@@ -207,7 +234,15 @@ def make_row(label: str, runs: list[dict[str, Any]], first: list[dict[str, Any]]
         statistics.fmean(run["bytes_sent"] for run in runs),
         sum("diverged" in run for run in runs),
         _mean_and_deviation(msd) if msd else None,
+        _epsilon(runs),
     )
+
+
+def _epsilon(runs: list[dict[str, Any]]) -> float | None:
+    """The largest ε of the runs; None if one of them has no guarantee."""
+    spent = [(run.get("privacy") or {}).get("spent") for run in runs]
+    known = [epsilon for epsilon in spent if epsilon is not None]
+    return max(known) if len(known) == len(spent) else None
 
 
 def _accuracies(runs: list[dict[str, Any]]) -> list[float]:

@@ -131,7 +131,7 @@ def _with_private_run(
     out: Path,
     listener_for: Callable[[str, int], ProgressListener],
 ) -> Comparison:
-    """The comparison with a row more; `compare` has one promise for all algorithms, or none."""
+    """The comparison with a row more, which has batches of its own."""
     seed = config.run.seed
     folder = out / f"{PRIVATE}-seed{seed}"
     summary = run(config, folder, listener=listener_for(PRIVATE, seed)).summary

@@ -12,7 +12,15 @@ from torch import nn
 
 from tacit.core.errors import Misuse, first_line, unknown_name
 from tacit.core.plugins import Registry
-from tacit.models.networks import lenet, linear, mlp, sigmoid_cnn, two_layer_cnn
+from tacit.models.networks import (
+    deep_tanh_cnn,
+    lenet,
+    linear,
+    mlp,
+    sigmoid_cnn,
+    tanh_cnn,
+    two_layer_cnn,
+)
 
 MODELS: Registry[Callable[..., nn.Module]] = Registry(
     "tacit.models",
@@ -20,6 +28,8 @@ MODELS: Registry[Callable[..., nn.Module]] = Registry(
     {
         "cnn2": two_layer_cnn,
         "sigmoid-cnn3": sigmoid_cnn,
+        "tanh-cnn2": tanh_cnn,
+        "tanh-cnn6": deep_tanh_cnn,
         "lenet": lenet,
         "mlp": mlp,
         "linear": linear,
@@ -51,4 +61,14 @@ def build(name: str, shape: Sequence[int], classes: int, **options: object) -> n
     return module
 
 
-__all__ = ["MODELS", "build", "lenet", "linear", "mlp", "sigmoid_cnn", "two_layer_cnn"]
+__all__ = [
+    "MODELS",
+    "build",
+    "deep_tanh_cnn",
+    "lenet",
+    "linear",
+    "mlp",
+    "sigmoid_cnn",
+    "tanh_cnn",
+    "two_layer_cnn",
+]

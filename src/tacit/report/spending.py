@@ -66,6 +66,11 @@ class Spending:
         return self.budget.allowed_steps <= self.steps < self.budget.steps
 
 
+def guarantee_text(epsilon: float | None) -> str:
+    """ε of a run, or "none" if it has no guarantee."""
+    return "none" if epsilon is None else epsilon_text(epsilon)
+
+
 def epsilon_text(epsilon: float) -> str:
     """ε with three digits, rounded up.
 

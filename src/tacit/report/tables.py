@@ -12,6 +12,7 @@ from tacit.record.history import decibels
 from tacit.report.finished_run import FinalSpread, FinishedRun, Summary
 from tacit.report.groups import RunGroup
 from tacit.report.page import facts, format_bytes, format_duration, format_number, table, tile
+from tacit.report.spending import guarantee_text
 from tacit.report.style import CSS_VARIABLES, series_style
 
 
@@ -60,10 +61,12 @@ def _cells(spread: FinalSpread | None, form: str, unit: str = "") -> list[str]:
 
 def comparison_tables(groups: Sequence[RunGroup]) -> str:
     """One row per run and, if groups have several seeds, a table with one row per group."""
-    columns = _columns([run.summary for group in groups for run in group.runs])
+    summaries = [run.summary for group in groups for run in group.runs]
+    columns, guarantees = _columns(summaries), any(summary.privacy for summary in summaries)
     rows = [
         [
             _marker(place) + escape(group.name_of(run)),
+            *([_guarantee([run])] if guarantees else []),
             *(format_number(column.value(run.summary), column.form) for column in columns),
             format_bytes(run.summary.bytes_sent),
             format_duration(run.summary.wall_seconds),
@@ -72,7 +75,8 @@ def comparison_tables(groups: Sequence[RunGroup]) -> str:
         for place, group in enumerate(groups)
         for run in group.runs
     ]
-    header = ["Run", *(column.name for column in columns), "Sent", "Wall time", "Seed"]
+    epsilon = ["ε"] if guarantees else []
+    header = ["Run", *epsilon, *(column.name for column in columns), "Sent", "Wall time", "Seed"]
     runs = table(header, rows, "At the end of each run")
     if all(len(group.runs) == 1 for group in groups):
         return runs
@@ -80,11 +84,12 @@ def comparison_tables(groups: Sequence[RunGroup]) -> str:
     rows = [
         [
             _marker(place) + escape(group.label),
+            *([_guarantee(group.runs)] if guarantees else []),
             *(_mean_over_seeds(group, column) for column in columns),
         ]
         for place, group in enumerate(groups)
     ]
-    header = ["Runs", *(column.name for column in columns)]
+    header = ["Runs", *epsilon, *(column.name for column in columns)]
     return table(header, rows, "Mean ± standard deviation over seeds") + runs
 
 
@@ -116,6 +121,13 @@ def _columns(summaries: Sequence[Summary]) -> list[_Column]:
         _Column("of average<br>model", final("loss", "average_model"), ".4g", over_seeds=False),
         _Column("Consensus<br>distance", lambda s: s.consensus_distance, ".3g"),
     ]
+
+
+def _guarantee(runs: Sequence[FinishedRun]) -> str:
+    """The largest ε of some runs, or "none" if one of them has no guarantee."""
+    promises = [run.summary.privacy for run in runs]
+    spent = [one.spent for one in promises if one is not None and one.spent is not None]
+    return guarantee_text(max(spent) if len(spent) == len(runs) else None)
 
 
 def _mean_over_seeds(group: RunGroup, column: _Column) -> str:

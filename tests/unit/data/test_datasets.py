@@ -15,6 +15,7 @@ import tacit.data as data
 from support.plugins import register_plugin
 from tacit.core.errors import Misuse
 from tacit.data.dataset import Split
+from tacit.data.formats.images import standardise
 from tacit.data.sources import SOURCES
 
 
@@ -76,8 +77,32 @@ def test_bad_numbers(key, value):
 def test_unknown_option_names_the_known_ones(tmp_path):
     with pytest.raises(Misuse, match=r"Dataset adult has no option 'scaling'. It has scale."):
         data.load("adult", tmp_path, scaling="none")
-    with pytest.raises(Misuse, match=r"Dataset mnist-mini has no option 'scale'. It has none"):
-        data.load("mnist-mini", scale="none")
+    with pytest.raises(Misuse, match=r"Dataset location30 has no option 'scale'. It has test_fra"):
+        data.load("location30", tmp_path, scale="standard")
+    with pytest.raises(Misuse, match=r"scale is 'minmax'.*none.*standard"):
+        data.load("mnist-mini", scale="minmax")
+
+
+def test_pixels_are_standardised_with_published_constants(tmp_path, write_mnist):
+    mini = data.load("mnist-mini", limit_train=50, scale="standard")
+    plain = data.load("mnist-mini", limit_train=50)
+    torch.testing.assert_close(mini.train.x, (plain.train.x - 0.1307) / 0.3081)
+    torch.testing.assert_close(mini.test.x, (plain.test.x - 0.1307) / 0.3081)
+    write_mnist(tmp_path / "fashion-mnist")
+    garments, raw = (
+        data.load("fashion-mnist", tmp_path, scale=scale) for scale in ("standard", "none")
+    )
+    torch.testing.assert_close(garments.test.x, (raw.test.x - 0.2860) / 0.3530)
+
+
+def test_each_channel_has_its_own_constants():
+    colours = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 2, 2)
+    found = standardise(colours, ((0.0, 1.0), (0.5, 1.0), (0.0, 0.1)))
+    pixels = colours / 255
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found[:, 0], pixels[:, 0], atol=1e-6)
+    np.testing.assert_allclose(found[:, 1], pixels[:, 1] - 0.5, atol=1e-6)
+    np.testing.assert_allclose(found[:, 2], 10 * pixels[:, 2], rtol=1e-5)
 
 
 def test_limits_keep_a_random_sample_in_order(tmp_path, write_mnist):

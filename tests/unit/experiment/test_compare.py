@@ -7,9 +7,11 @@ import torch
 from safetensors.torch import load_file
 
 from support.misuse import assert_mentions, misuse_message
+from tacit.cli.runs import comparison_table
 from tacit.core.errors import Diverged, Interrupted, Misuse
 from tacit.experiment.compare import compare, make_variant, split_outside_brackets
 from tacit.experiment.run import ProgressListener
+from tacit.report.report import write_report
 
 
 def options(config, label, *others):
@@ -204,3 +206,46 @@ def test_variants_may_choose_within_families_and_use_tables(small):
     assert first.options["codec"] == {"codec": "qsgd", "bits": 8}
     assert second.options["solver"] == {"solver": "inner", "mu": 0.1, "steps": 2}
     assert second.options["rho"] == 0.5
+
+
+def test_a_promise_is_for_the_algorithms_that_can_keep_it(small, tmp_path):
+    config = small("privacy.epsilon=3.0", "algorithm.noise.scale=0.01")
+    labels = ["private-sgd", "lppa", "decor"]
+    variants = {label: make_variant(config, label, labels) for label in labels}
+    promised = {label: variant.privacy is not None for label, variant in variants.items()}
+    assert promised == {"private-sgd": True, "lppa": False, "decor": True}
+    comparison = compare(config, labels, 2, tmp_path / "out")
+    epsilons = {row.label: row.epsilon for row in comparison.rows}
+    assert epsilons["lppa"] is None
+    assert epsilons["private-sgd"] == pytest.approx(3.0, rel=1e-3)
+    assert epsilons["decor"] == pytest.approx(3.0, rel=1e-3)
+    assert [row["epsilon"] for row in comparison.as_dict()["rows"]] == list(epsilons.values())
+    column = comparison_table(comparison).columns[1]
+    assert (column.header, list(column.cells)) == ("ε", ["3", "none", "3"])
+    page = write_report(comparison.folders, tmp_path / "report.html", title="t").read_text()
+    assert page.count(">ε</th>") == 2  # of runs, and of means over seeds
+    assert ">none</td>" in page
+
+
+def test_without_any_guarantee_there_is_no_column_for_it(small, tmp_path):
+    comparison = compare(small(), ["lppa"], 1, tmp_path / "out")
+    assert [column.header for column in comparison_table(comparison).columns][:2] == [
+        "algorithm",
+        "accuracy, %",
+    ]
+    page = write_report(comparison.folders, tmp_path / "report.html", title="t").read_text()
+    assert ">ε<" not in page
+
+
+def test_sums_without_noise_have_no_guarantee(small, tmp_path):
+    config = small("privacy.epsilon=inf")
+    (row,) = compare(config, ["private-sgd"], 1, tmp_path / "out").rows
+    assert row.epsilon is None
+
+
+def test_a_promise_that_none_keeps_is_an_error(small, tmp_path):
+    message = misuse_message(
+        compare, small("privacy.epsilon=3.0"), ["dsgt", "lppa"], 1, tmp_path / "out"
+    )
+    assert_mentions(message, "[privacy]", "none of dsgt, lppa keeps", "tacit algorithms")
+    assert not (tmp_path / "out").exists()

@@ -39,6 +39,17 @@ def test_cnn2_options(padding):
     assert [layer.out_channels for layer in module if isinstance(layer, torch.nn.Conv2d)] == [3, 5]
 
 
+def test_the_networks_for_private_training_have_their_published_sizes():
+    assert parameters(models.build("tanh-cnn2", (1, 28, 28), 10)) == 26_010
+    assert parameters(models.build("tanh-cnn6", (3, 32, 32), 10)) == 550_570
+    half = models.build("tanh-cnn6", (3, 32, 32), 10, width=16)
+    convolutions = [layer for layer in half if isinstance(layer, torch.nn.Conv2d)]
+    assert [layer.out_channels for layer in convolutions] == [16, 16, 32, 32, 64, 64]
+    for bad in (0, 1.5):
+        with pytest.raises(Misuse, match="width"):
+            models.build("tanh-cnn6", (3, 32, 32), 10, width=bad)
+
+
 def test_lenet_is_lenet5_on_its_own_size():
     expected = (25 + 1) * 6 + (6 * 25 + 1) * 16 + (400 + 1) * 120 + (120 + 1) * 84 + (84 + 1) * 10
     assert parameters(models.build("lenet", (1, 28, 28), 10)) == expected
@@ -95,6 +106,7 @@ def test_mlp_and_linear_take_any_shape(shape):
     [
         *(("cnn2", (28, 28)), ("cnn2", (1, 15, 28)), ("lenet", (784,)), ("lenet", (1, 28, 15))),
         ("sigmoid-cnn3", (1, 3, 9)),
+        *(("tanh-cnn2", (1, 15, 28)), ("tanh-cnn6", (3, 32, 7))),
     ],
 )
 def test_inputs_must_be_large_enough_images(name, shape):

@@ -22,6 +22,7 @@ MODULES = {
         "collusion",
         "norm_vector",
         "frontier",
+        "private_training",
     ),
 }
 ARTIFACTS: dict[str, Artifact] = {

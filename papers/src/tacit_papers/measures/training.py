@@ -53,8 +53,10 @@ class Training(FieldDescription):
             )
             history, seconds = result.history, result.summary["wall_seconds"]
             diverged = result.summary.get("diverged", "")
+            privacy = result.summary["privacy"]
         except Diverged as problem:
             history, seconds, diverged = folder.read_history(), None, str(problem)
+            privacy = None
         last = history[-1]
         values: Values = {
             "loss": rounded(last.loss.mean),
@@ -67,6 +69,9 @@ class Training(FieldDescription):
             values["training_samples"] = len(dataset.train.y)
         if last.accuracy is not None:
             values |= {"accuracy": last.accuracy.mean, "average_model": last.accuracy.average_model}
+        if privacy is not None:
+            spent = {"noise_multiplier": privacy["noise_multiplier"], "epsilon": privacy["spent"]}
+            values |= {name: rounded(value) for name, value in spent.items()}
         if last.msd is not None:
             values["msd_db"] = decibels(last.msd)
         if diverged:

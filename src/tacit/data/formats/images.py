@@ -23,6 +23,8 @@ RECORD_BYTES = 1 + 3 * CIFAR_SIDE * CIFAR_SIDE
 # Tiles per side of a mosaic: image i is the tile at row i // 100, column i % 100.
 MOSAIC = 100
 
+# The mean and the deviation of each channel, of pixels in [0, 1].
+Channels = tuple[tuple[float, float], ...]
 Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
@@ -33,6 +35,12 @@ def read_idx(files: LocatedFiles) -> RawDataset:
         train=_idx_split(paths["train images"], paths["train labels"]),
         test=_idx_split(paths["test images"], paths["test labels"]),
     )
+
+
+def standardise(images: NDArray[np.uint8], channels: Channels) -> NDArray[np.float32]:
+    """Images [n, C, H, W] with pixels in [0, 1], less the mean and over the deviation."""
+    mean, deviation = np.array(channels, np.float32).T[:, :, None, None]
+    return np.asarray((images / np.float32(255) - mean) / deviation, dtype=np.float32)
 
 
 def encode_idx(array: NDArray[np.uint8]) -> bytes:

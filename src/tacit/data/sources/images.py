@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import resources
 
 import numpy as np
 
-from tacit.data.dataset import DatasetSource, Layout, RemoteFile
-from tacit.data.formats.images import read_cifar, read_idx
+from tacit.core.checks import check_choice
+from tacit.data.dataset import DatasetSource, Layout, LocatedFiles, RemoteFile
+from tacit.data.formats.images import Channels, read_cifar, read_idx, standardise
 from tacit.data.formats.raw import RawDataset, RawSplit
 from tacit.data.scikit_learn import write_idx
 
@@ -22,6 +23,32 @@ CIFAR10_CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
+
+SCALE = (
+    "pixels: 'none' (in [0, 1]; default) or 'standard' (less the mean and over the deviation of "
+    "their channel, as published: no statistic of the clients' data is used)"
+)
+MNIST_CHANNELS: Channels = ((0.1307, 0.3081),)
+FASHION_CHANNELS: Channels = ((0.2860, 0.3530),)
+CIFAR_CHANNELS: Channels = ((0.4914, 0.2470), (0.4822, 0.2435), (0.4465, 0.2616))
+
+
+def _scalable(
+    read: Callable[[LocatedFiles], RawDataset], channels: Channels
+) -> Callable[..., RawDataset]:
+    """The reader with the option `scale`."""
+
+    def read_scaled(files: LocatedFiles, *, scale: str = "none") -> RawDataset:
+        check_choice("scale", scale, ("none", "standard"))
+        raw = read(files)
+        if scale == "none":
+            return raw
+        train, test = (
+            RawSplit(standardise(split.x, channels), split.y) for split in (raw.train, raw.test)
+        )
+        return RawDataset(train, test, raw.note)
+
+    return read_scaled
 
 
 def _idx_names(stem: str, dimensions: int) -> tuple[str, ...]:
@@ -93,7 +120,8 @@ IMAGES = (
         licence="CC BY-SA 3.0 (as commonly given for MNIST)",
         citation="Y. LeCun, C. Cortes, C. J. C. Burges: The MNIST database of handwritten digits.",
         page="https://ossci-datasets.s3.amazonaws.com/mnist",
-        read=lambda files: read_mini(),
+        options={"scale": SCALE},
+        read=_scalable(lambda files: read_mini(), MNIST_CHANNELS),
     ),
     DatasetSource(
         name="mnist",
@@ -123,7 +151,8 @@ IMAGES = (
             ),
         ),
         fallback=partial(write_idx, "mnist_784"),
-        read=read_idx,
+        options={"scale": SCALE},
+        read=_scalable(read_idx, MNIST_CHANNELS),
     ),
     DatasetSource(
         name="fashion-mnist",
@@ -153,7 +182,8 @@ IMAGES = (
             ),
         ),
         fallback=partial(write_idx, "Fashion-MNIST"),
-        read=read_idx,
+        options={"scale": SCALE},
+        read=_scalable(read_idx, FASHION_CHANNELS),
     ),
     DatasetSource(
         name="cifar10",
@@ -189,7 +219,8 @@ IMAGES = (
                 members_sha1=_CIFAR_SHA1,
             ),
         ),
-        read=read_cifar,
+        options={"scale": SCALE},
+        read=_scalable(read_cifar, CIFAR_CHANNELS),
         unsafe_files={"cifar-10-batches-py": _PICKLED, "cifar-10-python.tar.gz": _PICKLED},
     ),
 )

@@ -1,0 +1,166 @@
+"""The experiments on private training: data, models, sizes and learning rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tacit.config.loading import make_config
+from tacit.config.sections import Config
+from tacit_papers.framework.cells import Scale
+
+CLIENTS, DEGREE = 10, 4
+CLIP, MOMENTUM, CORRELATION = 0.1, 0.9, 3.0
+DELTA = 1e-5
+PRIVATE, CENTRAL, DECOR, LOCAL = "private-sgd", "central DP-SGD", "decor", "local noise"
+ALGORITHMS = (LOCAL, DECOR, PRIVATE, CENTRAL)
+# Without a guarantee: the label of LPPA's ε.
+LPPA, NONE = "lppa", "none"
+EPSILONS = ("0.5", "1", "2", "3", "8")
+Rates = dict[str, float]  # the learning rate for each ε
+
+
+@dataclass(frozen=True)
+class Study:
+    """One dataset: how it is trained, and the accuracy that private-sgd must reach.
+
+    Attributes:
+        data: The section of the data.
+        model: The section of the model.
+        samples: Training samples.
+        batch: Expected samples per iteration, of all clients together.
+        epochs: Passes over the data.
+        private: Learning rates of private-sgd, and of central DP-SGD.
+        decor: Learning rates of decor.
+        local: Learning rates of local noise.
+        lppa: Learning rate of lppa; None leaves it out.
+        required: The accuracy in percent that is claimed, for some ε.
+        published: Accuracy of lppa by its paper's protocol, from lppa/table1.
+    """
+
+    data: dict[str, Any]
+    model: dict[str, Any]
+    samples: int
+    batch: int
+    epochs: int
+    private: Rates
+    decor: Rates = field(default_factory=dict)
+    local: Rates = field(default_factory=dict)
+    lppa: float | None = None
+    required: Rates = field(default_factory=dict)
+    published: float | None = None
+
+    @property
+    def iterations_per_epoch(self) -> int:
+        return self.samples // (CLIENTS * self.batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Expected samples per client."""
+        return round(self.batch / CLIENTS)
+
+    def rates(self, algorithm: str) -> Rates:
+        return {LOCAL: self.local, DECOR: self.decor}.get(algorithm, self.private)
+
+    def config(self, algorithm: str, epsilon: str, rate: float | None = None) -> Config:
+        """The experiment with one algorithm and one ε; by default with its learning rate."""
+        settings: dict[str, Any] = {
+            "data": self.data,
+            "model": self.model,
+            "graph": {"kind": "random-regular", "clients": CLIENTS, "degree": DEGREE},
+            "run": {
+                "rounds": self.epochs,
+                "iterations_per_round": self.iterations_per_epoch,
+                "batch_size": self.batch_size,
+                "evaluate_every": max(1, self.epochs // 4),
+                "checkpoint_every": self.epochs,
+                "allow_divergence": True,
+            },
+        }
+        if algorithm == LPPA:
+            settings["algorithm"] = {"name": "lppa", "lr": rate or self.lppa}
+            return make_config(settings)
+        settings["privacy"] = {"epsilon": float(epsilon), "delta": DELTA}
+        own = {"lr": rate or self.rates(algorithm)[epsilon], "clip": CLIP}
+        if algorithm in (PRIVATE, CENTRAL):
+            settings["algorithm"] = {"name": "private-sgd", **own, "momentum": MOMENTUM}
+        else:
+            correlation = CORRELATION if algorithm == DECOR else 0.0
+            settings["algorithm"] = {"name": "decor", **own, "correlation": correlation}
+        if algorithm == CENTRAL:
+            # One client with all data: the same sampling, and no other client to distrust.
+            settings["graph"] = {"kind": "complete", "clients": 1}
+            settings["run"]["batch_size"] = CLIENTS * self.batch_size
+        return make_config(settings)
+
+
+def _by_epsilon(*rates: float) -> Rates:
+    return dict(zip(EPSILONS, rates, strict=True))
+
+
+STUDIES = {
+    "MNIST": Study(
+        data={"name": "mnist", "scale": "standard"},
+        model={"name": "tanh-cnn2"},
+        samples=60_000,
+        batch=2048,
+        epochs=40,
+        private=_by_epsilon(0.5, 1.0, 2.0, 2.0, 4.0),
+        decor=_by_epsilon(3.0, 5.0, 10.0, 10.0, 20.0),
+        local=_by_epsilon(2.0, 3.0, 5.0, 10.0, 10.0),
+        lppa=0.5,
+        required={"1": 96.8, "3": 97.8},
+        published=96.56,
+    ),
+    "Fashion-MNIST": Study(
+        data={"name": "fashion-mnist", "scale": "standard"},
+        model={"name": "tanh-cnn2"},
+        samples=60_000,
+        batch=4096,
+        epochs=80,
+        private=_by_epsilon(1.0, 2.0, 3.0, 4.0, 6.0),
+        decor=_by_epsilon(5.0, 10.0, 20.0, 20.0, 30.0),
+        local=_by_epsilon(3.0, 5.0, 10.0, 10.0, 20.0),
+        lppa=0.5,
+        required={"1": 83.3, "3": 86.2, "8": 87.3},
+        published=80.58,
+    ),
+    "Adult": Study(
+        data={"name": "adult"},
+        model={"name": "linear"},
+        samples=32_561,
+        batch=2048,
+        epochs=40,
+        private={"1": 5.0},
+        decor={"1": 40.0},
+        local={"1": 20.0},
+        required={"1": 82.8},
+    ),
+    "CIFAR-10": Study(
+        data={"name": "cifar10", "scale": "standard"},
+        model={"name": "tanh-cnn6", "width": 32},
+        samples=50_000,
+        batch=8192,
+        epochs=100,
+        private={"8": 4.0},
+        required={"8": 58.0},
+    ),
+}
+QUICK_STUDIES = {
+    "MNIST": Study(
+        data={"name": "mnist-mini", "scale": "standard"},
+        model={"name": "linear"},
+        samples=4_000,
+        batch=400,
+        epochs=8,
+        private={"3": 1.0, "8": 2.0},
+        decor={"3": 5.0, "8": 10.0},
+        local={"3": 5.0, "8": 10.0},
+        lppa=0.05,
+        required={"3": 97.8},
+    )
+}
+
+
+def studies(scale: Scale) -> dict[str, Study]:
+    return scale.pick(STUDIES, QUICK_STUDIES)
