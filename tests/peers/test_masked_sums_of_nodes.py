@@ -33,8 +33,11 @@ def test_ten_kills_and_a_changed_roster_change_no_bit(tmp_path):
     with ForkedFederation(home, save_seconds=0.3) as running:
         _kill_in_turn(home, running, BEFORE)
         wait_for(home, lambda status: status.step >= CHANGE, running)
+        # A node sends the row of an iteration before it has done it.
+        wait_for(home, lambda status: 0 <= status.privacy.sums - status.step <= 1, running)
         before = home.manifest()
         _remove(home, running, "n3")
+        wait_for(home, lambda status: (status.generation, status.phase) == (2, "training"), running)
         _kill_in_turn(home, running, AFTER)
         assert running.wait(LONG), [node.last_error() for node in running.failed()]
     assert sum(len(victims) for _, victims in BEFORE + AFTER) == KILLS
@@ -49,6 +52,10 @@ def test_ten_kills_and_a_changed_roster_change_no_bit(tmp_path):
         assert later == list(range(first, STEPS + 1))
         assert earlier in [list(range(1, first + more)) for more in range(3)]
     assert torch.equal(models(home), simulated_through_change(home, before, first - 1))
+    for name, under in ticks.items():
+        summary = json.loads((home.node(name).run / "summary.json").read_text())
+        assert summary["privacy"]["sums"] == sum(map(len, under))
+        assert 0 < summary["privacy"]["epsilon_spent"] <= summary["privacy"]["epsilon"] == 8.0
 
 
 def _kill_in_turn(home, running, kills):

@@ -18,7 +18,6 @@ import json
 import math
 import os
 import secrets
-from functools import cached_property
 from pathlib import Path
 
 from torch import Tensor
@@ -41,10 +40,13 @@ class FreshKeys:
     """
 
     def __init__(self, folder: Path, generation: int, allowed: float = math.inf) -> None:
-        self._folder, self._allowed = folder, allowed
+        self._allowed = allowed
         self._salts = folder / f"salts-{generation:06d}.json"
         self._digests = folder / f"masked-{generation:06d}.log"
-        self._sent: dict[str, str] | None = None
+        logs = set(folder.glob("masked-*.log")) - {self._digests}
+        # The rows that were sent under earlier rosters.
+        self._sums_before = sum(log.read_bytes().count(b"\n") for log in logs)
+        self._sent = self._read_digests()
 
     def own_salt(self, name: str) -> bytes:
         """This node's salt, on disk before it is sent: neighbours will not take another one."""
@@ -70,10 +72,8 @@ class FreshKeys:
         """Record a masked row before it is sent; raise Misuse if another one was."""
         digest = hashlib.sha256(raw_bytes(row)).hexdigest()
         place = f"{exchange.tick}-{exchange.index}"
-        if self._sent is None:
-            self._sent = self._read_digests()
         if place not in self._sent:
-            if self._sums_before + len(self._sent) >= self._allowed:
+            if self.sums >= self._allowed:
                 raise Misuse(
                     f"The privacy budget is spent: it allows {self._allowed} sums, and this node "
                     "took part in as many.",
@@ -88,11 +88,10 @@ class FreshKeys:
                 f"Nothing was sent. {REMEDY}",
             )
 
-    @cached_property
-    def _sums_before(self) -> int:
-        """The rows that were sent under earlier rosters."""
-        logs = set(self._folder.glob("masked-*.log")) - {self._digests}
-        return sum(log.read_bytes().count(b"\n") for log in logs)
+    @property
+    def sums(self) -> int:
+        """The sums that this node took part in, under all rosters."""
+        return self._sums_before + len(self._sent)
 
     def _load(self) -> dict[str, bytes]:
         if not self._salts.exists():
@@ -101,6 +100,7 @@ class FreshKeys:
         return {name: bytes.fromhex(text) for name, text in stored.items()}
 
     def _read_digests(self) -> dict[str, str]:
+        """The digests of the rows that were sent under this roster, by exchange."""
         if not self._digests.exists():
             return {}
         content = self._digests.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.storage import file_lock, write_json
@@ -19,11 +21,13 @@ from tacit.peer.federation.manifest import Manifest
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
+from tacit.peer.node.fresh_keys import FreshKeys
 from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.node.results import Results
 from tacit.peer.node.roster_context import RosterContext
 from tacit.peer.node.servers import run_servers
+from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire.messages import is_finite
 
 # How many iterations a guarantee allows to repeat: one for each change of the roster.
@@ -114,8 +118,8 @@ class Node:
         self.shared.on_interrupt(context.network.cancel)
         try:
             if self.algorithm.needs_total:
-                place, resumed = self.folder.run / "checkpoints", self.state is not None
-                context = context.with_fresh_keys(place, self.algorithm, resumed=resumed)
+                fresh, resumed = self._fresh_keys(), self.state is not None
+                context = context.with_fresh_keys(fresh, resumed=resumed)
             if self.state is None:
                 self._start(context)
             self._train(context)
@@ -131,6 +135,16 @@ class Node:
         finally:
             context.network.close()
         return True
+
+    def _fresh_keys(self) -> FreshKeys:
+        """The keys of masked sums under the active roster; their budget appears in the status."""
+        algorithm, generation = self.algorithm, self.shared.manifest.generation
+        budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+        allowed = math.inf if budget is None else budget.allowed_steps
+        fresh = FreshKeys(self.folder.run / "checkpoints", generation, allowed)
+        if budget is not None:
+            self.shared.show_spent(SpentBudget(budget, fresh))
+        return fresh
 
     def _start(self, context: RosterContext) -> None:
         """Make the first state of a generation."""
