@@ -105,7 +105,7 @@ class TestRecordsOfMaskedRows:
         FreshKeys(tmp_path, 1).check_row(ExchangeId(1, 3, 0), self.ROW)
         again = FreshKeys(tmp_path, 1)
         again.check_row(ExchangeId(1, 3, 0), self.ROW)
-        with pytest.raises(Misuse, match="another row under the masks of iteration 3"):
+        with pytest.raises(Misuse, match="another row in iteration 3"):
             again.check_row(ExchangeId(1, 3, 0), self.ROW + 1)
 
     def test_a_line_that_was_cut_off_counts_as_not_sent(self, tmp_path):

@@ -35,7 +35,7 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_privacy_epsilon_spent": _gauge("ε spent, if a guarantee was promised."),
     "tacit_privacy_epsilon": _gauge("ε promised for the whole run."),
     "tacit_privacy_delta": _gauge("δ promised for the whole run."),
-    "tacit_privacy_sums": _gauge("Masked sums that the node took part in, under all rosters."),
+    "tacit_privacy_sums": _gauge("Iterations paid from the budget, under all rosters."),
     "tacit_sent_bytes_total": _counter("Bytes of messages sent.", "neighbour"),
     "tacit_received_bytes_total": _counter("Bytes of messages received.", "neighbour"),
     "tacit_messages_sent_total": _counter("Messages sent.", "neighbour"),

@@ -9,6 +9,7 @@ A mask is a one-time pad. Two rows under one mask reveal their difference, so
   the node stops.
 
 The records also count the sums that a node took part in, under all rosters: a budget has a limit.
+Nodes of private algorithms without masked sums record the model that each message is computed from.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ from tacit.peer.wire.messages import ExchangeId, raw_bytes
 
 SALT_BYTES = 16
 REMEDY = "Ask the operator to remove this node and to add it under another name."
+
+
+class BudgetSpent(Misuse):
+    """The privacy budget allows no further sum."""
 
 
 class FreshKeys:
@@ -69,12 +74,17 @@ class FreshKeys:
         return salts
 
     def check_row(self, exchange: ExchangeId, row: Tensor) -> None:
-        """Record a masked row before it is sent; raise Misuse if another one was."""
+        """Record a row before it is sent.
+
+        Raises:
+            BudgetSpent: If the budget allows no further row.
+            Misuse: If another row was sent in this exchange.
+        """
         digest = hashlib.sha256(raw_bytes(row)).hexdigest()
         place = f"{exchange.tick}-{exchange.index}"
         if place not in self._sent:
             if self.sums >= self._allowed:
-                raise Misuse(
+                raise BudgetSpent(
                     f"The privacy budget is spent: it allows {self._allowed} sums, and this node "
                     "took part in as many.",
                     "Nothing more was sent. The last model is saved.",
@@ -83,8 +93,8 @@ class FreshKeys:
             self._sent[place] = digest
         elif self._sent[place] != digest:
             raise Misuse(
-                f"This node has sent another row under the masks of iteration {exchange.tick}, "
-                "before it was restarted: a neighbour has changed a message.",
+                f"This node has sent another row in iteration {exchange.tick}, before it was "
+                "restarted: a neighbour has changed a message.",
                 f"Nothing was sent. {REMEDY}",
             )
 
