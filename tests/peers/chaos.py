@@ -37,11 +37,14 @@ RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with a TCP reset
 
 
 class Proxies:
-    """A TCP proxy in front of each node that breaks connections at random, or on command."""
+    """A TCP proxy in front of each node that breaks connections at random, or on command.
+
+    `counts` has the faults by kind, `forwarded` the bytes that went "to" or "from" each node.
+    """
 
     def __init__(self, ports, seed):
         """`ports` has for each name the port to listen on and the port to forward to."""
-        self.counts = Counter()
+        self.counts, self.forwarded = Counter(), Counter()
         self.harmful = False
         self._ports, self._random = ports, random.Random(seed)
         self._refused = set()
@@ -145,8 +148,8 @@ class Link:
     async def run(self):
         """Forward bytes in both directions until one of them ends."""
         pumps = [
-            asyncio.ensure_future(self._pump(self._front[0], self._back[1])),
-            asyncio.ensure_future(self._pump(self._back[0], self._front[1])),
+            asyncio.ensure_future(self._pump(self._front[0], self._back[1], "to")),
+            asyncio.ensure_future(self._pump(self._back[0], self._front[1], "from")),
         ]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -155,7 +158,7 @@ class Link:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
-    async def _pump(self, source, sink):
+    async def _pump(self, source, sink, direction):
         while data := await source.read(PROXY_BYTES):
             await self._proxies.wait_to_forward(self._name)
             if self._proxies.harmful and len(data) >= self._left:
@@ -164,6 +167,7 @@ class Link:
                 return self.end("reset" if self._reset else "truncated", self._reset)
             if self._proxies.harmful:
                 self._left -= len(data)
+            self._proxies.forwarded[direction, self._name] += len(data)
             sink.write(data)
             await sink.drain()
         return None

@@ -10,6 +10,7 @@ import shutil
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import torch
 from safetensors.torch import load_file
@@ -76,7 +77,29 @@ def twin(home, folder):
 
 def simulated(home):
     """The final models [N, P] of a simulation with the keys of a federation."""
-    manifest = home.manifest()
+    simulation, steps = _started(home, home.manifest())
+    return _advanced(simulation, steps)
+
+
+def simulated_through_change(home, before, step):
+    """The final models of a simulation in which the roster changes after `step` iterations.
+
+    Args:
+        home: The federation, with the roster after the change.
+        before: The manifest before the change.
+        step: How many iterations were done under it.
+    """
+    first, _ = _started(home, before)
+    theta = _advanced(first, step)[:1]
+    second, steps = _started(home, home.manifest())
+    # A change keeps the model, and starts everything else again.
+    state = replace(second.state, theta=theta.expand(len(home.members), -1))
+    second.restore(state, step, 0, 0.0)
+    return _advanced(second, steps)
+
+
+def _started(home, manifest):
+    """A simulation with the keys and salts of a federation under one roster, and its length."""
     experiment = build(manifest.config)
     keys = KeyRing(
         manifest.federation,
@@ -84,7 +107,7 @@ def simulated(home):
         [member.name for member in manifest.members],
         [member.mask_key for member in manifest.members],
         {i: home.node(member.name).mask_secret() for i, member in enumerate(manifest.members)},
-        salts(home),
+        salts(home, manifest),
     )
     seed = manifest.config.run.seed
     reserve = REPEATED_ITERATIONS
@@ -94,17 +117,22 @@ def simulated(home):
     )
     simulation = Simulation(setting)
     simulation.start()
-    for _ in range(experiment.steps):
+    return simulation, experiment.steps
+
+
+def _advanced(simulation, steps):
+    """The models after so many iterations."""
+    while simulation.t < steps:
         simulation.step()
     return simulation.state.theta
 
 
-def salts(home):
-    """The salts that the nodes of a federation agreed on, by position; none without masked sums."""
+def salts(home, manifest):
+    """The salts that nodes agreed on under a roster, by position; none without masked sums."""
     found = {}
-    for position, member in enumerate(home.manifest().members):
+    for position, member in enumerate(manifest.members):
         place = home.node(member.name).run / "checkpoints"
-        path = place / f"salts-{home.manifest().generation:06d}.json"
+        path = place / f"salts-{manifest.generation:06d}.json"
         if path.exists():
             found[position] = bytes.fromhex(json.loads(path.read_text())[member.name])
     return found

@@ -148,6 +148,11 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
     newest = max((status.generation for status in statuses), default=0)
     numbers = ("round", "iteration", "lag", "loss", "accuracy", "sent")
     columns = [Column(name, justify="right") for name in numbers]
+    # All nodes train under the same promise, if there is one.
+    private = next((status for status in statuses if status.HasField("privacy")), None)
+    if private is not None:
+        spent = f"ε (δ = {private.privacy.delta:g})"
+        columns += [Column(name, justify="right") for name in ("sums", spent)]
     table = Table("node", "state", *columns, title=title, title_justify="left")
     remarks = []
     for report in reports:
@@ -173,7 +178,16 @@ def _cells(status: Any, furthest: int) -> list[str | Text]:
         f"{status.loss:.4f}" if status.HasField("loss") else "",
         f"{status.accuracy:.2f} %" if status.HasField("accuracy") else "",
         decimal(status.bytes_sent),
+        *_spent(status),
     ]
+
+
+def _spent(status: Any) -> list[str]:
+    """What is spent of a promised guarantee."""
+    if not status.HasField("privacy"):
+        return []
+    privacy = status.privacy
+    return [f"{privacy.sums}", f"{privacy.epsilon_spent:.2f} of {privacy.epsilon:g}"]
 
 
 def _remarks(status: Any, newest: int) -> list[str]:

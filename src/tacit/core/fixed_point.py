@@ -108,7 +108,7 @@ class IntegerRows:
         integers: One row per hosted client, with noise and without masks: int32 [n, P].
         graph: The edges of the hosted clients.
         masks: Draws the mask of each out-edge [e, P]; both directions of an edge have the same.
-        noise: Draws the noise [n, P] that `integers` include, again; None if there is none.
+        noise: Computes the noise [n, P] that `integers` include; None if there is none.
         decode: Maps a total [P] to numbers.
         modulus: The numbers repeat after this: 2³²/s.
     """

@@ -161,7 +161,8 @@ class HostedClients(Here):
         if law is not None:
 
             def draw_noise() -> Tensor:
-                return randomness.integers(tag, law, tick, graph.ids)
+                # Not drawn again: noise may depend on the integers that it was added to.
+                return integers - code.encode(rows)
 
             randomness.add_integers(tag, law, tick, graph.ids, integers)
         return IntegerRows(

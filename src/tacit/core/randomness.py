@@ -151,6 +151,8 @@ class Randomness(Protocol):
     ) -> Tensor:
         """Integer noise of `source`, int32 [k, width], each row secret to its client.
 
+        It is the noise that `add_integers` adds to zeros.
+
         Args:
             tag: The name of the noise stream.
             law: The distribution of each number.
@@ -163,7 +165,10 @@ class Randomness(Protocol):
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
     ) -> None:
-        """Add that noise to integers, in place; what does not fit wraps around.
+        """Add integer noise to integers, in place; what does not fit wraps around.
+
+        Noise from secret keys also depends on the integers: the same rows get the same noise, and
+        other rows get independent noise, so that the difference of two messages is noisy too.
 
         Args:
             tag: The name of the noise stream.

@@ -13,11 +13,16 @@ and an algorithm draws under one tag once in a tick, so no keystream is used twi
 for the number u = (w + ½)/2³², and noise of a law is its quantile at u.
 
 Integer noise takes words from the keystream of the purpose "integers", two per number. The three
-further words of word w are the words 4w, 4w + 1 and 4w + 2 of the purpose "integers/ties".
+further words of word w are the words 4w, 4w + 1 and 4w + 2 of the purpose "integers/ties". Its
+address also has the SHA-256 digest of the integers that it is added to, as deterministic signatures
+derive their nonce from the message: the same row gets the same noise, so that a repeated message is
+identical, and another row gets independent noise, even if a client's folder is restored from a
+backup and it does not know what it sent before.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -154,7 +159,15 @@ class KeyRing:
         """Randomness from these keys, for models of `width` numbers."""
         return Keystreams(self, width, dtype)
 
-    def key(self, purpose: str, tag: str, tick: int, source: int, target: int | None) -> bytes:
+    def key(
+        self,
+        purpose: str,
+        tag: str,
+        tick: int,
+        source: int,
+        target: int | None,
+        digest: str | None = None,
+    ) -> bytes:
         """The key of one row.
 
         Args:
@@ -163,6 +176,7 @@ class KeyRing:
             tick: The counter of iterations.
             source: The client that draws, or the source of the edge.
             target: The target of the edge, or None for a client's own row.
+            digest: Identifies the integers that integer noise is added to.
         """
         if target is None:
             self.require_secret(source, None)
@@ -173,6 +187,8 @@ class KeyRing:
         if self.salts and purpose in SALTED:
             ends = [source] if target is None else [source, target]
             address += [self.salts.get(end, b"").hex() for end in ends]
+        if digest is not None:
+            address.append(digest)
         return hkdf(ikm, self.federation.encode(), VERSION + encode_parts(*address))
 
     def require_secret(self, source: int, target: int | None) -> None:
@@ -272,24 +288,27 @@ class Keystreams:
         width: int | None = None,
     ) -> Tensor:
         columns = self.width if width is None else width
-        out = torch.empty(len(source), columns, dtype=torch.int32)
-        for row, client in zip(out, source.tolist(), strict=True):
-            self._write_integers(tag, law, tick, client, row)
-        return out.to(source.device)
+        out = torch.zeros(len(source), columns, dtype=torch.int32, device=source.device)
+        self.add_integers(tag, law, tick, source, out)
+        return out
 
     def add_integers(
         self, tag: str, law: DiscreteGaussian, tick: int, source: Tensor, onto: Tensor
     ) -> None:
         rows = integer_rows(onto, source)
-        for at in range(len(source)):
-            drawn = self.integers(tag, law, tick, source[at : at + 1], rows.shape[1])
-            rows[at if onto.ndim == 2 else 0] += drawn[0]
+        digests = [digest_of(row) for row in rows]
+        for at, client in enumerate(source.tolist()):
+            place = at if onto.ndim == 2 else 0
+            noise = self._integers(tag, law, tick, client, digests[place], rows.shape[1])
+            rows[place] += noise.to(rows.device)
 
-    def _write_integers(
-        self, tag: str, law: DiscreteGaussian, tick: int, client: int, row: Tensor
-    ) -> None:
-        first_words = self.ring.key("integers", tag, tick, client, None)
-        ties = self.ring.key("integers/ties", tag, tick, client, None)
+    def _integers(
+        self, tag: str, law: DiscreteGaussian, tick: int, client: int, digest: str, width: int
+    ) -> Tensor:
+        """A client's noise int32 [width] for the integers with this digest."""
+        row = torch.empty(width, dtype=torch.int32)
+        first_words = self.ring.key("integers", tag, tick, client, None, digest)
+        ties = self.ring.key("integers/ties", tag, tick, client, None, digest)
         first = 0
 
         def further(_: int, at: int) -> list[int]:
@@ -302,6 +321,13 @@ class Keystreams:
             numbers = law.numbers(bits[None], further)[0]
             row[first // 2 : first // 2 + len(numbers)] = numbers
             first += len(words)
+        return row
+
+
+def digest_of(integers: Tensor) -> str:
+    """SHA-256 of a row of integers modulo 2³², as little-endian 32-bit words."""
+    words = np.ascontiguousarray(integers.to(torch.int32).cpu().numpy(), dtype="<i4")
+    return hashlib.sha256(words.data).hexdigest()
 
 
 def uniform(words: np.ndarray) -> Tensor:

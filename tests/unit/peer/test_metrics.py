@@ -50,7 +50,7 @@ def test_counters_start_at_zero():
 
 
 def test_names_follow_the_conventions_of_prometheus():
-    assert len(DESCRIPTIONS) == 22
+    assert len(DESCRIPTIONS) == 26
     for name, description in DESCRIPTIONS.items():
         assert re.fullmatch(r"tacit_[a-z_]+", name)
         assert name.endswith("_total") == (description.kind == "counter")
@@ -82,6 +82,16 @@ def test_what_was_counted_and_set_is_read_back():
     assert numbers["tacit_neighbour_up", "a"] == 0
     assert families["tacit_sent_bytes_total"] == "counter"
     assert families["tacit_loss"] == "gauge"
+
+
+def test_a_function_is_called_whenever_metrics_are_read():
+    metrics, now = Metrics(), [1.5]
+    metrics.set_function("tacit_privacy_epsilon_spent", lambda: now[0])
+    assert parsed(metrics.text())[0]["tacit_privacy_epsilon_spent", ""] == 1.5
+    now[0] = 2.5
+    assert parsed(metrics.text())[0]["tacit_privacy_epsilon_spent", ""] == 2.5
+    with pytest.raises(KeyError, match="has neighbour, not none"):
+        metrics.set_function("tacit_retries_total", lambda: 1.0)
 
 
 def test_every_name_can_be_written_and_read():

@@ -18,12 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tacit.config.loading import make_config
+from tacit.peer.federation.federation_client import status_to_dict
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node import finished_peers, service
+from tacit.peer.node.fresh_keys import FreshKeys
 from tacit.peer.node.node_state import ActiveRoster, NodeState
 from tacit.peer.node.outbox import Outbox
 from tacit.peer.node.service import MAX_CALLS, PeerService, threads_for
+from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import parse_chunk
 from tacit.peer.wire.messages import Envelope, ExchangeId, pack
@@ -34,6 +37,7 @@ from tacit.peer.wire.transport import (
     caller_name,
     grpc,
 )
+from tacit.privacy.guarantee import Privacy
 
 CONFIG = make_config(
     {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
@@ -233,6 +237,18 @@ def test_loss_and_accuracy_are_told_only_if_the_node_agrees(node):
     assert node.state.status().loss == 0.25  # for monitoring on its own machine
     node.state.shares_scores = True
     assert told() == (True, True)
+
+
+def test_the_status_has_a_budget_only_if_a_guarantee_was_promised(node, tmp_path):
+    def told():
+        return wire.Status.FromString(node.call("GetStatus", caller="b"))
+
+    assert not told().HasField("privacy")
+    assert status_to_dict(told())["privacy"] is None
+    budget = Privacy(epsilon=3.0).budget(0.1, steps=40, clients=5)
+    node.state.show_spent(SpentBudget(budget, FreshKeys(tmp_path / "keys", 1)))
+    expected = {"sums": 0, "epsilon_spent": 0.0, "epsilon": 3.0, "delta": 1e-5}
+    assert status_to_dict(told())["privacy"] == expected
 
 
 def test_others_do_not_get_the_status(node):

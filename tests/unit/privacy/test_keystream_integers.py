@@ -10,7 +10,7 @@ from scipy import stats
 from tacit.core import discrete_gaussian, native
 from tacit.core.discrete_gaussian import DiscreteGaussian, Table, exact_draw
 from tacit.privacy import keystreams
-from tacit.privacy.keystreams import KeyRing, keystream
+from tacit.privacy.keystreams import KeyRing, digest_of, keystream
 
 RING = KeyRing.from_seed(4, 11)
 LAW = DiscreteGaussian(7)
@@ -20,8 +20,18 @@ def drawn(ring=RING, source=(0, 1, 2, 3), tag="n", tick=2, law=LAW, width=9):
     return ring.randomness(width, torch.float32).integers(tag, law, tick, torch.tensor(source))
 
 
-def stream(purpose, client, words, tag="n", tick=2):
-    return np.concatenate(list(keystream(RING.key(purpose, tag, tick, client, None), words)))
+def added(rows, source=(0, 1, 2, 3), ring=RING):
+    """The noise that rows get."""
+    found = rows.clone()
+    randomness = ring.randomness(rows.shape[-1], torch.float32)
+    randomness.add_integers("n", LAW, 2, torch.tensor(source), found)
+    return found - rows
+
+
+def stream(purpose, client, words, width):
+    """The words of noise that is added to zeros."""
+    digest = digest_of(torch.zeros(width))
+    return np.concatenate(list(keystream(RING.key(purpose, "n", 2, client, None, digest), words)))
 
 
 @pytest.fixture(params=["compiled", "tensor operations"])
@@ -44,7 +54,7 @@ def test_numbers_are_those_of_two_words_each(either):
     got = drawn(width=101)
     assert got.dtype == torch.int32
     for client in range(4):
-        x, y = stream("integers", client, 202).reshape(-1, 2).T.tolist()
+        x, y = stream("integers", client, 202, 101).reshape(-1, 2).T.tolist()
         expected = [
             7 * exact_draw(one, (0, 0, 0), table) + exact_draw(two, (0, 0, 0), table)
             for one, two in zip(x, y, strict=True)
@@ -72,13 +82,12 @@ def test_one_client_alone_draws_its_row_of_all():
             drawn(alone, source=[(client + 1) % 4])
 
 
-@pytest.mark.parametrize("narrow", [0, 1, 8, 70])
-def test_a_narrower_row_is_the_beginning_of_a_wider_one(narrow, monkeypatch, either):
-    whole = drawn(width=200)
-    randomness = RING.randomness(200, torch.float32)
+@pytest.mark.parametrize("width", [0, 1, 8, 70])
+def test_numbers_do_not_depend_on_the_size_of_chunks(width, monkeypatch, either):
+    whole = drawn(width=width)
     monkeypatch.setattr(keystreams, "CHUNK", 64)
-    got = randomness.integers("n", LAW, 2, torch.arange(4), narrow)
-    assert torch.equal(got, whole[:, :narrow])
+    got = RING.randomness(200, torch.float32).integers("n", LAW, 2, torch.arange(4), width)
+    assert torch.equal(got, whole)
     assert drawn(source=np.zeros(0, dtype=np.int64)).shape == (0, 9)
 
 
@@ -95,23 +104,35 @@ def test_every_part_of_the_address_changes_most_numbers():
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_noise_is_added_to_rows_and_to_their_sum(dtype):
-    begin = torch.randint(-(2**31), 2**31, (4, 30), dtype=dtype)
-    rows, one = begin.clone(), begin[0].clone()
-    randomness, source = RING.randomness(30, torch.float32), torch.arange(4)
-    randomness.add_integers("n", LAW, 2, source, rows)
-    randomness.add_integers("n", LAW, 2, source, one)
-    noise = drawn(width=30).to(dtype)
-    assert torch.equal(rows, begin + noise)
-    assert torch.equal(one, begin[0] + noise.sum(0, dtype=dtype))
+    begin = torch.randint(-(2**31), 2**31, (1, 30), dtype=dtype).expand(4, 30).contiguous()
+    noise = added(begin)
+    assert torch.equal(added(begin[0]), noise.sum(0, dtype=dtype))
+    assert torch.equal(noise.to(torch.int32), added(begin.to(torch.int32)))
     with pytest.raises(ValueError, match="integer noise of 4 clients onto"):
-        randomness.add_integers("n", LAW, 2, source, rows[:3])
+        added(begin[:3])
+
+
+def test_the_same_row_gets_the_same_noise_and_another_row_independent_noise():
+    width = 100_000
+    one = torch.randint(-(2**20), 2**20, (1, width), dtype=torch.int32)
+    other = one.clone()
+    other[0, width // 2] += 1
+    first, second = added(one, source=[1]), added(other, source=[1])
+    assert torch.equal(first, added(one, source=[1]))
+    # Among rows of other clients too.
+    assert torch.equal(first[0], added(torch.cat((other, one)), source=[0, 1])[1])
+    correlation = np.corrcoef(first[0].double().numpy(), second[0].double().numpy())[0, 1]
+    # Five standard deviations of the correlation of independent numbers.
+    assert abs(correlation) < 5 / width**0.5
+    difference = (first - second)[0].double() / (2**0.5 * LAW.scale)
+    assert stats.kstest(difference.numpy(), "norm").pvalue > 1e-4
 
 
 def test_ties_are_decided_by_further_words(monkeypatch, either):
     """A table whose thresholds begin like the words that will be drawn: every word ties."""
     width, client = 60, 2
-    first = stream("integers", client, 2 * width).tolist()
-    rest = stream("integers/ties", client, 8 * width).reshape(-1, 4)[:, :3].tolist()
+    first = stream("integers", client, 2 * width, width).tolist()
+    rest = stream("integers/ties", client, 8 * width, width).reshape(-1, 4)[:, :3].tolist()
     joined = [
         (word & 0x7FFFFFFF) << 96 | sum(part << 64 - 32 * k for k, part in enumerate(further))
         for word, further in zip(first, rest, strict=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.manifest import Manifest
@@ -102,8 +102,16 @@ def _printable(text: str) -> str:
 
 
 def status_to_dict(status: wire.Status) -> dict[str, Any]:
-    """A status as plain values; loss and accuracy are None before the first evaluation."""
-    values = {field.name: getattr(status, field.name) for field in status.DESCRIPTOR.fields}
-    for optional in ("loss", "accuracy"):
+    """A status as plain values.
+
+    Loss and accuracy are None before the first evaluation, privacy without a promised guarantee.
+    """
+    values = _values(status)
+    values["privacy"] = _values(status.privacy)
+    for optional in ("loss", "accuracy", "privacy"):
         values[optional] = values[optional] if status.HasField(optional) else None
     return {**values, "waiting_for": list(status.waiting_for), "manifest": status.manifest.hex()}
+
+
+def _values(message: Message) -> dict[str, Any]:
+    return {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}

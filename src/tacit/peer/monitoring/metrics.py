@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -32,6 +32,10 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_round": _gauge("Rounds done."),
     "tacit_loss": _gauge("Loss of the node's model at its last evaluation."),
     "tacit_accuracy_percent": _gauge("Accuracy of the node's model at its last evaluation."),
+    "tacit_privacy_epsilon_spent": _gauge("ε spent, if a guarantee was promised."),
+    "tacit_privacy_epsilon": _gauge("ε promised for the whole run."),
+    "tacit_privacy_delta": _gauge("δ promised for the whole run."),
+    "tacit_privacy_sums": _gauge("Iterations paid from the budget, under all rosters."),
     "tacit_sent_bytes_total": _counter("Bytes of messages sent.", "neighbour"),
     "tacit_received_bytes_total": _counter("Bytes of messages received.", "neighbour"),
     "tacit_messages_sent_total": _counter("Messages sent.", "neighbour"),
@@ -63,6 +67,7 @@ class Metrics:
         self._lock = threading.Lock()
         # metric → label value ("" for a metric without label) → number
         self._series: dict[str, dict[str, float]] = {name: {} for name in DESCRIPTIONS}
+        self._functions: dict[str, Callable[[], float]] = {}
         for name, description in DESCRIPTIONS.items():
             # Present from the start, so that Prometheus sees the first increase.
             if description.kind == "counter" and description.label is None:
@@ -84,6 +89,11 @@ class Metrics:
             series = self._series[name]
             series[_bounded(series, key)] = value
 
+    def set_function(self, name: str, compute: Callable[[], float]) -> None:
+        """Compute a metric without label whenever all metrics are read."""
+        _label_value(name, {})
+        self._functions = {**self._functions, name: compute}
+
     def value(self, name: str, **labels: str) -> float:
         """One number; 0 if it was never set."""
         key = _label_value(name, labels)
@@ -97,6 +107,8 @@ class Metrics:
 
     def text(self) -> str:
         """All metrics in the text format of Prometheus."""
+        for name, compute in self._functions.items():
+            self.set(name, compute())
         with self._lock:
             copies = {name: dict(series) for name, series in self._series.items() if series}
         lines = []

@@ -9,6 +9,7 @@ A mask is a one-time pad. Two rows under one mask reveal their difference, so
   the node stops.
 
 The records also count the sums that a node took part in, under all rosters: a budget has a limit.
+Nodes of private algorithms without masked sums record the model that each message is computed from.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import json
 import math
 import os
 import secrets
-from functools import cached_property
 from pathlib import Path
 
 from torch import Tensor
@@ -31,6 +31,10 @@ SALT_BYTES = 16
 REMEDY = "Ask the operator to remove this node and to add it under another name."
 
 
+class BudgetSpent(Misuse):
+    """The privacy budget allows no further sum."""
+
+
 class FreshKeys:
     """The salts of one roster, and the digests of rows sent under its masks, in a folder.
 
@@ -41,10 +45,13 @@ class FreshKeys:
     """
 
     def __init__(self, folder: Path, generation: int, allowed: float = math.inf) -> None:
-        self._folder, self._allowed = folder, allowed
+        self._allowed = allowed
         self._salts = folder / f"salts-{generation:06d}.json"
         self._digests = folder / f"masked-{generation:06d}.log"
-        self._sent: dict[str, str] | None = None
+        logs = set(folder.glob("masked-*.log")) - {self._digests}
+        # The rows that were sent under earlier rosters.
+        self._sums_before = sum(log.read_bytes().count(b"\n") for log in logs)
+        self._sent = self._read_digests()
 
     def own_salt(self, name: str) -> bytes:
         """This node's salt, on disk before it is sent: neighbours will not take another one."""
@@ -67,14 +74,17 @@ class FreshKeys:
         return salts
 
     def check_row(self, exchange: ExchangeId, row: Tensor) -> None:
-        """Record a masked row before it is sent; raise Misuse if another one was."""
+        """Record a row before it is sent.
+
+        Raises:
+            BudgetSpent: If the budget allows no further row.
+            Misuse: If another row was sent in this exchange.
+        """
         digest = hashlib.sha256(raw_bytes(row)).hexdigest()
         place = f"{exchange.tick}-{exchange.index}"
-        if self._sent is None:
-            self._sent = self._read_digests()
         if place not in self._sent:
-            if self._sums_before + len(self._sent) >= self._allowed:
-                raise Misuse(
+            if self.sums >= self._allowed:
+                raise BudgetSpent(
                     f"The privacy budget is spent: it allows {self._allowed} sums, and this node "
                     "took part in as many.",
                     "Nothing more was sent. The last model is saved.",
@@ -83,16 +93,15 @@ class FreshKeys:
             self._sent[place] = digest
         elif self._sent[place] != digest:
             raise Misuse(
-                f"This node has sent another row under the masks of iteration {exchange.tick}, "
-                "before it was restarted: a neighbour has changed a message.",
+                f"This node has sent another row in iteration {exchange.tick}, before it was "
+                "restarted: a neighbour has changed a message.",
                 f"Nothing was sent. {REMEDY}",
             )
 
-    @cached_property
-    def _sums_before(self) -> int:
-        """The rows that were sent under earlier rosters."""
-        logs = set(self._folder.glob("masked-*.log")) - {self._digests}
-        return sum(log.read_bytes().count(b"\n") for log in logs)
+    @property
+    def sums(self) -> int:
+        """The sums that this node took part in, under all rosters."""
+        return self._sums_before + len(self._sent)
 
     def _load(self) -> dict[str, bytes]:
         if not self._salts.exists():
@@ -101,6 +110,7 @@ class FreshKeys:
         return {name: bytes.fromhex(text) for name, text in stored.items()}
 
     def _read_digests(self) -> dict[str, str]:
+        """The digests of the rows that were sent under this roster, by exchange."""
         if not self._digests.exists():
             return {}
         content = self._digests.read_bytes()

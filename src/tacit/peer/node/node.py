@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
+from tacit.algorithms.algorithm import state_type, tensors_of
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.storage import file_lock, write_json
@@ -19,12 +21,15 @@ from tacit.peer.federation.manifest import Manifest
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
+from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys
 from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.node.results import Results
 from tacit.peer.node.roster_context import RosterContext
 from tacit.peer.node.servers import run_servers
-from tacit.peer.wire.messages import is_finite
+from tacit.peer.node.spent_budget import SpentBudget
+from tacit.peer.wire.messages import ExchangeId, is_finite
+from tacit.privacy.guarantee import Budget
 
 # How many iterations a guarantee allows to repeat: one for each change of the roster.
 REPEATED_ITERATIONS = 8
@@ -60,8 +65,7 @@ class Node:
         manifest = folder.manifest()
         self.local = self._load_data(manifest)
         task = self.local.task
-        self.algorithm, self.round_length = self._make_algorithm(manifest)
-        self.steps = manifest.config.run.rounds * self.round_length
+        self._plan(manifest)
         active = ActiveRoster.load(folder, self.name, manifest)
         model = (task.parameters, str(task.dtype), options.share_scores)
         self.shared = NodeState(folder, self.name, active, event_log, *model)
@@ -113,14 +117,18 @@ class Node:
         context = RosterContext.build(self.shared, self.algorithm, self.local)
         self.shared.on_interrupt(context.network.cancel)
         try:
+            records = self._open_records()
             if self.algorithm.needs_total:
-                place, resumed = self.folder.run / "checkpoints", self.state is not None
-                context = context.with_fresh_keys(place, self.algorithm, resumed=resumed)
+                context = context.with_fresh_keys(records, resumed=self.state is not None)
             if self.state is None:
                 self._start(context)
-            self._train(context)
+            self._train(context, records)
             self._finish(context)
             self.event_log.write("finished", step=self.step)
+        except BudgetSpent:
+            self._save(context)
+            self._write_model()
+            raise
         except Stopped:
             if not self.shared.stop.is_set():
                 return False
@@ -132,6 +140,15 @@ class Node:
             context.network.close()
         return True
 
+    def _open_records(self) -> FreshKeys:
+        """What was sent under the active roster; what that spends is shown in the status."""
+        generation, budget = self.shared.manifest.generation, self.budget
+        allowed = math.inf if budget is None else budget.allowed_steps
+        records = FreshKeys(self.folder.run / "checkpoints", generation, allowed)
+        if budget is not None:
+            self.shared.show_spent(SpentBudget(budget, records))
+        return records
+
     def _start(self, context: RosterContext) -> None:
         """Make the first state of a generation."""
         phase = "rejoining" if context.manifest.generation > 1 else "starting"
@@ -141,13 +158,17 @@ class Node:
         self._evaluate(context)
         self._save(context)
 
-    def _train(self, context: RosterContext) -> None:
+    def _train(self, context: RosterContext, records: FreshKeys) -> None:
         shared, network, run = self.shared, context.network, context.manifest.config.run
         shared.report(phase="training", step=self.step, waiting_for=(), problem="")
         network.saved = self._checkpoints.acknowledged
         while self.step < self.steps:
             shared.check_interrupted()
             begin = time.monotonic()
+            # Masked sums are recorded by the network, row by row.
+            if self.budget is not None and not self.algorithm.needs_total:
+                exchange = ExchangeId(context.manifest.generation, self.step + 1, 0)
+                records.check_row(exchange, self.state.theta)
             self.state = context.step(self.algorithm, self.state, self.step)
             self.step += 1
             self.theta = self.state.theta
@@ -164,8 +185,7 @@ class Node:
     def _finish(self, context: RosterContext) -> None:
         """Write the results, and serve until the neighbours have finished."""
         shared, peers = self.shared, self.shared.active.finished_peers
-        theta, seconds = self.state.theta[0], self._seconds()
-        self._results.write_final(theta, self.algorithm.name, self.step, seconds)
+        self._write_model()
         readers = shared.active.outbox.readers.keys()
         clients = {client.member.name: client for client in context.network.clients}
         while waiting := (readers - peers.finished) | (clients.keys() - peers.notified):
@@ -179,6 +199,10 @@ class Node:
             shared.stop.wait(0.2)
             shared.check_interrupted()
         shared.report(phase="finished", waiting_for=())
+
+    def _write_model(self) -> None:
+        theta, seconds = self.state.theta[0], self._seconds()
+        self._results.write_final(theta, self.algorithm.name, self.step, seconds)
 
     def _switch_roster(self) -> None:
         """Continue under the announced roster; nothing more is sent under the old one."""
@@ -200,7 +224,8 @@ class Node:
         # Some data depend on the number of clients: parts of a public dataset, generated data.
         self.local = self._load_data(manifest)
         # What clients add to hide a sum depends on how many there are.
-        self.algorithm, _ = self._make_algorithm(manifest)
+        self._plan(manifest)
+        self.shared.report(steps=self.steps)
         old = self.shared.active
         self.shared.activate(ActiveRoster.load(self.folder, self.name, manifest))
         old.outbox.close()
@@ -262,9 +287,21 @@ class Node:
     def _seconds(self) -> float:
         return self._earlier_seconds + time.monotonic() - self._started
 
-    def _make_algorithm(self, manifest: Manifest) -> tuple[Algorithm, int]:
-        task, graph = self.local.task, manifest.graph
-        return make_algorithm_for(manifest.config, task, graph, reserve=REPEATED_ITERATIONS)
+    @property
+    def budget(self) -> Budget | None:
+        """What the run spends of a promised guarantee, if there is one."""
+        algorithm = self.algorithm
+        return algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+
+    def _plan(self, manifest: Manifest) -> None:
+        """Make the algorithm, and decide when the run ends: all nodes decide the same."""
+        self.algorithm, self.round_length = make_algorithm_for(
+            manifest.config, self.local.task, manifest.graph, reserve=REPEATED_ITERATIONS
+        )
+        self.steps = manifest.config.run.rounds * self.round_length
+        # The noise was given, and the budget ends before the run.
+        if self.budget is not None and self.budget.allowed_steps < self.steps:
+            self.steps = max(1, int(self.budget.allowed_steps) - REPEATED_ITERATIONS)
 
     def _load_data(self, manifest: Manifest) -> LocalData:
         """The data of this node; raise RemovedFromRoster if the roster does not name it."""

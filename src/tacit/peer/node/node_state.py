@@ -16,6 +16,7 @@ from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.finished_peers import FinishedPeers
 from tacit.peer.node.outbox import Outbox
+from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
 
 PROTOCOL = 1
@@ -78,6 +79,7 @@ class NodeState:
     shares_scores: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     progress: NodeProgress = NodeProgress()
+    spent: SpentBudget | None = None
     # Neighbours whose messages the training thread waits for, and since when (set before them).
     awaited: tuple[str, ...] = ()
     waiting_since: float = 0.0
@@ -95,6 +97,11 @@ class NodeState:
     def report(self, **changes: object) -> None:
         with self._lock:
             self.progress = replace(self.progress, **changes)  # type: ignore[arg-type]
+
+    def show_spent(self, spent: SpentBudget) -> None:
+        """Show what is spent of a promised guarantee in the status and the metrics."""
+        self.spent = spent
+        spent.show_in(self.metrics)
 
     def current_progress(self) -> NodeProgress:
         """The progress. A neighbour that hangs sends no notice, so its silence is added here."""
@@ -238,4 +245,5 @@ class NodeState:
             uptime_seconds=time.monotonic() - self._started,
             version=__version__,
             manifest=self.manifest.hash,
+            privacy=None if self.spent is None else wire.SpentBudget(**self.spent.as_dict()),
         )

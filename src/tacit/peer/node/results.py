@@ -75,6 +75,8 @@ class Results:
             "wall_seconds": seconds,
             "version": __version__,
         }
+        if state.spent is not None:
+            summary["privacy"] = state.spent.as_dict()
         path = self._folder / "summary.json"
         write_with_retry(state, "the summary", lambda: write_json(path, summary))
 

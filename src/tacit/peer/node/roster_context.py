@@ -16,9 +16,7 @@ train one model by totals need one: there, nodes that are ahead take the model o
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import networkx as nx
@@ -27,7 +25,6 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.lazy_clients import LazyClients
@@ -80,20 +77,14 @@ class RosterContext:
         )
         return cls(manifest, network, objective, keys, here)
 
-    def with_fresh_keys(
-        self, folder: Path, algorithm: Algorithm, *, resumed: bool
-    ) -> RosterContext:
+    def with_fresh_keys(self, fresh: FreshKeys, *, resumed: bool) -> RosterContext:
         """This context with the keys of masked sums: agreed with the neighbours, or as they were.
 
         Args:
-            folder: Where salts and digests of masked rows are stored.
-            algorithm: Its budget says how many sums a node may take part in.
+            fresh: Salts and records of masked rows.
             resumed: Whether this node continues from a saved state of this roster.
         """
         manifest, network = self.manifest, self.network
-        budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
-        allowed = math.inf if budget is None else budget.allowed_steps
-        fresh = FreshKeys(folder, manifest.generation, allowed)
         salts = fresh.stored() if resumed else agree_on_salts(network, fresh)
         network.use_tree(TreePlace.of(manifest, network.name, salts, fresh))
         at = {manifest.position(name): salt for name, salt in salts.items()}

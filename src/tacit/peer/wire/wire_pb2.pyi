@@ -104,7 +104,7 @@ class SignedManifest(_message.Message):
     def __init__(self, manifest: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("name", "generation", "phase", "waiting_for", "step", "steps", "round_length", "loss", "accuracy", "bytes_sent", "bytes_received", "rejected", "saved", "uptime_seconds", "problem", "version", "manifest")
+    __slots__ = ("name", "generation", "phase", "waiting_for", "step", "steps", "round_length", "loss", "accuracy", "bytes_sent", "bytes_received", "rejected", "saved", "uptime_seconds", "problem", "version", "manifest", "privacy")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +122,7 @@ class Status(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    PRIVACY_FIELD_NUMBER: _ClassVar[int]
     name: str
     generation: int
     phase: str
@@ -139,4 +140,17 @@ class Status(_message.Message):
     problem: str
     version: str
     manifest: bytes
-    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., phase: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., round_length: _Optional[int] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., rejected: _Optional[int] = ..., saved: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., problem: _Optional[str] = ..., version: _Optional[str] = ..., manifest: _Optional[bytes] = ...) -> None: ...
+    privacy: SpentBudget
+    def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., phase: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., round_length: _Optional[int] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., rejected: _Optional[int] = ..., saved: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., problem: _Optional[str] = ..., version: _Optional[str] = ..., manifest: _Optional[bytes] = ..., privacy: _Optional[_Union[SpentBudget, _Mapping]] = ...) -> None: ...
+
+class SpentBudget(_message.Message):
+    __slots__ = ("sums", "epsilon_spent", "epsilon", "delta")
+    SUMS_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_SPENT_FIELD_NUMBER: _ClassVar[int]
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    sums: int
+    epsilon_spent: float
+    epsilon: float
+    delta: float
+    def __init__(self, sums: _Optional[int] = ..., epsilon_spent: _Optional[float] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
