@@ -117,8 +117,9 @@ def run_audit(
             notes.append("attacks on messages that the transcript did not keep")
     suite = canaries = None
     effort = AttackOptions() if options.attacks is True else options.attacks or None
+    if (trials := effort or options.canaries) is not None:
+        canaries = CanaryMeasurements(setting, run, steps, trials, report, notes)
     if effort is not None:
-        canaries = CanaryMeasurements(setting, run, steps, effort, report, notes)
         if (reason := why_not_invertible(setting.task)) is not None:
             notes.append(reason)
         else:
@@ -159,9 +160,11 @@ def run_audit(
         result = AdversaryResult(adversary, leakage, ledgers, *measured)
         if canaries is not None:
             earlier = [one for other in results for one in other.canaries]
+            sums = [one for other in results for one in other.gradient_canaries]
             result = replace(
                 result,
                 canaries=canaries.of_clients(adversary, ledgers, earlier),
+                gradient_canaries=canaries.of_sums(adversary, ledgers, sums),
                 sample_canaries=canaries.of_samples(adversary, ledgers),
             )
         results.append(result)

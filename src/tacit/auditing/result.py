@@ -16,6 +16,7 @@ from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.canaries.client import ClientCanaries
+from tacit.auditing.canaries.gradient import GradientCanaries
 from tacit.auditing.canaries.sample import SampleCanaries
 from tacit.auditing.scoring.reconstruction import ImageScores
 from tacit.auditing.symbolic.exposure import Exposure
@@ -72,7 +73,7 @@ class Verdict:
         ledger: Ledger,
         reconstructions: Sequence[ReconstructionResult],
         memberships: Sequence[MembershipResult],
-        canaries: Sequence[ClientCanaries | SampleCanaries] = (),
+        canaries: Sequence[ClientCanaries | GradientCanaries | SampleCanaries] = (),
     ) -> Verdict:
         """The verdict on one victim; attacks on other victims are ignored."""
         victim, upper = leakage.victim, ledger.upper
@@ -111,13 +112,15 @@ class AdversaryResult:
     reconstructions: list[ReconstructionResult]
     memberships: list[MembershipResult]
     canaries: list[ClientCanaries] = field(default_factory=list)  # per victim with a bound
+    gradient_canaries: list[GradientCanaries] = field(default_factory=list)  # of sums over samples
     sample_canaries: list[SampleCanaries] = field(default_factory=list)  # if asked for
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """One per honest victim."""
         pairs = zip(self.leakage, self.ledgers, strict=True)
-        canaries: list[ClientCanaries | SampleCanaries] = [*self.canaries, *self.sample_canaries]
+        canaries: list[ClientCanaries | GradientCanaries | SampleCanaries]
+        canaries = [*self.canaries, *self.gradient_canaries, *self.sample_canaries]
         return [
             Verdict.of(*pair, self.reconstructions, self.memberships, canaries) for pair in pairs
         ]
@@ -132,6 +135,7 @@ class AdversaryResult:
                 "inversion": [result.as_dict() for result in self.reconstructions],
                 "membership": [result.as_dict() for result in self.memberships],
                 "client_canaries": [found.as_dict() for found in self.canaries],
+                "gradient_canaries": [found.as_dict() for found in self.gradient_canaries],
                 "sample_canaries": [found.as_dict() for found in self.sample_canaries],
             },
         }

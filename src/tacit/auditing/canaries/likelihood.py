@@ -32,7 +32,7 @@ from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.secret_rows import SecretRows, normalized, row_sizes
-from tacit.auditing.canaries.copies import ObservedCopies
+from tacit.auditing.canaries.copies import CanaryObjective, ObservedCopies
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.noise import Gaussian, Laplace
@@ -81,6 +81,8 @@ class CoinLikelihood:
         view = SecretRows.of(run, adversary, victim)
         if nonlinear := [unknown for unknown in view.others if unknown.kind == "nonlinear"]:
             return f"messages contain the non-linear step {nonlinear[0].tag!r}"
+        if view.unmasked is not None:
+            return "messages are masked"
         if not view.gradients:
             return "no message depends on the victim's gradients"
         if not view.noise:
@@ -135,6 +137,7 @@ class CoinLikelihood:
 
     def scores(self, observed: ObservedCopies) -> Matrix:
         """Scores [copies] of the victim's coin, higher for +1; the coin itself is not used."""
+        assert isinstance(observed.canaries, CanaryObjective)
         others = observed.canaries.coins.double().numpy().copy()
         others[:, self.victim] = 0.0
         rest = self._messages(observed.seen) - others @ self._effects
