@@ -12,6 +12,7 @@ from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
 from tacit.auditing.canaries.client import ClientCanaries
 from tacit.auditing.canaries.gradient import GradientCanaries
 from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
+from tacit.auditing.sum_verdicts import promise_of, rounded_up
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
 from tacit.report import audit_figures as figures
 from tacit.report.page import card, collapsible, grid, render_page, table
@@ -59,13 +60,33 @@ def _verdicts(audit: Audit) -> str:
         for result in audit.results
         for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True)
     ]
-    html = f"<p><strong>{escape(audit.summary)}</strong></p>\n"
+    html = f"<p><strong>{escape(audit.summary)}</strong></p>\n" + _coalitions(audit)
     html += table(["Adversary", "Victim", "Verdict", "Summary", "Guarantee", "Inversions"], rows)
     for remark in audit.remarks:
         html += f'<div class="box" role="note"><p>Note: {escape(remark)}.</p></div>\n'
     for note in audit.notes:
         html += f'<div class="box" role="note"><p>Not measured: {escape(note)}.</p></div>\n'
     return html
+
+
+def _coalitions(audit: Audit) -> str:
+    """ε against coalitions of every size, if noisy sums are all that they learn."""
+    if not audit.coalitions:
+        return ""
+    rows = [
+        [
+            str(len(one.example)),
+            escape(one.who),
+            escape(one.learns),
+            rounded_up(one.bound.epsilon),
+        ]
+        for one in audit.coalitions
+    ]
+    delta = f"{audit.coalitions[0].bound.delta:g}"
+    title = f"Coalitions: ε per sample at δ = {delta}, whole run, proved from the messages"
+    promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients)
+    html = table(["Size", "Coalitions", "Learn only", "ε ≤"], rows, title)
+    return html + (f"<p>{escape(promise)}</p>\n" if promise else "")
 
 
 def _gains(audit: Audit) -> str:

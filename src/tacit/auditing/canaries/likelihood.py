@@ -87,7 +87,7 @@ class CoinLikelihood:
             return "no message depends on the victim's gradients"
         if not view.noise:
             return "no message has noise that the adversary does not know"
-        matrix = _coefficients(view)
+        matrix = view.coefficients
         columns = {run.unknowns[k]: matrix[:, k] for k in np.flatnonzero(matrix.any(axis=0))}
         if nonlinear := [unknown for unknown in columns if unknown.kind == "nonlinear"]:
             return f"messages contain the non-linear step {nonlinear[0].tag!r}"
@@ -185,12 +185,3 @@ def _improved(fisher: Matrix, start: Matrix) -> Matrix:
             break
         signs[k] = -signs[k]
     return signs
-
-
-def _coefficients(view: SecretRows) -> Matrix:
-    """The rows of a view as coefficients over all unknowns, [m, U]."""
-    matrix = np.zeros((len(view.rows), len(view.run.unknowns)))
-    for k, (message, row) in enumerate(view.rows):
-        sent = view.run.transcript.messages[message].rows[row].numpy()
-        matrix[k, : len(sent)] = sent
-    return matrix
