@@ -205,7 +205,10 @@ def _plain_summary(audit: Audit) -> str:
     every = [(result, ledger) for result in audit.results for ledger in result.ledgers]
     if all(ledger.only_sum_of is not None for _, ledger in every):
         shared = audit.setting.graph.clients, audit.iterations, audit.setting.algorithm
-        sentences = [sum_summary(result.adversary, ledger, *shared) for result, ledger in every]
+        sentences = [
+            sum_summary(result.adversary, ledger, *shared, result.gradient_canaries)
+            for result, ledger in every
+        ]
         return " ".join(dict.fromkeys(sentences[:MOST_SENTENCES]))
     ranks = {"exposed": 3, "partly exposed": 2, "noisy": 1, "noisy sum": 0, "nothing proved": 0}
     found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from tacit.algorithms.algorithm import Algorithm
@@ -9,6 +10,7 @@ from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger
+from tacit.auditing.canaries.gradient import GradientCanaries
 from tacit.privacy.planning import round_up
 
 
@@ -22,9 +24,14 @@ def sum_headline(
 
 
 def sum_summary(
-    adversary: Adversary, ledger: Ledger, clients: int, iterations: int, algorithm: Algorithm
+    adversary: Adversary,
+    ledger: Ledger,
+    clients: int,
+    iterations: int,
+    algorithm: Algorithm,
+    canaries: Sequence[GradientCanaries] = (),
 ) -> str:
-    """One sentence: what an adversary learns of a victim, and the guarantee."""
+    """One sentence: what an adversary learns of a victim, the guarantee, and what was measured."""
     learns = _learns(adversary, ledger, clients)
     which, steps = "the first", iterations
     if ledger.whole_run is not None and ledger.run_steps is not None:
@@ -34,6 +41,10 @@ def sum_summary(
     budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
     if budget is not None and ledger.best.epsilon > budget.epsilon:
         text += f"; that is more than the promised {budget.epsilon:g}"
+    for found in canaries:
+        if found.victim == ledger.victim:
+            text += "; a defect:" if found.is_defect else ";"
+            text += f" canaries show ε ≥ {found.lower.epsilon:.3g}"
     return f"{text}."
 
 

@@ -76,8 +76,8 @@ def _coalitions(audit: Audit) -> str:
     rows = [
         [
             str(len(one.example)),
-            escape(one.who),
-            escape(one.learns),
+            _wrapped(one.who),
+            _wrapped(one.learns),
             rounded_up(one.bound.epsilon),
         ]
         for one in audit.coalitions

@@ -127,6 +127,7 @@ def test_lower_bounds_are_beside_the_upper_ones():
         assert found.iterations == STEPS
         assert found.lower.epsilon < found.upper.epsilon == result.ledgers[0].whole_run.epsilon
         assert str(found) in result.verdicts[0].measured
+    assert f"canaries show ε ≥ {one.lower.epsilon:.3g}. The" in audit.summary
     plain = json.loads(json.dumps(audit.as_dict()))
     (measured,) = plain["adversaries"][0]["measured"]["gradient_canaries"]
     assert measured["epsilon_at_least"] == one.lower.epsilon
