@@ -15,6 +15,7 @@ from tacit.auditing.attacks.reconstruction_attacks import (
     why_not_invertible,
 )
 from tacit.auditing.attacks.suite import AttackSuite
+from tacit.auditing.bounds.coalition_bounds import coalition_bounds
 from tacit.auditing.bounds.ledger import compute_ledger
 from tacit.auditing.bounds.whole_run import with_whole_run
 from tacit.auditing.canaries.measured import CanaryMeasurements
@@ -117,8 +118,9 @@ def run_audit(
             notes.append("attacks on messages that the transcript did not keep")
     suite = canaries = None
     effort = AttackOptions() if options.attacks is True else options.attacks or None
+    if (trials := effort or options.canaries) is not None:
+        canaries = CanaryMeasurements(setting, run, steps, trials, report, notes)
     if effort is not None:
-        canaries = CanaryMeasurements(setting, run, steps, effort, report, notes)
         if (reason := why_not_invertible(setting.task)) is not None:
             notes.append(reason)
         else:
@@ -159,9 +161,11 @@ def run_audit(
         result = AdversaryResult(adversary, leakage, ledgers, *measured)
         if canaries is not None:
             earlier = [one for other in results for one in other.canaries]
+            sums = [one for other in results for one in other.gradient_canaries]
             result = replace(
                 result,
                 canaries=canaries.of_clients(adversary, ledgers, earlier),
+                gradient_canaries=canaries.of_sums(adversary, ledgers, sums),
                 sample_canaries=canaries.of_samples(adversary, ledgers),
             )
         results.append(result)
@@ -171,7 +175,16 @@ def run_audit(
         exposure = compute_exposure(
             run, progress=lambda client: report("computing exposure", client + 1, clients)
         )
-    return Audit(setting, iterations, victims, results, exposure, notes, remarks)
+    coalitions = []
+    if any(ledger.only_sum_of is not None for result in results for ledger in result.ledgers):
+        report("bounding what coalitions learn", 0, 1)
+        coalitions = coalition_bounds(setting, steps or iterations, options.delta)
+        shown = {len(one.example) for one in coalitions}
+        if coalitions and (missing := sorted(set(range(1, clients)) - shown)):
+            remarks.append(f"coalitions of {missing[0]} to {missing[-1]} clients are not all shown")
+    return Audit(
+        setting, iterations, victims, results, exposure, notes, remarks, coalitions=coalitions
+    )
 
 
 def _resolved(

@@ -21,6 +21,7 @@ class AuditOptions:
         steps: How many iterations the run has in all, for a bound on the whole of it.
         delta: δ of the differential-privacy guarantee.
         attacks: Whether to attack, and how hard; False only proves and bounds.
+        canaries: How hard canaries try that are measured without attacks; None: not at all.
         heat_map: Whether to compute the exposure of all pairs; by default up to 30 clients.
         transcript: Recorded messages. Without one the iterations run again, with equal messages.
         final: Trained models [N, P] for membership inference; by default models of the audited
@@ -33,6 +34,7 @@ class AuditOptions:
     steps: int | None = None
     delta: float = 1e-5
     attacks: bool | AttackOptions = True
+    canaries: AttackOptions | None = None
     heat_map: bool | None = None
     transcript: Transcript | None = None
     final: Tensor | None = None

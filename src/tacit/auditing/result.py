@@ -14,16 +14,19 @@ from tacit.auditing.active.gains import Gain, gain_summary
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.membership_attacks import MembershipResult
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
+from tacit.auditing.bounds.coalition_bounds import CoalitionBound
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.canaries.client import ClientCanaries
+from tacit.auditing.canaries.gradient import GradientCanaries
 from tacit.auditing.canaries.sample import SampleCanaries
 from tacit.auditing.scoring.reconstruction import ImageScores
+from tacit.auditing.sum_verdicts import sum_headline, sum_summary
 from tacit.auditing.symbolic.exposure import Exposure
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, Question, format_terms
 from tacit.core.version import __version__
 from tacit.simulation import Setting
 
-Headline = Literal["exposed", "partly exposed", "noisy", "nothing proved"]
+Headline = Literal["exposed", "partly exposed", "noisy", "noisy sum", "nothing proved"]
 ASSUMPTIONS = (
     "The adversary follows the protocol, unless it is malicious. It knows the algorithm, its "
     "options, the graph and the model's architecture.",
@@ -32,8 +35,8 @@ ASSUMPTIONS = (
     "Proved: exact statements are linear combinations of messages, each with its proof, closed "
     "under steps that are declared deterministic. Hidden means hidden from these; results of other "
     "non-linear steps count as unknowns.",
-    "Bounded: neighbouring runs differ in all data of one client. A bound covers the iterations it "
-    "names and no later ones.",
+    "Bounded: neighbouring runs differ in all data of one client, or in one sample if a bound is "
+    "per sample. A bound covers the iterations it names and no later ones.",
     "The algorithm is linear where its text says so. That was checked on random numbers in the "
     "audited iterations, not proved.",
     "Measured: a failed attack proves nothing; another attack may succeed.",
@@ -41,6 +44,7 @@ ASSUMPTIONS = (
     "gain.",
     "Keys of masks and private channels stay secret.",
 )
+MOST_SENTENCES = 4  # of a summary
 GAINS = 12  # combinations that the printed range of gains is taken from
 NOUNS: dict[Question, str] = {
     "gradient": "gradients",
@@ -72,7 +76,7 @@ class Verdict:
         ledger: Ledger,
         reconstructions: Sequence[ReconstructionResult],
         memberships: Sequence[MembershipResult],
-        canaries: Sequence[ClientCanaries | SampleCanaries] = (),
+        canaries: Sequence[ClientCanaries | GradientCanaries | SampleCanaries] = (),
     ) -> Verdict:
         """The verdict on one victim; attacks on other victims are ignored."""
         victim, upper = leakage.victim, ledger.upper
@@ -98,7 +102,11 @@ class Verdict:
         ]
         measured += [_membership_statement(m, ledger) for m in memberships if m.victim == victim]
         proved = [_proved_statement(leakage, q) for q in QUESTIONS if leakage.of(q).when]
-        return cls(victim, *_headline(leakage), proved, bounded, measured)
+        found = _headline(leakage)
+        if ledger.only_sum_of is not None:
+            knowledge = leakage.knowledge
+            found = sum_headline(knowledge.adversary, ledger, knowledge.run.clients)
+        return cls(victim, *found, proved, bounded, measured)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +119,15 @@ class AdversaryResult:
     reconstructions: list[ReconstructionResult]
     memberships: list[MembershipResult]
     canaries: list[ClientCanaries] = field(default_factory=list)  # per victim with a bound
+    gradient_canaries: list[GradientCanaries] = field(default_factory=list)  # of sums over samples
     sample_canaries: list[SampleCanaries] = field(default_factory=list)  # if asked for
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """One per honest victim."""
         pairs = zip(self.leakage, self.ledgers, strict=True)
-        canaries: list[ClientCanaries | SampleCanaries] = [*self.canaries, *self.sample_canaries]
+        canaries: list[ClientCanaries | GradientCanaries | SampleCanaries]
+        canaries = [*self.canaries, *self.gradient_canaries, *self.sample_canaries]
         return [
             Verdict.of(*pair, self.reconstructions, self.memberships, canaries) for pair in pairs
         ]
@@ -132,6 +142,7 @@ class AdversaryResult:
                 "inversion": [result.as_dict() for result in self.reconstructions],
                 "membership": [result.as_dict() for result in self.memberships],
                 "client_canaries": [found.as_dict() for found in self.canaries],
+                "gradient_canaries": [found.as_dict() for found in self.gradient_canaries],
                 "sample_canaries": [found.as_dict() for found in self.sample_canaries],
             },
         }
@@ -149,6 +160,7 @@ class Audit:
     notes: list[str] = field(default_factory=list)  # what was not measured, and why
     remarks: list[str] = field(default_factory=list)  # on coalitions, and on what is not linear
     gains: list[Gain] = field(default_factory=list)  # of malicious clients over passive ones
+    coalitions: list[CoalitionBound] = field(default_factory=list)  # if all learn is noisy sums
 
     def __repr__(self) -> str:
         lines = [f"Audit({self.setting.algorithm.name}, {self.iterations} iterations)"]
@@ -181,6 +193,7 @@ class Audit:
             "victims": self.victims,
             "adversaries": [result.as_dict() for result in self.results],
             "active": [gain.as_dict() for gain in self.gains],
+            "coalitions": [one.as_dict() for one in self.coalitions],
             "exposure": None if self.exposure is None else self.exposure.as_dict(),
             "assumptions": list(ASSUMPTIONS),
             "notes": self.notes,
@@ -189,7 +202,15 @@ class Audit:
 
 
 def _plain_summary(audit: Audit) -> str:
-    ranks = {"exposed": 3, "partly exposed": 2, "noisy": 1, "nothing proved": 0}
+    every = [(result, ledger) for result in audit.results for ledger in result.ledgers]
+    if all(ledger.only_sum_of is not None for _, ledger in every):
+        shared = audit.setting.graph.clients, audit.iterations, audit.setting.algorithm
+        sentences = [
+            sum_summary(result.adversary, ledger, *shared, result.gradient_canaries)
+            for result, ledger in every
+        ]
+        return " ".join(dict.fromkeys(sentences[:MOST_SENTENCES]))
+    ranks = {"exposed": 3, "partly exposed": 2, "noisy": 1, "noisy sum": 0, "nothing proved": 0}
     found = []
     for result in audit.results:
         for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True):

@@ -113,6 +113,10 @@ def audit(
     seconds: Annotated[float, typer.Option(min=1.0, help="Time limit of one attack.")] = 60.0,
     restarts: Annotated[int, typer.Option(min=1, help="Restarts of each inversion.")] = 8,
     attacks: Annotated[bool, typer.Option(help="Run attacks, or only prove and bound.")] = True,
+    canaries: Annotated[
+        bool,
+        typer.Option("--canaries", help="Measure lower bounds on ε also with --no-attacks."),
+    ] = False,
     sample_canaries: Annotated[
         int,
         typer.Option(
@@ -161,6 +165,7 @@ def audit(
                 iterations=iterations,
                 delta=delta,
                 attacks=attacks and options,
+                canaries=options if canaries else None,
                 progress=progress,
             )
         written, page = auditing.write_audit(found[label], subject, folder / label)

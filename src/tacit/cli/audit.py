@@ -17,6 +17,7 @@ COLOURS = {
     "exposed": "bold red",
     "partly exposed": "bold yellow",
     "noisy": "bold cyan",
+    "noisy sum": "bold green",
     "nothing proved": "bold",
 }
 
@@ -27,7 +28,7 @@ def print_audit(audit: Audit, console: Console) -> None:
     name = f"Audit of {setting.algorithm.name}, {audit.iterations} iterations"
     console.print(Text(f"{name}; {setting.graph.describe()}"))
     console.print(Text(audit.summary, style="bold"))
-    console.print(_overview(audit))
+    console.print(_coalitions(audit) if audit.coalitions else _overview(audit))
     for result in audit.results:
         for verdict in result.verdicts:
             grid = Table.grid(padding=(0, 1))
@@ -90,6 +91,22 @@ def print_gains(audits: dict[str, Audit], console: Console) -> None:
             cells = [gain.adversary, str(gain.victim), *gain_cells(gain)]
             table.add_row(*map(Text, (*first, *cells)), end_section=gain is audit.gains[-1])
     console.print(table)
+
+
+def _coalitions(audit: Audit) -> Table:
+    """ε against coalitions of every size."""
+    from tacit.auditing.sum_verdicts import promise_of, rounded_up
+
+    first = audit.coalitions[0].bound
+    title = f"Coalitions: ε per sample at δ = {first.delta:g}, whole run, proved from the messages"
+    promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients)
+    table = Table(title=title, title_justify="left", title_style="", caption=promise or None)
+    for name in ("size", "coalitions", "learn only", "ε ≤"):
+        table.add_column(name, overflow="fold")
+    for one in audit.coalitions:
+        epsilon = rounded_up(one.bound.epsilon)
+        table.add_row(str(len(one.example)), one.who, one.learns, epsilon)
+    return table
 
 
 def _overview(audit: Audit) -> Table:

@@ -105,6 +105,7 @@ def audit(
     iterations: int | None = None,
     delta: float = 1e-5,
     attacks: bool | AttackOptions = True,
+    canaries: AttackOptions | None = None,
     heat_map: bool | None = None,
     overrides: Sequence[str] = (),
     data_folder: Path | None = None,
@@ -124,6 +125,7 @@ def audit(
             of a shorter run.
         delta: δ of the differential-privacy guarantee.
         attacks: Whether to attack, and how hard. False only proves and bounds.
+        canaries: How hard canaries try that are measured without attacks.
         heat_map: Whether to compute what each client learns about each other. By default up to 30
             clients.
         overrides: Changes to a configuration file, such as `"algorithm.lr=0.05"`.
@@ -171,6 +173,7 @@ def audit(
         steps=steps,
         delta=delta,
         attacks=attacks,
+        canaries=canaries,
         heat_map=heat_map,
         transcript=transcript,
         final=final,

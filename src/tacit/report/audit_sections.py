@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
 from tacit.auditing.active.gains import GAIN_COLUMNS, gain_cells
 from tacit.auditing.active.recovered import MAX_MSE
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
+from tacit.auditing.canaries.client import ClientCanaries
+from tacit.auditing.canaries.gradient import GradientCanaries
 from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
+from tacit.auditing.sum_verdicts import promise_of, rounded_up
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
 from tacit.report import audit_figures as figures
 from tacit.report.page import card, collapsible, grid, render_page, table
@@ -57,13 +60,33 @@ def _verdicts(audit: Audit) -> str:
         for result in audit.results
         for verdict, ledger in zip(result.verdicts, result.ledgers, strict=True)
     ]
-    html = f"<p><strong>{escape(audit.summary)}</strong></p>\n"
+    html = f"<p><strong>{escape(audit.summary)}</strong></p>\n" + _coalitions(audit)
     html += table(["Adversary", "Victim", "Verdict", "Summary", "Guarantee", "Inversions"], rows)
     for remark in audit.remarks:
         html += f'<div class="box" role="note"><p>Note: {escape(remark)}.</p></div>\n'
     for note in audit.notes:
         html += f'<div class="box" role="note"><p>Not measured: {escape(note)}.</p></div>\n'
     return html
+
+
+def _coalitions(audit: Audit) -> str:
+    """ε against coalitions of every size, if noisy sums are all that they learn."""
+    if not audit.coalitions:
+        return ""
+    rows = [
+        [
+            str(len(one.example)),
+            _wrapped(one.who),
+            _wrapped(one.learns),
+            rounded_up(one.bound.epsilon),
+        ]
+        for one in audit.coalitions
+    ]
+    delta = f"{audit.coalitions[0].bound.delta:g}"
+    title = f"Coalitions: ε per sample at δ = {delta}, whole run, proved from the messages"
+    promise = promise_of(audit.setting.algorithm, audit.setting.graph.clients)
+    html = table(["Size", "Coalitions", "Learn only", "ε ≤"], rows, title)
+    return html + (f"<p>{escape(promise)}</p>\n" if promise else "")
 
 
 def _gains(audit: Audit) -> str:
@@ -154,10 +177,16 @@ def _bounded(audit: Audit) -> str:
 
 
 def _canaries(audit: Audit) -> str:
-    """Measured lower bounds beside the ledger's upper bounds."""
-    every = [(result, found) for result in audit.results for found in result.canaries]
-    if not every:
-        return ""
+    """Measured lower bounds beside the proved upper bounds."""
+    clients = [(result, one) for result in audit.results for one in result.canaries]
+    sums = [(result, one) for result in audit.results for one in result.gradient_canaries]
+    html = _canary_table("Client canaries", clients) if clients else ""
+    return html + (_canary_table("Gradient canaries", sums) if sums else "")
+
+
+def _canary_table(
+    name: str, every: Sequence[tuple[AdversaryResult, ClientCanaries | GradientCanaries]]
+) -> str:
     rows = []
     for result, found in every:
         gaussian = found.gaussian_epsilon
@@ -166,6 +195,7 @@ def _canaries(audit: Audit) -> str:
             [
                 escape(str(result.adversary)),
                 str(found.victim),
+                f"{found.iterations:,}",
                 f"ε ≥ {found.lower.epsilon:.3g}",
                 "–" if gaussian is None else f"ε ≥ {gaussian:.3g}",
                 f"ε ≤ {found.upper.epsilon:.3g}",
@@ -174,8 +204,8 @@ def _canaries(audit: Audit) -> str:
             ]
         )
     confidence = f"{every[0][1].lower.confidence:.0%} confidence"
-    html = f"<p>Client canaries: measured lower bounds, each with {confidence}.</p>\n"
-    columns = ["Measured", "If the trade-off is Gaussian", "Proved", "Trials", "Comparison"]
+    html = f"<p>{name}: measured lower bounds, each with {confidence}.</p>\n"
+    columns = ["Iterations", "Measured", "If noise is Gaussian", "Proved", "Trials", "Comparison"]
     html += table(["Adversary", "Victim", *columns], rows)
     return html + _bullets(dict.fromkeys(text for _, one in every for text in one.assumptions))
 

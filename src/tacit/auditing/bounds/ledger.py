@@ -23,6 +23,7 @@ import numpy as np
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.added_noise import Bound, noise_loss, noiseless_combination, total_bound
 from tacit.auditing.bounds.dependence import trace_dependence
+from tacit.auditing.bounds.only_sums import only_sum
 from tacit.auditing.bounds.response import response_bound
 from tacit.auditing.bounds.sampled_noise import sampled_loss
 from tacit.auditing.bounds.secret_rows import OutOfRange, SecretRows, normalized, row_sizes
@@ -34,6 +35,7 @@ from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.checks import check_number
 from tacit.privacy.clipping import Clip
+from tacit.privacy.guarantee import Unit
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,15 @@ class Ledger:
     whole_run: Bound | None = None  # for all iterations of the run, where there is one
     run_steps: int | None = None
     per_sample: Bound | None = None  # for all iterations, of runs that differ in one sample
+    # What neighbouring runs differ in.
+    unit: Unit = "client"
+    # The clients over which a noisy sum is all that is learnt about the victim, if that is so.
+    only_sum_of: tuple[int, ...] | None = None
+
+    @property
+    def best(self) -> Bound:
+        """The bound for the whole run, or that of the audited iterations if there is none."""
+        return self.whole_run or self.upper
 
     def as_dict(self) -> dict[str, Any]:
         upper, single = self.upper, self.single_message
@@ -56,6 +67,8 @@ class Ledger:
             "victim": self.victim,
             "adversary": self.adversary,
             "scope": self.scope,
+            "unit": self.unit,
+            "only_sum_of": None if self.only_sum_of is None else list(self.only_sum_of),
             "guarantee": str(upper),
             "epsilon": None if math.isinf(upper.epsilon) else upper.epsilon,
             "delta": upper.delta,
@@ -123,7 +136,15 @@ def compute_ledger(
         return Ledger(victim, str(adversary), scope, upper, delta)
     upper = _upper_bound(run, stronger, victim, clip, parameters, delta)
     single = single_message_bound(run, adversary, victim, clip, delta)
-    return Ledger(victim, str(adversary), scope, upper, delta, single)
+    ledger = Ledger(victim, str(adversary), scope, upper, delta, single)
+    if not run.samplings:
+        return ledger
+    ledger = replace(ledger, unit="sample")
+    if math.isfinite(upper.epsilon):
+        component = only_sum(run, stronger, victim, SecretRows.of(run, stronger, victim))
+        known = None if component is None else tuple(sorted(component))
+        ledger = replace(ledger, only_sum_of=known)
+    return ledger
 
 
 def _upper_bound(

@@ -94,16 +94,20 @@ class SecretRows:
         """Which rows are of the first `messages` messages."""
         return np.array([row.message < messages for row in self.rows], dtype=bool)
 
+    @property
+    def coefficients(self) -> Matrix:
+        """The rows as coefficients over all unknowns, [m, U]."""
+        if self.unmasked is not None:
+            return self.unmasked
+        matrix = np.zeros((len(self.rows), len(self.run.unknowns)))
+        for k, (message, row) in enumerate(self.rows):
+            sent = self.run.transcript.messages[message].rows[row].numpy()
+            matrix[k, : len(sent)] = sent
+        return matrix
+
     def combined(self, coefficients: Matrix) -> list[tuple[Unknown, float]]:
         """The gradients in a combination [m] of the rows, with their coefficients."""
-        total = np.zeros(len(self.run.unknowns))
-        if self.unmasked is not None:
-            total = coefficients @ self.unmasked
-            pairs = zip(self.run.unknowns, total.tolist(), strict=True)
-            return [(unknown, x) for unknown, x in pairs if unknown.kind == "gradient"]
-        for (message, row), coefficient in zip(self.rows, coefficients.tolist(), strict=True):
-            sent = self.run.transcript.messages[message].rows[row].numpy()
-            total[: len(sent)] += coefficient * sent
+        total = coefficients @ self.coefficients
         pairs = zip(self.run.unknowns, total.tolist(), strict=True)
         return [(unknown, x) for unknown, x in pairs if unknown.kind == "gradient"]
 

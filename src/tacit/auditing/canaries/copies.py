@@ -1,21 +1,22 @@
-"""Many independent copies of a graph, simulated as one, with canaries in place of gradients.
+"""Many independent copies of a graph, simulated as one, with canaries in place of data.
 
 The clients of copy r are r·N, …, r·N + N − 1. There are no edges between copies, so the weights are
 block-diagonal, and noise is keyed by client, so it is independent. The algorithm's own code runs in
-the simulator's engine with its own noise. Only the objective is replaced: client i of copy r has
-the gradients
+the simulator's engine with its own noise. Only the objective is replaced. `CanaryObjective` gives
+client i of copy r the gradients
 
     gᵢ⁽ᵏ⁾ = cᵣᵢ sₖ C uᵣ
 
 with a coin cᵣᵢ = ±1, a sign sₖ for the k-th gradient of every client, the clipping bound C, and a
-direction uᵣ of length one. First models are zero.
+direction uᵣ of length one. First models are zero. Canaries that are samples are in
+`sample_objective`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from torch import Tensor
 from tacit.algorithms.algorithm import Algorithm
 from tacit.core.fixed_point import IntegerRows, wrapped
 from tacit.core.here import Network
-from tacit.core.hosted_clients import Sampling
+from tacit.core.hosted_clients import Objective, Sampling
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Randomness
@@ -68,6 +69,26 @@ def random_directions(copies: int, width: int, clip: Clip, seed: int) -> Tensor:
     return torch.as_tensor(rows)
 
 
+class Canaries(Objective, Protocol):
+    """An objective with canaries in all copies.
+
+    Attributes:
+        directions: The direction of each copy's canaries, [copies, P].
+        clients: The number of clients in a copy.
+        dtype: Of models and gradients.
+        device: Where they live.
+    """
+
+    @property
+    def directions(self) -> Tensor: ...
+    @property
+    def clients(self) -> int: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device | str: ...
+
+
 @dataclass(frozen=True, eq=False)
 class CanaryObjective:
     """An objective whose gradients are canaries; it ignores the models.
@@ -105,6 +126,10 @@ class CanaryObjective:
         directions = random_directions(copies, width, clip, seed)
         return cls(torch.as_tensor(coins), directions, signs, clip, dtype, device)
 
+    @property
+    def clients(self) -> int:
+        return self.coins.shape[1]
+
     def theta0(self) -> Tensor:
         shape = self.coins.numel(), self.directions.shape[1]
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
@@ -120,13 +145,7 @@ class CanaryObjective:
     def clipped_sum(
         self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
     ) -> Tensor:
-        """A client has the canary or not, by its coin; it is drawn as every sample is."""
-        clients = torch.arange(self.coins.numel(), device=self.device)
-        drawn = sampling.draw(clients, 1)[:, 0] < math.floor(sampling.rate * 2**32)
-        there = (self.coins > 0) & drawn.cpu().reshape(self.coins.shape)
-        rows = there[:, :, None] * (sampling.bound * self.directions)[:, None, :]
-        rows = Clip(sampling.bound).clip_(rows.reshape(theta.shape).to(self.device, self.dtype))
-        return rows if out is None else out.copy_(rows)
+        raise NotImplementedError("samples are in sample_objective")
 
     def minimise(self, linear: Tensor, curvature: Tensor, number: int) -> Tensor:
         # Where the gradient is g, ∇f(w) + b + cw = 0.
@@ -137,11 +156,20 @@ class ObservedNetwork:
     """A network of disjoint copies that keeps its messages, projected on the copies' directions.
 
     `seen` has an entry per message, in the order of a transcript: rows [copies, k] in float64, or
-    None for a message that is not one number per parameter.
+    None for a message that is not one number per parameter. Of a total, `seen` has the sum over a
+    component of each copy: what a coalition can compute that cuts the component off.
+
+    Args:
+        network: Delivers the messages.
+        directions: One per copy, [copies, P].
+        component: Clients of a copy; by default all.
     """
 
-    def __init__(self, network: Network, directions: Tensor) -> None:
+    def __init__(
+        self, network: Network, directions: Tensor, component: Sequence[int] | None = None
+    ) -> None:
         self._network, self._directions = network, directions
+        self._component = None if component is None else list(component)
         self.seen: list[Tensor | None] = []
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
@@ -154,15 +182,18 @@ class ObservedNetwork:
         return self._network.send(tag, edge_rows, private=private)
 
     def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
-        """The sum over each copy. Of what clients send, only the totals are kept."""
+        """The sum over each copy. Masks cancel exactly, in the total and over a component."""
         copies, totals = len(self._directions), []
         for sent in rows.values():
-            clients = len(sent.integers) // copies
-            sums = sent.integers.reshape(copies, clients, -1).sum(1)
-            total = sent.decode(wrapped(sums))
+            by_copy = sent.integers.reshape(copies, -1, sent.integers.shape[1])
+            total = sent.decode(wrapped(by_copy.sum(1)))
+            part = total
+            if self._component is not None:
+                part = sent.decode(wrapped(by_copy[:, self._component].sum(1)))
+            # What is sent up the tree is masked.
             self.seen.append(None)
-            self._observe(total.repeat_interleave(clients - 1, 0))
-            totals.append(total.repeat_interleave(clients, 0))
+            self._observe(part)
+            totals.append(total.repeat_interleave(by_copy.shape[1], 0))
         return tuple(totals)
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:
@@ -190,14 +221,13 @@ class ObservedCopies:
     """The messages of all copies, as `ObservedNetwork` keeps them, and what they were made of."""
 
     seen: list[Tensor | None]
-    canaries: CanaryObjective
+    canaries: Canaries
     randomness: Randomness
 
     def noise(self, unknown: Unknown, law: Noise) -> Tensor:
         """Noise of one client, or of two, in all copies: [copies], along their directions."""
-        coins, directions = self.canaries.coins, self.canaries.directions
-        copies, clients = coins.shape
-        first = clients * torch.arange(copies, device=self.canaries.device)
+        directions, clients = self.canaries.directions, self.canaries.clients
+        first = clients * torch.arange(len(directions), device=self.canaries.device)
         other = None if unknown.other == NO_CLIENT else first + unknown.other
         ends = first + unknown.client, other
         rows = self.randomness.rows(unknown.tag, law, unknown.when, *ends).tensor()
@@ -208,8 +238,9 @@ def run_copies(
     algorithm: Algorithm,
     graph: Graph,
     steps: int,
-    canaries: CanaryObjective,
+    canaries: Canaries,
     randomness: Randomness,
+    component: Sequence[int] | None = None,
 ) -> ObservedCopies:
     """Run an algorithm on disjoint copies of a graph.
 
@@ -219,12 +250,13 @@ def run_copies(
         steps: The number of iterations.
         canaries: The gradients of all clients.
         randomness: The noise of all clients, as wide as the canaries.
+        component: The clients of a copy over which totals are observed; by default all.
     """
     device, pool = torch.device(canaries.device), WorkerPool.for_device(canaries.device)
     ids = np.arange(graph.clients)
     neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal())
     stacked = StackedNetwork(graph, canaries.dtype, device, pool)
-    network = ObservedNetwork(stacked, canaries.directions)
+    network = ObservedNetwork(stacked, canaries.directions, component)
     here = LazyClients(
         neighbourhood,
         network,

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.bounds.secret_rows import SecretRows, normalized, row_sizes
-from tacit.auditing.canaries.copies import ObservedCopies
+from tacit.auditing.canaries.copies import CanaryObjective, ObservedCopies
 from tacit.auditing.symbolic.row_space import Matrix
 from tacit.auditing.symbolic.symbols import SymbolicRun
 from tacit.core.noise import Gaussian, Laplace
@@ -81,11 +81,13 @@ class CoinLikelihood:
         view = SecretRows.of(run, adversary, victim)
         if nonlinear := [unknown for unknown in view.others if unknown.kind == "nonlinear"]:
             return f"messages contain the non-linear step {nonlinear[0].tag!r}"
+        if view.unmasked is not None:
+            return "messages are masked"
         if not view.gradients:
             return "no message depends on the victim's gradients"
         if not view.noise:
             return "no message has noise that the adversary does not know"
-        matrix = _coefficients(view)
+        matrix = view.coefficients
         columns = {run.unknowns[k]: matrix[:, k] for k in np.flatnonzero(matrix.any(axis=0))}
         if nonlinear := [unknown for unknown in columns if unknown.kind == "nonlinear"]:
             return f"messages contain the non-linear step {nonlinear[0].tag!r}"
@@ -135,6 +137,7 @@ class CoinLikelihood:
 
     def scores(self, observed: ObservedCopies) -> Matrix:
         """Scores [copies] of the victim's coin, higher for +1; the coin itself is not used."""
+        assert isinstance(observed.canaries, CanaryObjective)
         others = observed.canaries.coins.double().numpy().copy()
         others[:, self.victim] = 0.0
         rest = self._messages(observed.seen) - others @ self._effects
@@ -182,12 +185,3 @@ def _improved(fisher: Matrix, start: Matrix) -> Matrix:
             break
         signs[k] = -signs[k]
     return signs
-
-
-def _coefficients(view: SecretRows) -> Matrix:
-    """The rows of a view as coefficients over all unknowns, [m, U]."""
-    matrix = np.zeros((len(view.rows), len(view.run.unknowns)))
-    for k, (message, row) in enumerate(view.rows):
-        sent = view.run.transcript.messages[message].rows[row].numpy()
-        matrix[k, : len(sent)] = sent
-    return matrix

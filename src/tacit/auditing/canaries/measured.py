@@ -1,19 +1,25 @@
-"""All canaries of one audit: per client where the ledger has a bound, per sample on request."""
+"""All canaries of one audit: where the ledger has a bound; in one run of training on request."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.canaries.client import ClientCanaries, client_canaries
+from tacit.auditing.canaries.gradient import FEWEST, GradientCanaries, gradient_canaries
 from tacit.auditing.canaries.sample import SampleCanaries, sample_canaries
-from tacit.auditing.symbolic.symbols import SymbolicRun
+from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.simulation import Setting
+
+# Clients times iterations up to which gradient canaries are of the whole run, and how many of them
+# all trials together have at most: they take most of the time.
+WHOLE_RUN, ALL_TRIALS = 4_000, 2e7
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +54,9 @@ class CanaryMeasurements:
         """
         found: list[ClientCanaries] = []
         options = self.options
-        for ledger in ledgers if options.canary_trials else ():
+        # Sums over samples have gradient canaries.
+        measures = options.canary_trials and not self.run.samplings
+        for ledger in ledgers if measures else ():
             if not 0 < ledger.upper.epsilon < math.inf:
                 continue
             one = client_canaries(
@@ -67,6 +75,52 @@ class CanaryMeasurements:
             else:
                 self._note(f"canaries of client {ledger.victim}: {one}")
         return found
+
+    def of_sums(
+        self, adversary: Adversary, ledgers: Sequence[Ledger], earlier: Sequence[GradientCanaries]
+    ) -> list[GradientCanaries]:
+        """Lower bounds on ε for one sample, of victims that send sums over samples.
+
+        They are for the whole run if that has a bound and is not too long, else for the audited
+        iterations. The arguments are those of `of_clients`.
+        """
+        found: list[GradientCanaries] = []
+        options, clients = self.options, self.setting.graph.clients
+        for ledger in ledgers if options.canary_trials and self.run.samplings else ():
+            if not 0 < ledger.upper.epsilon < math.inf:
+                continue
+            run, upper = self.run, ledger.upper
+            if ledger.whole_run is not None and self.whole_run is not None:
+                run, upper = self.whole_run, ledger.whole_run
+            most = ALL_TRIALS / (clients * max(1, run.steps))
+            one = gradient_canaries(
+                self.setting,
+                run,
+                adversary,
+                ledger.victim,
+                upper,
+                earlier=[*earlier, *found],
+                trials=min(options.canary_trials, max(FEWEST, int(most))),
+                seconds=options.seconds,
+                seed=options.seed,
+                device=options.device,
+                progress=self.progress,
+            )
+            if isinstance(one, GradientCanaries):
+                found.append(one)
+            else:
+                self._note(f"canaries of client {ledger.victim}: {one}")
+        return found
+
+    @cached_property
+    def whole_run(self) -> SymbolicRun | None:
+        """All iterations on symbols; None if they are too many."""
+        setting, steps = self.setting, self.steps
+        if steps is None or setting.graph.clients * steps > WHOLE_RUN:
+            return None
+        return run_on_symbols(
+            setting.algorithm, setting.graph, steps, common_start=setting.start_alike
+        )
 
     def of_samples(self, adversary: Adversary, ledgers: Sequence[Ledger]) -> list[SampleCanaries]:
         """Lower bounds on ε for one sample of each victim, from one training run each."""

@@ -9,8 +9,10 @@ swapped. The mean of both is p q ≤ e^ε p (1 − q) + δ, so
 
     ε ≥ log((q − δ/p) / (1 − q))
 
-which grows with p and with q: lower Clopper–Pearson limits of both give a lower limit of ε. How
-large a score must be for a guess is chosen on a quarter of the trials, which are then left out.
+which grows with p and with q: lower Clopper–Pearson limits of both give a lower limit of ε. That
+holds whatever is guessed, also if it is always heads. How large a score must be for a guess, and
+whether to guess heads, tails or both, is chosen on a quarter of the trials, which are then left
+out.
 
 One run with m coins, which is (ε, δ)-private in each of them (Steinke, Nasr & Jagielski 2023,
 theorem 5.2). If at most r coins are guessed, the number V of correct guesses has
@@ -28,6 +30,7 @@ private with more.
 Gaussian trade-off. If no test is better than one between N(0, 1) and N(μ, 1), a coin is guessed
 with probability at most Φ(μ/2). The share of correct signs therefore bounds μ, and μ gives ε(δ).
 That is a statement about Gaussian noise only: other releases may have the same share at less ε.
+The same for T sums over Poisson samples: the share bounds the noise multiplier, which gives ε(δ).
 """
 
 from __future__ import annotations
@@ -44,6 +47,10 @@ from tacit.auditing.scoring.roc import as_scores
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.privacy.accounting.gaussian import gaussian_epsilon
+from tacit.privacy.accounting.sampled_gaussian import (
+    sampled_gaussian_delta,
+    sampled_gaussian_epsilon,
+)
 
 Array = NDArray[np.float64]
 Coins = NDArray[np.bool_]
@@ -54,6 +61,8 @@ ONE_RUN_SHARES = (0.1, 0.3, 1.0)
 # Part of 1 − confidence that is spent on the probability of a guess, if δ is not zero.
 ON_GUESSING = 0.05
 LARGEST = 50.0  # no larger ε is looked for
+# Noise multipliers between which the one that explains the guesses is looked for.
+LEAST_MULTIPLIER, MOST_MULTIPLIER = 0.1, 1e4
 
 
 @dataclass(frozen=True)
@@ -92,20 +101,28 @@ def independent_trials_bound(
     scores, coins = _checked(scores, coins, delta, confidence)
     order = np.random.default_rng(len(scores)).permutation(len(scores))
     pilot, rest = order[: len(order) // PILOT], order[len(order) // PILOT :]
-    sizes = np.quantile(np.abs(scores[pilot]), 1 - TRIED_SHARES)
+    tried = _thresholds(scores[pilot])
     # One of many thresholds will look good by chance. A stricter tail prefers one that does not.
-    strict = 1 - (1 - confidence) / len(sizes)
-    chosen = max(sizes, key=lambda x: _at_least(scores[pilot], coins[pilot], x, delta, strict)[0])
+    strict = 1 - (1 - confidence) / len(tried)
+    chosen = max(tried, key=lambda x: _at_least(scores[pilot], coins[pilot], x, delta, strict)[0])
     found = _at_least(scores[rest], coins[rest], chosen, delta, confidence)
     return CoinBound(max(0.0, found[0]), float(delta), float(confidence), len(rest), *found[1:])
 
 
+def _thresholds(scores: Array) -> list[tuple[float, float]]:
+    """Pairs to try: up to the first, tails are guessed, and from the second on, heads."""
+    both = [(-size, size) for size in np.quantile(np.abs(scores), 1 - TRIED_SHARES)]
+    heads = [(-math.inf, score) for score in np.quantile(scores, 1 - TRIED_SHARES)]
+    return [*both, *heads, *((score, math.inf) for score in np.quantile(scores, TRIED_SHARES))]
+
+
 def _at_least(
-    scores: Array, coins: Coins, size: float, delta: float, confidence: float
+    scores: Array, coins: Coins, ends: tuple[float, float], delta: float, confidence: float
 ) -> tuple[float, int, int]:
-    """The bound if scores of at least `size` are guesses; how many there are and are correct."""
-    guessed = (np.abs(scores) >= size) & (scores != 0)
-    count, correct = int(guessed.sum()), int((guessed & ((scores > 0) == coins)).sum())
+    """The bound if scores outside of these ends are guesses; how many, and how many correct."""
+    tails, heads = (scores <= ends[0]) & (scores != 0), (scores >= ends[1]) & (scores != 0)
+    count = int(tails.sum() + heads.sum())
+    correct = int((tails & ~coins).sum() + (heads & coins).sum())
     tail = 1 - confidence
     on_guessing = ON_GUESSING * tail if delta else 0.0
     p = _lower_limit(count, len(scores), on_guessing) if delta else 1.0
@@ -201,6 +218,38 @@ def gaussian_trade_off_epsilon(
     share = _lower_limit(correct, len(scores), 1 - confidence)
     mu = 2 * float(special.ndtri(share)) if share > 0.5 else 0.0
     return gaussian_epsilon(delta, mu)
+
+
+def sampled_trade_off_epsilon(
+    scores: Any, coins: Any, rate: float, steps: int, delta: float, confidence: float = 0.95
+) -> float:
+    """A lower bound on ε from independent trials, if they release sums under Gaussian noise.
+
+    Args:
+        scores: Positive where the adversary believes that a sample is there, [n].
+        coins: Whether it is, bool [n].
+        rate: The probability with which it is in a sum.
+        steps: The number of sums.
+        delta: δ of the privacy that is tested.
+        confidence: Probability with which the bound holds.
+    """
+    scores, coins = _checked(scores, coins, delta, confidence)
+    correct = int(((scores > 0) == coins).sum())
+    # The share of correct guesses is at most (1 + δ(0))/2, where δ(0) is the total variation.
+    distance = 2 * _lower_limit(correct, len(scores), 1 - confidence) - 1
+    if distance <= 0:
+        return 0.0
+
+    def excess(log_multiplier: float) -> float:
+        return sampled_gaussian_delta(math.exp(log_multiplier), rate, steps, 0.0) - distance
+
+    low, high = math.log(LEAST_MULTIPLIER), math.log(MOST_MULTIPLIER)
+    if excess(low) <= 0:
+        return sampled_gaussian_epsilon(LEAST_MULTIPLIER, rate, steps, delta)
+    if excess(high) >= 0:
+        return 0.0
+    found = float(optimize.brentq(excess, low, high, xtol=1e-3))
+    return sampled_gaussian_epsilon(math.exp(found), rate, steps, delta)
 
 
 def _lower_limit(hits: int, total: int, tail: float) -> float:

@@ -1,0 +1,208 @@
+"""Gradient canaries: below the proved ε for what is right, above it for what is broken."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+import tacit
+from tacit import Adversary, Decor, Privacy, PrivateSGD, Topology
+from tacit.auditing.bounds.whole_run import whole_run_bound
+from tacit.auditing.canaries import gradient
+from tacit.auditing.canaries.copies import disjoint_copies, run_copies
+from tacit.auditing.canaries.gradient import gradient_canaries
+from tacit.auditing.canaries.sample_objective import SampleObjective
+from tacit.auditing.canaries.sampled_likelihood import SampledLikelihood
+from tacit.auditing.symbolic.symbols import run_on_symbols
+from tacit.core.hosted_clients import Sampling
+from tacit.core.randomness import Philox
+from tacit.engines.gradients import clipped
+from tacit.engines.lazy_clients import LazyClients
+from tacit.privacy.population import Population
+from tacit.simulation import Setting
+from tacit.tasks.sample_gradients import write_clipped_sums
+
+N, STEPS, DELTA, EPSILON = 5, 4, 1e-5, 3.0
+RING = Topology.ring(N).mixing("metropolis", lazy=True)
+ONE, BOTH = Adversary.curious(1), Adversary.curious(1, 4)
+
+
+def prepared(kind, samples=20):
+    """A setting with a promise for a few iterations, of which each draws 10 samples."""
+    task = tacit.quadratic(torch.eye(6).repeat(N, 1, 1), torch.zeros(N, 6))
+    facts = Population(N, samples, 10, task.parameters, STEPS)
+    algorithm = kind(lr=0.1).prepared(Privacy(EPSILON, DELTA), facts, RING)
+    return Setting(algorithm, task, RING)
+
+
+def measured(setting, adversary=ONE, trials=20_000, **options):
+    """Canaries of client 0, beside the bound that is proved from the messages."""
+    algorithm, parameters = setting.algorithm, setting.task.parameters
+    run = run_on_symbols(algorithm, RING, STEPS, common_start=True)
+    upper = whole_run_bound(
+        algorithm, RING, adversary, 0, STEPS, clip=None, parameters=parameters, delta=DELTA
+    )
+    return gradient_canaries(setting, run, adversary, 0, upper, trials=trials, **options)
+
+
+@pytest.mark.parametrize("kind", [PrivateSGD, Decor])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_promised_noise_is_no_defect(kind, seed):
+    found = measured(prepared(kind), seed=seed)
+    assert found.upper.epsilon <= EPSILON
+    assert 0.4 * found.upper.epsilon < found.lower.epsilon < found.upper.epsilon
+    assert 0.85 * found.upper.epsilon < found.gaussian_epsilon < found.upper.epsilon
+    assert not found.is_defect
+    assert "proved is ε ≤" in str(found)
+
+
+@pytest.mark.parametrize("kind", [PrivateSGD, Decor])
+def test_a_coalition_that_isolates_a_client_sees_more(kind):
+    """It subtracts what it knows: in the sum of all, the canary is hidden much better."""
+    found = measured(prepared(kind), BOTH)
+    assert found.component == (0,)
+    assert found.upper.epsilon > 1.5 * EPSILON
+    assert EPSILON < found.gaussian_epsilon < found.upper.epsilon
+    assert not found.is_defect
+
+
+@dataclass(frozen=True)
+class Broken(PrivateSGD):
+    """Declares one mechanism, and the fast engine uses another."""
+
+    instead: object = None
+
+    def step(self, s, here):
+        if isinstance(here, LazyClients):
+            return PrivateSGD.step(replace(self, mechanism=self.instead), s, here)
+        return super().step(s, here)
+
+
+@dataclass(frozen=True)
+class BrokenDecor(Decor):
+    """The same for noise that cancels between neighbours."""
+
+    instead: object = None
+
+    def step(self, s, here):
+        if isinstance(here, LazyClients):
+            return Decor.step(replace(self, mechanism=self.instead), s, here)
+        return super().step(s, here)
+
+
+def without_noise(mechanism):
+    return replace(mechanism, code=replace(mechanism.code, noise=None))
+
+
+def less_noise(mechanism):
+    # Three times as many integers per unit, under the same noise.
+    return replace(mechanism, code=replace(mechanism.code, scale=3 * mechanism.code.scale))
+
+
+def less_own_noise(mechanism):
+    return replace(mechanism, own=mechanism.own / 3, shared=mechanism.shared / 3)
+
+
+def every_sample(mechanism):
+    return replace(mechanism, sampling_rate=1.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "adversary"),
+    [
+        (Broken, without_noise, ONE),
+        (Broken, less_noise, ONE),
+        # Curious clients would subtract noise that is not there.
+        (BrokenDecor, less_own_noise, Adversary.eavesdropper()),
+    ],
+)
+def test_missing_noise_is_caught(kind, change, adversary):
+    setting = prepared(kind)
+    broken = replace(setting.algorithm, instead=change(setting.algorithm.mechanism))
+    found = measured(replace(setting, algorithm=broken), adversary)
+    assert found.upper.epsilon <= EPSILON < found.lower.epsilon
+    assert found.is_defect
+    assert "a defect" in str(found)
+
+
+@pytest.mark.parametrize("kind", [Broken, BrokenDecor])
+def test_samples_that_are_drawn_too_often_are_caught(kind):
+    setting = prepared(kind, samples=100)
+    mechanism = setting.algorithm.mechanism
+    broken = replace(setting.algorithm, instead=every_sample(mechanism))
+    found = measured(replace(setting, algorithm=broken))
+    assert found.upper.epsilon <= EPSILON < found.lower.epsilon
+    assert found.is_defect
+
+
+@pytest.mark.parametrize("kind", [PrivateSGD, Decor])
+def test_missing_clipping_is_caught(kind, monkeypatch):
+    def unclipped(products, bound, sums):
+        write_clipped_sums(products, math.inf, sums)
+
+    monkeypatch.setattr(clipped, "write_clipped_sums", unclipped)
+    found = measured(prepared(kind), trials=4_000)
+    assert found.upper.epsilon <= EPSILON < found.lower.epsilon
+    assert found.is_defect
+
+
+@pytest.mark.parametrize("kind", [PrivateSGD, Decor])
+@pytest.mark.parametrize("adversary", [ONE, BOTH], ids=str)
+def test_noisy_sums_have_the_distribution_that_the_bound_assumes(kind, adversary):
+    """Without a canary they are N(0, s²), and with it C is added as often as a sample is drawn."""
+    setting, copies = prepared(kind), 4_000
+    run = run_on_symbols(setting.algorithm, RING, STEPS, common_start=True)
+    who = replace(adversary | Adversary.eavesdropper(), knows_theta0=True)
+    likelihood = SampledLikelihood.of(run, who, 0)
+    canaries = SampleObjective.random(copies, N, 0, 2, 1.0, 7, torch.float64)
+    observed = run_copies(
+        setting.algorithm, disjoint_copies(RING, copies), STEPS, canaries,
+        Philox(3, 2, torch.float64), sorted(likelihood.component),
+    )  # fmt: skip
+    sums = likelihood.noisy_sums(observed) / likelihood.deviations
+    there, few = canaries.coins.numpy(), 5 / math.sqrt(copies / 2)
+    assert abs(sums[~there].mean(axis=0)).max() < few
+    np.testing.assert_allclose(sums[~there].std(axis=0), 1.0, atol=few)
+    shift = likelihood.rates * likelihood.bounds / likelihood.deviations
+    np.testing.assert_allclose(sums[there].mean(axis=0), shift, atol=2 * few)
+
+
+def test_the_same_sums_are_measured_once():
+    """An eavesdropper and one curious client learn sums of different clients."""
+    setting = prepared(PrivateSGD)
+    one = measured(setting, trials=2_000)
+    again = measured(setting, trials=2_000, earlier=[one], seed=1)
+    assert again == one
+    outside = measured(setting, Adversary.eavesdropper(), trials=2_000, earlier=[one])
+    assert outside.component == (0, 1, 2, 3, 4)
+
+
+def test_time_is_limited_and_said_so(monkeypatch):
+    monkeypatch.setattr(gradient, "NUMBERS", 1)
+    calls = []
+    found = measured(
+        prepared(PrivateSGD), trials=10_000, seconds=0.0,
+        progress=lambda what, done, of: calls.append(done),
+    )  # fmt: skip
+    assert found.stopped
+    assert calls == [found.trials] == [gradient.FEWEST]
+
+
+def test_a_canary_is_as_long_as_clipping_allows():
+    canaries = SampleObjective.random(50, N, 2, 3, 0.5, 0, torch.float32)
+    always = Sampling(1.0, 0.5, lambda rows, width: torch.zeros(len(rows), width))
+    rows = canaries.clipped_sum(canaries.theta0(), always, 0).reshape(50, N, 3)
+    there = canaries.coins
+    assert rows[:, [0, 1, 3, 4]].count_nonzero() == 0
+    assert rows[~there].count_nonzero() == 0
+    norms = rows[there, 2].double().norm(dim=1)
+    assert (norms <= 0.5).all()
+    torch.testing.assert_close(norms, torch.full_like(norms, 0.5), rtol=1e-4, atol=0)
+
+
+def test_reasons_against_a_measurement():
+    algorithm = tacit.PDLMS(lr=0.1, noise=tacit.Gaussian(1.0))
+    run = run_on_symbols(algorithm, RING, 2)
+    assert "sums over samples" in SampledLikelihood.of(run, ONE, 0)
