@@ -22,10 +22,10 @@ def private_plan(steps=STEPS, clients=5, **more):
     return plan(PRIVATE, rounds=steps // 10, iterations=10, hidden=4, clients=clients, **more)
 
 
-# (iteration, victims): processes to kill before n3 is removed, and after.
+# (iteration, victims): processes to kill before n3 is removed, meanwhile, and after.
 BEFORE = [(6, ["n0"]), (14, ["n1", "n3"]), (24, ["n2"]), (34, ["n4"])]
-AFTER = [(70, ["n2"]), (80, ["n0", "n4"]), (92, ["n1"]), (104, ["n2"])]
-CHANGE = 50
+CHANGE, MEANWHILE = 50, "n1"
+AFTER = [(70, ["n2"]), (80, ["n0", "n4"]), (104, ["n2"])]
 
 
 def test_ten_kills_and_a_changed_roster_change_no_bit(tmp_path):
@@ -36,19 +36,23 @@ def test_ten_kills_and_a_changed_roster_change_no_bit(tmp_path):
         # A node sends the row of an iteration before it has done it.
         wait_for(home, lambda status: 0 <= status.privacy.sums - status.step <= 1, running)
         before = home.manifest()
+        # It comes back with an older model than the others have, and takes theirs.
+        running.nodes[MEANWHILE].process.kill()
+        running.nodes[MEANWHILE].process.wait()
         _remove(home, running, "n3")
+        running.start(MEANWHILE)
         wait_for(home, lambda status: (status.generation, status.phase) == (2, "training"), running)
         _kill_in_turn(home, running, AFTER)
         assert running.wait(LONG), [node.last_error() for node in running.failed()]
-    assert sum(len(victims) for _, victims in BEFORE + AFTER) == KILLS
+    assert 1 + sum(len(victims) for _, victims in BEFORE + AFTER) == KILLS
     assert len([1 for name in NAMES for _ in logged(home, name, "resumed")]) >= KILLS - 1
 
     ticks = {name: _masked_ticks(home, name) for name in home.manifest().names}
     (first,) = {under[1][0] for under in ticks.values()}
     assert first > CHANGE
     for earlier, later in ticks.values():
-        # One row for each iteration, however often it was computed. Nodes that are ahead when the
-        # roster changes repeat an iteration, and may have sent their row of the next.
+        # One row for each iteration, however often it was computed. When the roster changes, nodes
+        # may have sent rows of the next iteration, and one that is killed may have been ahead.
         assert later == list(range(first, STEPS + 1))
         assert earlier in [list(range(1, first + more)) for more in range(3)]
     assert torch.equal(models(home), simulated_through_change(home, before, first - 1))

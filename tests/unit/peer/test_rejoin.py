@@ -45,13 +45,14 @@ def roster(graph, generation=2):
     return make_manifest("clinics-00000000", generation, "0" * 64, members, graph, make_config({}))
 
 
-def rejoined(manifest, steps, thetas):
+def rejoined(manifest, steps, thetas, **options):
     """Iteration and model of each node after rejoining."""
     networks, results = QueueNetworks(manifest), {}
 
     def take_part(i, name):
         like = torch.zeros(3)
-        results[i] = rejoin(networks.of(manifest, name), steps[i], STEPS, thetas[i], like)
+        network = networks.of(manifest, name)
+        results[i] = rejoin(network, steps[i], STEPS, thetas[i], like, **options)
 
     threads = [
         threading.Thread(target=take_part, args=(i, member.name))
@@ -109,5 +110,16 @@ def test_a_node_that_never_started_gets_a_model_like_a_new_one():
     assert torch.equal(outcome[2][1], torch.full((3,), 2.0))
 
 
-def test_without_any_model_all_nodes_start_from_the_beginning():
-    assert rejoined(roster(ring(3)), [0, 0, 0], [None] * 3) == [(0, None)] * 3
+@pytest.mark.parametrize("common", [False, True])
+def test_without_any_model_all_nodes_start_from_the_beginning(common):
+    outcome = rejoined(roster(ring(3)), [0, 0, 0], [None] * 3, common=common)
+    assert outcome == [(0, None)] * 3
+
+
+def test_with_one_model_all_nodes_continue_from_the_latest():
+    """New nodes, nodes that crashed with an old checkpoint, and those that are behind."""
+    old, latest = torch.full((3,), 0.3), torch.full((3,), 0.7)
+    thetas = [old, None, latest, latest, old, None]
+    outcome = rejoined(roster(ring(6)), [41, 0, 42, 42, 12, 0], thetas, common=True)
+    assert [step for step, _ in outcome] == [42] * 6
+    assert all(torch.equal(theta, latest) for _, theta in outcome)

@@ -11,11 +11,13 @@ model.
    takes the mean of the first models that reach it.
 
 The models need not be equal: a restart with γᵢ = ∇Lᵢ(θᵢ) has Σγ = Σ∇L for any θᵢ. Algorithms that
-train one model by totals need one: there, nodes that are ahead take the model of those behind.
+train one model by totals need one: there, nodes continue from the latest iteration, and those that
+are behind take the model of those ahead. No sum that was paid from a budget is computed again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -148,7 +150,7 @@ def rejoin(
         steps: Iterations of the whole run.
         theta: This node's model [P], if it has one.
         like: Any model [P], for type and shape.
-        common: Whether all nodes must continue from one model. Those that are ahead of others then
+        common: Whether all nodes must continue from one model. Those that are behind others then
             take theirs; nodes of one iteration have the same.
 
     Returns:
@@ -157,30 +159,34 @@ def rejoin(
     names = network.manifest.names
     has_model = torch.zeros(len(names), dtype=torch.uint8)
     has_model[names.index(network.name)] = theta is not None
-    earliest, has_model = _agree(network, steps if theta is None else step, has_model)
+    choose = max if common else min
+    if theta is None:
+        step = 0 if common else steps
+    agreed, has_model = _agree(network, step, has_model, choose)
     if not has_model.any():
         return 0, None
-    if common and (theta is None or step != earliest):
-        theta = None
     if common:
+        theta = theta if step == agreed else None
         has_model = torch.zeros_like(has_model)
         has_model[names.index(network.name)] = theta is not None
-        _, has_model = _agree(network, earliest, has_model)
+        _, has_model = _agree(network, agreed, has_model, choose)
     lacking = {name for name, has in zip(names, has_model, strict=True) if not has}
     if lacking:
         theta = _share_models(network, lacking, theta, like)
-    return min(earliest, steps), theta
+    return min(agreed, steps), theta
 
 
-def _agree(network: PeerNetwork, earliest: int, has_model: Tensor) -> tuple[int, Tensor]:
-    """The earliest iteration of all nodes, and which of them have a model [N]."""
+def _agree(
+    network: PeerNetwork, step: int, has_model: Tensor, choose: Callable[[list[int]], int]
+) -> tuple[int, Tensor]:
+    """The earliest or latest iteration of all nodes, and which of them have a model [N]."""
     receivers = network.manifest.out_neighbours(network.name)
     for _ in range(diameter(network.manifest.graph)):
-        ours = {"step": torch.tensor([earliest]), "has_model": has_model}
+        ours = {"step": torch.tensor([step]), "has_model": has_model}
         theirs = network.exchange({member.name: ours for member in receivers}, ours)
-        earliest = min([earliest, *(max(0, int(one["step"])) for one in theirs)])
+        step = choose([step, *(max(0, int(one["step"])) for one in theirs)])
         has_model = torch.stack([has_model, *(one["has_model"] for one in theirs)]).amax(0)
-    return earliest, has_model
+    return step, has_model
 
 
 def _share_models(
