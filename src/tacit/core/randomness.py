@@ -235,6 +235,8 @@ class Philox:
         return self._words(derive_key(self.seed, "words", tag), tick, source, alone, width)
 
     def _words(self, key: int, tick: int, source: Tensor, target: Tensor, width: int) -> Tensor:
+        if isinstance(tick, int) and source.device.type == "cpu" and is_compiled():
+            return words(key, tick, source, target, range(width))
         out = torch.empty(len(source), width, dtype=torch.int64, device=source.device)
         for rows, columns in tiles(len(source), width, out.device):
             ends = (source[rows], target[rows])
