@@ -26,7 +26,7 @@ from tacit.simulation import Setting, Simulation
 from tacit.tasks.parts import Parts
 
 CLIENTS, MANY = 10, 1000
-PLANNED = 10_000
+PLANNED = 1_160
 
 
 def simulation(

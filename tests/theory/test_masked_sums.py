@@ -56,7 +56,9 @@ def rows_of(graph, integers, seed=0, tick=1):
     def masks():
         return randomness.masks("grad", tick, *hood.edge_ends)
 
-    return IntegerRows(integers, hood, masks, None, lambda total: total, 2.0**32)
+    return IntegerRows(
+        tuple(integers.shape), lambda: integers, hood, masks, None, lambda total: total, 2.0**32
+    )
 
 
 @given(graph=connected_graphs(), seed=st.integers(0, 99), data=st.data())

@@ -8,7 +8,8 @@ computed with Python's integers. The first bit of a uniform 128-bit number is th
 magnitude is the number of thresholds that are at most the other 127 bits. A draw costs one word:
 its bits decide unless they are also the first bits of a threshold, and then three further words do.
 
-**Larger scales** are sums Z = aX + Y of two draws with an integer a. Completing the square,
+**Larger scales** are sums Z = aX + Y of two draws with an integer a; Y alone takes one word.
+Completing the square,
 
     P(Z = k) ∝ Σⱼ ρ_σ₀(j) ρ_σ₀(k − aj) = ρ_σ(k) Σⱼ ρ_τ(j − μₖ)
 
@@ -105,6 +106,11 @@ class DiscreteGaussian:
         """The standard deviation of one number."""
         return math.sqrt(self.variance)
 
+    @property
+    def words(self) -> int:
+        """Words that a number takes."""
+        return 2 if self.factor else 1
+
     def distance(self, draws: int) -> float:
         """An upper bound on the total variation distance of `draws` numbers to discrete Gaussians.
 
@@ -125,8 +131,8 @@ class DiscreteGaussian:
         """The numbers that words stand for.
 
         Args:
-            words: Uniform 32-bit words [rows, 2·width], as int64 or as the bits of int32. The words
-                2c and 2c + 1 of a row are those of X and Y for its number c.
+            words: Uniform 32-bit words, as int64 or as the bits of int32: [rows, width], or with a
+                factor [rows, 2·width], where 2c and 2c + 1 are X and Y of a row's number c.
             further: Three further words for a word that ties.
 
         Returns:
@@ -135,16 +141,16 @@ class DiscreteGaussian:
         words = words.to(torch.int32)
         table = base_table(words.device)
         if supports_integers(words):
-            out = words.new_empty(len(words), words.shape[1] // 2)
+            out = words.new_empty(len(words), words.shape[1] // self.words)
             integers_of_words((table.guide, table.words, self.factor), words.contiguous(), out)
         else:
             out = self._by_tensor_operations(words, table)
         for row, column in (out == UNDECIDED).nonzero().tolist():
-            x, y = (
+            *x, y = (
                 exact_draw(int(words[row, at]), further(row, at), table)
-                for at in (2 * column, 2 * column + 1)
+                for at in range(self.words * column, self.words * (column + 1))
             )
-            out[row, column] = self.factor * x + y
+            out[row, column] = self.factor * sum(x) + y
         return out
 
     def _by_tensor_operations(self, words: Tensor, table: Table) -> Tensor:
@@ -155,10 +161,11 @@ class DiscreteGaussian:
             for right in (False, True)
         )
         sign = words >> 31
-        signed = (last ^ sign) - sign
-        out = self.factor * signed[:, 0::2] + signed[:, 1::2]
-        tied = first != last
-        return out.masked_fill_(tied[:, 0::2] | tied[:, 1::2], UNDECIDED)
+        signed, tied = (last ^ sign) - sign, first != last
+        if self.factor:
+            signed = self.factor * signed[:, 0::2] + signed[:, 1::2]
+            tied = tied[:, 0::2] | tied[:, 1::2]
+        return signed.masked_fill_(tied, UNDECIDED)
 
 
 def exact_draw(word: int, further: Sequence[int], table: Table) -> int:

@@ -13,7 +13,7 @@ from tacit.core.fixed_point import RESERVED, FixedPoint, IntegerRows
 from tacit.core.here import Function, Here, Network, Nonlinear
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
-from tacit.core.randomness import Randomness
+from tacit.core.randomness import Philox, Randomness
 from tacit.core.rows import NoiseRows
 
 Apply = Callable[..., Tensor]  # (step, *rows) → step.function(*rows)
@@ -157,21 +157,33 @@ class HostedClients(Here):
         def draw_masks() -> Tensor:
             return randomness.masks(tag, tick, *graph.edge_ends)
 
-        integers, draw_noise = code.encode(rows), None
-        if law is not None:
+        def compute() -> Tensor:
+            integers = code.encode(rows)
+            if law is not None:
+                randomness.add_integers(tag, law, tick, graph.ids, integers)
+            return integers
 
-            def draw_noise() -> Tensor:
-                # Not drawn again: noise may depend on the integers that it was added to.
-                return integers - code.encode(rows)
+        def draw_noise() -> Tensor:
+            # Noise may depend on the integers that it is added to.
+            return compute() - code.encode(rows)
 
-            randomness.add_integers(tag, law, tick, graph.ids, integers)
+        def add_up() -> Tensor:
+            assert isinstance(randomness, Philox)
+            total = code.encoded_sum(rows, randomness.pool)
+            if law is not None:
+                randomness.add_integers(tag, law, tick, graph.ids, total[0])
+            return total
+
         return IntegerRows(
-            integers,
+            (len(rows), rows.shape[1]),
+            compute,
             graph,
             draw_masks,
-            draw_noise,
+            None if law is None else draw_noise,
             lambda total: code.decode(total, rows.dtype),
             code.modulus,
+            # Noise from keys depends on each client's integers.
+            add_up if isinstance(randomness, Philox) else None,
         )
 
     @property

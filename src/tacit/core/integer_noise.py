@@ -50,16 +50,16 @@ def add_by_kernels(
         # A fill, not a copy from the host: that would wait for the GPU.
         ticks = tick if isinstance(tick, Tensor) else torch.full_like(source[:1], tick)
         gpu_integers.add_integers(
-            table.words, law.factor, keys, ticks, source, rows, onto.ndim == 1
+            (table.guide, table.words, law.factor), keys, ticks, source, rows, onto.ndim == 1
         )
         return True
     return False
 
 
 def _pieces(shape: torch.Size, pool: WorkerPool) -> list[tuple[slice, slice]]:
-    """Rows and columns for each worker; every piece begins with an even column."""
+    """Rows and columns for each worker; every piece begins with a multiple of four columns."""
     count, width = shape
     if count >= pool.size:
         return [(rows, slice(0, width)) for rows in pool.split(count)]
-    pairs = pool.split(-(-width // 2))
-    return [(slice(0, count), slice(2 * one.start, min(width, 2 * one.stop))) for one in pairs]
+    fours = pool.split(-(-width // 4))
+    return [(slice(0, count), slice(4 * one.start, min(width, 4 * one.stop))) for one in fours]

@@ -265,9 +265,9 @@ class Philox:
         )
         if add_by_kernels(law, keys, tick, source, onto, self.pool):
             return
-        for rows, columns in tiles(len(source), 2 * onto.shape[-1], onto.device):
+        for rows, columns in tiles(len(source), law.words * onto.shape[-1], onto.device):
             noise = _integers(keys, law, tick, source[rows], columns)
-            numbers = slice(columns.start // 2, columns.stop // 2)
+            numbers = slice(columns.start // law.words, columns.stop // law.words)
             if onto.ndim == 2:
                 onto[rows, numbers] += noise
             else:

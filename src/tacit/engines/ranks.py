@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tacit.core.errors import RankLost
-from tacit.core.fixed_point import WORD_BYTES, IntegerRows, summed, wrapped
+from tacit.core.fixed_point import WORD_BYTES, IntegerRows, wrapped
 from tacit.core.rows import Sent, received, row_bytes, shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
@@ -102,9 +102,9 @@ class RanksNetwork:
     def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
         totals = []
         for sent in rows.values():
-            clients, width = sent.integers.shape
+            clients, width = sent.shape
             self.bytes_sent += 2 * (self._clients - 1) * width * WORD_BYTES
-            total = summed(sent.integers)
+            total = sent.total()
             with raising_rank_lost():
                 dist.all_reduce(total)
             totals.append(shared(sent.decode(wrapped(total)), clients))

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from tacit.core.fixed_point import WORD_BYTES, IntegerRows, summed, wrapped
+from tacit.core.fixed_point import WORD_BYTES, IntegerRows, wrapped
 from tacit.core.rows import Sent, received, row_bytes, shared
 from tacit.core.workers import WorkerPool
 from tacit.engines.buffers import Buffers
@@ -61,13 +61,13 @@ class StackedNetwork:
         self.count_total(rows.values())
         totals = []
         for sent in rows.values():
-            total = sent.decode(wrapped(summed(sent.integers)))
-            totals.append(shared(total, len(sent.integers)))
+            total = sent.decode(wrapped(sent.total()))
+            totals.append(shared(total, sent.shape[0]))
         return tuple(totals)
 
     def count_total(self, rows: Iterable[IntegerRows]) -> None:
         """Count the bytes of the total: each client but one sends a row up and receives one."""
-        width = sum(sent.integers.shape[1] for sent in rows)
+        width = sum(sent.shape[1] for sent in rows)
         self.bytes_sent += 2 * (self._clients - 1) * width * WORD_BYTES
 
     def average(self, **rows: Tensor) -> tuple[Tensor, ...]:

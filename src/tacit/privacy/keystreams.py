@@ -12,12 +12,12 @@ Each part of an address is encoded as length ‖ UTF-8, so no two addresses have
 and an algorithm draws under one tag once in a tick, so no keystream is used twice. Word w stands
 for the number u = (w + ½)/2³², and noise of a law is its quantile at u.
 
-Integer noise takes words from the keystream of the purpose "integers", two per number. The three
-further words of word w are the words 4w, 4w + 1 and 4w + 2 of the purpose "integers/ties". Its
-address also has the SHA-256 digest of the integers that it is added to, as deterministic signatures
-derive their nonce from the message: the same row gets the same noise, so that a repeated message is
-identical, and another row gets independent noise, even if a client's folder is restored from a
-backup and it does not know what it sent before.
+Integer noise takes words from the keystream of the purpose "integers", as many per number as its
+law says. The three further words of word w are the words 4w, 4w + 1 and 4w + 2 of the purpose
+"integers/ties". Its address also has the SHA-256 digest of the integers that it is added to, as
+deterministic signatures derive their nonce from the message: the same row gets the same noise, so
+that a repeated message is identical, and another row gets independent noise, even if a client's
+folder is restored from a backup and it does not know what it sent before.
 """
 
 from __future__ import annotations
@@ -316,10 +316,11 @@ class Keystreams:
             (drawn,) = keystream(ties, word % 16 + FURTHER, word // 16)
             return [int(one) for one in drawn[word % 16 :]]
 
-        for words in keystream(first_words, 2 * len(row)):
+        for words in keystream(first_words, law.words * len(row)):
             bits = torch.from_numpy(words.astype(np.int32))
             numbers = law.numbers(bits[None], further)[0]
-            row[first // 2 : first // 2 + len(numbers)] = numbers
+            at = first // law.words
+            row[at : at + len(numbers)] = numbers
             first += len(words)
         return row
 

@@ -7,8 +7,9 @@ from hypothesis import given, strategies as st
 
 from support.misuse import assert_mentions, misuse_message
 from tacit import Topology
-from tacit.core import fixed_point
+from tacit.core import fixed_point, native
 from tacit.core.discrete_gaussian import DiscreteGaussian
+from tacit.core.errors import Misuse
 from tacit.core.fixed_point import (
     LARGEST_TOTAL,
     MASK,
@@ -20,6 +21,7 @@ from tacit.core.fixed_point import (
 )
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.randomness import Philox
+from tacit.core.workers import WorkerPool
 
 CODE = FixedPoint(scale=1000.0)
 # Positions of integers within the range, and the numbers that they stand for.
@@ -131,7 +133,15 @@ def ring_rows(integers, tag="x", tick=1):
     def masks():
         return Philox(5, integers.shape[1]).masks(tag, tick, *hood.edge_ends)
 
-    return IntegerRows(integers, hood, masks, None, lambda total: total, float(MODULUS))
+    return IntegerRows(
+        tuple(integers.shape),
+        lambda: integers,
+        hood,
+        masks,
+        None,
+        lambda total: total,
+        float(MODULUS),
+    )
 
 
 def test_masks_are_added_by_the_smaller_end_and_cancel():
@@ -164,3 +174,37 @@ def test_masks_in_audits_are_numbers_of_any_size():
     assert small < -1e5 < low < middle < high < 1e5 < large
     assert (low, middle, high) == pytest.approx((-1, 0, 1))
     assert MASK.variance == math.inf
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 33), (40, 5000)])
+def test_the_sum_of_encoded_rows_is_the_sum_of_their_integers(dtype, compiled, shape, monkeypatch):
+    if not compiled:
+        monkeypatch.setattr(native, "_library", lambda: None)
+    code = FixedPoint(1234.5)
+    rows = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    rows[0, 0] = math.nan
+    rows[-1, -1] = 2.5 / code.scale
+    found = code.encoded_sum(rows, WorkerPool(2))
+    assert found.dtype == torch.int64
+    assert torch.equal(found, code.encode(rows).sum(0, keepdim=True, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("large", [1e9, -1e9, math.inf, -math.inf])
+def test_the_sum_refuses_what_is_out_of_range(large):
+    rows = torch.zeros(3, 70)
+    rows[1, 66] = large
+    with pytest.raises(Misuse, match="A number to be summed has passed"):
+        FixedPoint(1e3).encoded_sum(rows, WorkerPool(2))
+
+
+def test_rows_are_added_up_at_once_unless_their_integers_are_known():
+    rows = torch.arange(6).view(2, 3)
+    sent = IntegerRows(
+        (2, 3), lambda: rows, None, None, None, None, 1.0, add_up=lambda: rows.sum(0)[None] + 100
+    )
+    assert sent.total().tolist() == [[103, 105, 107]]
+    assert sent.with_integers(rows + 1).total().tolist() == [[5, 7, 9]]
+    assert sent.integers is rows
+    assert sent.total().tolist() == [[3, 5, 7]]

@@ -23,7 +23,15 @@ def sent():
     def masks():
         return Philox(3, 3).masks("x", 1, *hood.edge_ends)
 
-    return IntegerRows(integers, hood, masks, None, lambda total: total, MODULUS / SCALE)
+    return IntegerRows(
+        tuple(integers.shape),
+        lambda: integers,
+        hood,
+        masks,
+        None,
+        lambda total: total,
+        MODULUS / SCALE,
+    )
 
 
 def test_clients_send_masked_sums_of_their_branch_to_their_parents(sent):

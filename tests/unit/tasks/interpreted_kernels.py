@@ -13,6 +13,7 @@ from torch.nn import functional
 from tacit.compression.subsets import KEY, ROUNDS, feistel_sizes, random_subset
 from tacit.core import discrete_gaussian
 from tacit.core.discrete_gaussian import DiscreteGaussian, Table
+from tacit.core.fixed_point import FixedPoint
 from tacit.core.native import KNOWN_WORDS, gpu_integers
 from tacit.core.randomness import _integers, philox, words
 from tacit.tasks.layers import gpu, gpu_samples
@@ -154,28 +155,43 @@ INTEGERS = [  # rows, P, factor, type, a table in which words tie
     (3, 700, 7, torch.int32, False),
     (2, 5, 0, torch.int64, False),
     (2, 300, 300, torch.int32, True),
+    (19, 301, 0, torch.int32, True),
 ]
 
 
 def compare_integers(rows, width, factor, dtype, ties):
     keys, source = (0xF0E1D2C3B4A59687, 1 << 63), torch.arange(rows) * 3 + 1
     tick, zeros = 12345, torch.zeros_like(source)
-    table = BASE
+    table, each = BASE, DiscreteGaussian(factor).words
     if ties:
-        drawn = words(keys[0], tick, source, zeros, range(2 * width)).flatten()
+        drawn = words(keys[0], tick, source, zeros, range(each * width)).flatten()
         low = torch.randint(0, 1 << 32, (len(drawn), 3)).tolist()
         first = (drawn & 0x7FFFFFFF).tolist()
         parts = zip([*first, *first[::2]], [*low, *low[::-2]], strict=True)
         table = Table.of(sorted(t << 96 | a << 64 | b << 32 | c for t, (a, b, c) in parts))
     discrete_gaussian.base_table = lambda device: table
-    noise = _integers(keys, DiscreteGaussian(factor), tick, source, range(2 * width)).to(dtype)
+    noise = _integers(keys, DiscreteGaussian(factor), tick, source, range(each * width)).to(dtype)
     begin = torch.randint(-(1 << 31), 1 << 31, (rows, width), dtype=dtype)
     found, total = begin.clone(), begin[:1].clone()
-    shared = (table.words, factor, keys, torch.tensor([tick]), source)
+    shared = ((table.guide, table.words, factor), keys, torch.tensor([tick]), source)
     gpu_integers.add_integers(*shared, found, is_sum=False)
     gpu_integers.add_integers(*shared, total, is_sum=True)
     assert torch.equal(found, begin + noise)
     assert torch.equal(total[0], begin[0] + noise.sum(0, dtype=dtype))
+
+
+ENCODED = [(1, 3, 0.1), (70, 300, 1e6), (33, 257, 123456.789)]  # rows, P, scale
+
+
+def compare_encoded(rows, width, scale):
+    x = torch.randn(rows, width)
+    x[0, :3] = torch.tensor([torch.nan, torch.inf, -1e30])
+    x[-1, 0] = 2.5 / scale
+    limit = int(4 * scale) + 1
+    code = FixedPoint(scale, limit=limit)
+    integers = torch.nan_to_num((x.double() * scale).round(), limit).clamp(-limit, limit)
+    found = gpu_integers.encoded_sum(x, code.scale, code.limit)
+    assert torch.equal(found, integers.to(torch.int64).sum(0))
 
 
 def compare_subsets(rows, width, k):
@@ -200,4 +216,7 @@ if __name__ == "__main__":
         compare_subsets(*case)
     for case in INTEGERS:
         compare_integers(*case)
-    print(f"{sum(map(len, (CASES, SAMPLES, CLIENTS, WORDS, SUBSETS, INTEGERS)))} cases agree")
+    for case in ENCODED:
+        compare_encoded(*case)
+    cases = (CASES, SAMPLES, CLIENTS, WORDS, SUBSETS, INTEGERS, ENCODED)
+    print(f"{sum(map(len, cases))} cases agree")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -235,7 +235,7 @@ class _ArbitraryNetwork:
 
     def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
         chosen = {
-            tag: replace(sent, integers=self._any(tag, sent.integers)) for tag, sent in rows.items()
+            tag: sent.with_integers(self._any(tag, sent.integers)) for tag, sent in rows.items()
         }
         return self.here.net.total(**chosen)
 

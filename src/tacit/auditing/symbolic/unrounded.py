@@ -22,4 +22,7 @@ class UnroundedClients(HostedClients):
             law = Gaussian(code.noise_deviation)
             rows = rows + draw(f"{RESERVED} {tag}/noise", law, tick, graph.ids, None).tensor()
         masks = draw(f"{RESERVED} {tag}/mask", MASK, tick, *graph.edge_ends)
-        return IntegerRows(rows, graph, masks.tensor, None, lambda total: total, MODULUS)
+        shape = (len(rows), rows.shape[1])
+        return IntegerRows(
+            shape, lambda: rows, graph, masks.tensor, None, lambda total: total, MODULUS
+        )

@@ -223,9 +223,9 @@ def add_integers(
         source: The clients, int64 [k], contiguous.
         out: The rows to add to, int32 or int64 [n, P].
         rows: Which rows to change.
-        columns: Which columns to change; they start at a multiple of 2.
+        columns: Which columns to change; they start at a multiple of 4.
     """
-    if not (len(begin) == len(out) + 1 and columns.start % 2 == 0 and columns.stop <= out.shape[1]):
+    if not (len(begin) == len(out) + 1 and columns.start % 4 == 0 and columns.stop <= out.shape[1]):
         raise ValueError(f"noise in {columns} of {len(begin) - 1} rows onto {tuple(out.shape)}")
     _call(
         f"tacit_integers_{INTEGER_SUFFIX[out.dtype]}",
@@ -239,13 +239,37 @@ def integers_of_words(law: Law, words: Tensor, out: Tensor) -> None:
 
     Args:
         law: The distribution.
-        words: The bits of the words, int32 [rows, 2·width], contiguous.
+        words: The bits of the words, int32 [rows, width], contiguous; 2·width with a factor.
         out: Where to write, int32 [rows, width], contiguous.
     """
-    if not (words.dtype == out.dtype == torch.int32 and words.numel() == 2 * out.numel()):
+    each = 2 if law[2] else 1
+    if not (words.dtype == out.dtype == torch.int32 and words.numel() == each * out.numel()):
         raise ValueError(f"words {tuple(words.shape)} into {out.dtype} {tuple(out.shape)}")
     pointers = (words.data_ptr(), out.data_ptr())
     _call("tacit_integers_of_words", *_arguments(*law), *pointers, out.numel())
+
+
+def add_encoded(
+    x: Tensor, scale: float, limit: int, out: Tensor, largest: Tensor, columns: slice
+) -> None:
+    """Add Σ round(scale · x) over the rows of x, each limited to ±limit, for a slice of columns.
+
+    Args:
+        x: The rows, [n, P]; each is contiguous.
+        scale: The factor.
+        limit: The largest magnitude of a summand; what is not a number counts as the limit.
+        out: The sum to add to, float64 [P], contiguous. Exact while it is below 2⁵³.
+        largest: Becomes at least the largest magnitude before the limit, float64 [1].
+        columns: Which columns to change.
+    """
+    if not (out.dtype == largest.dtype == torch.float64 and out.shape == x.shape[1:]):
+        raise ValueError(f"the sum of {tuple(x.shape)} into {out.dtype} {tuple(out.shape)}")
+    factors = (ctypes.c_double(scale), ctypes.c_double(limit))
+    _call(
+        f"tacit_encoded_sum_{SUFFIX[x.dtype]}",
+        *(x.data_ptr(), x.stride(0), len(x), *map(ctypes.addressof, factors)),
+        *(out.data_ptr(), largest.data_ptr(), columns.start, columns.stop),
+    )
 
 
 def _arguments(guide: Tensor, thresholds: Tensor, factor: int) -> tuple[int, int, int, int]:

@@ -11,8 +11,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from tacit.core.native import TAIL_CELL, Law
+
 # Counters or columns per program.
 BLOCK = 256
+# Counters of integer noise per program: the fewer, the rarer is one whose words leave doubt.
+NOISE_BLOCK = 64
+# Clients whose noise a program adds up, and rows that it encodes.
+CLIENTS_TOGETHER, ROWS_TOGETHER = 16, 32
 
 
 @triton.jit
@@ -54,59 +60,111 @@ def _philox_kernel(out, counters, count, key, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _drawn(word, position, client, tick, thresholds, count, further, STEPS: tl.constexpr):
+def _drawn(
+    word, position, client, tick, guide, thresholds, count, further,
+    STEPS: tl.constexpr, TAIL_CELL: tl.constexpr
+):  # fmt: skip
+    # As draw_by_guide in kernels.c: how many thresholds are below the magnitude, or doubt.
     magnitude = (word & 0x7FFFFFFF).to(tl.int32)
-    # Bisect: how many thresholds have first words below the magnitude.
-    below = tl.zeros_like(magnitude)
-    end = below + count
-    for _ in range(STEPS):
-        middle = (below + end) // 2
-        first = tl.load(thresholds + 4 * middle, below < end, 0)
-        is_below = (below < end) & (first < magnitude)
-        end = tl.where(is_below, end, middle)
-        below = tl.where(is_below, middle + 1, below)
-    ties = tl.load(thresholds + 4 * below, below < count, -1) == magnitude
-    if tl.max(ties.to(tl.int32), 0) > 0:
-        r0, r1, r2, _r3 = tl.philox(further, position, client, tl.zeros_like(client), tick, 10)
-        while tl.max(ties.to(tl.int32), 0) > 0:
-            t0 = tl.load(thresholds + 4 * below + 1, ties, 0).to(tl.uint32)
-            t1 = tl.load(thresholds + 4 * below + 2, ties, 0).to(tl.uint32)
-            t2 = tl.load(thresholds + 4 * below + 3, ties, 0).to(tl.uint32)
-            at_most = (t0 < r0) | ((t0 == r0) & ((t1 < r1) | ((t1 == r1) & (t2 <= r2))))
-            passed = ties & at_most
-            below += passed.to(tl.int32)
-            following = tl.load(thresholds + 4 * below, passed & (below < count), -1)
-            ties = following == magnitude
+    cell = tl.maximum(magnitude >> 18, (magnitude >> 14) - 15 * TAIL_CELL)
+    entry = tl.load(guide + cell).to(tl.uint32, bitcast=True)
+    total = entry + (word & 0x3FFFF)
+    below = (total >> 18).to(tl.int32)
+    doubt = ((total | ((total & 0x3FFFF) - 1)) >> 31) > 0
+    if tl.max(doubt.to(tl.int32), 0) > 0:
+        # Bisect: how many thresholds have first words below the magnitude.
+        low = tl.where(doubt, 0, below)
+        end = tl.where(doubt, count, below)
+        for _ in range(STEPS):
+            middle = (low + end) // 2
+            first = tl.load(thresholds + 4 * middle, low < end, 0)
+            is_below = (low < end) & (first < magnitude)
+            end = tl.where(is_below, end, middle)
+            low = tl.where(is_below, middle + 1, low)
+        below = low
+        ties = tl.load(thresholds + 4 * below, doubt & (below < count), -1) == magnitude
+        if tl.max(ties.to(tl.int32), 0) > 0:
+            r0, r1, r2, _r3 = tl.philox(further, position, client, tl.zeros_like(client), tick, 10)
+            while tl.max(ties.to(tl.int32), 0) > 0:
+                t0 = tl.load(thresholds + 4 * below + 1, ties, 0).to(tl.uint32)
+                t1 = tl.load(thresholds + 4 * below + 2, ties, 0).to(tl.uint32)
+                t2 = tl.load(thresholds + 4 * below + 3, ties, 0).to(tl.uint32)
+                at_most = (t0 < r0) | ((t0 == r0) & ((t1 < r1) | ((t1 == r1) & (t2 <= r2))))
+                passed = ties & at_most
+                below += passed.to(tl.int32)
+                following = tl.load(thresholds + 4 * below, passed & (below < count), -1)
+                ties = following == magnitude
     return tl.where((word >> 31) > 0, -below, below)
 
 
 @triton.jit
 def _integers_kernel(
-    out, stride, tick, source, thresholds, count, factor, width, key, further,
-    SUM: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr
+    out, stride, tick, source, clients, guide, thresholds, count, factor, width, key, further,
+    SUM: tl.constexpr, EACH: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    CLIENTS: tl.constexpr, TAIL_CELL: tl.constexpr
 ):  # fmt: skip
-    programs_per_row = tl.cdiv(width, 2 * BLOCK)
-    row = (tl.program_id(0) // programs_per_row).to(tl.int64)
+    # Four words are 4 // EACH numbers.
+    numbers: tl.constexpr = 4 // EACH
+    programs_per_row = tl.cdiv(width, numbers * BLOCK)
+    begin = (tl.program_id(0) // programs_per_row).to(tl.int64) * CLIENTS
     block = (tl.program_id(0) % programs_per_row) * BLOCK + tl.arange(0, BLOCK)
     c0 = block.to(tl.uint32)
-    c1 = tl.load(source + row).to(tl.uint32) + tl.zeros_like(c0)
     c3 = tl.load(tick).to(tl.uint32) + tl.zeros_like(c0)
-    w0, w1, w2, w3 = tl.philox(key, c0, c1, tl.zeros_like(c0), c3, 10)
-    x0 = _drawn(w0, 4 * c0, c1, c3, thresholds, count, further, STEPS)
-    y0 = _drawn(w1, 4 * c0 + 1, c1, c3, thresholds, count, further, STEPS)
-    x1 = _drawn(w2, 4 * c0 + 2, c1, c3, thresholds, count, further, STEPS)
-    y1 = _drawn(w3, 4 * c0 + 3, c1, c3, thresholds, count, further, STEPS)
-    column = 2 * block
-    z0 = (factor * x0 + y0).to(out.dtype.element_ty)
-    z1 = (factor * x1 + y1).to(out.dtype.element_ty)
+    column = numbers * block
+    s0 = tl.zeros((BLOCK,), dtype=tl.int64)
+    s1 = tl.zeros((BLOCK,), dtype=tl.int64)
+    s2 = tl.zeros((BLOCK,), dtype=tl.int64)
+    s3 = tl.zeros((BLOCK,), dtype=tl.int64)
+    for row in range(begin, tl.minimum(begin + CLIENTS, clients)):
+        c1 = tl.load(source + row).to(tl.uint32) + tl.zeros_like(c0)
+        w0, w1, w2, w3 = tl.philox(key, c0, c1, tl.zeros_like(c0), c3, 10)
+        d0 = _drawn(w0, 4 * c0, c1, c3, guide, thresholds, count, further, STEPS, TAIL_CELL)
+        d1 = _drawn(w1, 4 * c0 + 1, c1, c3, guide, thresholds, count, further, STEPS, TAIL_CELL)
+        d2 = _drawn(w2, 4 * c0 + 2, c1, c3, guide, thresholds, count, further, STEPS, TAIL_CELL)
+        d3 = _drawn(w3, 4 * c0 + 3, c1, c3, guide, thresholds, count, further, STEPS, TAIL_CELL)
+        if EACH == 2:
+            s0 += factor * d0 + d1
+            s1 += factor * d2 + d3
+        else:
+            s0 += d0
+            s1 += d1
+            s2 += d2
+            s3 += d3
+    kind: tl.constexpr = out.dtype.element_ty
     if SUM:
         # Sums of integers do not depend on their order.
-        tl.atomic_add(out + column, z0, column < width)
-        tl.atomic_add(out + column + 1, z1, column + 1 < width)
+        tl.atomic_add(out + column, s0.to(kind), column < width)
+        tl.atomic_add(out + column + 1, s1.to(kind), column + 1 < width)
+        if EACH == 1:
+            tl.atomic_add(out + column + 2, s2.to(kind), column + 2 < width)
+            tl.atomic_add(out + column + 3, s3.to(kind), column + 3 < width)
     else:
-        out += row * stride + column
-        tl.store(out, tl.load(out, column < width) + z0, column < width)
-        tl.store(out + 1, tl.load(out + 1, column + 1 < width) + z1, column + 1 < width)
+        # One client per program.
+        out += begin * stride + column
+        tl.store(out, tl.load(out, column < width) + s0.to(kind), column < width)
+        tl.store(out + 1, tl.load(out + 1, column + 1 < width) + s1.to(kind), column + 1 < width)
+        if EACH == 1:
+            third, last = column + 2 < width, column + 3 < width
+            tl.store(out + 2, tl.load(out + 2, third) + s2.to(kind), third)
+            tl.store(out + 3, tl.load(out + 3, last) + s3.to(kind), last)
+
+
+@triton.jit
+def _encoded_sum_kernel(
+    x, out, stride, rows, width, scale, limit, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    first = tl.program_id(1).to(tl.int64) * ROWS
+    # Numbers of the host would come in single precision.
+    scale, limit = tl.load(scale), tl.load(limit)
+    total = tl.zeros((COLUMNS,), dtype=tl.float64)
+    for row in range(first, tl.minimum(first + ROWS, rows)):
+        value = tl.load(x + row * stride + column, column < width, 0.0).to(tl.float64) * scale
+        value = tl.where(value == value, value, limit)
+        value = tl.minimum(tl.maximum(value, -limit), limit)
+        # To the nearest integer, ties to even: adding 1.5 · 2⁵² leaves no other digits.
+        total += (value + 6755399441055744.0) - 6755399441055744.0
+    tl.atomic_add(out + column, total.to(tl.int64), column < width)
 
 
 @triton.jit
@@ -176,8 +234,7 @@ def words(key: int, tick: Tensor, source: Tensor, target: Tensor, columns: range
 
 
 def add_integers(
-    thresholds: Tensor,
-    factor: int,
+    law: Law,
     keys: tuple[int, int],
     tick: Tensor,
     source: Tensor,
@@ -187,23 +244,48 @@ def add_integers(
     """Add the integer noise of clients to their rows, or all of it to one row; sums wrap around.
 
     Args:
-        thresholds: The words of the thresholds, int32 [count, 4].
-        factor: The factor of the first word of a pair.
+        law: The distribution.
         keys: The key, and the key of further words.
         tick: The tick of all rows [1].
         source: The clients, int64 [k].
         onto: Rows int32 or int64 [k, P], or [1, P] for the sum; each is contiguous.
         is_sum: Whether to add all noise to the first row.
     """
-    count, width = len(thresholds), onto.shape[1]
+    guide, thresholds, factor = law
+    count, width, each = len(thresholds), onto.shape[1], 2 if factor else 1
+    together = CLIENTS_TOGETHER if is_sum else 1
     if len(source) and width:
-        grid = (len(source) * triton.cdiv(width, 2 * BLOCK),)
+        blocks = triton.cdiv(width, 4 // each * NOISE_BLOCK)
+        grid = (triton.cdiv(len(source), together) * blocks,)
         with torch.cuda.device_of(onto):
             _integers_kernel[grid](
-                onto, onto.stride(0), tick, source.contiguous(), thresholds, count,
-                factor, width, *map(_signed, keys),
-                SUM=is_sum, STEPS=count.bit_length(), BLOCK=BLOCK,
+                onto, onto.stride(0), tick, source.contiguous(), len(source), guide, thresholds,
+                count, factor, width, *map(_signed, keys), SUM=is_sum, EACH=each,
+                STEPS=count.bit_length(), BLOCK=NOISE_BLOCK, CLIENTS=together,
+                TAIL_CELL=TAIL_CELL, num_warps=2,
             )  # fmt: skip
+
+
+def encoded_sum(rows: Tensor, scale: float, limit: int) -> Tensor:
+    """Σ round(scale · x) over rows float32 [n, P], each limited to ±limit: int64 [P].
+
+    What is not a number counts as the limit.
+    """
+    count, width = rows.shape
+    out = torch.zeros(width, dtype=torch.int64, device=rows.device)
+    # Fills, not copies from the host: those would wait for the GPU.
+    factor, most = (
+        torch.full((1,), float(number), dtype=torch.float64, device=rows.device)
+        for number in (scale, limit)
+    )
+    if rows.numel():
+        grid = (triton.cdiv(width, BLOCK), triton.cdiv(count, ROWS_TOGETHER))
+        with torch.cuda.device_of(rows):
+            _encoded_sum_kernel[grid](
+                rows, out, rows.stride(0), count, width, factor, most,
+                ROWS=ROWS_TOGETHER, COLUMNS=BLOCK, num_warps=4,
+            )  # fmt: skip
+    return out
 
 
 def permuted(keys: Tensor, width: int, k: int, s: int, b: int) -> Tensor:

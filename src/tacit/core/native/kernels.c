@@ -24,6 +24,8 @@
 
 /* Numbers of a row at a time, so that what is read twice stays in a near cache. */
 #define TILE 12544
+/* Sums in double precision that stay in the nearest cache. */
+#define SUMS 1024
 /* Independent running maxima, which can be computed in parallel. */
 #define LANES 16
 
@@ -301,28 +303,32 @@ static inline void decide(int32_t *restrict drawn, const uint8_t *restrict doubt
 }
 
 /* out[i] += noise of source[e] for e in begin[i] .. begin[i + 1], for rows first <= i < last and columns from <= c < to,
- * where `from` is even; sums wrap around. */
+ * where `from` is a multiple of four; sums wrap around. Without a factor, a number takes one word instead of two. */
 #define DEFINE_INTEGERS(NAME, T, UNSIGNED)                                                                   \
     WIDE EXPORT void NAME(const uint32_t *guide, const uint32_t *thresholds, int64_t count, int64_t factor,  \
                           const int64_t *begin, const int64_t *source, int64_t tick, int64_t key,            \
                           int64_t further, T *out, int64_t stride, int64_t first, int64_t last, int64_t from, \
                           int64_t to) {                                                                      \
         const Law law = {guide, thresholds, count, (int32_t)factor};                                         \
+        const int64_t each = factor ? 2 : 1, most = 4 * BLOCKS / each;                                       \
         uint32_t words[4 * BLOCKS];                                                                          \
         int32_t drawn[4 * BLOCKS];                                                                           \
         uint8_t doubt[4 * BLOCKS];                                                                           \
         for (int64_t i = first; i < last; i++)                                                               \
-            for (int64_t low = from; low < to; low += 2 * BLOCKS) {                                          \
-                const int64_t n = to - low < 2 * BLOCKS ? to - low : 2 * BLOCKS;                             \
+            for (int64_t low = from; low < to; low += most) {                                                \
+                const int64_t n = to - low < most ? to - low : most;                                         \
                 T *restrict row = out + i * stride + low;                                                    \
                 for (int64_t e = begin[i]; e < begin[i + 1]; e++) {                                          \
-                    const uint32_t block = (uint32_t)(low / 2), client = (uint32_t)source[e];                \
+                    const uint32_t block = (uint32_t)(each * low / 4), client = (uint32_t)source[e];         \
                     philox(words, block, client, 0, (uint32_t)tick, (uint64_t)key);                          \
                     draw_by_guide(drawn, doubt, words, guide);                                               \
                     decide(drawn, doubt, words, &law, block, client, (uint32_t)tick, (uint64_t)further);     \
-                    for (int64_t k = 0; k < n; k++)                                                          \
-                        row[k] = (T)((UNSIGNED)row[k] +                                                      \
-                                     (UNSIGNED)(law.factor * drawn[2 * k] + drawn[2 * k + 1]));              \
+                    if (factor)                                                                              \
+                        for (int64_t k = 0; k < n; k++)                                                      \
+                            row[k] = (T)((UNSIGNED)row[k] +                                                  \
+                                         (UNSIGNED)(law.factor * drawn[2 * k] + drawn[2 * k + 1]));          \
+                    else                                                                                     \
+                        for (int64_t k = 0; k < n; k++) row[k] = (T)((UNSIGNED)row[k] + (UNSIGNED)drawn[k]); \
                 }                                                                                            \
             }                                                                                                \
     }
@@ -330,30 +336,60 @@ static inline void decide(int32_t *restrict drawn, const uint8_t *restrict doubt
 DEFINE_INTEGERS(tacit_integers_i32, int32_t, uint32_t)
 DEFINE_INTEGERS(tacit_integers_i64, int64_t, uint64_t)
 
-/* The numbers that 2n words stand for; INT32_MIN where one of a number's words ties. */
+/* The numbers that n or 2n words stand for; INT32_MIN where one of a number's words ties. */
 WIDE EXPORT void tacit_integers_of_words(const uint32_t *guide, const uint32_t *thresholds, int64_t count,
                                          int64_t factor, const uint32_t *words, int32_t *out, int64_t n) {
     const Law law = {guide, thresholds, count, (int32_t)factor};
+    const int64_t each = factor ? 2 : 1, most = 4 * BLOCKS / each;
     uint32_t part[4 * BLOCKS] = {0};
     int32_t drawn[4 * BLOCKS];
     uint8_t doubt[4 * BLOCKS];
-    for (int64_t low = 0; low < n; low += 2 * BLOCKS) {
-        const int64_t size = n - low < 2 * BLOCKS ? n - low : 2 * BLOCKS;
-        memcpy(part, words + 2 * low, (size_t)(2 * size) * sizeof *words);
+    for (int64_t low = 0; low < n; low += most) {
+        const int64_t size = n - low < most ? n - low : most;
+        memcpy(part, words + each * low, (size_t)(each * size) * sizeof *words);
         draw_by_guide(drawn, doubt, part, guide);
         for (int64_t k = 0; k < size; k++) {
             int tied = 0;
-            for (int64_t at = 2 * k; at < 2 * k + 2; at++)
+            for (int64_t at = each * k; at < each * (k + 1); at++)
                 if (doubt[at]) {
                     const uint32_t magnitude = part[at] & MAGNITUDE;
                     const int64_t below = thresholds_below(&law, magnitude);
                     drawn[at] = with_sign((uint32_t)below, part[at]);
                     tied |= ties(&law, below, magnitude);
                 }
-            out[low + k] = tied ? INT32_MIN : law.factor * drawn[2 * k] + drawn[2 * k + 1];
+            const int32_t number = factor ? law.factor * drawn[2 * k] + drawn[2 * k + 1] : drawn[k];
+            out[low + k] = tied ? INT32_MIN : number;
         }
     }
 }
+
+/* out[k] += the sum over rows of round(scale x[i][k]), ties to even, limited to +-limit, for columns from <= k < to. Sums
+ * of integers below 2^53 are exact in any order. *largest becomes at least the largest magnitude before the limit. What
+ * is not a number counts as the limit. */
+#define DEFINE_ENCODED_SUM(NAME, T)                                                                          \
+    WIDE EXPORT void NAME(const T *x, int64_t stride, int64_t rows, const double *scale, const double *limit, \
+                          double *out, double *largest, int64_t from, int64_t to) {                          \
+        const double s = *scale, most = *limit, shift = 0x1.8p52; /* beyond which doubles are integers */    \
+        double peak[SUMS];                                                                                   \
+        for (int64_t low = from; low < to; low += SUMS) {                                                    \
+            const int64_t n = to - low < SUMS ? to - low : SUMS;                                             \
+            double *restrict sum = out + low;                                                                \
+            for (int64_t k = 0; k < SUMS; k++) peak[k] = 0;                                                  \
+            for (int64_t i = 0; i < rows; i++) {                                                             \
+                const T *restrict row = x + i * stride + low;                                                \
+                for (int64_t k = 0; k < n; k++) {                                                            \
+                    const double v = s * (double)row[k], size = v < 0 ? -v : v;                              \
+                    const double above = v < most ? v : most, within = above > -most ? above : -most;        \
+                    peak[k] = size > peak[k] ? size : peak[k];                                               \
+                    sum[k] += (within + shift) - shift;                                                      \
+                }                                                                                            \
+            }                                                                                                \
+            for (int64_t k = 0; k < n; k++) *largest = peak[k] > *largest ? peak[k] : *largest;              \
+        }                                                                                                    \
+    }
+
+DEFINE_ENCODED_SUM(tacit_encoded_sum_f32, float)
+DEFINE_ENCODED_SUM(tacit_encoded_sum_f64, double)
 
 /* Gradients of single samples. These loops are written in vectors, which not every compiler knows. */
 #if defined(__GNUC__)
