@@ -26,7 +26,6 @@ from tacit.simulation import Setting, Simulation
 from tacit.tasks.parts import Parts
 
 CLIENTS, MANY = 10, 1000
-PLANNED = 1_160
 
 
 def simulation(
@@ -39,8 +38,10 @@ def simulation(
     families = {1: tacit.Topology.complete, CLIENTS: tacit.Topology.complete}
     graph = families.get(clients, tacit.Topology.ring)(clients).mixing("metropolis")
     if isinstance(algorithm, tacit.PrivateSGD):
-        promise = tacit.Privacy(epsilon=3.0, honest=1 if clients == 1 else None)
-        algorithm = prepare(algorithm, promise, task, graph, PLANNED)
+        # The noise of ε = 3 after 1,160 iterations; a larger ε lets the bench go on.
+        honest = 1 if clients == 1 else None
+        promise = tacit.Privacy(epsilon=30.0, honest=honest, noise_multiplier=1.8)
+        algorithm = prepare(algorithm, promise, task, graph, steps=1)
     begun = Simulation(Setting(algorithm, task, graph, seed=0, device=device))
     begun.start()
     return begun

@@ -78,6 +78,8 @@ MODELS = {
     "lenet, sigmoid": lambda: models.build("lenet", IMAGE, CLASSES, activation="sigmoid"),
     "lenet, tanh": lambda: models.build("lenet", IMAGE, CLASSES, activation="tanh"),
     "sigmoid-cnn3": lambda: models.build("sigmoid-cnn3", IMAGE, CLASSES, filters=3, uniform=0.5),
+    "tanh-cnn2": lambda: models.build("tanh-cnn2", IMAGE, CLASSES),
+    "tanh-cnn6": lambda: models.build("tanh-cnn6", IMAGE, CLASSES, width=4),
     "mlp": lambda: models.build("mlp", IMAGE, CLASSES, hidden=(5, 6)),
     "linear": lambda: models.build("linear", IMAGE, CLASSES),
 }

@@ -8,15 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from tacit.report.style import INK, MUTED, plot_style
-from tacit_papers.findings.private_training_settings import (
-    ALGORITHMS,
-    CENTRAL,
-    LPPA,
-    NONE,
-    Study,
-    studies,
-)
+from tacit.report.style import MUTED, plot_style
+from tacit_papers.findings.private_training_settings import ALGORITHMS, CENTRAL, Study, studies
 from tacit_papers.framework.drawing import HEIGHT, colour_and_marker, legend_below, plot_means
 from tacit_papers.framework.results import ArtifactResult
 
@@ -45,10 +38,6 @@ def _draw_panel(axes: Axes, result: ArtifactResult, name: str, study: Study) -> 
             # Hollow and dashed, so that private-sgd stays visible below it.
             style |= {"linestyle": "--", "markerfacecolor": "none", "markersize": 8}
         plot_means(axes, result, points, result.metric, **style)
-    if (name, NONE, LPPA) in result:
-        without = result.mean((name, NONE, LPPA))
-        label = "lppa, no guarantee, same model"
-        axes.axhline(without, color=INK, linestyle="--", linewidth=1.2, label=label)
     if study.published is not None:
         label = "lppa, no guarantee, its paper's protocol"
         axes.axhline(study.published, color=MUTED, linestyle=":", linewidth=1.2, label=label)

@@ -14,8 +14,6 @@ CLIP, MOMENTUM, CORRELATION = 0.1, 0.9, 3.0
 DELTA = 1e-5
 PRIVATE, CENTRAL, DECOR, LOCAL = "private-sgd", "central DP-SGD", "decor", "local noise"
 ALGORITHMS = (LOCAL, DECOR, PRIVATE, CENTRAL)
-# Without a guarantee: the label of LPPA's ε.
-LPPA, NONE = "lppa", "none"
 EPSILONS = ("0.5", "1", "2", "3", "8")
 Rates = dict[str, float]  # the learning rate for each ε
 
@@ -33,9 +31,8 @@ class Study:
         private: Learning rates of private-sgd, and of central DP-SGD.
         decor: Learning rates of decor.
         local: Learning rates of local noise.
-        lppa: Learning rate of lppa; None leaves it out.
         required: The accuracy in percent that is claimed, for some ε.
-        published: Accuracy of lppa by its paper's protocol, from lppa/table1.
+        published: Accuracy of lppa, which has no guarantee, from lppa/table1.
     """
 
     data: dict[str, Any]
@@ -46,7 +43,6 @@ class Study:
     private: Rates
     decor: Rates = field(default_factory=dict)
     local: Rates = field(default_factory=dict)
-    lppa: float | None = None
     required: Rates = field(default_factory=dict)
     published: float | None = None
 
@@ -77,9 +73,6 @@ class Study:
                 "allow_divergence": True,
             },
         }
-        if algorithm == LPPA:
-            settings["algorithm"] = {"name": "lppa", "lr": rate or self.lppa}
-            return make_config(settings)
         settings["privacy"] = {"epsilon": float(epsilon), "delta": DELTA}
         own = {"lr": rate or self.rates(algorithm)[epsilon], "clip": CLIP}
         if algorithm in (PRIVATE, CENTRAL):
@@ -108,7 +101,6 @@ STUDIES = {
         private=_by_epsilon(0.5, 1.0, 2.0, 2.0, 4.0),
         decor=_by_epsilon(6.0, 8.0, 12.0, 20.0, 24.0),
         local=_by_epsilon(3.0, 4.0, 6.0, 9.0, 16.0),
-        lppa=0.2,
         required={"1": 96.8, "3": 97.8},
         published=96.56,
     ),
@@ -121,7 +113,6 @@ STUDIES = {
         private={"1": 2.0, "3": 4.0, "8": 6.0},
         decor={"1": 12.0, "3": 30.0, "8": 40.0},
         local={"1": 7.0, "3": 15.0, "8": 24.0},
-        lppa=0.2,
         required={"1": 83.3, "3": 86.2, "8": 87.3},
         published=80.58,
     ),
@@ -156,7 +147,6 @@ QUICK_STUDIES = {
         private={"3": 1.0, "8": 2.0},
         decor={"3": 5.0, "8": 10.0},
         local={"3": 5.0, "8": 10.0},
-        lppa=0.05,
         required={"3": 97.8},
     )
 }
