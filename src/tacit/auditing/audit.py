@@ -114,7 +114,7 @@ def run_audit(
     recorded = run
     if keep != Keep(insides=keep.insides, theta0=keep.theta0):
         recorded = without(on_symbols(keep, common_start=common_start), mismatches)
-        if _row_count(run.transcript) > _row_count(recorded.transcript):
+        if run.transcript.row_count > recorded.transcript.row_count:
             notes.append("attacks on messages that the transcript did not keep")
     suite = canaries = None
     effort = AttackOptions() if options.attacks is True else options.attacks or None
@@ -217,10 +217,6 @@ def record_iterations(
         simulation.step()
         report("recording messages", iteration + 1, iterations)
     return transcript
-
-
-def _row_count(transcript: Transcript) -> int:
-    return sum(len(message.rows) for message in transcript.messages)
 
 
 def _first_iterations(transcript: Transcript, iterations: int) -> Transcript:

@@ -127,6 +127,11 @@ class Transcript:
         """All tags, in the order of their first use."""
         return list(dict.fromkeys(message.tag for message in self.messages))
 
+    @property
+    def row_count(self) -> int:
+        """The number of rows in all messages."""
+        return sum(len(message.rows) for message in self.messages)
+
     def held_row(self, unknown: Unknown) -> Tensor:
         """The numbers [P] of an unknown that a client in `keep.insides` held."""
         if unknown.client == EVERY_CLIENT:  # One first model for all: each client's is it.

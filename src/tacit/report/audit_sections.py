@@ -9,8 +9,7 @@ from typing import Any
 from tacit.auditing.active.gains import GAIN_COLUMNS, gain_cells
 from tacit.auditing.active.recovered import MAX_MSE
 from tacit.auditing.attacks.reconstruction_attacks import ReconstructionResult
-from tacit.auditing.canaries.client import ClientCanaries
-from tacit.auditing.canaries.gradient import GradientCanaries
+from tacit.auditing.canaries.trials import TrialsResult
 from tacit.auditing.result import ASSUMPTIONS, AdversaryResult, Audit
 from tacit.auditing.sum_verdicts import promise_of, rounded_up
 from tacit.auditing.symbolic.leakage import QUESTIONS, Leakage, format_terms
@@ -184,9 +183,7 @@ def _canaries(audit: Audit) -> str:
     return html + (_canary_table("Gradient canaries", sums) if sums else "")
 
 
-def _canary_table(
-    name: str, every: Sequence[tuple[AdversaryResult, ClientCanaries | GradientCanaries]]
-) -> str:
+def _canary_table(name: str, every: Sequence[tuple[AdversaryResult, TrialsResult]]) -> str:
     rows = []
     for result, found in every:
         gaussian = found.gaussian_epsilon

@@ -13,64 +13,38 @@ exceed the ledger's upper bound. That proves a defect, up to the confidence.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import Progress
-from tacit.auditing.bounds.added_noise import Bound
 from tacit.auditing.bounds.ledger import Ledger, compute_ledger, ledger_adversary
-from tacit.auditing.canaries.copies import CanaryObjective, disjoint_copies, run_copies
+from tacit.auditing.canaries.copies import CanaryObjective
 from tacit.auditing.canaries.likelihood import CoinLikelihood
-from tacit.auditing.scoring.coin_guesses import (
-    CoinBound,
-    gaussian_trade_off_epsilon,
-    independent_trials_bound,
-)
+from tacit.auditing.canaries.trials import FEWEST, TRIALS, WIDTH, Trials, TrialsResult
+from tacit.auditing.scoring.coin_guesses import gaussian_trade_off_epsilon
 from tacit.auditing.symbolic.leakage import check_victim
 from tacit.auditing.symbolic.replay import replay
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse
-from tacit.core.randomness import Philox, derive_key
-from tacit.core.workers import WorkerPool
 from tacit.simulation import Setting
 
-TRIALS = 100_000
-ACCUSING = 0.999  # confidence from which on a contradiction is called a defect
-WIDTH = 2  # coordinates of a canary, at most
-FEWEST = 1_000  # trials that run together, at least
 # Numbers in all messages of the copies that run together.
 NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True)
-class ClientCanaries:
+class ClientCanaries(TrialsResult):
     """What client canaries show about one victim, beside what the ledger proves."""
 
-    victim: int
-    adversary: str
+    unit: ClassVar[str] = "client"
     view: str  # the adversary whose messages were enough
-    lower: CoinBound
-    almost_sure: float  # ε is at least this with `ACCUSING` confidence
-    upper: Bound
-    gaussian_epsilon: float | None  # at least, if the trade-off is Gaussian; None: other noise
-    trials: int
-    iterations: int
-    width: int
-    seconds: float
-    stopped: bool  # by the limit of time
-
-    @property
-    def is_defect(self) -> bool:
-        """Whether the lower bound exceeds the proved one also with `ACCUSING` confidence."""
-        return self.almost_sure > self.upper.epsilon and self.upper.delta <= self.lower.delta
 
     @property
     def assumptions(self) -> list[str]:
@@ -84,31 +58,11 @@ class ClientCanaries:
         ]
 
     def __str__(self) -> str:
-        lower, upper = self.lower, self.upper
-        measured = f"ε ≥ {lower.epsilon:.3g} with {lower.confidence:.0%} confidence"
-        text = f"client canaries: {measured} from {self.trials:,} trials"
-        if self.gaussian_epsilon is not None:
-            text += f" (ε ≥ {self.gaussian_epsilon:.3g} if the trade-off function is Gaussian)"
+        text = f"client canaries: {self.measured('', 'the trade-off function')}"
+        claim = f"ε ≤ {self.upper.epsilon:.3g}"
         if self.is_defect:
-            return f"{text}: a defect of the analysis: the ledger claims ε ≤ {upper.epsilon:.3g}"
-        return f"{text}; the ledger proves ε ≤ {upper.epsilon:.3g}"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "unit": "client",
-            "victim": self.victim,
-            "adversary": self.adversary,
-            **self.lower.as_dict(),
-            "epsilon_at_least_if_gaussian": self.gaussian_epsilon,
-            "epsilon_at_most": self.upper.epsilon,
-            "is_defect": self.is_defect,
-            "trials": self.trials,
-            "iterations": self.iterations,
-            "width": self.width,
-            "seconds": self.seconds,
-            "stopped": self.stopped,
-            "assumptions": self.assumptions,
-        }
+            return f"{text}: a defect of the analysis: the ledger claims {claim}"
+        return f"{text}; the ledger proves {claim}"
 
 
 def client_canaries(
@@ -167,16 +121,17 @@ def client_canaries(
     setting.check()
     who = Adversary.parse(adversary) if isinstance(adversary, str) else adversary
     run, ledger = analysed or _analyse(setting, who, victim, iterations, delta)
-    clip, task = setting.task.clip, setting.task
-    if math.isinf(ledger.upper.epsilon):
+    task, clip = setting.task, setting.task.clip
+    victim, upper = ledger.victim, ledger.upper
+    if math.isinf(upper.epsilon):
         raise Misuse(
-            f"There is no guarantee for client {ledger.victim}: {ledger.upper.why}.",
+            f"There is no guarantee for client {victim}: {upper.why}.",
             "Measure canaries where the ledger has a bound.",
         )
     if clip is None:
         return "gradients are not clipped, so that none is the largest"
     stronger = ledger_adversary(who)
-    likelihood = CoinLikelihood.best(run, stronger, ledger.victim, clip)
+    likelihood = CoinLikelihood.best(run, stronger, victim, clip)
     width = min(WIDTH, task.parameters)
     try:
         setting.algorithm.check_width(width)
@@ -186,45 +141,31 @@ def client_canaries(
         return likelihood
     for one in earlier:
         same = (one.victim, one.view, one.lower.delta)
-        if same == (ledger.victim, str(likelihood.adversary), ledger.upper.delta):
-            return replace(one, adversary=str(stronger), upper=ledger.upper)
-    numbers = width * max(1, sum(len(message.rows) for message in run.transcript.messages))
-    parts = math.ceil(trials / max(FEWEST, NUMBERS // numbers))
-    copies = math.ceil(trials / parts)
-    union, begun = disjoint_copies(setting.graph, copies), time.perf_counter()
-    pool = WorkerPool.for_device(device)
-    scores, coins = [], []
-    for part in range(parts):
-        if part and time.perf_counter() - begun > seconds:
-            break
-        key = derive_key(seed, "canaries", part)
-        canaries = CanaryObjective.random(
-            copies, setting.graph.clients, width, clip, likelihood.signs, key, task.dtype, device
-        )
-        noise = Philox(key, width, task.dtype, pool)
-        observed = run_copies(setting.algorithm, union, run.steps, canaries, noise)
-        scores.append(likelihood.scores(observed))
-        coins.append(canaries.coins[:, ledger.victim].numpy() > 0)
-        if progress is not None:
-            done = min(trials, copies * (part + 1))
-            progress(f"guessing canaries of client {ledger.victim}", done, trials)
-    every, heads = np.concatenate(scores)[:trials], np.concatenate(coins)[:trials]
-    given = every, heads, ledger.upper.delta, confidence
-    is_gaussian = likelihood.gaussian and ledger.upper.delta > 0
-    return ClientCanaries(
-        ledger.victim,
-        str(stronger),
-        str(likelihood.adversary),
-        independent_trials_bound(*given),
-        independent_trials_bound(*given[:3], ACCUSING).epsilon,
-        ledger.upper,
-        gaussian_trade_off_epsilon(*given) if is_gaussian else None,
-        len(every),
+        if same == (victim, str(likelihood.adversary), upper.delta):
+            return replace(one, adversary=str(stronger), upper=upper)
+    guessed = Trials(
+        "canaries",
+        setting,
         run.steps,
-        width,
-        time.perf_counter() - begun,
-        len(scores) < parts,
+        victim,
+        upper.delta,
+        confidence,
+        trials,
+        max(FEWEST, NUMBERS // (width * max(1, run.transcript.row_count))),
+        seconds,
+        seed,
+        progress,
     )
+
+    def draw(copies: int, key: int) -> tuple[CanaryObjective, Tensor]:
+        size = copies, setting.graph.clients, width
+        canaries = CanaryObjective.random(*size, clip, likelihood.signs, key, task.dtype, device)
+        return canaries, canaries.coins[:, victim] > 0
+
+    gaussian = gaussian_trade_off_epsilon if likelihood.gaussian else None
+    outcome = guessed.run(draw, likelihood.scores, gaussian)
+    view = str(likelihood.adversary)
+    return ClientCanaries(victim, str(stronger), upper, run.steps, width, *outcome, view)
 
 
 def _analyse(

@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
 from tacit.auditing.bounds.ledger import Ledger
 from tacit.auditing.canaries.client import ClientCanaries, client_canaries
-from tacit.auditing.canaries.gradient import FEWEST, GradientCanaries, gradient_canaries
+from tacit.auditing.canaries.gradient import GradientCanaries, gradient_canaries
 from tacit.auditing.canaries.sample import SampleCanaries, sample_canaries
+from tacit.auditing.canaries.trials import FEWEST
 from tacit.auditing.symbolic.symbols import SymbolicRun, run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.simulation import Setting
@@ -20,6 +22,7 @@ from tacit.simulation import Setting
 # Clients times iterations up to which gradient canaries are of the whole run, and how many of them
 # all trials together have at most: they take most of the time.
 WHOLE_RUN, ALL_TRIALS = 4_000, 2e7
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,27 +56,17 @@ class CanaryMeasurements:
             earlier: Results of other adversaries, which are used again if they see the same.
         """
         found: list[ClientCanaries] = []
-        options = self.options
         # Sums over samples have gradient canaries.
-        measures = options.canary_trials and not self.run.samplings
-        for ledger in ledgers if measures else ():
-            if not 0 < ledger.upper.epsilon < math.inf:
-                continue
+        for ledger in () if self.run.samplings else self._bounded(ledgers):
             one = client_canaries(
                 self.setting,
                 adversary,
                 analysed=(self.run, ledger),
                 earlier=earlier,
-                trials=options.canary_trials,
-                seconds=options.seconds,
-                seed=options.seed,
-                device=options.device,
-                progress=self.progress,
+                trials=self.options.canary_trials,
+                **self._effort,
             )
-            if isinstance(one, ClientCanaries):
-                found.append(one)
-            else:
-                self._note(f"canaries of client {ledger.victim}: {one}")
+            self._keep(found, one, f"canaries of client {ledger.victim}")
         return found
 
     def of_sums(
@@ -85,14 +78,11 @@ class CanaryMeasurements:
         iterations. The arguments are those of `of_clients`.
         """
         found: list[GradientCanaries] = []
-        options, clients = self.options, self.setting.graph.clients
-        for ledger in ledgers if options.canary_trials and self.run.samplings else ():
-            if not 0 < ledger.upper.epsilon < math.inf:
-                continue
+        for ledger in self._bounded(ledgers) if self.run.samplings else ():
             run, upper = self.run, ledger.upper
             if ledger.whole_run is not None and self.whole_run is not None:
                 run, upper = self.whole_run, ledger.whole_run
-            most = ALL_TRIALS / (clients * max(1, run.steps))
+            most = ALL_TRIALS / (self.setting.graph.clients * max(1, run.steps))
             one = gradient_canaries(
                 self.setting,
                 run,
@@ -100,16 +90,10 @@ class CanaryMeasurements:
                 ledger.victim,
                 upper,
                 earlier=[*earlier, *found],
-                trials=min(options.canary_trials, max(FEWEST, int(most))),
-                seconds=options.seconds,
-                seed=options.seed,
-                device=options.device,
-                progress=self.progress,
+                trials=min(self.options.canary_trials, max(FEWEST, int(most))),
+                **self._effort,
             )
-            if isinstance(one, GradientCanaries):
-                found.append(one)
-            else:
-                self._note(f"canaries of client {ledger.victim}: {one}")
+            self._keep(found, one, f"canaries of client {ledger.victim}")
         return found
 
     @cached_property
@@ -125,6 +109,7 @@ class CanaryMeasurements:
     def of_samples(self, adversary: Adversary, ledgers: Sequence[Ledger]) -> list[SampleCanaries]:
         """Lower bounds on ε for one sample of each victim, from one training run each."""
         found: list[SampleCanaries] = []
+        one: SampleCanaries | str
         for ledger in ledgers if self.options.sample_canaries else ():
             try:
                 one = sample_canaries(
@@ -139,13 +124,25 @@ class CanaryMeasurements:
                     progress=self.progress,
                 )
             except Misuse as problem:
-                self._note(
-                    f"sample canaries of client {ledger.victim}: {problem.problem.rstrip('.')}"
-                )
-            else:
-                found.append(one)
+                one = problem.problem.rstrip(".")
+            self._keep(found, one, f"sample canaries of client {ledger.victim}")
         return found
 
-    def _note(self, note: str) -> None:
-        if note not in self.notes:
+    @property
+    def _effort(self) -> dict[str, Any]:
+        options = self.options
+        shared = {"seconds": options.seconds, "seed": options.seed, "device": options.device}
+        return {**shared, "progress": self.progress}
+
+    def _bounded(self, ledgers: Sequence[Ledger]) -> list[Ledger]:
+        """Those with a bound that trials can be compared with, if there are to be trials."""
+        if not self.options.canary_trials:
+            return []
+        return [ledger for ledger in ledgers if 0 < ledger.upper.epsilon < math.inf]
+
+    def _keep(self, found: list[T], one: T | str, what: str) -> None:
+        """Add a result to those found, or the reason why there is none to the notes."""
+        if not isinstance(one, str):
+            found.append(one)
+        elif (note := f"{what}: {one}") not in self.notes:
             self.notes.append(note)

@@ -155,7 +155,7 @@ def run_on_symbols(
     run = partial(_run, algorithm, graph, steps, keep or Keep(), common_start=common_start)
     sent = run(counter).transcript
     unknowns = len(counter.columns)
-    size = 8.0 * unknowns * sum(len(message.rows) for message in sent.messages)
+    size = 8.0 * unknowns * sent.row_count
     if size > MAX_BYTES:
         raise Misuse(
             f"{steps} iterations of {graph.clients} clients have {unknowns:,} unknowns: the "
