@@ -515,7 +515,8 @@ def private_sgd(a, plain):
         updates = []
         for i in range(N):
             if mechanism.unit == "sample":
-                g = plain.clipped_sum(i, theta, bound, probability, t + 1)
+                clip = (1 - mechanism.rounding) * bound
+                g = plain.clipped_sum(i, theta, clip, probability, t + 1)
             else:
                 g, own = ZERO, theta
                 for local in range(a.local_steps):
@@ -551,7 +552,8 @@ def decor(a, plain):
     for t in range(STEPS):
         sent = []
         for i in range(N):
-            g = plain.clipped_sum(i, theta[i], mechanism.bound, mechanism.sampling_rate, t + 1)
+            clip = (1 - mechanism.rounding) * mechanism.bound
+            g = plain.clipped_sum(i, theta[i], clip, mechanism.sampling_rate, t + 1)
             g = g + noise("u", own, t + 1, i)
             for j in plain.neighbours[i]:
                 g = g + noise("v", shared, t + 1, i, j) - noise("v", shared, t + 1, j, i)

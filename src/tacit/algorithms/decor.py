@@ -29,7 +29,7 @@ class Decor(PrivateAlgorithm):
     uⱼ is own noise. The noise v of an edge is known to both ends and cancels in the sum over all
     clients, but not at once in their models. With `correlation` = 0 all noise is local. B is the
     expected number of samples that one client draws. Gradients are sums in floating point, and so
-    is the noise: the guarantee is that of ideal noise.
+    is the noise: the guarantee is that of ideal noise, and the last digits of messages break it.
 
     Args:
         lr: Step size λ, a number or a schedule.
@@ -59,9 +59,16 @@ class Decor(PrivateAlgorithm):
         mechanism = correlated_noise(promise, self.clip, self.correlation, facts, graph)
         return replace(self, mechanism=mechanism)
 
+    def remarks(self, graph: Graph) -> list[str]:
+        return ["the guarantee is one for ideal noise: noise in floating point tells more"]
+
     @property
     def budget(self) -> Budget | None:
         return None if self.mechanism is None else self.mechanism.budget
+
+    @property
+    def facts(self) -> Population | None:
+        return None if self.mechanism is None else self.mechanism.facts
 
     def start(self, here: Here) -> ModelState:
         return ModelState(here.theta0)
@@ -70,7 +77,8 @@ class Decor(PrivateAlgorithm):
         noise = self.mechanism
         if noise is None:
             raise Misuse("decor has no guarantee to keep.", "Give one: [privacy] epsilon = 3.")
-        total = here.clipped_sum(s.theta, noise.bound, noise.sampling_rate)
+        sampling = noise.bound, noise.sampling_rate
+        total = here.clipped_sum(s.theta, *sampling, rounding=noise.rounding)
         # Each direction of an edge has half the variance.
         edges = here.edge_noise("v", Gaussian(noise.shared / 2**0.5))
         total = total + here.noise("u", Gaussian(noise.own)) + here.graph.net_out(*edges)

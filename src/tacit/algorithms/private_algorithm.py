@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Self
 
 from tacit.algorithms.algorithm import Algorithm
@@ -44,6 +45,11 @@ class PrivateAlgorithm(Algorithm):
     def budget(self) -> Budget | None:
         """What a run spends; None before the algorithm is prepared, or without a guarantee."""
 
+    @property
+    @abstractmethod
+    def facts(self) -> Population | None:
+        """What it was prepared for; None before."""
+
 
 def prepare(
     algorithm: Algorithm, promise: Privacy | None, task: Task, graph: Graph, steps: int
@@ -60,14 +66,24 @@ def prepare(
             f"{algorithm.name} does not keep a privacy guarantee.",
             "Use tacit.PrivateSGD, or leave `privacy` out.",
         )
-    if promise is None:
+    earlier = algorithm.facts
+    if promise is None and earlier is None:
         return algorithm
-    if not isinstance(promise, Privacy):
-        raise Misuse(f"privacy is {promise!r}.", "Give tacit.Privacy(epsilon=3.0).")
     parts, batch_size = require_samples(task)
     samples = int(parts.sizes.sum())
     batch = min(samples, task.clients * batch_size)
     facts = Population(task.clients, samples, batch, task.parameters, steps)
+    if promise is None:
+        if earlier is not None and replace(earlier, steps=steps) != facts:
+            raise Misuse(
+                f"This {algorithm.name} was prepared for {earlier.clients} clients with "
+                f"{earlier.samples} samples, batches of {earlier.batch:g} and {earlier.parameters} "
+                "parameters, which are not those of this task.",
+                "Give `privacy` again: it is prepared anew.",
+            )
+        return algorithm
+    if not isinstance(promise, Privacy):
+        raise Misuse(f"privacy is {promise!r}.", "Give tacit.Privacy(epsilon=3.0).")
     return algorithm.prepared(promise, facts, graph)
 
 

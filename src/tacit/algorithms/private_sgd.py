@@ -137,6 +137,10 @@ class PrivateSGD(PrivateAlgorithm):
         return None if self.mechanism is None else self.mechanism.budget
 
     @property
+    def facts(self) -> Population | None:
+        return None if self.mechanism is None else self.mechanism.facts
+
+    @property
     def gradients_per_step(self) -> int:
         return self.local_steps
 
@@ -149,7 +153,8 @@ class PrivateSGD(PrivateAlgorithm):
         if mechanism.unit == "client":
             update = self._local_update(s.theta, here)
         else:
-            update = here.clipped_sum(s.theta, mechanism.bound, mechanism.sampling_rate)
+            sampling = mechanism.bound, mechanism.sampling_rate
+            update = here.clipped_sum(s.theta, *sampling, rounding=mechanism.rounding)
         (total,) = here.net.total(update=here.fixed_point("update", update, mechanism.code))
         mean, rate = (1 / mechanism.expected) * total, here.rate(self.lr)
         if self.optimizer == "sgd":

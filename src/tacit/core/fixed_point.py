@@ -68,12 +68,13 @@ class FixedPoint:
         """round(s · x) as int32, limited to ±`limit`; what is not a number counts as the limit.
 
         Raises:
-            Misuse: If a number is beyond the limit. On a GPU it becomes the limit instead.
+            Misuse: If a number is beyond the limit and there is no noise. With noise the error
+                would tell something about the data, and on a GPU it would have to wait.
         """
         out = torch.empty(rows.shape, dtype=torch.int32, device=rows.device)
         for part in _tiles(rows):
             scaled = (rows[part].double() * self.scale).round_()
-            if not rows.is_cuda:
+            if self.noise is None and not rows.is_cuda:
                 least, most = (float(end) for end in torch.aminmax(scaled))
                 if max(most, -least) > self.limit:
                     raise self._out_of_range("A number to be summed", self.limit)
@@ -96,7 +97,7 @@ class FixedPoint:
                 add_encoded(rows, self.scale, self.limit, out, largest[-1], columns)
 
             pool.run(add, pool.split(rows.shape[1]))
-            if any(bool(one.round() > self.limit) for one in largest):
+            if self.noise is None and any(bool(one.round() > self.limit) for one in largest):
                 raise self._out_of_range("A number to be summed", self.limit)
             return out.to(torch.int64)[None]
         if gpu_usable(rows.device) and rows.dtype == torch.float32 and rows.stride(1) == 1:

@@ -13,6 +13,7 @@ from tacit.core.codec import Codec
 from tacit.core.fixed_point import FixedPoint, IntegerRows
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
+from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import CodedRows, NoiseRows, Sent
 from tacit.core.schedules import Rate, rate_at
 
@@ -91,12 +92,23 @@ class Here(ABC):
         """
 
     @abstractmethod
-    def clipped_sum(self, theta: Tensor, bound: float, rate: float, local: int = 0) -> Tensor:
+    def clipped_sum(
+        self,
+        theta: Tensor,
+        bound: float,
+        rate: float,
+        local: int = 0,
+        rounding: float = ROUNDING,
+    ) -> Tensor:
         """Sums [n, P] of per-sample gradients at each client's own row of models [n, P].
 
-        Each sample of a client is included with probability `rate`, independently of all others,
-        and its gradient is scaled to a norm of at most `bound`. So one sample changes the sum by
-        at most `bound`. `local` is the number of the gradient within this iteration.
+        Each sample of a client is included with probability `rate`, independently of all others.
+        Gradients are scaled to a norm of at most (1 − `rounding`)·`bound`, so that one sample
+        changes the computed sum by at most `bound`, rounding included: see `rounded_sums`. `local`
+        is the number of the gradient within this iteration.
+
+        Raises:
+            Misuse: If a client may draw so many samples that rounding takes more than its share.
         """
 
     @abstractmethod

@@ -14,6 +14,7 @@ from tacit.core.here import Function, Here, Network, Nonlinear
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
 from tacit.core.randomness import Philox, Randomness
+from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import NoiseRows
 
 Apply = Callable[..., Tensor]  # (step, *rows) → step.function(*rows)
@@ -25,14 +26,21 @@ class Sampling:
 
     Attributes:
         rate: The probability with which each sample is included.
-        bound: The largest norm of one sample's gradient.
+        bound: What one sample changes at most.
         draw: (rows [k], width) → uniform 32-bit words [k, width] of the clients hosted in these
             rows, secret to each of them. Computed on the host.
+        rounding: The share of the bound that rounding may take; 0 leaves it out of account.
     """
 
     rate: float
     bound: float
     draw: Callable[[Tensor, int], Tensor]
+    rounding: float = ROUNDING
+
+    @property
+    def clip(self) -> float:
+        """The largest norm of one sample's gradient: the bound without what rounding may add."""
+        return (1 - self.rounding) * self.bound
 
 
 class Objective(Protocol):
@@ -95,19 +103,25 @@ class HostedClients(Here):
     def grad(self, theta: Tensor, local: int = 0) -> Tensor:
         return self.objective.grad(theta, self.batch(local))
 
-    def clipped_sum(self, theta: Tensor, bound: float, rate: float, local: int = 0) -> Tensor:
-        return self.objective.clipped_sum(
-            theta, self.sampling(bound, rate, local), self.batch(local)
-        )
+    def clipped_sum(
+        self,
+        theta: Tensor,
+        bound: float,
+        rate: float,
+        local: int = 0,
+        rounding: float = ROUNDING,
+    ) -> Tensor:
+        sampling = self.sampling(bound, rate, local, rounding)
+        return self.objective.clipped_sum(theta, sampling, self.batch(local))
 
-    def sampling(self, bound: float, rate: float, local: int) -> Sampling:
+    def sampling(self, bound: float, rate: float, local: int, rounding: float) -> Sampling:
         """The sampling of gradient `local` of this step, from the clients' own randomness."""
         tag, tick, ids = f"{RESERVED} sampling/{local}", self._tick, self.graph.host_ids
 
         def draw(rows: Tensor, width: int) -> Tensor:
             return self.randomness.words(tag, tick, ids[rows], width)
 
-        return Sampling(rate, bound, draw)
+        return Sampling(rate, bound, draw, rounding)
 
     def minimise(self, linear: Tensor, curvature: Tensor) -> Tensor:
         return self.objective.minimise(linear, curvature, self.batch(0))

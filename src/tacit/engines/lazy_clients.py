@@ -13,6 +13,7 @@ from tacit.core.fixed_point import FixedPoint, IntegerRows
 from tacit.core.here import Function, Network
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.neighbourhood import Neighbourhood
+from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import CodedRows, EdgeRows, Sent, is_shared, received, shared
 from tacit.engines.lazy_rows import (
     Added,
@@ -122,10 +123,17 @@ class LazyClients(HostedClients):
 
         return Computed(write, theta, self.workspace)
 
-    def clipped_sum(self, theta: Any, bound: float, rate: float, local: int = 0) -> Any:
+    def clipped_sum(
+        self,
+        theta: Any,
+        bound: float,
+        rate: float,
+        local: int = 0,
+        rounding: float = ROUNDING,
+    ) -> Any:
         rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
-        number, sampling = self.batch(local), self.sampling(bound, rate, local)
-        self.workspace.drawn[local] = bound, rate
+        number, sampling = self.batch(local), self.sampling(bound, rate, local, rounding)
+        self.workspace.drawn[local] = bound, rate, rounding
 
         def write(out: Tensor, value: Tensor) -> None:
             self.objective.clipped_sum(value, sampling, number, out)

@@ -36,6 +36,10 @@ State = TypeVar("State")
 Coefficient = float | Tensor  # A tensor without dimensions in a captured step, else a number.
 
 
+# Bound, rate and rounding of a sum over drawn samples.
+Drawn = tuple[float, float, float]
+
+
 @dataclass(frozen=True)
 class Workspace:
     """What evaluation uses: recycled memory, and the threads that share the work.
@@ -46,7 +50,7 @@ class Workspace:
 
     buffers: Buffers = field(default_factory=Buffers)
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
-    drawn: dict[int, tuple[float, float] | None] = field(default_factory=dict)
+    drawn: dict[int, Drawn | None] = field(default_factory=dict)
 
     def add(self, out: Tensor, terms: list[tuple[Coefficient, Tensor]]) -> None:
         """Add Σ coefficient · rows to `out` in place, term by term, two terms per pass."""

@@ -20,8 +20,10 @@ import numpy as np
 
 from tacit.core.errors import Misuse
 from tacit.graph import Graph
+from tacit.privacy.accounting.correlated import precision
 from tacit.privacy.guarantee import Budget, Privacy
 from tacit.privacy.population import Population
+from tacit.privacy.private_sum import rounding_of
 
 # Coalitions that are looked at; more would take long.
 MOST_COALITIONS = 20_000
@@ -38,6 +40,8 @@ class CorrelatedNoise:
         own: Standard deviation ω of a client's own noise.
         shared: Standard deviation of the noise vᵢⱼ of two neighbours.
         budget: What a run spends.
+        rounding: The share of the bound that rounding of sums may take.
+        facts: What all this was computed for.
     """
 
     bound: float
@@ -46,6 +50,8 @@ class CorrelatedNoise:
     own: float
     shared: float
     budget: Budget
+    rounding: float = 0.0
+    facts: Population | None = None
 
 
 def correlated_noise(
@@ -71,7 +77,8 @@ def correlated_noise(
     share = worst_share(graph, ratio, facts.clients - budget.honest)
     own = budget.noise_multiplier * bound * share**0.5
     expected = rate * facts.samples / facts.clients
-    return CorrelatedNoise(bound, rate, expected, own, ratio * own, budget)
+    rounding = rounding_of(rate * facts.samples, rate)
+    return CorrelatedNoise(bound, rate, expected, own, ratio * own, budget, rounding, facts)
 
 
 def worst_share(graph: Graph, ratio: float, curious: int) -> float:
@@ -86,13 +93,10 @@ def worst_share(graph: Graph, ratio: float, curious: int) -> float:
             f"{graph.clients} clients.",
             f"Assume more honest clients, e.g. honest = {graph.clients - 1}.",
         )
-    adjacency = np.zeros((graph.clients, graph.clients))
-    adjacency[graph.edges[:, 0], graph.edges[:, 1]] = 1.0
     worst = 0.0
     for coalition in combinations(range(graph.clients), curious):
         honest = np.setdiff1d(np.arange(graph.clients), coalition)
-        between = adjacency[np.ix_(honest, honest)]
-        laplacian = np.diag(between.sum(axis=1)) - between
-        precision = np.linalg.inv(np.eye(len(honest)) + ratio**2 * laplacian)
-        worst = max(worst, float(precision.diagonal().max()))
+        between = graph.edges[np.isin(graph.edges, honest).all(axis=1)]
+        edges = np.searchsorted(honest, between)
+        worst = max(worst, float(precision(edges, len(honest), 1.0, ratio).diagonal().max()))
     return worst

@@ -1,9 +1,10 @@
 """One private sum per iteration: sampling, clipping, noise and encoding for a promised guarantee.
 
-A sample's clipped gradient has norm at most C, so it changes a client's integers by at most
-s·C + √P: rounding moves each of P coordinates by at most one. Noise of the honest clients together
-has at least the guarantee of Gaussian noise with the standard deviation σ(s·C + √P), where σ is the
-noise multiplier that the accountant counts on. Each of h honest clients adds 1/h of the variance.
+A sample changes a client's sum by at most C (see `rounded_sums`), and its integers by at most
+s·C + √P: rounding to integers moves each of P coordinates by at most one. Noise of the honest
+clients together has at least the guarantee of Gaussian noise with the standard deviation
+σ(s·C + √P), where σ is the noise multiplier that the accountant counts on. Each of h honest clients
+adds 1/h of the variance.
 
 The noise has one of a family of integer distributions, so σ is met exactly by the choice of s.
 """
@@ -11,11 +12,12 @@ The noise has one of a family of integer distributions, so σ is met exactly by 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tacit.core.discrete_gaussian import MAX_FACTOR, DiscreteGaussian
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import LARGEST_TOTAL, FixedPoint
+from tacit.core.rounded_sums import rounding_share
 from tacit.privacy.accounting.integer_noise import continuous_scale, rounding_distance
 from tacit.privacy.guarantee import Budget, Privacy, Unit
 from tacit.privacy.population import Population
@@ -24,6 +26,8 @@ from tacit.privacy.population import Population
 OVERHEAD = 1e-3
 # What is still acceptable where integers of 32 bits have no room for more.
 MOST_OVERHEAD = 0.1
+# The largest share of the bound that is left to rounding of sums.
+MOST_ROUNDING = 0.1
 # Without clipping: the largest gradient of a sample by one parameter that sums must have room for.
 LARGEST_GRADIENT = 16.0
 
@@ -39,6 +43,8 @@ class PrivateSum:
         expected: The expected number of contributions, by which the sum is divided.
         code: Scale and noise of the integers.
         budget: What a run spends.
+        rounding: The share of the bound that rounding of sums may take.
+        facts: What all this was computed for.
     """
 
     unit: Unit
@@ -47,6 +53,8 @@ class PrivateSum:
     expected: float
     code: FixedPoint
     budget: Budget
+    rounding: float = 0.0
+    facts: Population | None = None
 
 
 def private_sum(promise: Privacy, bound: float, facts: Population) -> PrivateSum:
@@ -101,9 +109,26 @@ def private_sum(promise: Privacy, bound: float, facts: Population) -> PrivateSum
         )
     draws = facts.parameters * steps * facts.clients
     budget = budget.with_distance(noise.distance(draws) + rounding_distance(draws))
-    return PrivateSum(
-        promise.unit, bound, rate, expected, FixedPoint(per_bound / bound, noise), budget
-    )
+    code = FixedPoint(per_bound / bound, noise)
+    rounding = 0.0 if is_client else rounding_of(expected, rate)
+    facts = replace(facts, steps=steps)
+    return PrivateSum(promise.unit, bound, rate, expected, code, budget, rounding, facts)
+
+
+def rounding_of(expected: float, rate: float) -> float:
+    """The share of a bound that rounding may take, in sums over so many samples on average.
+
+    Raises:
+        Misuse: If it is a large part of the bound.
+    """
+    share = rounding_share(expected, rate)
+    if share > MOST_ROUNDING:
+        raise Misuse(
+            f"Sums over {expected:,.0f} samples lose too many digits in single precision: "
+            f"{share:.0%} of the clipping bound.",
+            "Lower the batch size.",
+        )
+    return share
 
 
 def _most(expected: float, rate: float) -> float:

@@ -145,6 +145,14 @@ def test_preparing_changes_the_mechanism_only():
     assert prepared.budget.spent(7) <= 3.0
 
 
+@pytest.mark.parametrize("kind", [PrivateSGD, Decor])
+def test_noise_of_another_federation_is_refused(kind):
+    prepared = prepare(kind(lr=0.1), PROMISE, squares(), RING, 4)
+    assert prepare(prepared, None, squares(), RING, 9) is prepared
+    words = misuse_message(prepare, prepared, None, squares(batch_size=2), RING, 4)
+    assert_mentions(words, "prepared for 6 clients with 48 samples", "Give `privacy` again")
+
+
 def test_a_budget_that_ends_early_is_cautioned_about():
     few = Privacy(3.0, noise_multiplier=2.0)
     algorithm = prepare(PrivateSGD(lr=0.1), few, squares(), RING, 400)

@@ -199,7 +199,7 @@ def test_a_canary_is_as_long_as_clipping_allows():
     assert rows[~there].count_nonzero() == 0
     norms = rows[there, 2].double().norm(dim=1)
     assert (norms <= 0.5).all()
-    torch.testing.assert_close(norms, torch.full_like(norms, 0.5), rtol=1e-4, atol=0)
+    torch.testing.assert_close(norms, torch.full_like(norms, always.clip), rtol=1e-4, atol=0)
 
 
 def test_reasons_against_a_measurement():

@@ -199,6 +199,16 @@ def test_the_sum_refuses_what_is_out_of_range(large):
         FixedPoint(1e3).encoded_sum(rows, WorkerPool(2))
 
 
+@pytest.mark.parametrize("large", [1e9, -1e9, math.inf, math.nan])
+def test_with_noise_no_error_tells_of_a_number_out_of_range(large):
+    code = FixedPoint(1e3, DiscreteGaussian(0))
+    rows = torch.zeros(2, 5)
+    rows[1, 3] = large
+    limit = math.copysign(code.limit, large) if large == large else code.limit
+    assert code.encode(rows)[1, 3] == limit
+    assert code.encoded_sum(rows, WorkerPool(1))[0, 3] == limit
+
+
 def test_rows_are_added_up_at_once_unless_their_integers_are_known():
     rows = torch.arange(6).view(2, 3)
     sent = IntegerRows(

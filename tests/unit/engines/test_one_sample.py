@@ -1,16 +1,22 @@
 """How much one sample can change a sum: at most the bound, in the computer's arithmetic too."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 from torch import nn
 
 import tacit
 from tacit.algorithms.private_algorithm import prepare
+from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import Sampling
 from tacit.core.workers import WorkerPool
+from tacit.engines.gradients import strategies
 from tacit.engines.gradients.clipped import ClippedSums, pass_size
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.gradients.sample_backends import SampleBackend
+from tacit.privacy.private_sum import rounding_of
 from tacit.tasks.sample_gradients import OuterProducts, write_clipped_sums
 
 IMAGE = (1, 28, 28)
@@ -113,26 +119,79 @@ def loss(theta, x):
     return (theta * x).sum(1).mean()
 
 
+def private(x):
+    """A prepared algorithm for a client with the samples x, and its objective."""
+    task = tacit.Task.from_loss(loss, [x, torch.zeros_like(x)], torch.zeros(1), batch_size=len(x))
+    graph = tacit.Topology.complete(2).mixing("metropolis")
+    promise = tacit.Privacy(epsilon=1.0, delta=1e-6, honest=1)
+    algorithm = prepare(tacit.PrivateSGD(lr=1.0, clip=BOUND), promise, task, graph, 1)
+    loader = task.loader(torch.tensor([0]), 0, "cpu", positions=torch.tensor([0]))
+    return algorithm.mechanism, HostedObjective(task, [0], loader, "looped", 0, "cpu")
+
+
+def everything(mechanism):
+    def draw(rows, width):
+        return torch.zeros(len(rows), width).long()
+
+    return Sampling(1.0, mechanism.bound, draw, mechanism.rounding)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
-def test_one_sample_changes_the_integers_by_at_most_what_noise_is_made_for(workers):
+@pytest.mark.parametrize("passes", [None, 64, 1000])
+def test_one_sample_changes_the_integers_by_at_most_what_noise_is_made_for(
+    workers, passes, monkeypatch
+):
+    """Also in passes of so many samples, as on a GPU."""
+
     def integers(present):
-        x = ill_conditioned(present)
-        task = tacit.Task.from_loss(
-            loss, [x, torch.zeros_like(x)], torch.zeros(1), batch_size=len(x)
-        )
-        graph = tacit.Topology.complete(2).mixing("metropolis")
-        promise = tacit.Privacy(epsilon=1.0, delta=1e-6, honest=1)
-        algorithm = prepare(tacit.PrivateSGD(lr=1.0, clip=BOUND), promise, task, graph, 1)
-        loader = task.loader(torch.tensor([0]), 0, "cpu", positions=torch.tensor([0]))
-        hosted = HostedObjective(task, [0], loader, "looped", 0, "cpu", WorkerPool(workers))
-        everything = Sampling(1.0, BOUND, lambda rows, width: torch.zeros(len(rows), width).long())
-        total = hosted.clipped_sum(torch.zeros(1, 1), everything, 0)
-        return algorithm.mechanism.code, int(algorithm.mechanism.code.encode(total)[0, 0])
+        mechanism, hosted = private(ill_conditioned(present))
+        hosted = replace(hosted, pool=WorkerPool(workers))
+        sampling, theta = everything(mechanism), torch.zeros(1, 1)
+        if passes is None:
+            total = hosted.clipped_sum(theta, sampling, 0)
+        else:
+            workspace = hosted._clipped_sums.backend.workspace
+            monkeypatch.setitem(strategies.WORKSPACE, "cpu", passes * workspace)
+            place = hosted.place_sample(theta, hosted.drawn(sampling))
+            total = hosted.clipped_sum_on(theta, place, sampling.clip, torch.empty(1, 1))
+        return mechanism.code, int(mechanism.code.encode(total)[0, 0])
 
     assert in_float32(ill_conditioned(True)) - in_float32(ill_conditioned(False)) > 3.9
     code, absent = integers(False)
     _, present = integers(True)
     assert 0 < present - absent <= code.scale * BOUND + 1
+
+
+@settings(max_examples=60)
+@given(
+    count=st.integers(2, 40_000),
+    size=st.sampled_from([1.0, 0.5, 1e-4]),
+    last=st.sampled_from([-1.0, 1.0]),
+)
+def test_one_more_sample_changes_a_sum_by_at_most_the_bound(count, size, last):
+    """Equal gradients, and one more: the share that is left to rounding is the same."""
+    without = torch.full((count, 1), size)
+    mechanism, hosted = private(without)
+    other = private(torch.cat((without, torch.tensor([[last]]))))[1]
+    sampling, theta = everything(mechanism), torch.zeros(1, 1)
+    one, two = (each.clipped_sum(theta, sampling, 0).double() for each in (hosted, other))
+    assert abs(float(two - one)) <= BOUND
+
+
+def test_sums_that_lose_too_many_digits_are_refused():
+    mechanism, hosted = private(torch.ones(5000, 1))
+    few = replace(everything(mechanism), rounding=1e-6)
+    with pytest.raises(Misuse, match=r"draws 5,000 samples.*loses more digits"):
+        hosted.clipped_sum(torch.zeros(1, 1), few, 0)
+    with pytest.raises(Misuse, match=r"Sums over 1,000,000 samples.*Lower the batch size"):
+        rounding_of(1e6, 1.0)
+
+
+def test_whether_a_run_begins_does_not_depend_on_the_data():
+    """Two gradients that almost cancel, or that are not finite, do not matter to the check."""
+    for x in ([[1.0], [-1.0 + 1e-6]], [[0.0], [0.0]], [[float("nan")], [1e38]]):
+        mechanism, hosted = private(torch.tensor(x))
+        assert hosted.clipped_sum(torch.zeros(1, 1), everything(mechanism), 0).isfinite().all()
 
 
 @pytest.mark.parametrize("bound", [1e-6, 1e-3])

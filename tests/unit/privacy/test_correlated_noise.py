@@ -49,9 +49,11 @@ def test_the_worst_client_against_the_worst_coalition(topology, ratio, curious):
 
 
 def test_without_correlation_all_noise_is_local_and_with_much_it_is_that_of_a_sum():
-    assert worst_share(RING, 0.0, 1) == 1
+    assert worst_share(RING, 0.0, 1) == pytest.approx(1, rel=1e-12)
     # Four clients on a path are left.
     assert worst_share(RING, 1e4, 1) == pytest.approx(1 / 4, rel=1e-6)
+    # As exact for a ratio of which the square has few digits left.
+    assert worst_share(RING, 1e8, 1) == pytest.approx(1 / 4, rel=1e-9)
     # The hub of a star leaves every other client alone.
     assert worst_share(Topology.star(5).mixing("metropolis"), 1e4, 1) == pytest.approx(1)
 

@@ -25,6 +25,7 @@ from tacit.core.here import Network, Nonlinear
 from tacit.core.hosted_clients import Sampling
 from tacit.core.neighbourhood import Neighbourhood
 from tacit.core.noise import Noise
+from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import NoiseRows, Sent, received
 from tacit.core.schedules import Rate, Schedule, rate_at
 from tacit.graph import Graph
@@ -225,10 +226,17 @@ class _SymbolicHere(UnroundedClients):
         clients.uses_iteration = used
         return gradients
 
-    def clipped_sum(self, theta: Tensor, bound: float, rate: float, local: int = 0) -> Tensor:
+    def clipped_sum(
+        self,
+        theta: Tensor,
+        bound: float,
+        rate: float,
+        local: int = 0,
+        rounding: float = ROUNDING,
+    ) -> Tensor:
         clients = object.__getattribute__(self, "objective")
         used = clients.uses_iteration
-        sums = super().clipped_sum(theta, bound, rate, local)
+        sums = super().clipped_sum(theta, bound, rate, local, rounding)
         clients.uses_iteration = used
         return sums
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
-from tacit.core.hosted_clients import HostedClients
+from tacit.core.hosted_clients import HostedClients, Sampling
+from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import is_shared, shared
 from tacit.core.schedules import Rate, rate_at
 from tacit.engines.buffers import Buffers
@@ -23,7 +24,7 @@ from tacit.engines.capture.graphs import Work, captured
 from tacit.engines.gradients.device_samples import DeviceSample
 from tacit.engines.gradients.objective import HostedObjective
 from tacit.engines.lazy_clients import LazyClients, LazyNetwork
-from tacit.engines.lazy_rows import Computed, Known, Workspace, evaluated_state
+from tacit.engines.lazy_rows import Computed, Drawn, Known, Workspace, evaluated_state
 from tacit.engines.stacked import StackedNetwork
 from tacit.engines.watchdog import Watchdog
 
@@ -48,15 +49,14 @@ class DeviceClock:
         # Of the gradients that an iteration computes: those on batches, and those on drawn samples.
         drawn = here.workspace.drawn or dict.fromkeys(range(here.gradients_per_step))
         self._samples: dict[int, Tensor | None] = {}
-        self._places: dict[int, tuple[DeviceSample, float, float]] = {}
+        self._places: dict[int, tuple[DeviceSample, Drawn]] = {}
         for local, sampling in drawn.items():
             if sampling is None:
                 index = here.objective.samples(1 + local)
                 self._samples[local] = None if index is None else index.clone()
             else:
-                bound, rate = sampling
-                sample = here.objective.drawn(here.at(0).sampling(bound, rate, local))
-                self._places[local] = here.objective.place_sample(like, sample), bound, rate
+                sample = here.objective.drawn(self._sampling(0, local, sampling))
+                self._places[local] = here.objective.place_sample(like, sample), sampling
 
     def set(self, t: int) -> bool:
         """Prepare the device for iteration t; False if more samples were drawn than fit."""
@@ -71,10 +71,9 @@ class DeviceClock:
                 batch = self.objective.samples(1 + t * self._here.gradients_per_step + local)
                 assert batch is not None
                 index.copy_(batch)
-        here = self._here.at(t)
         return all(
-            place.load(self.objective.drawn(here.sampling(bound, rate, local)))
-            for local, (place, bound, rate) in self._places.items()
+            place.load(self.objective.drawn(self._sampling(t, local, sampling)))
+            for local, (place, sampling) in self._places.items()
         )
 
     def rate(self, rate: Rate) -> float | Tensor:
@@ -93,16 +92,17 @@ class DeviceClock:
             raise NotCapturable("it computes other gradients than in earlier iterations")
         return self.objective.grad_on(theta, self._samples[local], out)
 
-    def clipped_sum(
-        self, theta: Tensor, local: int, bound: float, rate: float, out: Tensor
-    ) -> Tensor:
+    def clipped_sum(self, theta: Tensor, local: int, sampling: Drawn, out: Tensor) -> Tensor:
         """Sums over the current samples."""
-        place, *sampling = self._places.get(local, (None,))
-        if place is None or sampling != [bound, rate]:
+        place, earlier = self._places.get(local, (None, None))
+        if place is None or sampling != earlier:
             raise NotCapturable("it samples otherwise than in earlier iterations")
-        return self.objective.shortened(
-            self.objective.clipped_sum_on(theta, place, bound, out), bound, rate
-        )
+        clip = self._sampling(0, local, sampling).clip
+        return self.objective.clipped_sum_on(theta, place, clip, out)
+
+    def _sampling(self, t: int, local: int, drawn: Drawn) -> Sampling:
+        bound, rate, rounding = drawn
+        return self._here.at(t).sampling(bound, rate, local, rounding)
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,19 @@ class CapturedClients(LazyClients):
             rows = Known(theta, self.workspace)
         return Computed(lambda out, value: clock.grad(value, local, out), rows, self.workspace)
 
-    def clipped_sum(self, theta: Any, bound: float, rate: float, local: int = 0) -> Any:
+    def clipped_sum(
+        self,
+        theta: Any,
+        bound: float,
+        rate: float,
+        local: int = 0,
+        rounding: float = ROUNDING,
+    ) -> Any:
         clock = self.clock
         rows = Known(theta, self.workspace) if isinstance(theta, Tensor) else theta
 
         def write(out: Tensor, value: Tensor) -> None:
-            clock.clipped_sum(value, local, bound, rate, out)
+            clock.clipped_sum(value, local, (bound, rate, rounding), out)
 
         return Computed(write, rows, self.workspace)
 

@@ -181,11 +181,14 @@ class ClippedSums:
 
     def _run_passes(self, theta: Tensor, samples: DeviceSample, out: Tensor, run: Pass) -> None:
         """Run all passes and add up those of the same clients."""
+        total = out[:0].double()
         for clients, step, packed in samples.passes():
             target = out[clients] if step == 0 else torch.empty_like(out[clients])
             run(theta[clients][:1], packed[None], target)
             if step:
-                out[clients] += target
+                # In float64, so that the number of passes adds no rounding.
+                total = (out[clients].double() if step == 1 else total) + target
+                out[clients] = total
 
     def _write(self, theta: Tensor, sample: PoissonSample, bound: float, out: Tensor) -> None:
         """Write the sums with workers, each of which takes a piece of the samples at a time."""

@@ -15,11 +15,11 @@ from torch.func import grad, vmap
 from tacit.core.checks import check_number
 from tacit.core.errors import Misuse
 from tacit.core.hosted_clients import Sampling
+from tacit.core.rounded_sums import rounding_share
 from tacit.core.workers import WorkerPool, without_onednn
 from tacit.engines.capture.graphs import Pass, captured_pass
 from tacit.engines.gradients.clipped import ClippedSums, require_samples
 from tacit.engines.gradients.device_samples import DeviceSample
-from tacit.engines.gradients.rounded_sums import shortening
 from tacit.engines.gradients.strategies import WORKSPACE, Strategy
 from tacit.tasks.batches import BatchLoader, Chunk, FullBatchLoader, MiniBatchLoader, gather
 from tacit.tasks.flat import Loss
@@ -114,8 +114,6 @@ class HostedObjective:
     pool: WorkerPool = field(default_factory=lambda: WorkerPool(1))
     # Captured passes by number of clients.
     _captured: dict[int, Pass] = field(default_factory=dict)
-    # Factors of clipped sums by sampling rate.
-    _shortening: dict[float, Tensor] = field(default_factory=dict)
 
     @cached_property
     def _backend(self) -> GradientBackend:
@@ -176,23 +174,23 @@ class HostedObjective:
     def clipped_sum(
         self, theta: Tensor, sampling: Sampling, number: int, out: Tensor | None = None
     ) -> Tensor:
-        out = self.clipped_sum_of(theta, self.drawn(sampling), sampling.bound, out)
-        return self.shortened(out, sampling.bound, sampling.rate)
-
-    def shortened(self, sums: Tensor, bound: float, rate: float) -> Tensor:
-        """Sums [n, P], shortened in place so that one sample changes them by at most the bound.
-
-        Rounding alone could make it a little more: see `rounded_sums`.
-        """
-        if math.isinf(bound):
-            return sums
-        if rate not in self._shortening:
-            sizes = require_samples(self.loader).poisson.sizes
-            self._shortening[rate] = shortening(sizes, rate, sums.dtype).to(sums.device)
-        return sums.mul_(self._shortening[rate])
+        return self.clipped_sum_of(theta, self.drawn(sampling), sampling.clip, out)
 
     def drawn(self, sampling: Sampling) -> PoissonSample:
-        """The samples that the hosted clients draw."""
+        """The samples that the hosted clients draw.
+
+        Raises:
+            Misuse: If they may be so many that rounding takes more than its share of the bound.
+        """
+        poisson = require_samples(self.loader).poisson
+        largest = sampling.rate * int(poisson.sizes.max())
+        needed = rounding_share(largest, sampling.rate)
+        if math.isfinite(sampling.bound) and 0 < sampling.rounding < needed:
+            raise Misuse(
+                f"A client draws {largest:,.0f} samples on average, whose sum loses more digits in "
+                f"single precision than a share of {sampling.rounding:.2g}.",
+                "Draw fewer samples, or give clipped_sum a larger `rounding`.",
+            )
         hosted = torch.as_tensor(self.clients)
 
         def words(ids: Tensor, width: int) -> Tensor:

@@ -1,4 +1,7 @@
-"""Checks that the loss of a batch is made of losses of single samples, as clipping them needs."""
+"""Checks that the loss of a batch is made of losses of single samples, as clipping them needs.
+
+The samples that are tried are made up: whether a run begins must tell nothing about the data.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +9,58 @@ import torch
 from torch import Tensor
 
 from tacit.core.errors import Misuse, first_line
-from tacit.tasks.batches import gather
 from tacit.tasks.flat import Loss, ModuleLoss
 from tacit.tasks.parts import Part
 
 # Standard deviation of what is added to the model: with zero weights nothing has an influence.
 PERTURBATION = 0.01
+# Classes that are tried.
+MOST_CLASSES = 32
 
 
 def check_separable(loss: Loss, theta: Tensor, arrays: Part) -> None:
-    """Raise Misuse if samples influence each other. Compares two samples together and alone.
+    """Raise Misuse if samples influence each other. Compares some together and alone.
 
     Args:
         loss: The loss of a batch.
         theta: A model [P].
-        arrays: Samples [B, ...].
+        arrays: Samples [B, ...], of which only the shape and the type are used.
     """
-    if len(arrays[0]) < 2:
-        return
     generator = torch.Generator().manual_seed(0)
     shift = torch.randn(theta.shape, generator=generator, dtype=theta.dtype)
     theta = theta + PERTURBATION * shift.to(theta.device)
-    pair = gather(arrays, torch.tensor([0, _other(arrays[-1])], device=arrays[0].device))
-    alone = [gather(pair, slice(0, 1)), gather(pair, slice(1, 2))]
+    count = 2
     if isinstance(loss, ModuleLoss):
-        _check_module(loss, theta, pair[0], [one[0] for one in alone])
-    together, first, second = (_gradient(loss, theta, part) for part in (pair, *alone))
-    total = first + second
-    if not (_close(together, total) or _close(together, total / 2)):
+        count = _check_module(loss, theta, _made_up(arrays, 2)[0])
+    some = _made_up(arrays, count)
+    alone = [tuple(array[k : k + 1] for array in some) for k in range(count)]
+    try:
+        together = _gradient(loss, theta, some)
+        each = torch.stack([_gradient(loss, theta, one) for one in alone])
+    except Exception as error:  # users' losses raise many kinds
         raise Misuse(
-            "The gradient of two samples is neither the mean nor the sum of their own gradients, "
+            f"The loss cannot be tried on made-up samples ({first_line(error)}), and trying it on "
+            "real ones would tell something about them.",
+            "Give a loss that takes any samples of this shape and type.",
+        ) from error
+    total, largest = each.sum(0), each.abs().max()
+    if not (_close(together, total, largest) or _close(together, total / count, largest)):
+        raise Misuse(
+            "The gradient of some samples is neither the mean nor the sum of their own gradients, "
             "so a sample cannot be clipped by itself.",
             "Give a loss that is the mean over the samples of a batch; class weights make it "
             "something else.",
         )
 
 
-def _check_module(loss: ModuleLoss, theta: Tensor, pair: Tensor, alone: list[Tensor]) -> None:
+def _check_module(loss: ModuleLoss, theta: Tensor, pair: Tensor) -> int:
+    """How many made-up samples have all classes; raises Misuse if outputs depend on others."""
     try:
         with torch.no_grad():
             together = loss.flat(theta, pair)
-            apart = torch.cat([loss.flat(theta, one) for one in alone])
-        problem = "" if _close(together, apart) else "its output depends on the rest of the batch"
+            apart = torch.cat([loss.flat(theta, pair[k : k + 1]) for k in range(2)])
+        close = _close(together, apart, apart.abs().max())
+        problem = "" if close else "its output depends on the rest of the batch"
     except Exception as error:  # BatchNorm refuses a batch of one sample
         problem = first_line(error)
     if problem:
@@ -56,13 +69,27 @@ def _check_module(loss: ModuleLoss, theta: Tensor, pair: Tensor, alone: list[Ten
             "cannot be clipped.",
             "Use layers without statistics of the batch: nn.GroupNorm instead of BatchNorm.",
         )
+    # One of these dimensions counts the classes.
+    return min(max(2, min(together.shape[1:], default=2)), MOST_CLASSES)
 
 
-def _other(targets: Tensor) -> int:
-    """A sample with another target than the first one, if there is one."""
-    differs = (targets != targets[:1]).flatten(1).any(1) if targets.ndim > 1 else None
-    differs = targets != targets[0] if differs is None else differs
-    return max(1, int(differs.to(torch.uint8).argmax()))
+def _made_up(arrays: Part, count: int) -> Part:
+    """Samples of the same shape and type: normal numbers, or 0, 1, … for whole numbers.
+
+    Whole numbers that are targets go up to `count`, others to 1.
+    """
+    generator = torch.Generator().manual_seed(1)
+    made = []
+    for place, array in enumerate(arrays):
+        shape = (count, *array.shape[1:])
+        if array.is_floating_point():
+            sample = torch.randn(shape, generator=generator, dtype=array.dtype)
+        else:
+            below = count if place else 2
+            number = torch.arange(count).remainder(below).view(-1, *(1 for _ in shape[1:]))
+            sample = number.expand(shape).to(array.dtype)
+        made.append(sample.to(array.device))
+    return tuple(made)
 
 
 def _gradient(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
@@ -70,8 +97,7 @@ def _gradient(loss: Loss, theta: Tensor, arrays: Part) -> Tensor:
     return torch.autograd.grad(loss(point, *arrays), point)[0]
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors agree to half of their digits. What is not finite is not compared."""
+def _close(one: Tensor, other: Tensor, scale: Tensor) -> bool:
+    """Whether two tensors agree to half of the digits of `scale`; NaN is not compared."""
     tolerance = torch.finfo(one.dtype).eps ** 0.5
-    difference = (one - other).abs().max()
-    return not bool(difference > tolerance * other.abs().max())
+    return not bool((one - other).abs().max() > tolerance * scale)

@@ -2,8 +2,8 @@
 
 All kernels have a fixed amount of work, whatever the samples are, so that they can be captured:
 which samples belong to a client is read on the device. Products are always in full float32, because
-rounding must not make a clipped gradient longer than its bound. Sums are added in a fixed order, at
-most 16 samples in float32 and the rest in float64: see `tacit.engines.gradients.rounded_sums`.
+rounding must not make a clipped gradient longer than its bound. Sums are added in a fixed order and
+in float64: see `tacit.core.rounded_sums`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ WARPS = 8
 ENOUGH_WARPS = 8192
 # Programs that keep a GPU busy when clients' samples are added up.
 ENOUGH_PROGRAMS = 264
-# Clients with fewer samples on average are summed sample by sample.
-FEW = 16
 
 
 @triton.jit
@@ -147,12 +145,15 @@ def _weighted_sums_kernel(
 
 
 @triton.jit
-def _few_outer_sums_kernel(
+def _outer_sums_kernel(
     factors, left, right, bounds, out, left_b, left_o, right_b, right_i, outputs, width,
-    out_client, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr,
+    out_client, out_piece, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    client = tl.program_id(0)
+    client, piece, pieces = tl.program_id(0), tl.program_id(2), tl.num_programs(2)
     low, high = tl.load(bounds + client), tl.load(bounds + client + 1)
+    length = (high - low + pieces - 1) // pieces
+    low += piece * length
+    high = tl.minimum(high, low + length)
     blocks = (width + WIDTH - 1) // WIDTH
     i = (tl.program_id(1) % blocks) * WIDTH + tl.arange(0, WIDTH)
     o = (tl.program_id(1) // blocks) * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -164,43 +165,6 @@ def _few_outer_sums_kernel(
         by_output = tl.load(left + b * left_b + o * left_o, (o < outputs) & some, 0.0)
         given = tl.load(right + b * right_b + i * right_i, (i < width) & some, 0.0)
         total += (factor * by_output)[:, None].to(tl.float64) * given[None, :]
-    tl.store(
-        out + client.to(tl.int64) * out_client + o[:, None] * width + i[None, :],
-        total.to(tl.float32),
-        (o < outputs)[:, None] & (i < width)[None, :],
-    )
-
-
-@triton.jit
-def _outer_sums_kernel(
-    factors, left, right, bounds, out, left_b, left_o, right_b, right_i, outputs, width,
-    out_client, out_piece, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr, SAMPLES: tl.constexpr,
-):  # fmt: skip
-    client, piece, pieces = tl.program_id(0), tl.program_id(2), tl.num_programs(2)
-    low, high = tl.load(bounds + client), tl.load(bounds + client + 1)
-    length = (high - low + pieces - 1) // pieces
-    low += piece * length
-    high = tl.minimum(high, low + length)
-    blocks = (width + WIDTH - 1) // WIDTH
-    i = (tl.program_id(1) % blocks) * WIDTH + tl.arange(0, WIDTH)
-    o = (tl.program_id(1) // blocks) * OUTPUTS + tl.arange(0, OUTPUTS)
-    total = tl.zeros((OUTPUTS, WIDTH), dtype=tl.float64)
-    for first in range(low, high, SAMPLES):
-        b = first + tl.arange(0, SAMPLES)
-        factor = tl.load(factors + b, b < high, 0.0)
-        some = (b < high) & (factor != 0)
-        by_output = tl.load(
-            left + o[:, None] * left_o + b[None, :] * left_b,
-            (o < outputs)[:, None] & some[None, :],
-            0.0,
-        )
-        given = tl.load(
-            right + b[:, None] * right_b + i[None, :] * right_i,
-            some[:, None] & (i < width)[None, :],
-            0.0,
-        )
-        some_samples = tl.dot(by_output * factor[None, :], given, input_precision="ieee")
-        total += some_samples.to(tl.float64)
     own = out + client.to(tl.int64) * out_client + piece.to(tl.int64) * out_piece
     tl.store(
         own + o[:, None] * width + i[None, :],
@@ -297,7 +261,7 @@ def _write_sums(block: OuterProducts, factors: Tensor, bounds: Tensor, out: Tens
     if left is None:
         tile, across = 1, 2048 // rows
     else:
-        tile, across = min(32, max(16, _power(outputs))), 128 if average < FEW else 64
+        tile, across = min(32, max(16, _power(outputs))), 128
     blocks = triton.cdiv(outputs, tile) * triton.cdiv(width, across)
     # Programs share the samples of a client that has many.
     pieces = max(1, min(ENOUGH_PROGRAMS // (n * blocks), average // 128)) if average > 512 else 1
@@ -310,15 +274,9 @@ def _write_sums(block: OuterProducts, factors: Tensor, bounds: Tensor, out: Tens
         )  # fmt: skip
         return _add_up(parts, out)
     operands = (factors, left, right, bounds, parts, *left.stride(), *right.stride())
-    if average < FEW:
-        _few_outer_sums_kernel[(n, blocks)](
-            *operands, outputs, width, strides[0], OUTPUTS=tile, WIDTH=across, num_warps=4
-        )
-    else:
-        _outer_sums_kernel[(n, blocks, pieces)](
-            *operands, outputs, width, *strides, OUTPUTS=tile, WIDTH=across, SAMPLES=16,
-            num_warps=4,
-        )  # fmt: skip
+    _outer_sums_kernel[(n, blocks, pieces)](
+        *operands, outputs, width, *strides, OUTPUTS=tile, WIDTH=across, num_warps=4
+    )
     return _add_up(parts, out)
 
 
