@@ -287,7 +287,6 @@ class Keystreams:
         source: Tensor,
         width: int | None = None,
     ) -> Tensor:
-        """The noise of `source`, int32 [k, width], that `add_integers` adds to zeros."""
         columns = self.width if width is None else width
         out = torch.zeros(len(source), columns, dtype=torch.int32, device=source.device)
         self.add_integers(tag, law, tick, source, out)
