@@ -1,4 +1,4 @@
-"""What is said of adversaries that learn nothing but noisy sums: to whom, and how well hidden."""
+"""Headlines and summaries of audits in which adversaries learn nothing but noisy sums."""
 
 from __future__ import annotations
 
