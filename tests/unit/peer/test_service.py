@@ -76,6 +76,9 @@ class FakeContext:
         self._certificate = certificate(*names)
         self._active, self._callbacks = True, []
 
+    def peer(self):
+        return "ipv4:127.0.0.1:40000"
+
     def auth_context(self):
         return {"x509_pem_cert": [self._certificate]}
 

@@ -15,6 +15,7 @@ SERVICE = "tacit.peer.v1.Peer"
 CHUNK_BYTES = 1 << 20  # of a message
 MAX_REQUEST_BYTES = 1 << 14  # of all requests but manifests
 MAX_MANIFEST_BYTES = 1 << 24
+MAX_CONNECTIONS = 512  # of a server, unless it is told otherwise
 KEEP_ALIVE = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -56,9 +57,16 @@ def open_channel(address: str, name: str, federation: str, own: Credentials, ca:
 
 
 def start_server(
-    address: str, handlers: Iterable[Any], threads: int, own: Credentials, ca: bytes
+    address: str,
+    handlers: Iterable[Any],
+    threads: int,
+    own: Credentials,
+    ca: bytes,
+    connections: int = MAX_CONNECTIONS,
 ) -> tuple[Any, int]:
     """Start a server that accepts only certificates of the federation's authority.
+
+    It does not limit the connections of one caller: see `tacit.peer.wire.gate`.
 
     Args:
         address: host:port to listen on; port 0 chooses a free one.
@@ -66,13 +74,14 @@ def start_server(
         threads: Calls served at a time.
         own: Certificate and key of the node.
         ca: Certificate of the federation's authority, as PEM.
+        connections: Connections at a time; further ones are closed.
 
     Returns:
         The server and its port.
     """
     server = grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="serve"),
-        options=SERVER_OPTIONS,
+        options=[*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", connections)],
         maximum_concurrent_rpcs=threads,
     )
     server.add_generic_rpc_handlers(tuple(handlers))
