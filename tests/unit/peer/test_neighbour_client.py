@@ -281,7 +281,8 @@ def test_notices_report_the_progress_of_the_neighbour(client, channel):
     ]
     channel.answers = [[*map(notice_chunk, notices), *chunks(7)]]
     assert receive(client, 7, on_wait=lambda: reports.append(client.report))
-    assert reports[:2] == ["at iteration 4", "at iteration 5, waiting for c, d"]
+    # d is no member: an invented name is not shown.
+    assert reports[:2] == ["at iteration 4", "at iteration 5, says it waits for c"]
     assert len(reports[2]) < 200
     assert channel.calls == ["Hello", "FetchMessages"]
 

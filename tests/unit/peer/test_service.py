@@ -393,10 +393,10 @@ def test_a_message_counts_as_delivered_only_after_its_last_byte(node):
 
 def test_notices_come_until_the_message_exists(node, monkeypatch):
     monkeypatch.setattr(service, "NOTICE_SECONDS", 0.01)
-    node.state.report(step=4, waiting_for=("b (at iteration 4)",), blocked_by=("c",))
+    node.state.report(step=4, waiting_for=("b (at iteration 4, says it waits for c)",))
     answers = node.fetch(node.request(5))
     for notice in notices(itertools.islice(answers, 3)):
-        assert (notice.generation, notice.tick, list(notice.waiting_for)) == (1, 4, ["c"])
+        assert (notice.generation, notice.tick, list(notice.waiting_for)) == (1, 4, ["b"])
     message = node.put(5)
     assert frame(answers) == message.frame
 

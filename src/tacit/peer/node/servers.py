@@ -13,6 +13,7 @@ from tacit.peer.federation.certificates import Credentials, certificate_info
 from tacit.peer.federation.federation_client import status_to_dict
 from tacit.peer.monitoring.event_log import Level
 from tacit.peer.monitoring.http_server import serve_monitoring
+from tacit.peer.node.health import check_health, log_health
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.node.service import PeerService, threads_for
 from tacit.peer.wire.connection_limits import ConnectionLimits, raise_file_limit
@@ -55,10 +56,13 @@ def run_servers(
     metrics.set("tacit_start_seconds", time.time())
     metrics.set("tacit_steps", state.progress.steps)
     with serve_monitoring(
-        metrics_port, lambda: status_to_dict(state.status()), lambda: _health(state), metrics
+        metrics_port,
+        lambda: status_to_dict(state.status()),
+        partial(check_health, state, expiry),
+        metrics,
     ) as port:
         address = address or bind_address(state.manifest.member(state.name).address)
-        with _serve_peers(state, address, own, ca):
+        with _serve_peers(state, address, own, ca), log_health(state, expiry):
             yield {"listen": address, "metrics": port}
 
 
@@ -115,8 +119,3 @@ def bind_address(address: str) -> str:
     except ValueError:
         return f"[::]:{port}"
     return address
-
-
-def _health(state: NodeState) -> tuple[bool, str]:
-    progress = state.current_progress()
-    return not progress.problem, progress.problem or progress.phase
