@@ -9,7 +9,12 @@ from typing import Any
 import grpc
 
 from tacit.core.errors import Misuse
-from tacit.peer.federation.certificates import Credentials, certificate_info, server_name
+from tacit.peer.federation.certificates import (
+    Credentials,
+    certificate_info,
+    certified_name,
+    server_name,
+)
 
 SERVICE = "tacit.peer.v1.Peer"
 CHUNK_BYTES = 1 << 20  # of a message
@@ -101,13 +106,7 @@ def start_server(
 
 
 def caller_name(context: Any, federation: str) -> str | None:
-    """The caller's name from its certificate; None if the certificate is not of this federation.
-
-    Only DNS names count, and exactly one must be of the federation. The rest of a certificate may
-    be what its owner requested.
-    """
-    suffix = server_name("", federation)
+    """The caller's name from its certificate; None if the certificate is not of this federation."""
     for pem in context.auth_context().get("x509_pem_cert", ()):
-        names = [name for name in certificate_info(pem).server_names if name.endswith(suffix)]
-        return names[0].removesuffix(suffix) if len(names) == 1 else None
+        return certified_name(certificate_info(pem), federation)
     return None
