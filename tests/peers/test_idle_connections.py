@@ -8,7 +8,12 @@ import threading
 from contextlib import contextmanager, suppress
 
 import pytest
-from federations import federation, log_of, plan
+from federations import federation, free_ports, log_of, plan
+from hostile import IdleNode, expired, first_bytes, tls
+
+from tacit.peer.federation.signing import create_authority, issue_credentials
+from tacit.peer.node.servers import run_servers
+from tacit.peer.wire.transport import SERVICE, open_channel
 
 STRANGERS = 1_100
 FILES = 1_024  # the usual limit of a process
@@ -94,6 +99,62 @@ def test_idle_connections_do_not_stop_a_federation(tmp_path, many_files):
     assert refused["too many"]["level"] == "warning"
     assert refused["too many"]["address"] == "127.0.0.1"
     assert not [one for one in lines if one["event"] == "save failed"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    config = plan({"name": "dsgt", "lr": 0.05}, clients=3)
+    return federation(tmp_path_factory.mktemp("gate") / "f", config, clients=3)
+
+
+@pytest.fixture
+def node(home):
+    return IdleNode(home.node("n0"))
+
+
+@pytest.fixture
+def served(home, node):
+    """The servers of n0 as they run in its process."""
+    (port,) = free_ports(1)
+    with run_servers(node.state, f"127.0.0.1:{port}", 0):
+        yield port
+    node.state.stop.clear()
+
+
+def refused(node, reason):
+    """How many connections were refused, as soon as there is one."""
+    line = node.log.wait_for("connection refused", reason=reason)
+    assert (line["level"], line["address"]) == ("warning", "127.0.0.1")
+    return node.state.metrics.value("tacit_connections_refused_total", reason=reason)
+
+
+@pytest.mark.parametrize("kind", ["another authority", "expired", "no certificate"])
+def test_a_failed_handshake_leaves_a_trace(home, node, served, kind):
+    name = home.manifest().federation
+    own = {
+        "another authority": issue_credentials(create_authority(name), "n1", name),
+        "expired": expired(home.authority(), "n1", name),
+        "no certificate": None,
+    }[kind]
+    assert first_bytes(served, tls(own)) == b""
+    assert refused(node, "no valid certificate") == 1
+    assert "check its log, its certificate" in node.log.lines("connection refused")[0]["remedy"]
+
+
+def test_a_member_is_admitted_and_leaves_no_trace(home, node, served):
+    own, manifest = home.node("n1").credentials(), home.manifest()
+    channel = open_channel(f"127.0.0.1:{served}", "n0", manifest.federation, own, home.ca())
+    channel.unary_unary(f"/{SERVICE}/GetStatus")(b"", timeout=TIMEOUT)
+    assert "tacit_connections 1\n" in node.state.metrics.text()
+    channel.close()
+    assert node.log.lines("connection refused") == []
+
+
+def test_garbage_leaves_a_trace(node, served):
+    with socket.create_connection(("127.0.0.1", served), TIMEOUT) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert stranger.recv(100) == b""
+    assert refused(node, "not tls") == 1
 
 
 def wait_until_listening(port, process):

@@ -12,7 +12,7 @@ def test_the_first_bytes_of_a_connection_hold_no_names():
     ca = create_authority(FEDERATION)
     own = issue_credentials(ca, "berlin", FEDERATION)
     with socket.create_server(("127.0.0.1", 0)) as observer:
-        address = "127.0.0.1:{}".format(observer.getsockname()[1])
+        address = f"127.0.0.1:{observer.getsockname()[1]}"
         channel = open_channel(address, "paris", FEDERATION, own, ca.certificate)
         call = channel.unary_unary(f"/{SERVICE}/Hello").future(b"", timeout=30)
         observer.settimeout(30)

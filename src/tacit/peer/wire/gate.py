@@ -36,7 +36,8 @@ class _Connection:
     """A caller's socket and, after its first byte, one to the gRPC server."""
 
     def __init__(self, caller: socket.socket, group: str) -> None:
-        self.caller, self.group, self.since = caller, group, time.monotonic()
+        self.caller, self.group = caller, group
+        self.since = time.monotonic()  # when it began, or ended
         self.server: socket.socket | None = None
         self.port = 0  # of the gate's socket to the server: what gRPC calls the peer
         self.unsent: dict[socket.socket, memoryview] = {}  # by the socket that is full
@@ -104,6 +105,7 @@ class Gate:
             self._wake.send(b"\0")
         if self._thread.is_alive():
             self._thread.join()
+        self._selector.close()
         for each in (self._listening, self._wake, self._woken):
             each.close()
 
@@ -124,18 +126,17 @@ class Gate:
                 self._close_late(checked - HANDSHAKE_SECONDS)
         for one in [*self._pending.items(), *self._admitted.items()]:
             self._drop(one)
-        self._selector.close()
 
     def _accept(self) -> None:
         try:
             caller, address = self._listening.accept()
+            caller.setblocking(False)
+            caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as problem:
             if problem.errno in NO_FILES:
                 self._on_refused("no files", "")
                 self._closed.wait(NO_FILES_PAUSE)
             return
-        caller.setblocking(False)
-        caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         one = _Connection(caller, address_group(address[0]))
         self._selector.register(caller, selectors.EVENT_READ, one)
         if (oldest := self._pending.add(one, one.group)) is not None:
@@ -156,10 +157,14 @@ class Gate:
                     self._drop(oldest)
 
     def _close_late(self, before: float) -> None:
+        """Close connections that began before this time and had no call, or ended before it."""
         for one in self._pending.items():
             if one.since > before:
-                return
+                break
             self._refuse(one, "timeout")
+        for one in self._admitted.items():
+            if one.ended and one.since <= before:  # the other end does not read the rest
+                self._drop(one)
 
     def _handle(self, one: _Connection, ready: socket.socket, events: int) -> None:
         """Send what could not be sent before, and forward what has arrived."""
@@ -175,7 +180,8 @@ class Gate:
                 other = one.server if ready is one.caller else one.caller
                 if other not in one.unsent:
                     size = ready.recv_into(self._buffer)
-                    one.ended = size == 0
+                    if size == 0:
+                        one.ended, one.since = True, time.monotonic()
                     self._send(one, other, self._buffer[:size])
             if one.ended and not one.unsent:
                 self._end(one)
