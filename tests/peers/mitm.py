@@ -7,9 +7,8 @@ import threading
 from hostile import TIMEOUT, chunk
 from mutations import mutated
 
-from tacit.peer.federation.certificates import server_name
 from tacit.peer.wire import wire_pb2 as wire
-from tacit.peer.wire.transport import SERVICE, grpc, open_channel, start_server
+from tacit.peer.wire.transport import SERVICE, caller_name, grpc, open_channel, start_server
 
 METHODS = ("Hello", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest")
 NOTICE = chunk(notice=wire.ProgressNotice(generation=1, tick=1, waiting_for=["n2"]))
@@ -44,8 +43,7 @@ class MitmProxy:
     def _channel(self, context):
         """The caller's name, and a channel to the node with the caller's key."""
         home, federation = self._home, self._home.manifest().federation
-        (name,) = context.auth_context()["x509_subject_alternative_name"]
-        caller = name.decode().removesuffix(server_name("", federation))
+        caller = caller_name(context, federation)
         with self._lock:
             if caller not in self._channels:
                 operator = caller == "operator"

@@ -77,14 +77,14 @@ def test_a_checkpoint_is_due_after_some_time_or_many_bytes(tmp_path):
     assert slow.is_due(MAX_UNSAVED_BYTES)
 
 
-def fill_disk(monkeypatch, times):
-    """Make the next `times` syncs fail as on a full disk."""
+def fill_disk(monkeypatch, times, number=errno.ENOSPC):
+    """Make the next `times` syncs fail as on a full disk, or with another error."""
     left, sync = [times], os.fsync
 
     def fsync(handle):
         if left[0] > 0:
             left[0] -= 1
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(number, os.strerror(number))
         sync(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
@@ -102,6 +102,16 @@ def test_on_a_full_disk_the_node_reports_that_and_retries(tmp_path, monkeypatch)
     assert (progress.phase, progress.problem, progress.saved) == ("training", "", 3)
     assert state.metrics.value("tacit_checkpoint_failures_total") == 2
     assert policy(tmp_path).load(manifest(), "").step == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"), [(errno.ENOSPC, "Free disk space"), (errno.EMFILE, "raise ulimit -n")]
+)
+def test_the_remedy_fits_the_error(tmp_path, monkeypatch, number, remedy):
+    state = FakeState()
+    fill_disk(monkeypatch, 1, number)
+    policy(tmp_path, state).save(checkpoint(3))
+    assert remedy in json.loads(state.lines.getvalue().splitlines()[0])["remedy"]
 
 
 def test_a_node_that_must_stop_does_not_wait_for_space(tmp_path, monkeypatch):

@@ -2,8 +2,10 @@
 
 import io
 import json
+import queue
 import shutil
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
@@ -204,6 +206,80 @@ def test_a_message_that_cannot_be_decoded_is_requested_again(client, channel, re
     assert channel.streams[0].cancelled.is_set()
 
 
+# --- neighbours that stall, or send what must be refused ------------------------------------------
+
+
+@pytest.fixture
+def receiving(client):
+    """Receive messages in threads that end with the test."""
+    threads = []
+
+    def start(tick, **options):
+        found = queue.Queue()
+
+        def run():
+            with suppress(Stopped):
+                found.put(receive(client, tick, **options))
+
+        threads.append(threading.Thread(target=run, daemon=True))
+        threads[-1].start()
+        return found
+
+    yield start
+    client.close()
+    for thread in threads:
+        thread.join(60)
+
+
+@pytest.mark.parametrize("arrived", [0, 1], ids=["nothing", "half a message"])
+def test_a_stream_that_falls_silent_is_left(client, channel, receiving, monkeypatch, arrived):
+    monkeypatch.setattr("tacit.peer.node.stream_deadline.SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("tacit.peer.node.stream_deadline.CHECK_SECONDS", 0.01)
+    channel.answers = [[*chunks(1)[:arrived], HANG], chunks(1)]
+    found = receiving(1).get(timeout=20)
+    assert torch.equal(found["x"], torch.ones(4))
+    assert metric(client, "tacit_rejected_total", reason="stalled") == 1
+    (line,) = logged(client, "rejected")
+    assert (line["sender"], line["reason"]) == ("b", "stalled")
+    assert "nothing arrived in time" in line["why"]
+
+
+def test_a_trickle_of_notices_does_not_extend_a_message(client, channel, receiving, monkeypatch):
+    monkeypatch.setattr("tacit.peer.node.stream_deadline.SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr("tacit.peer.node.stream_deadline.CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("tacit.peer.node.stream_deadline.MIN_BYTES_PER_SECOND", 1e9)
+    notice = notice_chunk(wire.ProgressNotice(generation=1, tick=1))
+
+    def trickle():
+        yield chunks(1)[0]
+        while not channel.streams[0].cancelled.wait(0.01):
+            yield notice
+        yield Failure(grpc.StatusCode.CANCELLED)
+
+    channel.answers = [trickle(), chunks(1)]
+    assert receiving(1).get(timeout=20)
+    assert metric(client, "tacit_rejected_total", reason="stalled") == 1
+
+
+def test_a_message_that_is_refused_again_and_again_is_asked_for_ever_less_often(
+    client, channel, monkeypatch
+):
+    pauses, problems = [], []
+    monkeypatch.setattr(module, "MIN_PAUSE", MIN_PAUSE)
+    monkeypatch.setattr(module.random, "uniform", lambda low, high: high)
+    monkeypatch.setattr(client._cancelled, "wait", pauses.append)
+    nan = pack(message(1).envelope, {"x": torch.full((4,), float("nan"))})
+    channel.answers = [*[list(split_message(nan, 64))] * 20, chunks(1)]
+    assert receive(client, 1, on_wait=lambda: problems.append(client.refusal))
+    assert problems[:2] == ["", ""]
+    assert set(problems[2:]) == {"refuses a message of b: x holds NaN or infinity"}
+    assert pauses[-1] == module.MAX_REFUSED_PAUSE > MAX_PAUSE
+    assert client.refusal == ""
+    (line,) = logged(client, "message refused")
+    assert (line["level"], line["sender"], line["reason"]) == ("error", "b", "not finite")
+    assert "tacit federation remove FOLDER b" in line["remedy"]
+
+
 # --- neighbours that are unreachable, or reject us ------------------------------------------------
 
 
@@ -281,7 +357,8 @@ def test_notices_report_the_progress_of_the_neighbour(client, channel):
     ]
     channel.answers = [[*map(notice_chunk, notices), *chunks(7)]]
     assert receive(client, 7, on_wait=lambda: reports.append(client.report))
-    assert reports[:2] == ["at iteration 4", "at iteration 5, waiting for c, d"]
+    # d is no member: an invented name is not shown.
+    assert reports[:2] == ["at iteration 4", "at iteration 5, says it waits for c"]
     assert len(reports[2]) < 200
     assert channel.calls == ["Hello", "FetchMessages"]
 

@@ -7,6 +7,7 @@ with TLS 1.3 only. Node certificates with RSA keys would allow TLS 1.2 again and
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -47,8 +48,28 @@ class CertificateInfo:
 
 
 def server_name(name: str, federation: str) -> str:
-    """The DNS name in a node's certificate. It does not depend on the node's address."""
-    return f"{name}.{federation}.tacit"
+    """The DNS name in a node's certificate. It does not depend on the node's address.
+
+    A client sends it unencrypted when it connects, so it holds digests instead of names. Whoever
+    guesses both names can confirm the guess; a federation's name ends with random digits.
+    """
+    return _digest("node", federation, name) + server_domain(federation)
+
+
+def server_domain(federation: str) -> str:
+    """How the DNS names of all nodes of a federation end."""
+    return f".{_digest('federation', federation)}.tacit"
+
+
+def certified_name(info: CertificateInfo, federation: str) -> str | None:
+    """The name in a federation that a valid certificate proves, if any.
+
+    Exactly one DNS name must be of the federation, and belong to the common name. With a second one
+    the node could impersonate another.
+    """
+    domain = server_domain(federation)
+    names = [name for name in info.server_names if name.endswith(domain)]
+    return info.name if names == [server_name(info.name, federation)] else None
 
 
 def certificate_info(certificate: bytes) -> CertificateInfo:
@@ -73,13 +94,13 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
     if _common_name(loaded) != name:
         problem = f"The certificate belongs to {_common_name(loaded)!r}, not to {name!r}."
         raise Misuse(problem, f"Replace it with the certificate of {name}.")
-    # With a second name of this federation the node could impersonate another one.
-    names, expected = _server_names(loaded), server_name(name, federation)
-    if [known for known in names if known.endswith(server_name("", federation))] != [expected]:
+    if certified_name(certificate_info(own.certificate), federation) != name:
+        names = ", ".join(_server_names(loaded)) or "no DNS name"
         raise Misuse(
-            f"The certificate of {name} is for {', '.join(names) or 'no DNS name'}. "
-            f"It must be for {expected} and for no other node.",
-            "Let the authority keep the subject alternative name of the request.",
+            f"The certificate of {name} is for {names}. It must be for "
+            f"{server_name(name, federation)} and for no other node.",
+            "Renew it: tacit federation renew FOLDER. An authority of your own must keep the "
+            "subject alternative name of the request.",
         )
     _check_issuer(loaded, ca, name)
     _check_dates(loaded, f"The certificate of {name}", "Renew it: tacit federation renew FOLDER.")
@@ -194,6 +215,12 @@ def _check_dates(loaded: x509.Certificate, what: str, remedy: str) -> None:
     if now < loaded.not_valid_before_utc:
         start = f"{loaded.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
         raise Misuse(f"{what} is not valid before {start}.", "Check the clock of this machine.")
+
+
+def _digest(*parts: str) -> str:
+    """128 bits that identify some texts, as hexadecimal digits."""
+    text = "\0".join(("tacit", *parts))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _is_authority(loaded: x509.Certificate) -> bool:

@@ -50,6 +50,11 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_outbox_bytes": _gauge("Bytes of messages kept for neighbours."),
     "tacit_outbox_messages": _gauge("Messages kept for neighbours."),
     "tacit_neighbour_up": _gauge("1 while a neighbour responds, otherwise 0.", "neighbour"),
+    "tacit_connections": _gauge("Open connections from callers."),
+    "tacit_connections_pending": _gauge("Connections without an accepted call yet."),
+    "tacit_connections_refused_total": _counter(
+        "Connections that ended before a call was accepted.", "reason"
+    ),
     "tacit_certificate_expiry_seconds": _gauge("Unix time at which the certificate expires."),
     "tacit_start_seconds": _gauge("Unix time at which the node started."),
 }

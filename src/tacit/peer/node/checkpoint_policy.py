@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -134,4 +135,6 @@ def _report_failure(state: NodeState, what: str, problem: OSError) -> None:
     state.metrics.count("tacit_checkpoint_failures_total")
     state.report(phase="saving", problem=why)
     remedy = "Free disk space, or correct the permissions of the run folder."
+    if problem.errno in (errno.EMFILE, errno.ENFILE):
+        remedy = "The process has no file left to open, whatever the disk: raise ulimit -n."
     state.event_log.write("save failed", "error", why=why, remedy=remedy)

@@ -18,14 +18,25 @@ from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.roster import Member
 from tacit.peer.monitoring.event_log import Level
 from tacit.peer.node.node_state import NodeState, Stopped
+from tacit.peer.node.stream_deadline import StreamDeadline
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.chunks import MessageAssembler, parse_chunk, to_wire
-from tacit.peer.wire.messages import ExchangeId, ExpectedMessage, Rejected, Tensors
+from tacit.peer.wire.messages import (
+    FINAL_REASONS,
+    ExchangeId,
+    ExpectedMessage,
+    Rejected,
+    Tensors,
+)
 from tacit.peer.wire.transport import SERVICE, open_channel
 
 MIN_PAUSE, MAX_PAUSE = 0.05, 3.0  # seconds between attempts, doubled each time
+REFUSALS = 3  # of one message in a row, after which the pauses grow to MAX_REFUSED_PAUSE
+MAX_REFUSED_PAUSE = 300.0
 CALL_TIMEOUT = 10.0  # seconds
 FINISHED_TIMEOUT = 2.0
+MAX_NAMES = 4  # of nodes that a neighbour says it waits for
+MAX_REPORT = 200  # characters
 UNREACHABLE = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 
 T = TypeVar("T")
@@ -42,7 +53,7 @@ class NeighbourClient:
     def __init__(self, state: NodeState, member: Member, own: Credentials, ca: bytes) -> None:
         self.member = member
         self.report = ""  # what is known about a neighbour that this node waits for
-        self.blocked_by: tuple[str, ...] = ()  # the nodes that it waits for itself
+        self.refusal = ""  # why its message is refused, if it has sent it several times
         self._state, federation = state, state.manifest.federation
         self._channel = open_channel(member.address, member.name, federation, own, ca)
         self._stream: Any = None
@@ -50,6 +61,8 @@ class NeighbourClient:
         self._wanted = b""  # the request that `receive` waits for
         self._sent: bytes | None = None  # the request that the neighbour has not answered yet
         self._cancelled = threading.Event()
+        self._deadline = StreamDeadline(self._cancel_stream)
+        self._refused = 0  # how often the awaited message was refused
 
     def request(self, exchange: ExchangeId, saved: int) -> None:
         """Request a message, without waiting. Those up to tick `saved` are not needed again."""
@@ -70,13 +83,16 @@ class NeighbourClient:
 
         Raises Stopped after `cancel`. `decode` turns the tensors into the result and may raise
         Rejected; `on_wait` is called from time to time while nothing arrives.
+
+        A message that is refused again and again sets `refusal`. This node then keeps its state and
+        asks ever less often: the sender may be repaired, or removed from the roster.
         """
         metrics, name, begin = self._state.metrics, self.member.name, time.monotonic()
-        longest = MIN_PAUSE
+        longest, self._refused = MIN_PAUSE, 0
         while not self._cancelled.is_set():
             found = self._attempt(lambda: decode(expected.unpack(self._fetch(expected, on_wait))))
             if found is not None:
-                self.report, self.blocked_by = "", ()
+                self.report, self.refusal = "", ""
                 metrics.count("tacit_received_bytes_total", expected.size, neighbour=name)
                 metrics.count("tacit_messages_received_total", neighbour=name)
                 metrics.count("tacit_wait_seconds_total", time.monotonic() - begin, neighbour=name)
@@ -86,7 +102,8 @@ class NeighbourClient:
             metrics.count("tacit_retries_total", neighbour=name)
             # Longer each time, and randomly so that nodes spread out.
             self._cancelled.wait(longest * random.uniform(0.5, 1.0))
-            longest = min(MAX_PAUSE, 2 * longest)
+            most = MAX_REFUSED_PAUSE if self.refusal else MAX_PAUSE
+            longest = min(most, 2 * longest)
         raise Stopped
 
     def notify_finished(self, generation: int, tick: int) -> bool:
@@ -104,11 +121,11 @@ class NeighbourClient:
     def cancel(self) -> None:
         """Make `receive` raise Stopped, now and in future."""
         self._cancelled.set()
-        if (stream := self._stream) is not None:
-            stream.cancel()
+        self._cancel_stream()
 
     def close(self) -> None:
         self.cancel()
+        self._deadline.close()
         self._close_stream()
         self._channel.close()
 
@@ -118,6 +135,7 @@ class NeighbourClient:
             return call()
         except Rejected as problem:
             self._state.reject(problem.reason, self.member.name, str(problem))
+            self._note_rejection(problem)
         except grpc.RpcError as problem:
             self._log_failure(problem)
         except RosterChanged:
@@ -132,7 +150,7 @@ class NeighbourClient:
         if self._sent != self._wanted:
             self._send(self._wanted)
         assembler: MessageAssembler | None = None
-        for raw in self._stream:
+        for raw in self._before_deadline():
             chunk = parse_chunk(raw)
             if chunk.notice is not None:
                 self._note_progress(chunk.notice, exchange)
@@ -141,6 +159,7 @@ class NeighbourClient:
                 if assembler is not None:
                     raise Rejected("malformed", "a second header within one message")
                 assembler = MessageAssembler(chunk.header, exchange, expected.size)
+                self._deadline.expect_whole(expected.size)
             if chunk.data is not None:
                 if assembler is None:
                     raise Rejected("malformed", "data of a message before its header")
@@ -149,12 +168,48 @@ class NeighbourClient:
                     return assembler.frame
         raise Rejected("truncated", "the stream ended within a message")
 
+    def _before_deadline(self) -> Iterator[bytes]:
+        """The chunks of the stream; raise Rejected if a message takes too long."""
+        received = 0
+        self._deadline.start()
+        try:
+            for raw in self._stream:
+                self._deadline.extend()
+                received += len(raw)
+                yield raw
+        except grpc.RpcError:
+            if not self._deadline.has_expired or self._cancelled.is_set():
+                raise
+            text = f"the stream stalled: after {received:,} bytes nothing arrived in time"
+            raise Rejected("stalled", text) from None
+        finally:
+            self._deadline.stop()
+
+    def _note_rejection(self, problem: Rejected) -> None:
+        """After several refusals of one message, say that this node waits for another one."""
+        name = self.member.name
+        self.report = f"sent what this node rejects: {problem}"[:MAX_REPORT]
+        if problem.reason not in FINAL_REASONS:
+            return
+        self._refused += 1
+        if self._refused < REFUSALS:
+            return
+        self.refusal = f"refuses a message of {name}: {problem}"
+        if self._refused == REFUSALS:
+            remedy = (
+                f"Ask the operator of {name}. This node keeps its state, and waits until {name} "
+                f"sends another message or is removed: tacit federation remove FOLDER {name}."
+            )
+            fields = {"sender": name, "reason": problem.reason, "why": str(problem)}
+            self._state.event_log.write("message refused", "error", **fields, remedy=remedy)
+
     def _note_progress(self, notice: wire.ProgressNotice, exchange: ExchangeId) -> None:
         if notice.generation != exchange.generation:
             raise RosterChanged
-        names = [name[:40] for name in notice.waiting_for[:4] if name != self._state.name]
-        self.blocked_by = tuple(names)
-        others = f", waiting for {', '.join(names)}" if names else ""
+        # The neighbour may claim anything, but not make this node show names that do not exist.
+        members = set(self._state.manifest.names) - {self.member.name}
+        names = [name for name in notice.waiting_for[:MAX_NAMES] if name in members]
+        others = f", says it waits for {', '.join(names)}" if names else ""
         self.report = f"at iteration {notice.tick}{others}"
 
     def _open_stream(self) -> None:
@@ -172,6 +227,10 @@ class NeighbourClient:
     def _send(self, request: bytes) -> None:
         self._sent = request
         self._requests.put(request)
+
+    def _cancel_stream(self) -> None:
+        if (stream := self._stream) is not None:
+            stream.cancel()
 
     def _close_stream(self) -> None:
         stream, self._stream = self._stream, None

@@ -19,6 +19,7 @@ from tacit.core.fixed_point import IntegerRows, wrapped
 from tacit.core.rows import CodedRows, Sent, received
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import NodeState
+from tacit.peer.node.plausible_values import check_values, largest_of_each
 from tacit.peer.node.tree_place import TreePlace, untagged
 from tacit.peer.wire.messages import (
     Envelope,
@@ -31,6 +32,7 @@ from tacit.peer.wire.messages import (
 )
 
 SPACE_CHECK_SECONDS = 0.25
+SUSPICIOUS = 1e3  # times the numbers of this node: accepted, but named if the state diverges
 MAX_OUTBOX_BYTES = 1 << 29  # kept for one neighbour that does not save; then this node waits
 
 
@@ -52,6 +54,8 @@ class PeerNetwork:
         self._weights = [float(row[column]) for column in columns]
         self._tick, self._index = 0, 0
         self._masked_sum: TreePlace | None = None
+        self.suspicion = ""  # which neighbour may have made this node's state infinite, as text
+        self._extreme = 0.0
 
     def use_tree(self, place: TreePlace) -> None:
         """Compute totals along a tree, in which this node has this place."""
@@ -68,8 +72,12 @@ class PeerNetwork:
             for tag, sent in rows.items()
         }
 
+        own = largest_of_each([{tag: received(sent)[0] for tag, sent in rows.items()}])
+
         def decode(found: dict[str, Tensor]) -> Tensors:
-            return {tag: _decode(tag, found[tag], sent) for tag, sent in rows.items()}
+            decoded = {tag: _decode(tag, found[tag], sent) for tag, sent in rows.items()}
+            check_values(decoded, own)
+            return decoded
 
         theirs = self.exchange({"": ours}, ours, decode)
         return tuple(
@@ -140,9 +148,26 @@ class PeerNetwork:
         exchange = self._next_exchange()
         self._publish(exchange, messages)
         to_us = "" if "" in messages else self.name
-        found = self._fetch(exchange, self.clients, [like] * len(self.clients), to_us, decode)
+        own = largest_of_each([*messages.values()])
+
+        def check_and_decode(sender: str, found: dict[str, Tensor]) -> Tensors:
+            value, ours = check_values(found, own), max(own.values(), default=0.0)
+            self._note_extreme(value / max(1.0, ours), value, sender, exchange.tick)
+            return decode(found)
+
+        like_each = [like] * len(self.clients)
+        found = self._fetch(exchange, self.clients, like_each, to_us, check_and_decode)
         self._wait_for_space()
         return found
+
+    def _note_extreme(self, ratio: float, value: float, sender: str, tick: int) -> None:
+        """Remember which neighbour sent the most extreme numbers."""
+        if ratio > max(SUSPICIOUS, self._extreme):
+            self._extreme = ratio
+            self.suspicion = (
+                f" Or it is due to {sender}, which sent {value:.3g} at iteration {tick}: "
+                f"{ratio:,.0f} times the numbers of this node."
+            )
 
     def _next_exchange(self) -> ExchangeId:
         exchange = ExchangeId(self.manifest.generation, self._tick, self._index)
@@ -156,7 +181,7 @@ class PeerNetwork:
                 if not is_finite(row):
                     raise Diverged(
                         f"{tag} is not finite at iteration {exchange.tick}: nothing was sent. "
-                        "Try a smaller step size or less noise."
+                        f"Try a smaller step size or less noise.{self.suspicion}"
                     )
             envelope = Envelope(self.manifest.federation, self.name, receiver, exchange)
             self._state.active.outbox.put(pack(envelope, tensors))
@@ -167,7 +192,7 @@ class PeerNetwork:
         clients: Sequence[NeighbourClient],
         like: Sequence[Tensors],
         to_us: str,
-        decode: Callable[[dict[str, Tensor]], Tensors] = lambda found: found,
+        decode: Callable[[str, dict[str, Tensor]], Tensors] = lambda sender, found: found,
     ) -> list[Tensors]:
         """Wait for one message from each of the clients, like the tensors given for it."""
         state, federation = self._state, self.manifest.federation
@@ -180,9 +205,10 @@ class PeerNetwork:
             for client, tensors in zip(clients, like, strict=True):
                 late = clients[len(found) :]
                 state.awaited = tuple(one.member.name for one in late)
-                envelope = Envelope(federation, client.member.name, to_us, exchange)
-                expected = ExpectedMessage(envelope, tensors)
-                found.append(client.receive(expected, decode, partial(self._report_wait, late)))
+                sender = client.member.name
+                expected = ExpectedMessage(Envelope(federation, sender, to_us, exchange), tensors)
+                on_wait = partial(self._report_wait, late)
+                found.append(client.receive(expected, partial(decode, sender), on_wait))
         finally:
             state.awaited = ()
         self._report_end_of_wait(phase)
@@ -196,14 +222,13 @@ class PeerNetwork:
             f"{client.member.name} ({client.report})" if client.report else client.member.name
             for client in late
         ]
-        blocked_by = late[0].blocked_by or (late[0].member.name,)
-        self._state.report(
-            phase="waiting", waiting_for=tuple(names), blocked_by=blocked_by, problem=""
-        )
+        refusals = [client.refusal for client in late if client.refusal]
+        problem = f"{self.name} {refusals[0]}" if refusals else ""
+        self._state.report(phase="waiting", waiting_for=tuple(names), problem=problem)
 
     def _report_end_of_wait(self, phase: str) -> None:
         if self._state.progress.waiting_for:
-            self._state.report(phase=phase, waiting_for=(), blocked_by=(), problem="")
+            self._state.report(phase=phase, waiting_for=(), problem="")
 
     def _wait_for_space(self) -> None:
         """Wait while the outbox keeps too many bytes that neighbours have not saved."""

@@ -114,6 +114,7 @@ class Node:
 
     def _run_generation(self) -> bool:
         """Train under the active roster; return False if there is a newer one."""
+        self.shared.clock.start()
         context = RosterContext.build(self.shared, self.algorithm, self.local)
         self.shared.on_interrupt(context.network.cancel)
         try:
@@ -133,7 +134,7 @@ class Node:
             if not self.shared.stop.is_set():
                 return False
             if self.state is not None and not self._checkpoints.has_saved(self.step):
-                self._check_finite()
+                self._check_finite(context)
                 self._checkpoints.save(self._make_checkpoint(), retry=False)
             self._log_stop()
         finally:
@@ -161,6 +162,7 @@ class Node:
     def _train(self, context: RosterContext, records: FreshKeys) -> None:
         shared, network, run = self.shared, context.network, context.manifest.config.run
         shared.report(phase="training", step=self.step, waiting_for=(), problem="")
+        shared.clock.start()
         network.saved = self._checkpoints.acknowledged
         while self.step < self.steps:
             shared.check_interrupted()
@@ -171,6 +173,7 @@ class Node:
                 records.check_row(exchange, self.state.theta)
             self.state = context.step(self.algorithm, self.state, self.step)
             self.step += 1
+            shared.clock.advance()
             self.theta = self.state.theta
             shared.report(step=self.step)
             shared.metrics.set("tacit_step", self.step)
@@ -185,6 +188,7 @@ class Node:
     def _finish(self, context: RosterContext) -> None:
         """Write the results, and serve until the neighbours have finished."""
         shared, peers = self.shared, self.shared.active.finished_peers
+        shared.clock.stop()
         self._write_model()
         readers = shared.active.outbox.readers.keys()
         clients = {client.member.name: client for client in context.network.clients}
@@ -251,7 +255,7 @@ class Node:
         self.event_log.write("resumed", generation=manifest.generation, step=self.step)
 
     def _save(self, context: RosterContext) -> None:
-        self._check_finite()
+        self._check_finite(context)
         self._checkpoints.save(self._make_checkpoint())
         context.network.saved = self._checkpoints.acknowledged
         context.network.received_since_saved = 0
@@ -271,14 +275,14 @@ class Node:
         accuracy = None if scores.accuracy is None else float(scores.accuracy[0])
         self._results.record(self.step, float(scores.loss[0]), accuracy, self._seconds())
 
-    def _check_finite(self) -> None:
+    def _check_finite(self, context: RosterContext) -> None:
         """Raise Diverged instead of saving a state that is not finite."""
         for name, rows in tensors_of(self.state).items():
             if not is_finite(rows):
                 raise Diverged(
                     f"{name} is not finite at iteration {self.step}: this node stops and sends "
                     "nothing more. Its last checkpoint is kept. Try a smaller step size or less "
-                    "noise."
+                    f"noise.{context.network.suspicion}"
                 )
 
     def _log_stop(self) -> None:

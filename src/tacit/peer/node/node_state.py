@@ -15,6 +15,7 @@ from tacit.peer.federation.manifest import Manifest, parse_manifest
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.finished_peers import FinishedPeers
+from tacit.peer.node.iteration_clock import IterationClock
 from tacit.peer.node.outbox import Outbox
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
@@ -53,7 +54,6 @@ class NodeProgress:
     loss: float | None = None
     accuracy: float | None = None
     waiting_for: tuple[str, ...] = ()  # neighbours, each with its own report in brackets
-    blocked_by: tuple[str, ...] = ()  # the nodes that those neighbours wait for, if known
     problem: str = ""
 
 
@@ -79,6 +79,7 @@ class NodeState:
     shares_scores: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     progress: NodeProgress = NodeProgress()
+    clock: IterationClock = field(default_factory=IterationClock)
     spent: SpentBudget | None = None
     # Neighbours whose messages the training thread waits for, and since when (set before them).
     awaited: tuple[str, ...] = ()
@@ -110,9 +111,7 @@ class NodeState:
             return progress
         reports = {text.split(" ")[0]: text for text in progress.waiting_for}
         waiting_for = tuple(reports.get(name, name) for name in awaited)
-        known = progress.blocked_by if awaited[0] in reports else ()
-        blocked_by = known or (awaited[0],)
-        return replace(progress, phase="waiting", waiting_for=waiting_for, blocked_by=blocked_by)
+        return replace(progress, phase="waiting", waiting_for=waiting_for)
 
     def consider_manifest(self, text: bytes, signature: bytes) -> bool:
         """Switch to a manifest if it is newer; return whether it is. Raises Misuse if invalid."""
@@ -221,8 +220,10 @@ class NodeState:
         return None
 
     def progress_notice(self) -> wire.ProgressNotice:
+        """What neighbours that wait are told. What others claim is not passed on."""
         now, generation = self.current_progress(), self.manifest.generation
-        return wire.ProgressNotice(generation=generation, tick=now.step, waiting_for=now.blocked_by)
+        names = [text.split(" ")[0] for text in now.waiting_for]
+        return wire.ProgressNotice(generation=generation, tick=now.step, waiting_for=names)
 
     def traffic(self) -> dict[str, Any]:
         """Bytes of messages since this process started."""
@@ -233,7 +234,6 @@ class NodeState:
 
     def status(self, *, scores: bool = True) -> wire.Status:
         progress = asdict(self.current_progress())
-        del progress["blocked_by"]
         if not scores:
             del progress["loss"], progress["accuracy"]
         return wire.Status(

@@ -6,14 +6,40 @@ import ipaddress
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from tacit.peer.federation.certificates import certificate_info
+from tacit.peer.federation.certificates import Credentials, certificate_info
 from tacit.peer.federation.federation_client import status_to_dict
+from tacit.peer.monitoring.event_log import Level
 from tacit.peer.monitoring.http_server import serve_monitoring
+from tacit.peer.node.health import check_health, log_health
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.node.service import PeerService, threads_for
+from tacit.peer.wire.connection_limits import ConnectionLimits, raise_file_limit
+from tacit.peer.wire.gate import HANDSHAKE_SECONDS, Gate, Reason
 from tacit.peer.wire.transport import start_server
+
+REFUSALS_SECONDS = 10.0  # between two log lines about refused connections of one kind
+FIREWALL = "If it is not a member, let a firewall keep it away."
+# Why a connection was refused, and what to do about it.
+REFUSALS: dict[Reason, tuple[str, str]] = {
+    "too many": (
+        "it was the oldest of too many connections without a call; newer ones are served",
+        FIREWALL,
+    ),
+    "timeout": (f"no call was accepted within {HANDSHAKE_SECONDS:.0f} s", FIREWALL),
+    "not tls": ("its first byte does not begin a TLS handshake", FIREWALL),
+    "no valid certificate": (
+        "it ended in the TLS handshake, or before a call was accepted",
+        "If it is a member, check its log, its certificate and the clocks. " + FIREWALL,
+    ),
+    "closed": ("it was closed without a byte, as port scans and probes do", ""),
+    "no files": (
+        "this process has no file left to open",
+        "Raise the limit of open files (ulimit -n, LimitNOFILE= of systemd) to 4096 or more.",
+    ),
+}
 
 
 @contextmanager
@@ -30,19 +56,57 @@ def run_servers(
     metrics.set("tacit_start_seconds", time.time())
     metrics.set("tacit_steps", state.progress.steps)
     with serve_monitoring(
-        metrics_port, lambda: status_to_dict(state.status()), lambda: _health(state), metrics
+        metrics_port,
+        lambda: status_to_dict(state.status()),
+        partial(check_health, state, expiry),
+        metrics,
     ) as port:
-        server: Any = None
-        try:
-            address = address or bind_address(state.manifest.member(state.name).address)
-            threads = threads_for(len(state.manifest.members))
-            server, _ = start_server(address, [PeerService(state).handlers()], threads, own, ca)
+        address = address or bind_address(state.manifest.member(state.name).address)
+        with _serve_peers(state, address, own, ca), log_health(state, expiry):
             yield {"listen": address, "metrics": port}
-        finally:
-            state.stop.set()
-            state.active.outbox.close()
-            if server is not None:
-                server.stop(grace=1).wait()
+
+
+@contextmanager
+def _serve_peers(state: NodeState, address: str, own: Credentials, ca: bytes) -> Iterator[None]:
+    """Serve neighbours through a gate, which limits connections before TLS."""
+    members = len(state.manifest.members)
+    limits = ConnectionLimits.for_files(raise_file_limit(), members)
+    gate = Gate(address, limits, partial(report_refusal, state))
+    server: Any = None
+    try:
+        handlers = [PeerService(state, gate.admit).handlers()]
+        # gRPC may close connections later than the gate does.
+        connections = 2 * (limits.pending + limits.admitted)
+        server, port = start_server(
+            "127.0.0.1:0", handlers, threads_for(members), own, ca, connections
+        )
+        gate.start(port)
+        state.metrics.set_function("tacit_connections", lambda: gate.open_connections)
+        state.metrics.set_function("tacit_connections_pending", lambda: gate.pending_connections)
+        yield
+    finally:
+        state.stop.set()
+        state.active.outbox.close()
+        if server is not None:
+            server.stop(grace=1).wait()
+        gate.close()
+
+
+def report_refusal(state: NodeState, reason: Reason, address: str) -> None:
+    """Count and log a connection that ended before a call was accepted."""
+    state.metrics.count("tacit_connections_refused_total", reason=reason)
+    level: Level = "info" if reason == "closed" else "warning"
+    # One key per reason: there may be as many addresses as a stranger likes.
+    state.event_log.write_throttled(
+        REFUSALS_SECONDS,
+        ("connection refused", reason),
+        "connection refused",
+        level,
+        reason=reason,
+        address=address,
+        why=REFUSALS[reason][0],
+        remedy=REFUSALS[reason][1],
+    )
 
 
 def bind_address(address: str) -> str:
@@ -55,8 +119,3 @@ def bind_address(address: str) -> str:
     except ValueError:
         return f"[::]:{port}"
     return address
-
-
-def _health(state: NodeState) -> tuple[bool, str]:
-    progress = state.current_progress()
-    return not progress.problem, progress.problem or progress.phase

@@ -43,8 +43,11 @@ def threads_for(members: int) -> int:
 
 
 class PeerService:
-    def __init__(self, state: NodeState) -> None:
-        self._state = state
+    def __init__(
+        self, state: NodeState, admit: Callable[[str, str], None] = lambda peer, caller: None
+    ) -> None:
+        """`admit` is told the connection and name of each caller: see `tacit.peer.wire.gate`."""
+        self._state, self._admit = state, admit
         self._streams: dict[str, Any] = {}  # the newest stream of each neighbour
         self._calls: Counter[str] = Counter()  # running calls by member; all others together
         self._lock = threading.Lock()
@@ -94,6 +97,7 @@ class PeerService:
             if caller is None:
                 text = f"the caller's certificate is not of federation {federation}"
                 raise Refused(StatusCode.PERMISSION_DENIED, "another federation", text)
+            self._admit(context.peer(), self._group(caller))
             yield caller
         except Refused as refusal:
             if refusal.reason is not None:
@@ -111,7 +115,7 @@ class PeerService:
     @contextmanager
     def _count_call(self, caller: str) -> Iterator[None]:
         """Limit the calls of one caller, so that it cannot take the threads of all others."""
-        caller = caller if self._is_member_or_operator(caller) else "others"
+        caller = self._group(caller)
         with self._lock:
             self._calls[caller] += 1
             too_many = self._calls[caller] > MAX_CALLS
@@ -123,6 +127,10 @@ class PeerService:
         finally:
             with self._lock:
                 self._calls[caller] -= 1
+
+    def _group(self, caller: str) -> str:
+        """The caller; all callers that are not members share their limits."""
+        return caller if self._is_member_or_operator(caller) else "others"
 
     def _is_member_or_operator(self, caller: str) -> bool:
         return caller == OPERATOR or caller in self._state.manifest.names

@@ -26,6 +26,12 @@ DTYPES = {
     torch.int32: "I32",
     torch.uint8: "U8",
 }
+# Reasons to reject a message that lie in what the sender made, not in how it arrived. A second
+# request is likely to bring the same.
+FINAL_REASONS = {
+    "not finite", "too large", "codec", "size", "dtype", "shape", "tensors", "envelope", "sender",
+    "iteration",
+}  # fmt: skip
 LENGTH_BYTES = 8  # a safetensors file starts with the length of its header
 MAX_DIAGNOSED_BYTES = 1 << 16  # of a wrong header, to say what is wrong
 

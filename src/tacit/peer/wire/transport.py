@@ -9,12 +9,18 @@ from typing import Any
 import grpc
 
 from tacit.core.errors import Misuse
-from tacit.peer.federation.certificates import Credentials, certificate_info, server_name
+from tacit.peer.federation.certificates import (
+    Credentials,
+    certificate_info,
+    certified_name,
+    server_name,
+)
 
 SERVICE = "tacit.peer.v1.Peer"
 CHUNK_BYTES = 1 << 20  # of a message
 MAX_REQUEST_BYTES = 1 << 14  # of all requests but manifests
 MAX_MANIFEST_BYTES = 1 << 24
+MAX_CONNECTIONS = 512  # of a server, unless it is told otherwise
 KEEP_ALIVE = [
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -56,9 +62,16 @@ def open_channel(address: str, name: str, federation: str, own: Credentials, ca:
 
 
 def start_server(
-    address: str, handlers: Iterable[Any], threads: int, own: Credentials, ca: bytes
+    address: str,
+    handlers: Iterable[Any],
+    threads: int,
+    own: Credentials,
+    ca: bytes,
+    connections: int = MAX_CONNECTIONS,
 ) -> tuple[Any, int]:
     """Start a server that accepts only certificates of the federation's authority.
+
+    It does not limit the connections of one caller: see `tacit.peer.wire.gate`.
 
     Args:
         address: host:port to listen on; port 0 chooses a free one.
@@ -66,13 +79,14 @@ def start_server(
         threads: Calls served at a time.
         own: Certificate and key of the node.
         ca: Certificate of the federation's authority, as PEM.
+        connections: Connections at a time; further ones are closed.
 
     Returns:
         The server and its port.
     """
     server = grpc.server(
         ThreadPoolExecutor(threads, thread_name_prefix="serve"),
-        options=SERVER_OPTIONS,
+        options=[*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", connections)],
         maximum_concurrent_rpcs=threads,
     )
     server.add_generic_rpc_handlers(tuple(handlers))
@@ -92,13 +106,7 @@ def start_server(
 
 
 def caller_name(context: Any, federation: str) -> str | None:
-    """The caller's name from its certificate; None if the certificate is not of this federation.
-
-    Only DNS names count, and exactly one must be of the federation. The rest of a certificate may
-    be what its owner requested.
-    """
-    suffix = server_name("", federation)
+    """The caller's name from its certificate; None if the certificate is not of this federation."""
     for pem in context.auth_context().get("x509_pem_cert", ()):
-        names = [name for name in certificate_info(pem).server_names if name.endswith(suffix)]
-        return names[0].removesuffix(suffix) if len(names) == 1 else None
+        return certified_name(certificate_info(pem), federation)
     return None

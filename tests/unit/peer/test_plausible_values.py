@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+from tacit.peer.node.plausible_values import check_values, largest, largest_of_each
+from tacit.peer.wire.messages import Rejected
+
+ROW = torch.tensor([0.5, -2.0])
+
+
+def test_the_largest_magnitude_counts_signs_and_ignores_integers():
+    assert largest(ROW) == 2
+    assert largest(torch.tensor([-7, 3])) == largest(torch.empty(0)) == 0
+    messages = [{"theta": ROW, "step": torch.tensor([9])}, {"theta": 3 * ROW}]
+    assert largest_of_each(messages) == {"theta": 6, "step": 0}
+
+
+@pytest.mark.parametrize("value", [3e38, -3e38, 1.1e6])
+def test_a_number_beyond_any_model_is_rejected(value):
+    with pytest.raises(Rejected, match=r"theta holds .* the largest number of this node, 2") as why:
+        check_values({"theta": torch.tensor([0.0, value])}, {"theta": 2.0})
+    assert why.value.reason == "too large"
+
+
+def test_large_numbers_are_accepted_where_ours_are_large_too():
+    assert check_values({"theta": torch.tensor([1e12])}, {"theta": 1.1e9}) == pytest.approx(1e12)
+    assert check_values({"theta": torch.tensor([9e5])}, {"theta": 0.0}) == 9e5
+
+
+def test_integers_of_masked_sums_are_not_bounded():
+    assert check_values({"sum": torch.tensor([2**31 - 1], dtype=torch.int32)}, {}) == 0
