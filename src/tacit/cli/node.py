@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from tacit.cli.arguments import AllowCode
+
 
 def node(
     folder: Annotated[
@@ -41,6 +43,7 @@ def node(
             "from the node's data. No bound on what leaks accounts for them.",
         ),
     ] = False,
+    allow_code: AllowCode = None,
 ) -> None:
     """Run one node: train with its neighbours on its own data. The log is lines of JSON."""
     from tacit.core.errors import TacitError
@@ -53,7 +56,8 @@ def node(
     place = NodeFolder(folder)
     event_log = EventLog(sys.stderr, place.name)
     try:
-        options = NodeOptions(data, listen, metrics_port, save_every, share_scores)
+        allowed = tuple(allow_code or ())
+        options = NodeOptions(data, listen, metrics_port, save_every, share_scores, allowed)
         peer = Node(place, options, event_log)
         _stop_on_signals(peer.stop)
         peer.run()

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +54,7 @@ class LocalFederation:
     data: str | None = None
     save_seconds: float | None = None
     listen: Mapping[str, str] = field(default_factory=dict)
+    allowed_code: Sequence[str] = ()
     nodes: dict[str, LocalNode] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> LocalFederation:
@@ -81,6 +82,8 @@ class LocalFederation:
             command += ["--save-every", str(self.save_seconds)]
         if name in self.listen:
             command += ["--listen", self.listen[name]]
+        for code in self.allowed_code:
+            command += ["--allow-code", code]
         log = node.run / "log.jsonl"
         with log.open("ab") as stream:
             process = subprocess.Popen(
