@@ -37,6 +37,7 @@ CHANNEL_OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 3_000),
     ("grpc.enable_retries", 0),  # the callers retry
+    ("grpc.enable_http_proxy", 0),  # a proxy for the web does not reach nodes
 ]
 
 
