@@ -1,4 +1,7 @@
-"""The command line. Exit codes: 0 success, 1 failure, 2 misuse, 130 stopped by the user."""
+"""The command line.
+
+Exit codes: 0 success, 1 failure, 2 misuse, 75 not ready (try again later), 130 stopped by the user.
+"""
 
 from __future__ import annotations
 

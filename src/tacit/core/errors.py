@@ -34,6 +34,13 @@ class Misuse(TacitError, ValueError):
         super().__init__(f"{problem}{between}{remedy}".strip())
 
 
+class NotReady(Misuse):
+    """A request that may succeed later without a correction, such as a disk not mounted yet."""
+
+    # EX_TEMPFAIL of sysexits.h, which tells a service manager to try again.
+    exit_code = 75
+
+
 def unknown_name(problem: str, given: object, known: Iterable[str], also: str = "") -> Misuse:
     """The error for a name that is not among those `known`; it suggests the closest one."""
     names = list(known)

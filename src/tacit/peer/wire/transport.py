@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import NotReady
 from tacit.peer.federation.certificates import Credentials, certificate_info, server_name
 
 SERVICE = "tacit.peer.v1.Peer"
@@ -83,7 +83,7 @@ def start_server(
     except RuntimeError:
         port = 0
     if port == 0:
-        raise Misuse(
+        raise NotReady(
             f"Cannot listen on {address}: another program uses the port, or this machine does not "
             "have the address.",
             "Give a free address of this machine with --listen host:port.",
