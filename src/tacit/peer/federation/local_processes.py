@@ -76,6 +76,8 @@ class LocalFederation:
         node.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         # All nodes belong to the user who starts them.
         command = [sys.executable, "-m", "tacit", "node", str(node.path), "--share-scores"]
+        # The pipe to the node is never written. It ends with this process, even if that is killed.
+        command += ["--stop-at-eof"]
         if self.data is not None:
             command += ["--data", self.data.replace("{name}", name)]
         if self.save_seconds is not None:
@@ -88,7 +90,7 @@ class LocalFederation:
         with log.open("ab") as stream:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=stream,
                 stderr=stream,
                 # More threads than cores would slow each other down by spinning.
@@ -124,3 +126,5 @@ class LocalFederation:
             except subprocess.TimeoutExpired:
                 node.process.kill()
                 node.process.wait()
+            if node.process.stdin is not None:
+                node.process.stdin.close()
