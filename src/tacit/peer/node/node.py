@@ -181,7 +181,7 @@ class Node:
             last = self.step == self.steps
             if last or self.step % (run.evaluate_every * self.round_length) == 0:
                 self._evaluate(context)
-            if last or self._checkpoints.is_due(network.received_since_saved):
+            if last or self._checkpoints.is_due(self.step, network.received_since_saved):
                 self._save(context)
 
     def _finish(self, context: RosterContext) -> None:
