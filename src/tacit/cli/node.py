@@ -49,7 +49,10 @@ def node(
     allow_code: AllowCode = None,
     stop_at_eof: Annotated[
         bool,
-        typer.Option("--stop-at-eof", hidden=True, help="Stop when standard input ends."),
+        typer.Option(
+            "--stop-at-eof",
+            help="Stop when standard input ends, as a pipe does when the process behind it dies.",
+        ),
     ] = False,
 ) -> None:
     """Run one node: train with its neighbours on its own data. The log is lines of JSON."""

@@ -5,6 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+# The remedy if packages that nodes need are missing. The public index has another package `tacit`.
+INSTALL_PEER = (
+    "Install it: pip install 'tacit-learn[peer]', or in a checkout of the repository "
+    "pip install -c constraints.txt '.[peer]'."
+)
+
 
 class TacitError(Exception):
     """Base of all errors raised on purpose; the command line exits with its `exit_code`."""
