@@ -209,6 +209,8 @@ class ForkedFederation(LocalFederation):
 class ForkedCommand:
     """`tacit` with arguments in a forked process, with the interface of subprocess.Popen."""
 
+    stdin = None
+
     def __init__(self, arguments, log):
         self._process = forkserver().Process(
             target=_run_command, args=(arguments, str(log)), daemon=True

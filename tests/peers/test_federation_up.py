@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from chaos import LONG, ForkedCommand, ForkedFederation, kill_tree
+from chaos import LONG, ForkedCommand, ForkedFederation, kill_tree, logged, until
 from federations import free_ports
 from typer.testing import CliRunner
 
@@ -146,6 +147,27 @@ def test_stopped_and_started_again(base, up):
         assert steps == sorted(set(steps))
 
 
+def test_nodes_end_with_the_process_that_started_them(base):
+    """Even if it is killed, and so cannot stop them."""
+    create(base, "killed", "--graph", "ring")
+    folder = base / "killed"
+    first = start("federation", "up", folder, "--data", f"{base}/{{name}}.npz")
+    children = []
+    try:
+        wait_for_training(folder)
+        children += children_of(first.pid)
+        assert len(children) == len(NAMES)
+        first.kill()
+        first.communicate(timeout=60)
+        until(lambda: not any(map(is_running, children)), "all nodes have ended")
+    finally:
+        kill_tree(first)
+        for child in filter(is_running, children):
+            os.kill(child, signal.SIGKILL)
+    for name in NAMES:
+        assert logged(FederationFolder(folder), name, "stopped")
+
+
 def test_started_again_after_the_end_nothing_changes(base, up):
     summaries = {name: base / "f" / "nodes" / name / "run" / "summary.json" for name in NAMES}
     before = {name: path.read_text() for name, path in summaries.items()}
@@ -206,6 +228,19 @@ def test_a_node_says_what_is_wrong_with_its_folder(base, tmp_path):
         os.chmod(folder / "node.key", 0o600)
     assert loose.returncode == 2
     assert "chmod 600" in loose.output
+
+
+def children_of(pid):
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def is_running(pid):
+    """Whether a process exists that has not ended; its new parent may not have waited for it."""
+    try:
+        return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
 
 
 def wait_for_training(folder):

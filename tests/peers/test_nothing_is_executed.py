@@ -10,7 +10,7 @@ from federations import federation, plan
 from hostile import IdleNode, install, rewritten
 
 import tacit
-from tacit.config.loading import with_keys
+from tacit.config.loading import make_config, with_keys
 from tacit.config.options import make_algorithm
 from tacit.core.errors import Misuse
 from tacit.peer.federation.signing import sign
@@ -123,8 +123,8 @@ def test_modules_that_receive_from_peers_write_no_files(module):
     assert not set(imported(tree)) & FILE_MODULES
 
 
-def test_objects_are_imported_by_name_in_one_place_and_for_three_callers():
-    """For the configuration's algorithm and model, and for the node's own --data."""
+def test_objects_are_imported_by_name_in_one_place_and_for_four_callers():
+    """For the configuration's algorithm and model, to check them, and for a node's own --data."""
     importing, callers = set(), set()
     for path in SOURCE.rglob("*.py"):
         place = path.relative_to(SOURCE).as_posix()
@@ -142,6 +142,7 @@ def test_objects_are_imported_by_name_in_one_place_and_for_three_callers():
     assert callers == {
         ("config/options.py", "algorithm_class"),
         ("config/tasks.py", "_make_own_model"),
+        ("peer/node/allowed_code.py", "check_allowed"),
         ("peer/node/local_data.py", "_from_function"),
     }
 
@@ -201,15 +202,40 @@ def test_names_in_a_received_manifest_are_not_imported(home, trap, section):
     assert not sprung.exists()
 
 
+def start_node(home, **options):
+    return Node(home.node("n0"), NodeOptions(**options), EventLog(io.StringIO(), "n0"))
+
+
 @pytest.mark.parametrize("signed", [False, True])
-def test_a_node_starts_with_a_signed_manifest_only(home, trap, signed):
-    """A starting node is the only one to import names, and only of a manifest that is signed."""
+@pytest.mark.parametrize("allowed", [(), ("tacit_trap",)])
+def test_a_node_imports_names_of_a_signed_manifest_that_its_owner_allowed(
+    home, trap, signed, allowed
+):
+    """A starting node is the only one to import names."""
     name, sprung = trap
     manifest, signature = naming(home, name, "algorithm")
     install(home.node("n0"), manifest, signature if signed else signature[::-1])
-    with pytest.raises(Misuse, match="not a dataclass" if signed else "not signed by the operator"):
-        Node(home.node("n0"), NodeOptions(), EventLog(io.StringIO(), "n0"))
-    assert sprung.exists() == signed
+    reason = "not a dataclass" if allowed else "--allow-code tacit_trap"
+    with pytest.raises(Misuse, match=reason if signed else "not signed by the operator"):
+        start_node(home, allowed_code=allowed)
+    assert sprung.exists() == (signed and bool(allowed))
+
+
+def test_a_signed_manifest_runs_no_command(home, tmp_path):
+    """The operator names a class that is no model, with a command among its options."""
+    made = tmp_path / "made-by-the-operator"
+    command = {"name": "subprocess:Popen", "args": ["touch", str(made)]}
+    values = home.manifest().config.as_dict() | {"model": command}
+    config = make_config(values)
+    install(home.node("n0"), *rewritten(home, config=config))
+    with pytest.raises(Misuse) as refused:
+        start_node(home)
+    assert not made.exists()
+    assert "--allow-code subprocess" in str(refused.value)
+    for allowed in ("subprocess", "subprocess:Popen"):
+        with pytest.raises(Misuse, match=r"is not a torch.nn.Module"):
+            start_node(home, allowed_code=(allowed,))
+    assert not made.exists()
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,18 @@ def test_a_federation_is_created_and_shown(run, tmp_path):
     assert "paris ◀─ berlin 0.333, rome 0.333, itself 0.333" in table
 
 
+def test_what_runs_at_members_is_shown(run):
+    own = ("data.name=own", "data.shape=[3]", "data.classes=2", "model.name=hospital.nets:Tiny")
+    settings = [word for key in own for word in ("--set", key)]
+    assert run("create", "fed", "--nodes", NODES, *PLAN, *settings).code == 0
+    runs = {code["key"]: code["path"] for code in show(run)["runs"]}
+    assert runs["model.name"] == "hospital.nets:Tiny"
+    shown = run("show", "fed").out
+    assert "algorithm.name = 'lppa': part of Tacit" in shown
+    assert "'hospital.nets:Tiny': imported; members allow it by --allow-code hospital.nets" in shown
+    assert "data.name = 'own': each member's own file or function" in shown
+
+
 def test_a_configuration_is_used(run, config, tmp_path):
     refused = run("create", "fed", "--nodes", NODES, "--config", config)
     assert refused.code == 2

@@ -14,10 +14,10 @@ from statistics import median
 
 from tacit.bench.benchmark import BenchOptions, BenchResult, Quartiles, Timings
 from tacit.bench.workloads import MASKED_ALGORITHM, PLAIN_ALGORITHM
-from tacit.core.errors import Misuse
+from tacit.core.errors import INSTALL_PEER, Misuse
 
 SUMMARY = "bytes / bytes of the numbers; speed / plain TLS socket; iteration / simulator"
-EXTRA = ("cryptography", "google.protobuf", "grpc")  # what tacit[peer] installs
+EXTRA = ("cryptography", "google.protobuf", "grpc")  # what tacit-learn[peer] installs
 MESSAGE, QUICK_MESSAGE = 100_000_000, 10_000_000  # bytes
 
 
@@ -120,5 +120,5 @@ def _check_installed() -> None:
         if found is None:
             raise Misuse(
                 f"The bench `peer` needs the package {package}, which is not installed.",
-                "Install it: pip install 'tacit[peer]'.",
+                INSTALL_PEER,
             )

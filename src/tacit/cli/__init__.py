@@ -1,4 +1,7 @@
-"""The command line. Exit codes: 0 success, 1 failure, 2 misuse, 130 stopped by the user."""
+"""The command line.
+
+Exit codes: 0 success, 1 failure, 2 misuse, 75 not ready (try again later), 130 stopped by the user.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ def main() -> None:
     if sys.argv[1:2] != ["bench"]:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from tacit.cli.app import app
-    from tacit.core.errors import Interrupted, ReportedElsewhere, TacitError
+    from tacit.core.errors import INSTALL_PEER, Interrupted, ReportedElsewhere, TacitError
 
     try:
         app(prog_name="tacit")
@@ -25,7 +28,7 @@ def main() -> None:
     except ModuleNotFoundError as problem:
         if (problem.name or "").split(".")[0] not in ("cryptography", "google", "grpc"):
             raise
-        _fail(f"Error: {problem.name} is not installed. Nodes need it: pip install 'tacit[peer]'.")
+        _fail(f"Error: {problem.name} is not installed. Nodes need it. {INSTALL_PEER}")
         sys.exit(2)
     except KeyboardInterrupt:
         _fail("Stopped.")

@@ -20,3 +20,13 @@ Overrides = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the output folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+AllowCode = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-code",
+        "--allow-model",
+        metavar="MODULE",
+        help="Let the manifest name classes and functions of this package.module, which nodes "
+        "otherwise refuse to import; package.module:Name for a single one (repeatable).",
+    ),
+]

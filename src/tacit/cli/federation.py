@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tacit.cli.arguments import Overrides
+from tacit.cli.arguments import AllowCode, Overrides
 from tacit.core.errors import Misuse
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def show(
     as_json: AsJson = False,
     picture: Annotated[Path | None, typer.Option(help="Draw the graph (.png, .svg, .pdf).")] = None,
 ) -> None:
-    """Show the members, the graph, and how long certificates are valid."""
+    """Show the members, the graph, what runs at members, and how long certificates are valid."""
     from tacit.cli.federation_tables import describe, print_description
 
     manifest, description = describe(folder)
@@ -240,12 +240,13 @@ def up(
         typer.Option(help="--data of each node, with {name} for its name: parts/{name}.npz."),
     ] = None,
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 10.0,
+    allow_code: AllowCode = None,
 ) -> None:
     """Run all nodes of a federation on this machine, until they finish or Ctrl-C."""
     from tacit.cli.federation_nodes import run_all_nodes
     from tacit.peer.federation.folders import FederationFolder
 
-    run_all_nodes(FederationFolder(folder), data, save_every)
+    run_all_nodes(FederationFolder(folder), data, save_every, allow_code or ())
 
 
 def _parse_nodes(text: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -53,7 +54,9 @@ def announce_manifest(federation: FederationFolder, before: Manifest, later: boo
         )
 
 
-def run_all_nodes(folder: FederationFolder, data: str | None, save_every: float) -> None:
+def run_all_nodes(
+    folder: FederationFolder, data: str | None, save_every: float, allowed_code: Sequence[str]
+) -> None:
     """Start all nodes, show their status, and stop them if one fails or on Ctrl-C."""
     client, title = connect(folder.path)
     console, logs = Console(stderr=True), f"{folder.path}/nodes/*/run/log.jsonl"
@@ -62,7 +65,7 @@ def run_all_nodes(folder: FederationFolder, data: str | None, save_every: float)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
     try:
-        with LocalFederation(folder, data, save_every) as local:
+        with LocalFederation(folder, data, save_every, allowed_code=allowed_code) as local:
 
             def update(live: Live) -> None:
                 ended = [node.name for node in local.nodes.values() if node.process.poll() == 0]
@@ -79,6 +82,7 @@ def run_all_nodes(folder: FederationFolder, data: str | None, save_every: float)
                 raise TacitError(problem + reasons)
     except KeyboardInterrupt:
         again = f"tacit federation up {folder.path}" + (f" --data {data}" if data else "")
+        again += "".join(f" --allow-code {name}" for name in allowed_code)
         raise Interrupted(f"Stopped. Progress is saved; continue with\n  {again}") from None
     finally:
         client.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 from rich.text import Text
 
-from tacit.peer.federation.agreed_settings import check_runnable
+from tacit.config.named_code import named_code
+from tacit.peer.federation.agreed_settings import OWN_DATA, check_runnable
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
 from tacit.peer.federation.federation_client import NodeReport
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
@@ -43,6 +45,7 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         **own,
         "algorithm": manifest.config.algorithm.name,
         "subject": manifest.config.task_name,
+        "runs": [asdict(code) for code in named_code(manifest.config)],
         "graph": manifest.graph.describe(),
         "directed": manifest.graph.directed,
         "members": [
@@ -88,11 +91,15 @@ def _describe_certificate(path: Path) -> dict[str, Any] | None:
 
 
 def print_description(description: dict[str, Any], console: Console) -> None:
-    """Print a table of members and certificates, and the mixing weights."""
+    """Print what runs at members, a table of members and certificates, and the mixing weights."""
     console.print(
         f"{description['federation']}, generation {description['generation']}: "
         f"{description['algorithm']} on {description['subject']}"
     )
+    console.print("What runs at members:", highlight=False)
+    for code in description["runs"]:
+        line = f"  {code['key']} = {code['name']!r}: {_format_origin(code)}"
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
     targets = "sends to" if description["directed"] else "neighbours"
     columns = ("node", "address", targets, "certificate", "expires")
     table = Table(*(Column(name, overflow="fold") for name in columns))
@@ -112,6 +119,16 @@ def print_description(description: dict[str, Any], console: Console) -> None:
         sources = [f"{name} {weight:.3g}" for name, weight in weights.items()]
         line = f"  {member['name']:>{width}} ◀─ {', '.join([*sources, f'itself {own:.3g}'])}"
         console.print(line, highlight=False, soft_wrap=True)
+
+
+def _format_origin(code: dict[str, Any]) -> str:
+    """Where code comes from, and how a member allows it if it is not part of Tacit."""
+    if code["path"] is not None:
+        source = f"{code['path']} of {code['package']}" if code["package"] else "imported"
+        return f"{source}; members allow it by --allow-code {code['path'].partition(':')[0]}"
+    if (code["key"], code["name"]) == ("data.name", OWN_DATA):
+        return "each member's own file or function, named by its own --data"
+    return "part of Tacit" if code["installed"] else "not installed on this machine"
 
 
 def _format_validity(certificate: dict[str, Any] | None) -> tuple[str, Text]:

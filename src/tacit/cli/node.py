@@ -6,11 +6,16 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from tacit.cli.arguments import AllowCode
+
+STOP_TIMEOUT = 15.0  # seconds to save and end after standard input has ended
 
 
 def node(
@@ -41,6 +46,14 @@ def node(
             "from the node's data. No bound on what leaks accounts for them.",
         ),
     ] = False,
+    allow_code: AllowCode = None,
+    stop_at_eof: Annotated[
+        bool,
+        typer.Option(
+            "--stop-at-eof",
+            help="Stop when standard input ends, as a pipe does when the process behind it dies.",
+        ),
+    ] = False,
 ) -> None:
     """Run one node: train with its neighbours on its own data. The log is lines of JSON."""
     from tacit.core.errors import TacitError
@@ -53,9 +66,12 @@ def node(
     place = NodeFolder(folder)
     event_log = EventLog(sys.stderr, place.name)
     try:
-        options = NodeOptions(data, listen, metrics_port, save_every, share_scores)
+        allowed = tuple(allow_code or ())
+        options = NodeOptions(data, listen, metrics_port, save_every, share_scores, allowed)
         peer = Node(place, options, event_log)
         _stop_on_signals(peer.stop)
+        if stop_at_eof:
+            _stop_at_end_of_input(peer.stop)
         peer.run()
     except RemovedFromRoster as notice:
         event_log.write("removed", why=str(notice))
@@ -63,6 +79,23 @@ def node(
     except (TacitError, OSError) as problem:
         event_log.write("failed", "error", why=str(problem))
         raise typer.Exit(getattr(problem, "exit_code", 1)) from None
+
+
+def _stop_at_end_of_input(stop: Callable[[], None]) -> None:
+    """Call `stop` when standard input ends: the process that started this one has died.
+
+    The system closes the other end of the pipe even if that process was killed.
+    """
+
+    def watch() -> None:
+        while os.read(sys.stdin.fileno(), 1024):
+            pass
+        stop()
+        # Unlike that process, no one kills a node that does not stop.
+        time.sleep(STOP_TIMEOUT)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:

@@ -168,7 +168,7 @@ def prefix_errors(place: str) -> Iterator[None]:
     try:
         yield
     except Misuse as problem:
-        raise Misuse(f"{place}: {problem.problem}", problem.remedy) from None
+        raise type(problem)(f"{place}: {problem.problem}", problem.remedy) from None
 
 
 def _make_member(key: str, table: dict[str, Any], family: OptionFamily) -> Any:

@@ -137,12 +137,16 @@ def _make_own_model(section: ModelSection, shape: Sequence[int], classes: int) -
     """Make a user's model and check that it fits the data."""
     key = f"name = {section.name!r}"
     make = import_object(section.name, "name")
+    # Before it is called: the configuration may come from someone else.
+    if not (issubclass(make, nn.Module) if isinstance(make, type) else callable(make)):
+        remedy = "Name a module class, or a function that returns a module."
+        raise Misuse(f"{key} is not a torch.nn.Module.", remedy)
     try:
         module = make(**section.options)
     except Exception as problem:  # whatever the user's code raises
         raise Misuse(f"{key} cannot be made: {problem}.", "Check its options.") from None
     if not isinstance(module, nn.Module):
-        raise Misuse(f"{key} is not a torch.nn.Module.", "Name a module class.")
+        raise Misuse(f"{key} does not return a torch.nn.Module.", "Name a module class.")
     x = torch.zeros(2, *shape, dtype=torch.float32)
     try:
         with torch.no_grad():

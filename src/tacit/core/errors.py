@@ -5,6 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+# The remedy if packages that nodes need are missing. The public index has another package `tacit`.
+INSTALL_PEER = (
+    "Install it: pip install 'tacit-learn[peer]', or in a checkout of the repository "
+    "pip install -c constraints.txt '.[peer]'."
+)
+
 
 class TacitError(Exception):
     """Base of all errors raised on purpose; the command line exits with its `exit_code`."""
@@ -32,6 +38,13 @@ class Misuse(TacitError, ValueError):
         # A problem may be a list of lines.
         between = "" if problem.endswith("\n") else " "
         super().__init__(f"{problem}{between}{remedy}".strip())
+
+
+class NotReady(Misuse):
+    """A request that may succeed later without a correction, such as a disk not mounted yet."""
+
+    # EX_TEMPFAIL of sysexits.h, which tells a service manager to try again.
+    exit_code = 75
 
 
 def unknown_name(problem: str, given: object, known: Iterable[str], also: str = "") -> Misuse:

@@ -87,6 +87,10 @@ class Registry(Mapping[str, T], Generic[T]):
         """The package that registers an entry; None for a built-in one."""
         return _package(self._plugins[name]) if name in self._plugins else None
 
+    def path(self, name: str) -> str | None:
+        """The "module:attribute" that a plugin registers as `name`; None for other names."""
+        return self._plugins[name].value if name in self._plugins else None
+
 
 def _package(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else "an installed package"

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from tacit.core.checks import check_count
 from tacit.core.discrete_gaussian import FURTHER, DiscreteGaussian
-from tacit.core.errors import Misuse
+from tacit.core.errors import INSTALL_PEER, Misuse
 from tacit.core.integer_noise import integer_rows
 from tacit.core.noise import Noise
 from tacit.core.rows import NoiseRows
@@ -46,7 +46,7 @@ try:
 except ModuleNotFoundError:
     raise Misuse(
         "Keystreams (ChaCha20) need the package cryptography, which is not installed.",
-        "Install it: pip install 'tacit[peer]'.",
+        INSTALL_PEER,
     ) from None
 
 KEY_BYTES = 32

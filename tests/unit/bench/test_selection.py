@@ -57,7 +57,7 @@ def test_benchmark_that_cannot_run_is_skipped_unless_named(monkeypatch):
 
 def test_missing_packages_of_peers(monkeypatch):
     monkeypatch.setattr(peer, "EXTRA", ("grpc_that_is_not_there.child",))
-    with pytest.raises(Misuse, match=r"pip install 'tacit\[peer\]'"):
+    with pytest.raises(Misuse, match=r"pip install 'tacit-learn\[peer\]'"):
         list(peer.measure(BenchOptions(("bytes",), CPU)))
 
 

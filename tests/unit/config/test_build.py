@@ -206,7 +206,7 @@ def test_an_own_model_is_made_with_its_options(tiny, nets):
     [
         ("tiny", {"depth": 3}, ["cannot be made", "depth"]),
         ("broken", {}, ["cannot be made", "no licence"]),
-        ("other", {}, ["is not a torch.nn.Module"]),
+        ("other", {}, ["does not return a torch.nn.Module"]),
         ("narrow", {}, ["fails on inputs of shape (2, 1, 28, 28)"]),
         ("tiny", {"classes": 5}, ["(2, 5)", "10 classes"]),
         ("absent", {}, ["cannot be imported", "absent"]),
@@ -217,6 +217,13 @@ def test_an_own_model_that_does_not_fit_is_refused(tiny, nets, name, options, wo
     message = misuse_message(build, with_model(tiny, f"{nets}:{name}", **options))
     for word in ["[model]", *words]:
         assert word in message
+
+
+def test_a_class_that_is_no_model_is_not_called(tiny, tmp_path):
+    made = tmp_path / "made"
+    config = with_model(tiny, "logging:FileHandler", filename=str(made))
+    assert "is not a torch.nn.Module" in misuse_message(build, config)
+    assert not made.exists()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import io
 import json
 import os
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,10 +13,17 @@ import torch
 from tacit.core.errors import Misuse
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
-from tacit.peer.node.checkpoint_policy import MAX_UNSAVED_BYTES, CheckpointPolicy
+from tacit.peer.node import checkpoint_policy, checkpoint_store
+from tacit.peer.node.checkpoint_policy import (
+    LARGE_MODEL_INTERVALS,
+    LARGE_MODEL_STEPS,
+    MAX_UNSAVED_BYTES,
+    CheckpointPolicy,
+)
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
 from tacit.peer.node.node_state import NodeProgress, Stopped
 from tacit.peer.node.outbox import Outbox
+from tacit.peer.wire.messages import Envelope, ExchangeId, pack
 
 
 class FakeState:
@@ -49,6 +57,10 @@ def checkpoint(step, generation=1, rejoin=False):
     return NodeCheckpoint("f", generation, step, rejoin, state, [], 0.0)
 
 
+def pack_at(step, row):
+    return pack(Envelope("f", "a", "", ExchangeId(1, step, 0)), {"theta": row})
+
+
 def test_neighbours_may_drop_messages_up_to_the_older_checkpoint(tmp_path):
     checkpoints = policy(tmp_path)
     assert checkpoints.acknowledged == -1
@@ -71,10 +83,57 @@ def test_a_new_generation_starts_with_nothing_to_drop(tmp_path):
 
 
 def test_a_checkpoint_is_due_after_some_time_or_many_bytes(tmp_path):
-    assert policy(tmp_path, seconds=0).is_due(0)
+    for unsaved in (0, MAX_UNSAVED_BYTES):
+        assert policy(tmp_path, seconds=0).is_due(1, unsaved)
     slow = policy(tmp_path, seconds=1e6)
-    assert not slow.is_due(MAX_UNSAVED_BYTES - 1)
-    assert slow.is_due(MAX_UNSAVED_BYTES)
+    assert not slow.is_due(100, MAX_UNSAVED_BYTES - 1)
+    assert slow.is_due(100, MAX_UNSAVED_BYTES)
+
+
+def test_a_large_model_is_not_saved_at_every_iteration(tmp_path, monkeypatch):
+    large = policy(tmp_path)
+    large.save(checkpoint(40))
+    due = [step for step in range(41, 60) if large.is_due(step, MAX_UNSAVED_BYTES)]
+    assert due[0] == 40 + LARGE_MODEL_STEPS
+    resumed = policy(tmp_path)
+    resumed.load(manifest(), "")
+    assert not resumed.is_due(41, MAX_UNSAVED_BYTES)
+    late = time.monotonic() + LARGE_MODEL_INTERVALS * 10
+    monkeypatch.setattr(time, "monotonic", lambda: late)
+    assert large.is_due(41, MAX_UNSAVED_BYTES)
+
+
+@pytest.mark.parametrize("seconds_per_iteration", [0.1, 4.0, 12.0])
+def test_large_models_write_little_more_than_their_messages(
+    tmp_path, monkeypatch, seconds_per_iteration
+):
+    """LPPA with ten million parameters, at the default interval and a thousandth of the size."""
+    monkeypatch.setattr(checkpoint_policy, "MAX_UNSAVED_BYTES", MAX_UNSAVED_BYTES // 1000)
+    parameters, iterations, written, unsaved = 10_000, 70, 0, 0
+    state = FakeState()
+    outbox = state.active.outbox = Outbox(["b"])
+    now = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    checkpoints = policy(tmp_path, state)
+    rows = {name: torch.zeros(1, parameters) for name in ("theta", "gamma", "grad")}
+    sent = {name: rows[name][0] for name in ("theta", "gamma")}
+    for step in range(1, iterations + 1):
+        now[0] += seconds_per_iteration
+        envelope = Envelope("f", "a", "", ExchangeId(1, step, 0))
+        outbox.put(pack(envelope, sent))
+        unsaved += sum(row.nbytes for row in sent.values())
+        # A neighbour in step with this node.
+        outbox.mark_delivered("b", step)
+        outbox.mark_saved("b", checkpoints.acknowledged)
+        assert outbox.wait_for_space(1, timeout=0) == []
+        if not checkpoints.is_due(step, unsaved):
+            continue
+        before = set(tmp_path.iterdir())
+        checkpoints.save(NodeCheckpoint("f", 1, step, False, rows, outbox.messages(), 0.0))
+        unsaved = 0
+        new = [path for path in tmp_path.iterdir() if path not in before]
+        written += sum(path.stat().st_size for path in new)
+    assert 0 < written <= 100_000 * iterations
 
 
 def fill_disk(monkeypatch, times, number=errno.ENOSPC):
@@ -178,3 +237,37 @@ def test_a_rejoin_is_older_than_earlier_iterations_of_its_generation(tmp_path):
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
     assert policy(tmp_path / "none").load(manifest(), "") is None
+
+
+def test_large_messages_that_are_saved_leave_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_store, "MIN_MAPPED_BYTES", 100)
+    state = FakeState()
+    outbox = state.active.outbox = Outbox(["b"])
+    checkpoints = policy(tmp_path, state)
+    large = {step: pack_at(step, torch.arange(100.0) + step) for step in range(1, 8)}
+    frames = {step: bytes(message.frame) for step, message in large.items()}
+    for step, message in large.items():
+        outbox.put(message)
+        if step in (3, 5, 7):
+            checkpoints.save(replace(checkpoint(step), messages=outbox.messages()))
+    kept = {message.envelope.exchange.tick: message for message in outbox.messages()}
+    in_memory = [step for step, message in kept.items() if isinstance(message.frame, bytes)]
+    # Neighbours are about to fetch the newest one.
+    assert in_memory == [7]
+    # Their files may be removed meanwhile.
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert {step: bytes(message.frame) for step, message in kept.items()} == frames
+    dropped = kept[1]
+    outbox.mark_delivered("b", 7)
+    outbox.mark_saved("b", 3)
+    outbox.replace(dropped)
+    assert [message.envelope.exchange.tick for message in outbox.messages()] == [4, 5, 6, 7]
+
+
+def test_small_messages_stay_in_memory(tmp_path):
+    state = FakeState()
+    outbox = state.active.outbox = Outbox(["b"])
+    outbox.put(pack_at(1, torch.zeros(3)))
+    policy(tmp_path, state).save(replace(checkpoint(2), messages=outbox.messages()))
+    assert isinstance(outbox.messages()[0].frame, bytes)

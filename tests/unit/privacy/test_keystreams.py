@@ -559,4 +559,4 @@ for _ in range(2):
     assert len(lines) == 2
     for line in lines:
         assert "need the package cryptography" in line
-        assert "pip install 'tacit[peer]'" in line
+        assert "pip install 'tacit-learn[peer]'" in line

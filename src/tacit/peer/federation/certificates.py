@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, NotReady
 
 OPERATOR = "operator"  # name on the operator's certificate, so no node may have it
 # A node is a server for its out-neighbours and a client of its in-neighbours.
@@ -214,7 +214,7 @@ def _check_dates(loaded: x509.Certificate, what: str, remedy: str) -> None:
         raise Misuse(f"{what} expired on {loaded.not_valid_after_utc:%Y-%m-%d}.", remedy)
     if now < loaded.not_valid_before_utc:
         start = f"{loaded.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-        raise Misuse(f"{what} is not valid before {start}.", "Check the clock of this machine.")
+        raise NotReady(f"{what} is not valid before {start}.", "Check the clock of this machine.")
 
 
 def _digest(*parts: str) -> str:

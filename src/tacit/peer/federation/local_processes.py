@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -54,6 +54,7 @@ class LocalFederation:
     data: str | None = None
     save_seconds: float | None = None
     listen: Mapping[str, str] = field(default_factory=dict)
+    allowed_code: Sequence[str] = ()
     nodes: dict[str, LocalNode] = field(default_factory=dict, init=False)
 
     def __enter__(self) -> LocalFederation:
@@ -75,17 +76,21 @@ class LocalFederation:
         node.run.mkdir(mode=0o700, parents=True, exist_ok=True)
         # All nodes belong to the user who starts them.
         command = [sys.executable, "-m", "tacit", "node", str(node.path), "--share-scores"]
+        # The pipe to the node is never written. It ends with this process, even if that is killed.
+        command += ["--stop-at-eof"]
         if self.data is not None:
             command += ["--data", self.data.replace("{name}", name)]
         if self.save_seconds is not None:
             command += ["--save-every", str(self.save_seconds)]
         if name in self.listen:
             command += ["--listen", self.listen[name]]
+        for code in self.allowed_code:
+            command += ["--allow-code", code]
         log = node.run / "log.jsonl"
         with log.open("ab") as stream:
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=stream,
                 stderr=stream,
                 # More threads than cores would slow each other down by spinning.
@@ -121,3 +126,5 @@ class LocalFederation:
             except subprocess.TimeoutExpired:
                 node.process.kill()
                 node.process.wait()
+            if node.process.stdin is not None:
+                node.process.stdin.close()

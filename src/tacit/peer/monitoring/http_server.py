@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import re
@@ -14,7 +15,7 @@ from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, NotReady
 from tacit.peer.monitoring.metrics import Metrics
 
 Response = tuple[HTTPStatus, str, str]  # status, content type, text
@@ -52,7 +53,8 @@ def serve_monitoring(
     try:
         server = _Server(port, pages)
     except (OSError, OverflowError, TypeError) as problem:
-        raise Misuse(
+        is_taken = isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE
+        raise (NotReady if is_taken else Misuse)(
             f"The monitoring server cannot listen on port {port!r} of {ADDRESS}: {problem}.",
             "Choose another port, or 0 for any free one.",
         ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from tacit.core.errors import Misuse
@@ -19,6 +20,11 @@ from tacit.peer.node.node_state import NodeState, Stopped
 
 # Bytes that one neighbour keeps for this node. At this size the node saves, to let it drop them.
 MAX_UNSAVED_BYTES = 1 << 26
+# Messages of large models have this size after fewer iterations. To write the state, 3·P numbers
+# with LPPA, so often would take more than the messages, so a large model waits for this many
+# iterations or for this many intervals.
+LARGE_MODEL_STEPS = 10
+LARGE_MODEL_INTERVALS = 10
 MAX_PAUSE = 30.0  # seconds between two attempts to write
 REPLACE_NODE = "Ask the operator to remove this node and to add it under another name."
 
@@ -30,7 +36,7 @@ class CheckpointPolicy:
         self._folder, self._state, self._seconds = folder, state, seconds
         self._store = CheckpointStore(folder)
         self._steps: list[int] = []  # of the kept checkpoints of this generation
-        self._last_save = time.monotonic()
+        self._last_save, self._last_step = time.monotonic(), 0
 
     @property
     def acknowledged(self) -> int:
@@ -41,10 +47,16 @@ class CheckpointPolicy:
         """
         return self._steps[-KEPT] if len(self._steps) >= KEPT else -1
 
-    def is_due(self, unsaved_bytes: int) -> bool:
-        """Whether to save now, if each neighbour keeps this many bytes for this node."""
+    def is_due(self, step: int, unsaved_bytes: int) -> bool:
+        """Whether to save after an iteration, if each neighbour keeps so many bytes for this node.
+
+        `tacit.peer.node.outbox` keeps the messages of two such intervals.
+        """
         elapsed = time.monotonic() - self._last_save
-        return unsaved_bytes >= MAX_UNSAVED_BYTES or elapsed >= self._seconds
+        if unsaved_bytes < MAX_UNSAVED_BYTES:
+            return elapsed >= self._seconds
+        is_late = elapsed >= LARGE_MODEL_INTERVALS * self._seconds
+        return is_late or step - self._last_step >= LARGE_MODEL_STEPS
 
     def has_saved(self, step: int) -> bool:
         """Whether this generation has a checkpoint of an iteration."""
@@ -64,8 +76,12 @@ class CheckpointPolicy:
                 _report_failure(self._state, "the state", problem)
                 return
         self._steps = [] if checkpoint.rejoin else [*self._steps, checkpoint.step][-KEPT:]
-        self._last_save = time.monotonic()
+        self._last_save, self._last_step = time.monotonic(), checkpoint.step
         metrics, outbox = self._state.metrics, self._state.active.outbox
+        # Without it they stay in memory.
+        with suppress(OSError):
+            for message in self._store.mapped_messages(checkpoint):
+                outbox.replace(message)
         self._state.report(saved=checkpoint.step)
         metrics.count("tacit_checkpoints_total")
         metrics.set("tacit_checkpoint_step", checkpoint.step)
@@ -109,6 +125,7 @@ class CheckpointPolicy:
                     f"{REPLACE_NODE[0].lower()}{REPLACE_NODE[1:]}",
                 )
             self._steps = [] if checkpoint.rejoin else [checkpoint.step]
+        self._last_step = checkpoint.step
         return checkpoint
 
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ FORMAT = "tacit-node-1"
 CHECKPOINT_FILE = re.compile(r"generation-(\d{6})-(?:rejoin|step-(\d{9}))\.safetensors")
 MESSAGES_FILE = re.compile(r"messages-\d{6}-\d{9}\.bin")
 KEPT = 2  # checkpoints
+MIN_MAPPED_BYTES = 1 << 20  # of a message that is kept in its file instead of in memory
 METADATA = ("federation", "generation", "step", "rejoin", "wall_seconds", "data_digest")
 
 # What broken files raise.
@@ -90,6 +92,26 @@ class CheckpointStore:
                 raise OSError(str(problem)) from None
         self._locations = locations
         self._remove_old()
+
+    def mapped_messages(self, checkpoint: NodeCheckpoint) -> list[WireMessage]:
+        """The large messages that are new in a saved checkpoint, as parts of their file.
+
+        The system may then use their memory for something else, and read them again if needed.
+        Messages of the last iteration are left out: neighbours are about to fetch them.
+        """
+        new = [
+            (message, location)
+            for message in checkpoint.messages
+            if isinstance(message.frame, bytes)
+            and len(message.frame) >= MIN_MAPPED_BYTES
+            and message.envelope.exchange.tick < checkpoint.step
+            and (location := self._locations.get(message.envelope)) is not None
+        ]
+        files = {location.file: _map(self._folder / location.file) for _, location in new}
+        return [
+            replace(message, frame=files[place.file][place.offset : place.offset + place.size])
+            for message, place in new
+        ]
 
     def load(self, federation: str) -> tuple[NodeCheckpoint | None, list[str]]:
         """Load the newest usable checkpoint, if any; also return why newer ones were skipped."""
@@ -191,6 +213,12 @@ def generation_and_step(path: Path) -> tuple[int, int]:
     found = CHECKPOINT_FILE.fullmatch(path.name)
     assert found is not None
     return int(found[1]), -1 if found[2] is None else int(found[2])
+
+
+def _map(path: Path) -> memoryview:
+    """The bytes of a file, which stay readable after the file is removed."""
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _metadata(path: Path) -> dict[str, Any]:

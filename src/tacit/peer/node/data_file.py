@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse, NotReady, unknown_name
 
 ARRAYS = ("x", "y", "x_test", "y_test")
 
@@ -23,7 +23,8 @@ def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
     readers: dict[str, Callable[[Path], dict[str, Any]]]
     readers = {".npz": _read_npz, ".safetensors": load_file}
     if not path.is_file():
-        raise Misuse(f"--data: there is no file or folder {path}.", "Check the name.")
+        remedy = "Check the name, and that its disk is mounted."
+        raise NotReady(f"--data: there is no file or folder {path}.", remedy)
     if path.suffix not in readers:
         raise Misuse(
             f"--data: {path} is not a file of arrays.",
@@ -31,6 +32,10 @@ def read_arrays(path: Path) -> tuple[Pair, Pair | None]:
         )
     try:
         arrays = readers[path.suffix](path)
+    except OSError as problem:
+        kind = Misuse if isinstance(problem, PermissionError) else NotReady
+        remedy = "Check its disk and its permissions."
+        raise kind(f"--data: {path} cannot be read: {problem}.", remedy) from None
     except Exception as problem:  # damaged files fail in many ways: zip, header, sizes, pickles
         raise Misuse(
             f"--data: {path} cannot be read: {type(problem).__name__}: {problem}.",

@@ -20,7 +20,7 @@ from tacit.config.tasks import (
     make_task,
     make_training_task,
 )
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, NotReady
 from tacit.peer.federation.agreed_settings import OWN_DATA, agreed_data
 from tacit.peer.node.data_file import Pair, check_samples, read_arrays
 from tacit.peer.wire.messages import raw_bytes
@@ -113,7 +113,8 @@ def _call_user_function(make: Any, origin: str, name: str) -> Any:
     try:
         return make(name) if _takes_argument(make) else make()
     except Exception as problem:  # whatever the user's code raises
-        raise Misuse(
+        # OSError: a file that is missing, or a server that is not reached.
+        raise (NotReady if isinstance(problem, OSError) else Misuse)(
             f"{origin} fails: {type(problem).__name__}: {problem}.",
             "Call it in Python to see where, and correct it.",
         ) from problem

@@ -19,6 +19,7 @@ from tacit.core.version import __version__
 from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.node.allowed_code import check_allowed
 from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
 from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys
@@ -44,6 +45,7 @@ class NodeOptions:
     metrics_port: int = 0  # for monitoring on this machine; 0 chooses a free one
     save_seconds: float = 10.0  # between checkpoints, at most
     share_scores: bool = False  # whether members may query its loss and accuracy
+    allowed_code: tuple[str, ...] = ()  # see check_allowed
 
 
 class RemovedFromRoster(Exception):
@@ -182,7 +184,7 @@ class Node:
             last = self.step == self.steps
             if last or self.step % (run.evaluate_every * self.round_length) == 0:
                 self._evaluate(context)
-            if last or self._checkpoints.is_due(network.received_since_saved):
+            if last or self._checkpoints.is_due(self.step, network.received_since_saved):
                 self._save(context)
 
     def _finish(self, context: RosterContext) -> None:
@@ -314,6 +316,7 @@ class Node:
                 f"{self.name} is not in the roster of generation {manifest.generation} of "
                 f"{manifest.federation}. To take part again, ask the operator for a new name."
             )
+        check_allowed(manifest.config, self.options.allowed_code)
         position, number = manifest.position(self.name), manifest.member(self.name).number
         clients, source = len(manifest.members), self.options.data
         return load_local_data(manifest.config, clients, position, number, self.name, source)

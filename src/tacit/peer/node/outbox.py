@@ -14,6 +14,10 @@ from dataclasses import dataclass
 
 from tacit.peer.wire.messages import ExchangeId, Rejected, WireMessage
 
+# Kept whatever their size: neighbours may drop messages two checkpoints later, and those of large
+# models are ten iterations apart.
+MIN_TICKS = 22
+
 
 @dataclass
 class ReaderProgress:
@@ -42,6 +46,13 @@ class Outbox:
             self._messages[key] = message
             self._sizes[message.envelope.receiver] += len(message.frame)
             self._changed.notify_all()
+
+    def replace(self, message: WireMessage) -> None:
+        """Use another object for a message of the same content, if the message is still kept."""
+        key = (message.envelope.exchange, message.envelope.receiver)
+        with self._changed:
+            if key in self._messages:
+                self._messages[key] = message
 
     def get(
         self, exchange: ExchangeId, reader: str, is_active: Callable[[], bool], timeout: float
@@ -104,11 +115,11 @@ class Outbox:
         """Wait until less than `limit` bytes are kept for each reader; return the readers above it.
 
         The limit is per reader, because a reader saves when it has received enough over one edge
-        and cannot see the others. Messages of two ticks are kept whatever their size.
+        and cannot see the others. Messages of MIN_TICKS ticks are kept whatever their size.
         """
 
         def crowded() -> list[str]:
-            if len({exchange.tick for exchange, _ in self._messages}) <= 2:
+            if len({exchange.tick for exchange, _ in self._messages}) <= MIN_TICKS:
                 return []
             return [name for name in self.readers if self._sizes[""] + self._sizes[name] >= limit]
 

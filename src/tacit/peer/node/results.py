@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,22 @@ class Results:
         self._history = folder / "history.jsonl"
 
     def drop_from(self, generation: int, step: int) -> None:
-        """Remove the records of an iteration and later ones, which will be repeated."""
-        lines = ""
-        for record in read_history(self._history):
-            if (record["generation"], record["step"]) < (generation, step):
-                lines += json.dumps(record) + "\n"
+        """Remove the records of an iteration and later ones, which will be repeated.
+
+        A damaged history is renamed: training does not need it.
+        """
+        try:
+            records = read_history(self._history)
+        except (OSError, ValueError) as problem:
+            records, aside = [], self._history.with_suffix(".damaged")
+            os.replace(self._history, aside)
+            why = f"{self._history} is damaged ({problem}); it is now {aside.name}"
+            self._state.event_log.write("history set aside", "warning", why=why)
+        lines = "".join(
+            json.dumps(record) + "\n"
+            for record in records
+            if (record["generation"], record["step"]) < (generation, step)
+        )
         write_text(self._history, lines, durable=True)
 
     def record(self, step: int, loss: float, accuracy: float | None, seconds: float) -> None:
@@ -82,11 +94,30 @@ class Results:
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """Read the records of a history; a truncated line is skipped."""
+    """Read the records of a history; raise ValueError if it holds anything else.
+
+    A crash may have truncated the last line, which is skipped.
+    """
     if not path.exists():
         return []
-    records = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        with suppress(ValueError):
-            records.append(json.loads(text))
+    *lines, last = path.read_bytes().split(b"\n")
+    records = [_parse_record(line, number) for number, line in enumerate(lines, start=1)]
+    try:
+        records += [_parse_record(last, len(lines) + 1)] if last else []
+    except ValueError:
+        if not last.startswith(b"{"):
+            raise
     return records
+
+
+def _parse_record(line: bytes, number: int) -> dict[str, Any]:
+    """A record, with the whole numbers by which records are ordered."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(key), int) for key in ("generation", "step")
+    ):
+        raise ValueError(f"line {number} is not a record")
+    return record

@@ -67,7 +67,7 @@ class Rejected(Exception):
 @dataclass(frozen=True, eq=False)
 class WireMessage:
     envelope: Envelope
-    frame: bytes
+    frame: bytes | memoryview  # in memory, or mapped from a file
     sha256: bytes  # of the frame
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import NotReady
 from tacit.peer.federation.certificates import (
     Credentials,
     certificate_info,
@@ -43,6 +43,7 @@ CHANNEL_OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 3_000),
     ("grpc.enable_retries", 0),  # the callers retry
+    ("grpc.enable_http_proxy", 0),  # a proxy for the web does not reach nodes
 ]
 
 
@@ -96,7 +97,7 @@ def start_server(
     except RuntimeError:
         port = 0
     if port == 0:
-        raise Misuse(
+        raise NotReady(
             f"Cannot listen on {address}: another program uses the port, or this machine does not "
             "have the address.",
             "Give a free address of this machine with --listen host:port.",
