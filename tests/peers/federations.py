@@ -128,14 +128,16 @@ def _advanced(simulation, steps):
 
 
 def salts(home, manifest):
-    """The salts that nodes agreed on under a roster, by position; none without masked sums."""
-    found = {}
-    for position, member in enumerate(manifest.members):
-        place = home.node(member.name).run / "checkpoints"
-        path = place / f"salts-{manifest.generation:06d}.json"
-        if path.exists():
-            found[position] = bytes.fromhex(json.loads(path.read_text())[member.name])
-    return found
+    """The salts that nodes agreed on under a roster, by position."""
+    agreed = [stored_salts(home, name, manifest.generation) for name in manifest.names]
+    assert all(one == agreed[0] for one in agreed)
+    return {at: bytes.fromhex(agreed[0][name]) for at, name in enumerate(manifest.names)}
+
+
+def stored_salts(home, name, generation=1):
+    """The salts of all members, as one node has stored them."""
+    path = home.node(name).run / "checkpoints" / f"salts-{generation:06d}.json"
+    return json.loads(path.read_text())["salts"]
 
 
 def models(home):
