@@ -46,8 +46,8 @@ def agree_on_salts(network: PeerNetwork, own: bytes) -> dict[str, bytes]:
 
 def _merged(ours: Tensor, theirs: Tensor, names: list[str]) -> Tensor:
     """All salts that one of two nodes knows; raise Rejected if they know different ones."""
-    both = ours.any(1) & theirs.any(1)
-    differ = both & (ours != theirs).any(1)
+    known, found = (ours != 0).any(1), (theirs != 0).any(1)
+    differ = known & found & (ours != theirs).any(1)
     if differ.any():
         name = names[int(differ.nonzero()[0])]
         raise Rejected(
@@ -55,4 +55,4 @@ def _merged(ours: Tensor, theirs: Tensor, names: list[str]) -> Tensor:
             f"another salt of {name}, which has lost its state or has other data: remove it and "
             "add it under another name, or restart all nodes if none has trained yet",
         )
-    return torch.where(ours.any(1, keepdim=True), ours, theirs)
+    return torch.where(known[:, None], ours, theirs)
