@@ -1,17 +1,15 @@
-"""Masked sums between real processes: kills, a changed roster, lost state."""
+"""Masked sums between real processes: kills and a changed roster."""
 
 import json
-import shutil
 
 import torch
-from chaos import LONG, NAMES, ForkedFederation, logged, until, until_step
+from chaos import LONG, NAMES, ForkedFederation, logged, until_step
 from federations import (
     PRIVATE,
     federation,
     models,
     plan,
     simulated_through_change,
-    stored_salts,
 )
 from test_crashes import KILLS, kill
 from test_roster_changes import announce, wait_for
@@ -86,21 +84,3 @@ def _masked_ticks(home, name):
     place = home.node(name).run / "checkpoints"
     logs = [log.read_text().splitlines() for log in sorted(place.glob("masked-*.log"))]
     return [[int(line.split("-")[0]) for line in lines] for lines in logs]
-
-
-def test_a_node_that_lost_its_state_uses_other_masks(tmp_path):
-    """Its neighbours have stored the old salt: it waits, and says why."""
-    home = federation(tmp_path / "f", private_plan())
-    with ForkedFederation(home, save_seconds=60) as running:
-        until_step(home, 10, NAMES)
-        node = running.nodes["n2"]
-        node.process.kill()
-        node.process.wait()
-        before = stored_salts(home, "n2")["n2"]
-        shutil.rmtree(home.node("n2").run)
-        running.start("n2")
-        until(lambda: logged(home, "n2", "rejected"), "the old salt is rejected")
-        assert "another salt of n2" in logged(home, "n2", "rejected")[0]["why"]
-        assert stored_salts(home, "n2")["n2"] != before
-        # It has sent nothing but its new salt.
-        assert not list(home.node("n2").run.glob("checkpoints/masked-*.log"))

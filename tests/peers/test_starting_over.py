@@ -1,4 +1,4 @@
-"""Nodes that start over with other data: a neighbour's messages of both runs give it nothing.
+"""Nodes that start over: their noise and masks are new, whatever the algorithm.
 
 The order of a careful operator: a trial with public data, `rm -rf run`, then the real data. If both
 runs had the same noise, the difference of the victim's first messages would be that of two
@@ -11,8 +11,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from chaos import run_in_threads
-from federations import federation
+from chaos import FRESH, LONG, ForkedFederation, logged, run_in_threads, until, until_step
+from federations import PRIVATE, federation, plan, stored_salts
 
 from tacit.config.loading import make_config
 from tacit.engines.gradients.objective import HostedObjective
@@ -115,3 +115,52 @@ def test_the_difference_of_two_first_messages_does_not_give_the_gradient(
     error = float(torch.linalg.norm(guess - truth[1]) / torch.linalg.norm(truth[1]))
     print(f"{label}: relative error {100 * error:.4f} %")
     assert error > 10
+
+
+DECOR = {"name": "decor", "lr": 0.1, "clip": 1.0}
+PROMISES = {"decor": {"epsilon": 8.0, "delta": 1e-4, "samples": 200}}
+
+
+@pytest.mark.parametrize("algorithm", [FRESH, DECOR, PRIVATE], ids=lambda one: one["name"])
+def test_one_node_that_lost_its_state_has_another_salt_waits_and_says_why(tmp_path, algorithm):
+    """Its neighbours have stored the old salt, which they pass on."""
+    promise = PROMISES.get(algorithm["name"])
+    home = federation(tmp_path / "f", plan(algorithm, rounds=50, hidden=4, privacy=promise))
+    run = home.node("n2").run
+    with ForkedFederation(home, save_seconds=LONG) as running:
+        until_step(home, 5)
+        node = running.nodes["n2"]
+        node.process.kill()
+        node.process.wait()
+        before = stored_salts(home, "n2")["n2"]
+        shutil.rmtree(run)
+        running.start("n2")
+        until((run / "log.jsonl").exists, "n2 is back")
+        until(lambda: logged(home, "n2", "rejected"), "the old salt is rejected")
+        assert "another salt of n2" in logged(home, "n2", "rejected")[0]["why"]
+        assert stored_salts(home, "n2")["n2"] != before
+        # It has sent nothing but its new salt.
+        assert not list(run.glob("checkpoints/masked-*.log"))
+
+
+@pytest.mark.parametrize("algorithm", [FRESH, DECOR], ids=lambda one: one["name"])
+def test_after_a_crash_a_node_that_computes_something_else_sends_nothing(tmp_path, algorithm):
+    promise = PROMISES.get(algorithm["name"])
+    home = federation(tmp_path / "f", plan(algorithm, rounds=50, hidden=4, privacy=promise))
+    record = home.node("n2").run / "checkpoints" / "masked-000001.log"
+    # It continues from the first checkpoint.
+    with ForkedFederation(home, save_seconds=LONG) as running:
+        until_step(home, 5)
+        running.nodes["n2"].process.kill()
+        running.nodes["n2"].process.wait()
+        lines = record.read_text().splitlines()
+        place, digest = lines[2].split()
+        lines[2] = f"{place} {'0' * len(digest)}"
+        record.write_text("".join(f"{line}\n" for line in lines))
+        running.start("n2")
+        until(running.failed, "n2 stops")
+        assert (
+            f"another message in iteration {place.split('-')[0]}"
+            in running.nodes["n2"].last_error()
+        )
+    assert record.read_text().splitlines() == lines
