@@ -73,7 +73,9 @@ def seen(home):
                 process.terminate()
             found.exits = [process.wait(LONG) for process in processes]
             found.saved = {name: checkpoints(harmed, name) for name in (DAMAGED, STOPPED)}
-            shutil.copytree(harmed.node(STOPPED).run, hopeless.node(STOPPED).run)
+            shutil.copytree(
+                harmed.node(STOPPED).run, hopeless.node(STOPPED).run, dirs_exist_ok=True
+            )
             truncate(found.saved[DAMAGED][:1])
             truncate(checkpoints(hopeless, STOPPED))
             for name in (DAMAGED, STOPPED):

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from chaos import LONG, ForkedCommand, ForkedFederation, kill_tree
+from chaos import LONG, ForkedCommand, ForkedFederation, kill_tree, until
 from federations import free_ports
 from typer.testing import CliRunner
 
@@ -232,6 +232,7 @@ def test_a_node_says_what_is_wrong_with_its_folder(base, tmp_path):
 
 def wait_for_training(folder):
     home = FederationFolder(folder)
+    until(folder.exists, "the trial is created")
     client = FederationClient(home.manifest(), home.operator_credentials(), home.ca())
     deadline = time.monotonic() + 90
     try:
