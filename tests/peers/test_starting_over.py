@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 import torch
 from chaos import FRESH, LONG, ForkedFederation, logged, run_in_threads, until, until_step
-from federations import PRIVATE, federation, plan, stored_salts
+from federations import (
+    PRIVATE,
+    federation,
+    models,
+    plan,
+    relative_distance,
+    simulated,
+    stored_salts,
+)
 
 from tacit.config.loading import make_config
 from tacit.engines.gradients.objective import HostedObjective
@@ -115,6 +123,17 @@ def test_the_difference_of_two_first_messages_does_not_give_the_gradient(
     error = float(torch.linalg.norm(guess - truth[1]) / torch.linalg.norm(truth[1]))
     print(f"{label}: relative error {100 * error:.4f} %")
     assert error > 10
+
+
+def test_the_ends_of_a_directed_edge_have_the_same_keys(tmp_path):
+    """The source of an edge hears of the target's salt only through others."""
+    config = plan(FRESH, rounds=1, hidden=4, clients=4, graph="directed-ring")
+    graph = config.graph.model_copy(update={"lazy": True, "mixing": "sinkhorn"})
+    config = config.model_copy(update={"graph": graph})
+    home = federation(tmp_path / "f", config, clients=4)
+    assert home.manifest().graph.directed
+    run_in_threads(home)
+    assert relative_distance(models(home), simulated(home)) < 1e-6
 
 
 DECOR = {"name": "decor", "lr": 0.1, "clip": 1.0}

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from tacit.core.errors import Misuse
 from tacit.peer.node import fresh_keys
 from tacit.peer.node.fresh_keys import FreshKeys
 from tacit.peer.wire.messages import ExchangeId
+from tacit.privacy.keystreams import KeyRing
 
 ONE, OTHER = b"1" * 32, b"2" * 32
 
@@ -83,3 +85,16 @@ class TestSalts:
         (tmp_path / "salts-000001.json").write_text(text)
         with pytest.raises(Misuse, match="damaged, or from another version"):
             FreshKeys(tmp_path, 1).agreed_salts()
+
+
+@pytest.mark.parametrize("purpose", ["noise", "words", "masks", "integers", "integers/ties"])
+@pytest.mark.parametrize("target", [None, 1])
+def test_every_key_depends_on_the_salts_of_its_ends_and_on_no_other(purpose, target):
+    def key(*salts):
+        ring = replace(KeyRing.from_seed(3, 0), salts=dict(enumerate(salts)))
+        return ring.key(purpose, "tag", 7, 0, target)
+
+    before = key(b"a", b"b", b"c")
+    assert key(b"x", b"b", b"c") != before
+    assert (key(b"a", b"x", b"c") != before) == (target == 1)
+    assert key(b"a", b"b", b"x") == before
