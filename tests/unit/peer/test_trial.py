@@ -11,7 +11,13 @@ NODES = {name: f"{name}.example.org:7400" for name in "abcd"}
 
 @pytest.fixture
 def home(tmp_path):
-    config = make_config({"graph": {"kind": "ring"}, "run": {"iterations_per_round": 5}})
+    config = make_config(
+        {
+            "graph": {"kind": "ring"},
+            "algorithm": {"name": "lppa", "lr": 0.05},
+            "run": {"iterations_per_round": 5},
+        }
+    )
     return create(tmp_path / "f", "clinics", NODES, config)
 
 
