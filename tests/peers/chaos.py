@@ -267,29 +267,35 @@ def kill_tree(process):
     process.wait()
 
 
-def run_in_threads(home, clock=time.time):
-    """Run all nodes of a federation as threads of this process; return their logs by name."""
+def run_in_threads(home, clock=time.time, data=None):
+    """Run all nodes of a federation as threads of this process; return their logs by name.
+
+    {name} in `data` stands for a node's name.
+    """
     logs = {member.name: io.StringIO() for member in home.members}
-    nodes = [
-        Node(home.node(name), NodeOptions(), EventLog(log, name, clock))
-        for name, log in logs.items()
-    ]
+    nodes = []
+    for name, log in logs.items():
+        options = NodeOptions(None if data is None else data.replace("{name}", name))
+        nodes.append(Node(home.node(name), options, EventLog(log, name, clock)))
+    lock = threading.Lock()
 
     def run(node):
         torch.set_num_threads(1)  # per thread, as in the processes that this is compared with
+        start = node._start
+
+        # One after the other: first models are drawn from torch's generator, which threads share.
+        def start_alone(context):
+            with lock:
+                start(context)
+
+        node._start = start_alone
         node.run()
 
     threads = [threading.Thread(target=run, args=(node,), daemon=True) for node in nodes]
-    for node, thread in zip(nodes, threads, strict=True):
+    for thread in threads:
         thread.start()
-        # One after the other: first models are drawn from torch's generator, which threads share.
-        _wait_for_model(node, thread)
     until(lambda: not any(thread.is_alive() for thread in threads), "all nodes have ended")
     return {name: log.getvalue() for name, log in logs.items()}
-
-
-def _wait_for_model(node, thread):
-    until(lambda: node.state is not None or not thread.is_alive(), f"{node.name} has a model")
 
 
 def undisturbed(home):

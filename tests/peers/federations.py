@@ -20,6 +20,8 @@ from tacit.config.loading import make_config
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.operator import create
 from tacit.peer.monitoring.event_log import EventLog
+from tacit.peer.node.fresh_keys import FreshKeys
+from tacit.peer.node.local_data import load_local_data
 from tacit.peer.node.node import REPEATED_ITERATIONS, Node, NodeOptions
 from tacit.privacy.keystreams import KeyRing
 from tacit.simulation import Setting, Simulation
@@ -70,7 +72,7 @@ def federation(folder, config, clients=5):
 
 
 def twin(home, folder):
-    """A copy of a federation, with the same keys, that has not run yet."""
+    """A copy of a federation, with the same keys, that has not run yet; see `with_salts`."""
     shutil.copytree(home.path, folder)
     return FederationFolder(folder)
 
@@ -128,14 +130,26 @@ def _advanced(simulation, steps):
 
 
 def salts(home, manifest):
-    """The salts that nodes agreed on under a roster, by position; none without masked sums."""
-    found = {}
+    """The salts of the nodes under a roster, by position."""
+    stored = {name: stored_salts(home, name, manifest.generation) for name in manifest.names}
+    return {at: bytes.fromhex(stored[name][name]) for at, name in enumerate(manifest.names)}
+
+
+def with_salts(home):
+    """The same federation, whose nodes have drawn their salts: its copies will use the same."""
+    manifest = home.manifest()
     for position, member in enumerate(manifest.members):
-        place = home.node(member.name).run / "checkpoints"
-        path = place / f"salts-{manifest.generation:06d}.json"
-        if path.exists():
-            found[position] = bytes.fromhex(json.loads(path.read_text())[member.name])
-    return found
+        place = (manifest.config, len(manifest.members), position, member.number, member.name)
+        digest = load_local_data(*place, None).digest
+        run = home.node(member.name).run
+        FreshKeys(run / "checkpoints", manifest.generation).own_salt(member.name, digest)
+    return home
+
+
+def stored_salts(home, name, generation=1):
+    """The salts of all members, as one node has stored them."""
+    path = home.node(name).run / "checkpoints" / f"salts-{generation:06d}.json"
+    return json.loads(path.read_text())["salts"]
 
 
 def models(home):

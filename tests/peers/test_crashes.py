@@ -6,7 +6,7 @@ import signal
 import pytest
 import torch
 from chaos import FRESH, LONG, NAMES, ForkedFederation, logged, undisturbed, until, until_step
-from federations import federation, models, plan, relative_distance, simulated, twin
+from federations import federation, models, plan, relative_distance, simulated, twin, with_salts
 
 KILLS, EVERY = 10, 16  # processes to kill, and iterations between two kills
 STEPS = 130
@@ -16,7 +16,8 @@ STEPS = 130
 def home(tmp_path_factory):
     """A federation that is only copied, never run."""
     base = tmp_path_factory.mktemp("crashes")
-    return federation(base / "home", plan(FRESH, rounds=STEPS // 10, iterations=10, hidden=4))
+    config = plan(FRESH, rounds=STEPS // 10, iterations=10, hidden=4)
+    return with_salts(federation(base / "home", config))
 
 
 @pytest.fixture(scope="module")

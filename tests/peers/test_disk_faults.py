@@ -24,7 +24,7 @@ from chaos import (
     until,
     until_step,
 )
-from federations import federation, models, plan, twin
+from federations import federation, models, plan, twin, with_salts
 
 import tacit.peer
 from tacit.peer.node import results
@@ -46,7 +46,8 @@ TIME_OF_DAY = {
 def home(tmp_path_factory):
     """A federation that is only copied, never run; it evaluates after every iteration."""
     base = tmp_path_factory.mktemp("disks")
-    return federation(base / "home", plan(FRESH, rounds=120, iterations=1, hidden=4))
+    config = plan(FRESH, rounds=120, iterations=1, hidden=4)
+    return with_salts(federation(base / "home", config))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,9 @@ def seen(home):
                 process.terminate()
             found.exits = [process.wait(LONG) for process in processes]
             found.saved = {name: checkpoints(harmed, name) for name in (DAMAGED, STOPPED)}
-            shutil.copytree(harmed.node(STOPPED).run, hopeless.node(STOPPED).run)
+            shutil.copytree(
+                harmed.node(STOPPED).run, hopeless.node(STOPPED).run, dirs_exist_ok=True
+            )
             truncate(found.saved[DAMAGED][:1])
             truncate(checkpoints(hopeless, STOPPED))
             for name in (DAMAGED, STOPPED):
@@ -169,7 +172,8 @@ def test_no_bit_of_the_models_changed(seen, expected):
 def pair(tmp_path_factory):
     """Two nodes that are only copied, never run, and their final models without faults."""
     config = plan(FRESH, rounds=2, iterations=3, hidden=4, clients=2, graph="complete")
-    home = federation(tmp_path_factory.mktemp("pair") / "home", config, clients=2)
+    base = tmp_path_factory.mktemp("pair")
+    home = with_salts(federation(base / "home", config, clients=2))
     return home, undisturbed(twin(home, home.path.parent / "undisturbed"))
 
 

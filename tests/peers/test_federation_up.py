@@ -23,6 +23,7 @@ from tacit.peer.federation.folders import FederationFolder
 
 NAMES = ("north", "south", "west")
 STEPS = 800
+TRIAL = "trial-1"
 CONFIG = f"""
 [data]
 name = "own"
@@ -114,13 +115,15 @@ def test_stopped_and_started_again(base, up):
     data = f"{base}/{{name}}.npz"
     first = start("federation", "up", base / "f", "--data", data, stdout=subprocess.PIPE)
     try:
-        wait_for_training(base / "f")
-        status = json.loads(run_here("federation", "status", base / "f", "--json").stdout)
+        wait_for_training(base / "f" / TRIAL)
+        status = json.loads(run_here("federation", "status", base / "f" / TRIAL, "--json").stdout)
         assert {one["name"] for one in status} == set(NAMES)
         for one in status:
             assert (one["steps"], one["generation"]) == (STEPS, 1)
             assert one["loss"] > 0
-        port = json.loads((base / "f/nodes/north/run/ports.json").read_text())["metrics"]
+        port = json.loads((base / "f" / TRIAL / "nodes/north/run/ports.json").read_text())[
+            "metrics"
+        ]
         assert "tacit_step " in fetch(f"http://127.0.0.1:{port}/metrics")
         assert json.loads(fetch(f"http://127.0.0.1:{port}/health"))["healthy"] is True
         first.send_signal(signal.SIGINT)
@@ -129,13 +132,13 @@ def test_stopped_and_started_again(base, up):
         kill_tree(first)
     assert first.returncode == 130, stderr
     assert "tacit federation up" in stderr
-    assert not (base / "f/nodes/north/run/summary.json").exists()
+    assert not (base / "f" / TRIAL / "nodes/north/run/summary.json").exists()
 
     second = up(base / "f", data)
     assert second.returncode == 0, second.stderr
     assert str(STEPS) in second.stdout
     for name in NAMES:
-        node = base / "f" / "nodes" / name / "run"
+        node = base / "f" / TRIAL / "nodes" / name / "run"
         assert json.loads((node / "summary.json").read_text())["steps"] == STEPS
         lines = (node / "log.jsonl").read_text().splitlines()
         events = [json.loads(line)["event"] for line in lines]
@@ -150,8 +153,8 @@ def test_stopped_and_started_again(base, up):
 def test_nodes_end_with_the_process_that_started_them(base):
     """Even if it is killed, and so cannot stop them."""
     create(base, "killed", "--graph", "ring")
-    folder = base / "killed"
-    first = start("federation", "up", folder, "--data", f"{base}/{{name}}.npz")
+    folder = base / "killed" / TRIAL
+    first = start("federation", "up", base / "killed", "--data", f"{base}/{{name}}.npz")
     children = []
     try:
         wait_for_training(folder)
@@ -168,8 +171,25 @@ def test_nodes_end_with_the_process_that_started_them(base):
         assert logged(FederationFolder(folder), name, "stopped")
 
 
+def test_nothing_of_a_trial_is_in_what_is_handed_out(base):
+    home, tried = FederationFolder(base / "f"), FederationFolder(base / "f" / TRIAL)
+    ours, theirs = home.manifest(), tried.manifest()
+    assert ours.names == theirs.names
+    assert ours.sections["graph"] == theirs.sections["graph"]
+    assert ours.config == theirs.config
+    assert ours.federation != theirs.federation
+    assert not {one.mask_key for one in ours.members} & {one.mask_key for one in theirs.members}
+    for name in NAMES:
+        assert not home.node(name).run.exists()
+        for file in ("node.key", "mask.key", "ca.pem"):
+            keys = [(one.node(name).path / file).read_bytes() for one in (home, tried)]
+            assert keys[0] != keys[1]
+
+
 def test_started_again_after_the_end_nothing_changes(base, up):
-    summaries = {name: base / "f" / "nodes" / name / "run" / "summary.json" for name in NAMES}
+    summaries = {
+        name: base / "f" / TRIAL / "nodes" / name / "run" / "summary.json" for name in NAMES
+    }
     before = {name: path.read_text() for name, path in summaries.items()}
     again = up(base / "f", f"{base}/{{name}}.npz")
     assert again.returncode == 0, again.stderr
@@ -177,7 +197,9 @@ def test_started_again_after_the_end_nothing_changes(base, up):
 
 
 def test_other_data_than_before_are_an_error(base, tmp_path):
-    other = run(tmp_path / "log", "node", base / "f/nodes/west", "--data", base / "north.npz")
+    other = run(
+        tmp_path / "log", "node", base / "f" / TRIAL / "nodes/west", "--data", base / "north.npz"
+    )
     assert other.returncode == 2
     assert "The data are not those" in other.output
 
@@ -204,7 +226,7 @@ def test_a_node_runs_once_and_stops_on_sigterm(base, tmp_path):
 
 
 def test_the_status_of_nodes_that_do_not_run(base):
-    status = run_here("federation", "status", base / "f", "--timeout", "1")
+    status = run_here("federation", "status", base / "f" / TRIAL, "--timeout", "1")
     assert status.exit_code == 1
     assert "not reached" in status.stdout
 
@@ -245,6 +267,7 @@ def is_running(pid):
 
 def wait_for_training(folder):
     home = FederationFolder(folder)
+    until(folder.exists, "the trial is created")
     client = FederationClient(home.manifest(), home.operator_credentials(), home.ca())
     deadline = time.monotonic() + 90
     try:

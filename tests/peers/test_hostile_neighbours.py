@@ -271,7 +271,7 @@ def mix_after(home, node, server, changed, sent, ours):
     wrong, right = (pack(envelope, {"update": row}) for row in (changed, sent.encode()[0]))
     server.follow(once(split_message(wrong, 64), right))
     with node.client("n1", server.port) as client:
-        (mixed,) = PeerNetwork(node.state, [client]).mix(update=ours)
+        (mixed,) = PeerNetwork(node.state, [client], lambda *_: None).mix(update=ours)
     return mixed
 
 

@@ -20,7 +20,7 @@ from chaos import (
     until,
     until_step,
 )
-from federations import federation, free_ports, models, plan, twin
+from federations import federation, free_ports, models, plan, twin, with_salts
 
 from tacit.peer.federation.federation_client import FederationClient
 
@@ -29,7 +29,8 @@ from tacit.peer.federation.federation_client import FederationClient
 def home(tmp_path_factory):
     """A federation that is only copied, never run."""
     base = tmp_path_factory.mktemp("networks")
-    return federation(base / "home", plan(FRESH, rounds=10, iterations=10, hidden=4))
+    config = plan(FRESH, rounds=10, iterations=10, hidden=4)
+    return with_salts(federation(base / "home", config))
 
 
 @pytest.fixture(scope="module")

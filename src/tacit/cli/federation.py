@@ -242,7 +242,11 @@ def up(
     save_every: Annotated[float, typer.Option(min=0, help="Seconds between checkpoints.")] = 10.0,
     allow_code: AllowCode = None,
 ) -> None:
-    """Run all nodes of a federation on this machine, until they finish or Ctrl-C."""
+    """Try a federation out: run all its nodes on this machine, until they finish or Ctrl-C.
+
+    They run in FOLDER/trial-GENERATION, with keys and addresses of their own: nothing of a trial
+    gets into the folders that you hand out.
+    """
     from tacit.cli.federation_nodes import run_all_nodes
     from tacit.peer.federation.folders import FederationFolder
 

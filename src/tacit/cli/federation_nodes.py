@@ -19,6 +19,7 @@ from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.manifest import Manifest
+from tacit.peer.federation.trial import open_trial
 
 
 def connect(folder: Path) -> tuple[FederationClient, str]:
@@ -55,9 +56,10 @@ def announce_manifest(federation: FederationFolder, before: Manifest, later: boo
 
 
 def run_all_nodes(
-    folder: FederationFolder, data: str | None, save_every: float, allowed_code: Sequence[str]
+    federation: FederationFolder, data: str | None, save_every: float, allowed_code: Sequence[str]
 ) -> None:
-    """Start all nodes, show their status, and stop them if one fails or on Ctrl-C."""
+    """Start all nodes of a trial, show their status, and stop them if one fails or on Ctrl-C."""
+    folder = open_trial(federation)
     client, title = connect(folder.path)
     console, logs = Console(stderr=True), f"{folder.path}/nodes/*/run/log.jsonl"
     console.print(f"Starting {len(folder.members)} nodes; logs: {logs}")
@@ -81,7 +83,7 @@ def run_all_nodes(
                 problem = "A node failed, so all nodes were stopped. Progress is saved."
                 raise TacitError(problem + reasons)
     except KeyboardInterrupt:
-        again = f"tacit federation up {folder.path}" + (f" --data {data}" if data else "")
+        again = f"tacit federation up {federation.path}" + (f" --data {data}" if data else "")
         again += "".join(f" --allow-code {name}" for name in allowed_code)
         raise Interrupted(f"Stopped. Progress is saved; continue with\n  {again}") from None
     finally:

@@ -5,8 +5,8 @@ A row of 32-bit words is a ChaCha20 keystream (RFC 8439, counter 0, nonce 0) wit
     ikm = X25519(secret of one end, public key of the other)      for a mask
         = the client's secret                                     for own noise
     key = HKDF-SHA256(ikm, salt = federation, info = "tacit/keystream/1" ‖ address), 32 bytes
-    address = (purpose, "shared" or "own", tag, generation, tick, source, target), and for masked
-              sums also the salts of the ends, which are new whenever a client starts over
+    address = (purpose, "shared" or "own", tag, generation, tick, source, target), and in a
+              federation also the salts of the ends, which are new whenever a client starts over
 
 Each part of an address is encoded as length ‖ UTF-8, so no two addresses have the same encoding,
 and an algorithm draws under one tag once in a tick, so no keystream is used twice. Word w stands
@@ -50,8 +50,6 @@ except ModuleNotFoundError:
     ) from None
 
 KEY_BYTES = 32
-# What masked sums use: their keys include the salts of the clients.
-SALTED = ("masks", "integers", "integers/ties", "words")
 VERSION = b"tacit/keystream/1"
 # Words at a time: bounds the workspace and stays in cache.
 CHUNK = 1 << 16
@@ -106,7 +104,7 @@ class KeyRing:
         names: The names of all clients.
         publics: The X25519 public keys of all clients, 32 bytes each.
         secrets: The private keys of the clients hosted here, by position.
-        salts: Random values that clients contribute to the keys of masked sums, by position.
+        salts: Random values that clients contribute to their keys, by position.
     """
 
     federation: str
@@ -184,9 +182,9 @@ class KeyRing:
         else:
             kind, ikm, other = "shared", self._pair(source, target), self.names[target]
         address = [purpose, kind, tag, str(self.generation), str(tick), self.names[source], other]
-        if self.salts and purpose in SALTED:
+        if self.salts:
             ends = [source] if target is None else [source, target]
-            address += [self.salts.get(end, b"").hex() for end in ends]
+            address += [self.salts[end].hex() for end in ends]
         if digest is not None:
             address.append(digest)
         return hkdf(ikm, self.federation.encode(), VERSION + encode_parts(*address))

@@ -24,7 +24,7 @@ class QueueNetworks:
                 self.queues[member.name, other.name] = Queue()
 
     def of(self, manifest, name):
-        def exchange(messages, like):
+        def exchange(messages, like, decode=lambda found: found):
             for receiver, tensors in messages.items():
                 self.queues[name, receiver].put(tensors)
             senders = manifest.in_neighbours(name)
@@ -32,7 +32,7 @@ class QueueNetworks:
             shapes = {tag: rows.shape for tag, rows in like.items()}
             for tensors in found:
                 assert {tag: rows.shape for tag, rows in tensors.items()} == shapes
-            return found
+            return [decode(tensors) for tensors in found]
 
         return SimpleNamespace(manifest=manifest, name=name, exchange=exchange)
 

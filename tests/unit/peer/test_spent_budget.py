@@ -1,7 +1,6 @@
 """What is spent of a promised guarantee, in a node's status and metrics."""
 
 import pytest
-import torch
 
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.fresh_keys import FreshKeys
@@ -18,26 +17,27 @@ def spent(tmp_path):
     for generation, ticks in ((1, [1, 2, 3]), (2, [3, 4])):
         records = FreshKeys(tmp_path, generation)
         for tick in ticks:
-            records.check_row(ExchangeId(generation, tick, 0), torch.tensor([[tick]]))
+            records.check_sent(ExchangeId(generation, tick, 0), bytes([tick]) * 32)
     return SpentBudget(BUDGET, records)
 
 
-def test_sums_of_all_rosters_are_counted_once(spent):
+def test_sums_of_all_rosters_are_counted_once(spent, tmp_path):
     assert spent.as_dict() == {
         "sums": 5,
         "epsilon_spent": BUDGET.spent(5),
         "epsilon": 3.0,
         "delta": 1e-4,
     }
-    spent.records.check_row(ExchangeId(2, 4, 0), torch.tensor([[4]]))
-    assert spent.as_dict()["sums"] == 5
+    after_a_restart = SpentBudget(BUDGET, FreshKeys(tmp_path, 2))
+    after_a_restart.records.check_sent(ExchangeId(2, 4, 0), bytes([4]) * 32)
+    assert after_a_restart.as_dict()["sums"] == 5
 
 
 def test_metrics_follow_the_records(spent):
     metrics = Metrics()
     spent.show_in(metrics)
     before = _numbers(metrics)
-    spent.records.check_row(ExchangeId(2, 5, 0), torch.tensor([[5]]))
+    spent.records.check_sent(ExchangeId(2, 5, 0), bytes([5]) * 32)
     after = _numbers(metrics)
     assert (before["tacit_privacy_sums"], after["tacit_privacy_sums"]) == (5, 6)
     assert after["tacit_privacy_epsilon_spent"] == BUDGET.spent(6)

@@ -87,8 +87,28 @@ def create(
     check_runnable(config, graph)
     config = with_sampling_rate(config, len(members))
     manifest = make_manifest(federation, 1, "", members, graph, config)
+    return write_federation(path, manifest, mask_keys, days, authority, ca_certificate)
 
-    folder = FederationFolder(path)
+
+def write_federation(
+    path: Path,
+    manifest: Manifest,
+    mask_keys: Mapping[str, bytes],
+    days: int = 365,
+    authority: Credentials | None = None,
+    ca_certificate: bytes | None = None,
+) -> FederationFolder:
+    """Write the folder of a federation and those of its nodes; see `create`.
+
+    Args:
+        path: The operator's folder, new or empty.
+        manifest: The first manifest.
+        mask_keys: The private mask keys of the nodes by name.
+        days: How long certificates are valid.
+        authority: See `create`.
+        ca_certificate: See `create`.
+    """
+    federation, folder = manifest.federation, FederationFolder(path)
     _make_empty_folder(path)
     with file_lock(path):
         for part in ("ca", "operator", "nodes"):

@@ -7,9 +7,10 @@ fetches those of the in-neighbours with the same id.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -17,19 +18,24 @@ from torch import Tensor
 from tacit.core.errors import Diverged, Misuse
 from tacit.core.fixed_point import IntegerRows, wrapped
 from tacit.core.rows import CodedRows, Sent, received
+from tacit.peer.node.checkpoint_policy import write_with_retry
 from tacit.peer.node.neighbour_client import NeighbourClient
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.node.plausible_values import check_values, largest_of_each
-from tacit.peer.node.tree_place import TreePlace, untagged
+from tacit.peer.node.tree_place import TreePlace
 from tacit.peer.wire.messages import (
     Envelope,
     ExchangeId,
     ExpectedMessage,
     Rejected,
     Tensors,
+    WireMessage,
     is_finite,
     pack,
+    raw_bytes,
 )
+
+CheckSent = Callable[[ExchangeId, bytes], None]
 
 SPACE_CHECK_SECONDS = 0.25
 SUSPICIOUS = 1e3  # times the numbers of this node: accepted, but named if the state diverges
@@ -39,13 +45,18 @@ MAX_OUTBOX_BYTES = 1 << 29  # kept for one neighbour that does not save; then th
 class PeerNetwork:
     """The network that one client sees in one generation: see tacit.core.here.Network."""
 
-    def __init__(self, state: NodeState, clients: Sequence[NeighbourClient]) -> None:
-        """`clients` are the in-neighbours in the order of their positions, as in-edges are."""
+    def __init__(
+        self, state: NodeState, clients: Sequence[NeighbourClient], check_sent: CheckSent
+    ) -> None:
+        """See RosterContext.build.
+
+        `clients` are the in-neighbours in the order of their positions, as in-edges are.
+        """
         self.manifest, self.name = state.manifest, state.name
         self.clients = list(clients)
         self.received_since_saved = 0  # bytes from each neighbour
         self.saved = -1  # tick up to which neighbours may drop their messages
-        self._state = state
+        self._state, self._check_sent = state, check_sent
         self._receivers = [member.name for member in self.manifest.out_neighbours(self.name)]
         own = self.manifest.position(self.name)
         columns = sorted([own, *(self.manifest.position(one.member.name) for one in clients)])
@@ -53,13 +64,12 @@ class PeerNetwork:
         row = self.manifest.graph.weights[[own], :].toarray()[0]
         self._weights = [float(row[column]) for column in columns]
         self._tick, self._index = 0, 0
-        self._masked_sum: TreePlace | None = None
         self.suspicion = ""  # which neighbour may have made this node's state infinite, as text
         self._extreme = 0.0
 
-    def use_tree(self, place: TreePlace) -> None:
-        """Compute totals along a tree, in which this node has this place."""
-        self._masked_sum = place
+    @cached_property
+    def _tree(self) -> TreePlace:
+        return TreePlace.of(self.manifest, self.name)
 
     def start_tick(self, tick: int) -> None:
         """Number the following exchanges within this tick."""
@@ -79,7 +89,7 @@ class PeerNetwork:
             check_values(decoded, own)
             return decoded
 
-        theirs = self.exchange({"": ours}, ours, decode)
+        theirs = self.exchange({"": ours}, ours, decode, recorded=True)
         return tuple(
             self._weighted_sum(received(sent)[0], [tensors[tag] for tensors in theirs])
             for tag, sent in rows.items()
@@ -92,32 +102,30 @@ class PeerNetwork:
         """
         messages = {to: {tag: row} for to, row in zip(self._receivers, edge_rows, strict=True)}
         like = {tag: edge_rows.new_empty(edge_rows.shape[1:])}
-        theirs = self.exchange(messages, like)
+        theirs = self.exchange(messages, like, recorded=True)
         if not theirs:
             return edge_rows.new_empty(0, edge_rows.shape[1])
         return torch.stack([tensors[tag] for tensors in theirs])
 
     def total(self, **rows: IntegerRows) -> tuple[Tensor, ...]:
-        assert self._masked_sum is not None, "no keys were agreed for masked sums"
-        tree, state = self._masked_sum, self._state
-        state.check_interrupted()
+        tree = self._tree
+        self._state.check_interrupted()
         masked = {tag: sent.masked()[0] for tag, sent in rows.items()}
         up, down = self._next_exchange(), self._next_exchange()
-        tree.check_sent(up, torch.stack(list(masked.values())))
+        # Its own row, before it is added to others: what it adds to may change without harm.
+        own_row = hashlib.sha256(raw_bytes(torch.stack(list(masked.values())))).digest()
+        self._record(up, own_row)
         children = [client for client in self.clients if client.member.name in tree.children]
-        below = [tree.tagged(masked, client.member.name) for client in children]
-        found = self._fetch(up, children, below, self.name)
+        found = self._fetch(up, children, [masked] * len(children), self.name)
         sums: Tensors = {
-            tag: wrapped(torch.stack([row, *(untagged(one)[tag] for one in found)]).sum(0))
+            tag: wrapped(torch.stack([row, *(one[tag] for one in found)]).sum(0))
             for tag, row in masked.items()
         }
         if tree.parent is not None:
-            self._publish(up, {tree.parent: tree.tagged(sums, tree.parent)})
+            self._publish(self._packed(up, {tree.parent: sums}))
             (above,) = (one for one in self.clients if one.member.name == tree.parent)
-            like = tree.tagged(sums, tree.parent)
-            (arrived,) = self._fetch(down, [above], [like], self.name)
-            sums = untagged(arrived)
-        self._publish(down, {name: tree.tagged(sums, name) for name in tree.children})
+            (sums,) = self._fetch(down, [above], [sums], self.name)
+        self._publish(self._packed(down, dict.fromkeys(tree.children, sums)))
         self._wait_for_space()
         return tuple(sent.decode(sums[tag][None]) for tag, sent in rows.items())
 
@@ -139,14 +147,21 @@ class PeerNetwork:
         messages: Mapping[str, Tensors],
         like: Tensors,
         decode: Callable[[dict[str, Tensor]], Tensors] = lambda found: found,
+        *,
+        recorded: bool = False,
     ) -> list[Tensors]:
         """Publish messages by receiver ("" for all); fetch one from each client, in their order.
 
-        Those received have the tags, types and shapes of `like` before `decode`.
+        Those received have the tags, types and shapes of `like` before `decode`. What an algorithm
+        sends is recorded. What nodes agree on before it starts has neither noise nor masks.
         """
         self._state.check_interrupted()
         exchange = self._next_exchange()
-        self._publish(exchange, messages)
+        packed = self._packed(exchange, messages)
+        if recorded:
+            digests = b"".join(message.sha256 for message in packed)
+            self._record(exchange, hashlib.sha256(digests).digest())
+        self._publish(packed)
         to_us = "" if "" in messages else self.name
         own = largest_of_each([*messages.values()])
 
@@ -174,8 +189,14 @@ class PeerNetwork:
         self._index += 1
         return exchange
 
-    def _publish(self, exchange: ExchangeId, messages: Mapping[str, Tensors]) -> None:
-        """Put messages by receiver ("" for all) into the outbox."""
+    def _record(self, exchange: ExchangeId, digest: bytes) -> None:
+        """Record what is about to be sent, and wait as long as the disk is full."""
+        write = partial(self._check_sent, exchange, digest)
+        write_with_retry(self._state, "the record of messages", write)
+
+    def _packed(self, exchange: ExchangeId, messages: Mapping[str, Tensors]) -> list[WireMessage]:
+        """Messages by receiver ("" for all) as they are sent."""
+        packed = []
         for receiver, tensors in messages.items():
             for tag, row in tensors.items():
                 if not is_finite(row):
@@ -184,7 +205,13 @@ class PeerNetwork:
                         f"Try a smaller step size or less noise.{self.suspicion}"
                     )
             envelope = Envelope(self.manifest.federation, self.name, receiver, exchange)
-            self._state.active.outbox.put(pack(envelope, tensors))
+            packed.append(pack(envelope, tensors))
+        return packed
+
+    def _publish(self, packed: Sequence[WireMessage]) -> None:
+        """Put messages into the outbox."""
+        for message in packed:
+            self._state.active.outbox.put(message)
 
     def _fetch(
         self,

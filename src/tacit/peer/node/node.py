@@ -27,9 +27,10 @@ from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.node.results import Results
 from tacit.peer.node.roster_context import RosterContext
+from tacit.peer.node.salt_agreement import agree_on_salts
 from tacit.peer.node.servers import run_servers
 from tacit.peer.node.spent_budget import SpentBudget
-from tacit.peer.wire.messages import ExchangeId, is_finite
+from tacit.peer.wire.messages import is_finite
 from tacit.privacy.guarantee import Budget
 
 # How many iterations a guarantee allows to repeat: one for each change of the roster.
@@ -117,15 +118,15 @@ class Node:
     def _run_generation(self) -> bool:
         """Train under the active roster; return False if there is a newer one."""
         self.shared.clock.start()
-        context = RosterContext.build(self.shared, self.algorithm, self.local)
+        fresh = self._open_records()
+        check = fresh.check_sent
+        context = RosterContext.build(self.shared, self.algorithm, self.local, check)
         self.shared.on_interrupt(context.network.cancel)
         try:
-            records = self._open_records()
-            if self.algorithm.needs_total:
-                context = context.with_fresh_keys(records, resumed=self.state is not None)
+            context = context.with_salts(self._salts(context, fresh))
             if self.state is None:
                 self._start(context)
-            self._train(context, records)
+            self._train(context)
             self._finish(context)
             self.event_log.write("finished", step=self.step)
         except BudgetSpent:
@@ -152,6 +153,20 @@ class Node:
             self.shared.show_spent(SpentBudget(budget, records))
         return records
 
+    def _salts(self, context: RosterContext, fresh: FreshKeys) -> dict[str, bytes]:
+        """The salts of all members: agreed on over the network, or as they were before a restart.
+
+        A node with saved state must repeat its messages to the bit, so it keeps its keys.
+        """
+        if self.state is not None:
+            return fresh.agreed_salts()
+        digest = self.local.digest
+        draw = partial(fresh.own_salt, self.name, digest)
+        write_with_retry(self.shared, "the salt", draw)
+        salts = agree_on_salts(context.network, draw())
+        write_with_retry(self.shared, "the salts", partial(fresh.save, salts, digest))
+        return salts
+
     def _start(self, context: RosterContext) -> None:
         """Make the first state of a generation."""
         phase = "rejoining" if context.manifest.generation > 1 else "starting"
@@ -161,7 +176,7 @@ class Node:
         self._evaluate(context)
         self._save(context)
 
-    def _train(self, context: RosterContext, records: FreshKeys) -> None:
+    def _train(self, context: RosterContext) -> None:
         shared, network, run = self.shared, context.network, context.manifest.config.run
         shared.report(phase="training", step=self.step, waiting_for=(), problem="")
         shared.clock.start()
@@ -169,10 +184,6 @@ class Node:
         while self.step < self.steps:
             shared.check_interrupted()
             begin = time.monotonic()
-            # Masked sums are recorded by the network, row by row.
-            if self.budget is not None and not self.algorithm.needs_total:
-                exchange = ExchangeId(context.manifest.generation, self.step + 1, 0)
-                records.check_row(exchange, self.state.theta)
             self.state = context.step(self.algorithm, self.state, self.step)
             self.step += 1
             shared.clock.advance()

@@ -20,7 +20,7 @@ from tacit.peer.node.outbox import Outbox
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
 
-PROTOCOL = 1
+PROTOCOL = 2
 SILENCE_SECONDS = 1.0  # without a notice from a neighbour, after which a node reports that it waits
 
 

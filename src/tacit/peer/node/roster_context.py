@@ -17,7 +17,7 @@ are behind take the model of those ahead. No sum that was paid from a budget is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,12 +33,10 @@ from tacit.engines.lazy_clients import LazyClients
 from tacit.engines.lazy_rows import evaluated_state
 from tacit.graph import Graph
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.node.fresh_keys import FreshKeys
 from tacit.peer.node.local_data import LocalData
 from tacit.peer.node.neighbour_client import NeighbourClient
-from tacit.peer.node.network import PeerNetwork
+from tacit.peer.node.network import CheckSent, PeerNetwork
 from tacit.peer.node.node_state import NodeState
-from tacit.peer.node.tree_place import TreePlace
 from tacit.privacy.keystreams import KeyRing
 
 
@@ -53,12 +51,23 @@ class RosterContext:
     here: LazyClients
 
     @classmethod
-    def build(cls, state: NodeState, algorithm: Algorithm, local: LocalData) -> RosterContext:
+    def build(
+        cls, state: NodeState, algorithm: Algorithm, local: LocalData, check_sent: CheckSent
+    ) -> RosterContext:
+        """All but the salts of the keys, which the nodes agree on over the network.
+
+        Args:
+            state: What the threads of this node share.
+            algorithm: The algorithm of the federation.
+            local: The data of this node.
+            check_sent: Called with the digest of what is sent in an exchange, before it is sent.
+        """
         manifest, folder = state.manifest, state.folder
         position, number = manifest.position(state.name), manifest.member(state.name).number
         own, ca = folder.credentials(), folder.ca()
         neighbours = manifest.in_neighbours(state.name)
-        network = PeerNetwork(state, [NeighbourClient(state, one, own, ca) for one in neighbours])
+        clients = [NeighbourClient(state, one, own, ca) for one in neighbours]
+        network = PeerNetwork(state, clients, check_sent)
         graph, run, task = manifest.graph, manifest.config.run, local.task
         weight, rows = graph.weights.diagonal()[[position]], np.array([position])
         neighbourhood = Neighbourhood.of(graph.edges, rows, run.device, weight)
@@ -79,17 +88,9 @@ class RosterContext:
         )
         return cls(manifest, network, objective, keys, here)
 
-    def with_fresh_keys(self, fresh: FreshKeys, *, resumed: bool) -> RosterContext:
-        """This context with the keys of masked sums: agreed with the neighbours, or as they were.
-
-        Args:
-            fresh: Salts and records of masked rows.
-            resumed: Whether this node continues from a saved state of this roster.
-        """
-        manifest, network = self.manifest, self.network
-        salts = fresh.stored() if resumed else agree_on_salts(network, fresh)
-        network.use_tree(TreePlace.of(manifest, network.name, salts, fresh))
-        at = {manifest.position(name): salt for name, salt in salts.items()}
+    def with_salts(self, salts: Mapping[str, bytes]) -> RosterContext:
+        """This context with the salts of all members in its keys, by name."""
+        at = {self.manifest.position(name): salt for name, salt in salts.items()}
         keys, task = replace(self.keys, salts=at), self.objective.task
         here = replace(self.here, randomness=keys.randomness(task.parameters, task.dtype))
         return replace(self, keys=keys, here=here)
@@ -118,19 +119,6 @@ class RosterContext:
         self.network.start_tick(t + 1)
         here = self.here.at(t)
         return evaluated_state(algorithm.step(here.lazy_state(state), here))
-
-
-def agree_on_salts(network: PeerNetwork, fresh: FreshKeys) -> dict[str, bytes]:
-    """The salts of this node and its neighbours, by name: the first exchange under a roster."""
-    own = fresh.own_salt(network.name)
-    ours = {"salt": torch.tensor(list(own), dtype=torch.uint8)}
-    receivers = network.manifest.out_neighbours(network.name)
-    theirs = network.exchange({member.name: ours for member in receivers}, ours)
-    names = [client.member.name for client in network.clients]
-    salts = {name: bytes(one["salt"].tolist()) for name, one in zip(names, theirs, strict=True)}
-    salts[network.name] = own
-    fresh.save(salts)
-    return salts
 
 
 def rejoin(
