@@ -165,7 +165,7 @@ class Simulation(Execution):
         pool = WorkerPool(1)
         if isinstance(task.loss, ModuleLoss):
             pool = WorkerPool.for_device(device)
-        neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal()[ids])
+        neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights)
         loader = task.loader(torch.as_tensor(ids), seed, device)
         self.task = task.to(device, pool)
         work = (self.task, ids.tolist(), loader)

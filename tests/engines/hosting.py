@@ -135,7 +135,7 @@ def run_apart(algorithm, task, graph, steps, seed, ids, recording, lazily=False)
     loader = task.loader(torch.tensor(ids), seed, "cpu")
     replayed = ReplayNetwork(recording, graph, ids)
     here = (LazyClients if lazily else HostedClients)(
-        Neighbourhood.of(graph.edges, np.array(ids), own_weight=graph.weights.diagonal()[ids]),
+        Neighbourhood.of(graph.edges, np.array(ids), weights=graph.weights),
         replayed,
         HostedObjective(task, ids, loader, "looped", seed, "cpu"),
         Philox(seed, task.parameters, task.dtype),

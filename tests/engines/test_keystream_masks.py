@@ -91,7 +91,7 @@ def test_a_client_alone_needs_its_own_secret_only(algorithm):
         together.append(simulation.state)
     ids = [2]
     alone = HostedClients(
-        Neighbourhood.of(RING.edges, np.array(ids), own_weight=RING.weights.diagonal()[ids]),
+        Neighbourhood.of(RING.edges, np.array(ids), weights=RING.weights),
         ReplayNetwork(recording, RING, ids),
         HostedObjective(
             task, ids, task.loader(torch.tensor(ids), SEED, "cpu"), "looped", SEED, "cpu"

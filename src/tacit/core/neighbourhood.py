@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -33,6 +34,7 @@ class Neighbourhood:
         in_row: The row of the hosted target of each in-edge, [f].
         in_source: The client at the other end, [f].
         own_weight: The weight of each hosted client on itself, float64 [n, 1]; only `own` needs it.
+        in_weight: The weight of each in-edge j→i, float64 [f, 1]; only robust mixing needs it.
     """
 
     ids: Tensor
@@ -41,6 +43,7 @@ class Neighbourhood:
     in_row: Tensor
     in_source: Tensor
     own_weight: Tensor | None = None
+    in_weight: Tensor | None = None
 
     @classmethod
     def of(
@@ -48,11 +51,11 @@ class Neighbourhood:
         edges: np.ndarray,
         ids: np.ndarray,
         device: torch.device | str = "cpu",
-        own_weight: np.ndarray | None = None,
+        weights: sp.csr_array | None = None,
     ) -> Neighbourhood:
         """The neighbourhood of clients `ids` in a graph with directed `edges` [E, 2].
 
-        `own_weight` are their wᵢᵢ [n].
+        `weights` is its mixing matrix W, [N, N].
         """
         source, target = edges[:, 0], edges[:, 1]
         leaving, entering = edges[np.isin(source, ids)], edges[np.isin(target, ids)]
@@ -62,14 +65,19 @@ class Neighbourhood:
         def tensor(values: np.ndarray) -> Tensor:
             return torch.as_tensor(np.ascontiguousarray(values, dtype=np.int64), device=device)
 
-        weight = None if own_weight is None else torch.as_tensor(own_weight, device=device)
+        own = edge = None
+        if weights is not None:
+            own = torch.as_tensor(weights.diagonal()[ids], device=device)[:, None]
+            between = weights[entering[:, 1], entering[:, 0]]
+            edge = torch.as_tensor(np.asarray(between).ravel(), device=device)[:, None]
         return cls(
             ids=tensor(ids),
             out_row=tensor(np.searchsorted(ids, leaving[:, 0])),
             out_target=tensor(leaving[:, 1]),
             in_row=tensor(np.searchsorted(ids, entering[:, 1])),
             in_source=tensor(entering[:, 0]),
-            own_weight=None if weight is None else weight[:, None],
+            own_weight=own,
+            in_weight=edge,
         )
 
     @cached_property
@@ -113,6 +121,22 @@ class Neighbourhood:
         if self.own_weight is None:
             raise ValueError("a neighbourhood without own weights: give them to Neighbourhood.of")
         return self.own_weight.to(rows.dtype) * rows
+
+    def by_slot(self, edge_rows: Tensor, own: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """[f, P] → the rows of each client's k-th in-neighbour [n, P], and their weights [n, 1].
+
+        Where a client has fewer neighbours, its own row with the weight 0.
+        """
+        if self.in_weight is None:
+            raise ValueError("a neighbourhood without weights: give them to Neighbourhood.of")
+        rows, weights = [], []
+        for clients, edges in self._in_slots:
+            row, weight = own.clone(), torch.zeros_like(own[:, :1])
+            row[clients] = edge_rows[edges]
+            weight[clients] = self.in_weight[edges].to(weight.dtype)
+            rows.append(row)
+            weights.append(weight)
+        return rows, weights
 
     def lift(self, rows: Tensor) -> Tensor:
         """[n, P] → [e, P]: the row of the client that each out-edge leaves."""

@@ -15,7 +15,7 @@ def hosted():
 
     def make(clients, width, seed=0, dtype=torch.float64):
         graph = Topology.ring(clients).mixing("metropolis", lazy=True)
-        here = Neighbourhood.of(graph.edges, np.arange(clients), "cpu", graph.weights.diagonal())
+        here = Neighbourhood.of(graph.edges, np.arange(clients), "cpu", graph.weights)
         return HostedClients(
             here, StackedNetwork(graph, dtype, "cpu"), None, Philox(seed, width, dtype)
         )

@@ -20,18 +20,18 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.wrapped import WrappedAlgorithm
 from tacit.auditing.active.behaviours import ECHO, Substitute, substitutes
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.symbolic.symbols import run_on_symbols
 from tacit.core.errors import Misuse
 from tacit.core.fixed_point import IntegerRows
-from tacit.core.here import Here, Network
+from tacit.core.here import Network
 from tacit.core.hosted_clients import HostedClients
 from tacit.core.noise import Gaussian
 from tacit.core.rows import CodedRows, Sent, received
@@ -39,7 +39,6 @@ from tacit.engines.lazy_rows import evaluated
 from tacit.graph import Graph
 from tacit.record.transcript import Verb
 
-INHERITED = ("name", "paper", "requires", "protects", "needs_server")
 # Only for symbols, where every distribution gives an unknown.
 ANY = Gaussian(1.0)
 
@@ -70,51 +69,23 @@ def message_kinds(algorithm: Algorithm, graph: Graph) -> dict[str, MessageKind]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Wrapper(Algorithm):
-    """What both wrappers share: the algorithm inside, and the adversary."""
+class _Wrapper(WrappedAlgorithm):
+    """What both wrappers share: the graph and the adversary."""
 
-    inner: Algorithm
     graph: Graph
     adversary: Adversary
 
-    def __post_init__(self) -> None:
-        for name in INHERITED:
-            object.__setattr__(self, name, getattr(self.inner, name))
-
-    @property
-    def gradients_per_step(self) -> int:
-        return self.inner.gradients_per_step
-
-    @property
-    def needs_minimiser(self) -> bool:
-        return self.inner.needs_minimiser
-
-    def cautions(self, graph: Graph) -> list[str]:
-        return self.inner.cautions(graph)
-
-    def remarks(self, graph: Graph) -> list[str]:
-        return self.inner.remarks(graph)
-
-    def check_width(self, width: int) -> None:
-        self.inner.check_width(width)
-
-    def start(self, here: Here) -> Any:
-        return self.inner.start(self._wrapped(here))
-
-    def step(self, s: Any, here: Here) -> Any:
-        return self.inner.step(s, self._wrapped(here))
-
-    def _wrapped(self, here: Here) -> Here:
-        if not isinstance(here, HostedClients) or len(here.graph.ids) != self.graph.clients:
+    def network(self, here: HostedClients) -> Network:
+        if len(here.graph.ids) != self.graph.clients:
             raise Misuse(
                 "Malicious clients are simulated where all clients are hosted together.",
                 "Run the audit in one process.",
             )
-        return here.with_network(self._network(here))
+        return self._network(here)
 
     @abstractmethod
     def _network(self, here: HostedClients) -> Network:
-        """The network that the wrapped algorithm gets."""
+        """The network that the wrapped algorithm gets, where all clients are hosted."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -188,7 +188,7 @@ def run_copies(
     """
     device, pool = torch.device(canaries.device), WorkerPool.for_device(canaries.device)
     ids = np.arange(graph.clients)
-    neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights.diagonal())
+    neighbourhood = Neighbourhood.of(graph.edges, ids, device, graph.weights)
     stacked = StackedNetwork(graph, canaries.dtype, device, pool)
     network = ObservedNetwork(stacked, canaries.directions, component)
     here = LazyClients(

@@ -289,7 +289,7 @@ class _Replay:
     ) -> None:
         self.run, self.width = run, width
         ids = np.arange(graph.clients)
-        hood = Neighbourhood.of(graph.edges, ids, "cpu", graph.weights.diagonal())
+        hood = Neighbourhood.of(graph.edges, ids, "cpu", graph.weights)
         common = any(unknown.client == EVERY_CLIENT for unknown in run.unknowns)
         self.clients = clients = _RandomClients(
             hood.ids, seed, size, common, width=width, gradients=gradients

@@ -277,8 +277,8 @@ class _SymbolicEngine:
     ) -> None:
         self._algorithm, self._table = algorithm, table
         self._transcript = Transcript(keep)
-        ids, own = np.arange(graph.clients), graph.weights.diagonal()
-        hood = Neighbourhood.of(graph.edges, ids, "cpu", own)
+        ids = np.arange(graph.clients)
+        hood = Neighbourhood.of(graph.edges, ids, "cpu", graph.weights)
         self._recorder = TranscriptRecorder(DenseNetwork(graph), self._transcript, hood)
         self._clients = clients = SymbolicClients(table, hood.ids, common_start, self._transcript)
         self.here = _SymbolicHere(

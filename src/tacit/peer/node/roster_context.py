@@ -69,8 +69,9 @@ class RosterContext:
         clients = [NeighbourClient(state, one, own, ca) for one in neighbours]
         network = PeerNetwork(state, clients, check_sent)
         graph, run, task = manifest.graph, manifest.config.run, local.task
-        weight, rows = graph.weights.diagonal()[[position]], np.array([position])
-        neighbourhood = Neighbourhood.of(graph.edges, rows, run.device, weight)
+        neighbourhood = Neighbourhood.of(
+            graph.edges, np.array([position]), run.device, graph.weights
+        )
         own_part = torch.tensor([local.index])
         loader = task.loader(torch.tensor([number]), run.seed, run.device, positions=own_part)
         task = task.to(run.device)
