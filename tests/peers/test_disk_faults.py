@@ -36,6 +36,8 @@ DAY = 86_400.0
 TIME_OF_DAY = {
     ("event_log.py", "clock: Callable"),  # of a line of the log
     ("servers.py", "tacit_start_seconds"),  # a metric
+    ("health.py", "clock: Callable"),  # whether the certificate has expired
+    ("health.py", "time.gmtime(expiry)"),
     ("certificates.py", "now = "),  # the validity of certificates
     ("signing.py", "not_valid_before"),
     ("signing.py", "timedelta(days"),
