@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.arguments import Data, Json, Overrides
+from tacit.cli.arguments import AllowCode, Data, Json, Overrides
 from tacit.cli.bench import bench
 from tacit.cli.data import app as data_app
 from tacit.cli.federation import app as federation_app
@@ -93,7 +93,8 @@ def audit(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="CONFIG|RUN", help="TOML file of an experiment, or the folder of a run."
+            metavar="CONFIG|FOLDER",
+            help="TOML file of an experiment, or the folder of a run, a federation or a node.",
         ),
     ],
     adversary: Annotated[
@@ -104,7 +105,11 @@ def audit(
         ),
     ] = None,
     victim: Annotated[
-        list[int] | None, typer.Option(help="Client to attack (default: 0; repeatable).")
+        list[str] | None,
+        typer.Option(
+            help="Client to attack, by number, or in a federation by name (default: 0, or the node "
+            "whose folder it is; repeatable)."
+        ),
     ] = None,
     iterations: Annotated[
         int, typer.Option("-n", "--iterations", min=1, help="Number of iterations to audit.")
@@ -112,7 +117,13 @@ def audit(
     delta: Annotated[float, typer.Option(help="δ of the privacy guarantee.")] = 1e-5,
     seconds: Annotated[float, typer.Option(min=1.0, help="Time limit of one attack.")] = 60.0,
     restarts: Annotated[int, typer.Option(min=1, help="Restarts of each inversion.")] = 8,
-    attacks: Annotated[bool, typer.Option(help="Run attacks, or only prove and bound.")] = True,
+    attacks: Annotated[
+        bool | None,
+        typer.Option(
+            "--attacks/--no-attacks",
+            help="Run attacks (default), or only prove and bound, as in a federation.",
+        ),
+    ] = None,
     canaries: Annotated[
         bool,
         typer.Option("--canaries", help="Measure lower bounds on ε also with --no-attacks."),
@@ -131,6 +142,7 @@ def audit(
     data: Data = None,
     overrides: Overrides = None,
     as_json: Json = False,
+    allow_code: AllowCode = None,
     algorithms: Annotated[
         str | None,
         typer.Option(
@@ -145,12 +157,31 @@ def audit(
     from tacit.experiment import auditing
     from tacit.experiment.compare import split_outside_brackets
 
-    if algorithms is None:
+    federation = None
+    if (source / "federation.toml").is_file():
+        from tacit.peer.federation.audited import AuditedFederation
+
+        if attacks or canaries or sample_canaries or algorithms or overrides:
+            raise Misuse(
+                "Attacks, canaries, --algorithms and --set do not go with a federation: its data "
+                "are at its members, and its manifest is signed.",
+                "Leave them out, or audit a configuration with data of the same kind.",
+            )
+        federation, attacks = AuditedFederation.load(source), False
+        victims = federation.victims(victim or [])
+        named = [federation.adversary(one) for one in adversary or []]
+        adversary = named or federation.adversaries(victims[0])
+        subjects = {"": federation.subject(allow_code or ())}
+    elif algorithms is None:
         subjects = {"": auditing.load_subject(source, overrides or [], data)}
     else:
         labels = [part.strip() for part in split_outside_brackets(algorithms, ",")]
         subjects = auditing.load_variants(source, list(filter(None, labels)), overrides or [], data)
-    folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
+    if federation is not None:
+        folder = out or source / "audit"
+    else:
+        folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
+        victims = [_client_number(one) for one in victim or ["0"]]
     found = {}
     for label, subject in subjects.items():
         keys = subject.experiment.config.run
@@ -161,10 +192,10 @@ def audit(
             found[label] = auditing.audit(
                 subject,
                 adversary,
-                victim or [0],
+                victims,
                 iterations=iterations,
                 delta=delta,
-                attacks=attacks and options,
+                attacks=attacks is not False and options,
                 canaries=options if canaries else None,
                 progress=progress,
             )
@@ -177,7 +208,15 @@ def audit(
         print(f"Numbers and reports: {folder}")
     else:
         print_audit(found[""], Console())
+        if federation is not None:
+            print(federation.describe())
         print(f"Numbers: {written}\nReport: {page}")
+
+
+def _client_number(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    raise Misuse(f"--victim {text} is not the number of a client.", "Give a number, such as 0.")
 
 
 app.command()(privacy)
