@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from chaos import run_in_threads
 from federations import PRIVATE, federation, plan
 from typer.testing import CliRunner
 
@@ -91,3 +92,27 @@ def test_the_folder_of_the_operator_is_one(home):
         FederationFolder(home.path).manifest().hash
         == AuditedFederation.load(home.path).manifest.hash
     )
+
+
+@pytest.mark.parametrize("rule", [RULE, PRIVATE], ids=lambda rule: rule["name"])
+def test_the_report_of_a_node(tmp_path, rule):
+    home = federation(tmp_path / "home", plan(rule, rounds=2, hidden=3, clients=3), clients=3)
+    early = run_report(home.node("n1").path)
+    assert early.exit_code == 0, early.output
+    page = (home.node("n1").path / "report.html").read_text()
+    assert "not finished" in page
+    run_in_threads(home)
+    result = run_report(home.node("n1").path)
+    assert result.exit_code == 0, result.output
+    page = (home.node("n1").path / "report.html").read_text()
+    assert "<dd>finished</dd>" in page
+    assert "Accuracy on own data" in page
+    assert "Audit: verdict" in page
+    assert ("of 8 at" in page) == (rule is PRIVATE)
+    damaged = home.node("n1").run / "history.jsonl"
+    damaged.write_text("{}\n")
+    assert isinstance(run_report(home.node("n1").path).exception, Misuse)
+
+
+def run_report(folder):
+    return CliRunner().invoke(app, ["report", str(folder)])

@@ -102,10 +102,10 @@ def _summary(
 
 
 def _spent(privacy: dict[str, Any]) -> str:
-    spent, promised = privacy.get("spent"), privacy.get("epsilon")
-    if spent is None or promised is None:
+    spent, promised, sums = (privacy.get(key) for key in ("epsilon_spent", "epsilon", "sums"))
+    if spent is None or promised is None or not math.isfinite(promised):
         return "no guarantee: epsilon is inf"
-    return f"ε = {epsilon_text(spent)} of {promised:g} at δ = {privacy['delta']:g}"
+    return f"ε = {epsilon_text(spent)} of {promised:g} at δ = {privacy['delta']:g}, {sums:,} sums"
 
 
 def _neighbours(audited: AuditedFederation) -> list[str]:
