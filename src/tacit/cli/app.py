@@ -114,7 +114,10 @@ def audit(
     iterations: Annotated[
         int, typer.Option("-n", "--iterations", min=1, help="Number of iterations to audit.")
     ] = 10,
-    delta: Annotated[float, typer.Option(help="δ of the privacy guarantee.")] = 1e-5,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="δ of the privacy guarantee (default: the promised one, or 1e-5)."),
+    ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="Time limit of one attack.")] = 60.0,
     restarts: Annotated[int, typer.Option(min=1, help="Restarts of each inversion.")] = 8,
     attacks: Annotated[

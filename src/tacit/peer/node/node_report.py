@@ -12,6 +12,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse
 from tacit.core.storage import read_json, write_text
@@ -20,12 +23,11 @@ from tacit.peer.federation.audited import AuditedFederation
 from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.graph_drawing import named_graph
 from tacit.peer.node.results import read_history
-from tacit.record.history import History, Record, Spread
 from tacit.report import plots
 from tacit.report.audit_sections import audit_sections
 from tacit.report.page import card, collapsible, facts, format_number, grid, render_page, table
 from tacit.report.spending import epsilon_text
-from tacit.report.style import svg
+from tacit.report.style import PALETTE, new_figure, plot_style, svg
 
 MAX_EVENTS = 50  # the last ones that are more than information
 AUDITED_ITERATIONS = 10
@@ -115,30 +117,24 @@ def _neighbours(audited: AuditedFederation) -> list[str]:
 
 
 def _curves(records: Sequence[dict[str, Any]]) -> str:
-    history = History(
-        Record(
-            one["round"],
-            one["step"],
-            _single(one.get("accuracy")),
-            _single(one.get("loss")) or Spread(*[math.nan] * 4),
-            math.nan,
-            0,
-            one.get("wall_seconds", 0.0),
-        )
-        for one in records
-    )
-    if not history:
+    if not records:
         return "<p>No round was recorded.</p>\n"
-    series = [plots.Series("this node", (history,))]
-    cards = [card("Loss on own data", svg(plots.loss_figure(series), "Loss"))]
-    if any(record.accuracy is not None for record in history):
-        figure = svg(plots.accuracy_figure(series), "Accuracy")
-        cards.insert(0, card("Accuracy on own data", figure))
+    cards = []
+    for key, label in (("accuracy", "accuracy (%)"), ("loss", "loss")):
+        points = [(one["round"], one[key]) for one in records if one.get(key) is not None]
+        if points:
+            figure = svg(_curve(points, label), label, "Of this node's model, by round.")
+            cards.append(card(f"{key.capitalize()} on own data", figure))
     return grid(cards)
 
 
-def _single(value: float | None) -> Spread | None:
-    return None if value is None else Spread(value, value, value, value)
+@plot_style()
+def _curve(points: Sequence[tuple[int, float]], label: str) -> Figure:
+    figure, axes = new_figure(plots.WIDTH, plots.HEIGHT)
+    axes.plot(*zip(*points, strict=True), color=PALETTE[0])
+    axes.set(xlabel="round", ylabel=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
 
 
 def _warnings(log: Path) -> str:
