@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
@@ -15,44 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tacit.cli.arguments import AllowCode, Data, Json, Overrides
-from tacit.cli.bench import bench
-from tacit.cli.data import app as data_app
-from tacit.cli.federation import app as federation_app
-from tacit.cli.node import node
-from tacit.cli.privacy import privacy
-from tacit.cli.progress import ProgressBar, ProgressBars
-from tacit.cli.runs import compare, report, run
+from tacit.cli.lazy_commands import Commands, lazy_group
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Train together, tell nothing: privacy-preserving decentralized federated learning.",
-)
-COMMANDS: Registry[Callable[..., None] | typer.Typer] = Registry("tacit.commands", "command", {})
 
-
-@app.callback(invoke_without_command=True)
-def version(
-    context: typer.Context,
-    show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    several = "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
-    if several and context.invoked_subcommand not in ("run", None):
-        raise Misuse(
-            f"torchrun would start `tacit {context.invoked_subcommand}` once in every process.",
-            "Only `tacit run` uses several processes: start the others without torchrun.",
-        )
-    if show:
-        from tacit.core.version import __version__
-
-        print(f"tacit {__version__}")
-        raise typer.Exit
-
-
-@app.command()
 def demo(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report, new or empty.")
@@ -60,6 +26,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Train on bundled digits with four algorithms, and show what a neighbour learns."""
+    from tacit.cli.progress import ProgressBars
     from tacit.experiment.demo import CAVEAT, HEADER, run_demo
 
     folder = out or _unused_folder(Path("tacit-demo"))
@@ -84,11 +51,6 @@ def demo(
     print(*result.audit, f"Report: {result.report}", sep="\n")
 
 
-app.command()(run)
-app.command()(compare)
-
-
-@app.command()
 def audit(
     source: Annotated[
         Path,
@@ -157,6 +119,7 @@ def audit(
     """Find out who can learn what about the data: proved, bounded and measured."""
     from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
     from tacit.cli.audit import print_audit, print_audits
+    from tacit.cli.progress import ProgressBar
     from tacit.experiment import auditing
     from tacit.experiment.compare import split_outside_brackets
 
@@ -222,11 +185,6 @@ def _client_number(text: str) -> int:
     raise Misuse(f"--victim {text} is not the number of a client.", "Give a number, such as 0.")
 
 
-app.command()(privacy)
-app.command()(report)
-
-
-@app.command()
 def algorithms(
     parameters: Annotated[
         int, typer.Option("-p", "--parameters", min=1, help="Model size for the bytes.")
@@ -245,37 +203,52 @@ def algorithms(
         print(f"Left out: {problem}", file=sys.stderr)
 
 
-app.command()(bench)
-app.command()(node)
-app.add_typer(data_app, name="data")
-app.add_typer(federation_app, name="federation")
-
-
-def add_plugin_commands() -> None:
-    """Add the commands that other packages register; a broken one fails only when it is used."""
-    for name in COMMANDS:
-        try:
-            command = COMMANDS[name]
-        except Misuse as problem:
-            command = _broken_command(problem)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-
-
-def _broken_command(problem: Misuse) -> Callable[..., None]:
-    def command() -> None:
-        raise problem
-
-    command.__doc__ = f"Not available: {problem.problem}"
-    return command
-
-
 def _unused_folder(folder: Path) -> Path:
     """The folder, or the first of folder-2, folder-3, … that does not exist."""
     others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     return next(path for path in chain([folder], others) if not path.exists())
 
 
-add_plugin_commands()
+# In the order of `tacit --help`; other packages can add commands.
+COMMANDS: Commands = Registry(
+    "tacit.commands",
+    "command",
+    {
+        "demo": demo,
+        "run": "tacit.cli.runs:run",
+        "compare": "tacit.cli.runs:compare",
+        "audit": audit,
+        "privacy": "tacit.cli.privacy:privacy",
+        "report": "tacit.cli.runs:report",
+        "algorithms": algorithms,
+        "bench": "tacit.cli.bench:bench",
+        "node": "tacit.cli.node:node",
+        "data": "tacit.cli.data:app",
+        "federation": "tacit.cli.federation:app",
+    },
+)
+
+app = typer.Typer(
+    cls=lazy_group(COMMANDS),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train together, tell nothing: privacy-preserving decentralized federated learning.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    context: typer.Context,
+    show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    several = "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    if several and context.invoked_subcommand not in ("run", None):
+        raise Misuse(
+            f"torchrun would start `tacit {context.invoked_subcommand}` once in every process.",
+            "Only `tacit run` uses several processes: start the others without torchrun.",
+        )
+    if show:
+        from tacit.core.version import __version__
+
+        print(f"tacit {__version__}")
+        raise typer.Exit
