@@ -1,0 +1,109 @@
+// The graph of the members: rings show progress, dashed arrows who waits for whom.
+
+// state → sign, class of colour, words
+const STATES = {
+  training: ["▶", "good", "training"],
+  waiting: ["…", "wait", "waiting"],
+  starting: ["↻", "busy", "starting"],
+  rejoining: ["↻", "busy", "rejoining"],
+  saving: ["!", "bad", "cannot save"],
+  finished: ["✓", "good", "finished"],
+  ended: ["✓", "quiet", "finished and exited"],
+  silent: ["×", "bad", "not reached"],
+  suspended: ["⏸", "held", "suspended"],
+  unknown: ["?", "quiet", "not asked"],
+};
+
+function stateOf(node) {
+  if (node.problem && node.state !== "silent") return ["!", "bad", "cannot continue"];
+  return STATES[node.state] || ["?", "quiet", String(node.state)];
+}
+
+function stateText(node) {
+  const [sign, colour, words] = stateOf(node);
+  return h("span", { class: `state ${colour}` },
+    h("span", { class: "sign", "aria-hidden": "true" }, sign), words);
+}
+
+const CENTRE = [200, 172];
+
+// Places on a circle, the first member at the top.
+function layout(names) {
+  const reach = names.length === 1 ? 0 : 122;
+  const size = Math.min(25, Math.max(7, (0.6 * Math.PI * reach) / names.length || 25));
+  const places = new Map(names.map((name, i) => {
+    const angle = (2 * Math.PI * i) / names.length - Math.PI / 2;
+    const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
+    return [name, { x: CENTRE[0] + reach * cos, y: CENTRE[1] + reach * sin, cos, sin }];
+  }));
+  return { places, size };
+}
+
+// The part of the line between two circles, bent by `bend`.
+function path(a, b, gap, bend) {
+  const [dx, dy] = [b.x - a.x, b.y - a.y];
+  const length = Math.hypot(dx, dy) || 1;
+  const [ux, uy] = [dx / length, dy / length];
+  const middle = [(a.x + b.x) / 2 - uy * bend, (a.y + b.y) / 2 + ux * bend];
+  const point = (n) => n.toFixed(1);
+  const from = [a.x + ux * gap, a.y + uy * gap].map(point);
+  const to = [b.x - ux * gap, b.y - uy * gap].map(point);
+  return `M${from} Q${middle.map(point)} ${to}`;
+}
+
+function arrowhead(id, colour) {
+  const size = { markerWidth: 8, markerHeight: 8, refX: 7, refY: 4, orient: "auto" };
+  return s("marker", { id, ...size, markerUnits: "userSpaceOnUse" },
+    s("path", { d: "M0 0 L8 4 L0 8 z", class: `arrow ${colour}` }));
+}
+
+function drawNode(node, place, size, chosen) {
+  const [sign, colour, words] = stateOf(node);
+  const part = node.steps ? Math.min(1, node.step / node.steps) : 0;
+  const around = 2 * Math.PI * size;
+  const label = { x: place.x + place.cos * (size + 12), y: place.y + place.sin * (size + 16) };
+  const anchor = Math.abs(place.cos) < 0.2 ? "middle" : place.cos > 0 ? "start" : "end";
+  const waits = node.waiting_for.length ? `, waits for ${node.waiting_for.join(", ")}` : "";
+  const progress = known(node.step) ? `, iteration ${node.step} of ${node.steps}` : "";
+  const at = { cx: place.x.toFixed(1), cy: place.y.toFixed(1) };
+  return s("g", {
+    class: `node ${colour}`, role: "button", tabindex: 0, "data-node": node.name,
+    "data-key": `graph ${node.name}`, "aria-pressed": String(node.name === chosen),
+    "aria-label": `${node.name}: ${words}${progress}${waits}`,
+  },
+  s("circle", { class: "halo", ...at, r: size + 6 }),
+  s("circle", { class: "disc", ...at, r: size }),
+  part > 0 && s("circle", {
+    class: "ring", ...at, r: size, transform: `rotate(-90 ${at.cx} ${at.cy})`,
+    "stroke-dasharray": `${(part * around).toFixed(1)} ${around.toFixed(1)}`,
+  }),
+  s("text", { class: "sign", x: at.cx, y: at.cy }, sign),
+  s("text", {
+    class: "name", x: label.x.toFixed(1), y: label.y.toFixed(1), "text-anchor": anchor,
+  }, short(node.name)));
+}
+
+function drawGraph(board, chosen) {
+  const names = board.nodes.map((node) => node.name);
+  const { places, size } = layout(names);
+  const both = new Set(board.edges.map(([a, b]) => `${a} ${b}`));
+  const shown = board.edges.filter(([a, b]) => !both.has(`${b} ${a}`) || a < b);
+  const links = shown.map(([a, b]) => s("path", {
+    class: "link", d: path(places.get(a), places.get(b), size + 3, 0),
+    "marker-end": both.has(`${b} ${a}`) ? null : "url(#plain)",
+  }));
+  const waits = board.nodes.flatMap((node) => node.waiting_for
+    .filter((other) => places.has(other) && other !== node.name)
+    .map((other) => s("path", {
+      class: "waits", d: path(places.get(node.name), places.get(other), size + 7, 18),
+      "marker-end": "url(#waits)",
+    })));
+  const title = `Graph of ${names.length} nodes`;
+  show("graph", s("svg", { viewBox: "0 0 400 350", role: "group", "aria-label": title },
+    s("defs", {}, arrowhead("waits", ""), arrowhead("plain", "plain")),
+    links, waits,
+    board.nodes.map((node) => drawNode(node, places.get(node.name), size, chosen))));
+  const states = new Map(board.nodes.map((node) => [stateOf(node)[2], node]));
+  show("key", [...states.values()].map((node) => h("li", {}, stateText(node))),
+    waits.length > 0 && h("li", { class: "wait" }, "⇢ waits for"));
+}

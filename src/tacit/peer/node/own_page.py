@@ -1,0 +1,50 @@
+"""The dashboard of one node: what it knows itself, its scores and log included."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+from tacit.peer.dashboard.board import SILENT, UNKNOWN, NodeView, Snapshot, board, view_node
+from tacit.peer.federation.federation_client import status_to_dict
+from tacit.peer.node.node_state import NodeState
+
+# Fields of log lines that the page shows, in this order.
+SHOWN = ("why", "reason", "sender", "neighbour", "address", "generation", "step")
+
+
+def own_board(state: NodeState, expiry: float) -> dict[str, Any]:
+    """What the page shows; `expiry` is when the node's certificate expires, in Unix time."""
+    now, manifest = time.time(), state.manifest
+    own = view_node(status_to_dict(state.status()) | {"certificate_expires": expiry}, now)
+    if own.waiting_for and state.awaited:
+        waited = time.monotonic() - state.waiting_since
+        own = replace(own, waiting_since=now - waited)
+    neighbours = {member.name for member in manifest.in_neighbours(state.name)}
+    nodes = tuple(
+        own if name == state.name else _other(state, name, name in neighbours)
+        for name in manifest.names
+    )
+    curves = {state.name: state.scores.points()}
+    events = [_event(line) for line in list(state.event_log.recent)]
+    return board(Snapshot(manifest, now, nodes, state.name, curves), events)
+
+
+def _other(state: NodeState, name: str, is_neighbour: bool) -> NodeView:
+    """Another node, of which this one knows only whether it responds."""
+    away = (
+        is_neighbour
+        and name in state.awaited
+        and not state.metrics.value("tacit_neighbour_up", neighbour=name)
+    )
+    problem = f"{state.name} waits for it and gets no response" if away else ""
+    address = state.manifest.member(name).address
+    return NodeView(name, SILENT if away else UNKNOWN, address, problem)
+
+
+def _event(line: dict[str, Any]) -> dict[str, Any]:
+    details = ", ".join(f"{key} {line[key]}" for key in SHOWN if key in line and key != "why")
+    parts = [line["event"], *([str(line["why"])] if line.get("why") else [])]
+    text = ": ".join(parts) + (f" ({details})" if details else "")
+    return {"time": line["time"], "level": line["level"], "node": line["node"], "text": text}

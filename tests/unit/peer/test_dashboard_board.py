@@ -1,0 +1,214 @@
+"""What a dashboard shows is a function of the federation's state."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tacit.config.loading import make_config
+from tacit.peer.dashboard.board import DAY, NodeView, Snapshot, alerts, board, headline, view_node
+from tacit.peer.dashboard.changes import LONG_WAIT, changes
+from tacit.peer.federation.federation_client import MAX_SCORES, _scores
+from tacit.peer.federation.operator import create
+from tacit.peer.wire import wire_pb2 as wire
+
+NOW = 1_800_000_000.0
+STATUS = {
+    "name": "a", "address": "a.example.org:7400", "reached": True, "phase": "training",
+    "generation": 1, "step": 45, "steps": 100, "round_length": 10, "waiting_for": [],
+    "loss": 0.5, "accuracy": 90.0, "bytes_sent": 10, "bytes_received": 20, "rejected": 0,
+    "saved": 40, "uptime_seconds": 5.0, "problem": "", "version": "0.1.0", "manifest": "ab",
+    "privacy": {"sums": 45, "epsilon_spent": 1.0, "epsilon": 8.0, "delta": 1e-5},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory):
+    config = make_config(
+        {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
+    )
+    nodes = {name: f"{name}.example.org:7400" for name in "abcd"}
+    return create(tmp_path_factory.mktemp("home") / "f", "clinics", nodes, config).manifest()
+
+
+@pytest.fixture
+def snapshot(manifest):
+    """All nodes train."""
+    nodes = tuple(view_node(STATUS | {"name": name}, NOW) for name in manifest.names)
+    return Snapshot(manifest, NOW, nodes, "operator")
+
+
+def with_node(snapshot, name, **changed):
+    nodes = (replace(node, **changed) if node.name == name else node for node in snapshot.nodes)
+    return replace(snapshot, nodes=tuple(nodes))
+
+
+def test_a_status_becomes_a_view():
+    view = view_node(STATUS | {"certificate_expires": NOW + DAY}, NOW)
+    assert (view.round, view.rounds, view.step, view.steps) == (4, 10, 45, 100)
+    assert (view.state, view.loss, view.accuracy) == ("training", 0.5, 90.0)
+    assert (view.privacy["epsilon_spent"], view.expires) == (1.0, NOW + DAY)
+    assert view.waiting_since is None
+
+
+@pytest.mark.parametrize("missing", sorted(STATUS.keys() - {"name"}))
+def test_a_view_needs_no_field_but_the_name(missing):
+    view = view_node({key: value for key, value in STATUS.items() if key != missing}, NOW)
+    assert view.name == "a"
+
+
+def test_nothing_is_known_of_a_node_without_status():
+    assert view_node({"name": "a"}, NOW) == NodeView("a", "unknown")
+
+
+def test_unknown_fields_are_not_shown():
+    """What a later version adds to the status is told only when the page is made for it."""
+    assert view_node(STATUS | {"patients": 17}, NOW) == view_node(STATUS, NOW)
+
+
+def test_who_is_waited_for_is_apart_from_what_it_claims():
+    text = "b (at iteration 5, says it waits for c)"
+    first = view_node(STATUS | {"waiting_for": [text, "d"], "phase": "waiting"}, NOW)
+    assert (first.waiting_for, first.claims) == (("b", "d"), (text,))
+    assert first.waiting_since == NOW
+    later = view_node(STATUS | {"waiting_for": ["b", "d"]}, NOW + 7, first)
+    assert later.waiting_since == NOW
+    other = view_node(STATUS | {"waiting_for": ["b"]}, NOW + 9, later)
+    assert other.waiting_since == NOW + 9
+
+
+def test_a_node_that_falls_silent_keeps_its_progress():
+    before = view_node(STATUS | {"waiting_for": ["b"]}, NOW)
+    lost = {"name": "a", "reached": False, "problem": "connection refused"}
+    silent = view_node(lost, NOW + 2, before)
+    assert (silent.state, silent.step, silent.waiting_for) == ("silent", 45, ())
+    assert silent.problem == "connection refused"
+    done = view_node(STATUS | {"phase": "finished"}, NOW)
+    ended = view_node(lost, NOW + 2, done)
+    assert (ended.state, ended.problem) == ("ended", "")
+    assert view_node(lost, NOW + 4, ended).state == "ended"
+    assert view_node(lost, NOW).state == "silent"
+
+
+def test_the_board_is_json_with_names_on_its_edges(snapshot):
+    shown = board(replace(snapshot, curves={"a": [(0, 1.0, None)]}), [{"text": "x"}])
+    assert json.loads(json.dumps(shown)) == shown | {
+        "nodes": json.loads(json.dumps(shown["nodes"]))
+    }
+    assert sorted(shown["edges"]) == sorted(
+        [x, y] for x, y in ("ab", "ba", "bc", "cb", "cd", "dc", "da", "ad")
+    )
+    assert shown["curves"] == {"a": [[0, 1.0, None]]}
+    assert shown["shares_metrics"] is False
+    assert [node["name"] for node in shown["nodes"]] == list("abcd")
+
+
+@pytest.mark.parametrize(
+    ("name_changes", "sentence"),
+    [
+        ({}, "All 4 nodes train"),
+        ({"a": {"state": "starting"}}, "Nodes are starting"),
+        ({"b": {"state": "waiting", "waiting_for": ("a",)}}, "b waits for a"),
+        (
+            {n: {"state": "waiting", "waiting_for": ("a",)} for n in "bd"},
+            "b and d wait for a",
+        ),
+        ({"c": {"state": "silent"}}, "c does not respond"),
+        ({n: {"state": "silent"} for n in "abcd"}, "a, b and 2 others do not respond"),
+        ({"c": {"problem": "the disk is full"}, "a": {"state": "silent"}}, "c cannot continue"),
+        ({n: {"state": "finished"} for n in "abcd"}, "Training has finished"),
+        (
+            {"a": {"state": "ended"}, **{n: {"state": "finished"} for n in "bcd"}},
+            "Training has finished",
+        ),
+    ],
+)
+def test_the_headline_says_how_it_is(snapshot, name_changes, sentence):
+    for name, changed in name_changes.items():
+        snapshot = with_node(snapshot, name, **changed)
+    assert headline(snapshot) == sentence
+
+
+def test_alerts_name_what_needs_attention(snapshot):
+    assert alerts(snapshot) == []
+    spent = {"epsilon_spent": 7.9, "epsilon": 8.0}
+    bad = with_node(snapshot, "a", state="silent", problem="no answer in time")
+    bad = with_node(bad, "b", generation=2, privacy=spent, expires=NOW + 13.5 * DAY)
+    bad = replace(bad, certificates={"operator": NOW - 1, "authority": NOW + 1000 * DAY})
+    texts = [(one["level"], one["text"]) for one in alerts(bad)]
+    assert texts == [
+        ("error", "a does not respond (no answer in time)."),
+        ("error", "The certificate of the operator expired on 2027-01-15."),
+        ("warning", "a still uses the roster of generation 1."),
+        ("warning", "b has spent 99% of its privacy budget."),
+        ("warning", "c still uses the roster of generation 1."),
+        ("warning", "d still uses the roster of generation 1."),
+        ("warning", "The certificate of b expires on 2027-01-28."),
+    ]
+
+
+def test_expiry_is_announced_two_weeks_before(snapshot):
+    for days, announced in ((15, 0), (14, 0), (13.9, 1), (0.1, 1), (-1, 1)):
+        assert len(alerts(with_node(snapshot, "a", expires=NOW + days * DAY))) == announced
+
+
+def texts_of(before, after):
+    return [(one["node"], one["level"], one["text"]) for one in changes(before, after)]
+
+
+def test_changes_are_events(snapshot):
+    assert texts_of(None, snapshot) == [("", "info", "dashboard started")]
+    assert texts_of(snapshot, snapshot) == []
+    waiting = with_node(snapshot, "a", state="waiting", waiting_for=("b",), waiting_since=NOW)
+    assert texts_of(snapshot, waiting) == []
+    silent = with_node(snapshot, "b", state="silent", problem="connection refused")
+    expected = ("b", "error", "does not respond (connection refused)")
+    assert texts_of(snapshot, silent) == [expected]
+    assert texts_of(silent, snapshot) == [("b", "info", "responds again: training")]
+    full = with_node(snapshot, "c", problem="the disk is full")
+    assert texts_of(snapshot, full) == [("c", "error", "cannot continue: the disk is full")]
+    assert texts_of(full, snapshot) == [("c", "info", "can continue")]
+    rejected = with_node(snapshot, "c", rejected=2, generation=2)
+    assert texts_of(snapshot, rejected) == [
+        ("c", "info", "uses the roster of generation 2"),
+        ("c", "warning", "rejected 2 messages or callers: see its log"),
+    ]
+    # A node that restarts counts from zero.
+    assert texts_of(rejected, with_node(snapshot, "c", generation=2)) == []
+
+
+def test_a_long_wait_is_one_event(snapshot):
+    waiting = with_node(snapshot, "a", state="waiting", waiting_for=("b",), waiting_since=NOW)
+    soon = replace(waiting, time=NOW + LONG_WAIT - 1)
+    late, later = replace(waiting, time=NOW + LONG_WAIT), replace(waiting, time=NOW + LONG_WAIT + 2)
+    assert texts_of(waiting, soon) == []
+    assert texts_of(soon, late) == [("a", "warning", "has waited for b for 10 s")]
+    assert texts_of(late, later) == []
+
+
+def test_members_come_and_go(snapshot):
+    fewer = replace(snapshot, nodes=snapshot.nodes[1:])
+    assert texts_of(snapshot, fewer) == [("a", "info", "left")]
+    assert texts_of(fewer, snapshot) == [("a", "info", "joined")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "points"),
+    [
+        ("no answer in time", []),
+        (b"\xff\xff", []),
+        (wire.Scores(step=[1, 2], loss=[0.5], accuracy=[1.0]), []),
+        (
+            wire.Scores(step=[2, 1], loss=[float("nan"), 0.5], accuracy=[float("inf"), 50]),
+            [(1, 0.5, 50.0), (2, None, None)],
+        ),
+    ],
+)
+def test_scores_of_a_hostile_node_are_checked(answer, points):
+    raw = answer if isinstance(answer, str | bytes) else answer.SerializeToString()
+    assert _scores(raw) == points
+
+
+def test_scores_of_a_hostile_node_are_bounded():
+    many = wire.Scores(step=range(10_000), loss=[1] * 10_000, accuracy=[1] * 10_000)
+    assert len(_scores(many.SerializeToString())) == MAX_SCORES
