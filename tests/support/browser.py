@@ -11,11 +11,21 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 LIMIT = 60.0  # seconds for a response of the browser, or for a condition in the page
+
+# The browser reads from file 3 and writes to file 4.
+LAUNCH = """
+import fcntl, os, sys
+reading, writing = (fcntl.fcntl(int(file), fcntl.F_DUPFD, 10) for file in sys.argv[1:3])
+os.dup2(reading, 3)
+os.dup2(writing, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 def find_browser():
@@ -29,7 +39,7 @@ def browse(folder, width=1280, height=900):
     to_browser, from_us = os.pipe()
     from_browser, to_us = os.pipe()
     command = [
-        "sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{to_us}', "sh", find_browser(),
+        sys.executable, "-c", LAUNCH, str(to_browser), str(to_us), find_browser(),
         "--headless=new", "--remote-debugging-pipe", "--disable-gpu", "--disable-dev-shm-usage",
         "--disable-background-networking", "--no-first-run", "--hide-scrollbars",
         f"--user-data-dir={Path(folder) / 'profile'}", f"--window-size={width},{height}",
@@ -85,7 +95,8 @@ class Page:
     def open(self, url):
         """Open a page and wait until it has loaded."""
         self.call("Page.navigate", url=url)
-        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+        blank = "location.href === 'about:blank'" if url == "about:blank" else "true"
+        self.wait(f"document.readyState === 'complete' && {blank}")
 
     def run(self, script):
         """The value of an expression in the page."""
