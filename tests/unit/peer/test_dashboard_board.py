@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tacit.config.loading import make_config
-from tacit.peer.dashboard.board import DAY, NodeView, Snapshot, alerts, board, headline, view_node
+from tacit.peer.dashboard.board import DAY, Snapshot, alerts, board, headline
 from tacit.peer.dashboard.changes import LONG_WAIT, changes
+from tacit.peer.dashboard.node_view import NodeView, settle, view_node
 from tacit.peer.federation.federation_client import MAX_SCORES, _scores
 from tacit.peer.federation.operator import create
 from tacit.peer.wire import wire_pb2 as wire
@@ -58,7 +59,7 @@ def test_a_view_needs_no_field_but_the_name(missing):
 
 
 def test_nothing_is_known_of_a_node_without_status():
-    assert view_node({"name": "a"}, NOW) == NodeView("a", "unknown")
+    assert view_node({"name": "a"}, NOW) == NodeView("a", "unknown", seen=NOW)
 
 
 def test_unknown_fields_are_not_shown():
@@ -90,6 +91,25 @@ def test_a_node_that_falls_silent_keeps_its_progress():
     assert view_node(lost, NOW).state == "silent"
 
 
+def test_a_node_that_exits_near_the_end_has_probably_finished():
+    """A node exits once its neighbours have finished, often between two queries."""
+    lost = {"name": "a", "reached": False, "problem": "connection refused"}
+    first = view_node(STATUS | {"step": 80}, NOW)
+    second = view_node(STATUS | {"step": 90}, NOW + 2, first)
+    assert second.speed == 5.0
+    gone = view_node(lost, NOW + 4, second)
+    assert (gone.state, gone.problem, gone.step) == ("gone", "", 90)
+    assert view_node(lost, NOW + 99, gone).state == "gone"
+    # Too far from the end, also if the silence lasts.
+    slow = view_node(STATUS | {"step": 81}, NOW + 2, first)
+    silent = view_node(lost, NOW + 4, slow)
+    assert silent.state == view_node(lost, NOW + 999, silent).state == "silent"
+    # Another node waits for it, so it has not finished.
+    waiting = view_node(STATUS | {"name": "b", "waiting_for": ["a"], "phase": "waiting"}, NOW + 4)
+    assert [node.state for node in settle([gone, waiting])] == ["silent", "waiting"]
+    assert [node.state for node in settle([gone])] == ["gone"]
+
+
 def test_the_board_is_json_with_names_on_its_edges(snapshot):
     shown = board(replace(snapshot, curves={"a": [(0, 1.0, None)]}), [{"text": "x"}])
     assert json.loads(json.dumps(shown)) == shown | {
@@ -117,6 +137,7 @@ def test_the_board_is_json_with_names_on_its_edges(snapshot):
         ({n: {"state": "silent"} for n in "abcd"}, "a, b and 2 others do not respond"),
         ({"c": {"problem": "the disk is full"}, "a": {"state": "silent"}}, "c cannot continue"),
         ({n: {"state": "finished"} for n in "abcd"}, "Training has finished"),
+        ({n: {"state": "gone"} for n in "abcd"}, "Training has probably finished"),
         (
             {"a": {"state": "ended"}, **{n: {"state": "finished"} for n in "bcd"}},
             "Training has finished",

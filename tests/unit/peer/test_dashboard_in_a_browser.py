@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from support.browser import browse, find_browser
 
 import tacit.peer.dashboard
+from support.browser import browse, find_browser
 from tacit.peer.dashboard.page import dashboard_pages, link
 from tacit.peer.monitoring.access import Access
 from tacit.peer.monitoring.http_server import serve_pages
@@ -252,8 +252,7 @@ def contrast(one, other):
 
 
 COLOURS = {
-    name: pair
-    for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE)
+    name: pair for name, *pair in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", STYLE)
 }
 
 

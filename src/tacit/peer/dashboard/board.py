@@ -3,61 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from tacit.peer.dashboard.node_view import DONE, GONE, SILENT, SUSPENDED, UNKNOWN, NodeView
 from tacit.peer.federation.manifest import Manifest
 
 EXPIRES_SOON = 14  # days
 NEARLY_SPENT = 0.95  # of a privacy budget
 DAY = 86_400
-# States of nodes that are not phases of a running node.
-SILENT, ENDED, UNKNOWN, SUSPENDED = "silent", "ended", "unknown", "suspended"
-# Values of a status that the page shows as they are.
-COPIED = (
-    "generation",
-    "step",
-    "steps",
-    "loss",
-    "accuracy",
-    "bytes_sent",
-    "bytes_received",
-    "rejected",
-    "saved",
-    "uptime_seconds",
-    "privacy",
-)
-
 Curve = Sequence[tuple[int, float | None, float | None]]  # step, loss, accuracy in percent
-
-
-@dataclass(frozen=True)
-class NodeView:
-    """One node as the page shows it; None is for what the viewer does not know."""
-
-    name: str
-    state: str  # a phase of a running node, or one of the states above
-    address: str = ""
-    problem: str = ""  # why it cannot continue, or why it does not respond
-    generation: int | None = None
-    step: int | None = None
-    steps: int | None = None
-    round: int | None = None
-    rounds: int | None = None
-    waiting_for: tuple[str, ...] = ()
-    claims: tuple[str, ...] = ()  # what those say about themselves, which may be wrong
-    waiting_since: float | None = None  # Unix time
-    loss: float | None = None
-    accuracy: float | None = None  # percent
-    bytes_sent: int | None = None
-    bytes_received: int | None = None
-    rejected: int | None = None
-    saved: int | None = None
-    uptime_seconds: float | None = None
-    version: str = ""
-    privacy: Mapping[str, Any] | None = None
-    expires: float | None = None  # Unix time at which its certificate expires
 
 
 @dataclass(frozen=True)
@@ -73,45 +29,6 @@ class Snapshot:
 
     def node(self, name: str) -> NodeView | None:
         return next((node for node in self.nodes if node.name == name), None)
-
-
-def view_node(status: Mapping[str, Any], now: float, before: NodeView | None = None) -> NodeView:
-    """A view of the values of `NodeReport.as_dict`; keys that are missing stay unknown."""
-    known: dict[str, Any] = {key: status.get(key) for key in COPIED}
-    base = NodeView(
-        name=status["name"],
-        state=status.get("phase") or UNKNOWN,
-        address=status.get("address", ""),
-        problem=status.get("problem", ""),
-        version=status.get("version", ""),
-        expires=status.get("certificate_expires") or None,
-    )
-    if not status.get("reached", True):
-        return _without_response(base, before)
-    texts = tuple(status.get("waiting_for", ()))
-    names = tuple(text.split(" ")[0] for text in texts)
-    same = before is not None and before.waiting_for == names
-    since = (before.waiting_since if before is not None and same else now) if names else None
-    length = status.get("round_length") or 1
-    return replace(
-        base,
-        **known,
-        round=None if known["step"] is None else known["step"] // length,
-        rounds=None if known["steps"] is None else known["steps"] // length,
-        waiting_for=names,
-        claims=tuple(text for text in texts if " " in text),
-        waiting_since=since,
-    )
-
-
-def _without_response(base: NodeView, before: NodeView | None) -> NodeView:
-    """A node that does not respond, with what was known of its progress."""
-    if before is None:
-        return replace(base, state=SILENT)
-    ended = before.state in ("finished", ENDED)
-    last = replace(before, waiting_for=(), claims=(), waiting_since=None, expires=base.expires)
-    state, problem = (ENDED, "") if ended else (SILENT, base.problem)
-    return replace(last, state=state, problem=problem)
 
 
 def board(snapshot: Snapshot, events: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
@@ -145,21 +62,22 @@ def headline(snapshot: Snapshot) -> str:
     """The state of the federation in one sentence."""
     nodes = [node for node in snapshot.nodes if node.state != UNKNOWN]
     total = len(nodes)
-    done = [node.name for node in nodes if node.state in ("finished", ENDED)]
+    done = [node.name for node in nodes if node.state in DONE]
     silent = [node.name for node in nodes if node.state == SILENT]
     stuck = [node.name for node in nodes if node.problem and node.state != SILENT]
     waiting = [node for node in nodes if node.waiting_for and node.state != "finished"]
     if stuck:
         return f"{_list(stuck)} cannot continue"
     if total and len(done) == total:
-        return "Training has finished"
+        sure = all(node.state != GONE for node in nodes)
+        return "Training has finished" if sure else "Training has probably finished"
     if silent:
         return f"{_list(silent)} {'does' if len(silent) == 1 else 'do'} not respond"
     if waiting:
         awaited = sorted({name for node in waiting for name in node.waiting_for})
         names = [node.name for node in waiting]
         return f"{_list(names)} {'waits' if len(names) == 1 else 'wait'} for {_list(awaited)}"
-    phases = {node.state for node in nodes} - {"finished", ENDED}
+    phases = {node.state for node in nodes} - DONE
     if phases <= {"training"}:
         return f"{nodes[0].name} trains" if total == 1 else f"All {total} nodes train"
     return "Nodes are starting"
@@ -186,7 +104,9 @@ def alerts(snapshot: Snapshot) -> list[dict[str, str]]:
             warnings.append(f"{node.name} is suspended; the others go on without it.")
         if node.generation is not None and node.generation < newest:
             warnings.append(f"{node.name} still uses the roster of generation {node.generation}.")
-        if (spent := _spent(node)) is not None and spent >= NEARLY_SPENT:
+        spent = _spent(node)
+        # The noise of a run is chosen so that its end spends the budget.
+        if spent is not None and spent >= NEARLY_SPENT and node.state not in DONE:
             warnings.append(f"{node.name} has spent {spent:.0%} of its privacy budget.")
     expiring = {node.name: node.expires for node in snapshot.nodes} | dict(snapshot.certificates)
     for name, expires in expiring.items():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from tacit.peer.dashboard.board import ENDED, SILENT, NodeView, Snapshot
+from tacit.peer.dashboard.board import Snapshot
+from tacit.peer.dashboard.node_view import ENDED, GONE, SILENT, NodeView
 
 LONG_WAIT = 10.0  # seconds of waiting that are worth an event
 # Nodes change between these all the time.
@@ -46,7 +47,9 @@ def _node_changes(
             found.append(("error", f"does not respond ({after.problem})"))
         elif after.state == ENDED:
             found.append(("info", "has finished and exited"))
-        elif before.state == SILENT:
+        elif after.state == GONE:
+            found.append(("info", "has exited near the end: it has probably finished"))
+        elif before.state in (SILENT, GONE):
             again = " again" if before.step is not None else ""
             found.append(("info", f"responds{again}: {after.state}"))
         else:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import Misuse
-from tacit.peer.dashboard.board import Curve, Snapshot, board, view_node
+from tacit.peer.dashboard.board import Curve, Snapshot, board
 from tacit.peer.dashboard.changes import changes
+from tacit.peer.dashboard.node_view import settle, view_node
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
 from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
@@ -55,13 +56,15 @@ class FederationWatch:
         self._fetch_curves({each["name"]: each for each in reports if each["reached"]})
         now, before = time.time(), self._snapshot
         expiry = self._expiry()
-        nodes = tuple(
-            view_node(
-                {"certificate_expires": expiry.get(report["name"]), **report},
-                now,
-                None if before is None else before.node(report["name"]),
-            )
-            for report in reports
+        nodes = settle(
+            [
+                view_node(
+                    {"certificate_expires": expiry.get(report["name"]), **report},
+                    now,
+                    None if before is None else before.node(report["name"]),
+                )
+                for report in reports
+            ]
         )
         shared = {name: expiry[name] for name in (OPERATOR, "authority") if name in expiry}
         curves = {name: self._curves[name] for name in self._manifest.names if name in self._curves}

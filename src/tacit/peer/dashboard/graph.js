@@ -9,6 +9,7 @@ const STATES = {
   saving: ["!", "bad", "cannot save"],
   finished: ["✓", "good", "finished"],
   ended: ["✓", "quiet", "finished and exited"],
+  gone: ["✓", "quiet", "exited, probably finished"],
   silent: ["×", "bad", "not reached"],
   suspended: ["⏸", "held", "suspended"],
   unknown: ["?", "quiet", "not asked"],

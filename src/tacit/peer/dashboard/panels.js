@@ -30,9 +30,12 @@ function drawSummary(board) {
   const spent = active.filter((node) => node.privacy)
     .sort((a, b) => b.privacy.epsilon_spent - a.privacy.epsilon_spent)[0]?.privacy;
   const expiring = certificatesOf(board)[0];
+  const speeds = told(active, "speed").filter((speed) => speed > 0);
+  const rest = speeds.length && slowest < all
+    ? ` · about ${duration((all - slowest) / Math.min(...speeds))} left` : "";
   const behind = active.filter((node) => node.step < fastest).length;
   show("tiles",
-    steps.length > 0 && tile("Round", rounds, `iteration ${whole(slowest)} of ${whole(all)}`,
+    steps.length > 0 && tile("Round", rounds, `iteration ${whole(slowest)} of ${whole(all)}${rest}`,
       { max: all, value: slowest }),
     steps.length > 1 && tile("Lag", `${fastest - slowest}`, behind
       ? `iterations between first and last` : "all nodes at the same iteration"),
@@ -63,6 +66,7 @@ function drawDetails(board, name) {
   const facts = [
     ["Round", known(node.round) && `${node.round} of ${node.rounds}`],
     ["Iteration", known(node.step) && `${whole(node.step)} of ${whole(node.steps)}`],
+    ["Speed", known(node.speed) && node.speed > 0 && `${number(node.speed, 2)} iterations/s`],
     ["Waits for", waits && waits + since],
     ["They say", node.claims.join("; ")],
     ["Problem", node.problem],

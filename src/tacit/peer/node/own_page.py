@@ -6,7 +6,8 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from tacit.peer.dashboard.board import SILENT, UNKNOWN, NodeView, Snapshot, board, view_node
+from tacit.peer.dashboard.board import Snapshot, board
+from tacit.peer.dashboard.node_view import SILENT, UNKNOWN, NodeView, view_node
 from tacit.peer.federation.federation_client import status_to_dict
 from tacit.peer.node.node_state import NodeState
 

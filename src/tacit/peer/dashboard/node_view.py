@@ -1,0 +1,131 @@
+"""One node as a dashboard shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+# States of nodes that are not phases of a running node.
+SILENT, UNKNOWN, SUSPENDED = "silent", "unknown", "suspended"
+ENDED, GONE = "ended", "gone"  # exited after the end, or so near to it that it may have finished
+DONE = {"finished", ENDED, GONE}
+# Values of a status that the page shows as they are.
+COPIED = (
+    "generation",
+    "step",
+    "steps",
+    "loss",
+    "accuracy",
+    "bytes_sent",
+    "bytes_received",
+    "rejected",
+    "saved",
+    "uptime_seconds",
+    "privacy",
+)
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """One node as the page shows it; None is for what the viewer does not know."""
+
+    name: str
+    state: str  # a phase of a running node, or one of the states above
+    address: str = ""
+    problem: str = ""  # why it cannot continue, or why it does not respond
+    generation: int | None = None
+    step: int | None = None
+    steps: int | None = None
+    round: int | None = None
+    rounds: int | None = None
+    waiting_for: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()  # what those say about themselves, which may be wrong
+    waiting_since: float | None = None  # Unix time
+    loss: float | None = None
+    accuracy: float | None = None  # percent
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
+    rejected: int | None = None
+    saved: int | None = None
+    uptime_seconds: float | None = None
+    version: str = ""
+    privacy: Mapping[str, Any] | None = None
+    seen: float | None = None  # Unix time of its last response
+    speed: float | None = None  # iterations per second
+    expires: float | None = None  # Unix time at which its certificate expires
+
+
+def view_node(status: Mapping[str, Any], now: float, before: NodeView | None = None) -> NodeView:
+    """A view of the values of `NodeReport.as_dict`; keys that are missing stay unknown."""
+    known: dict[str, Any] = {key: status.get(key) for key in COPIED}
+    base = NodeView(
+        name=status["name"],
+        state=status.get("phase") or UNKNOWN,
+        address=status.get("address", ""),
+        problem=status.get("problem", ""),
+        version=status.get("version", ""),
+        expires=status.get("certificate_expires") or None,
+    )
+    if not status.get("reached", True):
+        return _without_response(base, now, before)
+    texts = tuple(status.get("waiting_for", ()))
+    names = tuple(text.split(" ")[0] for text in texts)
+    same = before is not None and before.waiting_for == names
+    since = (before.waiting_since if before is not None and same else now) if names else None
+    length = status.get("round_length") or 1
+    return replace(
+        base,
+        **known,
+        round=None if known["step"] is None else known["step"] // length,
+        rounds=None if known["steps"] is None else known["steps"] // length,
+        waiting_for=names,
+        claims=tuple(text for text in texts if " " in text),
+        waiting_since=since,
+        seen=now,
+        speed=_speed(known["step"], now, before),
+    )
+
+
+def _speed(step: int | None, now: float, before: NodeView | None) -> float | None:
+    """Recent iterations per second; None before two responses."""
+    if before is None or step is None or before.step is None or before.seen is None:
+        return None
+    if now <= before.seen or step < before.step:
+        return before.speed
+    newest = (step - before.step) / (now - before.seen)
+    return newest if before.speed is None else 0.7 * before.speed + 0.3 * newest
+
+
+def _without_response(base: NodeView, now: float, before: NodeView | None) -> NodeView:
+    """A node that does not respond, with what was known of its progress."""
+    if before is None:
+        return replace(base, state=SILENT)
+    last = replace(before, waiting_for=(), claims=(), waiting_since=None, expires=base.expires)
+    if before.state in ("finished", ENDED):
+        return replace(last, state=ENDED, problem="")
+    # Nodes exit as soon as they and their neighbours have finished, often between two queries.
+    if before.state == GONE or (before.state != SILENT and _may_have_finished(before, now)):
+        return replace(last, state=GONE, problem="")
+    return replace(last, state=SILENT, problem=base.problem)
+
+
+def _may_have_finished(before: NodeView, now: float) -> bool:
+    """Whether a node could have reached the end since its last response, at twice its speed."""
+    if before.step is None or before.steps is None or before.seen is None:
+        return False
+    possible = before.step + 2 * (before.speed or 0) * (now - before.seen)
+    return possible >= before.steps
+
+
+def settle(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
+    """The same nodes, but none counts as gone while another that responds waits for it."""
+    running = (node for node in nodes if node.state not in {SILENT, ENDED, GONE})
+    awaited = {name for node in running for name in node.waiting_for}
+    problem = "it has exited, but others wait for it"
+    return tuple(
+        replace(node, state=SILENT, problem=problem)
+        if node.state == GONE and node.name in awaited
+        else node
+        for node in nodes
+    )
