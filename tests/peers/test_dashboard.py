@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -130,6 +133,26 @@ def test_the_operator_sees_curves_and_who_waits_for_whom(tmp_path):
                 os.kill(frozen.pid, signal.SIGCONT)
             page.wait("document.querySelector('#events').textContent.includes('responds again')")
             assert page.complaints() == []
+
+
+def test_the_command_prints_a_link_that_works_until_it_ends(tmp_path):
+    """Nodes need not run for this."""
+    home = federation(tmp_path / "f", plan({"name": "lppa", "lr": 0.05}, 2, clients=3), clients=3)
+    command = [sys.executable, "-m", "tacit", "federation", "dashboard", str(home.path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        found = next(filter(None, (re.search(r"127.0.0.1:(\d+)(\S+)", x) for x in process.stdout)))
+        port, path = int(found[1]), found[2]
+        assert get(port, path)[0] == 303
+        assert get(port, "/dashboard/data")[0] == 403
+        status, text = get(port, "/dashboard/data", Authorization=f"Bearer {path.split('=')[1]}")
+        assert status == 200
+        assert json.loads(text)["headline"] == "n0, n1 and n2 do not respond"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_dashboard_follows_the_roster_in_its_folder(tmp_path):

@@ -62,7 +62,7 @@ function drawNode(node, place, size, chosen) {
   const [sign, colour, words] = stateOf(node);
   const part = node.steps ? Math.min(1, node.step / node.steps) : 0;
   const around = 2 * Math.PI * size;
-  const label = { x: place.x + place.cos * (size + 12), y: place.y + place.sin * (size + 16) };
+  const label = { x: place.x + place.cos * (size + 12), y: place.y + place.sin * (size + 20) };
   const anchor = Math.abs(place.cos) < 0.2 ? "middle" : place.cos > 0 ? "start" : "end";
   const waits = node.waiting_for.length ? `, waits for ${node.waiting_for.join(", ")}` : "";
   const progress = known(node.step) ? `, iteration ${node.step} of ${node.steps}` : "";

@@ -15,10 +15,11 @@ const told = (nodes, key) => nodes.map((node) => node[key]).filter(known);
 function scoreTile(nodes, key, name) {
   const values = told(nodes, key);
   if (!values.length) return null;
-  const range = [Math.min(...values), Math.max(...values)].map((n) => metricText(key, n)).join(" to ");
+  const text = (n) => (key === "loss" ? number(n, 3) : percent(n));
+  const range = [Math.min(...values), Math.max(...values)].map(text).join(" to ");
   const own = values.length === 1;
   return tile(own ? name : `Mean ${name.toLowerCase()}`, metricText(key, mean(values)),
-    own ? "at the last evaluation" : `${range} of ${values.length} nodes`);
+    own ? "at the last evaluation" : range);
 }
 
 function drawSummary(board) {
@@ -26,23 +27,23 @@ function drawSummary(board) {
   const steps = told(active, "step");
   const [slowest, fastest] = [Math.min(...steps), Math.max(...steps)];
   const all = Math.max(1, ...told(active, "steps"));
-  const rounds = `${whole(Math.min(...told(active, "round")))} of ${whole(Math.max(...told(active, "rounds")))}`;
+  const rounds = `${whole(Math.min(...told(active, "round")))} / ${whole(Math.max(...told(active, "rounds")))}`;
   const spent = active.filter((node) => node.privacy)
     .sort((a, b) => b.privacy.epsilon_spent - a.privacy.epsilon_spent)[0]?.privacy;
   const expiring = certificatesOf(board)[0];
   const speeds = told(active, "speed").filter((speed) => speed > 0);
-  const rest = speeds.length && slowest < all
-    ? ` · about ${duration((all - slowest) / Math.min(...speeds))} left` : "";
+  const rest = speeds.length && active.every((node) => node.state === "training")
+    ? `, ${duration((all - slowest) / Math.min(...speeds))} left` : "";
   const behind = active.filter((node) => node.step < fastest).length;
   show("tiles",
-    steps.length > 0 && tile("Round", rounds, `iteration ${whole(slowest)} of ${whole(all)}${rest}`,
+    steps.length > 0 && tile("Round", rounds, `${whole(slowest)} / ${whole(all)}${rest}`,
       { max: all, value: slowest }),
     steps.length > 1 && tile("Lag", `${fastest - slowest}`, behind
-      ? `iterations between first and last` : "all nodes at the same iteration"),
+      ? "iterations behind the first" : "all are equally far"),
     scoreTile(active, "loss", "Loss"),
     scoreTile(active, "accuracy", "Accuracy"),
     spent && tile("Privacy spent", `ε ${spent.epsilon_spent.toFixed(2)}`,
-      `of ${spent.epsilon} promised, δ = ${spent.delta}`,
+      `of ${spent.epsilon}, δ = ${spent.delta}`,
       { max: spent.epsilon, value: Math.min(spent.epsilon, spent.epsilon_spent) }),
     expiring && tile("Next certificate", left(expiring.expires, board.time),
       `of ${expiring.name}, ${date(expiring.expires)}`));
@@ -64,7 +65,7 @@ function drawDetails(board, name) {
   const neighbours = [...new Set(board.edges.filter((edge) => edge.includes(name)).flat())]
     .filter((other) => other !== name);
   const facts = [
-    ["Round", known(node.round) && `${node.round} of ${node.rounds}`],
+    ["Round", known(node.round) && `${whole(node.round)} of ${whole(node.rounds)}`],
     ["Iteration", known(node.step) && `${whole(node.step)} of ${whole(node.steps)}`],
     ["Speed", known(node.speed) && node.speed > 0 && `${number(node.speed, 2)} iterations/s`],
     ["Waits for", waits && waits + since],
@@ -101,7 +102,7 @@ function drawNodes(board, chosen) {
     }, short(node.name, 24))),
     h("td", {}, stateText(node)),
     h("td", { class: "extra" }, whole(node.round)),
-    h("td", {}, known(node.step) ? `${whole(node.step)} / ${whole(node.steps)}` : "–"),
+    h("td", {}, whole(node.step)),
     h("td", { class: "extra" }, known(node.step) ? whole(furthest - node.step) : "–"),
     scored.map((key) => h("td", { class: "extra" }, metricText(key, node[key]))),
     h("td", { class: "extra" }, bytes(node.bytes_sent)));
