@@ -45,7 +45,7 @@ def with_node(snapshot, name, **changed):
 
 
 def test_a_status_becomes_a_view():
-    view = view_node(STATUS | {"certificate_expires": NOW + DAY}, NOW)
+    view = view_node(STATUS | {"certificate_expiry": NOW + DAY}, NOW)
     assert (view.round, view.rounds, view.step, view.steps) == (4, 10, 45, 100)
     assert (view.state, view.loss, view.accuracy) == ("training", 0.5, 90.0)
     assert (view.privacy["epsilon_spent"], view.expires) == (1.0, NOW + DAY)
@@ -110,6 +110,26 @@ def test_a_node_that_exits_near_the_end_has_probably_finished():
     assert [node.state for node in settle([gone])] == ["gone"]
 
 
+def test_a_node_is_suspended_if_most_say_so():
+    a, b, c, d = (
+        view_node(STATUS | {"name": name, "suspended": {"d": 1_799_999_999}}, NOW)
+        for name in "abcd"
+    )
+    lone = replace(a, suspends=("b", "c"))
+    assert [node.state for node in settle([lone, replace(b, suspends=()), c])] == ["training"] * 3
+    silent = replace(d, state="silent", problem="no answer in time")
+    settled = settle([a, b, c, silent])
+    assert [node.state for node in settled] == ["training"] * 3 + ["suspended"]
+    assert settled[3].problem == ""
+
+
+def test_notices_about_certificates_are_alerts(snapshot):
+    noted = view_node(STATUS | {"certificate_notice": "renew it", "certificate_expiry": NOW}, NOW)
+    assert (noted.notice, noted.expires) == ("renew it", NOW)
+    told = alerts(with_node(snapshot, "a", notice="renew it"))
+    assert told == [{"level": "warning", "text": "a: renew it."}]
+
+
 def test_the_board_is_json_with_names_on_its_edges(snapshot):
     shown = board(replace(snapshot, curves={"a": [(0, 1.0, None)]}), [{"text": "x"}])
     assert json.loads(json.dumps(shown)) == shown | {
@@ -134,6 +154,8 @@ def test_the_board_is_json_with_names_on_its_edges(snapshot):
             "b and d wait for a",
         ),
         ({"c": {"state": "silent"}}, "c does not respond"),
+        ({"c": {"state": "suspended"}}, "All 3 nodes train"),
+        ({n: {"state": "responds"} for n in "bcd"}, "a trains"),
         ({n: {"state": "silent"} for n in "abcd"}, "a, b and 2 others do not respond"),
         ({"c": {"problem": "the disk is full"}, "a": {"state": "silent"}}, "c cannot continue"),
         ({n: {"state": "finished"} for n in "abcd"}, "Training has finished"),

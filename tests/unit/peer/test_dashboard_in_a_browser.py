@@ -238,6 +238,9 @@ def test_a_lost_connection_is_shown(shown, page):
         page.wait("document.querySelector('#live').textContent.includes('no longer valid')")
     with serve_pages(port, dashboard_pages(access, shown)):
         page.wait("document.querySelector('#live').textContent.startsWith('Live')")
+        # The page is connected, but the data behind it are old.
+        shown.values["age"] = 100.0
+        page.wait("document.querySelector('#live').textContent.includes('cannot be queried')")
 
 
 def luminance(colour):

@@ -7,7 +7,15 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from tacit.peer.dashboard.node_view import DONE, GONE, SILENT, SUSPENDED, UNKNOWN, NodeView
+from tacit.peer.dashboard.node_view import (
+    DONE,
+    GONE,
+    RESPONDS,
+    SILENT,
+    SUSPENDED,
+    UNKNOWN,
+    NodeView,
+)
 from tacit.peer.federation.manifest import Manifest
 
 EXPIRES_SOON = 14  # days
@@ -60,7 +68,7 @@ def board(snapshot: Snapshot, events: Sequence[Mapping[str, Any]] = ()) -> dict[
 
 def headline(snapshot: Snapshot) -> str:
     """The state of the federation in one sentence."""
-    nodes = [node for node in snapshot.nodes if node.state != UNKNOWN]
+    nodes = [node for node in snapshot.nodes if node.state not in (UNKNOWN, RESPONDS, SUSPENDED)]
     total = len(nodes)
     done = [node.name for node in nodes if node.state in DONE]
     silent = [node.name for node in nodes if node.state == SILENT]
@@ -102,6 +110,8 @@ def alerts(snapshot: Snapshot) -> list[dict[str, str]]:
             errors.append(f"{node.name} cannot continue: {node.problem}.")
         if node.state == SUSPENDED:
             warnings.append(f"{node.name} is suspended; the others go on without it.")
+        if node.notice:
+            warnings.append(f"{node.name}: {node.notice}.")
         if node.generation is not None and node.generation < newest:
             warnings.append(f"{node.name} still uses the roster of generation {node.generation}.")
         spent = _spent(node)

@@ -77,5 +77,10 @@ def _generation(node: NodeView) -> int:
 
 
 def _event(snapshot: Snapshot, node: str, level: str, text: str) -> dict[str, Any]:
-    moment = datetime.fromtimestamp(snapshot.time, UTC).isoformat(timespec="seconds")
+    return make_event(snapshot.time, node, level, text)
+
+
+def make_event(when: float, node: str, level: str, text: str) -> dict[str, Any]:
+    """An event at a Unix time."""
+    moment = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
     return {"time": moment.replace("+00:00", "Z"), "level": level, "node": node, "text": text}

@@ -12,7 +12,7 @@ from typing import Any
 
 from tacit.core.errors import Misuse
 from tacit.peer.dashboard.board import Curve, Snapshot, board
-from tacit.peer.dashboard.changes import changes
+from tacit.peer.dashboard.changes import changes, make_event
 from tacit.peer.dashboard.node_view import settle, view_node
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
 from tacit.peer.federation.federation_client import FederationClient
@@ -47,31 +47,35 @@ class FederationWatch:
             snapshot, events = self._snapshot, list(self._events)
         if snapshot is None:
             raise Misuse("Nothing has been queried yet.", "Call `poll` first.")
-        return board(snapshot, events)
+        return board(snapshot, events) | {"age": time.time() - snapshot.time}
 
     def poll(self) -> None:
         """Query all nodes once."""
         self._follow_roster()
         reports = [report.as_dict() for report in self._client.status(TIMEOUT)]
         self._fetch_curves({each["name"]: each for each in reports if each["reached"]})
-        now, before = time.time(), self._snapshot
-        expiry = self._expiry()
-        nodes = settle(
-            [
-                view_node(
-                    {"certificate_expires": expiry.get(report["name"]), **report},
-                    now,
-                    None if before is None else before.node(report["name"]),
-                )
-                for report in reports
-            ]
-        )
+        now, before, expiry = time.time(), self._snapshot, self._expiry()
+        views = []
+        for report in reports:
+            name = report["name"]
+            # A node knows best which certificate it uses.
+            expires = report.get("certificate_expiry") or expiry.get(name)
+            earlier = None if before is None else before.node(name)
+            views.append(view_node(report | {"certificate_expiry": expires}, now, earlier))
+        nodes = settle(views)
         shared = {name: expiry[name] for name in (OPERATOR, "authority") if name in expiry}
         curves = {name: self._curves[name] for name in self._manifest.names if name in self._curves}
         after = Snapshot(self._manifest, now, nodes, self._viewer, curves, shared)
         with self._lock:
             self._events.extend(changes(before, after))
             self._snapshot = after
+
+    def note(self, level: str, text: str) -> None:
+        """Add an event of the dashboard itself."""
+        with self._lock:
+            last = self._events[-1] if self._events else {}
+            if last.get("text") != text:
+                self._events.append(make_event(time.time(), "", level, text))
 
     def close(self) -> None:
         self._client.close()
@@ -131,7 +135,11 @@ def watching(watch: FederationWatch, seconds: float) -> Iterator[None]:
 
     def repeat() -> None:
         while not ended.wait(seconds):
-            watch.poll()
+            try:
+                watch.poll()
+            # The page must not freeze in silence: it shows this, and how old its data are.
+            except Exception as problem:
+                watch.note("error", f"the nodes cannot be queried: {problem!r}")
 
     thread = threading.Thread(target=repeat, name="watch", daemon=True)
     thread.start()

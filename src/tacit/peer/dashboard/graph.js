@@ -12,6 +12,7 @@ const STATES = {
   gone: ["✓", "quiet", "exited, probably finished"],
   silent: ["×", "bad", "not reached"],
   suspended: ["⏸", "held", "suspended"],
+  responds: ["•", "good", "responds"],
   unknown: ["?", "quiet", "not asked"],
 };
 

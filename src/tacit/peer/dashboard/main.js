@@ -2,6 +2,7 @@
 
 const EVERY = 2000; // milliseconds between two requests
 const HIDDEN_EVERY = 20000; // while the page is in the background
+const OLD = 30; // seconds after which data are no longer live
 const LIMIT = 8000; // milliseconds for a response
 
 const view = { node: null, chosen: false, metric: "loss", step: null };
@@ -60,8 +61,8 @@ function showLive() {
   const live = document.getElementById("live");
   const age = duration((Date.now() - received) / 1000);
   live.className = `live ${problem ? "off" : received ? "on" : ""}`;
-  live.textContent = problem ? (received ? `${problem} Shown: ${age} ago.` : problem)
-    : received ? `Live · ${age} ago` : "Connecting";
+  const shown = received ? ` Shown: as of ${age} ago.` : "";
+  live.textContent = problem ? problem + shown : received ? `Live · ${age} ago` : "Connecting";
 }
 
 async function fetchBoard() {
@@ -75,6 +76,10 @@ async function fetchBoard() {
     if (!response.ok) throw new Error("The dashboard has no data at the moment.");
     board = await response.json();
     [received, problem] = [Date.now(), ""];
+    if (board.age > OLD) {
+      problem = "The nodes cannot be queried.";
+      received -= 1000 * board.age;
+    }
     redraw();
   } catch (error) {
     const lost = error instanceof TypeError || error.name === "AbortError";

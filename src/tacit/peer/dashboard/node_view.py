@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 # States of nodes that are not phases of a running node.
 SILENT, UNKNOWN, SUSPENDED = "silent", "unknown", "suspended"
+RESPONDS = "responds"  # and nothing else is known of it
 ENDED, GONE = "ended", "gone"  # exited after the end, or so near to it that it may have finished
 DONE = {"finished", ENDED, GONE}
 # Values of a status that the page shows as they are.
@@ -53,6 +55,8 @@ class NodeView:
     privacy: Mapping[str, Any] | None = None
     seen: float | None = None  # Unix time of its last response
     speed: float | None = None  # iterations per second
+    suspends: tuple[str, ...] = ()  # members that it says are suspended
+    notice: str = ""  # what to do about its certificate soon
     expires: float | None = None  # Unix time at which its certificate expires
 
 
@@ -65,7 +69,7 @@ def view_node(status: Mapping[str, Any], now: float, before: NodeView | None = N
         address=status.get("address", ""),
         problem=status.get("problem", ""),
         version=status.get("version", ""),
-        expires=status.get("certificate_expires") or None,
+        expires=status.get("certificate_expiry") or None,
     )
     if not status.get("reached", True):
         return _without_response(base, now, before)
@@ -82,6 +86,8 @@ def view_node(status: Mapping[str, Any], now: float, before: NodeView | None = N
         waiting_for=names,
         claims=tuple(text for text in texts if " " in text),
         waiting_since=since,
+        suspends=tuple(status.get("suspended") or ()),
+        notice=status.get("certificate_notice") or "",
         seen=now,
         speed=_speed(known["step"], now, before),
     )
@@ -119,13 +125,20 @@ def _may_have_finished(before: NodeView, now: float) -> bool:
 
 
 def settle(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
-    """The same nodes, but none counts as gone while another that responds waits for it."""
-    running = (node for node in nodes if node.state not in {SILENT, ENDED, GONE})
+    """The same nodes, each with the state that follows from what the others say.
+
+    A node is suspended if most nodes that respond say so. None counts as gone while another that
+    responds waits for it.
+    """
+    running = [node for node in nodes if node.state not in {SILENT, ENDED, GONE}]
     awaited = {name for node in running for name in node.waiting_for}
-    problem = "it has exited, but others wait for it"
-    return tuple(
-        replace(node, state=SILENT, problem=problem)
-        if node.state == GONE and node.name in awaited
-        else node
-        for node in nodes
-    )
+    votes = Counter(name for node in running for name in set(node.suspends))
+    return tuple(_settle(node, awaited, 2 * votes[node.name] > len(running)) for node in nodes)
+
+
+def _settle(node: NodeView, awaited: set[str], suspended: bool) -> NodeView:
+    if suspended and node.state not in DONE:
+        return replace(node, state=SUSPENDED, problem="", waiting_for=(), waiting_since=None)
+    if node.state == GONE and node.name in awaited:
+        return replace(node, state=SILENT, problem="it has exited, but others wait for it")
+    return node

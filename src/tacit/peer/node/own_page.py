@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tacit.peer.dashboard.board import Snapshot, board
-from tacit.peer.dashboard.node_view import SILENT, UNKNOWN, NodeView, view_node
+from tacit.peer.dashboard.node_view import RESPONDS, SILENT, UNKNOWN, NodeView, view_node
 from tacit.peer.federation.federation_client import status_to_dict
 from tacit.peer.node.node_state import NodeState
 
@@ -18,7 +18,8 @@ SHOWN = ("why", "reason", "sender", "neighbour", "address", "generation", "step"
 def own_board(state: NodeState, expiry: float) -> dict[str, Any]:
     """What the page shows; `expiry` is when the node's certificate expires, in Unix time."""
     now, manifest = time.time(), state.manifest
-    own = view_node(status_to_dict(state.status()) | {"certificate_expires": expiry}, now)
+    known = {"certificate_expiry": expiry, "address": manifest.member(state.name).address}
+    own = view_node(status_to_dict(state.status()) | known, now)
     if own.waiting_for and state.awaited:
         waited = time.monotonic() - state.waiting_since
         own = replace(own, waiting_since=now - waited)
@@ -33,15 +34,16 @@ def own_board(state: NodeState, expiry: float) -> dict[str, Any]:
 
 
 def _other(state: NodeState, name: str, is_neighbour: bool) -> NodeView:
-    """Another node, of which this one knows only whether it responds."""
-    away = (
-        is_neighbour
-        and name in state.awaited
-        and not state.metrics.value("tacit_neighbour_up", neighbour=name)
-    )
-    problem = f"{state.name} waits for it and gets no response" if away else ""
-    address = state.manifest.member(name).address
-    return NodeView(name, SILENT if away else UNKNOWN, address, problem)
+    """Another node, of which this one knows at most whether it responds."""
+    view = NodeView(name, UNKNOWN, state.manifest.member(name).address)
+    if not is_neighbour:
+        return view
+    if state.metrics.value("tacit_neighbour_up", neighbour=name):
+        return replace(view, state=RESPONDS)
+    if name in state.awaited:
+        problem = f"{state.name} waits for it and gets no response"
+        return replace(view, state=SILENT, problem=problem)
+    return view
 
 
 def _event(line: dict[str, Any]) -> dict[str, Any]:
