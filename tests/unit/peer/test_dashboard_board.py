@@ -9,7 +9,7 @@ from tacit.config.loading import make_config
 from tacit.peer.dashboard.board import DAY, Snapshot, alerts, board, headline
 from tacit.peer.dashboard.changes import LONG_WAIT, changes
 from tacit.peer.dashboard.node_view import NodeView, settle, view_node
-from tacit.peer.federation.federation_client import MAX_SCORES, _scores
+from tacit.peer.federation.federation_client import MAX_SCORES, _report, _scores
 from tacit.peer.federation.operator import create
 from tacit.peer.wire import wire_pb2 as wire
 
@@ -250,6 +250,40 @@ def test_members_come_and_go(snapshot):
 def test_scores_of_a_hostile_node_are_checked(answer, points):
     raw = answer if isinstance(answer, str | bytes) else answer.SerializeToString()
     assert _scores(raw) == points
+
+
+HUGE = 2**64 - 1
+LIES = {
+    "name": "b", "phase": "x" * 9_999, "generation": 2**32 - 1, "step": HUGE, "steps": HUGE,
+    "round_length": 0, "loss": float("nan"), "accuracy": float("-inf"), "bytes_sent": HUGE,
+    "bytes_received": HUGE, "rejected": HUGE, "saved": -(2**63), "uptime_seconds": float("inf"),
+    "waiting_for": ["", "\x00 ", "b"] * 100, "problem": "\x1b[2J", "version": "\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", [*LIES, "privacy", "all"])
+def test_a_status_of_a_hostile_node_makes_a_board(manifest, field):
+    """It cannot pass for another node, and no value of it stops the page."""
+    lies = LIES if field == "all" else {key: LIES[key] for key in [field] if key in LIES}
+    nan = float("nan")
+    privacy = wire.SpentBudget(sums=HUGE, epsilon_spent=nan, epsilon=0, delta=nan)
+    status = wire.Status(**lies, privacy=privacy if field in ("privacy", "all") else None)
+    raw = status.SerializeToString()
+    first = _report(manifest.member("a"), raw).as_dict()
+    assert first["name"] == "a"
+    earlier = view_node(STATUS, NOW - 2)
+    view = view_node(first | {"certificate_expiry": -1e300}, NOW, earlier)
+    for number in (view.step, view.loss, view.bytes_sent, view.uptime_seconds, view.expires):
+        assert number is None or -(2**53) < number < 2**53
+    assert view.privacy is None
+    others = [view_node(STATUS | {"name": name}, NOW) for name in "bcd"]
+    snapshot = Snapshot(manifest, NOW, settle([view, *others]), "operator")
+    shown = board(snapshot)
+    json.dumps(shown, allow_nan=False)
+    assert [node["name"] for node in shown["nodes"]] == list("abcd")
+    lost = {"name": "a", "reached": False, "problem": "connection refused"}
+    view_node(lost, NOW + 2, view)
+    changes(snapshot, snapshot)
 
 
 def test_scores_of_a_hostile_node_are_bounded():

@@ -209,6 +209,18 @@ def test_texts_of_hostile_nodes_stay_texts(opened, shown):
 
 
 @needs_browser
+def test_a_value_that_cannot_be_drawn_hides_nothing_else(opened, shown):
+    """No node should get such values to the page. If one does, the rest must still be seen."""
+    shown.values["nodes"][0] |= {"privacy": {"epsilon_spent": None}, "expires": 1e300}
+    shown.values["nodes"][1]["state"] = "silent"
+    shown.values["events"].append({"time": "", "level": "error", "node": "b", "text": "is away"})
+    opened.wait("document.querySelector('#events').textContent.includes('is away')")
+    opened.wait("document.querySelector('#live').textContent.includes('cannot be drawn')")
+    assert "not reached" in opened.text("#nodes")
+    assert opened.run("document.querySelector('#graph [data-node=b]').classList.contains('bad')")
+
+
+@needs_browser
 def test_absent_values_are_dashes(opened, shown):
     """Nodes that keep their scores, nodes that were never reached, members that are suspended."""
     names = ("name", "state", "problem", "waiting_for", "claims", "version", "address")

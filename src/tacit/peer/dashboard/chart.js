@@ -39,9 +39,14 @@ function powers(low, high) {
   return found.length > 1 ? found : [low, high];
 }
 
+function extent(values) {
+  const least = values.reduce((a, b) => Math.min(a, b), Infinity);
+  return [least, values.reduce((a, b) => Math.max(a, b), -Infinity)];
+}
+
 function scales(series, metric, width) {
   const values = series.flatMap((one) => one.points.map(([, value]) => value));
-  let [low, high] = [Math.min(...values), Math.max(...values)];
+  let [low, high] = extent(values);
   const log = metric === "loss" && low > 0 && high > 100 * low;
   if (!log) {
     const space = 0.06 * (high - low) || 0.1 * Math.abs(high) || 1;
@@ -49,7 +54,7 @@ function scales(series, metric, width) {
     if (metric === "accuracy") [low, high] = [Math.max(0, low), Math.min(100, high)];
   }
   const steps = series.flatMap((one) => one.points.map(([step]) => step));
-  const [first, last] = [Math.min(...steps), Math.max(...steps)];
+  const [first, last] = extent(steps);
   const put = log ? Math.log10 : (value) => value;
   const span = put(high) - put(low) || 1;
   return {

@@ -21,14 +21,27 @@ function redraw() {
   const place = board.viewer === "operator" ? "the operator's view" : `the view of ${board.viewer}`;
   show("subtitle", `${board.algorithm} on ${board.subject} · ${names.length} members, `
     + `generation ${board.generation} · ${place}`);
-  drawSummary(board);
-  drawGraph(board, view.node);
-  drawDetails(board, view.node);
-  drawNodes(board, view.node);
-  drawBudget(board);
-  drawCertificates(board);
-  drawEvents(board, document.getElementById("serious").checked);
-  redrawChart();
+  const parts = [
+    () => drawSummary(board),
+    () => drawGraph(board, view.node),
+    () => drawDetails(board, view.node),
+    () => drawNodes(board, view.node),
+    () => drawBudget(board),
+    () => drawCertificates(board),
+    () => drawEvents(board, document.getElementById("serious").checked),
+    redrawChart,
+  ];
+  parts.forEach(drawSafely);
+}
+
+// What one node sends must not blind the reader to all others.
+function drawSafely(part) {
+  try {
+    part();
+  } catch (error) {
+    console.error(error);
+    problem = "A part of the page cannot be drawn.";
+  }
 }
 
 function redrawChart() {

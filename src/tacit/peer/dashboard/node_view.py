@@ -12,7 +12,7 @@ SILENT, UNKNOWN, SUSPENDED = "silent", "unknown", "suspended"
 RESPONDS = "responds"  # and nothing else is known of it
 ENDED, GONE = "ended", "gone"  # exited after the end, or so near to it that it may have finished
 DONE = {"finished", ENDED, GONE}
-# Values of a status that the page shows as they are.
+# Numbers of a status that the page shows.
 COPIED = (
     "generation",
     "step",
@@ -24,8 +24,11 @@ COPIED = (
     "rejected",
     "saved",
     "uptime_seconds",
-    "privacy",
 )
+BUDGET = ("sums", "epsilon_spent", "epsilon", "delta")
+LARGEST = float(1 << 53)  # numbers beyond this make no sense, and scripts cannot count so far
+LAST_TIME = 253_402_300_799.0  # the end of the year 9999, the last that calendars can show
+MAX_NAMES = 100
 
 
 @dataclass(frozen=True)
@@ -62,14 +65,14 @@ class NodeView:
 
 def view_node(status: Mapping[str, Any], now: float, before: NodeView | None = None) -> NodeView:
     """A view of the values of `NodeReport.as_dict`; keys that are missing stay unknown."""
-    known: dict[str, Any] = {key: status.get(key) for key in COPIED}
+    known: dict[str, Any] = {key: _number(status.get(key)) for key in COPIED}
     base = NodeView(
         name=status["name"],
         state=status.get("phase") or UNKNOWN,
         address=status.get("address", ""),
         problem=status.get("problem", ""),
         version=status.get("version", ""),
-        expires=status.get("certificate_expiry") or None,
+        expires=_time(status.get("certificate_expiry")),
     )
     if not status.get("reached", True):
         return _without_response(base, now, before)
@@ -77,7 +80,7 @@ def view_node(status: Mapping[str, Any], now: float, before: NodeView | None = N
     names = tuple(text.split(" ")[0] for text in texts)
     same = before is not None and before.waiting_for == names
     since = (before.waiting_since if before is not None and same else now) if names else None
-    length = status.get("round_length") or 1
+    length = max(1, _number(status.get("round_length")) or 1)
     return replace(
         base,
         **known,
@@ -86,11 +89,29 @@ def view_node(status: Mapping[str, Any], now: float, before: NodeView | None = N
         waiting_for=names,
         claims=tuple(text for text in texts if " " in text),
         waiting_since=since,
-        suspends=tuple(status.get("suspended") or ()),
+        privacy=_budget(status.get("privacy")),
+        suspends=tuple(status.get("suspended") or ())[:MAX_NAMES],
         notice=status.get("certificate_notice") or "",
         seen=now,
         speed=_speed(known["step"], now, before),
     )
+
+
+def _number(value: Any) -> Any:
+    """A number as nodes report it, or None: a node may send anything."""
+    return value if isinstance(value, int | float) and -LARGEST < value < LARGEST else None
+
+
+def _time(value: Any) -> float | None:
+    """A Unix time that calendars can show; None also for 0, which means that there is none."""
+    number = _number(value)
+    return number if number is not None and 0 < number <= LAST_TIME else None
+
+
+def _budget(privacy: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What is spent of a promise, if all its numbers make sense."""
+    numbers = {key: _number((privacy or {}).get(key)) for key in BUDGET}
+    return None if any(number is None or number < 0 for number in numbers.values()) else numbers
 
 
 def _speed(step: int | None, now: float, before: NodeView | None) -> float | None:

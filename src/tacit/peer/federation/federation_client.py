@@ -17,6 +17,7 @@ from tacit.peer.wire.transport import SERVICE, open_channel
 
 MAX_CHARACTERS = 300  # of a text from a node
 MAX_NAMES = 100  # of a list from a node
+MAX_STEP = 1 << 53  # what every reader of JSON can hold
 MAX_SCORES = 1_000  # of a node
 SHORT_ERRORS = {
     "Connection refused": "connection refused",
@@ -38,7 +39,8 @@ class NodeReport:
         report = {"name": self.member.name, "address": self.member.address}
         if self.status is None:
             return report | {"reached": False, "problem": self.problem}
-        return report | {"reached": True} | status_to_dict(self.status)
+        # Last, so that no node passes for another.
+        return {"reached": True} | status_to_dict(self.status) | report
 
 
 class FederationClient:
@@ -114,7 +116,11 @@ def _scores(answer: bytes | str) -> list[Score]:
     # DecodeError, and ValueError for lists of different lengths.
     except (DecodeError, ValueError):
         return []
-    points = {step: (step, _finite(loss), _finite(accuracy)) for step, loss, accuracy in rows}
+    points = {
+        step: (step, _finite(loss), _finite(accuracy))
+        for step, loss, accuracy in rows
+        if step < MAX_STEP
+    }
     return [points[step] for step in sorted(points)[-MAX_SCORES:]]
 
 
