@@ -11,7 +11,7 @@ const STATES = {
   ended: ["✓", "quiet", "finished and exited"],
   gone: ["✓", "quiet", "exited, probably finished"],
   silent: ["×", "bad", "not reached"],
-  suspended: ["⏸", "held", "suspended"],
+  suspended: ["‖", "held", "suspended"],
   responds: ["•", "good", "responds"],
   unknown: ["?", "quiet", "not asked"],
 };
@@ -28,6 +28,7 @@ function stateText(node) {
 }
 
 const CENTRE = [200, 172];
+const MANY = 14; // beyond so many nodes, names are written outwards
 
 // Places on a circle, the first member at the top.
 function layout(names) {
@@ -59,12 +60,10 @@ function arrowhead(id, colour) {
     s("path", { d: "M0 0 L8 4 L0 8 z", class: `arrow ${colour}` }));
 }
 
-function drawNode(node, place, size, chosen) {
+function drawNode(node, place, size, chosen, many) {
   const [sign, colour, words] = stateOf(node);
   const part = node.steps ? Math.min(1, node.step / node.steps) : 0;
   const around = 2 * Math.PI * size;
-  const label = { x: place.x + place.cos * (size + 12), y: place.y + place.sin * (size + 20) };
-  const anchor = Math.abs(place.cos) < 0.2 ? "middle" : place.cos > 0 ? "start" : "end";
   const waits = node.waiting_for.length ? `, waits for ${node.waiting_for.join(", ")}` : "";
   const progress = known(node.step) ? `, iteration ${node.step} of ${node.steps}` : "";
   const at = { cx: place.x.toFixed(1), cy: place.y.toFixed(1) };
@@ -74,15 +73,27 @@ function drawNode(node, place, size, chosen) {
     "aria-label": `${node.name}: ${words}${progress}${waits}`,
   },
   s("circle", { class: "halo", ...at, r: size + 6 }),
-  s("circle", { class: "disc", ...at, r: size }),
+  // No room for a sign: the colour fills the disc.
+  s("circle", { class: size > 10 ? "disc" : "disc filled", ...at, r: size }),
   part > 0 && s("circle", {
     class: "ring", ...at, r: size, transform: `rotate(-90 ${at.cx} ${at.cy})`,
     "stroke-dasharray": `${(part * around).toFixed(1)} ${around.toFixed(1)}`,
   }),
-  s("text", { class: "sign", x: at.cx, y: at.cy }, sign),
-  s("text", {
-    class: "name", x: label.x.toFixed(1), y: label.y.toFixed(1), "text-anchor": anchor,
-  }, short(node.name)));
+  size > 10 && s("text", { class: "sign", x: at.cx, y: at.cy }, sign),
+  drawName(node.name, place, size, many));
+}
+
+function drawName(name, place, size, many) {
+  const far = many ? size + 8 : size + 12;
+  const [x, y] = [place.x + place.cos * far, place.y + place.sin * (many ? far : size + 20)]
+    .map((n) => n.toFixed(1));
+  const left = place.cos < (many ? 0 : -0.2);
+  const anchor = !many && Math.abs(place.cos) <= 0.2 ? "middle" : left ? "end" : "start";
+  const angle = (Math.atan2(place.sin, place.cos) * 180) / Math.PI + (left ? 180 : 0);
+  return s("text", {
+    class: many ? "name small" : "name", x, y, "text-anchor": anchor,
+    transform: many ? `rotate(${angle.toFixed(1)} ${x} ${y})` : null,
+  }, short(name));
 }
 
 function drawGraph(board, chosen) {
@@ -100,11 +111,13 @@ function drawGraph(board, chosen) {
       class: "waits", d: path(places.get(node.name), places.get(other), size + 7, 18),
       "marker-end": "url(#waits)",
     })));
+  const many = names.length > MANY;
+  const viewBox = many ? "-10 -40 420 424" : "0 0 400 350";
   const title = `Graph of ${names.length} nodes`;
-  show("graph", s("svg", { viewBox: "0 0 400 350", role: "group", "aria-label": title },
+  show("graph", s("svg", { viewBox, role: "group", "aria-label": title },
     s("defs", {}, arrowhead("waits", ""), arrowhead("plain", "plain")),
     links, waits,
-    board.nodes.map((node) => drawNode(node, places.get(node.name), size, chosen))));
+    board.nodes.map((node) => drawNode(node, places.get(node.name), size, chosen, many))));
   const states = new Map(board.nodes.map((node) => [stateOf(node)[2], node]));
   show("key", [...states.values()].map((node) => h("li", {}, stateText(node))),
     waits.length > 0 && h("li", { class: "wait" }, "⇢ waits for"));
