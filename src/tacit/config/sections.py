@@ -127,6 +127,13 @@ class PrivacySection(Section):
     """Noise instead of as much as the rounds need; the run then stops when epsilon is spent."""
 
 
+class FederationSection(Section):
+    """What the members of a federation agree on beside the training; `tacit run` ignores it."""
+
+    share_metrics: bool = False
+    """Whether nodes with `--share-scores` tell members and operator their loss and accuracy."""
+
+
 class TranscriptSection(Section):
     """The messages to record for later audits; without this section none are recorded."""
 
@@ -185,6 +192,12 @@ class Config(Section):
     run: RunSection = RunSection()
     privacy: PrivacySection | None = None
     transcript: TranscriptSection | None = None
+    federation: FederationSection | None = None
+
+    @property
+    def shares_metrics(self) -> bool:
+        """Whether a federation allows nodes to tell their loss and accuracy."""
+        return self.federation is not None and self.federation.share_metrics
 
     @property
     def task_name(self) -> str:
