@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -284,10 +285,22 @@ def test_a_folder_without_federation_is_refused(run, tmp_path):
         ("add", "empty", "a=h:1"),
         ("remove", "empty", "a"),
         ("renew", "empty"),
+        ("dashboard", "empty"),
     ):
         answer = run(*command)
         assert answer.code == 2
         assert "create" in answer.err
+
+
+def test_a_dashboard_on_a_port_that_is_taken_is_refused(run):
+    nodes = "a=127.0.0.1:1,b=127.0.0.1:2,c=127.0.0.1:3"
+    assert run("create", "near", "--nodes", nodes, *PLAN).code == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = run("dashboard", "near", "--port", port)
+    assert answer.code == 75
+    assert f"cannot listen on port {port}" in answer.err
+    assert "token" not in answer.out
 
 
 def test_a_changed_manifest_is_not_shown(run, fed):
