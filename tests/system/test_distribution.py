@@ -113,9 +113,10 @@ def test_the_demo_runs_in_an_empty_folder(wheel, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["tacit-demo"]
 
 
-def test_without_a_compiler_the_loops_are_left_out(sdist, tmp_path):
+def test_without_a_compiler_the_loops_are_left_out(source, tmp_path):
     """`CC` names a program that fails, as if no compiler were installed."""
-    made = build(sdist, tmp_path / "wheel", "wheel", CC="false")
+    fresh = shutil.copytree(source, tmp_path / "source")
+    made = build(fresh, tmp_path / "wheel", "wheel", CC="false")
     assert not [name for name in zipfile.ZipFile(made).namelist() if name.endswith(".so")]
     environment = install(made, tmp_path / "environment")
     code = """
