@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit.algorithms.algorithm import state_type, tensors_of
+from tacit.algorithms.algorithm import tensors_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
@@ -260,7 +260,7 @@ class Node:
         if checkpoint.generation < manifest.generation:
             self._activate(manifest)
         elif not checkpoint.rejoin:
-            self.state = state_type(type(self.algorithm))(**checkpoint.state)
+            self.state = self.algorithm.state_class(**checkpoint.state)
             for message in checkpoint.messages:
                 self.shared.active.outbox.put(message)
         self._results.drop_from(manifest.generation, self.step + 1)
