@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
@@ -186,6 +187,15 @@ class Proof:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise Misuse("This is not a proof that a member lied.", REMEDY) from None
         return cls.of(verify_list(one, ca), verify_list(other, ca))
+
+
+def read_proof(path: Path, ca: bytes) -> Proof:
+    """Read and check a proof in a file; raises Misuse if it proves nothing."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise Misuse(f"{path} cannot be read: {problem}.", "Give a file of run/evidence.") from None
+    return Proof.from_json(text, ca)
 
 
 def _from_plain(values: dict[str, Any]) -> wire.SignedDigestList:

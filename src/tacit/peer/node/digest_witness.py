@@ -34,6 +34,7 @@ from tacit.peer.federation.equivocation import (
     Exchange,
     Proof,
     Sender,
+    read_proof,
     sign_list,
     verify_list,
 )
@@ -283,8 +284,8 @@ class DigestWitness:
         """A member that was proved to lie is not believed again after a restart."""
         for path in sorted(self._folder.glob("equivocation-*.json")):
             try:
-                proof = Proof.from_json(path.read_text("utf-8"), self._ca())
-            except (Misuse, OSError, UnicodeDecodeError):
+                proof = read_proof(path, self._ca())
+            except Misuse:
                 continue
             self._proved.add(proof.name)
             self.refused[proof.name] = f"{proof.statement}: {path.name} proves it"
