@@ -13,7 +13,7 @@ from tacit.peer.federation.equivocation import (
 )
 from tacit.peer.federation.signing import create_authority, issue_credentials
 from tacit.peer.node import digest_witness
-from tacit.peer.node.digest_witness import KEPT, DigestWitness, digest_of_one
+from tacit.peer.node.digest_witness import KEPT, UNSIGNED, DigestWitness, digest_of_one
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.messages import ExchangeId, Rejected
 
@@ -117,14 +117,19 @@ def test_a_list_that_came_by_a_detour_first_still_counts_as_the_senders(witness)
     assert witness.last_signed("a") == 1
 
 
-def test_a_neighbour_that_never_signs_is_refused_until_it_does(witness, monkeypatch):
-    witness.got("a", 1, "x")
-    monkeypatch.setattr(digest_witness, "UNSIGNED_SECONDS", -1.0)
+def test_a_neighbour_that_never_signs_is_refused_until_it_does(witness):
+    witness.got("a", 1, 1)
+    # Nothing arrives: an outage, which is no refusal to sign.
+    for _ in range(2 * UNSIGNED):
+        witness.note_comparison("a")
+    for tick in range(2, UNSIGNED + 2):
+        witness.got("a", tick, tick)
+        witness.note_comparison("a")
     with pytest.raises(Rejected, match="does not sign"):
-        witness.got("a", 2, "y")
-    witness.take(listed("a", {(1, 0): digest("x"), (2, 0): digest("y")}), "a")
-    monkeypatch.undo()
-    witness.got("a", 3, "z")
+        witness.got("a", UNSIGNED + 2, "x")
+    signed = {(tick, 0): digest(tick) for tick in range(1, UNSIGNED + 2)}
+    witness.take(listed("a", signed), "a")
+    witness.got("a", UNSIGNED + 2, "x")
 
 
 def changed(one, **fields):

@@ -74,6 +74,7 @@ class DigestComparison:
             generation=client.generation, after=witness.last_signed(name), known=known
         )
         reply = client.compare_digests(request)
+        witness.note_comparison(name)
         if reply is None:
             return
         self._passed_on[name] = number

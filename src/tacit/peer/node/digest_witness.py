@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +42,9 @@ from tacit.peer.wire.messages import ExchangeId, Rejected
 
 KEPT = 2 * MAX_SENT  # digests of what this node has sent
 MAX_KEPT = 4 * KEPT  # digests in all kept lists of one member, which may sign as many as it likes
-UNSIGNED_SECONDS = 120.0  # after which messages of a neighbour that does not sign are refused
+# Comparisons without a list that covers a message, before further messages are refused. Only those
+# count before which something was received: an outage is no refusal to sign.
+UNSIGNED = 120
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,10 @@ class _Known:
     lists: deque[_Kept] = field(default_factory=deque)
     size: int = 0  # digests in these lists
     signed: dict[Exchange, DigestList] = field(default_factory=dict)
-    received: dict[Exchange, tuple[bytes, float]] = field(default_factory=dict)  # not signed yet
+    # Not signed yet: the digest, and the number of comparisons until then.
+    received: dict[Exchange, tuple[bytes, int]] = field(default_factory=dict)
+    compared: int = 0
+    is_heard: bool = False  # since the last comparison
     last: int = 0  # tick up to which its own lists have reached this node
 
 
@@ -155,19 +159,32 @@ class DigestWitness:
             if name not in self._senders or not exchange.tick:
                 return
             known = self._known[name]
+            known.is_heard = True
             if (earlier := known.signed.get(place)) is None:
-                known.received[place] = digest, time.monotonic()
+                known.received[place] = digest, known.compared
             elif earlier.digests[place] != digest:
                 self._refuse_contradiction(name, place)
                 self.check(name)
-            oldest = next(iter(known.received.values()), (b"", time.monotonic()))[1]
-            if time.monotonic() - oldest > UNSIGNED_SECONDS:
+            _, oldest = next(iter(known.received.values()), (b"", known.compared))
+            if known.compared - oldest > UNSIGNED:
                 raise Rejected("unsigned", f"{name} does not sign the digests of what it sends")
 
     def check(self, name: str) -> None:
         """Raise Rejected if messages of a member are refused."""
         if why := self.refused.get(name):
             raise Rejected("equivocation", why)
+
+    def note_comparison(self, name: str) -> None:
+        """Count that a neighbour was asked for its lists."""
+        with self._lock:
+            known = self._known[name]
+            known.compared += known.is_heard
+            known.is_heard = False
+
+    @property
+    def generation(self) -> int | None:
+        """The version of the roster that is compared; None before the first."""
+        return None if self._own is None else self._own.generation
 
     def last_signed(self, name: str) -> int:
         """The tick up to which a neighbour's lists have reached this node."""
