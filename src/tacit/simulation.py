@@ -97,7 +97,7 @@ class Setting:
             )
         if isinstance(self.seed, bool) or not hasattr(self.seed, "__index__"):
             raise Misuse(f"seed is {self.seed!r}.", "Give a whole number.")
-        self.graph.require(*self.algorithm.requires, by=self.algorithm.name)
+        self.algorithm.check_graph(self.graph)
         check_fit(self.algorithm, self.task)
         if self.algorithm.needs_total and not self.start_alike and self.task.clients > 1:
             raise Misuse(

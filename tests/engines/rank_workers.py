@@ -28,6 +28,7 @@ GRAPHS = {
     # Meets every requirement an algorithm may have, and is cut in many places.
     "undirected": tacit.Topology.erdos_renyi(CLIENTS, 0.35, seed=4).mixing("metropolis", lazy=True),
     "directed": tacit.Topology.random_directed(CLIENTS, 0.2, seed=2).mixing("sinkhorn", seed=3),
+    "complete": tacit.Topology.complete(CLIENTS).mixing("metropolis"),
     "ring": tacit.Topology.ring(CLIENTS).mixing("metropolis"),
 }
 # Variants that exchange other messages than the defaults.
@@ -42,11 +43,16 @@ VARIANTS = {
     "private-sgd, adam": ("private-sgd", {"optimizer": "adam"}),
     "private-sgd, clients": ("private-sgd", {"local_steps": 2}),
 }
+# On graphs where every client has two neighbours or more.
+ROBUST = {"dsg, clipping": "centred-clipping", "d-psgd, trimming": "trimmed-mean"}
 CLIENT_LEVEL = tacit.Privacy(epsilon=5.0, delta=0.01, unit="client")
 
 
 def made(label):
     """A registered algorithm, or one of the variants."""
+    if label in ROBUST:
+        kind = tacit.ALGORITHMS[label.split(",")[0]]
+        return tacit.Robust(suited.made(kind), ROBUST[label], liars=1)
     name, options = VARIANTS.get(label, (label, {}))
     return suited.made(tacit.ALGORITHMS[name], **options)
 

@@ -158,6 +158,12 @@ def test_a_run_with_a_transcript_is_not_captured():
         captured(simulation, tacit.DSGT(lr=FALLING), Watchdog())
 
 
+def test_robust_mixing_is_not_captured():
+    robust = tacit.Robust(tacit.DSG(lr=FALLING))
+    with pytest.raises(NotCapturable, match="robust mixing"):
+        captured(advanced(robust, digits(), 2), robust, Watchdog())
+
+
 @pytest.mark.parametrize("order", ["abc", "bca", "cab", "bac", "aab"])
 def test_rows_are_copied_before_they_are_overwritten(order):
     target = {name: torch.full((2,), float(place)) for place, name in enumerate("abc")}

@@ -11,6 +11,7 @@ import pytest
 import torch
 from rank_workers import (
     GRAPHS,
+    ROBUST,
     STEPS,
     VARIANTS,
     Workers,
@@ -91,6 +92,15 @@ def test_every_algorithm_gives_the_numbers_of_one_process(group, label, dtype):
     # All ranks observe the same, and models change.
     assert all(each[1:] == found[0][1:] for each in found)
     assert not np.array_equal(found[0][0][0]["theta"], found[0][0][-1]["theta"])
+
+
+@pytest.mark.parametrize("graph", ["ring", "complete"])
+@pytest.mark.parametrize("label", ROBUST)
+def test_robust_mixing_too(group, label, graph):
+    found = group.do("follow", label, graph, torch.float64)
+    assert_same_trajectory(found[0], trajectory(label, graph, torch.float64), 1e-12)
+    plain = trajectory(label.split(",")[0], graph, torch.float64)
+    assert not np.allclose(plain[0][-1]["theta"], found[0][0][-1]["theta"], atol=1e-3)
 
 
 def fits(label):

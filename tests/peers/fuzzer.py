@@ -9,10 +9,16 @@ import socket
 from hostile import TIMEOUT, grpc, signed_manifest, tls
 from mutations import mutated
 
+from tacit.peer.federation.equivocation import Sender, sign_list
+from tacit.peer.node.node_state import PROTOCOL
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.transport import SERVICE, open_channel
 
-UNARY = [*["Hello", "NotifyFinished", "AnnounceManifest"] * 3, "GetStatus", "GetManifest"]
+UNARY = [
+    *["Hello", "NotifyFinished", "AnnounceManifest", "CompareDigests"] * 3,
+    "GetStatus",
+    "GetManifest",
+]
 PARALLEL = 6  # calls at a time, and as many streams: others must be answered too
 STREAM_TIMEOUT = 0.1  # seconds: a mutated request may never get an answer
 
@@ -116,12 +122,19 @@ class Fuzzer:
         manifest = self._manifest
         if method == "Hello":
             return wire.NodeInfo(
-                protocol=2, federation=manifest.federation, generation=1,
+                protocol=PROTOCOL, federation=manifest.federation, generation=1,
                 manifest_sha256=manifest.hash, sections=manifest.sections, parameters=99,
                 dtype="torch.float32", version="1",
             ).SerializeToString()  # fmt: skip
         if method == "NotifyFinished":
             return wire.Finished(generation=1, tick=self._steps).SerializeToString()
+        if method == "CompareDigests":
+            # Signed by a key that is not that of the named sender.
+            sender = Sender(manifest.federation, 1, manifest.names[-1], b"salt")
+            keys = self._home.node(manifest.names[0]).credentials()
+            one = sign_list(sender, 0, 2, {(1, 0): bytes(32), (2, 0): bytes(32)}, keys)
+            known = wire.SignedDigestLists(lists=[one.signed])
+            return wire.DigestRequest(generation=1, known=known).SerializeToString()
         if method == "AnnounceManifest":
             return signed_manifest(*self._home.signed_manifest())
         return b""

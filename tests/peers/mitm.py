@@ -10,7 +10,9 @@ from mutations import mutated
 from tacit.peer.wire import wire_pb2 as wire
 from tacit.peer.wire.transport import SERVICE, caller_name, grpc, open_channel, start_server
 
-METHODS = ("Hello", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest")
+METHODS = (
+    "Hello", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest", "CompareDigests"
+)  # fmt: skip
 NOTICE = chunk(notice=wire.ProgressNotice(generation=1, tick=1, waiting_for=["n2"]))
 
 
@@ -18,11 +20,13 @@ class MitmProxy:
     """Listens at a node's address with its key, and forwards all calls to the node itself.
 
     `corrupt(caller, chunks)` gets the chunks of one message. It returns the chunks to forward, and
-    whether to end the stream after them.
+    whether to end the stream after them. `answers` changes answers to other calls: by method, a
+    function of the caller and the answer.
     """
 
-    def __init__(self, home, name, address, backend, corrupt):
+    def __init__(self, home, name, address, backend, corrupt, answers=None):
         self._home, self._name, self._backend, self._corrupt = home, name, backend, corrupt
+        self._answers = answers or {}
         self._channels, self._lock = {}, threading.Lock()
         node = home.node(name)
         handlers = {
@@ -55,9 +59,11 @@ class MitmProxy:
 
     def _forward(self, method):
         def answer(raw, context):
-            _, channel = self._channel(context)
+            caller, channel = self._channel(context)
+            change = self._answers.get(method, lambda caller, answer: answer)
             try:
-                return channel.unary_unary(f"/{SERVICE}/{method}")(raw, timeout=TIMEOUT)
+                call = channel.unary_unary(f"/{SERVICE}/{method}")
+                return change(caller, call(raw, timeout=TIMEOUT))
             except grpc.RpcError as problem:
                 return context.abort(problem.code(), problem.details())
 

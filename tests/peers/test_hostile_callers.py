@@ -41,6 +41,7 @@ from tacit.peer.wire.transport import SERVICE, open_channel
 
 METHODS = (
     "Hello", "FetchMessages", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest",
+    "CompareDigests",
 )  # fmt: skip
 EXCHANGE = ExchangeId(1, 7, 0)
 ROWS = {"theta": torch.arange(6.0)}
@@ -262,7 +263,7 @@ def test_nodes_with_different_manifests_refuse_each_other_and_say_where_they_dif
 
 
 MISMATCHES = {
-    "protocol 1 there, 2 here": {"protocol": 1},
+    "protocol 1 there, 3 here": {"protocol": 1},
     "federation 'banks-01234567' there": {"federation": "banks-01234567"},
     "a model of 7 numbers (torch.float32) there, 6 (torch.float32) here": {"parameters": 7},
     "a model of 6 numbers (torch.float64) there": {"dtype": "torch.float64"},

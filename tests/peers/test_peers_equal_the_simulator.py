@@ -12,6 +12,8 @@ from federations import (
     simulated,
 )
 
+from tacit.config.sections import RobustSection
+
 pytestmark = pytest.mark.quick  # the one end-to-end test of peers in `make test`
 ALGORITHMS = {
     "dsgt": {"name": "dsgt", "lr": 0.05},
@@ -34,6 +36,7 @@ SUMS = {
     ),
     "private-sgd, no noise": ({**PRIVATE, "clip": float("inf")}, {"epsilon": float("inf")}),
 }
+ROBUST = {"dsg, clipping": "centred-clipping", "dsg, trimming": "trimmed-mean"}
 LAZY = ("edsg", "edsg-rms")  # they need a positive definite W
 
 
@@ -51,11 +54,17 @@ def federations(tmp_path_factory):
     for number, (label, (algorithm, privacy)) in enumerate(SUMS.items()):
         promise = None if privacy is None else {"samples": 200, **privacy}
         homes[label] = federation(base / f"s{number}", plan(algorithm, privacy=promise))
+    for number, (label, rule) in enumerate(ROBUST.items()):
+        config = plan({"name": "dsg", "lr": 0.05})
+        section = RobustSection(rule=rule, liars=1)
+        homes[label] = federation(
+            base / f"r{number}", config.model_copy(update={"robust": section})
+        )
     run_in_turn([home.path for home in homes.values()], [f"n{i}" for i in range(5)], seconds=240)
     return homes
 
 
-@pytest.mark.parametrize("label", ALGORITHMS)
+@pytest.mark.parametrize("label", [*ALGORITHMS, *ROBUST])
 def test_the_models_are_those_of_the_simulator(federations, label):
     found, expected = models(federations[label]), simulated(federations[label])
     assert relative_distance(found, expected) < 1e-6

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import socket
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from tacit.cli.federation import app
 from tacit.cli.federation_tables import describe, print_description
 from tacit.core.errors import TacitError
 from tacit.core.storage import write_private
+from tacit.peer.federation.equivocation import Proof, Sender, sign_list
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.signing import create_authority
 
@@ -181,6 +183,32 @@ def test_cautions_are_printed(run, monkeypatch):
     monkeypatch.setattr(LPPA, "cautions", lambda self, graph: ["mind the gap"], raising=False)
     answer = run("create", "fed", "--nodes", NODES, *PLAN)
     assert "Caution: mind the gap" in answer.err
+
+
+def test_robust_mixing_is_agreed_on_in_the_manifest(run, tmp_path):
+    robust = ("--set", "algorithm.name=dsg", "--set", "robust.rule=trimmed-mean")
+    assert run("create", "fed", "--nodes", NODES, *PLAN, *robust).code == 0
+    section = FederationFolder(tmp_path / "fed").manifest().config.robust
+    assert (section.rule, section.liars) == ("trimmed-mean", 1)
+    assert "trimmed-mean against 1 of its neighbours" in run("show", "fed").out
+    answer = run("create", "other", "--nodes", NODES, *PLAN, *robust[2:])
+    assert answer.code == 2
+    assert "lppa needs exact weighted averages" in answer.err
+
+
+def test_a_proof_that_a_member_lied_is_checked(run, fed):
+    keys, sender = fed.node("rome").credentials(), Sender("?", 1, "rome", b"")
+    sender = replace(sender, federation=fed.manifest().federation)
+    lists = [sign_list(sender, 0, 4, {(4, 0): bytes([x] * 32)}, keys) for x in range(2)]
+    proof = fed.path / "proof.json"
+    proof.write_text(Proof.of(*lists).to_json())
+    for folder in ("fed", "fed/nodes/paris"):
+        answer = run("check-proof", folder, proof)
+        assert answer.code == 0
+        assert "rome has signed two different messages of iteration 4" in answer.out
+    proof.write_text(proof.read_text().replace('"signature": "M', '"signature": "N'))
+    assert run("check-proof", "fed", proof).code == 2
+    assert "cannot be read" in run("check-proof", "fed", "nothing.json").err
 
 
 def test_certificates_are_renewed(run, fed):

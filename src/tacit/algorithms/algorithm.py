@@ -30,6 +30,9 @@ class Algorithm(ABC):
         needs_server: Whether it uses `net.average`, which needs a server.
         needs_total: Whether it uses `net.total`. All clients then have one model at all times, and
             must start from one.
+        mixes: Whether it communicates by `net.mix`, which robust mixing can replace.
+        exact_mixing: Why it needs exact weighted averages from `net.mix`, as the end of a sentence;
+            empty if it does not. Robust mixing gives no such averages.
     """
 
     name: ClassVar[str]
@@ -38,6 +41,8 @@ class Algorithm(ABC):
     protects: ClassVar[str] = ""
     needs_server: ClassVar[bool] = False
     needs_total: ClassVar[bool] = False
+    mixes: ClassVar[bool] = True
+    exact_mixing: ClassVar[str] = ""
 
     @abstractmethod
     def start(self, here: Here) -> Any:
@@ -56,6 +61,19 @@ class Algorithm(ABC):
     def needs_minimiser(self) -> bool:
         """Whether it calls `here.minimise`, which only tasks with known minimisers offer."""
         return False
+
+    @property
+    def state_class(self) -> type[Any]:
+        """The dataclass of its state."""
+        return state_type(type(self))
+
+    def check_graph(self, graph: Graph) -> None:
+        """Raise `Misuse` if the graph does not have what the algorithm requires."""
+        graph.require(*self.requires, by=self.name)
+
+    def audit_remarks(self, graph: Graph) -> list[str]:
+        """Sentences that every audit of a run on this graph must show."""
+        return []
 
     def cautions(self, graph: Graph) -> list[str]:
         """Sentences that warn a user before it runs on this graph."""

@@ -41,6 +41,7 @@ class Decor(PrivateAlgorithm):
     name: ClassVar[str] = "decor"
     paper: ClassVar[str] = "Allouah et al. 2024 (DECOR), Algorithm 1"
     requires: ClassVar[tuple[str, ...]] = ("undirected", "doubly stochastic", "primitive")
+    exact_mixing: ClassVar[str] = "the noise of neighbours cancels only in their weighted sum"
     protects: ClassVar[str] = (
         "gradients, by noise that partly cancels, with a guarantee for the run"
     )

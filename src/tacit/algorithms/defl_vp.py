@@ -76,6 +76,10 @@ class DeFLVP(Algorithm):
     name: ClassVar[str] = "defl-vp"
     paper: ClassVar[str] = "Xiu et al. 2026 (DeFL-VP), Algorithm 1"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    exact_mixing: ClassVar[str] = (
+        "the control variates remove the differences between clients only if their mixed values "
+        "are exact averages"
+    )
     protects: ClassVar[str] = (
         "signs of the update, by randomized response; published variates reveal the gradient"
     )

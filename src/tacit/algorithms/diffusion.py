@@ -21,6 +21,10 @@ from tacit.privacy.matrix_step import MatrixStep
 
 REQUIRES = ("connected", "doubly stochastic", "symmetric", "primitive")
 REQUIRES_EXACT = (*REQUIRES, "positive definite")
+EXACT_MIXING = (
+    "it adds the change that the last combination made, which corrects its bias only if the "
+    "combination is the same linear one each time"
+)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, TrackingState, track
+from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, TrackingState, track
 from tacit.core.checks import check_choice, check_count
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
@@ -34,6 +34,7 @@ class DPDSGT(Algorithm):
     name: ClassVar[str] = "dp-dsgt"
     paper: ClassVar[str] = "Miao et al. 2025 (LPPA), section 5.2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    exact_mixing: ClassVar[str] = EXACT_MIXING
     protects: ClassVar[str] = "the gradient, by own noise that biases the tracker"
 
     lr: Rate

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, TrackingState, track
+from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, TrackingState, track
 from tacit.core.checks import check_count
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
@@ -28,6 +28,7 @@ class DSGT(Algorithm):
     name: ClassVar[str] = "dsgt"
     paper: ClassVar[str] = "Pu and Nedić 2021; Miao et al. 2025, section 3"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    exact_mixing: ClassVar[str] = EXACT_MIXING
     protects: ClassVar[str] = "nothing: the first message is the gradient itself"
 
     lr: Rate

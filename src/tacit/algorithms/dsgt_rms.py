@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.algorithms.dual_protection import DualProtection
-from tacit.algorithms.tracking import REQUIRES, TrackingState
+from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, TrackingState
 from tacit.core.here import Here
 from tacit.privacy.protection import mix_protected
 
@@ -31,6 +31,7 @@ class DSGTRMS(DualProtection):
     name: ClassVar[str] = "dsgt-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, Remark 2"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    exact_mixing: ClassVar[str] = EXACT_MIXING
     protects: ClassVar[str] = (
         "tracker and model, by a shift that averaging does not remove; the step, by a secret matrix"
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.diffusion import REQUIRES_EXACT, ExactDiffusionState, adapt
+from tacit.algorithms.diffusion import EXACT_MIXING, REQUIRES_EXACT, ExactDiffusionState, adapt
 from tacit.core.here import Here
 from tacit.core.schedules import Rate, check_rate
 
@@ -28,6 +28,7 @@ class EDSG(Algorithm):
     name: ClassVar[str] = "edsg"
     paper: ClassVar[str] = "Dual Privacy Protection, section 3.1.2; Sayed 2022"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
+    exact_mixing: ClassVar[str] = EXACT_MIXING
     protects: ClassVar[str] = (
         "nothing: with equal initial models, the first message reveals the first gradient"
     )

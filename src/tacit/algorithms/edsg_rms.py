@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from tacit.algorithms.diffusion import REQUIRES_EXACT, adapt
+from tacit.algorithms.diffusion import EXACT_MIXING, REQUIRES_EXACT, adapt
 from tacit.algorithms.dual_protection import DualProtection
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian
@@ -45,6 +45,7 @@ class EDSGRMS(DualProtection):
     name: ClassVar[str] = "edsg-rms"
     paper: ClassVar[str] = "Dual Privacy Protection, section 4.1, eq. 6"
     requires: ClassVar[tuple[str, ...]] = REQUIRES_EXACT
+    exact_mixing: ClassVar[str] = EXACT_MIXING
     protects: ClassVar[str] = (
         "gradient and model, by a secret matrix step and a shift that averaging does not remove"
     )

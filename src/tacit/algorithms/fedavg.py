@@ -30,6 +30,7 @@ class FedAvg(Algorithm):
     name: ClassVar[str] = "fedavg"
     paper: ClassVar[str] = "McMahan et al. 2017; Yu et al. 2025, eq. 1"
     needs_server: ClassVar[bool] = True
+    mixes: ClassVar[bool] = False
     protects: ClassVar[str] = "nothing: the server, which is not in the graph, sees every gradient"
 
     lr: Rate

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, TrackingState, track
+from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, TrackingState, track
 from tacit.core.checks import check_count
 from tacit.core.here import Here
 from tacit.core.noise import Laplace, Noise, check_noise
@@ -48,6 +48,10 @@ class LPPA(Algorithm):
     name: ClassVar[str] = "lppa"
     paper: ClassVar[str] = "Miao et al. 2025 (LPPA), Algorithm 1"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    exact_mixing: ClassVar[str] = (
+        f"{EXACT_MIXING}; and the masks cancel only in that sum: what is clipped or left out of a "
+        "masked row leaves a part of its mask in the models, for good"
+    )
     protects: ClassVar[str] = "the gradient, by masks that cancel in the sum"
 
     lr: Rate

@@ -80,6 +80,7 @@ class PrivateSGD(PrivateAlgorithm):
     name: ClassVar[str] = "private-sgd"
     paper: ClassVar[str] = "Abadi et al. 2016 (DP-SGD), with masked sums in place of a server"
     requires: ClassVar[tuple[str, ...]] = ("undirected", "connected")
+    mixes: ClassVar[bool] = False
     protects: ClassVar[str] = "everything but the noisy sum, with a guarantee for the whole run"
     needs_total: ClassVar[bool] = True
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tacit.algorithms.algorithm import Algorithm
-from tacit.algorithms.tracking import REQUIRES, TrackingState, track
+from tacit.algorithms.tracking import EXACT_MIXING, REQUIRES, TrackingState, track
 from tacit.core.here import Here
 from tacit.core.noise import Gaussian
 from tacit.core.schedules import Exponential, Rate, check_rate
@@ -31,6 +31,7 @@ class PSGT(Algorithm):
     name: ClassVar[str] = "psgt"
     paper: ClassVar[str] = "Dual Privacy Protection, section 5.1; Ding et al. 2021"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
+    exact_mixing: ClassVar[str] = EXACT_MIXING
     protects: ClassVar[str] = "model and tracker, by own noise that decays and biases the tracker"
 
     lr: Rate

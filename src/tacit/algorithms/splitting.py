@@ -46,6 +46,7 @@ class Splitting(Algorithm):
 
     averaging: ClassVar[float]
     requires: ClassVar[tuple[str, ...]] = ("connected", "undirected")
+    mixes: ClassVar[bool] = False
     protects: ClassVar[str] = (
         "the gradient, by noise outside the subspace of convergence; not its differences"
     )

@@ -18,6 +18,10 @@ from tacit.core.here import Here
 from tacit.core.schedules import Rate
 
 REQUIRES = ("connected", "doubly stochastic", "primitive")
+EXACT_MIXING = (
+    "the trackers sum to the gradients of all clients only if mixing keeps sums, and what it loses "
+    "adds up over the iterations (findings/liars measures how much)"
+)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,16 @@ from tacit.core.here import Here, Network
 from tacit.core.hosted_clients import HostedClients
 from tacit.graph import Graph
 
-INHERITED = ("name", "paper", "requires", "protects", "needs_server", "needs_total")
+INHERITED = (
+    "name",
+    "paper",
+    "requires",
+    "protects",
+    "needs_server",
+    "needs_total",
+    "mixes",
+    "exact_mixing",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +41,16 @@ class WrappedAlgorithm(Algorithm):
     @property
     def needs_minimiser(self) -> bool:
         return self.inner.needs_minimiser
+
+    @property
+    def state_class(self) -> type[Any]:
+        return self.inner.state_class
+
+    def check_graph(self, graph: Graph) -> None:
+        self.inner.check_graph(graph)
+
+    def audit_remarks(self, graph: Graph) -> list[str]:
+        return self.inner.audit_remarks(graph)
 
     def cautions(self, graph: Graph) -> list[str]:
         return self.inner.cautions(graph)

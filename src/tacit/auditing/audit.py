@@ -80,6 +80,7 @@ def run_audit(
     mismatches = replay(setting.algorithm, setting.graph, run, width=width)
     run = without(run, mismatches)
     remarks = [f"{one.what}: it is left out of what is proved" for one in mismatches]
+    remarks += setting.algorithm.audit_remarks(setting.graph)
     chosen = [
         _resolved(given, run, victims[0], remarks, report)
         for given in adversaries or default_adversaries(run, victims[0])

@@ -232,6 +232,18 @@ def status(
         raise typer.Exit(1)
 
 
+@app.command("check-proof")
+def check_proof(
+    folder: AnyFolder,
+    proof: Annotated[Path, typer.Argument(metavar="FILE", help="From run/evidence of a node.")],
+) -> None:
+    """Check a proof that a member has sent different messages under one address."""
+    from tacit.cli.federation_nodes import authority_of
+    from tacit.peer.federation.equivocation import read_proof
+
+    print(read_proof(proof, authority_of(folder)).statement + ".")
+
+
 @app.command()
 def dashboard(
     folder: AnyFolder,

@@ -34,6 +34,12 @@ def connect(folder: Path) -> tuple[FederationClient, str]:
     return FederationClient(manifest, own, ca), title
 
 
+def authority_of(folder: Path) -> bytes:
+    """The certificate of the authority in an operator's or node's folder."""
+    is_node = (folder / "node.key").exists()
+    return NodeFolder(folder).ca() if is_node else FederationFolder(folder).ca()
+
+
 def announce_manifest(federation: FederationFolder, before: Manifest, later: bool = False) -> None:
     """Send the new roster to the nodes of `before`. Nodes forward it, so one is enough."""
     if later or not federation.certificate_path(OPERATOR).exists():

@@ -45,6 +45,7 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         "hash": manifest.hash.hex(),
         **own,
         "algorithm": manifest.config.algorithm.name,
+        "robust": robust.model_dump() if (robust := manifest.config.robust) else None,
         "subject": manifest.config.task_name,
         "runs": [asdict(code) for code in named_code(manifest.config)],
         "graph": manifest.topology.describe(),
@@ -97,6 +98,9 @@ def print_description(description: dict[str, Any], console: Console) -> None:
         f"{description['federation']}, generation {description['generation']}: "
         f"{description['algorithm']} on {description['subject']}"
     )
+    if robust := description["robust"]:
+        rule = f"{robust['rule']} against {robust['liars']} of its neighbours"
+        console.print(f"Every node mixes by {rule}.", highlight=False)
     console.print("What runs at members:", highlight=False)
     for code in description["runs"]:
         line = f"  {code['key']} = {code['name']!r}: {_format_origin(code)}"

@@ -9,6 +9,7 @@ from tacit.algorithms.algorithm import Algorithm
 from tacit.config.graphs import make_graph
 from tacit.config.guarantee import with_guarantee
 from tacit.config.options import make_algorithm
+from tacit.config.robust import with_robust_mixing
 from tacit.config.sections import Config
 from tacit.config.tasks import (
     clip_gradients,
@@ -95,8 +96,9 @@ def build(config: Config, folder: Path | None = None, dataset: Dataset | None = 
     # A first version with nominal lengths, to find errors before the data are loaded.
     section = config.algorithm
     draft = make_algorithm(section.name, section.options, round_length=1, steps=1)
+    draft = with_robust_mixing(config, draft)
     with prefix_errors("[graph]"):
-        graph.require(*draft.requires, by=draft.name)
+        draft.check_graph(graph)
     parts: Partition | None = None
     if config.task is not None:
         task, dataset = make_task(config.task, graph.clients), None
@@ -129,4 +131,5 @@ def make_algorithm_for(
     round_length = config.run.iterations_per_round or epoch
     steps = round_length * config.run.rounds
     algorithm = make_algorithm(name, options, round_length, steps)
-    return with_guarantee(config, algorithm, task, graph, steps + reserve), round_length
+    algorithm = with_guarantee(config, algorithm, task, graph, steps + reserve)
+    return with_robust_mixing(config, algorithm), round_length

@@ -134,6 +134,17 @@ class FederationSection(Section):
     """Whether nodes with `--share-scores` tell members and operator their loss and accuracy."""
 
 
+class RobustSection(Section):
+    """Mixing that bounds what lying neighbours can do; without this section there is none."""
+
+    rule: Literal["centred-clipping", "trimmed-mean"] = "centred-clipping"
+    """How a client combines its own row with those that it receives."""
+    liars: PositiveInt = 1
+    """How many neighbours of one client may lie; more break the rule."""
+    allow_inexact: bool = False
+    """Run algorithms that need exact averages, too: cautions and audits say what that costs."""
+
+
 class TranscriptSection(Section):
     """The messages to record for later audits; without this section none are recorded."""
 
@@ -191,6 +202,7 @@ class Config(Section):
     algorithm: AlgorithmSection = AlgorithmSection()
     run: RunSection = RunSection()
     privacy: PrivacySection | None = None
+    robust: RobustSection | None = None
     transcript: TranscriptSection | None = None
     federation: FederationSection | None = None
 

@@ -25,12 +25,21 @@ class Nonlinear:
     """A step that is not linear in its rows, and what an algorithm declares about it."""
 
     tag: str
-    function: Function  # rows [n, P], one tensor or several → [n, P]
+    function: Function  # rows [n, P], one tensor or several, then `public` → [n, P]
     epsilon: float | None = None
     deterministic: bool = False
     inverse: Function | None = None
     lipschitz: float | None = None
     mean: float | None = None
+    public: tuple[Tensor, ...] = ()
+
+    def __call__(self, *rows: Tensor) -> Tensor:
+        """The results of all clients."""
+        return self.function(*rows, *self.public)
+
+    def of_client(self, place: int, *rows: Tensor) -> Tensor:
+        """The result [1, P] of the client in this place, from its rows [1, P]."""
+        return self.function(*rows, *(one[place : place + 1] for one in self.public))
 
 
 class Network(Protocol):
@@ -150,6 +159,7 @@ class Here(ABC):
         inverse: Function | None = None,
         lipschitz: float | None = None,
         mean: float | None = None,
+        public: tuple[Tensor, ...] = (),
     ) -> Tensor:
         """Apply a non-linear function to own rows [n, P].
 
@@ -165,6 +175,8 @@ class Here(ABC):
             lipschitz: If given, ‖f(x) − f(y)‖ ≤ lipschitz · ‖x − y‖ for a deterministic f of one
                 argument.
             mean: If given, the expected result is `mean` times the rows.
+            public: Numbers of each client that everybody knows, such as its weights, [n, k] each;
+                the function gets them after the rows.
         """
 
     @abstractmethod

@@ -17,7 +17,7 @@ from tacit.core.randomness import Philox, Randomness
 from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import NoiseRows
 
-Apply = Callable[..., Tensor]  # (step, *rows) → step.function(*rows)
+Apply = Callable[..., Tensor]  # (step, *rows) → step(*rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class HostedClients(Here):
     objective: Objective
     randomness: Randomness
     gradients_per_step: int = 1
-    apply: Apply = lambda step, *rows: step.function(*rows)
+    apply: Apply = lambda step, *rows: step(*rows)
     t: int = 0
     tick: int = 0
 
@@ -161,8 +161,9 @@ class HostedClients(Here):
         inverse: Function | None = None,
         lipschitz: float | None = None,
         mean: float | None = None,
+        public: tuple[Tensor, ...] = (),
     ) -> Tensor:
-        step = Nonlinear(tag, function, epsilon, deterministic, inverse, lipschitz, mean)
+        step = Nonlinear(tag, function, epsilon, deterministic, inverse, lipschitz, mean, public)
         return self.apply(step, *rows)
 
     def fixed_point(self, tag: str, rows: Tensor, code: FixedPoint) -> IntegerRows:

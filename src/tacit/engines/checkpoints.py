@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
+from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.engines.group import Hosted
 from tacit.record import checkpoint as single
 from tacit.record.checkpoint import Checkpoint
@@ -112,7 +112,7 @@ def load_latest(
                 return mapped[indices[rank][part]]
 
             group.scatter(read, state[name], list(map(len, indices)))
-    return Checkpoint(state_type(type(algorithm))(**state), **found["facts"])
+    return Checkpoint(algorithm.state_class(**state), **found["facts"])
 
 
 def _counts(rows: int, hosted: Hosted) -> list[int]:

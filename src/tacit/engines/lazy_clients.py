@@ -150,7 +150,8 @@ class LazyClients(HostedClients):
         values = [evaluated(one) for one in rows]
         if not declared.get("deterministic"):
             return super().nonlinear(tag, function, *values, **declared)
-        if self.apply is HostedClients.apply and all(map(is_shared, values)):
+        is_plain = self.apply is HostedClients.apply and not declared.get("public")
+        if is_plain and all(map(is_shared, values)):
             # Equal rows have equal results. A transcript keeps that of every client.
             once = super().nonlinear(tag, function, *(one[:1] for one in values), **declared)
             result = shared(once, len(values[0]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tacit.algorithms.algorithm import Algorithm, state_type, tensors_of
+from tacit.algorithms.algorithm import Algorithm, tensors_of
 from tacit.core import storage
 from tacit.core.errors import Misuse
 
@@ -123,7 +123,7 @@ def _load(path: Path, algorithm: Algorithm, device: torch.device | str) -> Check
         raise ValueError(str(problem)) from None
     if facts["format"] != FORMAT:
         raise ValueError(f"unknown format {facts['format']!r}")
-    state = state_type(type(algorithm))(**tensors)
+    state = algorithm.state_class(**tensors)
     required = {name: facts[name] for name in FACTS if name != "privacy"}
     return Checkpoint(state, **required, privacy=facts.get("privacy"))
 

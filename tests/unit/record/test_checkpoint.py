@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.dsgt import DSGT
 from tacit.algorithms.tracking import TrackingState
 from tacit.core.errors import Misuse
@@ -22,10 +23,13 @@ class OtherState:
 
 
 @dataclass(frozen=True)
-class Other:
+class Other(Algorithm):
     name: ClassVar[str] = "other"
 
     def start(self, here: Here) -> OtherState:
+        raise NotImplementedError
+
+    def step(self, s: OtherState, here: Here) -> OtherState:
         raise NotImplementedError
 
 

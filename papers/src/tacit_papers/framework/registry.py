@@ -23,6 +23,7 @@ MODULES = {
         "norm_vector",
         "frontier",
         "private_training",
+        "liars",
     ),
 }
 ARTIFACTS: dict[str, Artifact] = {

@@ -33,6 +33,7 @@ from tacit.auditing.result import AdversaryResult, Audit
 from tacit.auditing.scoring.truth import Truth
 from tacit.auditing.symbolic.leakage import check_victim
 from tacit.core.errors import Misuse
+from tacit.engines.robust_mixing import Robust
 from tacit.simulation import Setting, Simulation
 
 TRAINED = 100  # iterations, at most, of the models whose members are inferred
@@ -85,6 +86,12 @@ def check_behaviour(setting: Setting, adversary: Adversary, victim: int) -> Sett
     """
     behaviour, malicious = adversary.behaviour, adversary.malicious
     edges = {(int(s), int(t)) for s, t in setting.graph.edges}
+    if isinstance(setting.algorithm, Robust):
+        raise Misuse(
+            "What malicious clients learn is not known where mixing is robust: the rows that they "
+            "send decide which rows of others enter the result, and the proofs do not follow that.",
+            "Audit curious clients, and read the remarks; or audit the algorithm without [robust].",
+        )
     if behaviour in DEVIATES:
         verbs = {kind.verb for kind in message_kinds(setting.algorithm, setting.graph).values()}
         wanted = {"mix", "send"} if behaviour == ECHO else {"mix"}

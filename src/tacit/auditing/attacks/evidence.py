@@ -72,7 +72,7 @@ def _derived(derivation: Derivation, knowledge: LinearKnowledge, transcript: Tra
     sources = [apply_combination(one, knowledge, transcript)[None] for one in derivation.sources]
     step = knowledge.run.nonlinear_steps[derivation.unknown].declared
     if derivation.how == "function":
-        return step.function(*sources)[0]
+        return step.of_client(derivation.unknown.client, *sources)[0]
     (source,) = sources
     if derivation.how == "inverse":
         assert step.inverse is not None

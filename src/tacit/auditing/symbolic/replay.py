@@ -92,7 +92,7 @@ def _hidden_inputs(one: _RandomClients, other: _RandomClients) -> Iterator[Misma
     for key, (step, arguments, out) in one.steps.items():
         # The same step of the other run, in which gradients differ, with the rows of this one.
         if step.deterministic and key in other.steps:
-            again = other.steps[key][0].function(*(rows.clone() for rows in arguments))
+            again = other.steps[key][0](*(rows.clone() for rows in arguments))
             if not torch.allclose(again, out, rtol=RELATIVE, atol=0, equal_nan=True):
                 name = f"the non-linear step {step.tag!r}"
                 yield Mismatch(f"the result of {name} depends on more than its rows")
@@ -178,7 +178,7 @@ class _RandomClients:
         own = zip(*(one.clone() for one in rows), strict=True)
         self.inputs.update(zip(unknowns, own, strict=True))
         self.inside_step = step.tag
-        out = step.function(*(one.clone() for one in rows))
+        out = step(*(one.clone() for one in rows))
         self.results.update(zip(unknowns, out.clone(), strict=True))
         self.steps[self.tick, step.tag] = step, tuple(one.clone() for one in rows), out.clone()
         self.problems += _false_declarations(step, rows, out)
@@ -255,11 +255,11 @@ def _false_declarations(
         yield f"{name} gives rows of another shape"
         return
     others = [torch.cat((2 * one[:1] + 1, one[1:])) for one in arguments]
-    if len(rows) > 1 and not torch.equal(step.function(*others)[1:], out[1:]):
+    if len(rows) > 1 and not torch.equal(step(*others)[1:], out[1:]):
         yield f"{name} of one client depends on the rows of others"
     if step.deterministic:
-        each = zip(*arguments, strict=True)
-        single = torch.cat([step.function(*(x[None].clone() for x in own)) for own in each])
+        each = enumerate(zip(*arguments, strict=True))
+        single = torch.cat([step.of_client(k, *(x[None].clone() for x in own)) for k, own in each])
         if not torch.allclose(single, out, rtol=RELATIVE, atol=0):
             yield f"{name} is declared deterministic, but is not a function of each row"
     if step.inverse is not None:

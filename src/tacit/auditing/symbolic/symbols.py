@@ -151,7 +151,7 @@ def run_on_symbols(
             or the algorithm does something that symbols cannot express.
     """
     check_count("steps", steps, at_least=0)
-    graph.require(*algorithm.requires, by=algorithm.name)
+    algorithm.check_graph(graph)
     counter = SymbolTable(0)
     run = partial(_run, algorithm, graph, steps, keep or Keep(), common_start=common_start)
     sent = run(counter).transcript

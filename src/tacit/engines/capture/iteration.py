@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tacit.algorithms.algorithm import Algorithm, tensors_of
+from tacit.algorithms.wrapped import WrappedAlgorithm
 from tacit.core.hosted_clients import HostedClients, Sampling
 from tacit.core.rounded_sums import ROUNDING
 from tacit.core.rows import is_shared, shared
@@ -174,6 +175,8 @@ class CapturedStep:
         net = here.net.network
         if not isinstance(net, StackedNetwork):
             raise NotCapturable("messages leave the process")
+        if isinstance(algorithm, WrappedAlgorithm):
+            raise NotCapturable("its network is replaced, as by robust mixing")
         if here.apply is not HostedClients.apply:
             raise NotCapturable("a transcript is recorded")
         self._made_of = (algorithm, here)

@@ -26,6 +26,7 @@ from tacit.config.options import (
     make_algorithm,
     validate_value,
 )
+from tacit.config.robust import with_robust_mixing
 from tacit.config.sections import Config, GraphSection
 from tacit.config.tasks import make_model
 from tacit.core.errors import Misuse, prefix_errors, unknown_name
@@ -147,10 +148,11 @@ def check_runnable(config: Config, graph: Graph) -> list[str]:
             "run.iterations_per_round is not set, and nodes do not share how much data they have.",
             "Set the length of a round, e.g. --set run.iterations_per_round=20.",
         )
-    algorithm = make_algorithm(name, config.algorithm.options, round_length=1, steps=1)
+    draft = make_algorithm(name, config.algorithm.options, round_length=1, steps=1)
+    _check_promise(config, draft, graph)
+    algorithm = with_robust_mixing(config, draft)
     with prefix_errors("[graph]"):
-        graph.require(*algorithm.requires, by=algorithm.name)
-    _check_promise(config, algorithm, graph)
+        algorithm.check_graph(graph)
     # A user's own model may not be installed on this machine.
     if config.task is None and ":" not in config.model.name:
         with prefix_errors("[model]"):

@@ -40,6 +40,9 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_received_bytes_total": _counter("Bytes of messages received.", "neighbour"),
     "tacit_messages_sent_total": _counter("Messages sent.", "neighbour"),
     "tacit_messages_received_total": _counter("Messages received.", "neighbour"),
+    "tacit_equivocations_total": _counter(
+        "Members that are proved to have sent different messages under one address.", "member"
+    ),
     "tacit_rejected_total": _counter("Rejected messages and callers.", "reason"),
     "tacit_retries_total": _counter("Calls repeated after a failure.", "neighbour"),
     "tacit_wait_seconds_total": _counter("Time spent waiting for messages.", "neighbour"),

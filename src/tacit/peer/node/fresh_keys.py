@@ -103,6 +103,14 @@ class FreshKeys:
                 f"Nothing was sent. {REMEDY}",
             )
 
+    def sent_before(self) -> dict[tuple[int, int], bytes]:
+        """The digests of what was sent before this process started, by tick and index."""
+        found = {}
+        for place, digest in self._sent_before.items():
+            tick, _, index = place.partition("-")
+            found[int(tick), int(index)] = bytes.fromhex(digest)
+        return found
+
     def _load(self) -> tuple[str, dict[str, bytes]]:
         """The digest of the data, and the salts by name, as they are stored."""
         if not self._salts.exists():

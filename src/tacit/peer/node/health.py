@@ -24,8 +24,8 @@ def check_health(
         clock: The time now.
     """
     progress = state.current_progress()
-    if progress.problem:
-        return False, progress.problem
+    if state.problem:
+        return False, state.problem
     if clock() > expiry:
         when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(expiry))
         return False, f"the certificate of {state.name} expired on {when}"

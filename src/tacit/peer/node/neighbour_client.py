@@ -54,6 +54,7 @@ class NeighbourClient:
         self.member = member
         self.report = ""  # what is known about a neighbour that this node waits for
         self.refusal = ""  # why its message is refused, if it has sent it several times
+        self.generation = state.manifest.generation
         self._state, federation = state, state.manifest.federation
         self._channel = open_channel(member.address, member.name, federation, own, ca)
         self._stream: Any = None
@@ -118,6 +119,14 @@ class NeighbourClient:
             return False
         return True
 
+    def compare_digests(self, request: wire.DigestRequest) -> wire.SignedDigestLists | None:
+        """The neighbour's signed digests; None if it does not answer. Any thread may call this."""
+        try:
+            reply = self._call("CompareDigests", request, FINISHED_TIMEOUT)
+            return _parse(wire.SignedDigestLists, reply)
+        except (grpc.RpcError, ValueError, Rejected):  # ValueError: the channel is closed
+            return None
+
     def cancel(self) -> None:
         """Make `receive` raise Stopped, now and in future."""
         self._cancelled.set()
@@ -144,6 +153,7 @@ class NeighbourClient:
 
     def _fetch(self, expected: ExpectedMessage, on_wait: Callable[[], None]) -> bytearray:
         exchange = expected.envelope.exchange
+        self._state.witness.check(self.member.name)
         if self._stream is None:
             self._hello()
             self._open_stream()
@@ -165,6 +175,10 @@ class NeighbourClient:
                     raise Rejected("malformed", "data of a message before its header")
                 if assembler.add(chunk.data):
                     self._sent = None
+                    # What goes to all neighbours alike is compared with theirs.
+                    if not expected.envelope.receiver:
+                        sender, sha256 = self.member.name, assembler.sha256
+                        self._state.witness.record_received(sender, exchange, sha256)
                     return assembler.frame
         raise Rejected("truncated", "the stream ended within a message")
 

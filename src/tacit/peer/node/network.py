@@ -77,11 +77,26 @@ class PeerNetwork:
             self._tick, self._index = tick, 0
 
     def mix(self, **rows: Sent) -> tuple[Tensor, ...]:
+        theirs = self._exchange_alike(rows)
+        return tuple(
+            self._weighted_sum(received(sent)[0], [tensors[tag] for tensors in theirs])
+            for tag, sent in rows.items()
+        )
+
+    def broadcast(self, **rows: Tensor) -> tuple[Tensor, ...]:
+        """The row of each in-neighbour [f, P], for robust mixing."""
+        theirs = self._exchange_alike(rows)
+        return tuple(
+            torch.stack([tensors[tag] for tensors in theirs]) if theirs else own[:0]
+            for tag, own in rows.items()
+        )
+
+    def _exchange_alike(self, rows: Mapping[str, Sent]) -> list[Tensors]:
+        """Send the same rows to all out-neighbours; return those of each in-neighbour."""
         ours = {
             tag: (sent.encode() if isinstance(sent, CodedRows) else received(sent))[0]
             for tag, sent in rows.items()
         }
-
         own = largest_of_each([{tag: received(sent)[0] for tag, sent in rows.items()}])
 
         def decode(found: dict[str, Tensor]) -> Tensors:
@@ -89,11 +104,7 @@ class PeerNetwork:
             check_values(decoded, own)
             return decoded
 
-        theirs = self.exchange({"": ours}, ours, decode, recorded=True)
-        return tuple(
-            self._weighted_sum(received(sent)[0], [tensors[tag] for tensors in theirs])
-            for tag, sent in rows.items()
-        )
+        return self.exchange({"": ours}, ours, decode, recorded=True)
 
     def send(self, tag: str, edge_rows: Tensor, *, private: bool = False) -> Tensor:
         """One row to each out-neighbour [e, P]; returns one row from each in-neighbour.

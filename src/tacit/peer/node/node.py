@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tacit.algorithms.algorithm import state_type, tensors_of
+from tacit.algorithms.algorithm import tensors_of
 from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.config.build import make_algorithm_for
 from tacit.core.errors import Diverged, Misuse
@@ -22,6 +22,7 @@ from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.allowed_code import check_allowed
 from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
+from tacit.peer.node.digest_comparison import DigestComparison, begin_witness, check_and_record
 from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys
 from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
@@ -119,15 +120,23 @@ class Node:
         """Train under the active roster; return False if there is a newer one."""
         self.shared.clock.start()
         fresh = self._open_records()
-        check = fresh.check_sent
+        check = partial(check_and_record, fresh, self.shared.witness)
         context = RosterContext.build(self.shared, self.algorithm, self.local, check)
         self.shared.on_interrupt(context.network.cancel)
+        comparison = DigestComparison(self.shared, context.network.clients)
         try:
-            context = context.with_salts(self._salts(context, fresh))
-            if self.state is None:
-                self._start(context)
-            self._train(context)
-            self._finish(context)
+            salts = self._salts(context, fresh)
+            context = context.with_salts(salts)
+            begin_witness(self.shared, salts, fresh)
+            with comparison.run():
+                if self.state is None:
+                    self._start(context)
+                self._train(context)
+                self.shared.witness.finish()
+                comparison.compare()
+                self._finish(context)
+                # Neighbours have sent all by now.
+                comparison.compare()
             self.event_log.write("finished", step=self.step)
         except BudgetSpent:
             self._save(context)
@@ -260,7 +269,7 @@ class Node:
         if checkpoint.generation < manifest.generation:
             self._activate(manifest)
         elif not checkpoint.rejoin:
-            self.state = state_type(type(self.algorithm))(**checkpoint.state)
+            self.state = self.algorithm.state_class(**checkpoint.state)
             for message in checkpoint.messages:
                 self.shared.active.outbox.put(message)
         self._results.drop_from(manifest.generation, self.step + 1)

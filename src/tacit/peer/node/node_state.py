@@ -6,14 +6,17 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from tacit.core.errors import Misuse
 from tacit.core.version import __version__
+from tacit.peer.federation.equivocation import Proof
 from tacit.peer.federation.folders import NodeFolder
 from tacit.peer.federation.manifest import Manifest, parse_manifest
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
+from tacit.peer.node.digest_witness import DigestWitness
 from tacit.peer.node.finished_peers import FinishedPeers
 from tacit.peer.node.iteration_clock import IterationClock
 from tacit.peer.node.outbox import Outbox
@@ -21,7 +24,7 @@ from tacit.peer.node.score_history import ScoreHistory
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
 
-PROTOCOL = 2
+PROTOCOL = 3
 SILENCE_SECONDS = 1.0  # without a notice from a neighbour, after which a node reports that it waits
 
 
@@ -90,8 +93,14 @@ class NodeState:
     announced: AnnouncedManifest | None = None  # verified, but not active yet
     _cancel: Callable[[], None] = lambda: None  # ends what the training thread waits for
     _started: float = field(default_factory=time.monotonic)
+    witness: DigestWitness = field(init=False)
     # Reentrant: a signal handler may request a stop while its own thread holds the lock.
     _lock: Any = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        self.witness = DigestWitness(
+            self.folder.run / "evidence", self.folder.ca, self._report_equivocation
+        )
 
     @property
     def manifest(self) -> Manifest:
@@ -101,6 +110,21 @@ class NodeState:
     def shares_scores(self) -> bool:
         """Whether others may have loss and accuracy: the manifest and the owner must both agree."""
         return self.owner_shares_scores and self.manifest.config.shares_metrics
+
+    def _report_equivocation(self, proof: Proof, path: Path) -> None:
+        self.metrics.count("tacit_equivocations_total", member=proof.name)
+        remedy = f"Remove it: tacit federation remove FOLDER {proof.name}. Keep {path}."
+        self.event_log.write(
+            "equivocation", "error", member=proof.name, why=proof.statement, remedy=remedy
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why this node cannot continue, or which members have lied."""
+        if self.progress.problem:
+            return self.progress.problem
+        liars = [why for name, why in self.witness.refused.items() if name in self.manifest.names]
+        return "; ".join(liars)
 
     def report(self, **changes: object) -> None:
         with self._lock:
@@ -240,7 +264,7 @@ class NodeState:
         }
 
     def status(self, *, scores: bool = True) -> wire.Status:
-        progress = asdict(self.current_progress())
+        progress = asdict(self.current_progress()) | {"problem": self.problem}
         if not scores:
             del progress["loss"], progress["accuracy"]
         return wire.Status(

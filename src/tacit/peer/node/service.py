@@ -66,6 +66,9 @@ class PeerService:
                 "AnnounceManifest": self._unary(
                     wire.SignedManifest, self._announce_manifest, transport.MAX_MANIFEST_BYTES
                 ),
+                "CompareDigests": self._unary(
+                    wire.DigestRequest, self._compare_digests, transport.MAX_DIGEST_BYTES
+                ),
             },
         )
 
@@ -223,6 +226,22 @@ class PeerService:
         if why := self._state.receive_manifest(signed, caller):
             raise Refused(StatusCode.FAILED_PRECONDITION, None, why)
         return wire.Empty()
+
+    def _compare_digests(self, request: wire.DigestRequest, caller: str) -> wire.SignedDigestLists:
+        state = self._state
+        if caller not in state.manifest.names:
+            text = f"{caller} is not a member"
+            raise Refused(StatusCode.PERMISSION_DENIED, "not a member", text)
+        # A node that has just changed to a roster knows the salts of its members a little later.
+        if request.generation != state.witness.generation:
+            return wire.SignedDigestLists()
+        try:
+            for signed in request.known.lists:
+                state.witness.receive(signed, caller)
+        except Rejected as problem:
+            raise Refused(StatusCode.INVALID_ARGUMENT, problem.reason, str(problem)) from None
+        lists = state.witness.own_lists(request.after, state.folder.credentials)
+        return wire.SignedDigestLists(lists=[one.signed for one in lists])
 
 
 def _parse(kind: type[M], raw: bytes, limit: int) -> M:

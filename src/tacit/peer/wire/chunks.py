@@ -75,7 +75,7 @@ class MessageAssembler:
             raise Rejected("iteration", f"a message of {found}, not of {exchange}")
         if header.size != size:
             raise Rejected("size", f"a message of {header.size} bytes, not {size}")
-        self._size, self._sha256 = size, header.sha256
+        self._size, self.sha256 = size, header.sha256
         self.frame, self._hash = bytearray(), hashlib.sha256()
 
     def add(self, data: memoryview) -> bool:
@@ -88,7 +88,7 @@ class MessageAssembler:
         self._hash.update(data)
         if len(self.frame) < self._size:
             return False
-        if self._hash.digest() != self._sha256:
+        if self._hash.digest() != self.sha256:
             raise Rejected("checksum", "a message that does not match its checksum")
         return True
 

@@ -30,7 +30,7 @@ DTYPES = {
 # request is likely to bring the same.
 FINAL_REASONS = {
     "not finite", "too large", "codec", "size", "dtype", "shape", "tensors", "envelope", "sender",
-    "iteration",
+    "iteration", "equivocation", "unsigned",
 }  # fmt: skip
 LENGTH_BYTES = 8  # a safetensors file starts with the length of its header
 MAX_DIAGNOSED_BYTES = 1 << 16  # of a wrong header, to say what is wrong

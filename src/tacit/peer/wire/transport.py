@@ -20,6 +20,7 @@ SERVICE = "tacit.peer.v1.Peer"
 CHUNK_BYTES = 1 << 20  # of a message
 MAX_REQUEST_BYTES = 1 << 14  # of all requests but manifests
 MAX_MANIFEST_BYTES = 1 << 24
+MAX_DIGEST_BYTES = 1 << 20  # of lists of digests
 MAX_CONNECTIONS = 512  # of a server, unless it is told otherwise
 KEEP_ALIVE = [
     ("grpc.keepalive_time_ms", 20_000),

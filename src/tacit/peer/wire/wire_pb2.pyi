@@ -164,3 +164,57 @@ class SpentBudget(_message.Message):
     epsilon: float
     delta: float
     def __init__(self, sums: _Optional[int] = ..., epsilon_spent: _Optional[float] = ..., epsilon: _Optional[float] = ..., delta: _Optional[float] = ...) -> None: ...
+
+class DigestList(_message.Message):
+    __slots__ = ("federation", "generation", "sender", "salt", "after", "last", "sent")
+    FEDERATION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    federation: str
+    generation: int
+    sender: str
+    salt: bytes
+    after: int
+    last: int
+    sent: _containers.RepeatedCompositeFieldContainer[SentDigest]
+    def __init__(self, federation: _Optional[str] = ..., generation: _Optional[int] = ..., sender: _Optional[str] = ..., salt: _Optional[bytes] = ..., after: _Optional[int] = ..., last: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[SentDigest, _Mapping]]] = ...) -> None: ...
+
+class SentDigest(_message.Message):
+    __slots__ = ("tick", "index", "digest")
+    TICK_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    tick: int
+    index: int
+    digest: bytes
+    def __init__(self, tick: _Optional[int] = ..., index: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
+class SignedDigestList(_message.Message):
+    __slots__ = ("list", "signature", "certificate")
+    LIST_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    list: bytes
+    signature: bytes
+    certificate: bytes
+    def __init__(self, list: _Optional[bytes] = ..., signature: _Optional[bytes] = ..., certificate: _Optional[bytes] = ...) -> None: ...
+
+class SignedDigestLists(_message.Message):
+    __slots__ = ("lists",)
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    lists: _containers.RepeatedCompositeFieldContainer[SignedDigestList]
+    def __init__(self, lists: _Optional[_Iterable[_Union[SignedDigestList, _Mapping]]] = ...) -> None: ...
+
+class DigestRequest(_message.Message):
+    __slots__ = ("generation", "after", "known")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    after: int
+    known: SignedDigestLists
+    def __init__(self, generation: _Optional[int] = ..., after: _Optional[int] = ..., known: _Optional[_Union[SignedDigestLists, _Mapping]] = ...) -> None: ...
