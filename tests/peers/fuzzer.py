@@ -123,7 +123,7 @@ class Fuzzer:
         if method == "NotifyFinished":
             return wire.Finished(generation=1, tick=self._steps).SerializeToString()
         if method == "AnnounceManifest":
-            return signed_manifest(*self._home.signed_manifest())
+            return signed_manifest(*self._home.signed_update())
         return b""
 
     def _is_valid_end(self, raw):

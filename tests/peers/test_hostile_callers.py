@@ -22,6 +22,7 @@ from hostile import (
     first_bytes,
     grpc,
     install,
+    log_naming,
     receive,
     rewritten,
     signed_manifest,
@@ -239,7 +240,7 @@ def disagreeing(home, tmp_path_factory):
     """The same federation, but the manifest of n1 has another step size, signed by the operator."""
     copy = twin(home, tmp_path_factory.mktemp("callers") / "disagreeing")
     config = with_keys(home.manifest().config, "algorithm", lr=0.06)
-    install(copy.node("n1"), *rewritten(home, config=config))
+    install(home, copy.node("n1"), *rewritten(home, config=config))
     return copy
 
 
@@ -418,13 +419,14 @@ def false_manifests(home, other_home):
         "of the same generation": rewritten_pair(home, config=config),
         "after another manifest": rewritten_pair(home, generation=2, previous="0" * 64),
         "not a manifest": (b"format = 1", sign(key, b"format = 1")),
+        "without its log": (text, signature),
     }
 
 
 FALSE = [
     "unsigned", "signed by a node", "signed by the authority", "with another signature",
     "changed after signing", "of another federation", "of the same generation",
-    "after another manifest", "not a manifest",
+    "after another manifest", "not a manifest", "without its log",
 ]  # fmt: skip
 
 
@@ -449,9 +451,10 @@ def test_a_false_manifest_is_refused_from_any_caller(home, node, port, false_man
 
 
 def test_the_next_manifest_is_accepted_from_any_caller(home, node, port):
-    text, signature = rewritten_pair(home, generation=2, previous=home.manifest().hash.hex())
+    new, signature = rewritten(home, generation=2, previous=home.manifest().hash.hex())
+    text, log = new.text, log_naming(home, new)
     with calling(port, home, credentials(home, "n2")) as channel:
-        assert outcome(channel, "AnnounceManifest", signed_manifest(text, signature)) == b""
+        assert outcome(channel, "AnnounceManifest", signed_manifest(text, signature, log)) == b""
     announced = node.state.announced
     assert (announced.manifest.text, announced.signature) == (text, signature)
     assert node.rejected() == 0

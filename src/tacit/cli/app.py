@@ -18,6 +18,8 @@ from tacit.cli.arguments import Data, Json, Overrides
 from tacit.cli.bench import bench
 from tacit.cli.data import app as data_app
 from tacit.cli.federation import app as federation_app
+from tacit.cli.federation_changes import address, log, revoke
+from tacit.cli.member import app as member_app
 from tacit.cli.node import node
 from tacit.cli.privacy import privacy
 from tacit.cli.progress import ProgressBar, ProgressBars
@@ -206,7 +208,10 @@ def algorithms(
 app.command()(bench)
 app.command()(node)
 app.add_typer(data_app, name="data")
+for change in (revoke, address, log):
+    federation_app.command()(change)
 app.add_typer(federation_app, name="federation")
+app.add_typer(member_app, name="member")
 
 
 def add_plugin_commands() -> None:

@@ -44,7 +44,7 @@ def announce_manifest(federation: FederationFolder, before: Manifest, later: boo
         )
         return
     client = FederationClient(before, federation.operator_credentials(), federation.ca())
-    problems = client.announce(*federation.signed_manifest())
+    problems = client.announce(*federation.signed_update())
     client.close()
     if notified := [name for name, problem in problems.items() if not problem]:
         print(f"Notified {', '.join(notified)}. Nodes forward the new roster to each other.")

@@ -126,7 +126,7 @@ def make_client(home):
     manifest = node.manifest()
     active = ActiveRoster.load(node, "a", manifest)
     state = NodeState(node, "a", active, EventLog(io.StringIO(), "a"), 4, "torch.float32")
-    return NeighbourClient(state, manifest.member("b"), node.credentials(), node.ca())
+    return NeighbourClient(state, manifest.member("b"))
 
 
 def message(tick):
@@ -404,12 +404,12 @@ def test_a_neighbour_with_an_older_roster_gets_ours(later, channel):
     assert receive(client, 1)
     assert channel.calls == ["Hello", "AnnounceManifest", "Hello", "FetchMessages"]
     (signed,) = map(wire.SignedManifest.FromString, announced)
-    assert (signed.manifest, signed.signature) == later.signed_manifest()
+    assert (signed.manifest, signed.signature, signed.log) == later.signed_update()
 
 
 def test_a_newer_roster_is_fetched_and_announced(later, client, channel):
-    text, signature = later.signed_manifest()
-    signed = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+    text, signature, log = later.signed_update()
+    signed = wire.SignedManifest(manifest=text, signature=signature, log=log).SerializeToString()
     channel.replies |= {"Hello": hello_of(iter([2])), "GetManifest": lambda raw: signed}
     client._state.on_interrupt(client.cancel)
     with pytest.raises(Stopped):

@@ -170,10 +170,10 @@ def node(home):
     shutil.rmtree(served.folder.run, ignore_errors=True)
 
 
-@pytest.fixture
-def later(home, tmp_path):
-    """The federation after c was removed."""
-    changed = type(home)(tmp_path / "later")
+@pytest.fixture(scope="module")
+def later(home, tmp_path_factory):
+    """The federation after c was removed. One copy: nodes store its log in the folders of home."""
+    changed = type(home)(tmp_path_factory.mktemp("service") / "later")
     shutil.copytree(home.path, changed.path)
     remove(changed.path, "c")
     return changed
@@ -552,8 +552,8 @@ def test_hello_answers_with_our_own_info(node):
 
 
 def test_a_newer_manifest_is_taken_once_and_passed_on(node, later):
-    text, signature = later.signed_manifest()
-    raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+    text, signature, log = later.signed_update()
+    raw = wire.SignedManifest(manifest=text, signature=signature, log=log).SerializeToString()
     interrupted = []
     node.state.on_interrupt(lambda: interrupted.append(True))
     for _ in range(2):
@@ -568,7 +568,7 @@ def test_a_newer_manifest_is_taken_once_and_passed_on(node, later):
 
 
 def test_a_manifest_that_became_active_while_it_was_checked_is_not_new(node, later, monkeypatch):
-    text, signature = later.signed_manifest()
+    text, signature, log = later.signed_update()
     manifest, interrupted = later.manifest(), []
 
     def check_update(self, text, signature):
@@ -577,14 +577,14 @@ def test_a_manifest_that_became_active_while_it_was_checked_is_not_new(node, lat
 
     node.state.on_interrupt(lambda: interrupted.append(True))
     monkeypatch.setattr(type(node.folder), "check_update", check_update)
-    assert node.state.consider_manifest(text, signature) is False
+    assert node.state.consider_manifest(text, signature, log) is False
     assert node.state.announced is None
     assert interrupted == []
     assert not node.state.interrupted
 
 
 def test_an_interruption_before_the_wait_is_not_missed(node, later):
-    assert node.state.consider_manifest(*later.signed_manifest()) is True
+    assert node.state.consider_manifest(*later.signed_update()) is True
     cancelled = []
     node.state.on_interrupt(lambda: cancelled.append("new roster"))
     assert cancelled == ["new roster"]

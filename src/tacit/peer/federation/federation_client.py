@@ -51,10 +51,15 @@ class FederationClient:
         answers = self._call_all("GetStatus", b"", seconds)
         return [_report(member, raw) for member, raw in zip(self._members, answers, strict=True)]
 
-    def announce(self, text: bytes, signature: bytes, seconds: float = 5.0) -> dict[str, str]:
-        """Send a new manifest to all nodes; return why each node refused it, "" if it did not."""
-        signed = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
-        answers = self._call_all("AnnounceManifest", signed, seconds)
+    def announce(
+        self, text: bytes, signature: bytes, log: bytes = b"", seconds: float = 5.0
+    ) -> dict[str, str]:
+        """Send a new manifest and the log of all changes to all nodes.
+
+        Returns why each node refused it, "" if it did not.
+        """
+        signed = wire.SignedManifest(manifest=text, signature=signature, log=log)
+        answers = self._call_all("AnnounceManifest", signed.SerializeToString(), seconds)
         return {
             member.name: answer if isinstance(answer, str) else ""
             for member, answer in zip(self._members, answers, strict=True)
@@ -90,7 +95,7 @@ def _report(member: Member, answer: bytes | str) -> NodeReport:
         status = wire.Status.FromString(answer)
     except DecodeError:
         return NodeReport(member, None, "its answer cannot be parsed")
-    for field in ("name", "phase", "problem", "version"):
+    for field in ("name", "phase", "problem", "version", "certificate_notice"):
         setattr(status, field, _printable(getattr(status, field)))
     status.waiting_for[:] = [_printable(name) for name in status.waiting_for[:MAX_NAMES]]
     return NodeReport(member, status)

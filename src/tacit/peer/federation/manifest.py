@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -148,6 +148,18 @@ def without_files(config: Config) -> Config:
         graph.pop("edges", None)
     values["graph"] = {key: value for key, value in graph.items() if key not in GRAPH_FILE_KEYS}
     return make_config(values)
+
+
+def with_addresses(manifest: Manifest, addresses: Mapping[str, str]) -> Manifest:
+    """The manifest with other addresses of some members; its text and hash stay as signed."""
+    if not addresses:
+        return manifest
+    members = tuple(
+        replace(member, address=addresses.get(member.name, member.address))
+        for member in manifest.members
+    )
+    roster.check_roster(members, manifest.generation, manifest.next_number)
+    return replace(manifest, members=members)
 
 
 def parse_manifest(text: bytes) -> Manifest:

@@ -228,7 +228,9 @@ class Node:
         manifest = self.folder.manifest()
         # The operator may have installed it already.
         if manifest.generation < announced.manifest.generation:
-            install = partial(self.folder.install, announced.manifest.text, announced.signature)
+            log = self.shared.changes.log.text
+            signed = (announced.manifest.text, announced.signature, log)
+            install = partial(self.folder.install, *signed)
             write_with_retry(self.shared, "the roster", install)
             manifest = announced.manifest
         generation, names = manifest.generation, manifest.names

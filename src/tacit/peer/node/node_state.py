@@ -10,17 +10,19 @@ from typing import Any
 
 from tacit.core.errors import Misuse
 from tacit.core.version import __version__
-from tacit.peer.federation.folders import NodeFolder
+from tacit.peer.federation.folders import NodeFolder, check_named
 from tacit.peer.federation.manifest import Manifest, parse_manifest
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.finished_peers import FinishedPeers
+from tacit.peer.node.followed_log import FollowedLog
 from tacit.peer.node.iteration_clock import IterationClock
+from tacit.peer.node.live_credentials import LiveCredentials, expiry_notice
 from tacit.peer.node.outbox import Outbox
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
 
-PROTOCOL = 2
+PROTOCOL = 3
 SILENCE_SECONDS = 1.0  # without a notice from a neighbour, after which a node reports that it waits
 
 
@@ -90,6 +92,12 @@ class NodeState:
     _started: float = field(default_factory=time.monotonic)
     # Reentrant: a signal handler may request a stop while its own thread holds the lock.
     _lock: Any = field(default_factory=threading.RLock)
+    credentials: LiveCredentials = field(init=False)
+    changes: FollowedLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.credentials = LiveCredentials(self.folder, self.event_log)
+        self.changes = FollowedLog(self.folder, self.event_log)
 
     @property
     def manifest(self) -> Manifest:
@@ -113,13 +121,19 @@ class NodeState:
         waiting_for = tuple(reports.get(name, name) for name in awaited)
         return replace(progress, phase="waiting", waiting_for=waiting_for)
 
-    def consider_manifest(self, text: bytes, signature: bytes) -> bool:
-        """Switch to a manifest if it is newer; return whether it is. Raises Misuse if invalid."""
+    def consider_manifest(self, text: bytes, signature: bytes, log: bytes = b"") -> bool:
+        """Switch to a manifest if it is newer; return whether it is. Raises Misuse if invalid.
+
+        `log` is the operator's, which takes effect first.
+        """
+        if log:
+            self.changes.update(log)
         announced = self.announced
         if text in (self.manifest.text, announced and announced.manifest.text):
             return False
         try:
             found = AnnouncedManifest(self.folder.check_update(text, signature), signature)
+            check_named(self.changes.log, found.manifest)
         except Misuse:
             # The operator may have put a newer manifest into the folder, which counts instead.
             # Parse it only if it is not the active one: invalid manifests must stay cheap.
@@ -144,11 +158,32 @@ class NodeState:
     def receive_manifest(self, signed: wire.SignedManifest, sender: str) -> str | None:
         """Consider a manifest from a peer; if it is invalid, log that and return why."""
         try:
-            self.consider_manifest(signed.manifest, signed.signature)
+            self.consider_manifest(signed.manifest, signed.signature, signed.log)
         except Misuse as problem:
             self.reject("manifest", sender, str(problem))
             return str(problem)
         return None
+
+    def signed_update(self) -> wire.SignedManifest:
+        """The newest manifest that this node knows, and the operator's log."""
+        newer = self.announced
+        text, signature = (
+            (newer.manifest.text, newer.signature) if newer else self.folder.signed_manifest()
+        )
+        log = self.changes.log.text
+        return wire.SignedManifest(manifest=text, signature=signature, log=log)
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the operator revoked the certificate that this node uses."""
+        return not self.changes.log.accepts(self.name, self.credentials.fingerprint)
+
+    def certificate_notice(self, expiry: float, now: float) -> str:
+        """What is wrong with this node's certificate, or will be soon; "" if nothing is."""
+        if self.is_revoked:
+            entry = self.changes.log.revoked_in(self.name)
+            return f"the certificate of {self.name} is revoked by entry {entry} of the log"
+        return expiry_notice(self.name, expiry, now)
 
     def activate(self, roster: ActiveRoster) -> None:
         with self._lock:
@@ -196,6 +231,8 @@ class NodeState:
             parameters=self.parameters,
             dtype=self.dtype,
             version=__version__,
+            log_entries=self.changes.log.number,
+            log_head=bytes.fromhex(self.changes.log.head),
         )
 
     def find_mismatch(self, theirs: wire.NodeInfo) -> str | None:
@@ -217,6 +254,9 @@ class NodeState:
             changed = [one for one in names if theirs.sections.get(one) != ours.sections.get(one)]
             parts = ", ".join(changed)[:200] or "form"
             return f"another manifest for generation {ours.generation}, which differs in {parts}"
+        if theirs.log_entries == ours.log_entries and theirs.log_head != ours.log_head:
+            number = ours.log_entries
+            return f"another log of the operator: with {number} entries, too, but it is a fork"
         return None
 
     def progress_notice(self) -> wire.ProgressNotice:
@@ -233,7 +273,7 @@ class NodeState:
         }
 
     def status(self, *, scores: bool = True) -> wire.Status:
-        progress = asdict(self.current_progress())
+        progress, expiry = asdict(self.current_progress()), self.credentials.expiry
         if not scores:
             del progress["loss"], progress["accuracy"]
         return wire.Status(
@@ -246,4 +286,6 @@ class NodeState:
             version=__version__,
             manifest=self.manifest.hash,
             privacy=None if self.spent is None else wire.SpentBudget(**self.spent.as_dict()),
+            certificate_expiry=expiry,
+            certificate_notice=self.certificate_notice(expiry, time.time()),
         )

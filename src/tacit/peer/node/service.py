@@ -92,11 +92,16 @@ class PeerService:
     def _guard(self, context: Any) -> Iterator[str]:
         """Yield the caller's name; log errors of the block and end the call with them."""
         federation = self._state.manifest.federation
-        caller = transport.caller_name(context, federation)
+        caller, fingerprint = transport.identify_caller(context, federation)
         try:
             if caller is None:
                 text = f"the caller's certificate is not of federation {federation}"
                 raise Refused(StatusCode.PERMISSION_DENIED, "another federation", text)
+            log = self._state.changes.log
+            if not log.accepts(caller, fingerprint):
+                text = f"the operator revoked this certificate of {caller}: "
+                text += f"entry {log.revoked_in(caller)} of its log"
+                raise Refused(StatusCode.PERMISSION_DENIED, "revoked", text)
             self._admit(context.peer(), self._group(caller))
             yield caller
         except Refused as refusal:
@@ -207,9 +212,7 @@ class PeerService:
         return self._state.status(scores=self._state.shares_scores)
 
     def _get_manifest(self, _: wire.Empty, caller: str) -> wire.SignedManifest:
-        newer, folder = self._state.announced, self._state.folder
-        signed = (newer.manifest.text, newer.signature) if newer else folder.signed_manifest()
-        return wire.SignedManifest(manifest=signed[0], signature=signed[1])
+        return self._state.signed_update()
 
     def _announce_manifest(self, signed: wire.SignedManifest, caller: str) -> wire.Empty:
         if why := self._state.receive_manifest(signed, caller):
