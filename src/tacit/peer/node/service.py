@@ -63,7 +63,11 @@ class PeerService:
                 "GetStatus": self._unary(wire.Empty, self._get_status),
                 "GetManifest": self._unary(wire.Empty, self._get_manifest),
                 "AnnounceManifest": self._unary(
-                    wire.SignedManifest, self._announce_manifest, transport.MAX_MANIFEST_BYTES
+                    wire.SignedManifest,
+                    self._announce_manifest,
+                    transport.MAX_MANIFEST_BYTES,
+                    # After a revocation, a member brings the log that has its new certificate.
+                    even_revoked=True,
                 ),
             },
         )
@@ -73,11 +77,13 @@ class PeerService:
         kind: type[M],
         answer: Callable[[M, str], Message],
         limit: int = transport.MAX_REQUEST_BYTES,
+        *,
+        even_revoked: bool = False,
     ) -> Any:
         """A handler of single requests; it checks the caller first, as a request may never come."""
 
         def handle(requests: Iterator[bytes], context: Any) -> bytes:
-            with self._guard(context) as caller, self._count_call(caller):
+            with self._guard(context, even_revoked) as caller, self._count_call(caller):
                 raw = next(_until_hangup(requests), None)
                 if raw is not None:
                     return answer(_parse(kind, raw, limit), caller).SerializeToString()
@@ -89,7 +95,7 @@ class PeerService:
         return grpc.stream_unary_rpc_method_handler(handle)
 
     @contextmanager
-    def _guard(self, context: Any) -> Iterator[str]:
+    def _guard(self, context: Any, even_revoked: bool = False) -> Iterator[str]:
         """Yield the caller's name; log errors of the block and end the call with them."""
         federation = self._state.manifest.federation
         caller, fingerprint = transport.identify_caller(context, federation)
@@ -98,11 +104,13 @@ class PeerService:
                 text = f"the caller's certificate is not of federation {federation}"
                 raise Refused(StatusCode.PERMISSION_DENIED, "another federation", text)
             log = self._state.changes.log
-            if not log.accepts(caller, fingerprint):
+            is_accepted = log.accepts(caller, fingerprint)
+            if not is_accepted and not even_revoked:
                 text = f"the operator revoked this certificate of {caller}: "
                 text += f"entry {log.revoked_in(caller)} of its log"
                 raise Refused(StatusCode.PERMISSION_DENIED, "revoked", text)
-            self._admit(context.peer(), self._group(caller))
+            if is_accepted:
+                self._admit(context.peer(), self._group(caller))
             yield caller
         except Refused as refusal:
             if refusal.reason is not None:
