@@ -53,7 +53,7 @@ def create(
 
     With --nodes instead, the keys of all nodes are made here: for trials.
     """
-    from tacit.cli.federation_changes import print_signed, read_requests
+    from tacit.cli.federation_changes import print_requests, print_signed, read_requests
     from tacit.cli.federation_tables import print_summary
     from tacit.config.loading import load_config, make_config
     from tacit.peer.federation import operator
@@ -62,7 +62,7 @@ def create(
         raise Misuse("--ca-key is given without --ca.", "Also give the authority's certificate.")
     if graph is not None and edges is not None:
         raise Misuse("--graph and --edges are both given.", "Give only one of them.")
-    settings = list(overrides or [])
+    settings, asked = list(overrides or []), read_requests(requests)
     if graph is not None:
         settings.append(f"graph.kind={json.dumps(graph)}")
     if mixing is not None:
@@ -74,7 +74,7 @@ def create(
         name if name is not None else folder.resolve().name,
         _parse_nodes(nodes),
         make_config({}, settings) if config is None else load_config(config, settings),
-        requests=read_requests(requests),
+        requests=asked,
         days=days,
         authority=_authority(ca, ca_key),
         ca_certificate=None if ca is None else _read_pem(ca),
@@ -86,8 +86,9 @@ def create(
             f"{folder}/nodes/*/node.csr, then install each certificate:\n"
             f"  tacit federation certificate {folder} NODE FILE"
         )
-    if requests:
-        print_signed(created, [request.name for request in read_requests(requests)])
+    if asked:
+        print_requests(asked)
+        print_signed(created, [request.name for request in asked])
     if nodes:
         print(
             "The private keys of the nodes were made on this machine: good for trials. For real\n"
@@ -116,7 +117,7 @@ def add(
     With NODE=HOST:PORT instead, the keys are made here, in a folder for the node. Once the other
     nodes are notified, they wait for the new one.
     """
-    from tacit.cli.federation_changes import print_signed, read_requests
+    from tacit.cli.federation_changes import print_requests, print_signed, read_requests
     from tacit.cli.federation_nodes import announce_manifest
     from tacit.cli.federation_tables import print_change
     from tacit.peer.federation import operator
@@ -141,6 +142,7 @@ def add(
     print_change(before, after)
     announce_manifest(federation, before, later)
     if asked is not None:
+        print_requests([asked])
         return print_signed(federation, [name])
     place = federation.node(name).path
     if not (place / "node.pem").exists():
@@ -198,7 +200,7 @@ def renew(
     later: Later = False,
 ) -> None:
     """Issue new certificates: for new keys by --request, otherwise for the same keys."""
-    from tacit.cli.federation_changes import print_signed, read_requests
+    from tacit.cli.federation_changes import print_requests, print_signed, read_requests
     from tacit.cli.federation_nodes import announce_manifest
     from tacit.peer.federation import certificate_renewal
     from tacit.peer.federation.folders import FederationFolder
@@ -209,10 +211,9 @@ def renew(
     if requests and nodes:
         raise Misuse("Both nodes and requests are given.", "Renew them one after the other.")
     if requests:
-        renewed = [
-            sign_renewal(folder, request, days, authority=authority)
-            for request in read_requests(requests)
-        ]
+        asked = read_requests(requests)
+        renewed = [sign_renewal(folder, one, days, authority=authority) for one in asked]
+        print_requests(asked)
     else:
         renewed = certificate_renewal.renew(folder, nodes or None, days, authority=authority)
     for one in renewed:

@@ -97,6 +97,13 @@ def read_requests(paths: Sequence[Path] | None) -> list[MemberRequest]:
     return [read_request(path) for path in paths or ()]
 
 
+def print_requests(requests: Sequence[MemberRequest]) -> None:
+    """The fingerprints to compare with the members."""
+    for request in requests:
+        print(f"{request.name}: request {request.fingerprint}, at {request.address}")
+    print("Compare each fingerprint with its member, by phone, before you send the bundle.")
+
+
 def print_signed(federation: FederationFolder, names: Sequence[str]) -> None:
     """What to send to members that have made their keys, and what to compare."""
     from tacit.peer.federation.certificates import certificate_info

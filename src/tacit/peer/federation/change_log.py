@@ -80,7 +80,10 @@ class Entry:
         return self.signed_text[:-1] + f',"signature":"{self.signature}"}}'.encode()
 
     def describe(self) -> str:
-        """The change in words."""
+        """The change in words, without characters that control a terminal."""
+        return "".join(each if each.isprintable() else "�" for each in self._describe())
+
+    def _describe(self) -> str:
         change = self.change
         if self.kind == "roster":
             return f"roster of generation {change['generation']}: {', '.join(change['members'])}"

@@ -34,10 +34,12 @@ def follow_changes(state: NodeState) -> Iterator[None]:
     def watch() -> None:
         while not ended.is_set():
             try:
+                is_new = state.changes.changed.is_set()
+                state.changes.changed.clear()
                 state.credentials.current()
                 state.changes.refresh()
                 announce_expiry(state, time.time())
-                sharing.share(time.monotonic())
+                sharing.share(time.monotonic(), at_once=is_new)
             except Exception as problem:  # the next round may succeed
                 state.event_log.write_throttled(
                     60, "changes", "internal error", "error", why=repr(problem)
@@ -63,13 +65,10 @@ class LogSharing:
         self._next_attempt = 0.0
         self._first = state.changes.log.head
 
-    def share(self, now: float) -> None:
-        """Send the log to all neighbours that may not have it."""
-        state = self._state
-        is_new = state.changes.changed.is_set()
-        state.changes.changed.clear()
-        head = state.changes.log.head
-        if not is_new and now < self._next_attempt:
+    def share(self, now: float, *, at_once: bool) -> None:
+        """Send the log to all neighbours that may not have it, after a pause unless `at_once`."""
+        state, head = self._state, self._state.changes.log.head
+        if not at_once and now < self._next_attempt:
             return
         self._next_attempt = now + RETRY_SECONDS
         for member in state.manifest.in_neighbours(state.name):

@@ -293,13 +293,15 @@ class NeighbourClient:
             if same:
                 if why := state.receive_manifest(signed, name):
                     raise Rejected("configuration", why)
-                self._update_channel()
-            elif signed.manifest == state.manifest.text:
-                raise Rejected("manifest", "it claims a newer manifest but sends the one we have")
-            else:
-                state.receive_manifest(signed, name)
+                if state.changes.log.number <= ours.log_entries:
+                    raise Rejected("manifest", "it claims a longer log than it sends")
+                # Its address or certificate may be another now: connect again.
                 raise RosterChanged
-        elif theirs.generation < ours.generation or theirs.log_entries < ours.log_entries:
+            if signed.manifest == state.manifest.text:
+                raise Rejected("manifest", "it claims a newer manifest but sends the one we have")
+            state.receive_manifest(signed, name)
+            raise RosterChanged
+        if theirs.generation < ours.generation or theirs.log_entries < ours.log_entries:
             self._call("AnnounceManifest", state.signed_update())
             if not same:
                 raise RosterChanged
