@@ -116,7 +116,7 @@ class Fuzzer:
         manifest = self._manifest
         if method == "Hello":
             return wire.NodeInfo(
-                protocol=2, federation=manifest.federation, generation=1,
+                protocol=3, federation=manifest.federation, generation=1,
                 manifest_sha256=manifest.hash, sections=manifest.sections, parameters=99,
                 dtype="torch.float32", version="1",
             ).SerializeToString()  # fmt: skip

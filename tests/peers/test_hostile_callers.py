@@ -263,7 +263,7 @@ def test_nodes_with_different_manifests_refuse_each_other_and_say_where_they_dif
 
 
 MISMATCHES = {
-    "protocol 1 there, 2 here": {"protocol": 1},
+    "protocol 1 there, 3 here": {"protocol": 1},
     "federation 'banks-01234567' there": {"federation": "banks-01234567"},
     "a model of 7 numbers (torch.float32) there, 6 (torch.float32) here": {"parameters": 7},
     "a model of 6 numbers (torch.float64) there": {"dtype": "torch.float64"},
@@ -581,7 +581,7 @@ def operator_sees(home, answer):
         alone = dataclasses.replace(manifest, members=(member,))
         client = FederationClient(alone, home.operator_credentials(), home.ca())
         try:
-            return client.status(TIMEOUT)[0], client.announce(b"", b"", TIMEOUT)["n1"]
+            return client.status(TIMEOUT)[0], client.announce(b"", b"", b"", TIMEOUT)["n1"]
         finally:
             client.close()
 
@@ -589,11 +589,18 @@ def operator_sees(home, answer):
 def test_a_status_cannot_control_the_terminal(home):
     wild = "\x1b]0;owned\x07\x1b[2J\r\n" + "x" * 10_000
     status = wire.Status(
-        name=wild, phase=wild, problem=wild, version=wild, waiting_for=[wild] * 1_000, step=5
+        name=wild,
+        phase=wild,
+        problem=wild,
+        version=wild,
+        certificate_notice=wild,
+        waiting_for=[wild] * 1_000,
+        step=5,
     )
     report, _ = operator_sees(home, lambda raw: status.SerializeToString())
     shown = report.as_dict()
-    texts = [shown[key] for key in ("name", "phase", "problem", "version")] + shown["waiting_for"]
+    texts = [shown[key] for key in ("name", "phase", "problem", "version", "certificate_notice")]
+    texts += shown["waiting_for"]
     assert all(text.isprintable() and len(text) < 500 for text in texts)
     assert len(shown["waiting_for"]) < 500
     assert (shown["step"], shown["reached"]) == (5, True)

@@ -356,12 +356,12 @@ def test_numbers_are_never_reused(home):
     assert again.member("bern").since == again.generation == 5
 
 
-def test_names_are_never_reused(home):
+def test_names_are_not_reused_without_a_revocation(home):
     """The certificate of a removed node may still be valid."""
     remove(home.path, "oslo")
     add(home.path, "wien", "wien.example.org:7400")
     with pytest.raises(
-        Misuse, match=r"oslo was a member before.*Choose another name, e\.g\. oslo-2"
+        Misuse, match=r"oslo was a member before.*Or choose another name, e\.g\. oslo-2"
     ):
         add(home.path, "oslo", NODES["oslo"])
     assert home.manifest().former_members == ("oslo",)
