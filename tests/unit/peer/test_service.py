@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from tacit.config.loading import make_config
 from tacit.peer.federation.certificates import server_name
 from tacit.peer.federation.federation_client import status_to_dict
+from tacit.peer.federation.membership import revoke
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node import finished_peers, service
@@ -261,6 +262,35 @@ def test_the_status_has_a_budget_only_if_a_guarantee_was_promised(node, tmp_path
 def test_others_do_not_get_the_status(node):
     refusal = (StatusCode.PERMISSION_DENIED, "z is not a member")
     assert node.refusal("GetStatus", caller="z") == refusal
+
+
+# --- revoked certificates -------------------------------------------------------------------------
+
+
+def test_a_revoked_caller_can_only_bring_a_newer_log(home, tmp_path):
+    folder = type(home)(shutil.copytree(home.path, tmp_path / "f"))
+    revoke(folder.path, "b", keep=True)
+    node = ServedNode(folder)
+    for method in METHODS:
+        if method != "AnnounceManifest":
+            raw = [node.request(1)] if method == "FetchMessages" else b""
+            code, why = node.refusal(method, raw)
+            assert code == StatusCode.PERMISSION_DENIED
+            assert why == "the operator revoked this certificate of b: entry 6 of its log"
+    assert node.rejected("revoked") == len(METHODS) - 1
+    node.call("GetStatus", caller="c")
+    # The operator signs a new certificate. Its owner brings the log that has it.
+    context = node.context("b")
+    new = context.auth_context()["x509_pem_cert"][0]
+    folder.record(("certificate", {"name": "b", "certificate": new.decode()}))
+    text, signature, log = folder.signed_update()
+    raw = wire.SignedManifest(manifest=text, signature=signature, log=log).SerializeToString()
+    assert node.call("AnnounceManifest", raw) == b""
+    assert node.call("GetStatus", context=context)
+    old = node.context("b")
+    old._certificate = folder.node("b").certificate()
+    with pytest.raises(Aborted, match="revoked"):
+        node.call("GetStatus", context=old)
 
 
 # --- errors of the node ---------------------------------------------------------------------------

@@ -180,6 +180,15 @@ class ChangeLog:
         revoked = self.revoked_in(name)
         return None if revoked is None else self.certificates(name, after=revoked)
 
+    def trusted_roots(self, name: str, ca: bytes) -> bytes:
+        """The certificates (PEM) that a server must show one of, or be signed by.
+
+        That is the authority's. After a revocation it is each newer certificate of the server
+        itself, which may be none: b"".
+        """
+        trusted = self.trusted_certificates(name)
+        return ca if trusted is None else b"".join(trusted)
+
     def accepts(self, name: str, fingerprint: str) -> bool:
         """Whether a valid certificate of a name is accepted: after a revocation only newer ones."""
         trusted = self.trusted_certificates(name)

@@ -31,7 +31,7 @@ class FollowedLog:
         self._ca = folder.ca()
         self._subscribers: list[Subscriber] = []
         self._lock = threading.Lock()
-        self._stamp = self._read_stamp()
+        self._stamp, self._is_stored = self._read_stamp(), True
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call a function with all new entries; returns what ends that."""
@@ -63,9 +63,12 @@ class FollowedLog:
         return True
 
     def refresh(self) -> None:
-        """Follow the log in the folder, which `tacit member join` may have replaced."""
+        """Follow the log in the folder, which `tacit member join` may have replaced.
+
+        If ours could not be stored before, this tries again.
+        """
         stamp = self._read_stamp()
-        if stamp == self._stamp and stamp is not None:
+        if stamp == self._stamp and stamp is not None and self._is_stored:
             return
         try:
             self.update((self._folder.path / "federation.log").read_bytes())
@@ -79,18 +82,15 @@ class FollowedLog:
         return self.log.addresses(manifest.hash).get(member.name, member.address)
 
     def roots(self, name: str) -> bytes:
-        """The certificates (PEM) that a node must show one of, or be signed by.
-
-        That is the authority's. After a revocation it is each newer certificate of the node itself,
-        which may be none: b"".
-        """
-        trusted = self.log.trusted_certificates(name)
-        return self._ca if trusted is None else b"".join(trusted)
+        """The certificates that a neighbour is trusted by; see ChangeLog.trusted_roots."""
+        return self.log.trusted_roots(name, self._ca)
 
     def _store(self) -> None:
-        """Store the log. If that fails, neighbours will send it again after a restart."""
+        """Store the log. If that fails, it is tried again."""
+        self._is_stored = False
         try:
             self._folder.update_log(self.log.text)
+            self._is_stored = True
         except (Misuse, OSError) as problem:
             self._log_problem(problem)
 

@@ -21,8 +21,8 @@ class LiveCredentials:
     use: key and certificate are two files, which cannot be replaced in one step.
     """
 
-    def __init__(self, folder: NodeFolder, event_log: EventLog) -> None:
-        self._folder, self._event_log = folder, event_log
+    def __init__(self, folder: NodeFolder, name: str, event_log: EventLog) -> None:
+        self._folder, self._name, self._event_log = folder, name, event_log
         self._lock = threading.Lock()
         self._stamp: object = None
         self._credentials: Credentials | None = None
@@ -35,6 +35,9 @@ class LiveCredentials:
                 return self._credentials
             try:
                 found = self._folder.credentials()
+                if (other := certificate_info(found.certificate).name) != self._name:
+                    problem = f"The certificate belongs to {other!r}, not to {self._name!r}."
+                    raise Misuse(problem, f"Install the certificate of {self._name}.")
             except (Misuse, OSError) as problem:
                 if self._credentials is None:
                     raise

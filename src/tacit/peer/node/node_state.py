@@ -96,7 +96,7 @@ class NodeState:
     changes: FollowedLog = field(init=False)
 
     def __post_init__(self) -> None:
-        self.credentials = LiveCredentials(self.folder, self.event_log)
+        self.credentials = LiveCredentials(self.folder, self.name, self.event_log)
         self.changes = FollowedLog(self.folder, self.event_log)
 
     @property
