@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import signal
 import socket
 import ssl
@@ -16,8 +17,9 @@ from tacit.peer.federation import signing
 from tacit.peer.federation.certificates import certificate_info
 from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.member_bundle import bundle_path, install_bundle, read_bundle
-from tacit.peer.federation.member_request import read_request, renew_member
+from tacit.peer.federation.member_request import init_member, read_request, renew_member
 from tacit.peer.federation.membership import change_address, revoke, sign_renewal
+from tacit.peer.federation.operator import add
 from tacit.peer.wire.transport import SERVICE, grpc, open_channel
 
 STEPS = 150
@@ -196,6 +198,40 @@ def test_a_revoked_member_is_shut_out_at_once_and_the_others_go_on(places):
         assert summary["steps"] == STEPS
         assert len(logged(nodes, name, "started")) == 1
         assert [one["generation"] for one in logged(nodes, name, "roster changed")] == [2]
+
+
+def test_a_revoked_member_comes_back_with_new_keys(places, tmp_path):
+    """It brings its state along, and all do all iterations."""
+    nodes, operator = places
+    others = NAMES[:3]
+    with ForkedFederation(nodes, save_seconds=0.5) as local:
+        until_step(nodes, 10, NAMES)
+        before = nodes.manifest()
+        revoke(operator.path, "n3")
+        announce(operator, before)
+        assert local.nodes["n3"].process.wait(120) == 0  # the operator told it
+        for name in others:
+            until(lambda name=name: logged(nodes, name, "roster changed"), "n3 is removed")
+        # Hold the others, so that they do not finish before it is back.
+        for name in others:
+            local.nodes[name].process.send_signal(signal.SIGSTOP)
+        address = before.member("n3").address
+        request = read_request(init_member(tmp_path / "again", "n3", address))
+        add(operator.path, "n3", address, request=request)
+        install_bundle(tmp_path / "again", read_bundle(bundle_path(operator, "n3")))
+        old = nodes.node("n3").path
+        shutil.copytree(old / "run", tmp_path / "again" / "run")
+        shutil.rmtree(old)
+        shutil.move(tmp_path / "again", old)
+        for name in others:
+            local.nodes[name].process.send_signal(signal.SIGCONT)
+        local.start("n3")
+        announce(operator, before)
+        finish(local)
+    for name in NAMES:
+        summary = json.loads((nodes.node(name).run / "summary.json").read_text())
+        assert (summary["steps"], summary["generation"]) == (STEPS, 3)
+    assert logged(nodes, "n3", "resumed")[-1]["step"] > 0
 
 
 def silence(waits):

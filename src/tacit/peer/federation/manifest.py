@@ -46,7 +46,8 @@ class Manifest:
     graph: Graph  # over positions in `members`
     config: Config
     next_number: int  # the number of the next node to join
-    # Names of removed nodes. They are never reused: their certificates may still be valid.
+    # Names of removed nodes. Their certificates may still be valid, so a name is reused only after
+    # a revocation.
     former_members: tuple[str, ...]
     text: bytes
 

@@ -327,7 +327,7 @@ class Node:
         if self.name not in manifest.names:
             raise RemovedFromRoster(
                 f"{self.name} is not in the roster of generation {manifest.generation} of "
-                f"{manifest.federation}. To take part again, ask the operator for a new name."
+                f"{manifest.federation}. To take part again, ask the operator to add it."
             )
         check_allowed(manifest.config, self.options.allowed_code)
         position, number = manifest.position(self.name), manifest.member(self.name).number
