@@ -492,10 +492,23 @@ def test_a_false_claim_of_a_longer_log_is_rejected(home, channel, tmp_path):
     assert channel.calls == ["Hello", "GetManifest", "Hello", "FetchMessages"]
 
 
-def test_a_fork_of_the_log_is_named(home, client):
-    theirs = client._state.node_info()
-    theirs.log_head = b"x" * 32
-    assert "it is a fork" in client._state.find_mismatch(theirs)
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_fork_of_the_log_is_named(home, channel, tmp_path, more):
+    """The operator changed the federation in two copies of its folder."""
+    ours, theirs = (FederationFolder(tmp_path / name) for name in ("ours", "theirs"))
+    for number, copy in enumerate((ours, theirs)):
+        shutil.copytree(home.path, copy.path)
+        change_address(copy.path, "c", f"127.0.0.1:76{number:02}")
+    if more:
+        change_address(theirs.path, "b", "127.0.0.1:7650")
+    client = make_client(ours)
+    channel.replies["Hello"] = longer_log_of(theirs)
+    channel.replies["GetManifest"] = lambda raw: signed_update(theirs).SerializeToString()
+    with pytest.raises(Stopped):
+        receive(client, 1, on_wait=client.cancel)
+    assert "The operator's log forks at entry 5" in client.report
+    assert channel.calls == ["Hello", "GetManifest"]
+    assert client._state.changes.log == ours.log()
 
 
 def test_no_call_is_made_to_a_revoked_neighbour(home, channel, tmp_path):

@@ -288,13 +288,15 @@ class NeighbourClient:
         if why := state.find_mismatch(theirs):
             raise Rejected("configuration", why)
         same = theirs.generation == ours.generation
-        if theirs.generation > ours.generation or (same and theirs.log_entries > ours.log_entries):
+        # With as many entries and another head, their log is a fork: it tells from which entry on.
+        may_be_longer = theirs.log_head != ours.log_head and theirs.log_entries >= ours.log_entries
+        if theirs.generation > ours.generation or (same and may_be_longer):
             signed = _parse(wire.SignedManifest, self._call("GetManifest", wire.Empty()))
             if same:
                 if why := state.receive_manifest(signed, name):
                     raise Rejected("configuration", why)
                 if state.changes.log.number <= ours.log_entries:
-                    raise Rejected("manifest", "it claims a longer log than it sends")
+                    raise Rejected("manifest", "it claims another log than it sends")
                 # Its address or certificate may be another now: connect again.
                 raise RosterChanged
             if signed.manifest == state.manifest.text:

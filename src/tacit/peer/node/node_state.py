@@ -254,9 +254,6 @@ class NodeState:
             changed = [one for one in names if theirs.sections.get(one) != ours.sections.get(one)]
             parts = ", ".join(changed)[:200] or "form"
             return f"another manifest for generation {ours.generation}, which differs in {parts}"
-        if theirs.log_entries == ours.log_entries and theirs.log_head != ours.log_head:
-            number = ours.log_entries
-            return f"another log of the operator: with {number} entries, too, but it is a fork"
         return None
 
     def progress_notice(self) -> wire.ProgressNotice:
