@@ -3,13 +3,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: help install demo test test-all lint types docs wire clean
+.PHONY: help install demo test test-all lint types docs dist lock wire clean
 
 help:
 	@echo "make demo     install into $(VENV) and run the demonstration"
 	@echo "make test     install what is missing, lint, type-check, run the quick tests"
 	@echo "make test-all run the rest: real processes and data, papers, long property tests"
 	@echo "make docs     build the documentation into site/"
+	@echo "make dist     build wheel, source distribution and SBOM into dist/"
 	@echo "make install  install into $(VENV) only"
 
 $(VENV)/.installed: pyproject.toml papers/pyproject.toml constraints.txt
@@ -53,9 +54,26 @@ $(VENV)/.installed-docs: $(VENV)/.installed
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+$(VENV)/.installed-release: $(VENV)/.installed
+	@echo "Installing the release tools ..."
+	@$(PIP) --editable '.[release]' --editable papers
+	@touch $@
+
+# The wheel is built from the source distribution, so that both are complete.
+dist: $(VENV)/.installed-release
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
+	  --output-file dist/sbom.cdx.json deploy/requirements.txt
+
+# After a change of dependencies or constraints; needs an index with PyTorch's CPU builds.
+lock: $(VENV)/.installed
+	$(BIN)/python tools/lock.py
+
 # After a change of wire.proto.
 wire: $(VENV)/.installed-dev
 	cd src && ../$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. tacit/peer/wire/wire.proto
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache site
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist site

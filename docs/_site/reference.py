@@ -52,11 +52,11 @@ def command_line() -> str:
 
     from tacit.cli.app import COMMANDS, app
 
-    ours = {"reproduce"}  # of the package in papers/; other installed plugins are not ours
+    ours = "tacit-papers"  # other installed plugins are not ours
     root = typer.main.get_command(app)
     parts = []
     for name, command in root.commands.items():
-        if name not in COMMANDS or name in ours:
+        if COMMANDS.package(name) in (None, ours):
             parts += _command(f"tacit {name}", command)
     return "\n\n".join(parts)
 
@@ -112,12 +112,15 @@ def section_keys(name: str) -> str:
     """The keys of one section with type, default and description."""
     from pydantic_core import PydanticUndefined
 
+    from tacit.config.sections import descriptions
+
     kind = _section(name)
+    texts = descriptions(kind)
     hints = get_type_hints(kind)
     rows = []
     for key, field in kind.model_fields.items():
         default = "required" if field.default is PydanticUndefined else _value(field.default)
-        description = _escape(field.description or "")
+        description = _escape(texts.get(key, ""))
         rows.append((f"`{key}`", _type(hints[key]), default, description))
     return _table(("key", "type", "default", "meaning"), rows)
 
@@ -134,7 +137,7 @@ def _section(name: str) -> type[Any]:
 def partitions() -> str:
     """The kinds of partition with their options."""
     from tacit import data
-    from tacit.data.partition import _KINDS
+    from tacit.data.partitions import _KINDS
 
     rows = []
     for kind, (make, option) in _KINDS.items():

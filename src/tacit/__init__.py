@@ -11,33 +11,7 @@ The public names are listed in `__init__.pyi` and imported when they are first u
 `tacit --help` does not load torch.
 """
 
-import ast
-from importlib import import_module
-from pathlib import Path
-from typing import Any
-
+from tacit.core.lazy_names import lazy_names
 from tacit.core.version import __version__ as __version__
 
-_HOMES = {
-    alias.name: statement.module
-    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text("utf-8")).body
-    if isinstance(statement, ast.ImportFrom)
-    for alias in statement.names
-}
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'tacit' has no attribute {name!r}")
-    home = _HOMES[name]
-    if home == "tacit":
-        value: Any = import_module(f"tacit.{name}")
-    else:
-        value = getattr(import_module(str(home)), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+__all__, __getattr__, __dir__ = lazy_names(__name__)

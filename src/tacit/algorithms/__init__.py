@@ -1,33 +1,8 @@
-"""The algorithms, one file each, and their registry: a new one is registered by one line here."""
+"""The algorithms, one file each, and their registry.
 
-from __future__ import annotations
+The public names are listed in `__init__.pyi`.
+"""
 
-from tacit.algorithms.algorithm import Algorithm
-from tacit.core.plugins import Registry
+from tacit.core.lazy_names import lazy_names
 
-ALGORITHMS: Registry[type[Algorithm]] = Registry(
-    "tacit.algorithms",
-    "algorithm",
-    {
-        "dsgt": "tacit.algorithms.dsgt:DSGT",
-        "dp-dsgt": "tacit.algorithms.dp_dsgt:DPDSGT",
-        "lppa": "tacit.algorithms.lppa:LPPA",
-        "dsg": "tacit.algorithms.dsg:DSG",
-        "edsg": "tacit.algorithms.edsg:EDSG",
-        "dsg-rms": "tacit.algorithms.dsg_rms:DSGRMS",
-        "edsg-rms": "tacit.algorithms.edsg_rms:EDSGRMS",
-        "dsgt-rms": "tacit.algorithms.dsgt_rms:DSGTRMS",
-        "pd-lms": "tacit.algorithms.pd_lms:PDLMS",
-        "psgt": "tacit.algorithms.psgt:PSGT",
-        "mdsg": "tacit.algorithms.mdsg:MDSG",
-        "d-psgd": "tacit.algorithms.d_psgd:DPSGD",
-        "defl-vp": "tacit.algorithms.defl_vp:DeFLVP",
-        "pdmm": "tacit.algorithms.pdmm:PDMM",
-        "admm": "tacit.algorithms.admm:ADMM",
-        "fedavg": "tacit.algorithms.fedavg:FedAvg",
-        "decor": "tacit.algorithms.decor:Decor",
-        "private-sgd": "tacit.algorithms.private_sgd:PrivateSGD",
-    },
-)
-
-__all__ = ["ALGORITHMS", "Algorithm"]
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated
@@ -14,47 +13,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.arguments import Data, Json, Overrides
-from tacit.cli.bench import bench
-from tacit.cli.data import app as data_app
-from tacit.cli.federation import app as federation_app
-from tacit.cli.federation_changes import address, log, revoke
-from tacit.cli.member import app as member_app
-from tacit.cli.node import node
-from tacit.cli.privacy import privacy
-from tacit.cli.progress import ProgressBar, ProgressBars
-from tacit.cli.runs import compare, report, run
+from tacit.cli.arguments import AllowCode, Data, Json, Overrides
+from tacit.cli.lazy_commands import Commands, lazy_group
 from tacit.core.errors import Misuse
 from tacit.core.plugins import Registry
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="Train together, tell nothing: privacy-preserving decentralized federated learning.",
-)
-COMMANDS: Registry[Callable[..., None] | typer.Typer] = Registry("tacit.commands", "command", {})
 
-
-@app.callback(invoke_without_command=True)
-def version(
-    context: typer.Context,
-    show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    several = "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
-    if several and context.invoked_subcommand not in ("run", None):
-        raise Misuse(
-            f"torchrun would start `tacit {context.invoked_subcommand}` once in every process.",
-            "Only `tacit run` uses several processes: start the others without torchrun.",
-        )
-    if show:
-        from tacit.core.version import __version__
-
-        print(f"tacit {__version__}")
-        raise typer.Exit
-
-
-@app.command()
 def demo(
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report, new or empty.")
@@ -62,6 +26,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Train on bundled digits with four algorithms, and show what a neighbour learns."""
+    from tacit.cli.progress import ProgressBars
     from tacit.experiment.demo import CAVEAT, HEADER, run_demo
 
     folder = out or _unused_folder(Path("tacit-demo"))
@@ -86,16 +51,12 @@ def demo(
     print(*result.audit, f"Report: {result.report}", sep="\n")
 
 
-app.command()(run)
-app.command()(compare)
-
-
-@app.command()
 def audit(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="CONFIG|RUN", help="TOML file of an experiment, or the folder of a run."
+            metavar="CONFIG|FOLDER",
+            help="TOML file of an experiment, or the folder of a run, a federation or a node.",
         ),
     ],
     adversary: Annotated[
@@ -106,15 +67,28 @@ def audit(
         ),
     ] = None,
     victim: Annotated[
-        list[int] | None, typer.Option(help="Client to attack (default: 0; repeatable).")
+        list[str] | None,
+        typer.Option(
+            help="Client to attack, by number, or in a federation by name (default: 0, or the node "
+            "whose folder it is; repeatable)."
+        ),
     ] = None,
     iterations: Annotated[
         int, typer.Option("-n", "--iterations", min=1, help="Number of iterations to audit.")
     ] = 10,
-    delta: Annotated[float, typer.Option(help="δ of the privacy guarantee.")] = 1e-5,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="δ of the privacy guarantee (default: the promised one, or 1e-5)."),
+    ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="Time limit of one attack.")] = 60.0,
     restarts: Annotated[int, typer.Option(min=1, help="Restarts of each inversion.")] = 8,
-    attacks: Annotated[bool, typer.Option(help="Run attacks, or only prove and bound.")] = True,
+    attacks: Annotated[
+        bool | None,
+        typer.Option(
+            "--attacks/--no-attacks",
+            help="Run attacks (default), or only prove and bound, as in a federation.",
+        ),
+    ] = None,
     canaries: Annotated[
         bool,
         typer.Option("--canaries", help="Measure lower bounds on ε also with --no-attacks."),
@@ -133,6 +107,7 @@ def audit(
     data: Data = None,
     overrides: Overrides = None,
     as_json: Json = False,
+    allow_code: AllowCode = None,
     algorithms: Annotated[
         str | None,
         typer.Option(
@@ -144,15 +119,35 @@ def audit(
     """Find out who can learn what about the data: proved, bounded and measured."""
     from tacit.auditing.attacks.reconstruction_attacks import AttackOptions
     from tacit.cli.audit import print_audit, print_audits
+    from tacit.cli.progress import ProgressBar
     from tacit.experiment import auditing
     from tacit.experiment.compare import split_outside_brackets
 
-    if algorithms is None:
+    federation = None
+    if (source / "federation.toml").is_file():
+        from tacit.peer.federation.audited import AuditedFederation
+
+        if attacks or canaries or sample_canaries or algorithms or overrides:
+            raise Misuse(
+                "Attacks, canaries, --algorithms and --set do not go with a federation: its data "
+                "are at its members, and its manifest is signed.",
+                "Leave them out, or audit a configuration with data of the same kind.",
+            )
+        federation, attacks = AuditedFederation.load(source), False
+        victims = federation.victims(victim or [])
+        named = [federation.adversary(one) for one in adversary or []]
+        adversary = named or federation.adversaries(victims[0])
+        subjects = {"": federation.subject(allow_code or ())}
+    elif algorithms is None:
         subjects = {"": auditing.load_subject(source, overrides or [], data)}
     else:
         labels = [part.strip() for part in split_outside_brackets(algorithms, ",")]
         subjects = auditing.load_variants(source, list(filter(None, labels)), overrides or [], data)
-    folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
+    if federation is not None:
+        folder = out or source / "audit"
+    else:
+        folder = out or (source if source.is_dir() else _unused_folder(Path("runs/audit")))
+        victims = [_client_number(one) for one in victim or ["0"]]
     found = {}
     for label, subject in subjects.items():
         keys = subject.experiment.config.run
@@ -163,10 +158,10 @@ def audit(
             found[label] = auditing.audit(
                 subject,
                 adversary,
-                victim or [0],
+                victims,
                 iterations=iterations,
                 delta=delta,
-                attacks=attacks and options,
+                attacks=attacks is not False and options,
                 canaries=options if canaries else None,
                 progress=progress,
             )
@@ -179,14 +174,17 @@ def audit(
         print(f"Numbers and reports: {folder}")
     else:
         print_audit(found[""], Console())
+        if federation is not None:
+            print(federation.describe())
         print(f"Numbers: {written}\nReport: {page}")
 
 
-app.command()(privacy)
-app.command()(report)
+def _client_number(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    raise Misuse(f"--victim {text} is not the number of a client.", "Give a number, such as 0.")
 
 
-@app.command()
 def algorithms(
     parameters: Annotated[
         int, typer.Option("-p", "--parameters", min=1, help="Model size for the bytes.")
@@ -205,40 +203,53 @@ def algorithms(
         print(f"Left out: {problem}", file=sys.stderr)
 
 
-app.command()(bench)
-app.command()(node)
-app.add_typer(data_app, name="data")
-for change in (revoke, address, log):
-    federation_app.command()(change)
-app.add_typer(federation_app, name="federation")
-app.add_typer(member_app, name="member")
-
-
-def add_plugin_commands() -> None:
-    """Add the commands that other packages register; a broken one fails only when it is used."""
-    for name in COMMANDS:
-        try:
-            command = COMMANDS[name]
-        except Misuse as problem:
-            command = _broken_command(problem)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-
-
-def _broken_command(problem: Misuse) -> Callable[..., None]:
-    def command() -> None:
-        raise problem
-
-    command.__doc__ = f"Not available: {problem.problem}"
-    return command
-
-
 def _unused_folder(folder: Path) -> Path:
     """The folder, or the first of folder-2, folder-3, … that does not exist."""
     others = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
     return next(path for path in chain([folder], others) if not path.exists())
 
 
-add_plugin_commands()
+# In the order of `tacit --help`; other packages can add commands.
+COMMANDS: Commands = Registry(
+    "tacit.commands",
+    "command",
+    {
+        "demo": demo,
+        "run": "tacit.cli.runs:run",
+        "compare": "tacit.cli.runs:compare",
+        "audit": audit,
+        "privacy": "tacit.cli.privacy:privacy",
+        "report": "tacit.cli.runs:report",
+        "algorithms": algorithms,
+        "bench": "tacit.cli.bench:bench",
+        "node": "tacit.cli.node:node",
+        "data": "tacit.cli.data:app",
+        "federation": "tacit.cli.federation_changes:app",
+        "member": "tacit.cli.member:app",
+    },
+)
+
+app = typer.Typer(
+    cls=lazy_group(COMMANDS),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Train together, tell nothing: privacy-preserving decentralized federated learning.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    context: typer.Context,
+    show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    several = "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+    if several and context.invoked_subcommand not in ("run", None):
+        raise Misuse(
+            f"torchrun would start `tacit {context.invoked_subcommand}` once in every process.",
+            "Only `tacit run` uses several processes: start the others without torchrun.",
+        )
+    if show:
+        from tacit.core.version import __version__
+
+        print(f"tacit {__version__}")
+        raise typer.Exit

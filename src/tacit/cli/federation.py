@@ -285,6 +285,22 @@ def status(
 
 
 @app.command()
+def dashboard(
+    folder: AnyFolder,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any.")] = 0,
+    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two queries.")] = 2.0,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Show a federation on a page of this machine, live: graph, curves, budgets, certificates.
+
+    Only the printed link opens the page. It changes nothing in the federation.
+    """
+    from tacit.cli.federation_dashboard import serve_dashboard
+
+    serve_dashboard(folder, port, every, browser)
+
+
+@app.command()
 def up(
     folder: Folder,
     data: Annotated[

@@ -1,4 +1,7 @@
-"""`tacit federation revoke, address, log`, and what is printed about requests of members."""
+"""`tacit federation revoke, address, log`, and what is printed about requests of members.
+
+The registry of commands finds `tacit federation` here, so that it has these commands too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tacit.cli.federation import AnyFolder, AsJson, Edges, Folder, Later, split_list
+from tacit.cli.federation import AnyFolder, AsJson, Edges, Folder, Later, app, split_list
 
 if TYPE_CHECKING:
     from tacit.peer.federation.folders import FederationFolder
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the member.")]
 
 
+@app.command()
 def revoke(
     folder: Folder,
     name: Name,
@@ -48,6 +52,7 @@ def revoke(
     announce_manifest(federation, before, later)
 
 
+@app.command()
 def address(
     folder: Folder,
     name: Name,
@@ -66,6 +71,7 @@ def address(
     print_signed(federation, [name])
 
 
+@app.command()
 def log(folder: AnyFolder, as_json: AsJson = False) -> None:
     """Print the operator's changes, after checking all signatures."""
     from tacit.peer.federation.folders import NodeFolder

@@ -19,7 +19,6 @@ from tacit.peer.federation.federation_client import FederationClient
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
 from tacit.peer.federation.local_processes import LocalFederation
 from tacit.peer.federation.manifest import Manifest
-from tacit.peer.federation.trial import open_trial
 
 
 def connect(folder: Path) -> tuple[FederationClient, str]:
@@ -59,6 +58,8 @@ def run_all_nodes(
     federation: FederationFolder, data: str | None, save_every: float, allowed_code: Sequence[str]
 ) -> None:
     """Start all nodes of a trial, show their status, and stop them if one fails or on Ctrl-C."""
+    from tacit.peer.federation.trial import open_trial
+
     folder = open_trial(federation)
     client, title = connect(folder.path)
     console, logs = Console(stderr=True), f"{folder.path}/nodes/*/run/log.jsonl"

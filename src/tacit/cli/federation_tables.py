@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.filesize import decimal
@@ -14,12 +14,13 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tacit.config.named_code import named_code
-from tacit.peer.federation.agreed_settings import OWN_DATA, check_runnable
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
-from tacit.peer.federation.federation_client import NodeReport
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
-from tacit.peer.federation.manifest import Manifest
+from tacit.peer.federation.manifest import OWN_DATA, Manifest
 from tacit.peer.federation.roster import Member
+
+if TYPE_CHECKING:
+    from tacit.peer.federation.federation_client import NodeReport
 
 EXPIRES_SOON = 30  # days
 STYLES = {"training": "green", "finished": "bold green", "waiting": "yellow", "saving": "bold red"}
@@ -46,8 +47,8 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         "algorithm": manifest.config.algorithm.name,
         "subject": manifest.config.task_name,
         "runs": [asdict(code) for code in named_code(manifest.config)],
-        "graph": manifest.graph.describe(),
-        "directed": manifest.graph.directed,
+        "graph": manifest.topology.describe(),
+        "directed": manifest.topology.directed,
         "members": [
             _describe_member(manifest, member, certificates.get(member.name))
             for member in manifest.members
@@ -59,7 +60,7 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
 
 
 def _describe_member(manifest: Manifest, member: Member, file: Path | None) -> dict[str, Any]:
-    weights = manifest.graph.weights[[manifest.position(member.name)], :].toarray()[0]
+    weights = manifest.topology.rows[manifest.position(member.name)]
     sources = [*manifest.in_neighbours(member.name), member]
     return {
         "name": member.name,
@@ -68,7 +69,7 @@ def _describe_member(manifest: Manifest, member: Member, file: Path | None) -> d
         "since": member.since,
         "sends_to": [other.name for other in manifest.out_neighbours(member.name)],
         "receives_from": {
-            other.name: float(weights[manifest.position(other.name)]) for other in sources
+            other.name: weights.get(manifest.position(other.name), 0.0) for other in sources
         },
         "certificate": None if file is None else _describe_certificate(file),
     }
@@ -144,6 +145,8 @@ def _format_validity(certificate: dict[str, Any] | None) -> tuple[str, Text]:
 
 def print_summary(manifest: Manifest) -> None:
     """One line about the federation, and the cautions of the algorithm."""
+    from tacit.peer.federation.agreed_settings import check_runnable
+
     print(f"{manifest.federation}, generation {manifest.generation}: {manifest.graph.describe()}")
     console = Console(stderr=True, soft_wrap=True)
     for caution in check_runnable(manifest.config, manifest.graph):

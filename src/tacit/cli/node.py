@@ -43,7 +43,8 @@ def node(
         typer.Option(
             "--share-scores",
             help="Let members and the operator query the loss and accuracy, which are computed "
-            "from the node's data. No bound on what leaks accounts for them.",
+            "from the node's data, if the manifest allows it (federation.share_metrics). No bound "
+            "on what leaks accounts for them.",
         ),
     ] = False,
     allow_code: AllowCode = None,

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tacit.cli.arguments import ConfigFile, Data, Json, Out, Overrides, Resume
+from tacit.cli.arguments import AllowCode, ConfigFile, Data, Json, Out, Overrides, Resume
 from tacit.cli.progress import ProgressBars
 
 if TYPE_CHECKING:
@@ -161,13 +161,21 @@ def _format_pair(pair: tuple[float, float] | None, form: str) -> str:
 
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(help="Run folders, or a folder that contains some.")
+        list[Path],
+        typer.Argument(help="Run folders, a folder that contains some, or the folder of a node."),
     ],
     out: Annotated[
         Path | None, typer.Option("--out", help="The page (default: report.html in the folder).")
     ] = None,
+    allow_code: AllowCode = None,
 ) -> None:
-    """Write the report of one run, or of several side by side."""
+    """Write the report of one run, of several side by side, or of a node."""
+    if len(folders) == 1 and (folders[0] / "node.pem").exists():
+        from tacit.peer.node.node_report import write_node_report
+
+        page = write_node_report(folders[0], out or folders[0] / "report.html", allow_code or ())
+        print(f"Report: {page}")
+        return
     from tacit.report.report import write_report
 
     runs = [run for folder in folders for run in _runs_in(folder)]

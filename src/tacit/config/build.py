@@ -8,7 +8,7 @@ from pathlib import Path
 from tacit.algorithms.algorithm import Algorithm
 from tacit.config.graphs import make_graph
 from tacit.config.guarantee import with_guarantee
-from tacit.config.options import make_algorithm, prefix_errors
+from tacit.config.options import make_algorithm
 from tacit.config.sections import Config
 from tacit.config.tasks import (
     clip_gradients,
@@ -18,6 +18,7 @@ from tacit.config.tasks import (
     make_training_task,
 )
 from tacit.core.devices import check_device
+from tacit.core.errors import prefix_errors
 from tacit.data import Dataset, Partition
 from tacit.engines.group import Hosted
 from tacit.graph import Graph

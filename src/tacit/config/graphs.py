@@ -10,9 +10,9 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from tacit.config.options import check_names, prefix_errors, validate_value
+from tacit.config.options import check_names, validate_value
 from tacit.config.sections import GraphSection
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.graph import Graph, Topology
 
 TOPOLOGIES: dict[str, Callable[..., Topology]] = {

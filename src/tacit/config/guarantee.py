@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.algorithms.private_algorithm import PrivateAlgorithm, require_samples
-from tacit.config.options import prefix_errors
 from tacit.config.sections import Config, PrivacySection
 from tacit.core.checks import check_number
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, prefix_errors
 from tacit.graph import Graph
 from tacit.privacy.guarantee import Privacy
 from tacit.privacy.population import Population

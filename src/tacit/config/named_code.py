@@ -10,7 +10,7 @@ from tacit.algorithms import ALGORITHMS
 from tacit.compression import CODECS
 from tacit.config.sections import Config
 from tacit.core.plugins import Registry
-from tacit.data.loading import DATASETS
+from tacit.data.registry import DATASETS
 from tacit.models import MODELS
 
 

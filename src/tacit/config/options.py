@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
@@ -15,7 +14,7 @@ from tacit.algorithms import ALGORITHMS
 from tacit.algorithms.algorithm import Algorithm, options_of, state_type
 from tacit.algorithms.solvers import SOLVERS, Solver
 from tacit.compression import CODECS, Codec
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.core.noise import LAWS, Noise
 from tacit.core.schedules import Constant, Cosine, Exponential, Inverse, Rate
 from tacit.privacy.protection import PROTECTIONS, Protection
@@ -160,15 +159,6 @@ def check_names(section: str, options: Iterable[str], known: Iterable[str], owne
     for name in options:
         if name not in known:
             raise unknown_name(f"{section}.{name} is not an option of {owner}.", name, known)
-
-
-@contextmanager
-def prefix_errors(place: str) -> Iterator[None]:
-    """Put the place in the configuration in front of errors that do not name it."""
-    try:
-        yield
-    except Misuse as problem:
-        raise type(problem)(f"{place}: {problem.problem}", problem.remedy) from None
 
 
 def _make_member(key: str, table: dict[str, Any], family: OptionFamily) -> Any:

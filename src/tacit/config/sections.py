@@ -1,10 +1,13 @@
 """The sections and keys of a configuration: their types, defaults and descriptions.
 
-The string below a key is its description (`Section.model_fields[key].description`).
+The string below a key is its description.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+from itertools import pairwise
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
@@ -18,9 +21,7 @@ DATA_SECTIONS = ("data", "partition", "model")
 class Section(BaseModel):
     """A section that accepts no other keys than its own."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class OpenSection(Section):
@@ -126,6 +127,13 @@ class PrivacySection(Section):
     """Noise instead of as much as the rounds need; the run then stops when epsilon is spent."""
 
 
+class FederationSection(Section):
+    """What the members of a federation agree on beside the training; `tacit run` ignores it."""
+
+    share_metrics: bool = False
+    """Whether nodes with `--share-scores` tell members and operator their loss and accuracy."""
+
+
 class TranscriptSection(Section):
     """The messages to record for later audits; without this section none are recorded."""
 
@@ -184,6 +192,12 @@ class Config(Section):
     run: RunSection = RunSection()
     privacy: PrivacySection | None = None
     transcript: TranscriptSection | None = None
+    federation: FederationSection | None = None
+
+    @property
+    def shares_metrics(self) -> bool:
+        """Whether a federation allows nodes to tell their loss and accuracy."""
+        return self.federation is not None and self.federation.share_metrics
 
     @property
     def task_name(self) -> str:
@@ -198,3 +212,18 @@ class Config(Section):
                 del plain[section]
             del plain["run"]["batch_size"]
         return plain
+
+
+def descriptions(section: type[Section]) -> dict[str, str]:
+    """The description of each key, from the source: Python does not keep strings below keys."""
+    [definition] = ast.parse(inspect.getsource(section)).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        key.target.id: inspect.cleandoc(text.value.value)
+        for key, text in pairwise(definition.body)
+        if isinstance(key, ast.AnnAssign)
+        and isinstance(key.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from tacit import data, models
-from tacit.config.options import check_names, import_object, prefix_errors, validate_value
+from tacit.config.options import check_names, import_object, validate_value
 from tacit.config.sections import Config, DataSection, ModelSection, TaskSection
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.core.randomness import derive_key
-from tacit.data.partition import Partition, partition
+from tacit.data.partitions import Partition, partition
 from tacit.tasks import Task, adaptive_filtering, localization
 from tacit.tasks.parts import Parts
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 # The remedy if packages that nodes need are missing. The public index has another package `tacit`.
 INSTALL_PEER = (
@@ -53,6 +54,15 @@ def unknown_name(problem: str, given: object, known: Iterable[str], also: str = 
     close = difflib.get_close_matches(str(given), names, n=1)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     return Misuse(problem, f"{hint}Known: {', '.join(names)}{also}.")
+
+
+@contextmanager
+def prefix_errors(place: str) -> Iterator[None]:
+    """Put the place, such as a section of a file, in front of errors that do not name it."""
+    try:
+        yield
+    except Misuse as problem:
+        raise type(problem)(f"{place}: {problem.problem}", problem.remedy) from None
 
 
 class Diverged(TacitError):

@@ -14,18 +14,12 @@ import torch
 
 from tacit.core.checks import check_count
 from tacit.core.errors import Misuse, first_line, unknown_name
-from tacit.core.plugins import Registry
 from tacit.data.dataset import Dataset, DatasetSource, Split
 from tacit.data.formats.raw import RawDataset, RawSplit
 from tacit.data.locate import data_folder, fetch_files, locate, locate_or_fetch, search_folders
-from tacit.data.sources import SOURCES
+from tacit.data.registry import DATASETS
 
 Folder = str | os.PathLike[str] | None
-
-# A plugin registers a DatasetSource, or a function `(folder, *, option=…) -> Dataset`.
-DATASETS: Registry[DatasetSource | Callable[..., Dataset]] = Registry(
-    "tacit.datasets", "dataset", SOURCES
-)
 
 
 @dataclass(frozen=True)

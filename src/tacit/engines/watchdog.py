@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tacit.core import native
+from tacit.core.rows import is_shared
 from tacit.core.workers import WorkerPool
 
 
@@ -40,6 +41,8 @@ class Watchdog:
 
     def magnitudes(self, rows: Tensor) -> Tensor:
         """Numbers [n], each finite if and only if its whole row is."""
+        if is_shared(rows) and len(rows) > 1:
+            return self.magnitudes(rows[:1]).expand(len(rows))
         if native.supports(rows):
             bad = torch.empty(len(rows), dtype=torch.bool)
             self._pool.run(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from torch import Tensor
 
+from tacit.algorithms.algorithm import Algorithm
+from tacit.algorithms.private_algorithm import PrivateAlgorithm
 from tacit.auditing.active.audit import run_audit_with_malicious
 from tacit.auditing.adversary import Adversary
 from tacit.auditing.attacks.reconstruction_attacks import AttackOptions, Progress
@@ -103,7 +105,7 @@ def audit(
     victim: int | Sequence[int] = 0,
     *,
     iterations: int | None = None,
-    delta: float = 1e-5,
+    delta: float | None = None,
     attacks: bool | AttackOptions = True,
     canaries: AttackOptions | None = None,
     heat_map: bool | None = None,
@@ -123,7 +125,7 @@ def audit(
         victim: One client or several whose data are at stake.
         iterations: How many iterations the adversaries see, from the first. By default 10, or all
             of a shorter run.
-        delta: δ of the differential-privacy guarantee.
+        delta: δ of the differential-privacy guarantee. By default the promised one, or 1e-5.
         attacks: Whether to attack, and how hard. False only proves and bounds.
         canaries: How hard canaries try that are measured without attacks.
         heat_map: Whether to compute what each client learns about each other. By default up to 30
@@ -171,7 +173,7 @@ def audit(
         victims=victim if isinstance(victim, Sequence) else [victim],
         iterations=iterations,
         steps=steps,
-        delta=delta,
+        delta=promised_delta(setting.algorithm) if delta is None else delta,
         attacks=attacks,
         canaries=canaries,
         heat_map=heat_map,
@@ -180,6 +182,12 @@ def audit(
         progress=progress,
     )
     return run_audit_with_malicious(setting, adversaries, options)
+
+
+def promised_delta(algorithm: Algorithm) -> float:
+    """δ of the guarantee that an algorithm promises, or 1e-5."""
+    budget = algorithm.budget if isinstance(algorithm, PrivateAlgorithm) else None
+    return 1e-5 if budget is None else budget.delta
 
 
 def write_audit(audit: Audit, subject: AuditSubject, out: Path) -> tuple[Path, Path]:

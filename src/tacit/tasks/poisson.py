@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tacit.core.checks import check_number
+from tacit.core.native import per_sample
 from tacit.tasks.parts import Parts
 
 # Ids of k clients and a width → uniform 32-bit words [k, width] as int64, such as
@@ -91,40 +92,60 @@ class PoissonSampler:
         """
         check_number("The sampling rate", rate, above=0, at_most=1, example=0.01)
         threshold = math.floor(rate * 2**32)
-        owners, chosen = [], []
-        # In NumPy: torch would start threads for each of these short loops.
-        for clients in self._groups:
-            sizes, first = self.sizes.numpy()[clients], self.first.numpy()[clients]
-            width = int(sizes.max())
-            drawn = words(self.ids[clients], width).cpu().numpy()
-            # Much faster than np.nonzero of a matrix.
-            row, column = np.divmod(np.flatnonzero(drawn < threshold), width)
-            owned = column < sizes[row]
-            row, column = row[owned], column[owned]
-            owners.append(clients[row])
-            chosen.append(self.order.numpy()[first[row] + column])
-        owner, index = np.concatenate(owners), np.concatenate(chosen)
-        if len(chosen) > 1:
-            index = index[owner.argsort(kind="stable")]
-        counts = np.bincount(owner, minlength=len(self.ids))
-        return PoissonSample(
-            torch.from_numpy(index),
-            torch.from_numpy(counts),
-            self.sizes,
-            rate,
-        )
+        drawn = []
+        for group in self._groups:
+            width = int(group.sizes.max())
+            drawn.append(group.chosen(words(group.ids, width).cpu(), threshold))
+        index, counts = drawn[0]
+        if len(drawn) > 1:
+            places = torch.cat([group.clients for group in self._groups])
+            counts = torch.cat([part for _, part in drawn])
+            order = places.repeat_interleave(counts).argsort(stable=True)
+            index = torch.cat([part for part, _ in drawn])[order]
+            counts = torch.zeros_like(counts).index_copy_(0, places, counts)
+        return PoissonSample(index, counts, self.sizes, rate)
 
     @cached_property
-    def _groups(self) -> list[np.ndarray]:
+    def _groups(self) -> list[Group]:
         """Clients of about the same size, so that at most every second word is not needed."""
         octave = np.array([size.bit_length() for size in self.sizes.tolist()])
         groups = []
         for length in np.unique(octave).tolist():
-            (clients,) = np.nonzero(octave == length)
+            clients = torch.from_numpy(np.flatnonzero(octave == length))
             # Some clients at a time: the words of all may not fit into memory.
-            step = max(1, TILE >> length)
-            groups += [clients[low : low + step] for low in range(0, len(clients), step)]
+            for some in torch.split(clients, max(1, TILE >> length)):
+                numbers = (self.ids[some], self.first[some], self.sizes[some])
+                groups.append(Group(some, *numbers, self.order))
         return groups
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Hosted clients that draw together; see `PoissonSampler`.
+
+    Attributes:
+        clients: Their places among all hosted clients, [k].
+        ids: Their permanent ids, [k].
+        first: Where each one's positions begin in `order`, [k].
+        sizes: How many samples each has, [k].
+        order: Positions in the shared arrays.
+    """
+
+    clients: Tensor
+    ids: Tensor
+    first: Tensor
+    sizes: Tensor
+    order: Tensor
+
+    def chosen(self, words: Tensor, threshold: int) -> tuple[Tensor, Tensor]:
+        """Positions of the samples with words below the threshold, and their number per client."""
+        if per_sample.supports_choice():
+            return per_sample.choose(
+                words.contiguous(), threshold, self.first, self.sizes, self.order
+            )
+        below = (words < threshold) & (torch.arange(words.shape[1]) < self.sizes[:, None])
+        row, column = below.nonzero(as_tuple=True)
+        return self.order[self.first[row] + column], below.sum(1)
 
 
 def capacity(samples: int, rate: float, deviations: float) -> int:

@@ -8,10 +8,8 @@ from tacit.config.options import (
     make_algorithm,
     make_option,
     make_rate,
-    prefix_errors,
     validate_value,
 )
-from tacit.core.errors import Misuse
 from tacit.core.noise import Noise
 from tacit.core.schedules import Constant, Cosine, Exponential, Inverse
 
@@ -219,15 +217,6 @@ def test_what_is_computed_for_a_run_is_no_option():
     for option in ("mechanism", "correction"):
         message = misuse_message(make_algorithm, "private-sgd", {"lr": 0.1, option: 1}, 1, 1)
         assert_mentions(message, f"algorithm.{option} is not an option", "Known: lr, clip")
-
-
-def test_prefix_errors_changes_misuse_only():
-    with pytest.raises(Misuse) as caught, prefix_errors("[graph]"):
-        raise Misuse("Too few.", "Add one.")
-    assert str(caught.value) == "[graph]: Too few. Add one."
-    assert caught.value.remedy == "Add one."
-    with pytest.raises(KeyError), prefix_errors("[graph]"):
-        raise KeyError("x")
 
 
 def test_parts_of_algorithms_are_made_from_tables_and_names():

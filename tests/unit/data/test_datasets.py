@@ -14,6 +14,7 @@ import torch
 import tacit.data as data
 from support.plugins import register_plugin
 from tacit.core.errors import Misuse
+from tacit.data import loading
 from tacit.data.dataset import Split
 from tacit.data.formats.images import standardise
 from tacit.data.sources import SOURCES
@@ -21,6 +22,7 @@ from tacit.data.sources import SOURCES
 
 def test_names():
     assert all(source.read for source in SOURCES.values())
+    assert {name: data.DATASETS[name] for name in SOURCES} == SOURCES
     assert data.names() == [
         *("mnist-mini", "mnist", "fashion-mnist", "cifar10"),
         *("adult", "covtype", "covtype7", "rcv1", "location30"),
@@ -196,7 +198,7 @@ def test_import_and_the_embedded_data_need_only_numpy_and_torch():
     assert finished.stdout == "4000\n", finished.stderr
 
 
-@pytest.mark.parametrize("module", ["tacit.data.loading", "tacit.data.partition"])
+@pytest.mark.parametrize("module", ["tacit.data.loading", "tacit.data.partitions"])
 def test_examples_in_the_documentation(module):
     result = doctest.testmod(sys.modules[module])
     assert result.attempted > 0
@@ -251,7 +253,7 @@ def register(monkeypatch, own_module):
 
     def register(attribute):
         value = f"hearts_package:{attribute}"
-        register_plugin(monkeypatch, data.loading, "DATASETS", "hearts", value)
+        register_plugin(monkeypatch, loading, "DATASETS", "hearts", value)
 
     return register
 

@@ -40,3 +40,11 @@ def test_large_numbers_are_finite():
         0, {"theta": torch.full((2, 100_000), 3e38), "small": torch.full((1, 70_000), 1.0).half()}
     )
     assert watchdog.first_found() is None
+
+
+def test_one_row_that_many_share_counts_for_all():
+    watchdog = Watchdog()
+    watchdog.check(1, {"theta": torch.tensor([[1.0, torch.nan]]).expand(5, 2)})
+    assert watchdog.first_found() == NonFiniteRow(1, "theta", 0)
+    rows = torch.ones(1, 2).expand(5, 2)
+    assert watchdog.magnitudes(rows).shape == (5,)

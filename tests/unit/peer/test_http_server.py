@@ -12,8 +12,10 @@ import pytest
 
 from tacit.core.errors import Misuse
 from tacit.peer.monitoring import http_server
-from tacit.peer.monitoring.http_server import MAX_HEADER, MAX_THREADS, serve_monitoring
+from tacit.peer.monitoring.access import Access
+from tacit.peer.monitoring.http_server import MAX_HEADER, MAX_THREADS, serve_pages
 from tacit.peer.monitoring.metrics import Metrics
+from tacit.peer.monitoring.pages import monitoring_pages
 
 
 class Node:
@@ -24,7 +26,7 @@ class Node:
         self.status_values = {"name": "a", "step": 3, "loss": math.nan, "waiting_for": ("b",)}
         self.health = (True, "training")
 
-    def status(self):
+    def status(self, scores):
         if isinstance(self.status_values, Exception):
             raise self.status_values
         return self.status_values
@@ -34,6 +36,9 @@ class Node:
             raise self.health
         return self.health
 
+    def pages(self):
+        return monitoring_pages(self.status, self.healthy, self.metrics, Access())
+
 
 @pytest.fixture
 def node():
@@ -42,7 +47,7 @@ def node():
 
 @pytest.fixture
 def port(node):
-    with serve_monitoring(0, node.status, node.healthy, node.metrics) as port:
+    with serve_pages(0, node.pages()) as port:
         yield port
 
 
@@ -234,7 +239,7 @@ def test_a_trickle_of_bytes_does_not_keep_a_connection_open(port, monkeypatch):
 def test_no_more_threads_than_allowed(node):
     going, here, most, lock = threading.Event(), [0], [0], threading.Lock()
 
-    def status():
+    def status(scores):
         with lock:
             here[0] += 1
             most[0] = max(most[0], here[0])
@@ -244,7 +249,7 @@ def test_no_more_threads_than_allowed(node):
         return {}
 
     answers = []
-    with serve_monitoring(0, status, node.healthy, node.metrics) as busy:
+    with serve_pages(0, monitoring_pages(status, node.healthy, node.metrics, Access())) as busy:
         requesters = [
             threading.Thread(target=lambda: answers.append(fetch(busy, "/status")[0].status))
             for _ in range(MAX_THREADS + 8)
@@ -272,7 +277,7 @@ def test_it_listens_on_loopback_only(node, monkeypatch):
             super().server_activate()
 
     monkeypatch.setattr(http_server, "_Server", Server)
-    with serve_monitoring(0, node.status, node.healthy, node.metrics) as port:
+    with serve_pages(0, node.pages()) as port:
         assert bound == [("127.0.0.1", port)]
 
 
@@ -280,17 +285,17 @@ def test_an_unusable_port_is_refused_with_a_remedy(node, port):
     for wanted in (port, 70_000, -1, "x"):
         with (
             pytest.raises(Misuse, match=rf"port {wanted!r} of 127.0.0.1.*another port"),
-            serve_monitoring(wanted, node.status, node.healthy, node.metrics),
+            serve_pages(wanted, node.pages()),
         ):
             pass
 
 
 def test_it_can_be_stopped_and_started_again(node):
-    with serve_monitoring(0, node.status, node.healthy, node.metrics) as port:
+    with serve_pages(0, node.pages()) as port:
         assert fetch(port, "/status")[0].status == 200
     with pytest.raises(ConnectionError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
-    with serve_monitoring(port, node.status, node.healthy, node.metrics) as again:
+    with serve_pages(port, node.pages()) as again:
         assert again == port
         assert fetch(port, "/status")[0].status == 200
 

@@ -6,6 +6,7 @@ import pytest
 
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node.results import Results, read_history
+from tacit.peer.node.score_history import ScoreHistory
 
 RECORDS = [{"generation": 1, "step": step, "loss": 0.5} for step in (0, 5, 10)]
 LINES = [json.dumps(record) + "\n" for record in RECORDS]
@@ -13,8 +14,11 @@ LINES = [json.dumps(record) + "\n" for record in RECORDS]
 
 def drop_from(folder, generation, step):
     """Results.drop_from in a folder; returns the lines of the log."""
-    log = io.StringIO()
-    Results(folder, SimpleNamespace(event_log=EventLog(log, "a"))).drop_from(generation, step)
+    log, scores = io.StringIO(), ScoreHistory()
+    state = SimpleNamespace(event_log=EventLog(log, "a"), scores=scores)
+    Results(folder, state).drop_from(generation, step)
+    kept = read_history(folder / "history.jsonl")
+    assert [point.step for point in scores.points()] == [record["step"] for record in kept]
     return [json.loads(line) for line in log.getvalue().splitlines()]
 
 

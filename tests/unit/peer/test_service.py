@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tacit.config.loading import make_config
+from tacit.config.loading import make_config, with_keys
 from tacit.peer.federation.certificates import server_name
 from tacit.peer.federation.federation_client import status_to_dict
 from tacit.peer.federation.membership import revoke
@@ -45,7 +46,8 @@ CONFIG = make_config(
     {"algorithm": {"name": "lppa", "lr": 0.05}, "run": {"iterations_per_round": 5}}
 )
 METHODS = (
-    "Hello", "FetchMessages", "NotifyFinished", "GetStatus", "GetManifest", "AnnounceManifest",
+    "Hello", "FetchMessages", "NotifyFinished", "GetStatus", "GetScores", "GetManifest",
+    "AnnounceManifest",
 )  # fmt: skip
 StatusCode = grpc.StatusCode
 BANKS = functools.partial(server_name, federation="banks-01234567")
@@ -233,18 +235,30 @@ def test_members_and_the_operator_get_the_status(node, caller):
     assert wire.Status.FromString(node.call("GetStatus", caller=caller)).steps == 100
 
 
-def test_loss_and_accuracy_are_told_only_if_the_node_agrees(node):
-    """They are computed from its data, and no bound accounts for them."""
+@pytest.mark.parametrize("caller", ["a", "b", "c", "operator"])
+@pytest.mark.parametrize(
+    ("manifest_agrees", "owner_agrees"),
+    [(None, False), (None, True), (False, True), (True, False), (True, True)],
+)
+def test_loss_and_accuracy_are_told_only_if_manifest_and_owner_agree(
+    node, caller, manifest_agrees, owner_agrees
+):
+    """They are computed from the owner's data, and no bound accounts for them."""
+    if manifest_agrees is not None:
+        active = node.state.active
+        config = with_keys(active.manifest.config, "federation", share_metrics=manifest_agrees)
+        node.state.active = replace(active, manifest=replace(active.manifest, config=config))
+    node.state.owner_shares_scores = owner_agrees
     node.state.report(loss=0.25, accuracy=90.0)
-
-    def told():
-        status = wire.Status.FromString(node.call("GetStatus", caller="b"))
-        return status.HasField("loss"), status.HasField("accuracy")
-
-    assert told() == (False, False)
-    assert node.state.status().loss == 0.25  # for monitoring on its own machine
-    node.state.shares_scores = True
-    assert told() == (True, True)
+    node.state.scores.add(5, 0.25, 90.0)
+    status = wire.Status.FromString(node.call("GetStatus", caller=caller))
+    scores = wire.Scores.FromString(node.call("GetScores", caller=caller))
+    agreed = bool(manifest_agrees and owner_agrees)
+    assert (status.HasField("loss"), status.HasField("accuracy")) == (agreed, agreed)
+    assert list(scores.step) == ([5] if agreed else [])
+    assert list(scores.loss) == ([0.25] if agreed else [])
+    assert list(scores.accuracy) == ([90.0] if agreed else [])
+    assert node.state.status().loss == 0.25  # for its owner
 
 
 def test_the_status_has_a_budget_only_if_a_guarantee_was_promised(node, tmp_path):
@@ -259,9 +273,11 @@ def test_the_status_has_a_budget_only_if_a_guarantee_was_promised(node, tmp_path
     assert status_to_dict(told())["privacy"] == expected
 
 
-def test_others_do_not_get_the_status(node):
+@pytest.mark.parametrize("method", ["GetStatus", "GetScores"])
+def test_others_do_not_get_the_status(node, method):
+    node.state.owner_shares_scores = True
     refusal = (StatusCode.PERMISSION_DENIED, "z is not a member")
-    assert node.refusal("GetStatus", caller="z") == refusal
+    assert node.refusal(method, caller="z") == refusal
 
 
 # --- revoked certificates -------------------------------------------------------------------------

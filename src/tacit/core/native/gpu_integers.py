@@ -11,14 +11,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tacit.core.native import TAIL_CELL, Law
+from tacit.core.native import CELLS, TAIL_CELL, Law
 
 # Counters or columns per program.
 BLOCK = 256
-# Counters of integer noise per program: the fewer, the rarer is one whose words leave doubt.
-NOISE_BLOCK = 64
+# Counters of integer noise per program, which is one warp: the fewer, the rarer is doubt in one.
+NOISE_BLOCK = 32
 # Clients whose noise a program adds up, and rows that it encodes.
-CLIENTS_TOGETHER, ROWS_TOGETHER = 16, 32
+CLIENTS_TOGETHER, ROWS_TOGETHER = 32, 32
 
 
 @triton.jit
@@ -60,48 +60,53 @@ def _philox_kernel(out, counters, count, key, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _drawn(
-    word, position, client, tick, guide, thresholds, count, further,
-    STEPS: tl.constexpr, TAIL_CELL: tl.constexpr
-):  # fmt: skip
+def _guess(word, guide, TAIL_CELL: tl.constexpr):
     # As draw_by_guide in kernels.c: how many thresholds are below the magnitude, or doubt.
     magnitude = (word & 0x7FFFFFFF).to(tl.int32)
     cell = tl.maximum(magnitude >> 18, (magnitude >> 14) - 15 * TAIL_CELL)
-    entry = tl.load(guide + cell).to(tl.uint32, bitcast=True)
-    total = entry + (word & 0x3FFFF)
-    below = (total >> 18).to(tl.int32)
+    entry = tl.load(guide + cell)
+    total = entry.to(tl.uint32, bitcast=True) + (word & 0x3FFFF)
     doubt = ((total | ((total & 0x3FFFF) - 1)) >> 31) > 0
-    if tl.max(doubt.to(tl.int32), 0) > 0:
-        # Bisect: how many thresholds have first words below the magnitude.
-        low = tl.where(doubt, 0, below)
-        end = tl.where(doubt, count, below)
-        for _ in range(STEPS):
-            middle = (low + end) // 2
-            first = tl.load(thresholds + 4 * middle, low < end, 0)
-            is_below = (low < end) & (first < magnitude)
-            end = tl.where(is_below, end, middle)
-            low = tl.where(is_below, middle + 1, low)
-        below = low
-        ties = tl.load(thresholds + 4 * below, doubt & (below < count), -1) == magnitude
-        if tl.max(ties.to(tl.int32), 0) > 0:
-            r0, r1, r2, _r3 = tl.philox(further, position, client, tl.zeros_like(client), tick, 10)
-            while tl.max(ties.to(tl.int32), 0) > 0:
-                t0 = tl.load(thresholds + 4 * below + 1, ties, 0).to(tl.uint32)
-                t1 = tl.load(thresholds + 4 * below + 2, ties, 0).to(tl.uint32)
-                t2 = tl.load(thresholds + 4 * below + 3, ties, 0).to(tl.uint32)
-                at_most = (t0 < r0) | ((t0 == r0) & ((t1 < r1) | ((t1 == r1) & (t2 <= r2))))
-                passed = ties & at_most
-                below += passed.to(tl.int32)
-                following = tl.load(thresholds + 4 * below, passed & (below < count), -1)
-                ties = following == magnitude
-    return tl.where((word >> 31) > 0, -below, below)
+    return magnitude, cell, entry, (total >> 18).to(tl.int32), doubt
+
+
+@triton.jit
+def _settled(
+    magnitude, cell, entry, below, doubt, position, client, tick, guide, thresholds, count, further,
+    CELLS: tl.constexpr
+):  # fmt: skip
+    # Bisect from the first threshold of the cell to that of the next: how many thresholds have
+    # first words below the magnitude.
+    following = tl.load(guide + cell + 1, doubt & (cell + 1 < CELLS), -1)
+    begin = tl.where(entry < 0, entry & 0x7FFFFFFF, tl.maximum((entry >> 18) - 1, 0))
+    end = tl.where(following < 0, following & 0x7FFFFFFF, (following >> 18) + 1)
+    low = tl.where(doubt, begin, below)
+    end = tl.where(doubt, tl.minimum(end, count), below)
+    while tl.max((low < end).to(tl.int32), 0) > 0:
+        middle = (low + end) // 2
+        first = tl.load(thresholds + 4 * middle, low < end, 0)
+        is_below = (low < end) & (first < magnitude)
+        end = tl.where(is_below, end, middle)
+        low = tl.where(is_below, middle + 1, low)
+    ties = tl.load(thresholds + 4 * low, doubt & (low < count), -1) == magnitude
+    if tl.max(ties.to(tl.int32), 0) > 0:
+        r0, r1, r2, _r3 = tl.philox(further, position, client, tl.zeros_like(client), tick, 10)
+        while tl.max(ties.to(tl.int32), 0) > 0:
+            t0 = tl.load(thresholds + 4 * low + 1, ties, 0).to(tl.uint32)
+            t1 = tl.load(thresholds + 4 * low + 2, ties, 0).to(tl.uint32)
+            t2 = tl.load(thresholds + 4 * low + 3, ties, 0).to(tl.uint32)
+            at_most = (t0 < r0) | ((t0 == r0) & ((t1 < r1) | ((t1 == r1) & (t2 <= r2))))
+            passed = ties & at_most
+            low += passed.to(tl.int32)
+            ties = tl.load(thresholds + 4 * low, passed & (low < count), -1) == magnitude
+    return low
 
 
 @triton.jit
 def _integers_kernel(
     out, stride, tick, source, clients, guide, thresholds, count, factor, width, key, further,
-    SUM: tl.constexpr, EACH: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr,
-    CLIENTS: tl.constexpr, TAIL_CELL: tl.constexpr
+    SUM: tl.constexpr, EACH: tl.constexpr, BLOCK: tl.constexpr, CLIENTS: tl.constexpr,
+    CELLS: tl.constexpr, TAIL_CELL: tl.constexpr
 ):  # fmt: skip
     # Four words are 4 // EACH numbers.
     numbers: tl.constexpr = 4 // EACH
@@ -111,17 +116,39 @@ def _integers_kernel(
     c0 = block.to(tl.uint32)
     c3 = tl.load(tick).to(tl.uint32) + tl.zeros_like(c0)
     column = numbers * block
-    s0 = tl.zeros((BLOCK,), dtype=tl.int64)
-    s1 = tl.zeros((BLOCK,), dtype=tl.int64)
-    s2 = tl.zeros((BLOCK,), dtype=tl.int64)
-    s3 = tl.zeros((BLOCK,), dtype=tl.int64)
+    # 32 clients' numbers are at most 32 · 601 · 13 · 1024, which is below 2³¹.
+    s0 = tl.zeros((BLOCK,), dtype=tl.int32)
+    s1 = tl.zeros((BLOCK,), dtype=tl.int32)
+    s2 = tl.zeros((BLOCK,), dtype=tl.int32)
+    s3 = tl.zeros((BLOCK,), dtype=tl.int32)
     for row in range(begin, tl.minimum(begin + CLIENTS, clients)):
         c1 = tl.load(source + row).to(tl.uint32) + tl.zeros_like(c0)
         w0, w1, w2, w3 = tl.philox(key, c0, c1, tl.zeros_like(c0), c3, 10)
-        d0 = _drawn(w0, 4 * c0, c1, c3, guide, thresholds, count, further, STEPS, TAIL_CELL)
-        d1 = _drawn(w1, 4 * c0 + 1, c1, c3, guide, thresholds, count, further, STEPS, TAIL_CELL)
-        d2 = _drawn(w2, 4 * c0 + 2, c1, c3, guide, thresholds, count, further, STEPS, TAIL_CELL)
-        d3 = _drawn(w3, 4 * c0 + 3, c1, c3, guide, thresholds, count, further, STEPS, TAIL_CELL)
+        m0, cell0, e0, d0, doubt0 = _guess(w0, guide, TAIL_CELL)
+        m1, cell1, e1, d1, doubt1 = _guess(w1, guide, TAIL_CELL)
+        m2, cell2, e2, d2, doubt2 = _guess(w2, guide, TAIL_CELL)
+        m3, cell3, e3, d3, doubt3 = _guess(w3, guide, TAIL_CELL)
+        if tl.max((doubt0 | doubt1 | doubt2 | doubt3).to(tl.int32), 0) > 0:
+            d0 = _settled(
+                m0, cell0, e0, d0, doubt0, 4 * c0, c1, c3, guide, thresholds, count, further,
+                CELLS,
+            )  # fmt: skip
+            d1 = _settled(
+                m1, cell1, e1, d1, doubt1, 4 * c0 + 1, c1, c3, guide, thresholds, count, further,
+                CELLS,
+            )  # fmt: skip
+            d2 = _settled(
+                m2, cell2, e2, d2, doubt2, 4 * c0 + 2, c1, c3, guide, thresholds, count, further,
+                CELLS,
+            )  # fmt: skip
+            d3 = _settled(
+                m3, cell3, e3, d3, doubt3, 4 * c0 + 3, c1, c3, guide, thresholds, count, further,
+                CELLS,
+            )  # fmt: skip
+        d0 = tl.where((w0 >> 31) > 0, -d0, d0)
+        d1 = tl.where((w1 >> 31) > 0, -d1, d1)
+        d2 = tl.where((w2 >> 31) > 0, -d2, d2)
+        d3 = tl.where((w3 >> 31) > 0, -d3, d3)
         if EACH == 2:
             s0 += factor * d0 + d1
             s1 += factor * d2 + d3
@@ -261,8 +288,7 @@ def add_integers(
             _integers_kernel[grid](
                 onto, onto.stride(0), tick, source.contiguous(), len(source), guide, thresholds,
                 count, factor, width, *map(_signed, keys), SUM=is_sum, EACH=each,
-                STEPS=count.bit_length(), BLOCK=NOISE_BLOCK, CLIENTS=together,
-                TAIL_CELL=TAIL_CELL, num_warps=2,
+                BLOCK=NOISE_BLOCK, CLIENTS=together, CELLS=CELLS, TAIL_CELL=TAIL_CELL, num_warps=1,
             )  # fmt: skip
 
 

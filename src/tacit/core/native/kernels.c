@@ -164,6 +164,30 @@ static inline void philox(uint32_t *restrict words, uint32_t block, uint32_t sou
     }
 }
 
+/* counts[i] = how many of the first sizes[i] words of row i are below the threshold. */
+WIDE EXPORT void tacit_count_below(const int64_t *words, int64_t width, int64_t threshold, const int64_t *sizes,
+                                   int64_t clients, int64_t *counts) {
+    for (int64_t i = 0; i < clients; i++, words += width) {
+        int64_t count = 0;
+        for (int64_t c = 0; c < sizes[i]; c++) count += words[c] < threshold;
+        counts[i] = count;
+    }
+}
+
+/* index[k] = order[first[i] + c] for all words[i, c] below the threshold with c < sizes[i], row after row. Writes one
+ * number beyond the last. */
+WIDE EXPORT void tacit_choose(const int64_t *words, int64_t width, int64_t threshold, const int64_t *first,
+                              const int64_t *sizes, int64_t clients, const int64_t *order, int64_t *restrict index) {
+    int64_t k = 0;
+    for (int64_t i = 0; i < clients; i++, words += width) {
+        const int64_t *own = order + first[i], size = sizes[i];
+        for (int64_t c = 0; c < size; c++) {
+            index[k] = own[c];
+            k += words[c] < threshold;
+        }
+    }
+}
+
 /* ln x for 0 < x <= 1: x = 2^e (1 + f) with 1 + f within sqrt(2) of 1, and ln(1 + f) = 2 artanh(f / (2 + f)). */
 static inline double logarithm(double x) {
     const uint64_t one = 0x3FF0000000000000u, root = 0x3FE6A09E667F3BCDu; /* the bits of 1 and of sqrt(1/2) */

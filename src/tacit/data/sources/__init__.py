@@ -8,5 +8,4 @@ from tacit.data.dataset import DatasetSource
 from tacit.data.sources.images import IMAGES
 from tacit.data.sources.tables import TABLES
 
-# In the order in which they are listed: the embedded one first.
 SOURCES: Mapping[str, DatasetSource] = {source.name: source for source in (*IMAGES, *TABLES)}

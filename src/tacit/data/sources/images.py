@@ -224,3 +224,4 @@ IMAGES = (
         unsafe_files={"cifar-10-batches-py": _PICKLED, "cifar-10-python.tar.gz": _PICKLED},
     ),
 )
+MNIST_MINI, MNIST, FASHION_MNIST, CIFAR10 = IMAGES

@@ -138,3 +138,4 @@ TABLES = (
         read=read_location,
     ),
 )
+ADULT, COVTYPE, COVTYPE7, RCV1, LOCATION30 = TABLES

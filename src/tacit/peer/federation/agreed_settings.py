@@ -24,18 +24,16 @@ from tacit.config.options import (
     algorithm_class,
     check_names,
     make_algorithm,
-    prefix_errors,
     validate_value,
 )
 from tacit.config.sections import Config, GraphSection
 from tacit.config.tasks import make_model
-from tacit.core.errors import Misuse, unknown_name
+from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.graph import Graph, Topology
-from tacit.peer.federation.manifest import Manifest
+from tacit.peer.federation.manifest import OWN_DATA, Manifest
 
 EDGE_LIST = "edges"  # the graph.kind that lists its edges
 MATRIX = "matrix"  # the graph.mixing that lists its weights
-OWN_DATA = "own"  # the data.name of a federation in which every node brings its own data
 AGREED_OPTIONS = {
     "shape": Annotated[list[PositiveInt], Field(min_length=1)],
     "classes": Annotated[int, Field(ge=2)],

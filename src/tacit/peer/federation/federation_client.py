@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,14 @@ from tacit.peer.wire.transport import SERVICE, open_channel
 
 MAX_CHARACTERS = 300  # of a text from a node
 MAX_NAMES = 100  # of a list from a node
+MAX_STEP = 1 << 53  # what every reader of JSON can hold
+MAX_SCORES = 1_000  # of a node
 SHORT_ERRORS = {
     "Connection refused": "connection refused",
     "Deadline Exceeded": "no answer in time",
 }
+
+Score = tuple[int, float | None, float | None]  # step, loss, accuracy in percent
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +40,8 @@ class NodeReport:
         report = {"name": self.member.name, "address": self.member.address}
         if self.status is None:
             return report | {"reached": False, "problem": self.problem}
-        return report | {"reached": True} | status_to_dict(self.status)
+        # Last, so that no node passes for another.
+        return {"reached": True} | status_to_dict(self.status) | report
 
 
 class FederationClient:
@@ -63,6 +69,12 @@ class FederationClient:
         """Query all nodes in parallel, with this timeout."""
         answers = self._call_all("GetStatus", b"", seconds)
         return [_report(member, raw) for member, raw in zip(self._members, answers, strict=True)]
+
+    def scores(self, seconds: float = 3.0) -> dict[str, list[Score]]:
+        """Past scores of the nodes that tell them, by name; at most MAX_SCORES of each."""
+        answers = self._call_all("GetScores", b"", seconds)
+        found = zip(self._members, answers, strict=True)
+        return {member.name: points for member, raw in found if (points := _scores(raw))}
 
     def announce(
         self, text: bytes, signature: bytes, log: bytes = b"", seconds: float = 5.0
@@ -113,6 +125,26 @@ def _report(member: Member, answer: bytes | str) -> NodeReport:
         setattr(status, field, _printable(getattr(status, field)))
     status.waiting_for[:] = [_printable(name) for name in status.waiting_for[:MAX_NAMES]]
     return NodeReport(member, status)
+
+
+def _scores(answer: bytes | str) -> list[Score]:
+    """The finite points of an answer in the order of their steps; none if it makes no sense."""
+    try:
+        scores = wire.Scores.FromString(answer if isinstance(answer, bytes) else b"")
+        rows = list(zip(scores.step, scores.loss, scores.accuracy, strict=True))
+    # DecodeError, and ValueError for lists of different lengths.
+    except (DecodeError, ValueError):
+        return []
+    points = {
+        step: (step, _finite(loss), _finite(accuracy))
+        for step, loss, accuracy in rows
+        if step < MAX_STEP
+    }
+    return [points[step] for step in sorted(points)[-MAX_SCORES:]]
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _printable(text: str) -> str:

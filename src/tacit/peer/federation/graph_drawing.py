@@ -28,7 +28,7 @@ def draw_graph(manifest: Manifest, path: Path) -> None:
     if path.suffix.lower() not in SUFFIXES:
         remedy = f"Use a name that ends in {', '.join(SUFFIXES)}."
         raise Misuse(f"{path} is not a picture file.", remedy)
-    figure = _figure(manifest)
+    figure = named_graph(manifest)
     try:
         with plot_style():
             figure.savefig(path, dpi=160, facecolor=PAPER, bbox_inches="tight")
@@ -36,7 +36,8 @@ def draw_graph(manifest: Manifest, path: Path) -> None:
         raise Misuse(f"Cannot write {path}: {problem.strerror}.", "Choose another file.") from None
 
 
-def _figure(manifest: Manifest) -> Figure:
+def named_graph(manifest: Manifest) -> Figure:
+    """The graph with the names of the nodes."""
     graph = manifest.graph
     stored = StoredGraph(
         description=graph.describe(),

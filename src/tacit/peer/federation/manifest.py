@@ -8,16 +8,18 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.config.loading import make_config
-from tacit.config.options import prefix_errors
 from tacit.config.sections import GRAPH_FILE_KEYS, Config
 from tacit.config.toml import to_toml
-from tacit.core.errors import Misuse, unknown_name
-from tacit.graph import Graph
+from tacit.core.errors import Misuse, prefix_errors, unknown_name
 from tacit.peer.federation import roster
+from tacit.peer.federation.graph_table import GraphTable, format_graph, graph_table, parse_graph
 from tacit.peer.federation.roster import REMEDY, Member
+
+if TYPE_CHECKING:
+    from tacit.graph import Graph
 
 FORMAT = "tacit-federation-1"
 HEADER = {
@@ -32,6 +34,7 @@ TABLES = {"member": list, "topology": dict, "config": dict}
 FEDERATION = re.compile(r"[a-z0-9][a-z0-9-]{0,31}-[0-9a-f]{8}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 MAX_BYTES = 16 * 2**20
+OWN_DATA = "own"  # the data.name of a federation in which every node brings its own data
 TITLE = "# Manifest of a Tacit federation: members, graph, configuration. Signed: do not edit.\n"
 
 
@@ -43,13 +46,18 @@ class Manifest:
     generation: int  # 1, 2, …: one more for each change of the roster
     previous: str  # SHA-256 of the previous manifest in hexadecimal, "" for generation 1
     members: tuple[Member, ...]
-    graph: Graph  # over positions in `members`
+    topology: GraphTable  # over positions in `members`
     config: Config
     next_number: int  # the number of the next node to join
     # Names of removed nodes. Their certificates may still be valid, so a name is reused only after
     # a revocation.
     former_members: tuple[str, ...]
     text: bytes
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph for computations; only reading a manifest does not import NumPy."""
+        return self.topology.to_graph()
 
     @cached_property
     def hash(self) -> bytes:
@@ -63,7 +71,7 @@ class Manifest:
         graph = settings.pop("graph")
         parts = {
             "roster": roster.format_members(self.members),
-            "graph": roster.format_graph(self.graph) + to_toml({"config.graph": graph}),
+            "graph": format_graph(self.topology) + to_toml({"config.graph": graph}),
         }
         parts |= {name: to_toml({name: values}) for name, values in settings.items()}
         return {key: hashlib.sha256(part.encode()).hexdigest()[:16] for key, part in parts.items()}
@@ -84,13 +92,11 @@ class Manifest:
 
     def in_neighbours(self, name: str) -> list[Member]:
         """Members that send to this one."""
-        edges = self.graph.edges
-        return [self.members[at] for at in edges[edges[:, 1] == self.position(name), 0]]
+        return [self.members[at] for at in self.topology.sources[self.position(name)]]
 
     def out_neighbours(self, name: str) -> list[Member]:
         """Members that this one sends to."""
-        edges = self.graph.edges
-        return [self.members[at] for at in edges[edges[:, 0] == self.position(name), 1]]
+        return [self.members[at] for at in self.topology.targets[self.position(name)]]
 
     def __repr__(self) -> str:
         return f"Manifest({self.federation}, generation {self.generation}, {self.names})"
@@ -129,7 +135,7 @@ def make_manifest(
     parts = [
         TITLE + roster.format_keys(dict(zip(HEADER, header, strict=True))),
         roster.format_members(members),
-        roster.format_graph(graph),
+        format_graph(graph_table(graph)),
         to_toml({f"config.{name}": values for name, values in settings.items()}),
     ]
     return parse_manifest("\n".join(parts).encode())
@@ -199,7 +205,7 @@ def _from_values(values: dict[str, Any], text: bytes) -> Manifest:
     if bad := [name for name in former if not isinstance(name, str) or name in names]:
         raise Misuse(f"left: {bad[0]!r:.80} is not the name of a removed node.", REMEDY)
     roster.check_roster(members, generation, next_number)
-    graph, config = roster.parse_graph(topology, len(members)), _parse_config(settings)
+    graph, config = parse_graph(topology, len(members)), _parse_config(settings)
     return Manifest(
         federation, generation, previous, members, graph, config, next_number, tuple(former), text
     )

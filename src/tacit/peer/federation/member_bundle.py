@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 
-from tacit.config.options import prefix_errors
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, prefix_errors
 from tacit.core.storage import file_lock, read_private, write_bytes, write_text
 from tacit.peer.federation.certificates import (
     OPERATOR,

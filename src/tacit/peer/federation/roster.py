@@ -1,4 +1,4 @@
-"""The roster and the graph in a manifest: written as readable TOML, read and checked strictly."""
+"""The roster in a manifest: written as readable TOML, read and checked strictly."""
 
 from __future__ import annotations
 
@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-from scipy import sparse
-
 from tacit.config.toml import to_toml
 from tacit.core.errors import Misuse, unknown_name
-from tacit.graph import Graph, Topology
 from tacit.peer.federation.certificates import OPERATOR
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
@@ -33,7 +29,6 @@ TYPE_NAMES = {
     dict: "a table",
 }
 MEMBER = {"name": str, "address": str, "number": int, "since": int, "mask_key": str}
-TOPOLOGY = {"name": str, "rule": str, "directed": bool, "edges": list, "weights": list}
 
 
 @dataclass(frozen=True)
@@ -113,24 +108,6 @@ def format_members(members: Iterable[Member]) -> str:
     return "\n".join(f"[[member]]\n{format_keys(table)}" for table in tables)
 
 
-def format_graph(graph: Graph) -> str:
-    """Edges (source, target) and nonzero weights (i, j, wᵢⱼ), exact; undirected edges once."""
-    edges = [[a, b] for a, b in graph.edges.tolist() if graph.directed or a < b]
-    entries = graph.weights.tocoo()
-    columns = (entries.row.tolist(), entries.col.tolist(), entries.data.tolist())
-    weights = [list(entry) for entry in zip(*columns, strict=True)]
-    header = {"name": graph.topology.name, "rule": graph.rule, "directed": graph.directed}
-    return (
-        f"[topology]\n{format_keys(header)}edges = {_format_rows(edges)}\n"
-        f"weights = {_format_rows(weights)}\n"
-    )
-
-
-def _format_rows(rows: list[list[Any]]) -> str:
-    """A list of lists, one per line. `repr` gives the shortest digits that restore a float."""
-    return "[\n" + "".join(f"  {row!r},\n" for row in rows) + "]"
-
-
 def format_keys(values: dict[str, Any]) -> str:
     """Keys and values, one per line."""
     return to_toml({"": values}).split("\n", 1)[1]
@@ -143,34 +120,6 @@ def parse_member(table: Any) -> Member:
         return Member(name, address, number, bytes.fromhex(key), since)
     except ValueError:
         raise Misuse(f"mask_key = {key!r:.80} is not hexadecimal.", REMEDY) from None
-
-
-def parse_graph(table: Any, clients: int) -> Graph:
-    """The graph, bit for bit as it was written."""
-    name, rule, directed, edges, entries = read_table(table, TOPOLOGY, "in [topology]")
-    for edge in edges:
-        if not _is_row(edge, [int, int], clients):
-            pair = f"a pair of clients from 0 to {clients - 1}"
-            raise Misuse(f"edges: {edge!r:.80} is not {pair}.", REMEDY)
-    for entry in entries:
-        if not _is_row(entry, [int, int, float], clients):
-            raise Misuse(f"weights: {entry!r:.80} is not (client, client, weight).", REMEDY)
-    if len({(i, j) for i, j, _ in entries}) < len(entries):
-        raise Misuse("weights: one is given twice.", REMEDY)
-    places = np.array([entry[:2] for entry in entries], dtype=np.int64).reshape(-1, 2)
-    numbers = np.array([entry[2] for entry in entries], dtype=np.float64)
-    weights = sparse.csr_array((numbers, (places[:, 0], places[:, 1])), shape=(clients, clients))
-    pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
-    return Graph(Topology(clients, pairs, directed, name), weights, rule)
-
-
-def _is_row(row: Any, types: list[type], clients: int) -> bool:
-    """Whether a row has exactly these types (True is not 1) and begins with two clients."""
-    return (
-        isinstance(row, list)
-        and [type(value) for value in row] == types
-        and all(0 <= client < clients for client in row[:2])
-    )
 
 
 def read_table(table: Any, types: dict[str, type], where: str) -> list[Any]:

@@ -7,6 +7,7 @@ import math
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ Level = Literal["info", "warning", "error"]
 MAX_CHARACTERS = 2_000  # of one text
 MAX_ITEMS = 100  # of one list or table
 MAX_DEPTH = 4  # of nested lists and tables
+RECENT = 200  # lines that are kept in memory
 MAX_KEYS = 1_000  # throttled keys at a time
 OTHER_KEYS = "other"  # the key that all further ones share
 
@@ -46,6 +48,8 @@ class EventLog:
         self._lock = threading.RLock()
         self._throttles: dict[Hashable, _Throttle] = {}
         self._lost = 0
+        # The newest lines but those about scores, for the node's own dashboard.
+        self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
 
     def write(self, event: str, /, level: Level = "info", **fields: Any) -> None:
         """Write one line: time, level, node, event, then the fields."""
@@ -92,6 +96,8 @@ class EventLog:
         }
         for key, value in fields.items():
             line[f"{key}_" if key in line else key] = to_json_value(value)
+        if event != "evaluated":
+            self.recent.append(dict(line))
         if self._lost:
             line["lost"] = self._lost
         if not _is_writable(self._stream, seconds=0.0 if self._lost else 1.0):

@@ -1,4 +1,4 @@
-"""HTTP server for the metrics, health and status of a node, on the loopback interface only."""
+"""HTTP server on the loopback interface only: metrics, health, status and dashboards."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 from tacit.core.errors import Misuse, NotReady
-from tacit.peer.monitoring.metrics import Metrics
-
-Response = tuple[HTTPStatus, str, str]  # status, content type, text
-Pages = dict[str, Callable[[], Response]]  # by path
 
 ADDRESS = "127.0.0.1"
 LOCAL_HOSTS = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.ASCII | re.IGNORECASE)
-REQUEST_LINE = re.compile(r"(?P<method>[A-Z]+) (?P<path>/[^ ?]*)(\?[^ ]*)? HTTP/1\.[01]")
+REQUEST_LINE = re.compile(r"(?P<method>[A-Z]+) (?P<path>/[^ ?]*)(\?(?P<query>[^ ]*))? HTTP/1\.[01]")
 HEADER_END = b"\r\n\r\n"
 MAX_HEADER = 8_192  # bytes of the request line and headers
 TIMEOUT = 5.0  # seconds to receive a request, and to send the response
@@ -31,25 +28,33 @@ SLOW_AFTER = 0.25  # seconds after which an incomplete request may be closed to 
 MAX_THREADS = 16
 PLAIN = "text/plain; charset=utf-8"
 JSON = "application/json"
-METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a page may know of a request."""
+
+    query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)  # by name in lower case
+
+
+@dataclass(frozen=True)
+class Response:
+    status: HTTPStatus
+    content_type: str
+    text: str
+    headers: tuple[tuple[str, str], ...] = ()  # beside those that all responses have
+
+
+Pages = Mapping[str, Callable[[Request], Response]]  # by path
 
 
 @contextmanager
-def serve_monitoring(
-    port: int,
-    status: Callable[[], dict[str, Any]],
-    health: Callable[[], tuple[bool, str]],
-    metrics: Metrics,
-) -> Iterator[int]:
-    """Serve GET /metrics, /health and /status while the block runs; yield the port.
+def serve_pages(port: int, pages: Pages) -> Iterator[int]:
+    """Answer GET requests for these paths while the block runs; yield the port.
 
-    `port` 0 means any free one. `health` returns whether the node is healthy, and why.
+    `port` 0 means any free one.
     """
-    pages: Pages = {
-        "/metrics": lambda: (HTTPStatus.OK, METRICS, metrics.text()),
-        "/status": lambda: (HTTPStatus.OK, JSON, _to_json(status())),
-        "/health": lambda: _health_response(health),
-    }
     try:
         server = _Server(port, pages)
     except (OSError, OverflowError, TypeError) as problem:
@@ -159,55 +164,48 @@ def _read_header(connection: socket.socket) -> bytes:
 
 def respond(header: bytes, pages: Pages) -> bytes:
     """The response to a request header. It repeats nothing from the request."""
-    lines = header.partition(HEADER_END)[0].decode("latin-1").split("\r\n")
-    request = REQUEST_LINE.fullmatch(lines[0])
-    hosts = [line[len("host:") :].strip() for line in lines[1:] if line.lower().startswith("host:")]
+    first, *lines = header.partition(HEADER_END)[0].decode("latin-1").split("\r\n")
+    request = REQUEST_LINE.fullmatch(first)
+    fields = [(name.lower(), value.strip()) for name, _, value in (x.partition(":") for x in lines)]
+    hosts = [value for name, value in fields if name == "host"]
     if HEADER_END not in header:
-        response = _error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        response = error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     elif request is None:
-        response = _error(HTTPStatus.BAD_REQUEST)
+        response = error(HTTPStatus.BAD_REQUEST)
     elif len(hosts) != 1 or not LOCAL_HOSTS.fullmatch(hosts[0]):
         # DNS rebinding: a web page may resolve its own name to this address to read the response.
-        response = _error(HTTPStatus.FORBIDDEN)
+        response = error(HTTPStatus.FORBIDDEN)
     elif request["method"] not in ("GET", "HEAD"):
-        response = _error(HTTPStatus.METHOD_NOT_ALLOWED)
+        response = error(HTTPStatus.METHOD_NOT_ALLOWED)
     elif (page := pages.get(request["path"])) is None:
-        response = _error(HTTPStatus.NOT_FOUND)
+        response = error(HTTPStatus.NOT_FOUND)
     else:
         try:
-            response = page()
+            response = page(Request(request["query"] or "", dict(fields)))
         except Exception:
-            response = _error(HTTPStatus.INTERNAL_SERVER_ERROR)
-    status, content_type, text = response
-    body = text.encode("utf-8", "replace")
+            response = error(HTTPStatus.INTERNAL_SERVER_ERROR)
+    body = response.text.encode("utf-8", "replace")
     headers = [
-        f"HTTP/1.1 {status.value} {status.phrase}",
-        f"Content-Type: {content_type}",
+        f"HTTP/1.1 {response.status.value} {response.status.phrase}",
+        f"Content-Type: {response.content_type}",
         f"Content-Length: {len(body)}",
         "Allow: GET, HEAD",
         "Cache-Control: no-store",
         "X-Content-Type-Options: nosniff",
         "Connection: close",
+        *(f"{name}: {value}" for name, value in response.headers),
     ]
     header_only = request is not None and request["method"] == "HEAD"
     return "\r\n".join(headers).encode("ascii") + HEADER_END + (b"" if header_only else body)
 
 
-def _error(status: HTTPStatus) -> Response:
-    return status, PLAIN, f"{status.phrase}\n"
+def error(status: HTTPStatus) -> Response:
+    """A response that says nothing but the name of the status."""
+    return Response(status, PLAIN, f"{status.phrase}\n")
 
 
-def _health_response(health: Callable[[], tuple[bool, str]]) -> Response:
-    try:
-        healthy, reason = health()
-    except Exception as problem:
-        # Only the type: the message may hold secrets.
-        healthy, reason = False, f"the health check raised {type(problem).__name__}"
-    status = HTTPStatus.OK if healthy else HTTPStatus.SERVICE_UNAVAILABLE
-    return status, JSON, _to_json({"healthy": healthy, "reason": reason})
-
-
-def _to_json(value: Any) -> str:
+def to_json(value: Any) -> str:
+    """JSON text with null for NaN and infinity."""
     return json.dumps(_finite(value), default=str, allow_nan=False) + "\n"
 
 

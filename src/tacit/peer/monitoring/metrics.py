@@ -58,6 +58,7 @@ DESCRIPTIONS: Mapping[str, MetricDescription] = {
     "tacit_certificate_expiry_seconds": _gauge("Unix time at which the certificate expires."),
     "tacit_start_seconds": _gauge("Unix time at which the node started."),
 }
+SCORES = ("tacit_loss", "tacit_accuracy_percent")  # computed from the node's data
 
 
 class Metrics:
@@ -110,12 +111,14 @@ class Metrics:
         with self._lock:
             return float(sum(self._series[name].values()))
 
-    def text(self) -> str:
-        """All metrics in the text format of Prometheus."""
+    def text(self, *, scores: bool = True) -> str:
+        """All metrics in the text format of Prometheus; loss and accuracy only with `scores`."""
         for name, compute in self._functions.items():
             self.set(name, compute())
         with self._lock:
             copies = {name: dict(series) for name, series in self._series.items() if series}
+        if not scores:
+            copies = {name: series for name, series in copies.items() if name not in SCORES}
         lines = []
         for name, series in copies.items():
             description = DESCRIPTIONS[name]

@@ -21,7 +21,8 @@ from tacit.config.tasks import (
     make_training_task,
 )
 from tacit.core.errors import Misuse, NotReady
-from tacit.peer.federation.agreed_settings import OWN_DATA, agreed_data
+from tacit.peer.federation.agreed_settings import agreed_data
+from tacit.peer.federation.manifest import OWN_DATA
 from tacit.peer.node.data_file import Pair, check_samples, read_arrays
 from tacit.peer.wire.messages import raw_bytes
 from tacit.tasks import Task

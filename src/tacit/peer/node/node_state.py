@@ -19,6 +19,7 @@ from tacit.peer.node.followed_log import FollowedLog
 from tacit.peer.node.iteration_clock import IterationClock
 from tacit.peer.node.live_credentials import LiveCredentials, expiry_notice
 from tacit.peer.node.outbox import Outbox
+from tacit.peer.node.score_history import ScoreHistory
 from tacit.peer.node.spent_budget import SpentBudget
 from tacit.peer.wire import wire_pb2 as wire
 
@@ -77,10 +78,11 @@ class NodeState:
     event_log: EventLog
     parameters: int
     dtype: str
-    # Whether members may query loss and accuracy, which are computed from this node's data.
-    shares_scores: bool = False
+    # Whether the owner lets members query loss and accuracy, which are computed from its data.
+    owner_shares_scores: bool = False
     metrics: Metrics = field(default_factory=Metrics)
     progress: NodeProgress = NodeProgress()
+    scores: ScoreHistory = field(default_factory=ScoreHistory)
     clock: IterationClock = field(default_factory=IterationClock)
     spent: SpentBudget | None = None
     # Neighbours whose messages the training thread waits for, and since when (set before them).
@@ -102,6 +104,11 @@ class NodeState:
     @property
     def manifest(self) -> Manifest:
         return self.active.manifest
+
+    @property
+    def shares_scores(self) -> bool:
+        """Whether others may have loss and accuracy: the manifest and the owner must both agree."""
+        return self.owner_shares_scores and self.manifest.config.shares_metrics
 
     def report(self, **changes: object) -> None:
         with self._lock:

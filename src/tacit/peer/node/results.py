@@ -34,16 +34,17 @@ class Results:
             os.replace(self._history, aside)
             why = f"{self._history} is damaged ({problem}); it is now {aside.name}"
             self._state.event_log.write("history set aside", "warning", why=why)
-        lines = "".join(
-            json.dumps(record) + "\n"
-            for record in records
-            if (record["generation"], record["step"]) < (generation, step)
-        )
+        before = (generation, step)
+        kept = [record for record in records if (record["generation"], record["step"]) < before]
+        lines = "".join(json.dumps(record) + "\n" for record in kept)
         write_text(self._history, lines, durable=True)
+        for record in kept:
+            self._state.scores.add(record["step"], record.get("loss"), record.get("accuracy"))
 
     def record(self, step: int, loss: float, accuracy: float | None, seconds: float) -> None:
         state = self._state
         state.report(loss=loss, accuracy=accuracy)
+        state.scores.add(step, loss, accuracy)
         state.metrics.set("tacit_loss", loss)
         if accuracy is not None:
             state.metrics.set("tacit_accuracy_percent", accuracy)

@@ -9,14 +9,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from tacit.peer.dashboard.page import dashboard_pages
 from tacit.peer.federation.certificates import Credentials
 from tacit.peer.federation.change_log import Entry
 from tacit.peer.federation.federation_client import status_to_dict
+from tacit.peer.monitoring.access import TOKEN_FILE, stored_access
 from tacit.peer.monitoring.event_log import Level
-from tacit.peer.monitoring.http_server import serve_monitoring
+from tacit.peer.monitoring.http_server import serve_pages
+from tacit.peer.monitoring.pages import monitoring_pages
 from tacit.peer.node.health import check_health, log_health
 from tacit.peer.node.log_sharing import follow_changes
 from tacit.peer.node.node_state import NodeState
+from tacit.peer.node.own_page import own_board
 from tacit.peer.node.service import PeerService, threads_for
 from tacit.peer.wire.connection_limits import ConnectionLimits, raise_file_limit
 from tacit.peer.wire.gate import HANDSHAKE_SECONDS, Gate, Reason
@@ -56,12 +60,16 @@ def run_servers(
     metrics.set_function("tacit_certificate_expiry_seconds", lambda: state.credentials.expiry)
     metrics.set("tacit_start_seconds", time.time())
     metrics.set("tacit_steps", state.progress.steps)
-    with serve_monitoring(
-        metrics_port,
-        lambda: status_to_dict(state.status()),
+    access = stored_access(state.folder.run / TOKEN_FILE)
+    pages = monitoring_pages(
+        lambda scores: status_to_dict(state.status(scores=scores)),
         lambda: check_health(state, state.credentials.expiry),
         metrics,
-    ) as port:
+        access,
+        shares_scores=lambda: state.shares_scores,
+    )
+    own_page = dashboard_pages(access, lambda: own_board(state, state.credentials.expiry))
+    with serve_pages(metrics_port, {**pages, **own_page}) as port:
         own_address = state.changes.address(state.manifest.member(state.name), state.manifest)
         address = address or bind_address(own_address)
         with _serve_peers(state, address, own, ca), log_health(state), follow_changes(state):

@@ -61,6 +61,7 @@ class PeerService:
                 "FetchMessages": grpc.stream_stream_rpc_method_handler(self._fetch_messages),
                 "NotifyFinished": self._unary(wire.Finished, self._notify_finished),
                 "GetStatus": self._unary(wire.Empty, self._get_status),
+                "GetScores": self._unary(wire.Empty, self._get_scores),
                 "GetManifest": self._unary(wire.Empty, self._get_manifest),
                 "AnnounceManifest": self._unary(
                     wire.SignedManifest,
@@ -214,10 +215,17 @@ class PeerService:
         return wire.Empty()
 
     def _get_status(self, _: wire.Empty, caller: str) -> wire.Status:
+        self._check_member(caller)
+        return self._state.status(scores=self._state.shares_scores)
+
+    def _get_scores(self, _: wire.Empty, caller: str) -> wire.Scores:
+        self._check_member(caller)
+        return self._state.scores.to_wire() if self._state.shares_scores else wire.Scores()
+
+    def _check_member(self, caller: str) -> None:
         if not self._is_member_or_operator(caller):
             text = f"{caller} is not a member"
             raise Refused(StatusCode.PERMISSION_DENIED, "not a member", text)
-        return self._state.status(scores=self._state.shares_scores)
 
     def _get_manifest(self, _: wire.Empty, caller: str) -> wire.SignedManifest:
         return self._state.signed_update()

@@ -18,7 +18,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Literal
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import NotReady
 from tacit.peer.wire.connection_limits import BoundedGroups, ConnectionLimits, address_group
 
 Reason = Literal["too many", "timeout", "not tls", "no valid certificate", "closed", "no files"]
@@ -277,7 +277,7 @@ def _listen(address: str) -> socket.socket:
         family, _, _, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
         return socket.create_server(place[:2], family=family, backlog=BACKLOG)
     except (OSError, ValueError, OverflowError):
-        raise Misuse(
+        raise NotReady(
             f"Cannot listen on {address}: another program uses the port, or this machine does not "
             "have the address.",
             "Give a free address of this machine with --listen host:port.",

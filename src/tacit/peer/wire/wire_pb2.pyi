@@ -153,6 +153,16 @@ class Status(_message.Message):
     certificate_notice: str
     def __init__(self, name: _Optional[str] = ..., generation: _Optional[int] = ..., phase: _Optional[str] = ..., waiting_for: _Optional[_Iterable[str]] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., round_length: _Optional[int] = ..., loss: _Optional[float] = ..., accuracy: _Optional[float] = ..., bytes_sent: _Optional[int] = ..., bytes_received: _Optional[int] = ..., rejected: _Optional[int] = ..., saved: _Optional[int] = ..., uptime_seconds: _Optional[float] = ..., problem: _Optional[str] = ..., version: _Optional[str] = ..., manifest: _Optional[bytes] = ..., privacy: _Optional[_Union[SpentBudget, _Mapping]] = ..., certificate_expiry: _Optional[float] = ..., certificate_notice: _Optional[str] = ...) -> None: ...
 
+class Scores(_message.Message):
+    __slots__ = ("step", "loss", "accuracy")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    step: _containers.RepeatedScalarFieldContainer[int]
+    loss: _containers.RepeatedScalarFieldContainer[float]
+    accuracy: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, step: _Optional[_Iterable[int]] = ..., loss: _Optional[_Iterable[float]] = ..., accuracy: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class SpentBudget(_message.Message):
     __slots__ = ("sums", "epsilon_spent", "epsilon", "delta")
     SUMS_FIELD_NUMBER: _ClassVar[int]

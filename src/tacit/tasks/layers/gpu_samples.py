@@ -23,8 +23,10 @@ from tacit.tasks.sample_gradients import LARGEST_SQUARE, OuterProducts
 WARPS = 8
 # Fewer warps than this leave a GPU idle at the end.
 ENOUGH_WARPS = 8192
-# Programs that keep a GPU busy when clients' samples are added up.
-ENOUGH_PROGRAMS = 264
+# Programs that keep a GPU busy when clients' samples are added up, and samples for each of them.
+ENOUGH_PROGRAMS, FEW_SAMPLES = 1056, 32
+# Columns of sums of outer products per program, and samples that it reads at a time.
+OUTER_COLUMNS, SAMPLES = 64, 2
 
 
 @triton.jit
@@ -136,18 +138,31 @@ def _weighted_sums_kernel(
     for first in range(low, high, ROWS):
         b = first + tl.arange(0, ROWS)
         factor = tl.load(factors + b, b < high, 0.0)
-        # Samples with the factor zero may have gradients that are not finite.
-        some = ((b < high) & (factor != 0))[:, None] & (i < width)[None, :]
+        some = (b < high)[:, None] & (i < width)[None, :]
         gradient = tl.load(right + b[:, None] * right_b + i[None, :] * right_i, some, 0.0)
+        # Samples with the factor zero may have gradients that are not finite. Loading only others
+        # would mean to wait for the factors first.
+        gradient = tl.where(factor[:, None] != 0, gradient, 0.0)
         total += factor[:, None].to(tl.float64) * gradient
     own = out + client.to(tl.int64) * out_client + piece.to(tl.int64) * out_piece
     tl.store(own + i, tl.sum(total, 0).to(tl.float32), i < width)
 
 
 @triton.jit
+def _add_parts_kernel(parts, out, width, out_stride, pieces, clients, COLUMNS: tl.constexpr):
+    client = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((COLUMNS,), dtype=tl.float64)
+    for piece in range(pieces):
+        total += tl.load(parts + (piece * clients + client) * width + i, i < width, 0.0)
+    tl.store(out + client * out_stride + i, total.to(tl.float32), i < width)
+
+
+@triton.jit
 def _outer_sums_kernel(
     factors, left, right, bounds, out, left_b, left_o, right_b, right_i, outputs, width,
     out_client, out_piece, OUTPUTS: tl.constexpr, WIDTH: tl.constexpr,
+    SAMPLES: tl.constexpr,
 ):  # fmt: skip
     client, piece, pieces = tl.program_id(0), tl.program_id(2), tl.num_programs(2)
     low, high = tl.load(bounds + client), tl.load(bounds + client + 1)
@@ -158,13 +173,17 @@ def _outer_sums_kernel(
     i = (tl.program_id(1) % blocks) * WIDTH + tl.arange(0, WIDTH)
     o = (tl.program_id(1) // blocks) * OUTPUTS + tl.arange(0, OUTPUTS)
     total = tl.zeros((OUTPUTS, WIDTH), dtype=tl.float64)
-    for b in range(low, high):
-        factor = tl.load(factors + b + tl.arange(0, 1))
-        # Samples with the factor zero may have gradients that are not finite.
-        some = factor != 0
-        by_output = tl.load(left + b * left_b + o * left_o, (o < outputs) & some, 0.0)
-        given = tl.load(right + b * right_b + i * right_i, (i < width) & some, 0.0)
-        total += (factor * by_output)[:, None].to(tl.float64) * given[None, :]
+    for first in range(low, high, SAMPLES):
+        for step in tl.static_range(SAMPLES):
+            b = first + step
+            inside = b + tl.arange(0, 1) < high
+            factor = tl.load(factors + b + tl.arange(0, 1), inside, 0.0)
+            by_output = tl.load(left + b * left_b + o * left_o, (o < outputs) & inside, 0.0)
+            given = tl.load(right + b * right_b + i * right_i, (i < width) & inside, 0.0)
+            # Samples with the factor zero may have gradients that are not finite.
+            by_output = tl.where(factor != 0, factor * by_output, 0.0)
+            given = tl.where(factor != 0, given, 0.0)
+            total += by_output[:, None].to(tl.float64) * given[None, :]
     own = out + client.to(tl.int64) * out_client + piece.to(tl.int64) * out_piece
     tl.store(
         own + o[:, None] * width + i[None, :],
@@ -261,10 +280,10 @@ def _write_sums(block: OuterProducts, factors: Tensor, bounds: Tensor, out: Tens
     if left is None:
         tile, across = 1, 2048 // rows
     else:
-        tile, across = min(32, max(16, _power(outputs))), 128
+        tile, across = min(32, max(16, _power(outputs))), OUTER_COLUMNS
     blocks = triton.cdiv(outputs, tile) * triton.cdiv(width, across)
     # Programs share the samples of a client that has many.
-    pieces = max(1, min(ENOUGH_PROGRAMS // (n * blocks), average // 128)) if average > 512 else 1
+    pieces = max(1, min(ENOUGH_PROGRAMS // (n * blocks), average // FEW_SAMPLES))
     parts = out[None] if pieces == 1 else out.new_empty(pieces, n, outputs * width)
     strides = (parts.stride(1), parts.stride(0))
     if left is None:
@@ -275,14 +294,18 @@ def _write_sums(block: OuterProducts, factors: Tensor, bounds: Tensor, out: Tens
         return _add_up(parts, out)
     operands = (factors, left, right, bounds, parts, *left.stride(), *right.stride())
     _outer_sums_kernel[(n, blocks, pieces)](
-        *operands, outputs, width, *strides, OUTPUTS=tile, WIDTH=across, num_warps=4
-    )
+        *operands, outputs, width, *strides, OUTPUTS=tile, WIDTH=across, SAMPLES=SAMPLES,
+        num_warps=4,
+    )  # fmt: skip
     return _add_up(parts, out)
 
 
 def _add_up(parts: Tensor, out: Tensor) -> None:
-    if len(parts) > 1:
-        out.copy_(parts.sum(0, dtype=torch.float64))
+    pieces, clients, width = parts.shape
+    if pieces > 1:
+        _add_parts_kernel[(triton.cdiv(width, 128), clients)](
+            parts, out, width, out.stride(0), pieces, clients, COLUMNS=128, num_warps=4
+        )
 
 
 def _power(count: int) -> int:

@@ -1,0 +1,2 @@
+from tacit.algorithms.algorithm import Algorithm as Algorithm
+from tacit.algorithms.registry import ALGORITHMS as ALGORITHMS

@@ -1,0 +1,40 @@
+"""Public names of packages that are imported when they are first used (PEP 562)."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__all__`, `__getattr__` and `__dir__` of a package.
+
+    Its public names are those that its `__init__.pyi` imports. Type checkers read the same file, so
+    there is no second list.
+    """
+    module = sys.modules[package]
+    stub = Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8")
+    homes = {
+        alias.name: str(statement.module)
+        for statement in ast.parse(stub).body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home = homes[name]
+        value = (
+            import_module(f"{package}.{name}")
+            if home == package
+            else getattr(import_module(home), name)
+        )
+        setattr(module, name, value)
+        return value
+
+    return sorted(homes), get, lambda: sorted({*homes, *vars(module)})

@@ -1,0 +1,11 @@
+from tacit.models.building import build as build
+from tacit.models.networks import (
+    deep_tanh_cnn as deep_tanh_cnn,
+    lenet as lenet,
+    linear as linear,
+    mlp as mlp,
+    sigmoid_cnn as sigmoid_cnn,
+    tanh_cnn as tanh_cnn,
+    two_layer_cnn as two_layer_cnn,
+)
+from tacit.models.registry import MODELS as MODELS

@@ -1,0 +1,154 @@
+"""The report of a node: one self-contained page for the member, from its own folder.
+
+It tells what the node did and spent, and what its neighbours could learn from what it sent.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tacit.config.toml import to_toml
+from tacit.core.errors import Misuse
+from tacit.core.storage import read_json, write_text
+from tacit.experiment.auditing import audit
+from tacit.peer.federation.audited import AuditedFederation
+from tacit.peer.federation.folders import NodeFolder
+from tacit.peer.federation.graph_drawing import named_graph
+from tacit.peer.node.results import read_history
+from tacit.report import plots
+from tacit.report.audit_sections import audit_sections
+from tacit.report.page import card, collapsible, facts, format_number, grid, render_page, table
+from tacit.report.spending import epsilon_text
+from tacit.report.style import PALETTE, new_figure, plot_style, svg
+
+MAX_EVENTS = 50  # the last ones that are more than information
+AUDITED_ITERATIONS = 10
+
+
+def write_node_report(folder: Path, out: Path, allowed_code: Sequence[str] = ()) -> Path:
+    """Write the page about a node; raise Misuse if the folder is not that of a node.
+
+    Args:
+        folder: The node's folder.
+        out: The page.
+        allowed_code: Code of the manifest that may run; see `check_allowed`.
+    """
+    audited = AuditedFederation.load(folder)
+    if audited.member is None:
+        raise Misuse(f"{folder} is not the folder of a node.", "Give the folder of one node.")
+    manifest, run = audited.manifest, NodeFolder(folder).run
+    try:
+        records = read_history(run / "history.jsonl")
+    except (OSError, ValueError) as problem:
+        remedy = "Move it away: the report works without."
+        raise Misuse(f"{run / 'history.jsonl'} is damaged: {problem}.", remedy) from None
+    summary = read_json(run / "summary.json") if (run / "summary.json").exists() else {}
+    subject = audited.subject(allowed_code)
+    own, steps = manifest.position(audited.member), subject.experiment.steps
+    found = audit(
+        subject,
+        audited.adversaries(own),
+        own,
+        iterations=min(AUDITED_ITERATIONS, steps),
+        attacks=False,
+        heat_map=False,
+    )
+    sections = {
+        "Summary": _summary(audited, records, summary),
+        "Training": _curves(records),
+        "Graph": grid([card("", svg(named_graph(manifest), "The graph"), square=True)]),
+        **({"Warnings": warnings} if (warnings := _warnings(run / "log.jsonl")) else {}),
+        **audit_sections(found),
+        "Configuration": collapsible(
+            "Signed by the operator", f"<pre>{escape(to_toml(manifest.config.as_dict()))}</pre>"
+        ),
+    }
+    lead = (
+        f"Node {audited.member} of {manifest.federation}, generation {manifest.generation}: "
+        f"{len(manifest.members)} members train with {found.setting.algorithm.name}. Client {own} "
+        "is this node. Nothing on this page comes from its data but loss and accuracy."
+    )
+    try:
+        write_text(out, render_page(f"Node {audited.member}", lead, "", sections))
+    except OSError as problem:
+        raise Misuse(f"Cannot write {out}: {problem}.", "Choose another place for it.") from None
+    return out
+
+
+def _summary(
+    audited: AuditedFederation, records: Sequence[dict[str, Any]], summary: dict[str, Any]
+) -> str:
+    last = records[-1] if records else {}
+    values = {
+        "Iterations": f"{summary.get('steps', last.get('step', 0)):,}",
+        "State": "finished" if summary else "not finished",
+        "Loss on own data": format_number(last.get("loss")),
+        "Accuracy on own data": format_number(last.get("accuracy"), ".2f", " %"),
+        "Bytes sent": f"{last.get('bytes_sent', 0):,}",
+        "Bytes received": f"{last.get('bytes_received', 0):,}",
+        "Neighbours": ", ".join(_neighbours(audited)),
+    }
+    if "rejected" in summary:
+        values["Messages rejected"] = str(summary["rejected"])
+    if privacy := summary.get("privacy"):
+        values["Privacy spent"] = _spent(privacy)
+    return facts(values)
+
+
+def _spent(privacy: dict[str, Any]) -> str:
+    spent, promised, sums = (privacy.get(key) for key in ("epsilon_spent", "epsilon", "sums"))
+    if spent is None or promised is None or not math.isfinite(promised):
+        return "no guarantee: epsilon is inf"
+    return f"ε = {epsilon_text(spent)} of {promised:g} at δ = {privacy['delta']:g}, {sums:,} sums"
+
+
+def _neighbours(audited: AuditedFederation) -> list[str]:
+    manifest, name = audited.manifest, str(audited.member)
+    near = [*manifest.in_neighbours(name), *manifest.out_neighbours(name)]
+    return list(dict.fromkeys(member.name for member in near))
+
+
+def _curves(records: Sequence[dict[str, Any]]) -> str:
+    if not records:
+        return "<p>No round was recorded.</p>\n"
+    cards = []
+    for key, label in (("accuracy", "accuracy (%)"), ("loss", "loss")):
+        points = [(one["round"], one[key]) for one in records if one.get(key) is not None]
+        if points:
+            figure = svg(_curve(points, label), label, "Of this node's model, by round.")
+            cards.append(card(f"{key.capitalize()} on own data", figure))
+    return grid(cards)
+
+
+@plot_style()
+def _curve(points: Sequence[tuple[int, float]], label: str) -> Figure:
+    figure, axes = new_figure(plots.WIDTH, plots.HEIGHT)
+    axes.plot(*zip(*points, strict=True), color=PALETTE[0])
+    axes.set(xlabel="round", ylabel=label)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+def _warnings(log: Path) -> str:
+    """The last warnings and errors of a log, if it is kept in the folder."""
+    if not log.exists():
+        return ""
+    rows = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and event.get("level") in ("warning", "error"):
+            why = event.get("why") or event.get("reason") or ""
+            cells = (event.get("time"), event["level"], event.get("event"), why)
+            rows.append([escape(str(cell)) for cell in cells])
+    return table(["time", "level", "event", "why"], rows[-MAX_EVENTS:]) if rows else ""
