@@ -136,7 +136,7 @@ class Fuzzer:
             known = wire.SignedDigestLists(lists=[one.signed])
             return wire.DigestRequest(generation=1, known=known).SerializeToString()
         if method == "AnnounceManifest":
-            return signed_manifest(*self._home.signed_manifest())
+            return signed_manifest(*self._home.signed_update())
         return b""
 
     def _is_valid_end(self, raw):

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from cryptography import x509
@@ -98,8 +99,7 @@ class IdleNode:
         """The node's client of a neighbour that listens on a port."""
         member = self.state.manifest.member(neighbour)
         member = dataclasses.replace(member, address=f"127.0.0.1:{port}")
-        own, ca = self.folder.credentials(), self.folder.ca()
-        client = NeighbourClient(self.state, member, own, ca)
+        client = NeighbourClient(self.state, member)
         try:
             yield client
         finally:
@@ -178,14 +178,21 @@ def rewritten(home, **changes):
     return new, sign(home.operator_key(), new.text)
 
 
-def install(node, manifest, signature):
-    """Write a manifest into a node's folder without any check."""
+def log_naming(home, manifest):
+    """The operator's log with one more entry, which names a manifest."""
+    change = {"generation": manifest.generation, "manifest": manifest.hash.hex(), "members": []}
+    return home.log().appended("roster", change, partial(sign, home.operator_key())).text
+
+
+def install(home, node, manifest, signature):
+    """Write a manifest and the log that names it into a node's folder without any check."""
+    (node.path / "federation.log").write_bytes(log_naming(home, manifest))
     (node.path / "federation.sig").write_text(signature.hex() + "\n")
     (node.path / "federation.toml").write_bytes(manifest.text)
 
 
-def signed_manifest(text, signature=b""):
-    return wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+def signed_manifest(text, signature=b"", log=b""):
+    return wire.SignedManifest(manifest=text, signature=signature, log=log).SerializeToString()
 
 
 def tls(own=None, side=ssl.PROTOCOL_TLS_CLIENT):

@@ -22,6 +22,7 @@ from hostile import (
     first_bytes,
     grpc,
     install,
+    log_naming,
     receive,
     rewritten,
     signed_manifest,
@@ -240,7 +241,7 @@ def disagreeing(home, tmp_path_factory):
     """The same federation, but the manifest of n1 has another step size, signed by the operator."""
     copy = twin(home, tmp_path_factory.mktemp("callers") / "disagreeing")
     config = with_keys(home.manifest().config, "algorithm", lr=0.06)
-    install(copy.node("n1"), *rewritten(home, config=config))
+    install(home, copy.node("n1"), *rewritten(home, config=config))
     return copy
 
 
@@ -419,13 +420,14 @@ def false_manifests(home, other_home):
         "of the same generation": rewritten_pair(home, config=config),
         "after another manifest": rewritten_pair(home, generation=2, previous="0" * 64),
         "not a manifest": (b"format = 1", sign(key, b"format = 1")),
+        "without its log": (text, signature),
     }
 
 
 FALSE = [
     "unsigned", "signed by a node", "signed by the authority", "with another signature",
     "changed after signing", "of another federation", "of the same generation",
-    "after another manifest", "not a manifest",
+    "after another manifest", "not a manifest", "without its log",
 ]  # fmt: skip
 
 
@@ -450,9 +452,10 @@ def test_a_false_manifest_is_refused_from_any_caller(home, node, port, false_man
 
 
 def test_the_next_manifest_is_accepted_from_any_caller(home, node, port):
-    text, signature = rewritten_pair(home, generation=2, previous=home.manifest().hash.hex())
+    new, signature = rewritten(home, generation=2, previous=home.manifest().hash.hex())
+    text, log = new.text, log_naming(home, new)
     with calling(port, home, credentials(home, "n2")) as channel:
-        assert outcome(channel, "AnnounceManifest", signed_manifest(text, signature)) == b""
+        assert outcome(channel, "AnnounceManifest", signed_manifest(text, signature, log)) == b""
     announced = node.state.announced
     assert (announced.manifest.text, announced.signature) == (text, signature)
     assert node.rejected() == 0
@@ -579,7 +582,7 @@ def operator_sees(home, answer):
         alone = dataclasses.replace(manifest, members=(member,))
         client = FederationClient(alone, home.operator_credentials(), home.ca())
         try:
-            return client.status(TIMEOUT)[0], client.announce(b"", b"", TIMEOUT)["n1"]
+            return client.status(TIMEOUT)[0], client.announce(b"", b"", b"", TIMEOUT)["n1"]
         finally:
             client.close()
 
@@ -587,11 +590,18 @@ def operator_sees(home, answer):
 def test_a_status_cannot_control_the_terminal(home):
     wild = "\x1b]0;owned\x07\x1b[2J\r\n" + "x" * 10_000
     status = wire.Status(
-        name=wild, phase=wild, problem=wild, version=wild, waiting_for=[wild] * 1_000, step=5
+        name=wild,
+        phase=wild,
+        problem=wild,
+        version=wild,
+        certificate_notice=wild,
+        waiting_for=[wild] * 1_000,
+        step=5,
     )
     report, _ = operator_sees(home, lambda raw: status.SerializeToString())
     shown = report.as_dict()
-    texts = [shown[key] for key in ("name", "phase", "problem", "version")] + shown["waiting_for"]
+    texts = [shown[key] for key in ("name", "phase", "problem", "version", "certificate_notice")]
+    texts += shown["waiting_for"]
     assert all(text.isprintable() and len(text) < 500 for text in texts)
     assert len(shown["waiting_for"]) < 500
     assert (shown["step"], shown["reached"]) == (5, True)

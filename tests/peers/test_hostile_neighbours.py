@@ -424,10 +424,10 @@ def test_an_older_roster_with_a_valid_signature_is_rejected(home, later, server)
 
 def test_a_newer_roster_with_a_valid_signature_is_accepted(later, node, server, client):
     """The counterpart: without it the tests above would prove little."""
-    text, signature = later.signed_manifest()
+    text, signature, log = later.signed_update()
     info = info_of(node, 2, later.manifest())
     server.answers["Hello"] = lambda raw: info
-    server.answers["GetManifest"] = lambda raw: signed_manifest(text, signature)
+    server.answers["GetManifest"] = lambda raw: signed_manifest(text, signature, log)
     node.state.on_interrupt(client.cancel)
     assert isinstance(Receiving(client, EXPECTED).result(), Stopped)
     announced = node.state.announced

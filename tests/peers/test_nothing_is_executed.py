@@ -195,7 +195,7 @@ def test_names_in_a_received_manifest_are_not_imported(home, trap, section):
         assert receive(false, "n1") is not None
     assert f"changes {section}" in receive(signature, "operator")
     # Even if it is in the folder.
-    install(home.node("n0"), manifest, signature)
+    install(home, home.node("n0"), manifest, signature)
     assert home.node("n0").manifest().config.as_dict()[section]["name"] == name
     assert node.state.announced is None
     assert node.rejected("manifest") == 4
@@ -214,7 +214,7 @@ def test_a_node_imports_names_of_a_signed_manifest_that_its_owner_allowed(
     """A starting node is the only one to import names."""
     name, sprung = trap
     manifest, signature = naming(home, name, "algorithm")
-    install(home.node("n0"), manifest, signature if signed else signature[::-1])
+    install(home, home.node("n0"), manifest, signature if signed else signature[::-1])
     reason = "not a dataclass" if allowed else "--allow-code tacit_trap"
     with pytest.raises(Misuse, match=reason if signed else "not signed by the operator"):
         start_node(home, allowed_code=allowed)
@@ -227,7 +227,7 @@ def test_a_signed_manifest_runs_no_command(home, tmp_path):
     command = {"name": "subprocess:Popen", "args": ["touch", str(made)]}
     values = home.manifest().config.as_dict() | {"model": command}
     config = make_config(values)
-    install(home.node("n0"), *rewritten(home, config=config))
+    install(home, home.node("n0"), *rewritten(home, config=config))
     with pytest.raises(Misuse) as refused:
         start_node(home)
     assert not made.exists()

@@ -41,7 +41,7 @@ def announce(home, before):
     """Send the new manifest to the members of the one before."""
     client = FederationClient(before, home.operator_credentials(), home.ca())
     try:
-        return client.announce(*home.signed_manifest())
+        return client.announce(*home.signed_update())
     finally:
         client.close()
 

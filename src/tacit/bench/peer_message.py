@@ -52,7 +52,7 @@ def transfers(size: int) -> Iterator[dict[str, TimedFunction]]:
         manifest = node.manifest()
         state = _state(node, RECEIVER)
         member = replace(manifest.member(SENDER), address=f"127.0.0.1:{message_port}")
-        client = NeighbourClient(state, member, node.credentials(), node.ca())
+        client = NeighbourClient(state, member)
         stack.callback(client.close)
         envelope = Envelope(manifest.federation, SENDER, "", EXCHANGE)
         expected = ExpectedMessage(envelope, {"x": torch.empty(size // 4)})

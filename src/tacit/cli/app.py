@@ -224,7 +224,8 @@ COMMANDS: Commands = Registry(
         "bench": "tacit.cli.bench:bench",
         "node": "tacit.cli.node:node",
         "data": "tacit.cli.data:app",
-        "federation": "tacit.cli.federation:app",
+        "federation": "tacit.cli.federation_changes:app",
+        "member": "tacit.cli.member:app",
     },
 )
 

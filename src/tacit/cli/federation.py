@@ -24,6 +24,10 @@ AnyFolder = Annotated[
 Edges = Annotated[str | None, typer.Option(help="Edges, e.g. a:b,b:c (directed: a sends to b).")]
 Days = Annotated[int, typer.Option(min=1, help="Days for which certificates are valid.")]
 CaKey = Annotated[Path | None, typer.Option(help="Private key of your own authority; not stored.")]
+Requests = Annotated[
+    list[Path] | None,
+    typer.Option("--request", help="Request of a member, from `tacit member`; repeatable."),
+]
 Later = Annotated[bool, typer.Option("--later", help="Notify the nodes later, with `announce`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
@@ -31,7 +35,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 @app.command()
 def create(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
-    nodes: Annotated[str, typer.Option(help="Nodes and addresses: a=host:port,b=host:port,…")],
+    nodes: Annotated[
+        str, typer.Option(help="Nodes whose keys are made here: a=host:port,b=host:port,…")
+    ] = "",
+    requests: Requests = None,
     name: Annotated[str | None, typer.Option(help="Name (default: that of the folder).")] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file of the experiment.")] = None,
     overrides: Overrides = None,
@@ -42,7 +49,11 @@ def create(
     ca: Annotated[Path | None, typer.Option(help="Your own authority's certificate.")] = None,
     ca_key: CaKey = None,
 ) -> None:
-    """Create a federation: a folder with the keys, certificates and manifest of each node."""
+    """Create a federation from the requests of its members.
+
+    With --nodes instead, the keys of all nodes are made here: for trials.
+    """
+    from tacit.cli.federation_changes import print_requests, print_signed, read_requests
     from tacit.cli.federation_tables import print_summary
     from tacit.config.loading import load_config, make_config
     from tacit.peer.federation import operator
@@ -51,18 +62,19 @@ def create(
         raise Misuse("--ca-key is given without --ca.", "Also give the authority's certificate.")
     if graph is not None and edges is not None:
         raise Misuse("--graph and --edges are both given.", "Give only one of them.")
-    settings = list(overrides or [])
+    settings, asked = list(overrides or []), read_requests(requests)
     if graph is not None:
         settings.append(f"graph.kind={json.dumps(graph)}")
     if mixing is not None:
         settings.append(f"graph.mixing={json.dumps(mixing)}")
     if edges is not None:
-        settings += ['graph.kind="edges"', f"graph.edges={json.dumps(_split(edges))}"]
+        settings += ['graph.kind="edges"', f"graph.edges={json.dumps(split_list(edges))}"]
     created = operator.create(
         folder,
         name if name is not None else folder.resolve().name,
         _parse_nodes(nodes),
         make_config({}, settings) if config is None else load_config(config, settings),
+        requests=asked,
         days=days,
         authority=_authority(ca, ca_key),
         ca_certificate=None if ca is None else _read_pem(ca),
@@ -74,41 +86,64 @@ def create(
             f"{folder}/nodes/*/node.csr, then install each certificate:\n"
             f"  tacit federation certificate {folder} NODE FILE"
         )
-    print(
-        f"Next: copy each folder in {folder}/nodes to its node over a secure channel (it holds\n"
-        "private keys), and start the node there:\n"
-        "  tacit node NODE-FOLDER --data FILE"
-    )
+    if asked:
+        print_requests(asked)
+        print_signed(created, [request.name for request in asked])
+    if nodes:
+        print(
+            "The private keys of the nodes were made on this machine: good for trials. For real\n"
+            "data, members make their keys themselves: tacit member init.\n"
+            f"Next: copy each folder in {folder}/nodes to its node over a secure channel (it\n"
+            "holds private keys), and start the node there:\n"
+            "  tacit node NODE-FOLDER --data FILE"
+        )
 
 
 @app.command()
 def add(
     folder: Folder,
-    node: Annotated[str, typer.Argument(metavar="NODE=HOST:PORT", help="The new node.")],
+    node: Annotated[
+        str | None,
+        typer.Argument(metavar="[NODE=HOST:PORT]", help="A node whose keys are made here."),
+    ] = None,
+    request: Annotated[Path | None, typer.Option(help="The request of the new member.")] = None,
     edges: Edges = None,
     days: Days = 365,
     ca_key: CaKey = None,
     later: Later = False,
 ) -> None:
-    """Add a node: sign a new roster and create a folder for the node.
+    """Add a member by its request: certify its key and sign a new roster.
 
-    Once the other nodes are notified, they wait for the new one.
+    With NODE=HOST:PORT instead, the keys are made here, in a folder for the node. Once the other
+    nodes are notified, they wait for the new one.
     """
+    from tacit.cli.federation_changes import print_requests, print_signed, read_requests
     from tacit.cli.federation_nodes import announce_manifest
     from tacit.cli.federation_tables import print_change
     from tacit.peer.federation import operator
     from tacit.peer.federation.folders import FederationFolder
 
-    nodes = _parse_nodes(node)
+    if (node is None) == (request is None):
+        problem = "Both a node and a request are given." if node else "No node is given."
+        raise Misuse(problem, "Give --request FILE, or NODE=HOST:PORT to make its keys here.")
+    [asked] = read_requests([request]) if request else [None]
+    nodes = _parse_nodes(node) if node else {}
+    if asked is not None:
+        nodes = {asked.name: asked.address}
     if len(nodes) != 1:
         raise Misuse(f"{node!r} names {len(nodes)} nodes.", "Add one node at a time.")
     [(name, address)] = nodes.items()
     federation = FederationFolder(folder)
     before, authority = federation.manifest(), _authority(folder / "ca" / "ca.pem", ca_key)
-    new_edges = None if edges is None else _split(edges)
-    after = operator.add(folder, name, address, edges=new_edges, days=days, authority=authority)
+    new_edges = None if edges is None else split_list(edges)
+    after = operator.add(
+        folder, name, address, edges=new_edges, days=days, authority=authority, request=asked
+    )
     print_change(before, after)
     announce_manifest(federation, before, later)
+    if asked is not None:
+        print_requests([asked])
+        return print_signed(federation, [name])
     place = federation.node(name).path
     if not (place / "node.pem").exists():
         print(
@@ -119,6 +154,7 @@ def add(
         f"Next: copy {place} to {name} over a secure channel, and start the node there:\n"
         "  tacit node NODE-FOLDER --data FILE"
     )
+    return None
 
 
 @app.command()
@@ -136,7 +172,7 @@ def remove(
 
     federation = FederationFolder(folder)
     before = federation.manifest()
-    after = operator.remove(folder, node, edges=None if edges is None else _split(edges))
+    after = operator.remove(folder, node, edges=None if edges is None else split_list(edges))
     print_change(before, after)
     announce_manifest(federation, before, later)
 
@@ -158,19 +194,35 @@ def renew(
         list[str] | None,
         typer.Argument(metavar="[NODE]...", help="Nodes, or operator (default: all of them)."),
     ] = None,
+    requests: Requests = None,
     days: Days = 365,
     ca_key: CaKey = None,
+    later: Later = False,
 ) -> None:
-    """Issue new certificates for the same keys."""
+    """Issue new certificates: for new keys by --request, otherwise for the same keys."""
+    from tacit.cli.federation_changes import print_requests, print_signed, read_requests
+    from tacit.cli.federation_nodes import announce_manifest
     from tacit.peer.federation import certificate_renewal
+    from tacit.peer.federation.folders import FederationFolder
+    from tacit.peer.federation.member_bundle import write_bundle
+    from tacit.peer.federation.membership import sign_renewal
 
-    authority = _authority(folder / "ca" / "ca.pem", ca_key)
-    for renewed in certificate_renewal.renew(folder, nodes or None, days, authority=authority):
-        print(f"{renewed.name}: valid until {renewed.not_after:%Y-%m-%d}")
-    print(
-        f"Next: copy node.pem and operator.pem from each folder in {folder}/nodes to its node, "
-        "and restart it."
-    )
+    authority, federation = _authority(folder / "ca" / "ca.pem", ca_key), FederationFolder(folder)
+    if requests and nodes:
+        raise Misuse("Both nodes and requests are given.", "Renew them one after the other.")
+    if requests:
+        asked = read_requests(requests)
+        renewed = [sign_renewal(folder, one, days, authority=authority) for one in asked]
+        print_requests(asked)
+    else:
+        renewed = certificate_renewal.renew(folder, nodes or None, days, authority=authority)
+    for one in renewed:
+        print(f"{one.name}: valid until {one.not_after:%Y-%m-%d}")
+    members = [one.name for one in renewed if one.name in federation.manifest().names]
+    announce_manifest(federation, federation.manifest(), later)
+    for name in members:
+        write_bundle(federation, name)
+    print_signed(federation, members)
 
 
 @app.command()
@@ -284,7 +336,7 @@ def up(
 def _parse_nodes(text: str) -> dict[str, str]:
     """Name → address of the nodes in "a=host:port,b=host:port"."""
     nodes: dict[str, str] = {}
-    for item in _split(text):
+    for item in split_list(text):
         name, equals, address = (part.strip() for part in item.partition("="))
         if not equals:
             raise Misuse(f"{item!r} is not name=host:port.", "Write e.g. a=192.0.2.7:7400.")
@@ -294,7 +346,7 @@ def _parse_nodes(text: str) -> dict[str, str]:
     return nodes
 
 
-def _split(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 

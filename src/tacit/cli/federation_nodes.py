@@ -25,13 +25,13 @@ def connect(folder: Path) -> tuple[FederationClient, str]:
     """A client with the credentials in an operator's or node's folder, and a title for tables."""
     if (folder / "node.key").exists():
         node = NodeFolder(folder)
-        manifest, own, ca = node.manifest(), node.credentials(), node.ca()
+        manifest, own, ca, log = node.manifest(), node.credentials(), node.ca(), node.log()
     else:
         federation = FederationFolder(folder)
-        manifest, ca = federation.manifest(), federation.ca()
+        manifest, ca, log = federation.manifest(), federation.ca(), federation.log()
         own = federation.operator_credentials()
     title = f"{manifest.federation}, generation {manifest.generation}"
-    return FederationClient(manifest, own, ca), title
+    return FederationClient(manifest, own, ca, log), title
 
 
 def authority_of(folder: Path) -> bytes:
@@ -49,7 +49,7 @@ def announce_manifest(federation: FederationFolder, before: Manifest, later: boo
         )
         return
     client = FederationClient(before, federation.operator_credentials(), federation.ca())
-    problems = client.announce(*federation.signed_manifest())
+    problems = client.announce(*federation.signed_update())
     client.close()
     if notified := [name for name, problem in problems.items() if not problem]:
         print(f"Notified {', '.join(notified)}. Nodes forward the new roster to each other.")

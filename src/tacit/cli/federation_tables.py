@@ -220,6 +220,8 @@ def _remarks(status: Any, newest: int) -> list[str]:
         remarks.append(f"still uses the roster of generation {status.generation}")
     if status.waiting_for:
         remarks.append(f"waits for {', '.join(status.waiting_for)}")
+    if status.certificate_notice:
+        remarks.append(f"announces: {status.certificate_notice}")
     if status.rejected:
         remarks.append(f"has rejected {status.rejected} messages or callers")
     return remarks

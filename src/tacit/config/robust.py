@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tacit.algorithms.algorithm import Algorithm
 from tacit.config.sections import Config
+from tacit.core.errors import prefix_errors
 from tacit.engines.robust_mixing import Robust
 
 

@@ -356,12 +356,12 @@ def test_numbers_are_never_reused(home):
     assert again.member("bern").since == again.generation == 5
 
 
-def test_names_are_never_reused(home):
+def test_names_are_not_reused_without_a_revocation(home):
     """The certificate of a removed node may still be valid."""
     remove(home.path, "oslo")
     add(home.path, "wien", "wien.example.org:7400")
     with pytest.raises(
-        Misuse, match=r"oslo was a member before.*Choose another name, e\.g\. oslo-2"
+        Misuse, match=r"oslo was a member before.*Or choose another name, e\.g\. oslo-2"
     ):
         add(home.path, "oslo", NODES["oslo"])
     assert home.manifest().former_members == ("oslo",)
@@ -373,18 +373,18 @@ def test_a_node_follows_a_chain_of_generations(home, tmp_path):
     shutil.copytree(home.node("berlin").path, away.path)
     for name in ("wien", "bern"):
         add(home.path, name, f"{name}.example.org:7400")
-        new = home.node("berlin").signed_manifest()
+        *new, log = home.node("berlin").signed_update()
         assert away.check_update(*new).members == home.members
         assert (
             away.manifest().generation == home.manifest().generation - 1
         )  # a check writes nothing
-        away.install(*new)
-        assert away.signed_manifest() == new
+        away.install(*new, log)
+        assert away.signed_manifest() == tuple(new)
     stale = NodeFolder(tmp_path / "stale")
     shutil.copytree(home.node("rome").path, stale.path)
     remove(home.path, "wien")
     remove(home.path, "bern")
-    stale.install(*home.node("rome").signed_manifest())
+    stale.install(*home.node("rome").signed_update())
     assert stale.manifest().generation == 5  # two at once
 
 
@@ -397,7 +397,9 @@ def test_invalid_updates_are_refused(home, tmp_path):
     for changed in (second[0] + b"\n", second[0].replace(b"wien.example", b"evil.example")):
         with pytest.raises(Misuse, match="not signed by this federation's operator"):
             away.install(changed, second[1])
-    away.install(*second)
+    with pytest.raises(Misuse, match="log does not name the manifest of generation 2"):
+        away.install(*second)
+    away.install(*second, home.log().text)
     with pytest.raises(Misuse, match="generation 1, ours 2"):
         away.install(*first)
     ours = away.manifest()
@@ -566,9 +568,8 @@ def test_renewed_certificates_are_for_the_same_keys(home):
 def test_only_the_named_certificates_are_renewed(home):
     before = contents(home.path)
     renew(home.path, ["paris"], 9)
-    assert {name for name, bytes_ in contents(home.path).items() if before[name] != bytes_} == {
-        "nodes/paris/node.pem"
-    }
+    changed = {name for name, bytes_ in contents(home.path).items() if before[name] != bytes_}
+    assert {name for name in changed if not name.endswith(".log")} == {"nodes/paris/node.pem"}
     with pytest.raises(Misuse, match="Did you mean 'paris'"):
         renew(home.path, ["pariss"], 9)
 
@@ -707,7 +708,8 @@ def test_a_crash_while_a_manifest_is_installed_leaves_the_old_or_the_new(
     shutil.copytree(home.node("berlin").path, tmp_path / "before")
     first = home.node("berlin").signed_manifest()
     add(home.path, "wien", "w:1")
-    second = home.node("berlin").signed_manifest()
+    *second, log = home.node("berlin").signed_update()
+    second = tuple(second)
     seen, number, ended = [], 0, False
     while not ended:
         shutil.rmtree(tmp_path / "node", ignore_errors=True)
@@ -716,12 +718,12 @@ def test_a_crash_while_a_manifest_is_installed_leaves_the_old_or_the_new(
         ended = with_crash_after(
             monkeypatch,
             number,
-            lambda node=node: node.install(*second),
+            lambda node=node: node.install(*second, log),
             ("replace", "fsync", "open"),
         )
         assert node.signed_manifest() in (first, second)
         seen.append(node.manifest().generation)
-        node.install(*second)  # and the next attempt succeeds
+        node.install(*second, log)  # and the next attempt succeeds
         assert node.signed_manifest() == second
         number += 1
     assert seen == sorted(seen)

@@ -172,6 +172,24 @@ def test_every_failed_handshake_is_counted(open_gate, refused, sent, reason):
     assert [refused.get(timeout=TIMEOUT)[0] for _ in range(3)] == [reason] * 3
 
 
+def test_all_connections_of_a_caller_can_be_closed(open_gate, server, refused):
+    gate = open_gate()
+    callers = {}
+    for name in ("a", "a", "b"):
+        connection = connect(gate)
+        exchange(connection, HELLO)
+        gate.admit(server.peers.get(timeout=TIMEOUT), name)
+        callers.setdefault(name, []).append(connection)
+    gate.close_connections("a")
+    assert all(is_closed(connection) for connection in callers["a"])
+    assert exchange(callers["b"][0], HELLO) == HELLO
+    # A later one is served: whether its certificate is accepted is decided at its first call.
+    with connect(gate) as again:
+        assert exchange(again, HELLO) == HELLO
+    assert refused.empty() or refused.get()[0] == "no valid certificate"
+    callers["b"][0].close()
+
+
 def test_unknown_peers_are_not_admitted(open_gate):
     gate = open_gate()
     for peer in ("", "unix:", "ipv4:127.0.0.1:9", "ipv6:%5B::1%5D:9"):

@@ -12,6 +12,7 @@ import torch
 
 from tacit.config.loading import make_config
 from tacit.peer.federation.folders import FederationFolder
+from tacit.peer.federation.membership import change_address, revoke
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node import neighbour_client as module
@@ -126,7 +127,7 @@ def make_client(home):
     manifest = node.manifest()
     active = ActiveRoster.load(node, "a", manifest)
     state = NodeState(node, "a", active, EventLog(io.StringIO(), "a"), 4, "torch.float32")
-    return NeighbourClient(state, manifest.member("b"), node.credentials(), node.ca())
+    return NeighbourClient(state, manifest.member("b"))
 
 
 def message(tick):
@@ -404,12 +405,14 @@ def test_a_neighbour_with_an_older_roster_gets_ours(later, channel):
     assert receive(client, 1)
     assert channel.calls == ["Hello", "AnnounceManifest", "Hello", "FetchMessages"]
     (signed,) = map(wire.SignedManifest.FromString, announced)
-    assert (signed.manifest, signed.signature) == later.signed_manifest()
+    assert (signed.manifest, signed.signature, signed.log) == later.signed_update()
 
 
-def test_a_newer_roster_is_fetched_and_announced(later, client, channel):
-    text, signature = later.signed_manifest()
-    signed = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+def test_a_newer_roster_is_fetched_and_announced(home, later, channel, tmp_path):
+    # A copy, because the node stores the log.
+    client = make_client(FederationFolder(shutil.copytree(home.path, tmp_path / "ours")))
+    text, signature, log = later.signed_update()
+    signed = wire.SignedManifest(manifest=text, signature=signature, log=log).SerializeToString()
     channel.replies |= {"Hello": hello_of(iter([2])), "GetManifest": lambda raw: signed}
     client._state.on_interrupt(client.cancel)
     with pytest.raises(Stopped):
@@ -417,6 +420,110 @@ def test_a_newer_roster_is_fetched_and_announced(later, client, channel):
     assert channel.calls == ["Hello", "GetManifest"]
     announced = client._state.announced
     assert (announced.manifest.text, announced.signature) == (text, signature)
+
+
+def with_longer_log(home, tmp_path):
+    """The same federation after the address of c has changed."""
+    folder = tmp_path / "changed"
+    shutil.copytree(home.path, folder)
+    return change_address(folder, "c", "127.0.0.1:7599")
+
+
+def signed_update(home):
+    text, signature, log = home.signed_update()
+    return wire.SignedManifest(manifest=text, signature=signature, log=log)
+
+
+def longer_log_of(changed):
+    """A Hello that claims the log of a federation."""
+
+    def hello(raw):
+        info = wire.NodeInfo.FromString(raw)
+        info.log_entries = changed.log().number
+        info.log_head = bytes.fromhex(changed.log().head)
+        return info.SerializeToString()
+
+    return hello
+
+
+def test_a_longer_log_is_fetched_without_an_interruption(home, channel, tmp_path):
+    changed = with_longer_log(home, tmp_path)
+    client = make_client(FederationFolder(shutil.copytree(home.path, tmp_path / "ours")))
+    signed = signed_update(changed)
+    channel.replies["Hello"] = longer_log_of(changed)
+    channel.replies["GetManifest"] = lambda raw: signed.SerializeToString()
+    channel.answers = [chunks(1)]
+    assert receive(client, 1)
+    assert channel.calls == ["Hello", "GetManifest", "Hello", "FetchMessages"]
+    state = client._state
+    assert state.changes.log == state.folder.log() == changed.log()
+    assert state.changes.address(state.manifest.member("c"), state.manifest) == "127.0.0.1:7599"
+    assert state.announced is None
+
+
+def test_a_neighbour_with_a_shorter_log_gets_ours(home, channel, tmp_path):
+    changed = with_longer_log(home, tmp_path)
+    client, announced = make_client(changed), []
+
+    def hello(raw):
+        info = wire.NodeInfo.FromString(raw)
+        info.log_entries, info.log_head = home.log().number, bytes.fromhex(home.log().head)
+        return info.SerializeToString()
+
+    channel.replies["Hello"] = hello
+    channel.replies["AnnounceManifest"] = lambda raw: announced.append(raw) or b""
+    channel.answers = [chunks(1)]
+    assert receive(client, 1)
+    assert channel.calls == ["Hello", "AnnounceManifest", "FetchMessages"]
+    assert wire.SignedManifest.FromString(announced[0]).log == changed.log().text
+
+
+def test_a_false_claim_of_a_longer_log_is_rejected(home, channel, tmp_path):
+    changed = with_longer_log(home, tmp_path)
+    client = make_client(home)
+    signed = signed_update(home)
+    claims = iter([longer_log_of(changed), lambda raw: raw])
+    channel.replies["Hello"] = lambda raw: next(claims)(raw)
+    channel.replies["GetManifest"] = lambda raw: signed.SerializeToString()
+    channel.answers = [chunks(1)]
+    assert receive(client, 1)
+    metrics = client._state.metrics
+    assert metrics.value("tacit_rejected_total", reason="manifest") == 1
+    assert channel.calls == ["Hello", "GetManifest", "Hello", "FetchMessages"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_fork_of_the_log_is_named(home, channel, tmp_path, more):
+    """The operator changed the federation in two copies of its folder."""
+    ours, theirs = (FederationFolder(tmp_path / name) for name in ("ours", "theirs"))
+    for number, copy in enumerate((ours, theirs)):
+        shutil.copytree(home.path, copy.path)
+        change_address(copy.path, "c", f"127.0.0.1:76{number:02}")
+    if more:
+        change_address(theirs.path, "b", "127.0.0.1:7650")
+    client = make_client(ours)
+    channel.replies["Hello"] = longer_log_of(theirs)
+    channel.replies["GetManifest"] = lambda raw: signed_update(theirs).SerializeToString()
+    with pytest.raises(Stopped):
+        receive(client, 1, on_wait=client.cancel)
+    assert "The operator's log forks at entry 5" in client.report
+    assert channel.calls == ["Hello", "GetManifest"]
+    assert client._state.changes.log == ours.log()
+
+
+def test_no_call_is_made_to_a_revoked_neighbour(home, channel, tmp_path):
+    folder = tmp_path / "revoked"
+    shutil.copytree(home.path, folder)
+    client = make_client(revoke(folder, "b", keep=True))
+    client._state.on_interrupt(client.cancel)
+
+    def on_wait():
+        assert client.report.startswith("its certificate is revoked")
+        client._state.request_stop()
+
+    with pytest.raises(Stopped):
+        receive(client, 1, on_wait=on_wait)
+    assert channel.calls == []
 
 
 # --- the end ------------------------------------------------------------------------------------

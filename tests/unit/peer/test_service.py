@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 from tacit.config.loading import make_config, with_keys
 from tacit.peer.federation.certificates import server_name
 from tacit.peer.federation.federation_client import status_to_dict
+from tacit.peer.federation.membership import revoke
 from tacit.peer.federation.operator import create, remove
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.node import finished_peers, service
@@ -172,10 +173,10 @@ def node(home):
     shutil.rmtree(served.folder.run, ignore_errors=True)
 
 
-@pytest.fixture
-def later(home, tmp_path):
-    """The federation after c was removed."""
-    changed = type(home)(tmp_path / "later")
+@pytest.fixture(scope="module")
+def later(home, tmp_path_factory):
+    """The federation after c was removed. One copy: nodes store its log in the folders of home."""
+    changed = type(home)(tmp_path_factory.mktemp("service") / "later")
     shutil.copytree(home.path, changed.path)
     remove(changed.path, "c")
     return changed
@@ -277,6 +278,35 @@ def test_others_do_not_get_the_status(node, method):
     node.state.owner_shares_scores = True
     refusal = (StatusCode.PERMISSION_DENIED, "z is not a member")
     assert node.refusal(method, caller="z") == refusal
+
+
+# --- revoked certificates -------------------------------------------------------------------------
+
+
+def test_a_revoked_caller_can_only_bring_a_newer_log(home, tmp_path):
+    folder = type(home)(shutil.copytree(home.path, tmp_path / "f"))
+    revoke(folder.path, "b", keep=True)
+    node = ServedNode(folder)
+    for method in METHODS:
+        if method != "AnnounceManifest":
+            raw = [node.request(1)] if method == "FetchMessages" else b""
+            code, why = node.refusal(method, raw)
+            assert code == StatusCode.PERMISSION_DENIED
+            assert why == "the operator revoked this certificate of b: entry 6 of its log"
+    assert node.rejected("revoked") == len(METHODS) - 1
+    node.call("GetStatus", caller="c")
+    # The operator signs a new certificate. Its owner brings the log that has it.
+    context = node.context("b")
+    new = context.auth_context()["x509_pem_cert"][0]
+    folder.record(("certificate", {"name": "b", "certificate": new.decode()}))
+    text, signature, log = folder.signed_update()
+    raw = wire.SignedManifest(manifest=text, signature=signature, log=log).SerializeToString()
+    assert node.call("AnnounceManifest", raw) == b""
+    assert node.call("GetStatus", context=context)
+    old = node.context("b")
+    old._certificate = folder.node("b").certificate()
+    with pytest.raises(Aborted, match="revoked"):
+        node.call("GetStatus", context=old)
 
 
 # --- errors of the node ---------------------------------------------------------------------------
@@ -568,8 +598,8 @@ def test_hello_answers_with_our_own_info(node):
 
 
 def test_a_newer_manifest_is_taken_once_and_passed_on(node, later):
-    text, signature = later.signed_manifest()
-    raw = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
+    text, signature, log = later.signed_update()
+    raw = wire.SignedManifest(manifest=text, signature=signature, log=log).SerializeToString()
     interrupted = []
     node.state.on_interrupt(lambda: interrupted.append(True))
     for _ in range(2):
@@ -584,7 +614,7 @@ def test_a_newer_manifest_is_taken_once_and_passed_on(node, later):
 
 
 def test_a_manifest_that_became_active_while_it_was_checked_is_not_new(node, later, monkeypatch):
-    text, signature = later.signed_manifest()
+    text, signature, log = later.signed_update()
     manifest, interrupted = later.manifest(), []
 
     def check_update(self, text, signature):
@@ -593,14 +623,14 @@ def test_a_manifest_that_became_active_while_it_was_checked_is_not_new(node, lat
 
     node.state.on_interrupt(lambda: interrupted.append(True))
     monkeypatch.setattr(type(node.folder), "check_update", check_update)
-    assert node.state.consider_manifest(text, signature) is False
+    assert node.state.consider_manifest(text, signature, log) is False
     assert node.state.announced is None
     assert interrupted == []
     assert not node.state.interrupted
 
 
 def test_an_interruption_before_the_wait_is_not_missed(node, later):
-    assert node.state.consider_manifest(*later.signed_manifest()) is True
+    assert node.state.consider_manifest(*later.signed_update()) is True
     cancelled = []
     node.state.on_interrupt(lambda: cancelled.append("new roster"))
     assert cancelled == ["new roster"]

@@ -29,6 +29,7 @@ def install_certificate(path: Path, name: str, certificate: bytes) -> Certificat
         key = read_private(folder.certificate_path(name).with_suffix(".key"))
         check_certificate(Credentials(certificate, key), folder.ca(), name, manifest.federation)
         _write(folder, name, certificate)
+        folder.distribute()
     return certificate_info(certificate)
 
 
@@ -68,6 +69,7 @@ def renew(
             new = issue_certificate(signer, public, name, manifest.federation, days)
             _write(folder, name, new)
             renewed.append(certificate_info(new))
+        folder.distribute()
     return renewed
 
 

@@ -89,12 +89,20 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
 
     `ca` is the PEM text of one or more authorities.
     """
-    loaded = load_certificate(own.certificate)
-    public = node_public_key(own.certificate)
+    check_issued(own.certificate, ca, name, federation)
+    if load_key(own.key).public_key() != node_public_key(own.certificate):
+        problem = f"The private key of {name} does not match its certificate."
+        raise Misuse(problem, "Restore the key and certificate that were created together.")
+
+
+def check_issued(certificate: bytes, ca: bytes, name: str, federation: str) -> None:
+    """As `check_certificate`, without the private key."""
+    loaded = load_certificate(certificate)
+    node_public_key(certificate)  # raises for other kinds of keys
     if _common_name(loaded) != name:
         problem = f"The certificate belongs to {_common_name(loaded)!r}, not to {name!r}."
         raise Misuse(problem, f"Replace it with the certificate of {name}.")
-    if certified_name(certificate_info(own.certificate), federation) != name:
+    if certified_name(certificate_info(certificate), federation) != name:
         names = ", ".join(_server_names(loaded)) or "no DNS name"
         raise Misuse(
             f"The certificate of {name} is for {names}. It must be for "
@@ -112,9 +120,6 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
             "Let the authority issue it with extended key usage serverAuth and clientAuth, "
             "and CA:FALSE.",
         )
-    if load_key(own.key).public_key() != public:
-        problem = f"The private key of {name} does not match its certificate."
-        raise Misuse(problem, "Restore the key and certificate that were created together.")
 
 
 def check_authority(ca: Credentials) -> PrivateKey:

@@ -10,6 +10,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from tacit.peer.federation.certificates import Credentials
+from tacit.peer.federation.change_log import ChangeLog
 from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.roster import Member
 from tacit.peer.wire import wire_pb2 as wire
@@ -44,11 +45,23 @@ class NodeReport:
 
 
 class FederationClient:
-    def __init__(self, manifest: Manifest, own: Credentials, ca: bytes) -> None:
-        """`own` are the credentials of the operator or of a node; `ca` is the authority (PEM)."""
+    def __init__(
+        self, manifest: Manifest, own: Credentials, ca: bytes, log: ChangeLog | None = None
+    ) -> None:
+        """Open a channel to each member.
+
+        Args:
+            manifest: Members and addresses.
+            own: Credentials of the operator or of a node.
+            ca: Certificate of the authority, as PEM.
+            log: The operator's log. With it, nodes with a revoked certificate are not called.
+        """
+        log = log or ChangeLog()
         self._members = manifest.members
         self._channels = [
-            open_channel(member.address, member.name, manifest.federation, own, ca)
+            open_channel(member.address, member.name, manifest.federation, own, roots)
+            if (roots := log.trusted_roots(member.name, ca))
+            else None
             for member in manifest.members
         ]
 
@@ -63,10 +76,15 @@ class FederationClient:
         found = zip(self._members, answers, strict=True)
         return {member.name: points for member, raw in found if (points := _scores(raw))}
 
-    def announce(self, text: bytes, signature: bytes, seconds: float = 5.0) -> dict[str, str]:
-        """Send a new manifest to all nodes; return why each node refused it, "" if it did not."""
-        signed = wire.SignedManifest(manifest=text, signature=signature).SerializeToString()
-        answers = self._call_all("AnnounceManifest", signed, seconds)
+    def announce(
+        self, text: bytes, signature: bytes, log: bytes = b"", seconds: float = 5.0
+    ) -> dict[str, str]:
+        """Send a new manifest and the log of all changes to all nodes.
+
+        Returns why each node refused it, "" if it did not.
+        """
+        signed = wire.SignedManifest(manifest=text, signature=signature, log=log)
+        answers = self._call_all("AnnounceManifest", signed.SerializeToString(), seconds)
         return {
             member.name: answer if isinstance(answer, str) else ""
             for member, answer in zip(self._members, answers, strict=True)
@@ -74,15 +92,16 @@ class FederationClient:
 
     def close(self) -> None:
         for each in self._channels:
-            each.close()
+            if each is not None:
+                each.close()
 
     def _call_all(self, method: str, request: bytes, seconds: float) -> list[bytes | str]:
         """The answer of each node, or as text why there is none."""
         calls = [
-            each.unary_unary(f"/{SERVICE}/{method}").future(request, timeout=seconds)
+            each and each.unary_unary(f"/{SERVICE}/{method}").future(request, timeout=seconds)
             for each in self._channels
         ]
-        return [_answer(call) for call in calls]
+        return [_answer(call) if call else "its certificate is revoked" for call in calls]
 
 
 def _answer(call: Any) -> Any:
@@ -102,7 +121,7 @@ def _report(member: Member, answer: bytes | str) -> NodeReport:
         status = wire.Status.FromString(answer)
     except DecodeError:
         return NodeReport(member, None, "its answer cannot be parsed")
-    for field in ("name", "phase", "problem", "version"):
+    for field in ("name", "phase", "problem", "version", "certificate_notice"):
         setattr(status, field, _printable(getattr(status, field)))
     status.waiting_for[:] = [_printable(name) for name in status.waiting_for[:MAX_NAMES]]
     return NodeReport(member, status)

@@ -2,26 +2,34 @@
 
 FOLDER/
   federation.toml, federation.sig         the manifest and its signature by the operator's key
+  federation.log                          all changes by the operator, signed
   ca/ca.pem, ca/ca.key                    the authority; no key if the authority is external
   operator/operator.pem, operator.key     the operator's certificate and key
   nodes/NAME/                             what the operator hands to each node:
-    federation.toml, federation.sig, ca.pem, operator.pem     copies
-    node.pem, node.key, mask.key            the node's certificate and private keys
+    federation.toml, federation.sig, federation.log, ca.pem, operator.pem     copies
+    node.pem, node.key, mask.key            the node's certificate and private keys; no keys if
+                                            the member made them on its own machine
     run/                                    state, log and results, written by the node
 
 A new signature is stored before its text: federation.sig gets the new signature beside the old one,
 then federation.toml is replaced in one step. After a crash at any moment, the text that is there
 has its signature.
+
+The operator replaces the manifest first and then adds it to the log, which any later command does
+if a crash came in between. Nodes store the log first: they refuse a manifest that it does not name.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from tacit.core.errors import Misuse
+from tacit.core.errors import Misuse, prefix_errors
 from tacit.core.storage import file_lock, read_private, write_bytes, write_text
 from tacit.peer.federation.certificates import (
     OPERATOR,
@@ -29,7 +37,8 @@ from tacit.peer.federation.certificates import (
     certificate_info,
     check_certificate,
 )
-from tacit.peer.federation.manifest import Manifest, parse_manifest
+from tacit.peer.federation.change_log import ChangeLog, Verify
+from tacit.peer.federation.manifest import Manifest, parse_manifest, with_addresses
 from tacit.peer.federation.roster import Member
 from tacit.peer.federation.signing import mask_public_key, sign, signed_by, signed_by_key
 
@@ -45,8 +54,20 @@ class SignedFolder(ABC):
     path: Path
 
     def manifest(self) -> Manifest:
-        """The manifest; raise Misuse if its signature is not valid."""
-        return parse_manifest(self.signed_manifest()[0])
+        """The manifest, with addresses that changed since; raise Misuse if it is not signed."""
+        manifest = parse_manifest(self.signed_manifest()[0])
+        return with_addresses(manifest, self.log().addresses(manifest.hash))
+
+    def log(self) -> ChangeLog:
+        """The operator's changes; raise Misuse if the log is not as it was signed."""
+        place = self.path / "federation.log"
+        text = read_file(place)
+        with prefix_errors(str(place)):
+            return ChangeLog().updated(text, self.verify)
+
+    def signed_update(self) -> tuple[bytes, bytes, bytes]:
+        """The manifest, its signature and the log, as nodes send them to each other."""
+        return *self.signed_manifest(), self.log().text
 
     def signed_manifest(self) -> tuple[bytes, bytes]:
         """The text in federation.toml and its signature; raise Misuse if there is no valid one."""
@@ -107,10 +128,31 @@ class NodeFolder(SignedFolder):
             )
         return new
 
-    def install(self, text: bytes, signature: bytes) -> None:
-        """Check a newer manifest and replace ours with it."""
+    def manifest(self) -> Manifest:
+        """See SignedFolder. The log must name the manifest."""
+        manifest = super().manifest()
+        if self.log().roster_entry(manifest.hash) is None:
+            problem = f"{self.path / 'federation.log'} does not name the manifest in this folder."
+            raise Misuse(problem, "Copy it from the operator's folder together with the manifest.")
+        return manifest
+
+    def update_log(self, text: bytes) -> ChangeLog:
+        """Store a longer log; raise Misuse unless it extends ours. Returns the longer one."""
         with file_lock(self.path):
-            self.check_update(text, signature)
+            ours = self.log()
+            longer = ours.updated(text, self.verify)
+            if longer is not ours:
+                write_bytes(self.path / "federation.log", longer.text, durable=True)
+            return longer
+
+    def install(self, text: bytes, signature: bytes, log: bytes = b"") -> None:
+        """Check a newer manifest and the log that names it, and replace ours with them."""
+        with file_lock(self.path):
+            new, ours = self.check_update(text, signature), self.log()
+            longer = ours.updated(log, self.verify)
+            check_named(longer, new)
+            if longer is not ours:
+                write_bytes(self.path / "federation.log", longer.text, durable=True)
             write_signed_manifest(self.path, text, signature, self.verify)
 
     def certificate(self) -> bytes:
@@ -189,6 +231,36 @@ class FederationFolder(SignedFolder):
         """The key that signs manifests (PEM)."""
         return read_private(self.path / "operator" / "operator.key")
 
+    def log(self) -> ChangeLog:
+        """See SignedFolder; empty before the first manifest is published."""
+        return super().log() if (self.path / "federation.log").exists() else ChangeLog()
+
+    def record(self, *changes: tuple[str, Mapping[str, Any]]) -> None:
+        """Add changes, each with its kind, to the log, and copy it to the folders of the nodes."""
+        log = self.log()
+        for kind, change in changes:
+            log = log.appended(kind, change, partial(sign, self.operator_key()))
+        write_bytes(self.path / "federation.log", log.text, durable=True)
+        self.distribute()
+
+    def _unrecorded(
+        self, manifest: Manifest, log: ChangeLog
+    ) -> list[tuple[str, Mapping[str, Any]]]:
+        """The manifest and the members' certificates, if the log does not have them yet."""
+        found: list[tuple[str, Mapping[str, Any]]] = []
+        if log.roster_entry(manifest.hash) is None:
+            change = {"generation": manifest.generation, "manifest": manifest.hash.hex()}
+            found.append(("roster", change | {"members": manifest.names}))
+        for name in manifest.names:
+            place = self.certificate_path(name)
+            if place.exists() and (certificate := place.read_bytes()) not in log.certificates(name):
+                # One that cannot be used is reported when it is.
+                with suppress(Misuse, UnicodeDecodeError):
+                    certificate_info(certificate)
+                    change = {"name": name, "certificate": certificate.decode()}
+                    found.append(("certificate", change))
+        return found
+
     def publish(self, manifest: Manifest) -> None:
         """Sign a manifest, store it, and copy it to the folders of the nodes."""
         signature = sign(self.operator_key(), manifest.text)
@@ -196,12 +268,17 @@ class FederationFolder(SignedFolder):
         self.distribute()
 
     def distribute(self) -> None:
-        """Copy the manifest to all folders of nodes that have another one, removed nodes too."""
+        """Copy manifest and log to all folders of nodes that have others, removed nodes too."""
         text, signature = self.signed_manifest()
+        log = self.log()
+        if unrecorded := self._unrecorded(parse_manifest(text), log):
+            self.record(*unrecorded)  # which calls this function again
+            return
         for node in self.nodes():
-            known = node.path / "federation.toml"
             # A node that runs on this machine may be installing the manifest itself.
             with file_lock(node.path):
+                _copy_log(log, node.path, self.verify)
+                known = node.path / "federation.toml"
                 if not known.exists() or known.read_bytes() != text:
                     write_signed_manifest(node.path, text, signature, self.verify)
 
@@ -213,9 +290,7 @@ class FederationFolder(SignedFolder):
         return signed_by_key(self.operator_key(), text, signature)
 
 
-def write_signed_manifest(
-    folder: Path, text: bytes, signature: bytes, verify: Callable[[bytes, bytes], bool]
-) -> None:
+def write_signed_manifest(folder: Path, text: bytes, signature: bytes, verify: Verify) -> None:
     """Replace text and signature; see the module for the order."""
     signatures = [signature]
     if (folder / "federation.toml").exists():
@@ -224,6 +299,31 @@ def write_signed_manifest(
     lines = "".join(f"{known.hex()}\n" for known in signatures)
     write_text(folder / "federation.sig", lines, durable=True)
     write_bytes(folder / "federation.toml", text, durable=True)
+
+
+def check_named(log: ChangeLog, manifest: Manifest) -> None:
+    """Raise Misuse unless the log names a manifest."""
+    if log.roster_entry(manifest.hash) is None:
+        raise Misuse(
+            f"The operator's log does not name the manifest of generation {manifest.generation}.",
+            "Get both from the operator.",
+        )
+
+
+def _copy_log(log: ChangeLog, folder: Path, verify: Verify) -> None:
+    """Copy the operator's log to a node's folder; raise Misuse if that has a longer one."""
+    place = folder / "federation.log"
+    try:
+        known = ChangeLog().updated(read_file(place), verify)
+    except Misuse:  # missing or damaged
+        known = ChangeLog()
+    if known.updated(log.text, verify) is not known:
+        write_bytes(place, log.text, durable=True)
+    elif known.number > log.number:
+        raise Misuse(
+            f"{folder} has {known.number} changes, the operator's folder only {log.number}.",
+            "This folder is an old copy: continue with the newest one.",
+        )
 
 
 def _read_signatures(folder: Path) -> list[bytes]:

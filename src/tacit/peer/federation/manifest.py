@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,8 @@ class Manifest:
     topology: GraphTable  # over positions in `members`
     config: Config
     next_number: int  # the number of the next node to join
-    # Names of removed nodes. They are never reused: their certificates may still be valid.
+    # Names of removed nodes. Their certificates may still be valid, so a name is reused only after
+    # a revocation.
     former_members: tuple[str, ...]
     text: bytes
 
@@ -154,6 +155,18 @@ def without_files(config: Config) -> Config:
         graph.pop("edges", None)
     values["graph"] = {key: value for key, value in graph.items() if key not in GRAPH_FILE_KEYS}
     return make_config(values)
+
+
+def with_addresses(manifest: Manifest, addresses: Mapping[str, str]) -> Manifest:
+    """The manifest with other addresses of some members; its text and hash stay as signed."""
+    if not addresses:
+        return manifest
+    members = tuple(
+        replace(member, address=addresses.get(member.name, member.address))
+        for member in manifest.members
+    )
+    roster.check_roster(members, manifest.generation, manifest.next_number)
+    return replace(manifest, members=members)
 
 
 def parse_manifest(text: bytes) -> Manifest:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tacit.config.sections import Config
@@ -32,6 +33,8 @@ from tacit.peer.federation.certificates import (
 )
 from tacit.peer.federation.folders import FederationFolder
 from tacit.peer.federation.manifest import Manifest, make_manifest
+from tacit.peer.federation.member_bundle import write_bundle
+from tacit.peer.federation.member_request import MemberRequest, certify
 from tacit.peer.federation.roster import (
     NAME,
     NAME_REMEDY,
@@ -48,6 +51,7 @@ def create(
     nodes: Mapping[str, str],
     config: Config,
     *,
+    requests: Sequence[MemberRequest] = (),
     days: int = 365,
     authority: Credentials | None = None,
     ca_certificate: bytes | None = None,
@@ -59,7 +63,8 @@ def create(
     Args:
         path: The operator's folder.
         name: Name of the federation; random digits are appended.
-        nodes: Name → address (host:port) of each node.
+        nodes: Name → address (host:port) of each node whose keys are made here.
+        requests: Requests of members that made their keys themselves.
         config: What the federation trains.
         days: How long certificates are valid.
         authority: An external authority that issues the certificates. Its key is not stored.
@@ -78,16 +83,27 @@ def create(
     # With random digits, certificates of two federations of one name are for different names.
     federation = f"{name}-{secrets.token_hex(4)}"
     mask_keys = {node: signing.generate_mask_key() for node in nodes}
+    joining = [
+        *(
+            (node, address, signing.mask_public_key(mask_keys[node]))
+            for node, address in nodes.items()
+        ),
+        *((request.name, request.address, request.mask_key) for request in requests),
+    ]
     members = [
-        Member(node, address, number, signing.mask_public_key(mask_keys[node]), since=1)
-        for number, (node, address) in enumerate(nodes.items())
+        Member(node, address, number, mask_key, since=1)
+        for number, (node, address, mask_key) in enumerate(joining)
     ]
     check_roster(members, 1, len(members))
-    graph, config = initial_graph(config, list(nodes))
+    if requests and ca_certificate is not None and authority is None:
+        certify(None, requests[0], federation, days)  # raises before anything is written
+    graph, config = initial_graph(config, [member.name for member in members])
     check_runnable(config, graph)
     config = with_sampling_rate(config, len(members))
     manifest = make_manifest(federation, 1, "", members, graph, config)
-    return write_federation(path, manifest, mask_keys, days, authority, ca_certificate)
+    return write_federation(
+        path, manifest, mask_keys, days, authority, ca_certificate, requests=requests
+    )
 
 
 def write_federation(
@@ -97,16 +113,19 @@ def write_federation(
     days: int = 365,
     authority: Credentials | None = None,
     ca_certificate: bytes | None = None,
+    *,
+    requests: Sequence[MemberRequest] = (),
 ) -> FederationFolder:
     """Write the folder of a federation and those of its nodes; see `create`.
 
     Args:
         path: The operator's folder, new or empty.
         manifest: The first manifest.
-        mask_keys: The private mask keys of the nodes by name.
+        mask_keys: The private mask keys of the nodes by name, but of those with a request.
         days: How long certificates are valid.
         authority: See `create`.
         ca_certificate: See `create`.
+        requests: See `create`.
     """
     federation, folder = manifest.federation, FederationFolder(path)
     _make_empty_folder(path)
@@ -121,7 +140,11 @@ def write_federation(
         _write_credentials(path / "operator" / OPERATOR, OPERATOR, federation, authority, days)
         for node, mask_key in mask_keys.items():
             _write_node_folder(folder, node, mask_key, federation, authority, days)
+        for request in requests:
+            _write_member_folder(folder, request, federation, authority, days)
         folder.publish(manifest)
+        for request in requests:
+            write_bundle(folder, request.name)
     return folder
 
 
@@ -133,6 +156,7 @@ def add(
     edges: Sequence[str] | None = None,
     days: int = 365,
     authority: Credentials | None = None,
+    request: MemberRequest | None = None,
 ) -> Manifest:
     """Add a node: create its folder and publish a new manifest.
 
@@ -145,8 +169,9 @@ def add(
         days: How long its certificate is valid.
         authority: The external authority, if the federation has one. Without it, a certificate
             request is written.
+        request: The member's request, if it made its keys itself. It must have this name.
     """
-    folder = _existing(path)
+    folder = existing_federation(path)
     check_name(name)
     check_address(address)
     signing.check_days(days)
@@ -155,34 +180,50 @@ def add(
         before, signer = folder.manifest(), folder.authority(authority)
         if name in before.names:
             raise Misuse(f"{name} is already a member.", "Choose another name, or remove it first.")
-        if name in before.former_members:
+        if name in before.former_members and folder.log().trusted_certificates(name) != []:
             problem = f"{name} was a member before, and its old certificate may still be valid."
-            raise Misuse(problem, f"Choose another name, e.g. {name}-2.")
+            remedy = f"Revoke it: tacit federation revoke FOLDER {name}. Or choose another name, "
+            raise Misuse(problem, f"{remedy}e.g. {name}-2.")
+        former = [other for other in before.former_members if other != name]
         number, since = before.next_number, before.generation + 1
         mask_key = signing.generate_mask_key()
-        joining = Member(name, address, number, signing.mask_public_key(mask_key), since)
-        after = _next_manifest(before, (*before.members, joining), edges, before.former_members)
+        public = signing.mask_public_key(mask_key) if request is None else request.mask_key
+        joining = Member(name, address, number, public, since)
+        after = _next_manifest(before, (*before.members, joining), edges, former)
+        place = folder.node(name).path
+        if name in before.former_members and place.exists():
+            # It may hold the results of a node on this machine.
+            os.rename(place, place.with_name(f".{name}.until-{before.generation}"))
         # A crash may have left a folder of this name. It was never handed out.
-        shutil.rmtree(folder.node(name).path, ignore_errors=True)
-        _write_node_folder(folder, name, mask_key, before.federation, signer, days)
+        shutil.rmtree(place, ignore_errors=True)
+        if request is None:
+            _write_node_folder(folder, name, mask_key, before.federation, signer, days)
+        else:
+            _write_member_folder(folder, request, before.federation, signer, days)
         folder.publish(after)
+        if request is not None:
+            write_bundle(folder, name)
     return after
 
 
 def remove(path: Path, name: str, *, edges: Sequence[str] | None = None) -> Manifest:
     """Remove a node and publish a new manifest. The node's folder stays and gets it too."""
-    folder = _existing(path)
+    folder = existing_federation(path)
     with file_lock(path):
         folder.distribute()
-        before = folder.manifest()
-        leaving = before.member(name)
-        staying = [member for member in before.members if member != leaving]
-        if len(staying) < 2:
-            problem = f"Without {name} only one node is left, and a federation needs two."
-            raise Misuse(problem, "Add another node first.")
-        after = _next_manifest(before, staying, edges, (*before.former_members, name))
+        after = manifest_without(folder.manifest(), name, edges)
         folder.publish(after)
     return after
+
+
+def manifest_without(before: Manifest, name: str, edges: Sequence[str] | None = None) -> Manifest:
+    """The next manifest, without a member."""
+    leaving = before.member(name)
+    staying = [member for member in before.members if member != leaving]
+    if len(staying) < 2:
+        problem = f"Without {name} only one node is left, and a federation needs two."
+        raise Misuse(problem, "Add another node first.")
+    return _next_manifest(before, staying, edges, (*before.former_members, name))
 
 
 def _next_manifest(
@@ -214,13 +255,33 @@ def _write_node_folder(
     days: int,
 ) -> None:
     """Write the folder of a node, all but the manifest. It appears in one step."""
+    with _new_node_folder(folder, name) as part:
+        write_private(part / "mask.key", f"{mask_key.hex()}\n".encode())
+        _write_credentials(part / "node", name, federation, authority, days)
+
+
+def _write_member_folder(
+    folder: FederationFolder,
+    request: MemberRequest,
+    federation: str,
+    authority: Credentials | None,
+    days: int,
+) -> None:
+    """As `_write_node_folder`, for a member that keeps its keys."""
+    certificate = certify(authority, request, federation, days)
+    with _new_node_folder(folder, request.name) as part:
+        (part / "node.pem").write_bytes(certificate)
+
+
+@contextmanager
+def _new_node_folder(folder: FederationFolder, name: str) -> Iterator[Path]:
+    """A folder that becomes that of a node in one step, after the block."""
     place = folder.node(name).path
     part = place.with_name(f".{name}.new")
     # A crash may have left it.
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700, parents=True)
-    write_private(part / "mask.key", f"{mask_key.hex()}\n".encode())
-    _write_credentials(part / "node", name, federation, authority, days)
+    yield part
     (part / "ca.pem").write_bytes(folder.ca())
     operator = folder.path / "operator" / "operator.pem"
     if operator.exists():
@@ -242,7 +303,8 @@ def _write_credentials(
     write_private(file.with_suffix(".key"), key)
 
 
-def _existing(path: Path) -> FederationFolder:
+def existing_federation(path: Path) -> FederationFolder:
+    """The operator's folder; raise Misuse if it is none."""
     if not (path / "federation.toml").is_file():
         problem = f"{path} is not the folder of a federation."
         raise Misuse(problem, "Create one: tacit federation create FOLDER.")

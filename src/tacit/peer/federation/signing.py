@@ -74,6 +74,11 @@ def request_certificate(name: str, federation: str) -> tuple[bytes, bytes]:
     return signed.public_bytes(serialization.Encoding.PEM), _private_pem(key)
 
 
+def generate_key() -> bytes:
+    """A new private key (PEM) for TLS, on P-256."""
+    return _private_pem(ec.generate_private_key(ec.SECP256R1()))
+
+
 def check_days(days: int) -> int:
     if not 1 <= days <= MAX_DAYS:
         problem = f"A certificate cannot be valid for {days} days."
@@ -102,15 +107,16 @@ def sign(key: bytes, message: bytes) -> bytes:
 
 def signed_by(certificate: bytes, message: bytes, signature: bytes) -> bool:
     """Whether the key of this certificate signed the message."""
-    return _is_valid(node_public_key(certificate), message, signature)
+    return is_signed(node_public_key(certificate), message, signature)
 
 
 def signed_by_key(key: bytes, message: bytes, signature: bytes) -> bool:
     """Whether this private key signed the message."""
-    return _is_valid(load_key(key).public_key(), message, signature)
+    return is_signed(load_key(key).public_key(), message, signature)
 
 
-def _is_valid(public: object, message: bytes, signature: bytes) -> bool:
+def is_signed(public: object, message: bytes, signature: bytes) -> bool:
+    """Whether the owner of a public key signed the message."""
     if not isinstance(public, ec.EllipticCurvePublicKey):
         return False
     try:

@@ -26,26 +26,26 @@ def check_health(
     progress = state.current_progress()
     if state.problem:
         return False, state.problem
-    if clock() > expiry:
-        when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(expiry))
-        return False, f"the certificate of {state.name} expired on {when}"
+    notice = state.certificate_notice(expiry, clock())
+    if notice and (clock() > expiry or state.is_revoked):
+        return False, notice
     seconds = state.clock.stalled_for(waits=bool(progress.waiting_for))
     if seconds:
         waiting = ", ".join(progress.waiting_for)
         cause = f"waiting for {waiting}" if waiting else progress.phase
         return False, f"no iteration for {seconds:.0f} s: {cause}"
-    return True, progress.phase
+    return True, f"{progress.phase}; {notice}" if notice else progress.phase
 
 
 @contextmanager
-def log_health(state: NodeState, expiry: float) -> Iterator[None]:
+def log_health(state: NodeState) -> Iterator[None]:
     """Log what makes the node unhealthy while the block runs."""
     ended = threading.Event()
 
     def watch() -> None:
         was_healthy = True
         while not ended.wait(CHECK_SECONDS):
-            healthy, why = check_health(state, expiry)
+            healthy, why = check_health(state, state.credentials.expiry)
             if not healthy:
                 step = state.progress.step
                 state.event_log.write_throttled(

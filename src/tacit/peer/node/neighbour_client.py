@@ -39,6 +39,8 @@ MAX_NAMES = 4  # of nodes that a neighbour says it waits for
 MAX_REPORT = 200  # characters
 UNREACHABLE = (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED, StatusCode.CANCELLED)
 
+# Address, trusted certificates (PEM), own credentials.
+Settings = tuple[str, bytes, Credentials]
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 
@@ -50,13 +52,15 @@ class RosterChanged(Exception):
 class NeighbourClient:
     """Client of one in-neighbour. One thread calls `request` and `receive`, any may `cancel`."""
 
-    def __init__(self, state: NodeState, member: Member, own: Credentials, ca: bytes) -> None:
+    def __init__(self, state: NodeState, member: Member) -> None:
         self.member = member
         self.report = ""  # what is known about a neighbour that this node waits for
         self.refusal = ""  # why its message is refused, if it has sent it several times
         self.generation = state.manifest.generation
-        self._state, federation = state, state.manifest.federation
-        self._channel = open_channel(member.address, member.name, federation, own, ca)
+        self._state = state
+        self._channel: Any = None
+        self._settings: Settings | None = None  # of the channel
+        self._unsubscribe = state.changes.subscribe(lambda _: self._follow_changes())
         self._stream: Any = None
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._wanted = b""  # the request that `receive` waits for
@@ -110,8 +114,11 @@ class NeighbourClient:
     def notify_finished(self, generation: int, tick: int) -> bool:
         """Say that this node needs nothing more; return whether the neighbour has noted that."""
         try:
+            self._update_channel()
             finished = wire.Finished(generation=generation, tick=tick)
             self._call("NotifyFinished", finished, FINISHED_TIMEOUT)
+        except Rejected:  # a revocation
+            return False
         except grpc.RpcError as problem:
             self._log_failure(problem)
             if problem.code() == StatusCode.FAILED_PRECONDITION:
@@ -133,10 +140,11 @@ class NeighbourClient:
         self._cancel_stream()
 
     def close(self) -> None:
+        self._unsubscribe()
         self.cancel()
         self._deadline.close()
         self._close_stream()
-        self._channel.close()
+        self._close_channel()
 
     def _attempt(self, call: Callable[[], T]) -> T | None:
         """The result of a call, or None if it failed, which is logged."""
@@ -155,6 +163,7 @@ class NeighbourClient:
         exchange = expected.envelope.exchange
         self._state.witness.check(self.member.name)
         if self._stream is None:
+            self._update_channel()
             self._hello()
             self._open_stream()
         if self._sent != self._wanted:
@@ -202,7 +211,9 @@ class NeighbourClient:
     def _note_rejection(self, problem: Rejected) -> None:
         """After several refusals of one message, say that this node waits for another one."""
         name = self.member.name
-        self.report = f"sent what this node rejects: {problem}"[:MAX_REPORT]
+        revoked = problem.reason == "revoked"
+        self.report = str(problem) if revoked else f"sent what this node rejects: {problem}"
+        self.report = self.report[:MAX_REPORT]
         if problem.reason not in FINAL_REASONS:
             return
         self._refused += 1
@@ -225,6 +236,36 @@ class NeighbourClient:
         names = [name for name in notice.waiting_for[:MAX_NAMES] if name in members]
         others = f", says it waits for {', '.join(names)}" if names else ""
         self.report = f"at iteration {notice.tick}{others}"
+
+    def _current_settings(self) -> Settings:
+        """Address, trusted certificates, and own credentials, which may all change."""
+        changes, name = self._state.changes, self.member.name
+        address = changes.address(self.member, self._state.manifest)
+        return address, changes.roots(name), self._state.credentials.current()
+
+    def _update_channel(self) -> None:
+        """Open a channel if the settings have changed; raise Rejected after a revocation."""
+        address, roots, own = settings = self._current_settings()
+        if settings == self._settings:
+            return
+        self._close_channel()
+        if not roots:
+            text = "its certificate is revoked, and the operator has not signed a new one"
+            raise Rejected("revoked", text)
+        name, federation = self.member.name, self._state.manifest.federation
+        self._channel = open_channel(address, name, federation, own, roots)
+        self._settings = settings
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel, self._settings = None, None
+
+    def _follow_changes(self) -> None:
+        """End the stream if the operator changed the neighbour's address or certificates."""
+        settings = self._settings
+        if settings is not None and self._current_settings()[:2] != settings[:2]:
+            self._cancel_stream()
 
     def _open_stream(self) -> None:
         requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -260,17 +301,26 @@ class NeighbourClient:
         theirs = _parse(wire.NodeInfo, self._call("Hello", ours))
         if why := state.find_mismatch(theirs):
             raise Rejected("configuration", why)
-        if theirs.generation > ours.generation:
+        same = theirs.generation == ours.generation
+        # With as many entries and another head, their log is a fork: it tells from which entry on.
+        may_be_longer = theirs.log_head != ours.log_head and theirs.log_entries >= ours.log_entries
+        if theirs.generation > ours.generation or (same and may_be_longer):
             signed = _parse(wire.SignedManifest, self._call("GetManifest", wire.Empty()))
+            if same:
+                if why := state.receive_manifest(signed, name):
+                    raise Rejected("configuration", why)
+                if state.changes.log.number <= ours.log_entries:
+                    raise Rejected("manifest", "it claims another log than it sends")
+                # Its address or certificate may be another now: connect again.
+                raise RosterChanged
             if signed.manifest == state.manifest.text:
                 raise Rejected("manifest", "it claims a newer manifest but sends the one we have")
             state.receive_manifest(signed, name)
             raise RosterChanged
-        if theirs.generation < ours.generation:
-            text, signature = state.folder.signed_manifest()
-            signed = wire.SignedManifest(manifest=text, signature=signature)
-            self._call("AnnounceManifest", signed)
-            raise RosterChanged
+        if theirs.generation < ours.generation or theirs.log_entries < ours.log_entries:
+            self._call("AnnounceManifest", state.signed_update())
+            if not same:
+                raise RosterChanged
         state.metrics.set("tacit_neighbour_up", 1, neighbour=name)
         state.event_log.write_throttled(60, ("connected", name), "connected", neighbour=name)
 

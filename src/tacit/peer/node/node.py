@@ -237,7 +237,9 @@ class Node:
         manifest = self.folder.manifest()
         # The operator may have installed it already.
         if manifest.generation < announced.manifest.generation:
-            install = partial(self.folder.install, announced.manifest.text, announced.signature)
+            log = self.shared.changes.log.text
+            signed = (announced.manifest.text, announced.signature, log)
+            install = partial(self.folder.install, *signed)
             write_with_retry(self.shared, "the roster", install)
             manifest = announced.manifest
         generation, names = manifest.generation, manifest.names
@@ -334,7 +336,7 @@ class Node:
         if self.name not in manifest.names:
             raise RemovedFromRoster(
                 f"{self.name} is not in the roster of generation {manifest.generation} of "
-                f"{manifest.federation}. To take part again, ask the operator for a new name."
+                f"{manifest.federation}. To take part again, ask the operator to add it."
             )
         check_allowed(manifest.config, self.options.allowed_code)
         position, number = manifest.position(self.name), manifest.member(self.name).number

@@ -12,13 +12,15 @@ from typing import Any
 from tacit.core.errors import Misuse
 from tacit.core.version import __version__
 from tacit.peer.federation.equivocation import Proof
-from tacit.peer.federation.folders import NodeFolder
+from tacit.peer.federation.folders import NodeFolder, check_named
 from tacit.peer.federation.manifest import Manifest, parse_manifest
 from tacit.peer.monitoring.event_log import EventLog
 from tacit.peer.monitoring.metrics import Metrics
 from tacit.peer.node.digest_witness import DigestWitness
 from tacit.peer.node.finished_peers import FinishedPeers
+from tacit.peer.node.followed_log import FollowedLog
 from tacit.peer.node.iteration_clock import IterationClock
+from tacit.peer.node.live_credentials import LiveCredentials, expiry_notice
 from tacit.peer.node.outbox import Outbox
 from tacit.peer.node.score_history import ScoreHistory
 from tacit.peer.node.spent_budget import SpentBudget
@@ -96,8 +98,12 @@ class NodeState:
     witness: DigestWitness = field(init=False)
     # Reentrant: a signal handler may request a stop while its own thread holds the lock.
     _lock: Any = field(default_factory=threading.RLock)
+    credentials: LiveCredentials = field(init=False)
+    changes: FollowedLog = field(init=False)
 
     def __post_init__(self) -> None:
+        self.credentials = LiveCredentials(self.folder, self.name, self.event_log)
+        self.changes = FollowedLog(self.folder, self.event_log)
         self.witness = DigestWitness(
             self.folder.run / "evidence", self.folder.ca, self._report_equivocation
         )
@@ -144,13 +150,19 @@ class NodeState:
         waiting_for = tuple(reports.get(name, name) for name in awaited)
         return replace(progress, phase="waiting", waiting_for=waiting_for)
 
-    def consider_manifest(self, text: bytes, signature: bytes) -> bool:
-        """Switch to a manifest if it is newer; return whether it is. Raises Misuse if invalid."""
+    def consider_manifest(self, text: bytes, signature: bytes, log: bytes = b"") -> bool:
+        """Switch to a manifest if it is newer; return whether it is. Raises Misuse if invalid.
+
+        `log` is the operator's, which takes effect first.
+        """
+        if log:
+            self.changes.update(log)
         announced = self.announced
         if text in (self.manifest.text, announced and announced.manifest.text):
             return False
         try:
             found = AnnouncedManifest(self.folder.check_update(text, signature), signature)
+            check_named(self.changes.log, found.manifest)
         except Misuse:
             # The operator may have put a newer manifest into the folder, which counts instead.
             # Parse it only if it is not the active one: invalid manifests must stay cheap.
@@ -175,11 +187,32 @@ class NodeState:
     def receive_manifest(self, signed: wire.SignedManifest, sender: str) -> str | None:
         """Consider a manifest from a peer; if it is invalid, log that and return why."""
         try:
-            self.consider_manifest(signed.manifest, signed.signature)
+            self.consider_manifest(signed.manifest, signed.signature, signed.log)
         except Misuse as problem:
             self.reject("manifest", sender, str(problem))
             return str(problem)
         return None
+
+    def signed_update(self) -> wire.SignedManifest:
+        """The newest manifest that this node knows, and the operator's log."""
+        newer = self.announced
+        text, signature = (
+            (newer.manifest.text, newer.signature) if newer else self.folder.signed_manifest()
+        )
+        log = self.changes.log.text
+        return wire.SignedManifest(manifest=text, signature=signature, log=log)
+
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the operator revoked the certificate that this node uses."""
+        return not self.changes.log.accepts(self.name, self.credentials.fingerprint)
+
+    def certificate_notice(self, expiry: float, now: float) -> str:
+        """What is wrong with this node's certificate, or will be soon; "" if nothing is."""
+        if self.is_revoked:
+            entry = self.changes.log.revoked_in(self.name)
+            return f"the certificate of {self.name} is revoked by entry {entry} of the log"
+        return expiry_notice(self.name, expiry, now)
 
     def activate(self, roster: ActiveRoster) -> None:
         with self._lock:
@@ -227,6 +260,8 @@ class NodeState:
             parameters=self.parameters,
             dtype=self.dtype,
             version=__version__,
+            log_entries=self.changes.log.number,
+            log_head=bytes.fromhex(self.changes.log.head),
         )
 
     def find_mismatch(self, theirs: wire.NodeInfo) -> str | None:
@@ -265,6 +300,7 @@ class NodeState:
 
     def status(self, *, scores: bool = True) -> wire.Status:
         progress = asdict(self.current_progress()) | {"problem": self.problem}
+        expiry = self.credentials.expiry
         if not scores:
             del progress["loss"], progress["accuracy"]
         return wire.Status(
@@ -277,4 +313,6 @@ class NodeState:
             version=__version__,
             manifest=self.manifest.hash,
             privacy=None if self.spent is None else wire.SpentBudget(**self.spent.as_dict()),
+            certificate_expiry=expiry,
+            certificate_notice=self.certificate_notice(expiry, time.time()),
         )

@@ -64,9 +64,8 @@ class RosterContext:
         """
         manifest, folder = state.manifest, state.folder
         position, number = manifest.position(state.name), manifest.member(state.name).number
-        own, ca = folder.credentials(), folder.ca()
         neighbours = manifest.in_neighbours(state.name)
-        clients = [NeighbourClient(state, one, own, ca) for one in neighbours]
+        clients = [NeighbourClient(state, one) for one in neighbours]
         network = PeerNetwork(state, clients, check_sent)
         graph, run, task = manifest.graph, manifest.config.run, local.task
         neighbourhood = Neighbourhood.of(

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from tacit.peer.dashboard.page import dashboard_pages
-from tacit.peer.federation.certificates import Credentials, certificate_info
+from tacit.peer.federation.certificates import Credentials
+from tacit.peer.federation.change_log import Entry
 from tacit.peer.federation.federation_client import status_to_dict
 from tacit.peer.monitoring.access import TOKEN_FILE, stored_access
 from tacit.peer.monitoring.event_log import Level
 from tacit.peer.monitoring.http_server import serve_pages
 from tacit.peer.monitoring.pages import monitoring_pages
 from tacit.peer.node.health import check_health, log_health
+from tacit.peer.node.log_sharing import follow_changes
 from tacit.peer.node.node_state import NodeState
 from tacit.peer.node.own_page import own_board
 from tacit.peer.node.service import PeerService, threads_for
@@ -54,23 +56,23 @@ def run_servers(
 
     Without `address` the node listens at its address in the roster. Port 0 chooses a free one.
     """
-    own, ca, metrics = state.folder.credentials(), state.folder.ca(), state.metrics
-    expiry = certificate_info(own.certificate).not_after.timestamp()
-    metrics.set("tacit_certificate_expiry_seconds", expiry)
+    own, ca, metrics = state.credentials.current(), state.folder.ca(), state.metrics
+    metrics.set_function("tacit_certificate_expiry_seconds", lambda: state.credentials.expiry)
     metrics.set("tacit_start_seconds", time.time())
     metrics.set("tacit_steps", state.progress.steps)
     access = stored_access(state.folder.run / TOKEN_FILE)
     pages = monitoring_pages(
         lambda scores: status_to_dict(state.status(scores=scores)),
-        partial(check_health, state, expiry),
+        lambda: check_health(state, state.credentials.expiry),
         metrics,
         access,
         shares_scores=lambda: state.shares_scores,
     )
-    own_page = dashboard_pages(access, partial(own_board, state, expiry))
+    own_page = dashboard_pages(access, lambda: own_board(state, state.credentials.expiry))
     with serve_pages(metrics_port, {**pages, **own_page}) as port:
-        address = address or bind_address(state.manifest.member(state.name).address)
-        with _serve_peers(state, address, own, ca), log_health(state, expiry):
+        own_address = state.changes.address(state.manifest.member(state.name), state.manifest)
+        address = address or bind_address(own_address)
+        with _serve_peers(state, address, own, ca), log_health(state), follow_changes(state):
             yield {"listen": address, "metrics": port}
 
 
@@ -81,23 +83,38 @@ def _serve_peers(state: NodeState, address: str, own: Credentials, ca: bytes) ->
     limits = ConnectionLimits.for_files(raise_file_limit(), members)
     gate = Gate(address, limits, partial(report_refusal, state))
     server: Any = None
+    unsubscribe = state.changes.subscribe(partial(close_revoked, gate))
     try:
         handlers = [PeerService(state, gate.admit).handlers()]
         # gRPC may close connections later than the gate does.
         connections = 2 * (limits.pending + limits.admitted)
         server, port = start_server(
-            "127.0.0.1:0", handlers, threads_for(members), own, ca, connections
+            "127.0.0.1:0",
+            handlers,
+            threads_for(members),
+            own,
+            ca,
+            connections,
+            state.credentials.current,
         )
         gate.start(port)
         state.metrics.set_function("tacit_connections", lambda: gate.open_connections)
         state.metrics.set_function("tacit_connections_pending", lambda: gate.pending_connections)
         yield
     finally:
+        unsubscribe()
         state.stop.set()
         state.active.outbox.close()
         if server is not None:
             server.stop(grace=1).wait()
         gate.close()
+
+
+def close_revoked(gate: Gate, entries: Sequence[Entry]) -> None:
+    """Close the connections of members whose certificates were revoked."""
+    for entry in entries:
+        if entry.kind == "revocation":
+            gate.close_connections(entry.change["name"])
 
 
 def report_refusal(state: NodeState, reason: Reason, address: str) -> None:

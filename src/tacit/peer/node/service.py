@@ -64,7 +64,11 @@ class PeerService:
                 "GetScores": self._unary(wire.Empty, self._get_scores),
                 "GetManifest": self._unary(wire.Empty, self._get_manifest),
                 "AnnounceManifest": self._unary(
-                    wire.SignedManifest, self._announce_manifest, transport.MAX_MANIFEST_BYTES
+                    wire.SignedManifest,
+                    self._announce_manifest,
+                    transport.MAX_MANIFEST_BYTES,
+                    # After a revocation, a member brings the log that has its new certificate.
+                    even_revoked=True,
                 ),
                 "CompareDigests": self._unary(
                     wire.DigestRequest, self._compare_digests, transport.MAX_DIGEST_BYTES
@@ -77,11 +81,13 @@ class PeerService:
         kind: type[M],
         answer: Callable[[M, str], Message],
         limit: int = transport.MAX_REQUEST_BYTES,
+        *,
+        even_revoked: bool = False,
     ) -> Any:
         """A handler of single requests; it checks the caller first, as a request may never come."""
 
         def handle(requests: Iterator[bytes], context: Any) -> bytes:
-            with self._guard(context) as caller, self._count_call(caller):
+            with self._guard(context, even_revoked) as caller, self._count_call(caller):
                 raw = next(_until_hangup(requests), None)
                 if raw is not None:
                     return answer(_parse(kind, raw, limit), caller).SerializeToString()
@@ -93,15 +99,22 @@ class PeerService:
         return grpc.stream_unary_rpc_method_handler(handle)
 
     @contextmanager
-    def _guard(self, context: Any) -> Iterator[str]:
+    def _guard(self, context: Any, even_revoked: bool = False) -> Iterator[str]:
         """Yield the caller's name; log errors of the block and end the call with them."""
         federation = self._state.manifest.federation
-        caller = transport.caller_name(context, federation)
+        caller, fingerprint = transport.identify_caller(context, federation)
         try:
             if caller is None:
                 text = f"the caller's certificate is not of federation {federation}"
                 raise Refused(StatusCode.PERMISSION_DENIED, "another federation", text)
-            self._admit(context.peer(), self._group(caller))
+            log = self._state.changes.log
+            is_accepted = log.accepts(caller, fingerprint)
+            if not is_accepted and not even_revoked:
+                text = f"the operator revoked this certificate of {caller}: "
+                text += f"entry {log.revoked_in(caller)} of its log"
+                raise Refused(StatusCode.PERMISSION_DENIED, "revoked", text)
+            if is_accepted:
+                self._admit(context.peer(), self._group(caller))
             yield caller
         except Refused as refusal:
             if refusal.reason is not None:
@@ -218,9 +231,7 @@ class PeerService:
             raise Refused(StatusCode.PERMISSION_DENIED, "not a member", text)
 
     def _get_manifest(self, _: wire.Empty, caller: str) -> wire.SignedManifest:
-        newer, folder = self._state.announced, self._state.folder
-        signed = (newer.manifest.text, newer.signature) if newer else folder.signed_manifest()
-        return wire.SignedManifest(manifest=signed[0], signature=signed[1])
+        return self._state.signed_update()
 
     def _announce_manifest(self, signed: wire.SignedManifest, caller: str) -> wire.Empty:
         if why := self._state.receive_manifest(signed, caller):

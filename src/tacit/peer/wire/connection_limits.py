@@ -86,6 +86,10 @@ class BoundedGroups(Generic[K]):
             if not self._sizes[group]:
                 del self._sizes[group]
 
+    def items_of(self, group: str) -> list[K]:
+        """The items of a group, oldest first."""
+        return [item for item, of in self._groups.items() if of == group]
+
     def items(self) -> list[K]:
         """All items, oldest first."""
         return list(self._groups)

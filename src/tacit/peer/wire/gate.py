@@ -90,6 +90,12 @@ class Gate:
             with suppress(OSError):
                 self._wake.send(b"\0")
 
+    def close_connections(self, caller: str) -> None:
+        """Close all admitted connections of a caller; any thread may call this."""
+        self._calls.put((0, caller))
+        with suppress(OSError):
+            self._wake.send(b"\0")
+
     @property
     def open_connections(self) -> int:
         return len(self._pending) + len(self._admitted)
@@ -148,6 +154,10 @@ class Gate:
         with suppress(Empty):
             while True:
                 port, caller = self._calls.get_nowait()
+                if port == 0:
+                    for closing in self._admitted.items_of(caller):
+                        self._drop(closing)
+                    continue
                 one = self._by_port.get(port)
                 if one is None or one not in self._pending:
                     continue

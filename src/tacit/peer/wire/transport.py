@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -70,6 +70,7 @@ def start_server(
     own: Credentials,
     ca: bytes,
     connections: int = MAX_CONNECTIONS,
+    renewed: Callable[[], Credentials] | None = None,
 ) -> tuple[Any, int]:
     """Start a server that accepts only certificates of the federation's authority.
 
@@ -82,6 +83,7 @@ def start_server(
         own: Certificate and key of the node.
         ca: Certificate of the federation's authority, as PEM.
         connections: Connections at a time; further ones are closed.
+        renewed: Asked before each handshake for the certificate and key to use.
 
     Returns:
         The server and its port.
@@ -92,7 +94,7 @@ def start_server(
         maximum_concurrent_rpcs=threads,
     )
     server.add_generic_rpc_handlers(tuple(handlers))
-    tls = grpc.ssl_server_credentials([(own.key, own.certificate)], ca, require_client_auth=True)
+    tls = _server_credentials(own, ca, renewed or (lambda: own))
     try:
         port = server.add_secure_port(address, tls)
     except RuntimeError:
@@ -107,8 +109,36 @@ def start_server(
     return server, port
 
 
+def _server_credentials(own: Credentials, ca: bytes, current: Callable[[], Credentials]) -> Any:
+    """Credentials of a server that may change between two handshakes."""
+
+    def configuration(used: Credentials) -> Any:
+        return grpc.ssl_server_certificate_configuration([(used.key, used.certificate)], ca)
+
+    used = own
+
+    def fetch() -> Any:
+        nonlocal used
+        try:
+            found = current()
+        except Exception:  # keep those that work
+            return None
+        if found == used:
+            return None
+        used = found
+        return configuration(found)
+
+    return grpc.dynamic_ssl_server_credentials(configuration(own), fetch, True)
+
+
 def caller_name(context: Any, federation: str) -> str | None:
     """The caller's name from its certificate; None if the certificate is not of this federation."""
+    return identify_caller(context, federation)[0]
+
+
+def identify_caller(context: Any, federation: str) -> tuple[str | None, str]:
+    """The caller's name, as in `caller_name`, and the fingerprint of its certificate."""
     for pem in context.auth_context().get("x509_pem_cert", ()):
-        return certified_name(certificate_info(pem), federation)
-    return None
+        info = certificate_info(pem)
+        return certified_name(info, federation), info.fingerprint
+    return None, ""
