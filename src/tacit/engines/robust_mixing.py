@@ -47,7 +47,7 @@ from tacit.graph import Graph
 
 Rule = Literal["centred-clipping", "trimmed-mean"]
 RULES = ("centred-clipping", "trimmed-mean")
-ALGORITHMS = "dsg or d-psgd"  # that mix, and need no exact averages
+SUITED = "decentralized SGD"  # mixes, and needs no exact averages
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Robust(WrappedAlgorithm):
             raise Misuse(
                 f"{name} sums masked rows, and a mask hides a lie as well as the truth: nobody can "
                 "tell which row to leave out.",
-                f"Use an algorithm that mixes, such as {ALGORITHMS}, or no robust mixing.",
+                f"Use an algorithm that mixes, such as {SUITED}, or no robust mixing.",
             )
         if isinstance(self.inner, PrivateAlgorithm):
             raise Misuse(
@@ -94,12 +94,12 @@ class Robust(WrappedAlgorithm):
         if not self.inner.mixes:
             raise Misuse(
                 f"{name} does not mix: there are no averages to make robust.",
-                f"Use an algorithm that mixes, such as {ALGORITHMS}, or no robust mixing.",
+                f"Use an algorithm that mixes, such as {SUITED}, or no robust mixing.",
             )
         if why and not self.allow_inexact:
             raise Misuse(
                 f"{name} needs exact weighted averages, which robust mixing does not give: {why}.",
-                f"Use an algorithm that does not, such as {ALGORITHMS}; to study what is lost, set "
+                f"Use an algorithm that does not, such as {SUITED}; to study what is lost, set "
                 "allow_inexact.",
             )
 
