@@ -30,6 +30,7 @@ class Algorithm(ABC):
         needs_server: Whether it uses `net.average`, which needs a server.
         needs_total: Whether it uses `net.total`. All clients then have one model at all times, and
             must start from one.
+        protecting_neighbours: How many neighbours a client needs to be protected from each of them.
     """
 
     name: ClassVar[str]
@@ -38,6 +39,7 @@ class Algorithm(ABC):
     protects: ClassVar[str] = ""
     needs_server: ClassVar[bool] = False
     needs_total: ClassVar[bool] = False
+    protecting_neighbours: ClassVar[int] = 1
 
     @abstractmethod
     def start(self, here: Here) -> Any:

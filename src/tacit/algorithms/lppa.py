@@ -49,6 +49,7 @@ class LPPA(Algorithm):
     paper: ClassVar[str] = "Miao et al. 2025 (LPPA), Algorithm 1"
     requires: ClassVar[tuple[str, ...]] = REQUIRES
     protects: ClassVar[str] = "the gradient, by masks that cancel in the sum"
+    protecting_neighbours: ClassVar[int] = 2
 
     lr: Rate
     noise: Noise = Laplace(0.025)

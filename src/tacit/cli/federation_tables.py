@@ -14,7 +14,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tacit.config.named_code import named_code
-from tacit.peer.federation.agreed_settings import OWN_DATA, check_runnable
+from tacit.peer.federation.agreed_settings import (
+    OWN_DATA,
+    absence_cautions,
+    check_runnable,
+)
 from tacit.peer.federation.certificates import OPERATOR, certificate_info
 from tacit.peer.federation.federation_client import NodeReport
 from tacit.peer.federation.folders import FederationFolder, NodeFolder
@@ -48,6 +52,7 @@ def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
         "runs": [asdict(code) for code in named_code(manifest.config)],
         "graph": manifest.graph.describe(),
         "directed": manifest.graph.directed,
+        **manifest.absence.as_dict(),
         "members": [
             _describe_member(manifest, member, certificates.get(member.name))
             for member in manifest.members
@@ -112,6 +117,8 @@ def print_description(description: dict[str, Any], console: Console) -> None:
         table.add_row(name, "", "", *_format_validity(description[name]), style="dim")
     console.print(table)
     console.print(description["graph"], highlight=False)
+    rules = f"{description['patience']}, min_neighbours = {description['min_neighbours']}"
+    console.print(f"patience = {rules}", highlight=False)
     width = max(len(member["name"]) for member in description["members"])
     for member in description["members"]:
         weights = dict(member["receives_from"])
@@ -146,7 +153,8 @@ def print_summary(manifest: Manifest) -> None:
     """One line about the federation, and the cautions of the algorithm."""
     print(f"{manifest.federation}, generation {manifest.generation}: {manifest.graph.describe()}")
     console = Console(stderr=True, soft_wrap=True)
-    for caution in check_runnable(manifest.config, manifest.graph):
+    cautions = check_runnable(manifest.config, manifest.graph) + absence_cautions(manifest)
+    for caution in cautions:
         console.print(f"Caution: {caution}", style="yellow", markup=False)
 
 

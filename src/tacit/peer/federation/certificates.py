@@ -117,6 +117,12 @@ def check_certificate(own: Credentials, ca: bytes, name: str, federation: str) -
         raise Misuse(problem, "Restore the key and certificate that were created together.")
 
 
+def check_issuer(certificate: bytes, ca: bytes) -> None:
+    """Raise Misuse unless one of the authorities has signed a certificate."""
+    loaded = load_certificate(certificate)
+    _check_issuer(loaded, ca, _common_name(loaded))
+
+
 def check_authority(ca: Credentials) -> PrivateKey:
     """The key of an authority; raise Misuse if it cannot sign certificates."""
     check_authority_certificate(ca.certificate)

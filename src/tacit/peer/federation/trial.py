@@ -50,6 +50,7 @@ def open_trial(folder: FederationFolder) -> FederationFolder:
             manifest.config,
             manifest.next_number,
             manifest.former_members,
+            manifest.absence,
         )
         # A crash may have left it.
         part = place.with_name(f".{place.name}.new")

@@ -78,7 +78,7 @@ class RosterContext:
         objective = HostedObjective(task, [number], loader, "looped", run.seed, run.device)
         keys = KeyRing(
             federation=manifest.federation,
-            generation=manifest.generation,
+            generation=manifest.number,
             names=manifest.names,
             publics=[one.mask_key for one in manifest.members],
             secrets={position: folder.mask_secret()},
@@ -104,7 +104,7 @@ class RosterContext:
         This node has done `step` of `steps` iterations and has the model `theta` [1, P], if any.
         """
         here = self.here
-        if self.manifest.generation > 1:
+        if self.manifest.number > 1:
             own = None if theta is None else theta[0]
             common = algorithm.needs_total
             step, row = rejoin(self.network, step, steps, own, here.theta0[0], common=common)

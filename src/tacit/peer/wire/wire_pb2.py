@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atacit/peer/wire/wire.proto\x12\rtacit.peer.v1\"\xfb\x01\n\x08NodeInfo\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x17\n\x0fmanifest_sha256\x18\x04 \x01(\x0c\x12\x37\n\x08sections\x18\x05 \x03(\x0b\x32%.tacit.peer.v1.NodeInfo.SectionsEntry\x12\x12\n\nparameters\x18\x06 \x01(\x04\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x0f\n\x07version\x18\x08 \x01(\t\x1a/\n\rSectionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\nExchangeId\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\r\n\x05index\x18\x03 \x01(\r\"h\n\x0c\x46\x65tchRequest\x12+\n\x08\x65xchange\x18\x01 \x01(\x0b\x32\x19.tacit.peer.v1.ExchangeId\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x12\n\nsaved_tick\x18\x03 \x01(\x12\"y\n\x0cMessageChunk\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.tacit.peer.v1.MessageHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12-\n\x06notice\x18\x03 \x01(\x0b\x32\x1d.tacit.peer.v1.ProgressNotice\"Z\n\rMessageHeader\x12+\n\x08\x65xchange\x18\x01 \x01(\x0b\x32\x19.tacit.peer.v1.ExchangeId\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"G\n\x0eProgressNotice\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\x13\n\x0bwaiting_for\x18\x03 \x03(\t\",\n\x08\x46inished\x12\x12\n\ngeneration\x18\x01 \x01(\r\x12\x0c\n\x04tick\x18\x02 \x01(\x04\"\x07\n\x05\x45mpty\"5\n\x0eSignedManifest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\x87\x03\n\x06Status\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x13\n\x0bwaiting_for\x18\x04 \x03(\t\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x14\n\x0cround_length\x18\x07 \x01(\x04\x12\x11\n\x04loss\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08\x61\x63\x63uracy\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x12\n\nbytes_sent\x18\n \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x0b \x01(\x04\x12\x10\n\x08rejected\x18\x0c \x01(\x04\x12\r\n\x05saved\x18\r \x01(\x12\x12\x16\n\x0euptime_seconds\x18\x0e \x01(\x01\x12\x0f\n\x07problem\x18\x0f \x01(\t\x12\x0f\n\x07version\x18\x10 \x01(\t\x12\x10\n\x08manifest\x18\x11 \x01(\x0c\x12+\n\x07privacy\x18\x12 \x01(\x0b\x32\x1a.tacit.peer.v1.SpentBudgetB\x07\n\x05_lossB\x0b\n\t_accuracy\"R\n\x0bSpentBudget\x12\x0c\n\x04sums\x18\x01 \x01(\x04\x12\x15\n\repsilon_spent\x18\x02 \x01(\x01\x12\x0f\n\x07\x65psilon\x18\x03 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x04 \x01(\x01\x32\x98\x03\n\x04Peer\x12\x39\n\x05Hello\x12\x17.tacit.peer.v1.NodeInfo\x1a\x17.tacit.peer.v1.NodeInfo\x12M\n\rFetchMessages\x12\x1b.tacit.peer.v1.FetchRequest\x1a\x1b.tacit.peer.v1.MessageChunk(\x01\x30\x01\x12?\n\x0eNotifyFinished\x12\x17.tacit.peer.v1.Finished\x1a\x14.tacit.peer.v1.Empty\x12\x38\n\tGetStatus\x12\x14.tacit.peer.v1.Empty\x1a\x15.tacit.peer.v1.Status\x12\x42\n\x0bGetManifest\x12\x14.tacit.peer.v1.Empty\x1a\x1d.tacit.peer.v1.SignedManifest\x12G\n\x10\x41nnounceManifest\x12\x1d.tacit.peer.v1.SignedManifest\x1a\x14.tacit.peer.v1.Emptyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atacit/peer/wire/wire.proto\x12\rtacit.peer.v1\"\x8a\x02\n\x08NodeInfo\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x12\n\ngeneration\x18\x03 \x01(\r\x12\x17\n\x0fmanifest_sha256\x18\x04 \x01(\x0c\x12\x37\n\x08sections\x18\x05 \x03(\x0b\x32%.tacit.peer.v1.NodeInfo.SectionsEntry\x12\x12\n\nparameters\x18\x06 \x01(\x04\x12\r\n\x05\x64type\x18\x07 \x01(\t\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\r\n\x05\x65poch\x18\x0c \x01(\r\x1a/\n\rSectionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\nExchangeId\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\r\n\x05index\x18\x03 \x01(\r\"h\n\x0c\x46\x65tchRequest\x12+\n\x08\x65xchange\x18\x01 \x01(\x0b\x32\x19.tacit.peer.v1.ExchangeId\x12\x17\n\x0fmanifest_sha256\x18\x02 \x01(\x0c\x12\x12\n\nsaved_tick\x18\x03 \x01(\x12\"y\n\x0cMessageChunk\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1c.tacit.peer.v1.MessageHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12-\n\x06notice\x18\x03 \x01(\x0b\x32\x1d.tacit.peer.v1.ProgressNotice\"Z\n\rMessageHeader\x12+\n\x08\x65xchange\x18\x01 \x01(\x0b\x32\x19.tacit.peer.v1.ExchangeId\x12\x0c\n\x04size\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\"G\n\x0eProgressNotice\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\x12\x13\n\x0bwaiting_for\x18\x03 \x03(\t\",\n\x08\x46inished\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12\x0c\n\x04tick\x18\x02 \x01(\x04\"\x07\n\x05\x45mpty\"!\n\x0e\x41greementSheet\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\")\n\nSuspension\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05since\x18\x02 \x01(\x04\"5\n\x0eSignedManifest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\x12\x11\n\tsignature\x18\x02 \x01(\x0c\"\xc4\x03\n\x06Status\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ngeneration\x18\x02 \x01(\r\x12\r\n\x05phase\x18\x03 \x01(\t\x12\x13\n\x0bwaiting_for\x18\x04 \x03(\t\x12\x0c\n\x04step\x18\x05 \x01(\x04\x12\r\n\x05steps\x18\x06 \x01(\x04\x12\x14\n\x0cround_length\x18\x07 \x01(\x04\x12\x11\n\x04loss\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\x08\x61\x63\x63uracy\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x12\n\nbytes_sent\x18\n \x01(\x04\x12\x16\n\x0e\x62ytes_received\x18\x0b \x01(\x04\x12\x10\n\x08rejected\x18\x0c \x01(\x04\x12\r\n\x05saved\x18\r \x01(\x12\x12\x16\n\x0euptime_seconds\x18\x0e \x01(\x01\x12\x0f\n\x07problem\x18\x0f \x01(\t\x12\x0f\n\x07version\x18\x10 \x01(\t\x12\x10\n\x08manifest\x18\x11 \x01(\x0c\x12+\n\x07privacy\x18\x12 \x01(\x0b\x32\x1a.tacit.peer.v1.SpentBudget\x12\r\n\x05\x65poch\x18\x1e \x01(\r\x12,\n\tsuspended\x18\x1f \x03(\x0b\x32\x19.tacit.peer.v1.SuspensionB\x07\n\x05_lossB\x0b\n\t_accuracy\"R\n\x0bSpentBudget\x12\x0c\n\x04sums\x18\x01 \x01(\x04\x12\x15\n\repsilon_spent\x18\x02 \x01(\x01\x12\x0f\n\x07\x65psilon\x18\x03 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x04 \x01(\x01\x32\xdf\x03\n\x04Peer\x12\x39\n\x05Hello\x12\x17.tacit.peer.v1.NodeInfo\x1a\x17.tacit.peer.v1.NodeInfo\x12M\n\rFetchMessages\x12\x1b.tacit.peer.v1.FetchRequest\x1a\x1b.tacit.peer.v1.MessageChunk(\x01\x30\x01\x12?\n\x0eNotifyFinished\x12\x17.tacit.peer.v1.Finished\x1a\x14.tacit.peer.v1.Empty\x12\x38\n\tGetStatus\x12\x14.tacit.peer.v1.Empty\x1a\x15.tacit.peer.v1.Status\x12\x42\n\x0bGetManifest\x12\x14.tacit.peer.v1.Empty\x1a\x1d.tacit.peer.v1.SignedManifest\x12G\n\x10\x41nnounceManifest\x12\x1d.tacit.peer.v1.SignedManifest\x1a\x14.tacit.peer.v1.Empty\x12\x45\n\x05\x41gree\x12\x1d.tacit.peer.v1.AgreementSheet\x1a\x1d.tacit.peer.v1.AgreementSheetb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,29 +34,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_NODEINFO_SECTIONSENTRY']._loaded_options = None
   _globals['_NODEINFO_SECTIONSENTRY']._serialized_options = b'8\001'
   _globals['_NODEINFO']._serialized_start=46
-  _globals['_NODEINFO']._serialized_end=297
-  _globals['_NODEINFO_SECTIONSENTRY']._serialized_start=250
-  _globals['_NODEINFO_SECTIONSENTRY']._serialized_end=297
-  _globals['_EXCHANGEID']._serialized_start=299
-  _globals['_EXCHANGEID']._serialized_end=360
-  _globals['_FETCHREQUEST']._serialized_start=362
-  _globals['_FETCHREQUEST']._serialized_end=466
-  _globals['_MESSAGECHUNK']._serialized_start=468
-  _globals['_MESSAGECHUNK']._serialized_end=589
-  _globals['_MESSAGEHEADER']._serialized_start=591
-  _globals['_MESSAGEHEADER']._serialized_end=681
-  _globals['_PROGRESSNOTICE']._serialized_start=683
-  _globals['_PROGRESSNOTICE']._serialized_end=754
-  _globals['_FINISHED']._serialized_start=756
-  _globals['_FINISHED']._serialized_end=800
-  _globals['_EMPTY']._serialized_start=802
-  _globals['_EMPTY']._serialized_end=809
-  _globals['_SIGNEDMANIFEST']._serialized_start=811
-  _globals['_SIGNEDMANIFEST']._serialized_end=864
-  _globals['_STATUS']._serialized_start=867
-  _globals['_STATUS']._serialized_end=1258
-  _globals['_SPENTBUDGET']._serialized_start=1260
-  _globals['_SPENTBUDGET']._serialized_end=1342
-  _globals['_PEER']._serialized_start=1345
-  _globals['_PEER']._serialized_end=1753
+  _globals['_NODEINFO']._serialized_end=312
+  _globals['_NODEINFO_SECTIONSENTRY']._serialized_start=265
+  _globals['_NODEINFO_SECTIONSENTRY']._serialized_end=312
+  _globals['_EXCHANGEID']._serialized_start=314
+  _globals['_EXCHANGEID']._serialized_end=375
+  _globals['_FETCHREQUEST']._serialized_start=377
+  _globals['_FETCHREQUEST']._serialized_end=481
+  _globals['_MESSAGECHUNK']._serialized_start=483
+  _globals['_MESSAGECHUNK']._serialized_end=604
+  _globals['_MESSAGEHEADER']._serialized_start=606
+  _globals['_MESSAGEHEADER']._serialized_end=696
+  _globals['_PROGRESSNOTICE']._serialized_start=698
+  _globals['_PROGRESSNOTICE']._serialized_end=769
+  _globals['_FINISHED']._serialized_start=771
+  _globals['_FINISHED']._serialized_end=815
+  _globals['_EMPTY']._serialized_start=817
+  _globals['_EMPTY']._serialized_end=824
+  _globals['_AGREEMENTSHEET']._serialized_start=826
+  _globals['_AGREEMENTSHEET']._serialized_end=859
+  _globals['_SUSPENSION']._serialized_start=861
+  _globals['_SUSPENSION']._serialized_end=902
+  _globals['_SIGNEDMANIFEST']._serialized_start=904
+  _globals['_SIGNEDMANIFEST']._serialized_end=957
+  _globals['_STATUS']._serialized_start=960
+  _globals['_STATUS']._serialized_end=1412
+  _globals['_SPENTBUDGET']._serialized_start=1414
+  _globals['_SPENTBUDGET']._serialized_end=1496
+  _globals['_PEER']._serialized_start=1499
+  _globals['_PEER']._serialized_end=1978
 # @@protoc_insertion_point(module_scope)
