@@ -170,7 +170,7 @@ def test_a_matrix_that_no_longer_fits_is_reported(run, tmp_path):
     assert made.code == 0, made.err
     assert (
         "now follow the rule metropolis"
-        in run("add", "fed", "oslo=h:1", "--edges", "oslo:rome").out
+        in run("add", "fed", "oslo=h:1", "--edges", "oslo:rome,oslo:paris").out
     )
 
 

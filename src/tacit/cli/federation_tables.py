@@ -26,7 +26,13 @@ from tacit.peer.federation.manifest import Manifest
 from tacit.peer.federation.roster import Member
 
 EXPIRES_SOON = 30  # days
-STYLES = {"training": "green", "finished": "bold green", "waiting": "yellow", "saving": "bold red"}
+STYLES = {
+    "training": "green",
+    "finished": "bold green",
+    "waiting": "yellow",
+    "suspended": "yellow",
+    "saving": "bold red",
+}
 
 
 def describe(folder: Path) -> tuple[Manifest, dict[str, Any]]:
@@ -180,6 +186,14 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
         columns += [Column(name, justify="right") for name in ("sums", spent)]
     table = Table("node", "state", *columns, title=title, title_justify="left")
     remarks = []
+    # The newest agreement counts.
+    newest_epoch = max((status.epoch for status in statuses), default=0)
+    suspended = {
+        one.name: one.since
+        for status in statuses
+        if status.epoch == newest_epoch
+        for one in status.suspended
+    }
     for report in reports:
         name = report.member.name
         if report.status is not None:
@@ -187,9 +201,16 @@ def status_table(title: str, reports: Sequence[NodeReport], ended: Sequence[str]
             remarks += [f"{name} {remark}" for remark in _remarks(report.status, newest)]
         elif name in ended:
             table.add_row(name, Text("ended", style="bold green"))
+        elif name in suspended:
+            table.add_row(name, Text("suspended", style="yellow"))
         else:
             table.add_row(name, Text("not reached", style="red"))
             remarks.append(f"{name} does not respond ({report.problem}); is it running?")
+    remarks += [
+        f"{name} is suspended since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC: the "
+        "others go on without it, and with it when it is back"
+        for name, since in suspended.items()
+    ]
     return Group(table, *(Text(remark) for remark in remarks))
 
 

@@ -8,7 +8,6 @@ from agreement_world import PATIENCE, World, electorate, signed
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tacit.peer.agreement.protocol import ASLEEP
 from tacit.peer.agreement.quorum import Invalid, Roster
 from tacit.peer.agreement.statements import (
     Acceptance,
@@ -146,17 +145,15 @@ def test_members_that_could_not_protect_each_other_wait_and_say_why():
 def test_a_member_that_was_stopped_itself_suspects_nobody():
     world = World()
     world.advance(5)
-    world.stopped.add("n0")
+    member = world.running["n0"]
     world.now += 0.9 * PATIENCE
-    for name in world.running:
-        if name != "n0":
-            world.running[name]._heard = dict.fromkeys(world.running[name]._heard, world.now)
-            world.running[name]._last_tick = world.now
-    world.advance(3)
-    world.stopped.discard("n0")
-    world.advance(1)
-    assert world.running["n0"].sheet_for("n1").endorsements == ()
-    assert ASLEEP < PATIENCE
+    member.tick(world.now, 5)
+    world.now += 0.9 * PATIENCE
+    member.tick(world.now, 5)
+    assert member.sheet_for("n1").endorsements == ()
+    for later in range(int(2 * PATIENCE)):
+        member.tick(world.now + later, 5)
+    assert len(member.sheet_for("n1").endorsements) == 4
 
 
 def test_a_finished_member_is_not_missed():
@@ -167,7 +164,7 @@ def test_a_finished_member_is_not_missed():
     world.crash("n1")
     world.advance(10 * PATIENCE)
     assert world.decided == {}
-    assert world.running["n0"].has_finished("n1")
+    assert world.running["n0"].presence.has_finished("n1")
 
 
 def test_a_vote_survives_a_restart():
@@ -318,8 +315,8 @@ VOTERS = electorate(MEMBERS)
 ROSTER = Roster(1, 0, "base")
 
 
-def endorsements(subject, names, presence="silent", roster="base"):
-    statement = Endorsement(roster, subject, presence, 7)
+def endorsements(subject, names, word="silent", roster="base"):
+    statement = Endorsement(roster, subject, word, 7)
     return tuple(signed(name, statement) for name in names)
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tacit.peer.agreement.presence import Presence
 from tacit.peer.agreement.quorum import Electorate, Invalid, Roster, Unsafe, latest_accepted
 from tacit.peer.agreement.statements import (
     Acceptance,
@@ -28,7 +29,6 @@ from tacit.peer.agreement.statements import (
     Change,
     Decision,
     Endorsement,
-    Presence,
     Promise,
     PromiseEvidence,
     Proposal,
@@ -36,6 +36,7 @@ from tacit.peer.agreement.statements import (
     Sheet,
     Signed,
     Votes,
+    Word,
 )
 
 TICKS = 20  # in the time of the patience, at least
@@ -45,7 +46,8 @@ MAX_TICK = 5.0  # seconds
 FRESH = 4  # an endorsement counts for so long after its signer sent it
 ATTEMPT = 6  # between two ballots, and between members of consecutive rank
 ASLEEP = 5  # a longer pause between two ticks says that this process was stopped
-RETURNED = 3  # a member that is heard for so long is back
+# A longer silence interrupts a member's presence, and a member heard for so long is back.
+BREAK = 3
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,16 @@ class Agreement:
     def __init__(self, rules: Rules, votes: Votes, now: float) -> None:
         self.rules, self.votes = rules, votes
         self.blocked = ""  # why silent members cannot be suspended
-        members = rules.electorate.members
-        self._others = tuple(name for name in members if name != rules.name)
-        self._last_tick, self._step, self._finished = now, 0, False
-        self._heard = dict.fromkeys(self._others, now)
-        self._present_since: dict[str, float] = {}
-        self._known_epochs: dict[str, int] = {}
-        self._finished_members: set[str] = set()
+        self._step, self._finished = 0, False
+        self.presence = Presence(
+            (name for name in rules.electorate.members if name != rules.name),
+            now,
+            break_after=BREAK * rules.tick,
+            asleep_after=ASLEEP * rules.tick,
+        )
         self._ready_since: float | None = None
         self._last_progress, self._highest_round = now, 0
-        self._endorsed: dict[tuple[str, Presence], Signed[Endorsement]] = {}
+        self._endorsed: dict[tuple[str, Word], Signed[Endorsement]] = {}
         self._endorsements: dict[str, tuple[float, tuple[Signed[Endorsement], ...]]] = {}
         self._promises: dict[str, PromiseEvidence] = {}
         self._acceptances: dict[str, Signed[Acceptance]] = {}
@@ -101,22 +103,10 @@ class Agreement:
             return Roster(self.votes.generation, 0, self.votes.base)
         return Roster.after(self.votes.decision.change)
 
-    def silent_for(self, name: str) -> float:
-        """Seconds since another member was heard."""
-        return self._last_tick - self._heard[name]
-
-    def has_finished(self, name: str) -> bool:
-        """Whether another member has said that it needs nothing more."""
-        return name in self._finished_members
-
     def tick(self, now: float, step: int, *, finished: bool = False) -> None:
         """Time has passed; this member has done `step` iterations."""
-        if now - self._last_tick > ASLEEP * self.rules.tick:
-            # This process did not run, so it could not hear anyone.
-            gap = now - self._last_tick
-            self._heard = {name: time + gap for name, time in self._heard.items()}
-            self._present_since.clear()
-        self._last_tick, self._step, self._finished = now, step, finished
+        self.presence.tick(now)
+        self._step, self._finished = step, finished
         self._endorse(now)
         if self._ready(now) is None:
             self._ready_since = None
@@ -134,17 +124,9 @@ class Agreement:
         Raises:
             Invalid: If a part of it does not hold; the rest may have been used.
         """
-        if sender not in self._heard or sheet.generation != self.votes.generation:
+        if sender not in self.presence or sheet.generation != self.votes.generation:
             return
-        if now - self._heard[sender] > RETURNED * self.rules.tick:
-            self._present_since.pop(sender, None)
-        self._heard[sender] = max(now, self._heard[sender])
-        self._present_since.setdefault(sender, now)
-        self._known_epochs[sender] = sheet.epoch
-        if sheet.finished:
-            self._finished_members.add(sender)
-        else:
-            self._finished_members.discard(sender)
+        self.presence.hear(sender, sheet, now)
         try:
             if sheet.decision is not None and sheet.decision.change.epoch > self.roster.epoch:
                 self.rules.electorate.check_decision(self.votes.generation, sheet.decision)
@@ -157,7 +139,7 @@ class Agreement:
     def sheet_for(self, receiver: str) -> Sheet:
         """What to send to another member."""
         votes, roster = self.votes, self.roster
-        is_behind = self._known_epochs.get(receiver, 0) < roster.epoch
+        is_behind = self.presence.epoch(receiver) < roster.epoch
         return Sheet(
             roster.generation,
             roster.epoch,
@@ -194,28 +176,22 @@ class Agreement:
 
     def _endorse(self, now: float) -> None:
         """Say which members are silent and which are back."""
-        absent, rules, wanted = self.roster.absent, self.rules, set[tuple[str, Presence]]()
-        for name in self._others:
-            silence = now - self._heard[name]
-            if name not in absent and name not in self._finished_members:
-                if silence >= rules.patience:
-                    wanted.add((name, "silent"))
-            elif name in absent and self._is_back(name, now):
-                wanted.add((name, "back"))
+        rules, presence, wanted = self.rules, self.presence, set[tuple[str, Word]]()
+        absent, epoch = self.roster.absent, self.roster.epoch
+        for name in presence.names:
+            if name in absent:
+                # It must know that it is suspended.
+                if presence.is_steady(name, now) and presence.epoch(name) == epoch:
+                    wanted.add((name, "back"))
+            elif presence.silence(name, now) >= rules.patience and not presence.has_finished(name):
+                wanted.add((name, "silent"))
         if rules.name in absent:
             wanted.add((rules.name, "back"))
         kept = {key: signed for key, signed in self._endorsed.items() if key in wanted}
-        for subject, presence in sorted(wanted - kept.keys()):
-            statement = Endorsement(self.roster.digest, subject, presence, self._step)
-            kept[subject, presence] = rules.sign(statement)
+        for subject, word in sorted(wanted - kept.keys()):
+            statement = Endorsement(self.roster.digest, subject, word, self._step)
+            kept[subject, word] = rules.sign(statement)
         self._endorsed = kept
-
-    def _is_back(self, name: str, now: float) -> bool:
-        """Whether a suspended member has been heard for a while, and knows that it is suspended."""
-        time = RETURNED * self.rules.tick
-        since = self._present_since.get(name, now)
-        is_present = now - self._heard[name] <= time and now - since >= time
-        return is_present and self._known_epochs.get(name) == self.roster.epoch
 
     def _current_endorsements(self, now: float) -> list[Signed[Endorsement]]:
         oldest = now - FRESH * self.rules.tick
@@ -227,9 +203,9 @@ class Agreement:
         """A change that enough members endorse, if there is one, with their endorsements."""
         electorate, roster = self.rules.electorate, self.roster
         endorsements = self._current_endorsements(now)
-        subjects: dict[tuple[str, Presence], set[str]] = {}
+        subjects: dict[tuple[str, Word], set[str]] = {}
         for one in endorsements:
-            key = (one.statement.subject, one.statement.presence)
+            key = (one.statement.subject, one.statement.word)
             subjects.setdefault(key, set()).add(one.signer)
         candidates = sorted(
             key
@@ -238,8 +214,8 @@ class Agreement:
         )
         self.blocked = ""
         for chosen in _selections(candidates):
-            silent = frozenset(name for name, presence in chosen if presence == "silent")
-            back = frozenset(name for name, presence in chosen if presence == "back")
+            silent = frozenset(name for name, word in chosen if word == "silent")
+            back = frozenset(name for name, word in chosen if word == "back")
             try:
                 change = electorate.make_change(
                     roster, silent, back, int(self.rules.clock()), self._step
@@ -251,7 +227,7 @@ class Agreement:
                 continue
             if not missing:
                 used = [one for one in endorsements
-                        if (one.statement.subject, one.statement.presence) in chosen]  # fmt: skip
+                        if (one.statement.subject, one.statement.word) in chosen]  # fmt: skip
                 return change, tuple(used)
         return None
 
@@ -261,7 +237,7 @@ class Agreement:
         audible = [
             name
             for name in members
-            if name == self.rules.name or now - self._heard[name] < self.rules.patience / 2
+            if name == self.rules.name or self.presence.silence(name, now) < self.rules.patience / 2
         ]
         rank = audible.index(self.rules.name)
         proposed = self._promised is not None
@@ -365,8 +341,8 @@ class Agreement:
 
 
 def _selections(
-    candidates: list[tuple[str, Presence]],
-) -> Iterator[list[tuple[str, Presence]]]:
+    candidates: list[tuple[str, Word]],
+) -> Iterator[list[tuple[str, Word]]]:
     """All candidates together, then all but one, then each alone."""
     if not candidates:
         return

@@ -20,11 +20,11 @@ from tacit.peer.agreement.statements import (
     Change,
     Decision,
     Endorsement,
-    Presence,
     PromiseEvidence,
     ProposalEvidence,
     Return,
     Signed,
+    Word,
     signers,
 )
 
@@ -134,16 +134,16 @@ class Electorate:
         """A subject of a change that too few members have endorsed; empty if there is none."""
         after = (roster.absent | silent) - back
         before, later = self.rosters.neighbours(roster.absent), self.rosters.neighbours(after)
-        kinds: list[tuple[frozenset[str], Presence, Mapping[str, frozenset[str]]]] = [
+        kinds: list[tuple[frozenset[str], Word, Mapping[str, frozenset[str]]]] = [
             (silent, "silent", before),
             (back, "back", later),
         ]
-        for subjects, presence, neighbours in kinds:
+        for subjects, word, neighbours in kinds:
             for subject in sorted(subjects):
                 said = {
                     one.signer
                     for one in endorsements
-                    if (one.statement.subject, one.statement.presence) == (subject, presence)
+                    if (one.statement.subject, one.statement.word) == (subject, word)
                 }
                 witnesses = neighbours[subject] - after
                 near = 2 * len(said & witnesses) > len(witnesses) or not witnesses

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 PREFIX = "tacit agreement 1"
 MAX_SHEET_BYTES = 1 << 22
 
-Presence = Literal["silent", "back"]
+Word = Literal["silent", "back"]
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Endorsement:
 
     roster: str
     subject: str
-    presence: Presence
+    word: Word
     step: int
 
 

@@ -63,6 +63,11 @@ class CheckpointPolicy:
         """Whether this generation has a checkpoint of an iteration."""
         return step in self._steps
 
+    def kept_steps(self, roster: int) -> list[int]:
+        """The iterations of the checkpoints on disk under the roster with this number."""
+        kept = [roster_and_step(path) for path in self._store.newest_first()]
+        return [step for found, step in kept if found == roster_order(roster) and step >= 0]
+
     def save(self, checkpoint: NodeCheckpoint, *, retry: bool = True) -> None:
         """Save a checkpoint; with `retry`, wait as long as the disk is full.
 

@@ -24,6 +24,7 @@ from tacit.peer.node.allowed_code import check_allowed
 from tacit.peer.node.checkpoint_policy import CheckpointPolicy, write_with_retry
 from tacit.peer.node.checkpoint_store import NodeCheckpoint
 from tacit.peer.node.fresh_keys import BudgetSpent, FreshKeys
+from tacit.peer.node.going_back import RejoinLimits
 from tacit.peer.node.local_data import LocalData, load_local_data
 from tacit.peer.node.node_state import ActiveRoster, NodeState, Stopped
 from tacit.peer.node.results import Results
@@ -78,6 +79,7 @@ class Node:
         model = (task.parameters, str(task.dtype), options.share_scores)
         self.shared = NodeState(folder, self.name, active, event_log, *model)
         self._agreement: RosterAgreement | None = None
+        self._limits = RejoinLimits()
         self.shared.report(steps=self.steps, round_length=self.round_length)
         self.state: Any = None
         self.theta: Tensor | None = None
@@ -197,10 +199,28 @@ class Node:
         """Make the first state of a generation."""
         phase = "rejoining" if context.manifest.number > 1 else "starting"
         self.shared.report(phase=phase, step=self.step)
-        self.state, self.step = context.start(self.algorithm, self.step, self.steps, self.theta)
+        before, has_model = self.step, self.theta is not None
+        limits, spent = self._limits, self.shared.spent
+        if self.budget is not None and spent is not None:
+            ahead = self.steps - self.step
+            limits = limits.within_budget(
+                self.step, self.budget.allowed_steps - spent.records.sums - ahead
+            )
+        begin = partial(context.start, self.algorithm, self.step, self.steps, self.theta)
+        self.state, self.step = begin(limits)
+        if has_model and self.step != before:
+            self._log_jump(before)
         self.theta = self.state.theta
         self._evaluate(context)
         self._save(context)
+
+    def _log_jump(self, before: int) -> None:
+        """Log that this node repeats or skips iterations after a change of the roster."""
+        repeated = max(0, before - self.step)
+        event = "iterations repeated" if repeated else "iterations skipped"
+        why = "a member is behind" if repeated else "this node was behind; it has a newer model now"
+        self.event_log.write(event, "warning", why=why, before=before, step=self.step)
+        self.shared.metrics.count("tacit_repeated_iterations_total", repeated)
 
     def _train(self, context: RosterContext) -> None:
         shared, network, run = self.shared, context.network, context.manifest.config.run
@@ -307,6 +327,11 @@ class Node:
             manifest: The new roster.
             before: The number of the roster that this node used before.
         """
+        # Without a state it has never trained under that roster, and keeps the limits it had.
+        if self.state is not None or before != self.shared.manifest.number:
+            clients, kept = len(self.shared.manifest.members), self._checkpoints.kept_steps(before)
+            runs = self.state is not None
+            self._limits = RejoinLimits.of(self.step, clients, kept, runs=runs)
         self.state = None
         generation, epoch = roster_order(before)
         last = epoch if generation == manifest.generation else 0
@@ -323,6 +348,7 @@ class Node:
         self.shared.activate(ActiveRoster.load(self.folder, self.name, manifest))
         old.outbox.close()
         self.shared.metrics.set("tacit_generation", manifest.generation)
+        self.shared.metrics.set("tacit_suspended_members", len(manifest.suspended))
         self._checkpoints.save(self._make_checkpoint(rejoin=True))
 
     def _resume(self, manifest: Manifest) -> None:

@@ -96,9 +96,10 @@ class RosterAgreement:
         with self._lock:
             agreement, here = self._agreement, {self._state.name}
             absent, others = agreement.roster.absent, self._channels.keys()
-            tick = agreement.rules.tick
-            audible = {name for name in others if agreement.silent_for(name) < 3 * tick + 2.0}
-            finished = {name for name in others if agreement.has_finished(name)}
+            presence, now = agreement.presence, time.monotonic()
+            longest = 3 * agreement.rules.tick + 2.0
+            audible = {name for name in others if presence.silence(name, now) < longest}
+            finished = {name for name in others if presence.has_finished(name)}
             can_agree = agreement.rules.electorate.is_majority(audible | here)
             waits = can_agree and not agreement.blocked
             # Silent members will be suspended, if a majority is there to do that.
