@@ -12,7 +12,14 @@ from functools import lru_cache
 
 from tacit.peer.agreement.protocol import Agreement, Rules
 from tacit.peer.agreement.quorum import Electorate, Unsafe
-from tacit.peer.agreement.statements import Signed, Votes, parse_sheet, signed_bytes, to_json
+from tacit.peer.agreement.statements import (
+    Ballot,
+    Signed,
+    Votes,
+    parse_sheet,
+    signed_bytes,
+    to_json,
+)
 
 PATIENCE = 20.0
 FEDERATION = "clinics-00000000"
@@ -174,3 +181,77 @@ class World:
                 if roster.epoch < newest:
                     self.late_steps[roster.epoch] += 1
                     assert self.late_steps[roster.epoch] <= len(self.names) ** 2, "two rosters"
+
+
+class Contention:
+    """Members that all propose something else at the same time; `chance` chooses what happens.
+
+    Time stands still, so nothing but ballots decides.
+    """
+
+    def __init__(self, chance, count=5):
+        self.chance = chance
+        members = [f"n{i}" for i in range(count)]
+        self.names = [name for name in members if name != "n1"]
+        self.electorate, self.members, self.queue = electorate(members), {}, []
+        self.disk = dict.fromkeys(self.names, Votes(1, "base"))
+        # What they propose differs, as their clocks do.
+        self.clocks = {name: 1000 + at for at, name in enumerate(self.names)}
+        self.decided, self.now = {}, 0.0
+        for name in self.names:
+            self.restart(name)
+        # n1 is silent until all endorse its suspension, and know it of each other.
+        while self.now <= PATIENCE:
+            self.now += 3.0
+            for name in self.names:
+                for other in self.names:
+                    if other != name:
+                        sheet = self.members[other].sheet_for(name)
+                        self.members[name].receive(other, sheet, self.now)
+                self.members[name].tick(self.now, 7)
+                self.members[name]._last_progress = self.now + PATIENCE
+        for name in self.names:
+            self.store(name)
+
+    def restart(self, name):
+        """Crash and start again with what is on disk."""
+        at = self.clocks[name]
+        rules = Rules(name, self.electorate, PATIENCE, lambda one: signed(name, one), lambda: at)
+        before = self.members.get(name)
+        self.members[name] = Agreement(rules, self.disk[name], self.now)
+        if before is not None:
+            # It still hears nothing of n1.
+            self.members[name].presence = before.presence
+            self.members[name]._endorse(self.now)
+
+    def store(self, name):
+        self.disk[name] = votes = self.members[name].votes
+        if votes.decision is not None:
+            change = votes.decision.change
+            known = self.decided.setdefault(change.epoch, change)
+            assert known == change, f"two successors of epoch {change.epoch - 1}"
+
+    def act(self):
+        """One member starts a ballot; some messages between some members arrive; some crash."""
+        chance = self.chance
+        group = chance.sample(self.names, chance.choice([2, 3, 3, 4]))
+        proposer = self.members[group[0]]
+        proposer._promise(Ballot(proposer._highest_round + 1, group[0]))
+        proposer._propose(self.now)
+        self.store(group[0])
+        for _ in range(chance.randrange(1, 5)):
+            self.queue += [
+                (name, other, self.members[name].sheet_for(other))
+                for name in group
+                for other in group
+                if name != other and chance.random() < 0.7
+            ]
+            chance.shuffle(self.queue)
+            # The others are late, or lost.
+            arriving = [one for one in self.queue if one[1] in group]
+            for sender, receiver, sheet in arriving[chance.choice([0, 0, len(arriving) // 2]) :]:
+                self.members[receiver].receive(sender, sheet, self.now)
+                self.store(receiver)
+            self.queue = self.queue[-12:]
+        for name in chance.sample(self.names, chance.choice([0, 0, 1, 1])):
+            self.restart(name)

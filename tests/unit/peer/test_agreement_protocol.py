@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from agreement_world import PATIENCE, World, electorate, signed
+from agreement_world import PATIENCE, Contention, World, electorate, signed
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -222,11 +222,22 @@ def test_random_faults_never_split_the_federation_and_lose_no_state(seed):
     for name in world.names:
         if name not in world.running:
             world.start(name)
-    world.advance(2 * AGREEMENT)
+    world.advance(AGREEMENT)
     assert absent(world, *world.names) == everyone(world, set())
     assert len({world.roster(name).digest for name in world.names}) == 1
     assert all(world.roster(name).epoch >= epochs[name] for name in world.names)
     assert min(world.steps.values()) > furthest
+
+
+def test_members_that_propose_at_the_same_time_decide_the_same():
+    """Late, lost and repeated sheets in any order, and restarts, while all propose differently."""
+    decisions = 0
+    for seed in range(400):
+        contention = Contention(random.Random(seed))
+        for _ in range(12):
+            contention.act()
+        decisions += len(contention.decided)
+    assert decisions > 50
 
 
 class Divided(RuleBasedStateMachine):
@@ -295,7 +306,7 @@ class Divided(RuleBasedStateMachine):
         for name in world.names[:half]:
             if name not in world.running:
                 world.start(name)
-        world.advance(3 * AGREEMENT)
+        world.advance(AGREEMENT)
         gone = {name for name in world.names if name not in world.running}
         if len(world.names) - len(gone) >= 2:
             assert absent(world, *world.running) == everyone(world, gone)
@@ -303,7 +314,7 @@ class Divided(RuleBasedStateMachine):
 
 TestDivided = Divided.TestCase
 TestDivided.settings = settings(
-    max_examples=40, stateful_step_count=12, deadline=None, derandomize=True,
+    max_examples=30, stateful_step_count=12, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 
@@ -403,6 +414,30 @@ def test_a_proposal_must_keep_what_may_be_decided():
     invented = promises(ballot, ["n2"], change("n4"), earlier, endorsements("n4", ["n2"]))
     with pytest.raises(Invalid, match="too few"):
         check(change("n4"), endorsements("n4", ["n2"]), invented + free)
+
+
+def test_a_promise_is_kept_over_a_restart():
+    """A member that takes part in ballot 5 accepts nothing of ballot 4, whenever that arrives."""
+    world, early, late = World(), Ballot(4, "n0"), Ballot(5, "n3")
+    proposal = signed("n0", Proposal("base", early, change()))
+    others = endorsements("n1", ["n0", "n2", "n3"])
+    given = promises(early, ["n0", "n3", "n4"])
+    tardy = replace(
+        world.running["n0"].sheet_for("n2"), proposal=ProposalEvidence(proposal, others, given)
+    )
+    (later,) = promises(late, ["n3"])
+    world.running["n2"].receive("n3", replace(tardy, proposal=None, promise=later), 0.0)
+    world._after_input("n2")
+    for _ in range(2):
+        member = world.running["n2"]
+        assert member.sheet_for("n0").promise.promise.statement.ballot == late
+        member.receive("n0", tardy, 0.0)
+        assert member.votes.acceptance is None
+        world.crash("n2")
+        world.start("n2")
+    # Without the promise it would have accepted.
+    world.running["n4"].receive("n0", tardy, 0.0)
+    assert world.running["n4"].votes.acceptance.statement.change == change()
 
 
 def test_one_liar_cannot_suspend_a_member():

@@ -79,6 +79,7 @@ class Agreement:
 
     def __init__(self, rules: Rules, votes: Votes, now: float) -> None:
         self.rules, self.votes = rules, votes
+        self.roster = Roster.of(votes)  # which is to be succeeded
         self.blocked = ""  # why silent members cannot be suspended
         self._step, self._finished = 0, False
         self.presence = Presence(
@@ -95,13 +96,6 @@ class Agreement:
         self._acceptances: dict[str, Signed[Acceptance]] = {}
         self._proposal: ProposalEvidence | None = None
         self._begin_with_votes(now)
-
-    @property
-    def roster(self) -> Roster:
-        """The roster that members are to succeed."""
-        if self.votes.decision is None:
-            return Roster(self.votes.generation, 0, self.votes.base)
-        return Roster.after(self.votes.decision.change)
 
     def tick(self, now: float, step: int, *, finished: bool = False) -> None:
         """Time has passed; this member has done `step` iterations."""
@@ -326,6 +320,7 @@ class Agreement:
     def _adopt(self, decision: Decision, now: float) -> None:
         """Continue with the decided roster; the votes on it are no longer needed."""
         self.votes = Votes(self.votes.generation, self.votes.base, decision)
+        self.roster = Roster.of(self.votes)
         self._begin_with_votes(now)
 
     def _begin_with_votes(self, now: float) -> None:

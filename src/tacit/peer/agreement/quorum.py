@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from tacit.peer.agreement.statements import (
@@ -24,6 +25,7 @@ from tacit.peer.agreement.statements import (
     ProposalEvidence,
     Return,
     Signed,
+    Votes,
     Word,
     signers,
 )
@@ -58,12 +60,16 @@ class Roster:
     returned: tuple[Return, ...] = ()
 
     @classmethod
-    def after(cls, change: Change) -> Roster:
+    def of(cls, votes: Votes) -> Roster:
+        """The newest roster that a member knows to be decided."""
+        if votes.decision is None:
+            return cls(votes.generation, 0, votes.base)
+        change = votes.decision.change
         return cls(
             change.generation, change.epoch, change.digest, change.suspended, change.returned
         )
 
-    @property
+    @cached_property
     def absent(self) -> frozenset[str]:
         return frozenset(absence.name for absence in self.suspended)
 
