@@ -4,8 +4,9 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from chaos import NAMES, ForkedFederation, logged, monitored, until, until_step
-from federations import free_ports
+import torch
+from chaos import NAMES, ForkedFederation, frozen, logged, monitored, until, until_step
+from federations import PRIVATE, free_ports, models, plan
 from partitions import DividedNetwork
 
 from tacit.config.loading import make_config
@@ -114,3 +115,50 @@ def test_of_two_and_three_the_three_go_on_and_all_agree_afterwards(divided):
         # Nobody went back, and nobody was left behind.
         steps = [line["step"] for line in logged(home, name, "evaluated")]
         assert steps == sorted(steps)
+
+
+def test_a_budget_carries_over_and_the_member_that_is_back_has_the_current_model(tmp_path):
+    """Private training, whose members have one model: a member is stopped, and continues."""
+    settings = plan(PRIVATE, rounds=40, iterations=10, hidden=4)
+    home = patient(tmp_path / "f", settings, patience="3s")
+    rest = [name for name in NAMES if name != "n3"]
+    with ForkedFederation(home, save_seconds=1) as running:
+        until_step(home, 5)
+        with frozen(running.nodes["n3"]):
+            until(lambda: all(suspended(home, name) == {"n3"} for name in rest), "n3 is suspended")
+            furthest = max(monitored(home, name)["step"] for name in rest)
+            until_step(home, furthest + 5, rest)
+        until_finished(running, NAMES)
+    final = models(home)
+    assert all(torch.equal(one, final[0]) for one in final)
+    found = summaries(home, NAMES)
+    assert {one["steps"] for one in found.values()} == {400}
+    for one in found.values():
+        assert one["privacy"]["epsilon_spent"] <= one["privacy"]["epsilon"]
+    # What it missed, it did not pay for.
+    assert found["n3"]["privacy"]["sums"] < found["n0"]["privacy"]["sums"]
+    assert logged(home, "n3", "suspended")
+
+
+def test_a_member_that_dies_before_the_end_does_not_keep_the_others(tmp_path):
+    """All but one have finished; they agree to go on without it, and end."""
+    home = patient(tmp_path / "f", config(rounds=3), patience="3s")
+    rest = [name for name in NAMES if name != "n4"]
+    with ForkedFederation(home, save_seconds=0.2) as running:
+        until_step(home, 5)
+        running.nodes["n4"].process.kill()
+        until_finished(running, rest)
+    assert {one["steps"] for one in summaries(home, rest).values()} == {30}
+
+
+def test_three_of_a_ring_wait_because_two_could_not_protect_each_other(tmp_path):
+    ports = free_ports(3)
+    nodes = {name: f"127.0.0.1:{port}" for name, port in zip("abc", ports, strict=True)}
+    ring = plan({"name": "lppa", "lr": 0.1}, rounds=100, clients=3, hidden=4)
+    home = create(tmp_path / "f", "clinics", nodes, ring, patience="2s")
+    with ForkedFederation(home, save_seconds=1) as running:
+        until_step(home, 3, ["a", "b", "c"])
+        running.nodes["c"].process.kill()
+        found = until(lambda: (monitored(home, "a") or {}).get("problem"), "a says why it waits")
+        assert "the others cannot go on without c: a, b would have fewer than 2" in found
+        assert suspended(home, "a") == set()
